@@ -158,9 +158,8 @@ PyObject* new_array(PyObject* shape, PyObject* dtype, size_t bytes) {
   void* data = small ? nullptr : BufferList::shared().take(bytes);
   if (!small && data == nullptr) return PyErr_NoMemory();
   Py_INCREF(dtype);
-  PyObject* array =
-      np.make(reinterpret_cast<PyTypeObject*>(np.array), dtype, static_cast<int>(rank), extents,
-              nullptr, data, small ? 0 : kRowMajor | kAligned | kWriteable, nullptr);
+  PyObject* array = np.make(reinterpret_cast<PyTypeObject*>(np.array), dtype, int(rank), extents,
+                            nullptr, data, small ? 0 : kRowMajor | kAligned | kWriteable, nullptr);
   if (small) return array;
   if (array == nullptr) {
     BufferList::shared().give_back(data);

@@ -12,9 +12,8 @@ namespace {
 template <class T> T integer_from(nb::handle object, const char* what) {
   int64_t value = 0;
   if (nb::isinstance<nb::bool_>(object) || !nb::try_cast<int64_t>(object, value) ||
-      value != int64_t(T(value))) {
+      value != int64_t(T(value)))
     fail(std::string(what) + " must be an integer, not " + nb::repr(object).c_str());
-  }
   return T(value);
 }
 
@@ -86,9 +85,7 @@ template <class T> void field_from(nb::handle o, const char* what, std::vector<T
 template <size_t N> void field_from(nb::handle o, const char* what, std::array<int8_t, N>& v) {
   std::vector<int8_t> list;
   field_from(o, what, list);
-  if (list.size() > N) {
-    fail(std::string(what) + " has more than " + std::to_string(N) + " entries");
-  }
+  if (list.size() > N) fail(std::string(what) + " has more than " + std::to_string(N) + " entries");
   v.fill(-1);
   std::copy(list.begin(), list.end(), v.begin());
 }
@@ -117,24 +114,21 @@ template <class A> constexpr const char* extra_name() {
   return nullptr;
 }
 template <class A> void extra_from(nb::handle object, A& attrs) {
-  if constexpr (requires { attrs.results; }) {
+  if constexpr (requires { attrs.results; })
     for (nb::handle item : object) attrs.results.push_back(type_from(item));
-  } else if constexpr (requires { attrs.type; }) {
+  else if constexpr (requires { attrs.type; })
     attrs.type = type_from(object);
-  }
 }
 
 }  // namespace
 
 nb::list to_python(const Shape& shape) {
   nb::list list;
-  for (const Dim& dim : shape) {
-    if (dim.symbolic()) {
+  for (const Dim& dim : shape)
+    if (dim.symbolic())
       list.append(nb::str(dim.symbol.c_str()));
-    } else {
+    else
       list.append(nb::int_(dim.extent));
-    }
-  }
   return list;
 }
 
@@ -145,21 +139,17 @@ nb::tuple to_python(const Type& type) {
 Shape shape_from(nb::handle object) {
   Shape shape;
   if (!nb::isinstance<nb::sequence>(object)) fail("a shape must be a list of extents");
-  for (nb::handle item : object) {
-    if (std::string symbol; nb::try_cast(item, symbol)) {
+  for (nb::handle item : object)
+    if (std::string symbol; nb::try_cast(item, symbol))
       shape.emplace_back(std::move(symbol));
-    } else {
+    else
       shape.emplace_back(integer_from<int64_t>(item, "an extent"));
-    }
-  }
   return shape;
 }
 
 DType dtype_from(const std::string& text) {
   auto dtype = dtype_from_name(text);
-  if (!dtype) {
-    fail("unknown dtype '" + text + "'; Tessera has f64 f32 f16 bf16 i64 i32 i8 u8 bool");
-  }
+  if (!dtype) fail("unknown dtype '" + text + "'; Tessera has f64 f32 f16 bf16 i64 i32 i8 u8 bool");
   return *dtype;
 }
 

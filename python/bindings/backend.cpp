@@ -128,8 +128,7 @@ class ExactViews {
       }
       pointers_[count_++] = view.buf;
       const Shape& shape = types[i].shape;
-      if (view.ndim != static_cast<int>(shape.size()) || std::strcmp(view.format, format) != 0)
-        return false;
+      if (view.ndim != int(shape.size()) || std::strcmp(view.format, format) != 0) return false;
       for (size_t d = 0; d < shape.size(); ++d)
         if (view.shape[d] != shape[d].extent) return false;
     }

@@ -81,7 +81,7 @@ struct Slot {
   bool takes_array(PyObject* v) const {
     if (!is_plain_array(v)) return false;
     const ArrayHead& a = head_of(v);
-    if (a.dtype != dtype || a.ndim != static_cast<int>(shape.size())) return false;
+    if (a.dtype != dtype || a.ndim != int(shape.size())) return false;
     for (size_t d = 0; d < shape.size(); ++d)
       if (a.shape[d] != shape[d]) return false;
     for (size_t d = 0; d < strides.size(); ++d)
@@ -210,8 +210,7 @@ class Call {
       const nb::tuple t = nb::cast<nb::tuple>(o);
       outputs_.push_back({own(t[0]), own(t[1])});
     }
-    for (const Type& type : module_->output_types())
-      output_bytes_.push_back(static_cast<size_t>(type.bytes()));
+    for (const Type& type : module_->output_types()) output_bytes_.push_back(size_t(type.bytes()));
     if (outputs_.size() > kMost) throw nb::value_error("too many results for a direct call");
     finish_ = own(finish);
     release_ = release;

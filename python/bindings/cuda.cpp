@@ -299,10 +299,14 @@ void bind_cuda(nb::module_& m) {
       .def_prop_ro("weights", &CudaModule::weights)
       .def_prop_ro("prepared_bytes", &CudaModule::prepared_bytes)
       .def_prop_ro("workspace_bytes", &CudaModule::workspace_bytes)
-      .def_prop_ro("device", [](const CudaModule& s) { return s.context()->device().ordinal; })
-      .def_prop_ro("device_name", [](const CudaModule& s) { return s.context()->device().str(); })
-      .def_prop_ro("input_types", [](const CudaModule& s) { return types_of(s.input_types()); })
-      .def_prop_ro("output_types", [](const CudaModule& s) { return types_of(s.output_types()); });
+      .def_prop_ro(
+          "device", [](const CudaModule& s) { return s.context()->device().ordinal; })
+      .def_prop_ro(
+          "device_name", [](const CudaModule& s) { return s.context()->device().str(); })
+      .def_prop_ro(
+          "input_types", [](const CudaModule& s) { return types_of(s.input_types()); })
+      .def_prop_ro(
+          "output_types", [](const CudaModule& s) { return types_of(s.output_types()); });
 
   nb::class_<CudaCode>(m, "CudaCode")
       .def_prop_ro("module", [](const CudaCode& s) { return s.module; })

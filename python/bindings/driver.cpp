@@ -319,8 +319,9 @@ void bind_driver(nb::module_& m) {
         nb::arg("progress") = nb::none(), nb::arg("stop") = nb::none());
   m.def("search", &search_to_dict, nb::arg("program"), nb::arg("options"),
         nb::arg("progress") = nb::none());
-  m.def("resolve_target",
-        [](const nb::dict& options) { return resolve_target(options_from(options)).str(); });
+  m.def(
+      "resolve_target",
+      [](const nb::dict& options) { return resolve_target(options_from(options)).str(); });
   m.def("target_summary",
         [](const nb::dict& options) { return resolve_target(options_from(options)).summary(); });
 }

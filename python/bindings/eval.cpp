@@ -68,14 +68,12 @@ void bind_eval(nb::module_& m) {
   m.def(
       "evaluate",
       [](const Graph& graph, const nb::list& inputs, bool exact, const nb::object& opaque) {
-        if (inputs.size() != graph.inputs().size()) {
+        if (inputs.size() != graph.inputs().size())
           throw Error(ErrorKind::BadInput, "expected " + std::to_string(graph.inputs().size()) +
                                                " inputs, got " + std::to_string(inputs.size()));
-        }
         std::vector<NDArray> arrays;
-        for (size_t i = 0; i < inputs.size(); ++i) {
+        for (size_t i = 0; i < inputs.size(); ++i)
           arrays.push_back(array_from(inputs[i], graph.type(graph.inputs()[i]), i));
-        }
         std::vector<NDArray> outputs;
         {
           nb::gil_scoped_release release;

@@ -18,16 +18,14 @@ OpKind kind_from(const std::string& text) {
 }
 
 Level level_from(const std::string& text) {
-  for (Level level : {Level::Kernel, Level::Block, Level::Thread}) {
+  for (Level level : {Level::Kernel, Level::Block, Level::Thread})
     if (text == name(level)) return level;
-  }
   throw Error(ErrorKind::BadInput, "a level is kernel, block or thread, not '" + text + "'");
 }
 
 TensorId tensor_from(const Graph& g, uint32_t index) {
-  if (index >= g.tensors().size()) {
+  if (index >= g.tensors().size())
     throw Error(ErrorKind::BadInput, "no tensor " + std::to_string(index) + " in this graph");
-  }
   return TensorId(index);
 }
 
@@ -190,9 +188,8 @@ void bind_ir(nb::module_& m) {
       row["min_arity"] = info(kind).min_arity;
       row["max_arity"] = info(kind).max_arity;
       std::vector<std::string> levels;
-      for (Level level : {Level::Kernel, Level::Block, Level::Thread}) {
+      for (Level level : {Level::Kernel, Level::Block, Level::Thread})
         if (allowed_at(kind, level)) levels.emplace_back(name(level));
-      }
       row["levels"] = levels;
       row["pointwise"] = has(kind, algebra::Pointwise);
       list.append(row);

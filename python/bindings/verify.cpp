@@ -127,11 +127,13 @@ void bind_verify(nb::module_& m) {
           },
           nb::arg("spec"), nb::arg("candidate"))
       .def("__str__", &Certificate::str)
-      .def("__eq__",
-           [](const Certificate& a, nb::handle b) {
-             return nb::isinstance<Certificate>(b) && a == nb::cast<const Certificate&>(b);
-           })
-      .def("record", [](const Certificate& c) { return record(c); });
+      .def(
+          "__eq__",
+          [](const Certificate& a, nb::handle b) {
+            return nb::isinstance<Certificate>(b) && a == nb::cast<const Certificate&>(b);
+          })
+      .def(
+          "record", [](const Certificate& c) { return record(c); });
 
   m.def(
       "verify",
@@ -182,10 +184,12 @@ void bind_verify(nb::module_& m) {
         Filter filter(spec, seed, threads);
         std::vector<char> passed(candidates.size());
         ThreadPool pool(threads);
-        pool.parallel_for(int64_t(candidates.size()), 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i)
-            passed[size_t(i)] = filter.may_equal(candidates[size_t(i)]);
-        });
+        pool.parallel_for(
+            int64_t(candidates.size()), 1,
+            [&](int64_t begin, int64_t end) {
+              for (int64_t i = begin; i < end; ++i)
+                passed[size_t(i)] = filter.may_equal(candidates[size_t(i)]);
+            });
         return std::vector<bool>(passed.begin(), passed.end());
       },
       nb::arg("spec"), nb::arg("candidates"), nb::arg("seed") = 1, nb::arg("threads") = 0);

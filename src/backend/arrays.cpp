@@ -28,20 +28,20 @@ template <class T, class V> void get(std::vector<V>& values, const void* data) {
 // The values are representable, so these conversions are exact.
 uint16_t to_bits16(DType dtype, double x) {
   uint32_t b;
-  const float f = static_cast<float>(x);
+  const float f = float(x);
   std::memcpy(&b, &f, 4);
-  if (dtype == DType::BF16) return static_cast<uint16_t>(b >> 16 | (std::isnan(x) ? 0x40 : 0));
+  if (dtype == DType::BF16) return uint16_t(b >> 16 | (std::isnan(x) ? 0x40 : 0));
   const uint32_t sign = b >> 16 & 0x8000;
-  if (std::isnan(x)) return static_cast<uint16_t>(sign | 0x7e00);
-  if (std::isinf(x)) return static_cast<uint16_t>(sign | 0x7c00);
+  if (std::isnan(x)) return uint16_t(sign | 0x7e00);
+  if (std::isinf(x)) return uint16_t(sign | 0x7c00);
   const double a = std::fabs(x);
-  if (a < 0x1p-14) return static_cast<uint16_t>(sign | static_cast<uint32_t>(a * 0x1p24));
-  return static_cast<uint16_t>(sign | ((b & 0x7fffffff) - 0x38000000) >> 13);
+  if (a < 0x1p-14) return uint16_t(sign | uint32_t(a * 0x1p24));
+  return uint16_t(sign | ((b & 0x7fffffff) - 0x38000000) >> 13);
 }
 
 double from_bits16(DType dtype, uint16_t h) {
   if (dtype == DType::BF16) {
-    const uint32_t b = static_cast<uint32_t>(h) << 16;
+    const uint32_t b = uint32_t(h) << 16;
     float f;
     std::memcpy(&f, &b, 4);
     return f;

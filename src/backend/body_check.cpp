@@ -138,12 +138,11 @@ class CpuRun {
   CpuRun(const Pattern& p, const Graph& g, const WrittenSources& sources, bool watched,
          const BodyCheckOptions& options, Cache& cache)
       : p_(p), g_(g), watched_(watched), options_(options) {
-    for (const Op& op : g.ops()) {
+    for (const Op& op : g.ops())
       if (written_kernel(g, op))
         kernel_ = &op;
       else if (op.kind != OpKind::Input)
         throw Error(ErrorKind::BadInput, "a body with operators around it");
-    }
     UnitContext unit;
     unit.isa = options.isa;
     unit.prelude = {"t_bits"};
@@ -377,9 +376,9 @@ class BodyChecker {
   void call(const patterns::Example& e, std::span<const void* const> in,
             std::span<void* const> out) {
     if (!failure_.empty()) return;
-    const auto op = std::find_if(e.graph.ops().begin(), e.graph.ops().end(), [&](const Op& o) {
-      return written_kernel(e.graph, o).has_value();
-    });
+    const auto op = std::find_if(
+        e.graph.ops().begin(), e.graph.ops().end(),
+        [&](const Op& o) { return written_kernel(e.graph, o).has_value(); });
     const auto made = [&](bool packed) {
       return written_call(e.graph.body(*op), *written_kernel(e.graph, *op), sources_, packed, 2);
     };

@@ -26,9 +26,8 @@ std::string environment(const char* name) {
 
 std::string default_directory() {
   if (std::string dir = environment("TESSERA_CACHE_DIR"); !dir.empty()) return dir;
-  if (std::string dir = environment("XDG_CACHE_HOME"); !dir.empty() && dir[0] == '/') {
+  if (std::string dir = environment("XDG_CACHE_HOME"); !dir.empty() && dir[0] == '/')
     return dir + "/tessera";
-  }
   if (std::string dir = environment("HOME"); !dir.empty()) return dir + "/.cache/tessera";
   return "";
 }
@@ -41,9 +40,8 @@ std::string why_not_private(const std::string& dir) {
     std::error_code error;
     const std::filesystem::path parent = std::filesystem::path(dir).parent_path();
     if (!parent.empty()) std::filesystem::create_directories(parent, error);
-    if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) {
+    if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST)
       return "cannot create '" + dir + "': " + std::strerror(errno);
-    }
   }
   return why_not_own(dir, true);
 }
@@ -53,7 +51,7 @@ bool write_all(int fd, std::string_view bytes) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(n));
+    bytes.remove_prefix(size_t(n));
   }
   return true;
 }
@@ -97,7 +95,7 @@ std::optional<std::string> read_file(const std::string& path) {
   while ((n = read(fd, buffer, sizeof buffer)) != 0) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) break;
-    bytes.append(buffer, static_cast<size_t>(n));
+    bytes.append(buffer, size_t(n));
   }
   close(fd);
   return n == 0 ? std::optional(std::move(bytes)) : std::nullopt;
@@ -106,14 +104,12 @@ std::optional<std::string> read_file(const std::string& path) {
 Cache::Cache(CacheOptions options) : options_(std::move(options)) {
   const std::string dir = options_.directory.empty() ? default_directory() : options_.directory;
   std::string problem = why_not_private(dir);
-  for (const char* sub : {"/objects", "/index"}) {
+  for (const char* sub : {"/objects", "/index"})
     if (problem.empty()) problem = why_not_private(dir + sub);
-  }
-  if (problem.empty()) {
+  if (problem.empty())
     root_ = dir;
-  } else {
+  else
     complain(problem);
-  }
 }
 
 Cache::~Cache() {
@@ -167,13 +163,11 @@ std::string Cache::write(const std::string& root, const std::string& key, std::s
                          std::string_view bytes) {
   const std::string hash = sha256_hex(bytes);
   const std::string path = root + "/objects/" + hash + std::string(suffix);
-  if (std::string problem = write_atomically(path, bytes); !problem.empty()) {
+  if (std::string problem = write_atomically(path, bytes); !problem.empty())
     throw Error(ErrorKind::Io, problem);
-  }
   if (std::string problem = write_atomically(root + "/index/" + key, index_line(hash, suffix, key));
-      !problem.empty()) {
+      !problem.empty())
     throw Error(ErrorKind::Io, problem);
-  }
   return path;
 }
 
@@ -233,11 +227,9 @@ std::string Cache::temporary_directory() {
     throw Error(ErrorKind::Io, "cannot create a temporary directory in '" + base + "': " +
                                    std::strerror(errno) + " (set TMPDIR to a writable directory)");
   }
-  for (const char* sub : {"/objects", "/index"}) {
-    if (mkdir((pattern + sub).c_str(), 0700) != 0) {
+  for (const char* sub : {"/objects", "/index"})
+    if (mkdir((pattern + sub).c_str(), 0700) != 0)
       throw Error(ErrorKind::Io, "cannot write to '" + pattern + "': " + std::strerror(errno));
-    }
-  }
   temporary_ = pattern;
   return temporary_;
 }

@@ -59,7 +59,7 @@ std::string show(double x) {
 std::string position(const Type& type, size_t flat) {
   std::string s;
   for (size_t d = type.shape.size(); d-- > 0;) {
-    const size_t n = static_cast<size_t>(type.shape[d].extent);
+    const size_t n = size_t(type.shape[d].extent);
     s = std::to_string(flat % n) + (s.empty() ? "" : "," + s);
     flat /= n;
   }
@@ -74,7 +74,7 @@ class Source {
     offsets_.resize(whole.size());
     for (size_t d = whole.size(); d-- > 0;) {
       for (int64_t i = 0; i < whole[d]; ++i)
-        offsets_[d].push_back((map[d] ? (*map[d])[static_cast<size_t>(i)] : i) * stride);
+        offsets_[d].push_back((map[d] ? (*map[d])[size_t(i)] : i) * stride);
       stride *= part[d];
     }
     last_is_whole_ = !whole.empty() && !map.back();
@@ -87,16 +87,14 @@ class Source {
   int64_t row(int64_t r) const {
     int64_t at = 0;
     for (size_t d = offsets_.size(); d-- > 1;) {
-      const auto n = static_cast<int64_t>(offsets_[d - 1].size());
-      at += offsets_[d - 1][static_cast<size_t>(r % n)];
+      const auto n = int64_t(offsets_[d - 1].size());
+      at += offsets_[d - 1][size_t(r % n)];
       r /= n;
     }
     return at;
   }
   // Of a column, relative to its row.
-  int64_t column(int64_t c) const {
-    return offsets_.empty() ? 0 : offsets_.back()[static_cast<size_t>(c)];
-  }
+  int64_t column(int64_t c) const { return offsets_.empty() ? 0 : offsets_.back()[size_t(c)]; }
   bool rows_are_copies() const { return last_is_whole_; }
 
  private:
@@ -115,7 +113,7 @@ void repeat(const Source& source, const std::byte* from, void* to, ThreadPool* p
       const T* row = x + source.row(r);
       T* out = y + r * source.columns();
       if (source.rows_are_copies())
-        std::memcpy(out, row, static_cast<size_t>(source.columns()) * sizeof(T));
+        std::memcpy(out, row, size_t(source.columns()) * sizeof(T));
       else
         for (int64_t c = 0; c < source.columns(); ++c) out[c] = row[source.column(c)];
     }
@@ -172,15 +170,13 @@ std::optional<Checked> check_around(const Graph& given, const CompiledFunction& 
   const auto run = [&](std::span<const void* const> in, std::span<void* const> out) {
     const HostFunction opaque = [&](const HostStep& step, void* const* arguments, int threads) {
       if (step.number < 0) return find_host(step.host)->run(step, arguments, threads);
-      if (static_cast<size_t>(step.number) >= places.size()) return;  // code of something else
-      const Place& place = places[static_cast<size_t>(step.number)];
+      if (size_t(step.number) >= places.size()) return;  // code of something else
+      const Place& place = places[size_t(step.number)];
       const size_t n = step.operands.size();
       for (size_t i = 0; i < n; ++i)
-        std::memcpy(out[place.operands + i], arguments[i],
-                    static_cast<size_t>(step.operands[i].bytes()));
+        std::memcpy(out[place.operands + i], arguments[i], size_t(step.operands[i].bytes()));
       for (size_t i = 0; i < step.results.size(); ++i)
-        std::memcpy(arguments[n + i], in[place.results + i],
-                    static_cast<size_t>(step.results[i].bytes()));
+        std::memcpy(arguments[n + i], in[place.results + i], size_t(step.results[i].bytes()));
     };
     const HostScope scope(opaque);
     compiled(in.first(graph.inputs().size()), out.first(graph.outputs().size()));
@@ -205,8 +201,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
   const std::vector<IntRange> whole = integer_ranges(graph, graph, {INT64_MIN, INT64_MAX});
   const Model model = model_of(graph, options);
   double work = 0, family_work = count_work(model.graph);
-  for (TensorId t : graph.inputs())
-    family_work += 10 * static_cast<double>(num_elements(graph.type(t).shape));
+  for (TensorId t : graph.inputs()) family_work += 10 * double(num_elements(graph.type(t).shape));
   const auto fail = [&](const std::string& what) {
     r.passed = false;
     if (r.what.empty()) r.what = what;
@@ -219,9 +214,9 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
     const bool special = family == "special";
     if (r.families > 0 && !special && work + family_work > options.max_work) continue;
     work += family_work;
-    const std::vector<NDArray> inputs = make_inputs(
-        model.graph, family, Rng(options.seed).split(static_cast<uint64_t>(r.families++))(),
-        family == "large" || special ? whole : small);
+    const std::vector<NDArray> inputs =
+        make_inputs(model.graph, family, Rng(options.seed).split(uint64_t(r.families++))(),
+                    family == "large" || special ? whole : small);
     const std::vector<WithMagnitude> exact =
         eval_with_magnitude(model.graph, inputs, {Precision::Exact, options.pool, {}});
     const std::vector<NDArray> native =
@@ -231,7 +226,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
     for (size_t k = 0; k < inputs.size(); ++k) {
       const std::vector<std::byte> bytes = to_memory(inputs[k]);
       const Type& type = graph.type(graph.inputs()[k]);
-      in.emplace_back(static_cast<size_t>(type.bytes()));
+      in.emplace_back(size_t(type.bytes()));
       void* to = in.back().data();
       switch (size_in_bytes(type.dtype)) {
       case 1: repeat<uint8_t>(model.inputs[k], bytes.data(), to, options.pool); break;
@@ -243,7 +238,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
     }
     Outputs out;
     for (TensorId t : graph.outputs()) {
-      const size_t bytes = static_cast<size_t>(graph.type(t).bytes());
+      const size_t bytes = size_t(graph.type(t).bytes());
       out.memory.emplace_back(bytes + kGuard);
       // Poison: elements that are never written must not look right.
       std::memset(out.memory.back().data(), 0xA5, bytes + kGuard);
@@ -261,8 +256,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
           std::vector<NDArray> near = inputs;
           for (NDArray& a : near)
             for (double& x : a.reals)
-              x = round_to(a.dtype, x * (1 + 4 * unit_of(a.dtype) *
-                                                 static_cast<double>(rng.between(-2, 2))));
+              x = round_to(a.dtype, x * (1 + 4 * unit_of(a.dtype) * double(rng.between(-2, 2))));
           const std::vector<NDArray> y =
               eval(model.graph, near, {Precision::Native, options.pool, {}});
           for (size_t o = 0; o < y.size(); ++o)
@@ -278,7 +272,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       const Type& type = graph.type(graph.outputs()[k]);
       const auto* raw = static_cast<const unsigned char*>(out.pointers[k]);
       for (size_t i = 0; i < kGuard; ++i) {
-        if (raw[static_cast<size_t>(type.bytes()) + i] != 0xA5) {
+        if (raw[size_t(type.bytes()) + i] != 0xA5) {
           fail(family + ": writes behind output " + std::to_string(k));
           break;
         }
@@ -298,8 +292,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
         for (int64_t row = 0; row < source.rows(); ++row) {
           const int64_t from = source.row(row);
           for (int64_t c = 0; c < source.columns(); ++c)
-            f(static_cast<size_t>(row * source.columns() + c),
-              static_cast<size_t>(from + source.column(c)));
+            f(size_t(row * source.columns() + c), size_t(from + source.column(c)));
         }
       };
       if (got.reals.empty()) {
@@ -309,7 +302,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
           if (got.ints[i] == want.ints[j] || special)
             ++r.special_differ;
           else
-            failure(i, static_cast<double>(got.ints[i]), static_cast<double>(near.ints[j]), 0);
+            failure(i, double(got.ints[i]), double(near.ints[j]), 0);
         });
       }
       if (got.reals.empty()) continue;

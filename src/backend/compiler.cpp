@@ -26,9 +26,8 @@ Compiler find_compiler() {
                                                    : ""));
     }
   } else {
-    for (const char* name : {"c++", "g++", "clang++"}) {
+    for (const char* name : {"c++", "g++", "clang++"})
       if (!path) path = find_executable(name);
-    }
     if (!path) {
       throw Error(ErrorKind::ToolMissing,
                   "no C++ compiler found: install one (Debian, Ubuntu: apt-get install g++; "

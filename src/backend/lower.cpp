@@ -15,7 +15,7 @@ Shape shape_of(const std::vector<int64_t>& extents) {
 
 GridMap grid_on(int axis) {
   GridMap map = kNoGrid;
-  map[0] = static_cast<int8_t>(axis);
+  map[0] = int8_t(axis);
   return map;
 }
 
@@ -33,7 +33,7 @@ Graph lower_reduction(const Graph& graph, const Op& op, const Lowering& lowering
   const std::vector<int64_t> whole = extents(x.shape);
   for (size_t i = 0; i < whole.size(); ++i) {
     if (whole[i] == 1) continue;
-    const bool reduced = std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i));
+    const bool reduced = std::binary_search(a.axes.begin(), a.axes.end(), int(i));
     if (!shape.empty() && gone.back() == reduced) {
       shape.back() *= whole[i];
     } else {
@@ -49,15 +49,13 @@ Graph lower_reduction(const Graph& graph, const Op& op, const Lowering& lowering
   for (int64_t n : shape) total *= n;
   // Split the longest kept axis; the innermost one not below whole vectors.
   int axis = -1;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (!gone[i] && (axis < 0 || shape[i] > shape[static_cast<size_t>(axis)]))
-      axis = static_cast<int>(i);
-  }
+  for (size_t i = 0; i < shape.size(); ++i)
+    if (!gone[i] && (axis < 0 || shape[i] > shape[size_t(axis)])) axis = int(i);
   int64_t blocks = 1;
   if (axis >= 0) {
-    const int64_t n = shape[static_cast<size_t>(axis)];
+    const int64_t n = shape[size_t(axis)];
     int64_t least = std::max<int64_t>(1, lowering.block_elements / std::max<int64_t>(1, total / n));
-    if (axis + 1 == static_cast<int>(shape.size())) least = std::max<int64_t>(least, 64);
+    if (axis + 1 == int(shape.size())) least = std::max<int64_t>(least, 64);
     blocks = parts(n, least);
   }
   Graph block = Graph::block({blocks}, {});
@@ -69,10 +67,9 @@ Graph lower_reduction(const Graph& graph, const Op& op, const Lowering& lowering
   SaveAttrs save;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (gone[i]) {
-      reduce.axes.push_back(static_cast<int>(i));
+      reduce.axes.push_back(int(i));
     } else {
-      if (blocks > 1 && static_cast<int>(i) == axis)
-        save.omap = grid_on(static_cast<int>(result.size()));
+      if (blocks > 1 && int(i) == axis) save.omap = grid_on(int(result.size()));
       result.push_back(shape[i]);
     }
   }
@@ -89,10 +86,10 @@ Graph lower_cumsum(const Graph& graph, const Op& op, const Lowering& lowering) {
   const std::vector<int64_t> whole = extents(x.shape);
   int64_t outer = 1, inner = 1;
   for (size_t i = 0; i < whole.size(); ++i) {
-    if (static_cast<int>(i) < along) outer *= whole[i];
-    if (static_cast<int>(i) > along) inner *= whole[i];
+    if (int(i) < along) outer *= whole[i];
+    if (int(i) > along) inner *= whole[i];
   }
-  const int64_t n = whole[static_cast<size_t>(along)];
+  const int64_t n = whole[size_t(along)];
   const Type type{x.dtype, shape_of({outer, n, inner})};
   const bool by_outer = outer > 1;
   const int64_t blocks = by_outer
@@ -131,11 +128,10 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
   bool right_shared = true, all_equal = true;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const std::vector<int64_t> b = batch_of(shapes[i]);
-    if (i < lefts) {
+    if (i < lefts)
       right_shared = right_shared && count(b) == count(batch_of(out));
-    } else {
+    else
       right_shared = right_shared && count(b) == 1;
-    }
     all_equal = all_equal && count(b) == count(batch_of(out));
   }
   if (right_shared) {
@@ -149,7 +145,7 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
     out = {count(batch_of(out)), out[out.size() - 2], out.back()};
   }
   const bool batched = !right_shared && all_equal;
-  const int rank = static_cast<int>(out.size());
+  const int rank = int(out.size());
   const int64_t m = out[out.size() - 2], n = out.back();
   const int64_t k = shapes[0].back();
   const int64_t batch = batched ? out[0] : 1;
@@ -162,13 +158,13 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
   for (size_t i = 0; i < shapes.size(); ++i)
     inputs.push_back(block.add_input({x.dtype, shape_of(shapes[i])}));
   for (size_t i = 0; i < shapes.size(); ++i) {
-    const int r = static_cast<int>(shapes[i].size());
+    const int r = int(shapes[i].size());
     IterAttrs iter;
     if (batched && batch > 1) iter.imap[0] = 0;
     const bool left = i < lefts;
-    if (left && t.row_blocks > 1) iter.imap[1] = static_cast<int8_t>(r - 2);
-    if (!left && t.column_blocks > 1) iter.imap[2] = static_cast<int8_t>(r - 1);
-    if (t.iterations > 1) iter.fmap[0] = static_cast<int8_t>(left ? r - 1 : r - 2);
+    if (left && t.row_blocks > 1) iter.imap[1] = int8_t(r - 2);
+    if (!left && t.column_blocks > 1) iter.imap[2] = int8_t(r - 1);
+    if (t.iterations > 1) iter.fmap[0] = int8_t(left ? r - 1 : r - 2);
     tiles.push_back(block.add(OpKind::Iter, {inputs[i]}, iter));
   }
   TensorId product = block.add(op.kind, tiles);
@@ -180,8 +176,8 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
   SaveAttrs save;
   save.type = {result.dtype, shape_of(out)};
   if (batched && batch > 1) save.omap[0] = 0;
-  if (t.row_blocks > 1) save.omap[1] = static_cast<int8_t>(rank - 2);
-  if (t.column_blocks > 1) save.omap[2] = static_cast<int8_t>(rank - 1);
+  if (t.row_blocks > 1) save.omap[1] = int8_t(rank - 2);
+  if (t.column_blocks > 1) save.omap[2] = int8_t(rank - 1);
   block.add_output(block.add(OpKind::Save, {product}, save));
   return block;
 }
@@ -190,9 +186,8 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
 
 std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, const Lowering& lowering) {
   if (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
-      op.kind == OpKind::ReduceMin) {
+      op.kind == OpKind::ReduceMin)
     return lower_reduction(graph, op, lowering);
-  }
   if (op.kind == OpKind::Cumsum) return lower_cumsum(graph, op, lowering);
   if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
     return lower_product(graph, op, lowering);

@@ -26,8 +26,8 @@ double seconds_since(Clock::time_point start) {
 
 // `q` in [0, 1]; the values are copied because the order of rounds is needed elsewhere.
 double quantile(std::vector<double> values, double q) {
-  const size_t i = static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(i), values.end());
+  const size_t i = size_t(q * double(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + long(i), values.end());
   return values[i];
 }
 
@@ -51,15 +51,13 @@ int64_t last_level_cache_bytes() {
     if (in >> kilobytes && in.get() == 'K') bytes = std::max(bytes, kilobytes << 10);
   }
   if (bytes > 0) return bytes;
-  for (int name : {_SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL4_CACHE_SIZE}) {
+  for (int name : {_SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL4_CACHE_SIZE})
     bytes = std::max<int64_t>(bytes, sysconf(name));
-  }
   return bytes > 0 ? bytes : int64_t{32} << 20;
 }
 
 CacheFlusher::CacheFlusher()
-    : bytes_(
-          std::min<size_t>(2 * static_cast<size_t>(last_level_cache_bytes()), size_t{512} << 20)),
+    : bytes_(std::min<size_t>(2 * size_t(last_level_cache_bytes()), size_t{512} << 20)),
       data_(static_cast<unsigned char*>(std::malloc(bytes_))) {
   CHECK(data_ != nullptr) << "flush buffer of " << bytes_ << " bytes";
   std::memset(data_, 1, bytes_);
@@ -97,9 +95,8 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
     const auto start = Clock::now();
     contestants[i].run(0);
     const double once = std::max(seconds_since(start), 1e-8);
-    if (options.mode == CacheMode::Warm && once < options.min_round_s) {
-      repeats[i] = static_cast<int>(std::min(options.min_round_s / once + 1, 1000.0));
-    }
+    if (options.mode == CacheMode::Warm && once < options.min_round_s)
+      repeats[i] = int(std::min(options.min_round_s / once + 1, 1000.0));
     // Three rounds of those so far take longer than the warm-up did: no time for the others.
     if (i >= 1 && 2 * seconds_since(began) > options.limit_s) n = i + 1;
   }
@@ -109,7 +106,7 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
     if (round >= options.min_rounds && seconds_since(start) > options.budget_s) break;
     if (round >= 3 && seconds_since(began) > options.limit_s) break;
     for (size_t k = 0; k < n; ++k) {
-      const size_t i = (k + static_cast<size_t>(round)) % n;
+      const size_t i = (k + size_t(round)) % n;
       if (flusher != nullptr) flusher->flush();
       const auto begin = Clock::now();
       for (int r = 0; r < repeats[i]; ++r) contestants[i].run(round);
@@ -127,7 +124,7 @@ std::vector<Timing> summarize(const std::vector<Rounds>& all) {
   for (const Rounds& c : all) {
     Timing t;
     t.name = c.name;
-    t.rounds = static_cast<int>(c.seconds.size());
+    t.rounds = int(c.seconds.size());
     t.median_s = quantile(c.seconds, 0.5);
     t.min_s = quantile(c.seconds, 0);
     t.p10_s = quantile(c.seconds, 0.1);

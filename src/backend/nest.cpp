@@ -14,7 +14,7 @@ namespace tessera {
 // --- text --------------------------------------------------------------------------------------
 
 void Code::line(const std::string& text) {
-  text_ += std::string(static_cast<size_t>(2 * indent_), ' ') + text + "\n";
+  text_ += std::string(size_t(2 * indent_), ' ') + text + "\n";
 }
 void Code::open(const std::string& text) {
   line(text.empty() ? "{" : text + " {");
@@ -56,12 +56,11 @@ std::string literal(const Rational& value, DType dtype, Dialect dialect) {
   const bool cuda = dialect == Dialect::Cuda;
   if (std::isnan(x) && cuda) return "ts::as_float(0x7fffffffu)";
   if (std::isnan(x)) return wide ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
-  const double rounded = wide ? x : static_cast<double>(static_cast<float>(x));
+  const double rounded = wide ? x : double(float(x));
   if (std::isinf(rounded) && cuda)
     return rounded < 0 ? "ts::as_float(0xff800000u)" : "ts::as_float(0x7f800000u)";
-  if (std::isinf(rounded)) {
+  if (std::isinf(rounded))
     return std::string(rounded < 0 ? "-" : "") + (wide ? "__builtin_inf()" : "__builtin_inff()");
-  }
   char text[64];
   std::snprintf(text, sizeof text, wide ? "%.17g" : "%.9g", rounded);
   std::string result = text;
@@ -197,15 +196,13 @@ Index Nest::loop(const std::string& to, const std::string& from, const std::stri
   loops_.push_back({variable, from, to, step});
   statements_.emplace_back();
   after_.emplace_back();
-  return {variable, static_cast<int>(loops_.size()) - 1};
+  return {variable, int(loops_.size()) - 1};
 }
 
 void Nest::statement(int level, const std::string& text) {
-  statements_[static_cast<size_t>(level + 1)].push_back(text);
+  statements_[size_t(level + 1)].push_back(text);
 }
-void Nest::after(int level, const std::string& text) {
-  after_[static_cast<size_t>(level + 1)].push_back(text);
-}
+void Nest::after(int level, const std::string& text) { after_[size_t(level + 1)].push_back(text); }
 
 void Nest::emit(Code& code) const {
   code.open("");
@@ -283,7 +280,7 @@ std::string Nest::element(int id, const std::vector<Index>& index) {
 
 Index Nest::scalar(int id, const std::vector<Index>& index) {
   interruption_point();
-  const Value& value = kernel_.values[static_cast<size_t>(id)];
+  const Value& value = kernel_.values[size_t(id)];
   CHECK(index.size() == value.extents.size());
   std::string at = std::to_string(id);
   int level = -1;
@@ -318,7 +315,7 @@ std::string power(const std::string& x, int64_t n, const std::string& open, cons
 }  // namespace
 
 bool Nest::below_maximum(int id) const {
-  const auto at = [&](int i) -> const Value& { return kernel_.values[static_cast<size_t>(i)]; };
+  const auto at = [&](int i) -> const Value& { return kernel_.values[size_t(i)]; };
   if (at(id).kind == OpKind::Mul) {  // scaled by something positive
     for (size_t i : {0, 1}) {
       const Value& scale = at(at(id).inputs[i]);
@@ -333,9 +330,8 @@ bool Nest::below_maximum(int id) const {
   while (!todo.empty()) {
     const Value& m = at(todo.back());
     todo.pop_back();
-    if (m.kind == OpKind::ReduceMax && m.inputs[0] == difference.inputs[0]) {
+    if (m.kind == OpKind::ReduceMax && m.inputs[0] == difference.inputs[0])
       return std::get<ReduceAttrs>(m.attrs).keepdims;  // then its axes are those of x
-    }
     if (m.kind == OpKind::Max || m.kind == OpKind::Broadcast)
       todo.insert(todo.end(), m.inputs.begin(), m.inputs.end());
   }
@@ -347,7 +343,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   std::vector<int> levels;
   int level = -1;
   for (int input : value.inputs) {
-    const Value& operand = kernel_.values[static_cast<size_t>(input)];
+    const Value& operand = kernel_.values[size_t(input)];
     const size_t skip = index.size() - operand.extents.size();
     std::vector<Index> at;
     for (size_t i = 0; i < operand.extents.size(); ++i) {
@@ -360,7 +356,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     level = std::max(level, s.level);
   }
   const DType dtype = value.dtype;
-  const DType from = kernel_.values[static_cast<size_t>(value.inputs[0])].dtype;
+  const DType from = kernel_.values[size_t(value.inputs[0])].dtype;
   const std::string type = compute_type(dtype);
   const bool real = is_float(dtype), wide = dtype == DType::F64;
   const std::string f = wide ? "" : "f";  // suffix of the builtins
@@ -478,25 +474,11 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Le: e = binary("<="); break;
   case OpKind::Gt: e = binary(">"); break;
   case OpKind::Ge: e = binary(">="); break;
-  case OpKind::Where:
-    e = x[0] + " ? " + x[1] + " : " + x[2];
-    break;
-// Not pointwise:
-#define OP(...)
-#define REDUCTION(kind, ...) case OpKind::kind:
-#define WINDOWED(kind, ...) case OpKind::kind:
-#define MOVEMENT(kind, ...) case OpKind::kind:
+  case OpKind::Where: e = x[0] + " ? " + x[1] + " : " + x[2]; break;
+#define OP(kind, ...) case OpKind::kind:
+#define POINTWISE(...)
 #include "ir/ops.def"
-  case OpKind::Input:
-  case OpKind::Const:
-  case OpKind::Iota:
-  case OpKind::Opaque:
-  case OpKind::Kernel:
-  case OpKind::Thread:
-  case OpKind::Iter:
-  case OpKind::Accum:
-  case OpKind::AccumRescale:
-  case OpKind::Save: unreachable("pointwise");
+    unreachable("pointwise");
   }
   if (apart && !cuda &&
       (value.kind == OpKind::Mul || value.kind == OpKind::Sqr || value.kind == OpKind::Pow)) {
@@ -510,7 +492,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
 
 Index Nest::reshape(const Value& value, const std::vector<Index>& index) {
   const int input = value.inputs[0];
-  const Value& x = kernel_.values[static_cast<size_t>(input)];
+  const Value& x = kernel_.values[size_t(input)];
   // Walk both shapes from the left; each group of axes with equal products is mapped on its own.
   std::vector<Index> at(x.extents.size());
   size_t i = 0, j = 0;
@@ -518,18 +500,16 @@ Index Nest::reshape(const Value& value, const std::vector<Index>& index) {
     size_t i_end = i, j_end = j;
     int64_t from = 1, to = 1;
     do {
-      if (i_end < x.extents.size() && (from <= to || j_end == index.size())) {
+      if (i_end < x.extents.size() && (from <= to || j_end == index.size()))
         from *= x.extents[i_end++].nominal;
-      } else {
+      else
         to *= value.extents[j_end++].nominal;
-      }
     } while (from != to);
     // Flat index within the group, then taken apart again.
     Index flat;
     std::vector<size_t> big;
-    for (size_t k = i; k < i_end; ++k) {
+    for (size_t k = i; k < i_end; ++k)
       if (x.extents[k].nominal != 1) big.push_back(k);
-    }
     int64_t stride = 1;
     for (size_t k = j_end; k-- > j;) {
       flat = sum(times(index[k], stride), flat);
@@ -555,16 +535,15 @@ Index Nest::reshape(const Value& value, const std::vector<Index>& index) {
 
 Index Nest::movement(int id, const Value& value, const std::vector<Index>& index) {
   const auto operand = [&](size_t i) -> const Value& {
-    return kernel_.values[static_cast<size_t>(value.inputs[i])];
+    return kernel_.values[size_t(value.inputs[i])];
   };
   const char* type = compute_type(value.dtype);
   // clang-format off
-  if (value.kind == OpKind::Const) {
+  if (value.kind == OpKind::Const)
     return {constant(std::get<ConstAttrs>(value.attrs).value, value.dtype), -1};
-  }
   // clang-format on
   if (value.kind == OpKind::Iota) {
-    const Index& i = index[static_cast<size_t>(std::get<IotaAttrs>(value.attrs).axis)];
+    const Index& i = index[size_t(std::get<IotaAttrs>(value.attrs).axis)];
     return named(type, "(" + std::string(type) + ")" + i.text, i.level);
   }
   if (value.kind == OpKind::Reshape) return reshape(value, index);
@@ -572,29 +551,26 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
   if (value.kind == OpKind::Transpose) {
     const auto& perm = std::get<PermAttrs>(value.attrs).perm;
     at.resize(perm.size());
-    for (size_t i = 0; i < perm.size(); ++i) at[static_cast<size_t>(perm[i])] = index[i];
+    for (size_t i = 0; i < perm.size(); ++i) at[size_t(perm[i])] = index[i];
     return scalar(value.inputs[0], at);
   }
   if (value.kind == OpKind::Broadcast) {
     const size_t skip = index.size() - operand(0).extents.size();
-    for (size_t i = skip; i < index.size(); ++i) {
+    for (size_t i = skip; i < index.size(); ++i)
       at.push_back(operand(0).extents[i - skip].nominal == 1 ? Index{} : index[i]);
-    }
     return scalar(value.inputs[0], at);
   }
   if (value.kind == OpKind::Unsqueeze) {
     const auto& axes = std::get<AxesAttrs>(value.attrs).axes;
-    for (size_t i = 0; i < index.size(); ++i) {
-      if (!std::binary_search(axes.begin(), axes.end(), static_cast<int>(i)))
-        at.push_back(index[i]);
-    }
+    for (size_t i = 0; i < index.size(); ++i)
+      if (!std::binary_search(axes.begin(), axes.end(), int(i))) at.push_back(index[i]);
     return scalar(value.inputs[0], at);
   }
   if (value.kind == OpKind::Squeeze) {
     const auto& axes = std::get<AxesAttrs>(value.attrs).axes;
     size_t next = 0;
     for (size_t i = 0; i < operand(0).extents.size(); ++i) {
-      const bool gone = std::binary_search(axes.begin(), axes.end(), static_cast<int>(i));
+      const bool gone = std::binary_search(axes.begin(), axes.end(), int(i));
       at.push_back(gone ? Index{} : index[next++]);
     }
     return scalar(value.inputs[0], at);
@@ -609,13 +585,12 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
     const auto& a = std::get<RepeatAttrs>(value.attrs);
     for (size_t i = 0; i < index.size(); ++i) {
       const int64_t n = operand(0).extents[i].nominal;
-      if (a.repeats[i] == 1) {
+      if (a.repeats[i] == 1)
         at.push_back(index[i]);
-      } else if (n == 1) {
+      else if (n == 1)
         at.push_back({});
-      } else {
+      else
         at.push_back({"(" + index[i].text + " % " + std::to_string(n) + ")", index[i].level});
-      }
     }
     return scalar(value.inputs[0], at);
   }
@@ -654,7 +629,7 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
                  std::max({x.level, row.level, column.level}));
   }
   if (value.kind == OpKind::Concat || value.kind == OpKind::Stack) {
-    const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+    const size_t axis = size_t(std::get<AxisAttrs>(value.attrs).axis);
     const bool stack = value.kind == OpKind::Stack;
     const Index& along = index[axis];
     std::string text;
@@ -664,7 +639,7 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
       const int64_t n = stack ? 1 : operand(i).extents[axis].nominal;
       std::vector<Index> piece = index;
       if (stack) {
-        piece.erase(piece.begin() + static_cast<long>(axis));
+        piece.erase(piece.begin() + long(axis));
       } else {
         // Clamped into the piece; the selection below takes the right one.
         const std::string low = std::to_string(start), high = std::to_string(start + n - 1);
@@ -685,16 +660,16 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
     return named(type, text, level);
   }
   if (value.kind == OpKind::Gather) {
-    const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+    const size_t axis = size_t(std::get<AxisAttrs>(value.attrs).axis);
     const size_t inner = operand(1).extents.size();
-    const auto begin = index.begin() + static_cast<long>(axis);
-    const Index which = scalar(value.inputs[1], {begin, begin + static_cast<long>(inner)});
+    const auto begin = index.begin() + long(axis);
+    const Index which = scalar(value.inputs[1], {begin, begin + long(inner)});
     prelude_.insert("t_index");
     at.assign(index.begin(), begin);
     at.push_back(named(index_type(),
                        "t_index(" + which.text + ", " + operand(0).extents[axis].text() + ")",
                        which.level));
-    at.insert(at.end(), begin + static_cast<long>(inner), index.end());
+    at.insert(at.end(), begin + long(inner), index.end());
     return scalar(value.inputs[0], at);
   }
   CHECK(false) << "value " << id << " (" << name(value.kind) << ") has no memory";

@@ -59,7 +59,7 @@ class Nest {
 
   // Adds an innermost loop over [from, to) and returns its index. Loops of extent 1 vanish.
   Index loop(const std::string& to, const std::string& from = "0", const std::string& step = "1");
-  int depth() const { return static_cast<int>(loops_.size()); }
+  int depth() const { return int(loops_.size()); }
   // Clauses of `#pragma omp simd` for the innermost loop, such as "reduction(+:s)".
   void set_simd(const std::string& clauses) { simd_ = clauses, vectorise_ = true; }
   void no_simd() { vectorise_ = false; }

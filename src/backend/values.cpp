@@ -21,7 +21,7 @@ class Builder {
     result_.grid = graph.grid();
     result_.loops = graph.loops();
     for (TensorId input : graph.inputs()) add_argument(graph.type(input));
-    result_.operands = static_cast<int>(graph.inputs().size());
+    result_.operands = int(graph.inputs().size());
   }
 
   KernelValues run() {
@@ -51,13 +51,12 @@ class Builder {
       value.kind = op.kind;
       value.attrs = op.attrs;
       value.phase = phase_[op.result().index];
-      if (op.kind == OpKind::Iter) {
+      if (op.kind == OpKind::Iter)
         value.argument = argument_of(op.inputs[0]);
-      } else {
+      else
         for (TensorId t : op.inputs) value.inputs.push_back(ids[t.index]);
-      }
       if (op.kind == OpKind::Save) {
-        value.argument = static_cast<int>(result_.argument_extents.size());
+        value.argument = int(result_.argument_extents.size());
         add_argument(graph_.type(op.result()));
       }
       ids[op.result().index] = add(std::move(value), graph_.type(op.result()));
@@ -74,8 +73,7 @@ class Builder {
 
   static uint8_t folded_by(const Op& accumulator) {
     uint8_t loops = 0;
-    for (int l : std::get<AccumAttrs>(accumulator.attrs).loops)
-      loops = static_cast<uint8_t>(loops | 1u << l);
+    for (int l : std::get<AccumAttrs>(accumulator.attrs).loops) loops = uint8_t(loops | 1u << l);
     return loops;
   }
 
@@ -101,17 +99,16 @@ class Builder {
       const std::optional<int> axis = operand(0);
       if (!axis) return axis;
       const auto& perm = std::get<PermAttrs>(op.attrs).perm;
-      return static_cast<int>(std::find(perm.begin(), perm.end(), *axis) - perm.begin());
+      return int(std::find(perm.begin(), perm.end(), *axis) - perm.begin());
     }
     if (op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze) {
       std::optional<int> axis = operand(0);
       if (!axis) return axis;
       const auto& axes = std::get<AxesAttrs>(op.attrs).axes;
-      if (op.kind == OpKind::Unsqueeze) {
+      if (op.kind == OpKind::Unsqueeze)
         for (int a : axes) *axis += a <= *axis ? 1 : 0;  // ascending
-      } else {
-        *axis -= static_cast<int>(std::lower_bound(axes.begin(), axes.end(), *axis) - axes.begin());
-      }
+      else
+        *axis -= int(std::lower_bound(axes.begin(), axes.end(), *axis) - axes.begin());
       return axis;
     }
     if (!pointwise) return std::nullopt;
@@ -143,11 +140,10 @@ class Builder {
       if (axis != 0 && axis != x.from_end) return std::nullopt;
       axis = x.from_end;
     }
-    for (const Cut& x : operands) {  // what the loops leave alone must be the same along that axis
+    for (const Cut& x : operands)  // what the loops leave alone must be the same along that axis
       if (axis != 0 && x.from_end == 0 && x.type.rank() >= axis &&
-          x.type.shape[static_cast<size_t>(x.type.rank() - axis)].extent != 1)
+          x.type.shape[size_t(x.type.rank() - axis)].extent != 1)
         return std::nullopt;
-    }
     return axis;
   }
   // The same for a result of a thread graph of such functions.
@@ -181,12 +177,12 @@ class Builder {
       return false;
     TensorId source = y;
     while (graph_.producer(source).kind != OpKind::Iter) source = graph_.producer(source).inputs[0];
-    const size_t argument = static_cast<size_t>(argument_of(graph_.producer(source).inputs[0]));
+    const size_t argument = size_t(argument_of(graph_.producer(source).inputs[0]));
     const std::vector<Layout>& layouts = result_.argument_layouts;
     if (argument >= layouts.size() || layouts[argument].panel == 0) return false;
-    double bytes = static_cast<double>(num_elements(graph_.type(x).shape)) *
+    double bytes = double(num_elements(graph_.type(x).shape)) *
                    std::max(4, size_in_bytes(graph_.type(x).dtype));
-    for (int l : a.loops) bytes *= static_cast<double>(graph_.loops()[static_cast<size_t>(l)]);
+    for (int l : a.loops) bytes *= double(graph_.loops()[size_t(l)]);
     return bytes <= kMostLeftBytes;
   }
 
@@ -209,7 +205,7 @@ class Builder {
     value.kind = op.kind;
     value.attrs = op.attrs;
     value.phase = phase_[t.index];
-    value.phase.varies = static_cast<uint8_t>(value.phase.varies & ~loops);
+    value.phase.varies = uint8_t(value.phase.varies & ~loops);
     if (op.kind == OpKind::Iter) {
       value.argument = argument_of(op.inputs[0]);
       auto& a = std::get<IterAttrs>(value.attrs);
@@ -228,7 +224,7 @@ class Builder {
   Type inferred(Value& value) const {
     std::vector<Type> types;
     for (int id : value.inputs) {
-      const Value& v = result_.values[static_cast<size_t>(id)];
+      const Value& v = result_.values[size_t(id)];
       Type type{v.dtype, {}};
       for (const Extent& e : v.extents) type.shape.push_back(Dim(e.nominal));
       types.push_back(type);
@@ -240,22 +236,22 @@ class Builder {
     const auto& inputs = graph_.inputs();
     const auto it = std::find(inputs.begin(), inputs.end(), t);
     CHECK(it != inputs.end()) << "an iterator reads something that is no argument";
-    return static_cast<int>(it - inputs.begin());
+    return int(it - inputs.begin());
   }
 
   // Savers were numbered as they came; results are numbered as the graph lists its outputs.
   void order_results(const std::vector<int>& ids) {
     const std::vector<std::vector<int64_t>> shapes = result_.argument_extents;
     const std::vector<DType> dtypes = result_.argument_dtypes;
-    const size_t saves = shapes.size() - static_cast<size_t>(result_.operands);
+    const size_t saves = shapes.size() - size_t(result_.operands);
     CHECK(saves == graph_.outputs().size()) << "savers and outputs differ in number";
     for (size_t i = 0; i < saves; ++i) {
-      Value& save = result_.values[static_cast<size_t>(ids[graph_.outputs()[i].index])];
+      Value& save = result_.values[size_t(ids[graph_.outputs()[i].index])];
       CHECK(save.kind == OpKind::Save) << "a block graph returns what is not saved";
-      const size_t to = static_cast<size_t>(result_.operands) + i;
-      result_.argument_extents[to] = shapes[static_cast<size_t>(save.argument)];
-      result_.argument_dtypes[to] = dtypes[static_cast<size_t>(save.argument)];
-      save.argument = static_cast<int>(to);
+      const size_t to = size_t(result_.operands) + i;
+      result_.argument_extents[to] = shapes[size_t(save.argument)];
+      result_.argument_dtypes[to] = dtypes[size_t(save.argument)];
+      save.argument = int(to);
     }
   }
 
@@ -270,7 +266,7 @@ class Builder {
       value.attrs = op.attrs;
       for (TensorId t : op.inputs) {
         value.inputs.push_back(ids[t.index]);
-        const Phase& p = result_.values[static_cast<size_t>(ids[t.index])].phase;
+        const Phase& p = result_.values[size_t(ids[t.index])].phase;
         value.phase.varies |= p.varies;
         value.phase.folded |= p.folded;
       }
@@ -284,20 +280,19 @@ class Builder {
 
   int add(Value value, const Type& type) {
     interruption_point();
-    const int id = static_cast<int>(result_.values.size());
+    const int id = int(result_.values.size());
     value.dtype = type.dtype;
-    for (int input : value.inputs) value.grid |= result_.values[static_cast<size_t>(input)].grid;
+    for (int input : value.inputs) value.grid |= result_.values[size_t(input)].grid;
     if (value.kind == OpKind::Save) {
       // Extents of the tile, not of the whole result.
       const auto& a = std::get<SaveAttrs>(value.attrs);
       value.extents = tile_extents(id, extents(type.shape), a.omap, a.fmap);
     } else if (value.kind == OpKind::Iter) {
       const auto& a = std::get<IterAttrs>(value.attrs);
-      const size_t argument = static_cast<size_t>(value.argument);
+      const size_t argument = size_t(value.argument);
       value.extents = tile_extents(id, result_.argument_extents[argument], a.imap, a.fmap);
-      for (size_t d = 0; d < graph_.grid().size(); ++d) {
+      for (size_t d = 0; d < graph_.grid().size(); ++d)
         value.grid |= a.imap[d] >= 0 && graph_.grid()[d] > 1;
-      }
     } else {
       for (const Dim& dim : type.shape) value.extents.push_back({dim.extent, "", 0});
       derive(value, id);
@@ -313,16 +308,16 @@ class Builder {
       Extent e{whole[axis], "", 0};
       bool exact = true;
       for (size_t d = 0; d < graph_.grid().size(); ++d) {
-        if (grid[d] != static_cast<int>(axis)) continue;
+        if (grid[d] != int(axis)) continue;
         exact = exact && e.nominal % graph_.grid()[d] == 0;
         e.nominal = ceil_div(e.nominal, graph_.grid()[d]);
       }
       uint8_t loops = 0;
       for (size_t l = 0; l < graph_.loops().size(); ++l) {
-        if (loop[l] != static_cast<int>(axis)) continue;
+        if (loop[l] != int(axis)) continue;
         exact = exact && e.nominal % graph_.loops()[l] == 0;
         e.nominal = ceil_div(e.nominal, graph_.loops()[l]);
-        loops = static_cast<uint8_t>(loops | 1u << l);
+        loops = uint8_t(loops | 1u << l);
       }
       if (!exact) {
         e.actual = "n" + std::to_string(id) + "_" + std::to_string(axis);
@@ -340,7 +335,7 @@ class Builder {
   }
 
   const Value& input(const Value& value, size_t i) const {
-    return result_.values[static_cast<size_t>(value.inputs[i])];
+    return result_.values[size_t(value.inputs[i])];
   }
 
   // Result axis `to` has the extent of axis `from` of operand `i`, if that is not a broadcast 1.
@@ -355,17 +350,16 @@ class Builder {
     for (size_t axis = 0; axis < rank; ++axis) inherit(value, skip + axis, i, axis);
   }
   static bool exact(const Value& value) {
-    return std::all_of(value.extents.begin(), value.extents.end(),
-                       [](const Extent& e) { return e.exact(); });
+    return std::all_of(
+        value.extents.begin(), value.extents.end(), [](const Extent& e) { return e.exact(); });
   }
 
   // Extents of the result from those of the operands.
   void derive(Value& value, int id) {
     interruption_point();
     if (has(value.kind, algebra::Pointwise)) {
-      for (size_t i = 0; i < value.inputs.size(); ++i) {
+      for (size_t i = 0; i < value.inputs.size(); ++i)
         inherit_broadcast(value, i, value.extents.size());
-      }
       return;
     }
     switch (value.kind) {
@@ -376,7 +370,7 @@ class Builder {
       const auto& a = std::get<ReduceAttrs>(value.attrs);
       size_t to = 0;
       for (size_t axis = 0; axis < input(value, 0).extents.size(); ++axis) {
-        const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(axis));
+        const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(axis));
         if (!gone) inherit(value, to, 0, axis);
         to += !gone || a.keepdims ? 1 : 0;
       }
@@ -396,29 +390,22 @@ class Builder {
     }
     case OpKind::Transpose: {
       const auto& a = std::get<PermAttrs>(value.attrs);
-      for (size_t i = 0; i < a.perm.size(); ++i)
-        inherit(value, i, 0, static_cast<size_t>(a.perm[i]));
+      for (size_t i = 0; i < a.perm.size(); ++i) inherit(value, i, 0, size_t(a.perm[i]));
       return;
     }
     case OpKind::Broadcast: inherit_broadcast(value, 0, value.extents.size()); return;
     case OpKind::Unsqueeze: {
       const auto& a = std::get<AxesAttrs>(value.attrs);
       size_t from = 0;
-      for (size_t i = 0; i < value.extents.size(); ++i) {
-        if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i))) {
-          inherit(value, i, 0, from++);
-        }
-      }
+      for (size_t i = 0; i < value.extents.size(); ++i)
+        if (!std::binary_search(a.axes.begin(), a.axes.end(), int(i))) inherit(value, i, 0, from++);
       return;
     }
     case OpKind::Squeeze: {
       const auto& a = std::get<AxesAttrs>(value.attrs);
       size_t to = 0;
-      for (size_t i = 0; i < input(value, 0).extents.size(); ++i) {
-        if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i))) {
-          inherit(value, to++, 0, i);
-        }
-      }
+      for (size_t i = 0; i < input(value, 0).extents.size(); ++i)
+        if (!std::binary_search(a.axes.begin(), a.axes.end(), int(i))) inherit(value, to++, 0, i);
       return;
     }
     case OpKind::Reshape: {
@@ -432,37 +419,32 @@ class Builder {
       bool same = from.size() == to.size();
       for (size_t i = 0; same && i < from.size(); ++i)
         same = x.extents[from[i]].nominal == value.extents[to[i]].nominal;
-      if (same) {
+      if (same)
         for (size_t i = 0; i < from.size(); ++i) inherit(value, to[i], 0, from[i]);
-      } else if (!exact(x)) {
+      else if (!exact(x))
         unsupported(value, "axes cannot be merged or split");
-      }
       return;
     }
     case OpKind::Repeat: {
       const auto& a = std::get<RepeatAttrs>(value.attrs);
-      for (size_t i = 0; i < a.repeats.size(); ++i) {
-        if (a.repeats[i] == 1) {
+      for (size_t i = 0; i < a.repeats.size(); ++i)
+        if (a.repeats[i] == 1)
           inherit(value, i, 0, i);
-        } else if (!input(value, 0).extents[i].exact()) {
+        else if (!input(value, 0).extents[i].exact())
           unsupported(value, "an axis cannot be repeated");
-        }
-      }
       return;
     }
     case OpKind::Concat:
     case OpKind::Stack: {
-      const size_t joined = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+      const size_t joined = size_t(std::get<AxisAttrs>(value.attrs).axis);
       for (size_t i = 0; i < value.inputs.size(); ++i) {
-        for (size_t axis = 0; axis < input(value, i).extents.size(); ++axis) {
-          if (value.kind == OpKind::Stack) {
+        for (size_t axis = 0; axis < input(value, i).extents.size(); ++axis)
+          if (value.kind == OpKind::Stack)
             inherit(value, axis + (axis >= joined ? 1 : 0), i, axis);
-          } else if (axis != joined) {
+          else if (axis != joined)
             inherit(value, axis, i, axis);
-          } else if (!input(value, i).extents[axis].exact()) {
+          else if (!input(value, i).extents[axis].exact())
             unsupported(value, "the joined axis is shorter");
-          }
-        }
       }
       return;
     }
@@ -470,23 +452,20 @@ class Builder {
       const auto& a = std::get<SliceAttrs>(value.attrs);
       for (size_t i = 0; i < a.starts.size(); ++i) {
         const Extent& e = input(value, 0).extents[i];
-        if (a.starts[i] == 0 && a.steps[i] == 1 && a.stops[i] == e.nominal) {
+        if (a.starts[i] == 0 && a.steps[i] == 1 && a.stops[i] == e.nominal)
           inherit(value, i, 0, i);
-        } else if (!e.exact()) {
+        else if (!e.exact())
           unsupported(value, "an axis cannot be sliced");
-        }
       }
       return;
     }
     case OpKind::Pad: {
       const auto& a = std::get<PadAttrs>(value.attrs);
-      for (size_t i = 0; i < a.low.size(); ++i) {
-        if (a.low[i] == 0 && a.high[i] == 0) {
+      for (size_t i = 0; i < a.low.size(); ++i)
+        if (a.low[i] == 0 && a.high[i] == 0)
           inherit(value, i, 0, i);
-        } else if (!input(value, 0).extents[i].exact()) {
+        else if (!input(value, 0).extents[i].exact())
           unsupported(value, "an axis cannot be padded");
-        }
-      }
       return;
     }
     case OpKind::Triu:
@@ -495,23 +474,22 @@ class Builder {
       for (size_t i = 0; i < value.extents.size(); ++i) inherit(value, i, 0, i);
       return;
     case OpKind::Gather: {
-      const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+      const size_t axis = size_t(std::get<AxisAttrs>(value.attrs).axis);
       const size_t inner = input(value, 1).extents.size();
       for (size_t i = 0; i < axis; ++i) inherit(value, i, 0, i);
       for (size_t i = 0; i < inner; ++i) inherit(value, axis + i, 1, i);
-      for (size_t i = axis + 1; i < input(value, 0).extents.size(); ++i) {
+      for (size_t i = axis + 1; i < input(value, 0).extents.size(); ++i)
         inherit(value, inner + i - 1, 0, i);
-      }
       return;
     }
     case OpKind::Accum:
     case OpKind::AccumRescale: {
       const auto& a = std::get<AccumAttrs>(value.attrs);
       uint8_t folded = 0;
-      for (int l : a.loops) folded = static_cast<uint8_t>(folded | 1u << l);
+      for (int l : a.loops) folded = uint8_t(folded | 1u << l);
       for (size_t i = 0; i < value.extents.size(); ++i) {
         const Extent& e = input(value, 0).extents[i];
-        const bool joined = a.kind == AccumKind::Concat && static_cast<int>(i) == a.axis;
+        const bool joined = a.kind == AccumKind::Concat && int(i) == a.axis;
         if (joined) {
           if (!e.exact())
             value.extents[i].actual = "n" + std::to_string(id) + "_" + std::to_string(i);
@@ -561,20 +539,18 @@ int64_t Value::elements() const {
 
 std::vector<std::vector<int>> KernelValues::users() const {
   std::vector<std::vector<int>> result(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    for (int input : values[i].inputs)
-      result[static_cast<size_t>(input)].push_back(static_cast<int>(i));
-  }
+  for (size_t i = 0; i < values.size(); ++i)
+    for (int input : values[i].inputs) result[size_t(input)].push_back(int(i));
   return result;
 }
 
 Memory KernelValues::argument_memory(int argument, const std::string& pointer) const {
-  const size_t i = static_cast<size_t>(argument);
+  const size_t i = size_t(argument);
   Memory m{pointer, argument_dtypes[i], argument_pitch(argument)};
   if (i >= argument_layouts.size() || argument_layouts[i].panel == 0) return m;
   const Layout& layout = argument_layouts[i];
   const size_t rank = argument_extents[i].size();
-  const size_t n = layout.order.empty() ? rank - 1 : static_cast<size_t>(layout.order[rank - 1]);
+  const size_t n = layout.order.empty() ? rank - 1 : size_t(layout.order[rank - 1]);
   m.panel = layout.panel;
   m.panel_pitch = m.strides[n];
   m.strides[n] = 1;
@@ -582,16 +558,14 @@ Memory KernelValues::argument_memory(int argument, const std::string& pointer) c
 }
 
 std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
-  const size_t i = static_cast<size_t>(argument);
+  const size_t i = size_t(argument);
   const std::vector<int64_t>& shape = argument_extents[i];
   if (i >= argument_layouts.size() || argument_layouts[i].row_major())
     return contiguous_strides(shape);
   const Layout& layout = argument_layouts[i];
   if (layout.view()) return layout.strides;
   const size_t rank = shape.size();
-  const auto axis = [&](size_t at) {
-    return layout.order.empty() ? at : static_cast<size_t>(layout.order[at]);
-  };
+  const auto axis = [&](size_t at) { return layout.order.empty() ? at : size_t(layout.order[at]); };
   std::vector<int64_t> pitch(rank);
   int64_t below = 1;
   for (size_t at = rank; at-- > 0;) {
@@ -613,12 +587,12 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
 }
 
 int64_t KernelValues::argument_offset(int argument) const {
-  const size_t i = static_cast<size_t>(argument);
+  const size_t i = size_t(argument);
   return i < argument_layouts.size() ? argument_layouts[i].offset : 0;
 }
 
 const Layout* KernelValues::tiles_of(int argument, size_t axis) const {
-  const size_t i = static_cast<size_t>(argument);
+  const size_t i = size_t(argument);
   if (i >= argument_layouts.size() || argument_layouts[i].tile == 0) return nullptr;
   const std::vector<int>& order = argument_layouts[i].order;
   const size_t n = order.empty() ? argument_extents[i].size() - 1 : size_t(order.back());
@@ -637,15 +611,13 @@ std::vector<std::vector<int64_t>> merged_axes(std::vector<std::vector<int64_t>> 
   for (size_t axis = 0; axis < rank; ++axis) {
     if (whole[axis] == 1) continue;
     bool fits = !merged.back().empty();
-    for (size_t i = 0; fits && i < shapes.size(); ++i) {
+    for (size_t i = 0; fits && i < shapes.size(); ++i)
       fits = (shapes[i][axis] == 1) == (merged[i].back() == 1);
-    }
-    for (size_t i = 0; i < shapes.size(); ++i) {
+    for (size_t i = 0; i < shapes.size(); ++i)
       if (fits)
         merged[i].back() *= shapes[i][axis];
       else
         merged[i].push_back(shapes[i][axis]);
-    }
   }
   return merged;
 }

@@ -70,7 +70,7 @@ struct Value {
   bool in_memory = false;
   Memory memory;
 
-  int rank() const { return static_cast<int>(extents.size()); }
+  int rank() const { return int(extents.size()); }
   int64_t elements() const;  // nominal
 };
 

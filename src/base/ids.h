@@ -10,7 +10,7 @@ namespace tessera {
 template <class Tag> struct StrongId {
   uint32_t index = UINT32_MAX;
   constexpr StrongId() = default;
-  constexpr explicit StrongId(size_t i) : index(static_cast<uint32_t>(i)) {}
+  constexpr explicit StrongId(size_t i) : index(uint32_t(i)) {}
   constexpr bool valid() const { return index != UINT32_MAX; }
   constexpr auto operator<=>(const StrongId&) const = default;
 };

@@ -43,9 +43,8 @@ class Fd {
 
 void make_pipe(Fd& read_end, Fd& write_end) {
   int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) {
+  if (pipe2(fds, O_CLOEXEC) != 0)
     throw Error(ErrorKind::Io, std::string("cannot create a pipe: ") + std::strerror(errno));
-  }
   read_end.set(fds[0]);
   write_end.set(fds[1]);
 }
@@ -54,11 +53,10 @@ void make_pipe(Fd& read_end, Fd& write_end) {
 void drain(Fd& fd, std::string& into) {
   char buffer[8192];
   const ssize_t n = read(fd.get(), buffer, sizeof buffer);
-  if (n > 0) {
-    into.append(buffer, static_cast<size_t>(n));
-  } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
+  if (n > 0)
+    into.append(buffer, size_t(n));
+  else if (n == 0 || (errno != EINTR && errno != EAGAIN))
     fd.close();
-  }
 }
 
 }  // namespace
@@ -87,9 +85,8 @@ ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s
   const int failed = posix_spawn(&pid, args[0], &actions, &attributes, args.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  if (failed != 0) {
+  if (failed != 0)
     throw Error(ErrorKind::Io, "cannot start '" + argv[0] + "': " + std::strerror(failed));
-  }
   out_write.close();
   err_write.close();
 
@@ -112,7 +109,7 @@ ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s
     }
     pollfd fds[2] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}};
     constexpr int64_t kPollMs = 20;  // how long a cancellation may go unseen
-    poll(fds, 2, static_cast<int>(polls ? std::min(left + 1, kPollMs) : left + 1));
+    poll(fds, 2, int(polls ? std::min(left + 1, kPollMs) : left + 1));
     if (fds[0].revents != 0) drain(out_read, result.out);
     if (fds[1].revents != 0) drain(err_read, result.err);
   }
@@ -131,9 +128,8 @@ std::optional<std::string> find_executable(const std::string& name) {
            access(path.c_str(), X_OK) == 0;
   };
   if (name.empty()) return std::nullopt;
-  if (name.find('/') != std::string::npos) {
+  if (name.find('/') != std::string::npos)
     return runnable(name) ? std::optional(name) : std::nullopt;
-  }
   const char* path = std::getenv("PATH");
   std::string rest = path != nullptr ? path : "/usr/bin:/bin";
   while (!rest.empty()) {

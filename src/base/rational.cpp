@@ -105,13 +105,12 @@ Rational Rational::dyadic(int64_t n, int exp2) {
   Rational r(n);
   if (n == 0) return r;
   while (r.num_ % 2 == 0) r.num_ /= 2, exp2++;
-  if (exp2 >= 0 && exp2 < 60 && fits(Wide(r.num_) << exp2)) {
+  if (exp2 >= 0 && exp2 < 60 && fits(Wide(r.num_) << exp2))
     r.num_ <<= exp2;
-  } else if (exp2 < 0 && exp2 > -62) {
+  else if (exp2 < 0 && exp2 > -62)
     r.den_ = int64_t(1) << -exp2;
-  } else {
+  else
     r.exp2_ = exp2;
-  }
   return r;
 }
 
@@ -175,12 +174,11 @@ std::optional<Rational> Rational::parse(std::string_view text) {
   Wide num = mantissa, den = 1;
   bool exact = !overflow;
   for (; exponent > 0 && exact; exponent--) exact = fits(num * 10) && (num *= 10, true);
-  for (; exponent < 0 && exact; exponent++) {
+  for (; exponent < 0 && exact; exponent++)
     if (num % 10 == 0)
       num /= 10;
     else
       exact = fits(den * 10) && (den *= 10, true);
-  }
   if (exact)
     if (auto r = reduced(num, den)) return signed_result(r);
   double d = std::strtod(std::string(text).c_str(), nullptr);
@@ -192,8 +190,7 @@ std::optional<Rational> Rational::parse(std::string_view text) {
 
 double Rational::to_double() const {
   if (den_ == 0) return num_ == 0 ? NAN : num_ > 0 ? INFINITY : -INFINITY;
-  return static_cast<double>(
-      std::ldexp(static_cast<long double>(num_) / static_cast<long double>(den_), exp2_));
+  return double(std::ldexp(static_cast<long double>(num_) / static_cast<long double>(den_), exp2_));
 }
 
 std::string Rational::str() const {

@@ -75,9 +75,8 @@ std::string Sha256::hex() {
   for (int shift = 56; shift >= 0; shift -= 8) length += static_cast<char>(bits >> shift & 0xff);
   update(length);
   std::string out;
-  for (uint32_t word : state_) {
+  for (uint32_t word : state_)
     for (int shift = 28; shift >= 0; shift -= 4) out += "0123456789abcdef"[word >> shift & 0xf];
-  }
   return out;
 }
 

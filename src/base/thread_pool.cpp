@@ -26,12 +26,12 @@ int default_threads() {
       throw Error(ErrorKind::Usage, std::string("TESSERA_THREADS is '") + text +
                                         "'; it must be a whole number from 1 to 1024");
     }
-    return static_cast<int>(n);
+    return int(n);
   }
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
   const long n = sysconf(_SC_NPROCESSORS_ONLN);
-  return n > 0 ? static_cast<int>(n) : 1;
+  return n > 0 ? int(n) : 1;
 }
 
 struct ThreadPool::Job {

@@ -123,9 +123,8 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
            (op.kind == OpKind::AccumRescale ? 3 : 1);
   }
   if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iter ||
-      op.kind == OpKind::Save) {
+      op.kind == OpKind::Save)
     return 0;
-  }
   if (op.kind == OpKind::Thread) {
     double total = 0;
     for (const Op& o : g.body(op).ops()) total += block_op(g.body(op), o);

@@ -79,9 +79,8 @@ void CpuMachine::add_traffic(KernelWork& w, double tensor_bytes, double moved,
   // The first pass comes from where the working set lives, repeats from where the tensor fits.
   double pass = first_pass(tensor_bytes, resident);
   w.shared_traffic += pass;
-  if (moved > tensor_bytes && tensor_bytes > double(core_capacity_) / 2) {
+  if (moved > tensor_bytes && tensor_bytes > double(core_capacity_) / 2)
     w.shared_traffic += first_pass(tensor_bytes, tensor_bytes) * (moved / tensor_bytes - 1);
-  }
 }
 
 void CpuMachine::add_reread(KernelWork& w, double moved, double block_bytes) const {

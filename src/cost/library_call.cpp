@@ -128,11 +128,10 @@ std::optional<LibraryCall> of_block(const Graph& g) {
   if (left->kind != OpKind::Iter || right->kind != OpKind::Iter) return std::nullopt;
   size_t others = 0;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Thread) {
+    if (op.kind == OpKind::Thread)
       for (const Op& o : g.body(op).ops()) others += o.kind != OpKind::Input;
-    } else {
+    else
       others += op.kind != OpKind::Input && op.kind != OpKind::Iter && op.kind != OpKind::Save;
-    }
   }
   if (others != operators + 1) return std::nullopt;
 

@@ -36,9 +36,8 @@ Machine::Machine(Target target) : target_(std::move(target)) {
 
 double Machine::shared_bandwidth(double bytes) const {
   const MemoryLevel* at = &target_.levels.front();
-  for (const MemoryLevel& l : target_.levels) {
+  for (const MemoryLevel& l : target_.levels)
     if (!l.per_core && double(l.capacity) * 0.75 >= bytes) at = &l;
-  }
   return at->bandwidth;
 }
 

@@ -235,9 +235,8 @@ double Target::weight(OpKind kind) const {
 
 int64_t Target::block_bytes() const {
   int64_t best = 0;
-  for (const MemoryLevel& l : levels) {
+  for (const MemoryLevel& l : levels)
     if (l.per_core) best = l.capacity;
-  }
   if (best == 0) best = levels.back().capacity;
   // A cache is shared with code, stack and prefetched lines; shared memory is all ours.
   return kind == TargetKind::Cpu ? best - best / 4 : best;
@@ -268,16 +267,12 @@ std::string Target::str() const {
       if (scale.*c.value != 1) s << "scale " << c.name << " " << show(scale.*c.value) << "\n";
   }
   if (tf32_flops > 0) s << "matmul tf32 " << show(tf32_flops) << "\n";
-  for (int i = 0; i < kNumDTypes; ++i) {
-    if (matmul_flops[size_t(i)] > 0) {
+  for (int i = 0; i < kNumDTypes; ++i)
+    if (matmul_flops[size_t(i)] > 0)
       s << "matmul " << tessera::name(DType(i)) << " " << show(matmul_flops[size_t(i)]) << "\n";
-    }
-  }
-  for (int i = 0; i < kNumDTypes; ++i) {
-    if (pointwise_ops[size_t(i)] > 0) {
+  for (int i = 0; i < kNumDTypes; ++i)
+    if (pointwise_ops[size_t(i)] > 0)
       s << "pointwise " << tessera::name(DType(i)) << " " << show(pointwise_ops[size_t(i)]) << "\n";
-    }
-  }
   s << "layout strided " << show(strided_operand) << "\nlayout copied " << show(copied_operand)
     << "\nlayout banks " << banks << "\nlayout bulk " << bulk_bytes << "\n";
   for (const auto& [op, w] : weights) s << "weight " << tessera::name(op) << " " << show(w) << "\n";

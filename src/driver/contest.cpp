@@ -22,9 +22,9 @@ struct Racer {
 };
 
 void by_speed(std::vector<Racer>& racers) {
-  std::stable_sort(racers.begin(), racers.end(), [](const Racer& a, const Racer& b) {
-    return a.timing.speedup > b.timing.speedup;
-  });
+  std::stable_sort(
+      racers.begin(), racers.end(),
+      [](const Racer& a, const Racer& b) { return a.timing.speedup > b.timing.speedup; });
 }
 
 class Contest {

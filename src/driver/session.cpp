@@ -36,12 +36,14 @@ std::string rows_key(const CudaContext& context, const Target& described) {
 }
 
 bool has_f32_products(const Graph& graph) {
-  return std::any_of(graph.ops().begin(), graph.ops().end(), [&](const Op& op) {
-    if (op.kind == OpKind::Kernel) return has_f32_products(graph.body(op));
-    return (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
-            is_convolution(op.kind)) &&
-           graph.type(op.result()).dtype == DType::F32;
-  });
+  return std::any_of(
+      graph.ops().begin(), graph.ops().end(),
+      [&](const Op& op) {
+        if (op.kind == OpKind::Kernel) return has_f32_products(graph.body(op));
+        return (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
+                is_convolution(op.kind)) &&
+               graph.type(op.result()).dtype == DType::F32;
+      });
 }
 
 }  // namespace
@@ -118,12 +120,11 @@ const rules::RuleSet* Session::rules() {
   if (!rules_) {
     std::vector<rules::Rule> all;
     std::vector<std::string> problems;
-    for (const std::string& folder : options.rule_folders) {
+    for (const std::string& folder : options.rule_folders)
       if (&folder == &options.rule_folders.front())
         all = rules::load_rules(folder);
       else
         rules::load_more(folder, all, problems);
-    }
     for (const std::string& p : problems)
       std::fprintf(stderr, "warning: rules left out: %s\n", p.c_str());
     rules_.emplace(std::move(all));

@@ -92,9 +92,8 @@ Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) 
 }  // namespace
 
 bool Demand::any(const Op& op) const {
-  for (uint32_t i = 0; i < op.num_results; ++i) {
+  for (uint32_t i = 0; i < op.num_results; ++i)
     if (of(op.result(i)) != 0) return true;
-  }
   return op.body.valid() && bodies[op.body.index].live;
 }
 
@@ -113,25 +112,22 @@ Demand find_demand(const Graph& g, const std::vector<Components>& outputs) {
     // An extremum is folded by comparing with what it holds, so the accumulator itself needs p.
     if (op.kind == OpKind::Accum && is_float(g.type(op.result()).dtype) &&
         (g.attrs<AccumAttrs>(op).kind == AccumKind::Max ||
-         g.attrs<AccumAttrs>(op).kind == AccumKind::Min)) {
+         g.attrs<AccumAttrs>(op).kind == AccumKind::Min))
       d.tensors[op.result().index] |= 1;
-    }
     if (op.body.valid()) {
       const Graph& body = g.body(op);
       std::vector<Components> results;
       for (uint32_t i = 0; i < op.num_results; ++i) results.push_back(d.of(op.result(i)));
       Demand inner = find_demand(body, results);
-      for (size_t i = 0; i < op.inputs.size(); ++i) {
+      for (size_t i = 0; i < op.inputs.size(); ++i)
         d.tensors[op.inputs[i].index] |= inner.of(body.inputs()[i]);
-      }
       d.bodies[op.body.index] = std::move(inner);
       continue;
     }
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       Components all = 0;
-      for (uint32_t r = 0; r < op.num_results; ++r) {
+      for (uint32_t r = 0; r < op.num_results; ++r)
         if (d.of(op.result(r)) != 0) all |= operand_demand(g, op, i, d.of(op.result(r)));
-      }
       d.tensors[op.inputs[i].index] |= all;
     }
   }

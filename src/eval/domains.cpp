@@ -7,11 +7,9 @@ namespace {
 template <class T> Buffer absolute(const View& v, int plane) {
   Buffer b(size_t(v.shape[0] * v.shape[1]) * sizeof(T));
   T* to = b.as<T>();
-  for (int64_t i = 0; i < v.shape[0]; ++i) {
-    for (int64_t j = 0; j < v.shape[1]; ++j) {
+  for (int64_t i = 0; i < v.shape[0]; ++i)
+    for (int64_t j = 0; j < v.shape[1]; ++j)
       *to++ = std::abs(v.as<const T>(plane)[i * v.stride[0] + j * v.stride[1]]);
-    }
-  }
   return b;
 }
 
@@ -39,16 +37,18 @@ void multiply(int64_t m, int64_t n, int64_t k, Matrix<const double> a, Matrix<co
 }
 void multiply(int64_t m, int64_t n, int64_t k, Matrix<const long double> a,
               Matrix<const long double> b, Matrix<long double> c, ThreadPool* pool) {
-  parallel_for(pool, m, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        long double sum = 0;
-        for (int64_t l = 0; l < k; ++l)
-          sum += a.data[i * a.row + l * a.col] * b.data[l * b.row + j * b.col];
-        c.data[i * c.row + j * c.col] = sum;
-      }
-    }
-  });
+  parallel_for(
+      pool, m, 1,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          for (int64_t j = 0; j < n; ++j) {
+            long double sum = 0;
+            for (int64_t l = 0; l < k; ++l)
+              sum += a.data[i * a.row + l * a.col] * b.data[l * b.row + j * b.col];
+            c.data[i * c.row + j * c.col] = sum;
+          }
+        }
+      });
 }
 
 // The union of the flags along an axis of a matrix: for each row (axis 1) or column (axis 0).
@@ -58,9 +58,8 @@ std::vector<uint8_t> flags_along(const View& m, size_t axis) {
   if (!m.flagged()) return any;
   for (int64_t i = 0; i < m.shape[other]; ++i) {
     uint8_t all = 0;
-    for (int64_t k = 0; k < m.shape[axis]; ++k) {
+    for (int64_t k = 0; k < m.shape[axis]; ++k)
       all |= m.as<const uint8_t>(kFlagPlane)[i * m.stride[other] + k * m.stride[axis]];
-    }
     any[size_t(i)] = all != 0;
   }
   return any;
@@ -187,11 +186,10 @@ void FieldDomain<W>::reduce_extremum(const View& x, int kept, const View& out, u
       const bool two = distinct == 2 && plain;
       const Modulus<W>& m = shared.chain->modulus[0];
       const W difference = two ? m.sub(p[member[0]], p[member[1]]) : W(0);
-      if (distinct <= 1) {
+      if (distinct <= 1)
         pick = member[0];
-      } else if (two && !shared.unknown_signs) {
+      else if (two && !shared.unknown_signs)
         pick = member[(m.legendre(difference) == 1) == (minimum == 0) ? 0 : 1];
-      }
       const int64_t to = place.offset(1);
       for (int k = 0; k < 3; ++k) {
         if (out.plane[size_t(k)] == nullptr) continue;

@@ -120,9 +120,8 @@ template <class W> struct FieldDomain {
     x.has_set = v.plane[kSetPlane] != nullptr;
   }
   template <class F> void each_plane(Vec& x, const View& v, F f) const {
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3; ++k)
       if (v.plane[size_t(k)] != nullptr) f(k, x.c[k]);
-    }
     if (v.flagged()) f(kFlagPlane, x.flag);
     if (v.plane[kSetPlane] != nullptr) f(kSetPlane, x.set);
   }

@@ -9,20 +9,17 @@ template class Interpreter<FieldDomain<uint64_t>>;
 std::string unsupported_in(const Graph& g, const FieldModel& model) {
   auto constant = [&](const Rational& value, DType dtype, const char* what) -> std::string {
     if (!is_float(dtype)) return "";
-    if (!value.finite()) {
+    if (!value.finite())
       return value.negative() ? ""
                               : std::string(what) + " " + value.str() + " has no field meaning";
-    }
-    for (int c = 0; c < 3; ++c) {
+    for (int c = 0; c < 3; ++c)
       if (value.den() % int64_t(model.prime(c)) == 0)
         return "a constant's denominator is divisible by the prime";
-    }
     return "";
   };
   if (g.level() == Level::Kernel) {
-    for (const Tensor& t : g.tensors()) {
+    for (const Tensor& t : g.tensors())
       if (!is_static(t.type.shape)) return "symbolic shapes";
-    }
   }
   for (const Op& op : g.ops()) {
     std::string why;
@@ -47,11 +44,10 @@ View view_of(const FieldArray& a) {
   v.set_shape(a.shape);
   v.set_contiguous_strides();
   auto* self = const_cast<FieldArray*>(&a);  // inputs are only read
-  if (is_float(a.dtype)) {
+  if (is_float(a.dtype))
     for (size_t c = 0; c < 3; ++c) v.plane[c] = self->components[c].as<void>();
-  } else {
+  else
     v.plane[0] = self->ints.data();
-  }
   v.plane[kFlagPlane] = self->flags.as<void>();
   return v;
 }
@@ -67,13 +63,11 @@ void check_field_inputs(const Graph& g, const FieldModel& model,
     const TensorId t = g.inputs()[i];
     const Type& type = g.type(t);
     const FieldArray& a = inputs[i];
-    if (a.dtype != type.dtype || a.shape != extents(type.shape)) {
+    if (a.dtype != type.dtype || a.shape != extents(type.shape))
       bad("input " + std::to_string(i) + " must be " + type.str());
-    }
     if (a.field != model.size()) bad("input " + std::to_string(i) + " is of another field");
-    if (is_float(type.dtype) && (demand.of(t) & ~a.present()) != 0) {
+    if (is_float(type.dtype) && (demand.of(t) & ~a.present()) != 0)
       bad("input " + std::to_string(i) + " lacks a component that is needed");
-    }
   }
 }
 
@@ -123,9 +117,8 @@ FieldResult evaluate(const Graph& g, const FieldModel& model, const std::vector<
   std::vector<Arena> arenas;
   interpreter.run(g, demand, values, arenas);
   FieldResult result;
-  for (TensorId t : g.outputs()) {
+  for (TensorId t : g.outputs())
     result.outputs.push_back(array_of(values[t.index], model, options.outputs));
-  }
   return result;
 }
 
@@ -278,9 +271,8 @@ FieldComparison compare(const FieldArray& original, const FieldArray& candidate)
     } else if (mine == FieldArray::Defined) {
       if (!is_float(original.dtype))
         differs = original.ints[size_t(i)] != candidate.ints[size_t(i)];
-      for (int c = 0; is_float(original.dtype) && c < 3; ++c) {
+      for (int c = 0; is_float(original.dtype) && c < 3; ++c)
         if (components >> c & 1) differs = differs || original.word(c, i) != candidate.word(c, i);
-      }
     }
     if (!differs) continue;
     if (r.different++ == 0) r.first_difference = i;

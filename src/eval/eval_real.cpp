@@ -12,26 +12,22 @@ void check_inputs(const Graph& g, const std::vector<NDArray>& inputs) {
     bad(std::to_string(inputs.size()) + " inputs for a graph that takes " +
         std::to_string(g.inputs().size()));
   }
-  for (const Tensor& t : g.tensors()) {
+  for (const Tensor& t : g.tensors())
     if (!is_static(t.type.shape)) bad("the graph has symbolic shapes; bind them first");
-  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Type& type = g.type(g.inputs()[i]);
-    if (inputs[i].dtype != type.dtype || inputs[i].shape != extents(type.shape)) {
+    if (inputs[i].dtype != type.dtype || inputs[i].shape != extents(type.shape))
       bad("input " + std::to_string(i) + " must be " + type.str());
-    }
     const size_t n = is_float(type.dtype) ? inputs[i].reals.size() : inputs[i].ints.size();
     if (int64_t(n) != inputs[i].size()) bad("input " + std::to_string(i) + " lacks elements");
   }
 }
 
 bool has_f64(const Graph& g) {
-  for (const Tensor& t : g.tensors()) {
+  for (const Tensor& t : g.tensors())
     if (t.type.dtype == DType::F64) return true;
-  }
-  for (const Graph& body : g.bodies()) {
+  for (const Graph& body : g.bodies())
     if (has_f64(body)) return true;
-  }
   return false;
 }
 
@@ -85,12 +81,10 @@ void evaluate(const Graph& g, const std::vector<NDArray>& inputs, const D& domai
       CHECK(results.size() == out.size()) << "results of an opaque function";
       for (size_t i = 0; i < out.size(); ++i) {
         if (results[i].shape !=
-            std::vector<int64_t>(out[i].shape.begin(), out[i].shape.begin() + out[i].rank)) {
+            std::vector<int64_t>(out[i].shape.begin(), out[i].shape.begin() + out[i].rank))
           throw Error(ErrorKind::BadInput, "opaque: a result has another shape than its type");
-        }
-        for (int p = 0; p < 2; ++p) {
+        for (int p = 0; p < 2; ++p)
           if (out[i].plane[size_t(p)] != nullptr) from_array<T>(results[i], out[i], p, p == 1);
-        }
       }
     };
   }
@@ -104,9 +98,8 @@ void evaluate(const Graph& g, const std::vector<NDArray>& inputs, const D& domai
     const Type& type = g.type(t);
     View v = interpreter.allocate(input_arenas[i], type.dtype, type.rank(),
                                   to_array(extents(type.shape)), 1, false, false);
-    for (int p = 0; p < 2; ++p) {
+    for (int p = 0; p < 2; ++p)
       if (v.plane[size_t(p)] != nullptr) from_array<T>(inputs[i], v, p, p == 1);
-    }
     domain.round(v, Level::Kernel);
     values[t.index] = v;
   }

@@ -101,9 +101,8 @@ template <class W> struct PowerTable {
   PowerTable(const Modulus<W>& modulus, W base);
   [[gnu::always_inline]] W power(const Modulus<W>& m, W e) const {
     W result = entries[e & 255];
-    for (unsigned w = 1; w < sizeof(W); ++w) {
+    for (unsigned w = 1; w < sizeof(W); ++w)
       result = m.mul(result, entries[(w << 8) + ((e >> (8 * w)) & 255)]);
-    }
     return result;
   }
 };

@@ -72,9 +72,8 @@ template <class W> struct FieldVec {
     components = a.components;
     flagged = a.flagged;
     has_set = a.has_set;
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3; ++k)
       if (holds(k)) std::memcpy(c[k], a.c[k], size_t(n) * sizeof(W));
-    }
     if (flagged) std::memcpy(flag, a.flag, size_t(n));
     if (has_set) std::memcpy(set, a.set, size_t(n) * 8);
     return *this;
@@ -125,16 +124,14 @@ template <class W> struct FieldVec {
     flagged = x.flagged;
     has_set = false;
     if (flagged) std::memcpy(flag, x.flag, size_t(n));
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3; ++k)
       for (int i = 0; i < n; ++i) c[k][i] = modulus(k).from_int(x.v[i]);
-    }
   }
   void accumulate(const FieldVec& x) {
     components &= x.components;
     has_set = false;
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3; ++k)
       if (holds(k)) loops().add(modulus(k), c[k], x.c[k], c[k], x.n);
-    }
     if (x.flagged) {
       clear_flags();
       for (int i = 0; i < x.n; ++i) flag[i] |= x.flag[i];
@@ -145,9 +142,8 @@ template <class W> struct FieldVec {
     r.shared = shared;
     r.n = count;
     r.components = components;
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3; ++k)
       if (holds(k)) std::memcpy(r.c[k], c[k] + from, size_t(count) * sizeof(W));
-    }
     r.flagged = flagged;
     r.has_set = has_set;
     if (flagged) std::memcpy(r.flag, flag + from, size_t(count));
@@ -183,9 +179,8 @@ template <class W, class F>
 FieldVec<W> zip_field(const FieldVec<W>& a, const FieldVec<W>& b, F loop) {
   FieldVec<W> r;
   r.like(a, a.components & b.components);
-  for (int k = 0; k < 3; ++k) {
+  for (int k = 0; k < 3; ++k)
     if (r.holds(k)) loop(r.modulus(k), a.c[k], b.c[k], r.c[k]);
-  }
   return r;
 }
 
@@ -342,11 +337,10 @@ template <class W> FieldVec<W> exp(const FieldVec<W>& a) {
   if (a.flagged) {
     r.clear_flags();
     for (int i = 0; i < r.n; ++i) {
-      if (a.flag[i] == FieldArray::NegInf) {
+      if (a.flag[i] == FieldArray::NegInf)
         for (int k = 0; k < 3; ++k) r.c[k][i] = 0;
-      } else {
+      else
         r.flag[i] = a.flag[i];
-      }
     }
   }
   return r;
@@ -469,10 +463,9 @@ template <class W> FieldVec<W> power(const FieldVec<W>& a, const FieldVec<W>& b)
   for (int k = 0; k < 3; ++k) {
     if (!r.holds(k)) continue;
     const uint64_t key = a.shared->chain->function_key(Keyed::Pow, k, 1);
-    for (int i = 0; i < r.n; ++i) {
+    for (int i = 0; i < r.n; ++i)
       if (s[i] <= 0)
         r.c[k][i] = a.shared->chain->element(k, keyed_hash(keyed_hash(key, a.c[k][i]), b.c[k][i]));
-    }
   }
   return r;
 }
@@ -499,9 +492,8 @@ template <class W> FieldVec<W> relu(const FieldVec<W>& a) {
   for (int i = 0; a.flagged && i < a.n; ++i) {
     if (a.flag[i] != FieldArray::NegInf) continue;
     r.flag[i] = FieldArray::Defined;
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3; ++k)
       if (r.holds(k)) r.c[k][i] = 0;
-    }
   }
   return r;
 }
@@ -571,11 +563,10 @@ template <class W> IntVec compare(const FieldVec<W>& a, const FieldVec<W>& b, Or
   const FieldVec<W> d = a - b;
   CHECK(d.holds(0)) << "a comparison needs component p";
   int8_t s[kRun];
-  if (order == Order::Eq || order == Order::Ne) {
+  if (order == Order::Eq || order == Order::Ne)
     for (int i = 0; i < d.n; ++i) s[i] = int8_t(d.c[0][i] != 0);
-  } else {
+  else
     d.signs(s);
-  }
   for (int i = 0; i < d.n; ++i) r.v[i] = ordered(int(s[i]), 0, order);
   r.flagged = d.flagged;
   for (int i = 0; d.flagged && i < d.n; ++i) {

@@ -51,9 +51,8 @@ template <class D> class Interpreter {
     v.set_contiguous_strides();
     const size_t n = size_t(v.size());
     const uint8_t planes = is_float(dtype) ? domain_.value_planes(demand) : uint8_t(1);
-    for (int p = 0; p < 3; ++p) {
+    for (int p = 0; p < 3; ++p)
       if (planes >> p & 1) v.plane[size_t(p)] = arena.allocate(n * plane_width(v, p, D::kWord));
-    }
     if (flags) v.plane[kFlagPlane] = arena.allocate(n);
     if (sets) v.plane[kSetPlane] = arena.allocate(n * 8);
     return v;
@@ -185,9 +184,8 @@ template <class D> class Interpreter {
       domain_.begin_store(chunk.f, v);
       domain_.each_plane(chunk.f, v, planes);
     } else {
-      if (v.dtype != DType::I64) {
+      if (v.dtype != DType::I64)
         for (int k = 0; k < n; ++k) chunk.i.v[k] = wrap_to(v.dtype, chunk.i.v[k]);
-      }
       begin_store(chunk.i, v);
       each_plane(chunk.i, v, planes);
     }

@@ -111,13 +111,11 @@ void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, cons
 // Runs a body of the schedule for the current iteration of the loops around it.
 template <class D> void Interpreter<D>::run_body(BlockState& state, size_t body) const {
   const BlockPlan& plan = state.plan;
-  for (const LoopBody::Step& step : plan.schedule.bodies[body].steps) {
-    if (step.body >= 0) {
+  for (const LoopBody::Step& step : plan.schedule.bodies[body].steps)
+    if (step.body >= 0)
       run_loop(state, size_t(step.body));
-    } else if (plan.demand.any(plan.g.op(step.op))) {
+    else if (plan.demand.any(plan.g.op(step.op)))
       run_block_op(state, plan.g.op(step.op));
-    }
-  }
 }
 
 // All iterations of the body's own loop.
@@ -196,9 +194,8 @@ template <class D> void Interpreter<D>::run_block_op(BlockState& state, const Op
       const View& whole = state.results[i];
       // A result nobody needs has no planes at all; one needed inside an exponent only lacks p.
       if (std::all_of(whole.plane.begin(), whole.plane.end(),
-                      [](const auto* p) { return p == nullptr; })) {
+                      [](const auto* p) { return p == nullptr; }))
         continue;
-      }
       std::vector<int64_t> shape(whole.shape.begin(), whole.shape.begin() + whole.rank);
       const auto intervals = tile(shape, a.omap, a.fmap, g, state.block, state.iteration);
       const View& value = state.values[op.inputs[0].index];
@@ -291,9 +288,8 @@ template <class D> void Interpreter<D>::accumulate(BlockState& state, const Op& 
   const auto& a = g.attrs<AccumAttrs>(op);
   auto& acc = state.accumulators[op.result().index];
   const View& x = state.values[op.inputs[0].index];
-  if (state.trace) {
+  if (state.trace)
     for (TensorId t : op.inputs) acc.entries.push_back(state.trace->current[t.index]);
-  }
   const Components demand = state.plan.demand.of(op.result());
   const bool order = a.kind == AccumKind::Max || a.kind == AccumKind::Min;
   if (op.kind == OpKind::AccumRescale || a.kind == AccumKind::Concat) {

@@ -42,7 +42,8 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     return v;
   };
   auto any_flags = [&] {
-    return std::any_of(in.begin(), in.end(), [](const View& v) { return v.flagged(); });
+    return std::any_of(
+        in.begin(), in.end(), [](const View& v) { return v.flagged(); });
   };
   auto any_sets = [&] {
     return std::any_of(in.begin(), in.end(),
@@ -86,9 +87,8 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     domain_.round(out, level);
     const int64_t n = out.shape[0];
     out.rank = 0;
-    for (int i = 0; i < type.rank(); ++i) {
+    for (int i = 0; i < type.rank(); ++i)
       out.insert_axis(i, i == axis ? n : type.shape[size_t(i)].extent, i == axis ? 1 : 0);
-    }
     return out;
   }
 #define OP(...)
@@ -573,9 +573,8 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
     }
     for (uint32_t r = 0; r < op.num_results; ++r) storage[op.result(r).index] = own;
   }
-  for (TensorId t : g.outputs()) {
+  for (TensorId t : g.outputs())
     for (uint32_t s : storage[t.index]) last[s] = n;
-  }
   arenas.resize(n);
   std::vector<std::vector<uint32_t>> free_after(n + 1);
   for (size_t i = 0; i < n; ++i) free_after[std::max(last[i], i)].push_back(uint32_t(i));

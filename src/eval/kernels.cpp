@@ -68,22 +68,24 @@ const Kernels& kernels() {
 template <class W>
 void field_matmul(const Kernels& table, const Modulus<W>& modulus, int64_t m, int64_t n, int64_t k,
                   Matrix<const W> a, Matrix<const W> b, Matrix<W> c, ThreadPool* pool) {
-  split(m, n, k, pool, [&](int64_t i, int64_t rows, int64_t j, int64_t columns, void* scratch) {
-    table.template field<W>().matmul(modulus, rows, columns, k, {a.data + i * a.row, a.row, a.col},
-                                     {b.data + j * b.col, b.row, b.col},
-                                     {c.data + i * c.row + j * c.col, c.row, c.col}, scratch);
-  });
+  split(
+      m, n, k, pool,
+      [&](int64_t i, int64_t rows, int64_t j, int64_t columns, void* scratch) {
+        table.template field<W>().matmul(modulus, rows, columns, k,
+                                         {a.data + i * a.row, a.row, a.col},
+                                         {b.data + j * b.col, b.row, b.col},
+                                         {c.data + i * c.row + j * c.col, c.row, c.col}, scratch);
+      });
 }
 
 template <class T>
 void real_matmul(const Kernels& table, int64_t m, int64_t n, int64_t k, Matrix<const T> a,
                  Matrix<const T> b, Matrix<T> c, ThreadPool* pool) {
   const RealLoops<T>* loops;
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (sizeof(T) == 4)
     loops = &table.f32;
-  } else {
+  else
     loops = &table.f64;
-  }
   split(m, n, k, pool, [&](int64_t i, int64_t rows, int64_t j, int64_t columns, void* scratch) {
     loops->matmul(rows, columns, k, {a.data + i * a.row, a.row, a.col},
                   {b.data + j * b.col, b.row, b.col},

@@ -84,9 +84,8 @@ struct Micro61 {
                    uint64_t* out) {
     __m512i low[kMR][2], middle[kMR][2], high[kMR][2];
 #pragma GCC unroll 4
-    for (int i = 0; i < kMR; ++i) {
+    for (int i = 0; i < kMR; ++i)
       for (int v = 0; v < 2; ++v) low[i][v] = middle[i][v] = high[i][v] = _mm512_setzero_si512();
-    }
     for (int64_t k = 0; k < kc; ++k) {
       const uint64_t* row = b + k * kNR * kLimbs;
       const __m512i b0[2] = {_mm512_loadu_si512(row), _mm512_loadu_si512(row + 8)};

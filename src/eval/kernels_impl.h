@@ -41,14 +41,12 @@ template <class Isa, class W> struct FieldImpl {
       W base[kLanes], r[kLanes];
       const int64_t count = n - i < kLanes ? n - i : kLanes;
       for (int64_t j = 0; j < kLanes; ++j) base[j] = r[j] = j < count ? x[i + j] : W(0);
-      if (exponent == 0) {
+      if (exponent == 0)
         for (int64_t j = 0; j < kLanes; ++j) r[j] = m.one;
-      }
       for (int bit = top - 1; bit >= 0; --bit) {
         for (int64_t j = 0; j < kLanes; ++j) r[j] = m.mul(r[j], r[j]);
-        if (exponent >> bit & 1) {
+        if (exponent >> bit & 1)
           for (int64_t j = 0; j < kLanes; ++j) r[j] = m.mul(r[j], base[j]);
-        }
       }
       for (int64_t j = 0; j < count; ++j) out[i + j] = r[j];
     }
@@ -94,9 +92,8 @@ void gemm(const typename Micro::Context& context, int64_t m, int64_t n, int64_t 
   P* packed_b = packed_a + (most + MR - 1) / MR * MR * (k < kGemmKC ? k : kGemmKC) * L;
   alignas(64) E tile[MR * NR];
   if (k == 0) {
-    for (int64_t i = 0; i < m; ++i) {
+    for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) c.data[i * c.row + j * c.col] = E(0);
-    }
   }
   for (int64_t j0 = 0; j0 < n; j0 += kGemmNC) {
     const int64_t nc = n - j0 < kGemmNC ? n - j0 : kGemmNC;
@@ -108,12 +105,11 @@ void gemm(const typename Micro::Context& context, int64_t m, int64_t n, int64_t 
         for (int64_t kk = 0; kk < kc; ++kk) {
           const E* row = b.data + (k0 + kk) * b.row + (j0 + jr) * b.col;
           P* to = panel + kk * NR * L;
-          if (nr == NR && b.col == 1) {
+          if (nr == NR && b.col == 1)
             for (int64_t j = 0; j < NR; ++j) Micro::pack(row[j], to + j, NR);
-          } else {
+          else
             for (int64_t j = 0; j < NR; ++j)
               Micro::pack(j < nr ? row[j * b.col] : E(0), to + j, NR);
-          }
         }
       }
       for (int64_t i0 = 0; i0 < m; i0 += kGemmMC) {
@@ -123,9 +119,8 @@ void gemm(const typename Micro::Context& context, int64_t m, int64_t n, int64_t 
           for (int64_t i = 0; i < MR; ++i) {
             const E* from = a.data + (i0 + ir + i) * a.row + k0 * a.col;
             const bool inside = ir + i < mc;
-            for (int64_t kk = 0; kk < kc; ++kk) {
+            for (int64_t kk = 0; kk < kc; ++kk)
               Micro::pack(inside ? from[kk * a.col] : E(0), panel + kk * MR * L + i, MR);
-            }
           }
         }
         for (int64_t jr = 0; jr < nc; jr += NR) {
@@ -170,10 +165,9 @@ template <class Isa, class T, int Lanes, int Rows, int Vectors> struct RealMicro
         for (int v = 0; v < Vectors; ++v) acc[i][v] += a[k * Rows + i] * row[v];
       }
     }
-    for (int i = 0; i < Rows; ++i) {
+    for (int i = 0; i < Rows; ++i)
       for (int v = 0; v < Vectors; ++v)
         *reinterpret_cast<Vec*>(out + i * kNR + v * Lanes) = acc[i][v];
-    }
   }
 };
 

@@ -24,9 +24,8 @@ struct Micro31 {
       for (int64_t k = 0; k < kc; ++k) {
         const uint64_t x = a[k * kMR + i];
         for (int64_t j = 0; j < kNR; ++j) acc[j] += int64_t(x * b[k * kNR + j]);
-        if (k & 1) {
+        if (k & 1)
           for (int64_t j = 0; j < kNR; ++j) acc[j] -= twice & ~(acc[j] >> 63);
-        }
       }
       for (int64_t j = 0; j < kNR; ++j) {
         if (acc[j] >= 0) acc[j] -= twice;

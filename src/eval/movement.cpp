@@ -5,11 +5,10 @@ namespace {
 
 template <class T>
 void copy_run(T* to, int64_t to_step, const T* from, int64_t from_step, int64_t n) {
-  if (to_step == 1 && from_step == 1) {
+  if (to_step == 1 && from_step == 1)
     std::memcpy(to, from, size_t(n) * sizeof(T));
-  } else {
+  else
     for (int64_t i = 0; i < n; ++i) to[i * to_step] = from[i * from_step];
-  }
 }
 
 template <class T>
@@ -53,8 +52,9 @@ template <class F> void with_width(size_t width, F f) {
 }  // namespace
 
 void zero_plane(const View& dst, int plane, size_t word) {
-  with_width(plane_width(dst, plane, word),
-             [&](auto element) { fill_plane<decltype(element)>(dst, plane); });
+  with_width(
+      plane_width(dst, plane, word),
+      [&](auto element) { fill_plane<decltype(element)>(dst, plane); });
 }
 
 void copy_view(const View& dst, const View& src, size_t word, ThreadPool* pool) {
@@ -129,9 +129,8 @@ void zero_triangle(const View& v, int64_t k, bool keep_upper, size_t word) {
     extents[size_t(v.rank - 1)] = keep_upper ? diagonal : columns - diagonal;
     const View row = subview(v, begin.data(), extents.data(), word);
     if (row.size() == 0) continue;
-    for (int p = 0; p < kPlanes; ++p) {
+    for (int p = 0; p < kPlanes; ++p)
       if (row.plane[size_t(p)] != nullptr) zero_plane(row, p, word);
-    }
   }
 }
 

@@ -22,9 +22,8 @@ constexpr double kProgress = 0.97;  // of the undefined elements, at most so man
 std::vector<bool> restrict_demand(const Graph& g, Demand& demand,
                                   const std::vector<bool>& needed_outputs, bool roots_only) {
   std::vector<bool> needed(g.tensors().size(), false);
-  for (size_t i = 0; i < g.outputs().size(); ++i) {
+  for (size_t i = 0; i < g.outputs().size(); ++i)
     if (needed_outputs[i]) needed[g.outputs()[i].index] = true;
-  }
   for (size_t n = g.ops().size(); n-- > 0;) {
     const Op& op = g.ops()[n];
     if (!demand.any(op)) continue;
@@ -36,9 +35,8 @@ std::vector<bool> restrict_demand(const Graph& g, Demand& demand,
       Demand& inner = demand.bodies[op.body.index];
       const std::vector<bool> arguments = restrict_demand(g.body(op), inner, results, roots_only);
       run = run || inner.live;
-      for (size_t i = 0; i < op.inputs.size(); ++i) {
+      for (size_t i = 0; i < op.inputs.size(); ++i)
         if (arguments[i]) needed[op.inputs[i].index] = true;
-      }
     } else if (run) {
       for (TensorId t : op.inputs) needed[t.index] = true;
     }
@@ -67,12 +65,10 @@ class GraphMarks {
   // Anything may feed anything.
   void untraced(const Op& op, uint8_t own) {
     uint8_t all = own;
-    for (uint32_t r = 0; r < op.num_results; ++r) {
+    for (uint32_t r = 0; r < op.num_results; ++r)
       for (uint8_t m : marks_[op.result(r).index]) all |= m;
-    }
-    for (TensorId t : op.inputs) {
+    for (TensorId t : op.inputs)
       for (uint8_t& m : *of(t).marks) m |= all;
-    }
   }
 
  private:

@@ -141,9 +141,8 @@ template <int N> class Walker {
       const int64_t extent = shape_of.shape[size_t(i)];
       if (extent == 1) continue;
       bool merge = rank_ > 0;
-      for (int n = 0; n < N && merge; ++n) {
+      for (int n = 0; n < N && merge; ++n)
         merge = step_[size_t(rank_ - 1)][size_t(n)] == views[size_t(n)]->stride[size_t(i)] * extent;
-      }
       if (!merge) {
         extent_[size_t(rank_)] = 1;
         ++rank_;

@@ -20,8 +20,8 @@ struct Layout {
 };
 
 bool is_line(const Type& t) {
-  return std::count_if(t.shape.begin(), t.shape.end(), [](const Dim& d) { return !d.is_one(); }) <=
-         1;
+  return std::count_if(
+             t.shape.begin(), t.shape.end(), [](const Dim& d) { return !d.is_one(); }) <= 1;
 }
 
 // Layouts of a kernel graph's tensors. What is not known to be laid out alike has another number.

@@ -38,9 +38,8 @@ void mark_broadcast(const Marked& operand, const Marked& result) {
 void mark_reduction(const ReduceAttrs& a, const Marked& operand, const Marked& result) {
   View r = view(result);
   const View x = view(operand);
-  if (!a.keepdims) {
+  if (!a.keepdims)
     for (int axis : a.axes) r.insert_axis(axis, 1, 0);
-  }
   unite(x, stretched(r, x.rank, x.shape));
 }
 
@@ -195,9 +194,8 @@ Marks origin_marks(OpKind kind, const std::vector<View>& in, const View& out) {
     const bool bad =
         out.flagged() && out.as<uint8_t>(kFlagPlane)[place.offset(0)] == FieldArray::Undefined;
     bool inherited = !has(kind, algebra::Pointwise) && flagged_operand;
-    for (size_t k = 0; k < flags.size(); ++k) {
+    for (size_t k = 0; k < flags.size(); ++k)
       inherited = inherited || flags[k].as<uint8_t>(kFlagPlane)[walk[k].offset(0)] != 0;
-    }
     if (!inherited) m[i] = bad ? kFeedsBad : kFeedsGood;
     if (i + 1 < m.size()) {
       place.advance(1);
@@ -223,9 +221,8 @@ NDArray integers_of(const View& v) {
 void mark_operands(const Graph& g, const Op& op, const std::vector<Marked>& operands,
                    const Marked& result, const NDArray& index) {
   if (result.marks->empty() ||
-      std::all_of(result.marks->begin(), result.marks->end(), [](uint8_t m) { return m == 0; })) {
+      std::all_of(result.marks->begin(), result.marks->end(), [](uint8_t m) { return m == 0; }))
     return;
-  }
   if (has(op.kind, algebra::Pointwise)) {
     for (const Marked& m : operands) mark_broadcast(m, result);
   } else if (has(op.kind, algebra::Movement)) {
@@ -245,9 +242,8 @@ void mark_operands(const Graph& g, const Op& op, const std::vector<Marked>& oper
   } else {  // opaque: anything may feed anything
     uint8_t all = 0;
     for (uint8_t m : *result.marks) all |= m;
-    for (const Marked& operand : operands) {
+    for (const Marked& operand : operands)
       for (uint8_t& m : *operand.marks) m |= all;
-    }
   }
 }
 
@@ -291,9 +287,8 @@ void mark_block(const BlockTrace& trace, const std::vector<Marked>& arguments,
     if (e.op->kind == OpKind::Iter) {
       mark_region(arguments[size_t(e.outside)], result, e.begin, true);
     } else if (e.op->kind == OpKind::Save) {
-      if (!results[size_t(e.outside)].marks->empty()) {
+      if (!results[size_t(e.outside)].marks->empty())
         mark_region(results[size_t(e.outside)], operands[0], e.begin, false);
-      }
     } else if (e.op->kind == OpKind::Accum) {
       const auto& a = e.graph->attrs<AccumAttrs>(*e.op);
       std::vector<int64_t> begin(e.shape.size(), 0);

@@ -97,60 +97,75 @@ template <class F> IntVec zip_int(const IntVec& a, const IntVec& b, F f) {
   return r;
 }
 inline IntVec operator-(const IntVec& a) {
-  return map_int(a, [](int64_t x) { return int64_t(0 - uint64_t(x)); });
+  return map_int(
+      a, [](int64_t x) { return int64_t(0 - uint64_t(x)); });
 }
 inline IntVec operator+(const IntVec& a, const IntVec& b) {
-  return zip_int(a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) + uint64_t(y)); });
+  return zip_int(
+      a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) + uint64_t(y)); });
 }
 inline IntVec operator-(const IntVec& a, const IntVec& b) {
-  return zip_int(a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) - uint64_t(y)); });
+  return zip_int(
+      a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) - uint64_t(y)); });
 }
 inline IntVec operator*(const IntVec& a, const IntVec& b) {
-  return zip_int(a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) * uint64_t(y)); });
+  return zip_int(
+      a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) * uint64_t(y)); });
 }
 // Used by power() with negative exponents, which integers do not have.
 inline IntVec operator/(const IntVec&, const IntVec&) { unreachable("integer division"); }
 inline IntVec sqrt(const IntVec&) { unreachable("integer root"); }
 inline IntVec general_power(const IntVec& x, const Rational& e) {
-  return map_int(x, [&](int64_t base) {
-    uint64_t r = 1, b = uint64_t(base);
-    for (uint64_t n = uint64_t(e.num()); n != 0; n >>= 1, b *= b) {
-      if (n & 1) r *= b;
-    }
-    return int64_t(r);
-  });
+  return map_int(
+      x,
+      [&](int64_t base) {
+        uint64_t r = 1, b = uint64_t(base);
+        for (uint64_t n = uint64_t(e.num()); n != 0; n >>= 1, b *= b)
+          if (n & 1) r *= b;
+        return int64_t(r);
+      });
 }
 inline IntVec abs(const IntVec& a) {
-  return map_int(a, [](int64_t x) { return x < 0 ? int64_t(0 - uint64_t(x)) : x; });
+  return map_int(
+      a, [](int64_t x) { return x < 0 ? int64_t(0 - uint64_t(x)) : x; });
 }
 inline IntVec sign(const IntVec& a) {
-  return map_int(a, [](int64_t x) { return int64_t((x > 0) - (x < 0)); });
+  return map_int(
+      a, [](int64_t x) { return int64_t((x > 0) - (x < 0)); });
 }
 inline IntVec relu(const IntVec& a) {
-  return map_int(a, [](int64_t x) { return x > 0 ? x : 0; });
+  return map_int(
+      a, [](int64_t x) { return x > 0 ? x : 0; });
 }
 inline IntVec logical_not(const IntVec& a) {
-  return map_int(a, [](int64_t x) { return int64_t(x == 0); });
+  return map_int(
+      a, [](int64_t x) { return int64_t(x == 0); });
 }
 inline IntVec not_zero(const IntVec& a) {
-  return map_int(a, [](int64_t x) { return int64_t(x != 0); });
+  return map_int(
+      a, [](int64_t x) { return int64_t(x != 0); });
 }
 inline IntVec max(const IntVec& a, const IntVec& b) {
-  return zip_int(a, b, [](int64_t x, int64_t y) { return x > y ? x : y; });
+  return zip_int(
+      a, b, [](int64_t x, int64_t y) { return x > y ? x : y; });
 }
 inline IntVec min(const IntVec& a, const IntVec& b) {
-  return zip_int(a, b, [](int64_t x, int64_t y) { return x < y ? x : y; });
+  return zip_int(
+      a, b, [](int64_t x, int64_t y) { return x < y ? x : y; });
 }
 // Of the divisor's sign; 0 where the divisor is 0 (as in NumPy).
 inline IntVec mod(const IntVec& a, const IntVec& b) {
-  return zip_int(a, b, [](int64_t x, int64_t y) -> int64_t {
-    if (y == 0 || y == -1) return 0;  // the smallest number divided by −1 would overflow
-    const int64_t r = x % y;
-    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
-  });
+  return zip_int(
+      a, b,
+      [](int64_t x, int64_t y) -> int64_t {
+        if (y == 0 || y == -1) return 0;  // the smallest number divided by −1 would overflow
+        const int64_t r = x % y;
+        return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+      });
 }
 inline IntVec compare(const IntVec& a, const IntVec& b, Order order) {
-  return zip_int(a, b, [&](int64_t x, int64_t y) { return int64_t(ordered(x, y, order)); });
+  return zip_int(
+      a, b, [&](int64_t x, int64_t y) { return int64_t(ordered(x, y, order)); });
 }
 inline IntVec select(const IntVec& c, const IntVec& a, const IntVec& b) {
   IntVec r;
@@ -220,76 +235,100 @@ template <class T, class F> RealVec<T> zip_real(const RealVec<T>& a, const RealV
   return r;
 }
 template <class T> RealVec<T> operator-(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return -x; });
+  return map_real(
+      a, [](T x) -> T { return -x; });
 }
 template <class T> RealVec<T> abs(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::abs(x); });
+  return map_real(
+      a, [](T x) -> T { return std::abs(x); });
 }
 template <class T> RealVec<T> sign(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return x != x ? x : T((x > 0) - (x < 0)); });
+  return map_real(
+      a, [](T x) -> T { return x != x ? x : T((x > 0) - (x < 0)); });
 }
 template <class T> RealVec<T> relu(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return propagating_max(x, T(0)); });
+  return map_real(
+      a, [](T x) -> T { return propagating_max(x, T(0)); });
 }
 template <class T> RealVec<T> sqrt(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::sqrt(x); });
+  return map_real(
+      a, [](T x) -> T { return std::sqrt(x); });
 }
 template <class T> RealVec<T> exp(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::exp(x); });
+  return map_real(
+      a, [](T x) -> T { return std::exp(x); });
 }
 template <class T> RealVec<T> log(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::log(x); });
+  return map_real(
+      a, [](T x) -> T { return std::log(x); });
 }
 template <class T> RealVec<T> sin(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::sin(x); });
+  return map_real(
+      a, [](T x) -> T { return std::sin(x); });
 }
 template <class T> RealVec<T> cos(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::cos(x); });
+  return map_real(
+      a, [](T x) -> T { return std::cos(x); });
 }
 template <class T> RealVec<T> erf(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::erf(x); });
+  return map_real(
+      a, [](T x) -> T { return std::erf(x); });
 }
 template <class T> RealVec<T> tanh(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::tanh(x); });
+  return map_real(
+      a, [](T x) -> T { return std::tanh(x); });
 }
 template <class T> RealVec<T> floor(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::floor(x); });
+  return map_real(
+      a, [](T x) -> T { return std::floor(x); });
 }
 template <class T> RealVec<T> round(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::nearbyint(x); });
+  return map_real(
+      a, [](T x) -> T { return std::nearbyint(x); });
 }
 template <class T> RealVec<T> log1p(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::log1p(x); });
+  return map_real(
+      a, [](T x) -> T { return std::log1p(x); });
 }
 template <class T> RealVec<T> expm1(const RealVec<T>& a) {
-  return map_real(a, [](T x) -> T { return std::expm1(x); });
+  return map_real(
+      a, [](T x) -> T { return std::expm1(x); });
 }
 template <class T> RealVec<T> operator+(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T x, T y) -> T { return x + y; });
+  return zip_real(
+      a, b, [](T x, T y) -> T { return x + y; });
 }
 template <class T> RealVec<T> operator-(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T x, T y) -> T { return x - y; });
+  return zip_real(
+      a, b, [](T x, T y) -> T { return x - y; });
 }
 template <class T> RealVec<T> operator*(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T x, T y) -> T { return x * y; });
+  return zip_real(
+      a, b, [](T x, T y) -> T { return x * y; });
 }
 template <class T> RealVec<T> operator/(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T x, T y) -> T { return x / y; });
+  return zip_real(
+      a, b, [](T x, T y) -> T { return x / y; });
 }
 template <class T> RealVec<T> max(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T x, T y) -> T { return propagating_max(x, y); });
+  return zip_real(
+      a, b, [](T x, T y) -> T { return propagating_max(x, y); });
 }
 template <class T> RealVec<T> min(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T x, T y) -> T { return propagating_min(x, y); });
+  return zip_real(
+      a, b, [](T x, T y) -> T { return propagating_min(x, y); });
 }
 template <class T> RealVec<T> power(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T x, T y) -> T { return std::pow(x, y); });
+  return zip_real(
+      a, b, [](T x, T y) -> T { return std::pow(x, y); });
 }
 template <class T> RealVec<T> mod(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T x, T y) -> T { return floored_mod(x, y); });
+  return zip_real(
+      a, b, [](T x, T y) -> T { return floored_mod(x, y); });
 }
 template <class T> RealVec<T> atan2(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(a, b, [](T y, T x) -> T { return std::atan2(y, x); });
+  return zip_real(
+      a, b, [](T y, T x) -> T { return std::atan2(y, x); });
 }
 template <class T> RealVec<T> general_power(const RealVec<T>& a, const Rational& e) {
   const T exponent = T(e.to_double());
@@ -360,10 +399,12 @@ template <class T> struct MagnitudeVec {
     }
   }
   void accumulate_max(const MagnitudeVec& x) {
-    fold_order(x, [](T a, T b) { return propagating_max(a, b); });
+    fold_order(
+        x, [](T a, T b) { return propagating_max(a, b); });
   }
   void accumulate_min(const MagnitudeVec& x) {
-    fold_order(x, [](T a, T b) { return propagating_min(a, b); });
+    fold_order(
+        x, [](T a, T b) { return propagating_min(a, b); });
   }
   MagnitudeVec slice(int from, int count) const {
     MagnitudeVec r;
@@ -506,72 +547,91 @@ template <class T> MagnitudeVec<T> general_power(const MagnitudeVec<T>& a, const
   return r;
 }
 template <class T> MagnitudeVec<T> operator+(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
-    v = x + y;
-    m = mx + my;
-  });
+  return zip_magnitude(
+      a, b,
+      [](T x, T mx, T y, T my, T& v, T& m) {
+        v = x + y;
+        m = mx + my;
+      });
 }
 template <class T> MagnitudeVec<T> operator-(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
-    v = x - y;
-    m = mx + my;
-  });
+  return zip_magnitude(
+      a, b,
+      [](T x, T mx, T y, T my, T& v, T& m) {
+        v = x - y;
+        m = mx + my;
+      });
 }
 template <class T> MagnitudeVec<T> operator*(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
-    v = x * y;
-    // The last one is of second order: the product of two errors, where both values cancelled to
-    // nothing.
-    m = std::fmax(std::fmax(std::abs(x) * my, std::abs(y) * mx), kRounding * mx * my);
-    m = or_underflow(v, m, x == 0 || y == 0);
-  });
+  return zip_magnitude(
+      a, b,
+      [](T x, T mx, T y, T my, T& v, T& m) {
+        v = x * y;
+        // The last one is of second order: the product of two errors, where both values cancelled
+        // to nothing.
+        m = std::fmax(std::fmax(std::abs(x) * my, std::abs(y) * mx), kRounding * mx * my);
+        m = or_underflow(v, m, x == 0 || y == 0);
+      });
 }
 template <class T> MagnitudeVec<T> operator/(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
-    v = x / y;
-    m = std::fmax(mx, std::abs(v) * my) / std::abs(y);
-    // A divisor that overflowed is any number beyond the largest; one that is infinite has no m.
-    constexpr T kMost = std::numeric_limits<T>::max(), kRoundings = 0x1p52;
-    if (std::isinf(y) && my > 0) m = std::abs(x) / kMost * kRoundings;
-    m = or_underflow(v, m, x == 0 || std::isinf(y));
-  });
+  return zip_magnitude(
+      a, b,
+      [](T x, T mx, T y, T my, T& v, T& m) {
+        v = x / y;
+        m = std::fmax(mx, std::abs(v) * my) / std::abs(y);
+        // A divisor that overflowed is any number beyond the largest; one that is infinite has no
+        // m.
+        constexpr T kMost = std::numeric_limits<T>::max(), kRoundings = 0x1p52;
+        if (std::isinf(y) && my > 0) m = std::abs(x) / kMost * kRoundings;
+        m = or_underflow(v, m, x == 0 || std::isinf(y));
+      });
 }
 template <class T> MagnitudeVec<T> power(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
-    v = std::pow(x, y);
-    T base = std::abs(y * std::pow(x, y - 1)) * mx;
-    // Near zero a root's slope is no measure: see sqrt.
-    if (y > 0 && y < 1) base = std::fmin(base, std::pow(kRounding * mx, y) / kRounding);
-    const T exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x))) * my;
-    m = or_underflow(v, std::fmax(std::abs(v), std::fmax(base, exponent)),
-                     x == 0 || std::isinf(x) || std::isinf(y));
-  });
+  return zip_magnitude(
+      a, b,
+      [](T x, T mx, T y, T my, T& v, T& m) {
+        v = std::pow(x, y);
+        T base = std::abs(y * std::pow(x, y - 1)) * mx;
+        // Near zero a root's slope is no measure: see sqrt.
+        if (y > 0 && y < 1) base = std::fmin(base, std::pow(kRounding * mx, y) / kRounding);
+        const T exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x))) * my;
+        m = or_underflow(v, std::fmax(std::abs(v), std::fmax(base, exponent)),
+                         x == 0 || std::isinf(x) || std::isinf(y));
+      });
 }
 // The jumps are no measure: where the quotient is rounded to another integer, programs differ.
 template <class T> MagnitudeVec<T> mod(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
-    v = floored_mod(x, y);
-    m = std::fmax(mx, std::fmax(std::abs(v), std::abs(std::floor(x / y)) * my));
-  });
+  return zip_magnitude(
+      a, b,
+      [](T x, T mx, T y, T my, T& v, T& m) {
+        v = floored_mod(x, y);
+        m = std::fmax(mx, std::fmax(std::abs(v), std::abs(std::floor(x / y)) * my));
+      });
 }
 template <class T> MagnitudeVec<T> atan2(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T y, T my, T x, T mx, T& v, T& m) {
-    v = std::atan2(y, x);
-    const T slope = (std::abs(x) * my + std::abs(y) * mx) / (x * x + y * y);
-    m = std::fmax(std::abs(v), std::fmin(slope, 4 / kRounding));  // never off by more than 2π
-  });
+  return zip_magnitude(
+      a, b,
+      [](T y, T my, T x, T mx, T& v, T& m) {
+        v = std::atan2(y, x);
+        const T slope = (std::abs(x) * my + std::abs(y) * mx) / (x * x + y * y);
+        m = std::fmax(std::abs(v), std::fmin(slope, 4 / kRounding));  // never off by more than 2π
+      });
 }
 template <class T> MagnitudeVec<T> max(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
-    v = propagating_max(x, y);
-    m = chosen_magnitude(v, x, mx, y, my);
-  });
+  return zip_magnitude(
+      a, b,
+      [](T x, T mx, T y, T my, T& v, T& m) {
+        v = propagating_max(x, y);
+        m = chosen_magnitude(v, x, mx, y, my);
+      });
 }
 template <class T> MagnitudeVec<T> min(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
-    v = propagating_min(x, y);
-    m = chosen_magnitude(v, x, mx, y, my);
-  });
+  return zip_magnitude(
+      a, b,
+      [](T x, T mx, T y, T my, T& v, T& m) {
+        v = propagating_min(x, y);
+        m = chosen_magnitude(v, x, mx, y, my);
+      });
 }
 template <class T> IntVec compare(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b, Order order) {
   IntVec r;

@@ -227,8 +227,12 @@ struct Hasher {
   void add(int i) { add(uint64_t(int64_t(i))); }
   void add(int64_t i) { add(uint64_t(i)); }
   void add_attributes(const Op& op) {
-    std::visit([&](const auto& a) { a.fields(a, [&](const char*, const auto& v) { add(v); }); },
-               op.attrs);
+    std::visit(
+        [&](const auto& a) {
+          a.fields(
+              a, [&](const char*, const auto& v) { add(v); });
+        },
+        op.attrs);
   }
 };
 

@@ -349,22 +349,12 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
   case OpKind::Sign:
   case OpKind::Sqr:
   case OpKind::Relu: in.require_number(); return one(in.operand());
-  case OpKind::Sqrt:
-  case OpKind::Rsqrt:
-  case OpKind::Exp:
-  case OpKind::Log:
-  case OpKind::Sin:
-  case OpKind::Cos:
-  case OpKind::Erf:
-  case OpKind::Tanh:
-  case OpKind::Sigmoid:
-  case OpKind::Silu:
-  case OpKind::Gelu:
-  case OpKind::GeluTanh:
-  case OpKind::Floor:
-  case OpKind::Round:
-  case OpKind::Log1p:
-  case OpKind::Expm1: in.require_float(); return one(in.operand());
+#define OP(...)
+#define POINTWISE(...)
+#define FUNCTION(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
+    in.require_float();
+    return one(in.operand());
   case OpKind::Pow: {
     const auto& a = std::get<PowAttrs>(attrs);
     if (!a.exponent.finite()) in.fail("the exponent must be finite");

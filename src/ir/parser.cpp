@@ -86,13 +86,12 @@ class Lexer {
   void skip_space() {
     while (at_ < text_.size()) {
       char c = text_[at_];
-      if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+      if (c == ' ' || c == '\t' || c == '\r' || c == '\n')
         take();
-      } else if (c == '/' && at_ + 1 < text_.size() && text_[at_ + 1] == '/') {
+      else if (c == '/' && at_ + 1 < text_.size() && text_[at_ + 1] == '/')
         while (at_ < text_.size() && text_[at_] != '\n') take();
-      } else {
+      else
         return;
-      }
     }
   }
   void string_body(Token& t) {
@@ -425,10 +424,9 @@ class Parser {
     }
     std::vector<TensorId> inputs;
     if (token_.kind == Token::Name && token_.line == op_token.line &&
-        !((*kind == OpKind::Kernel || *kind == OpKind::Thread) && token_.text == "grid")) {
+        !((*kind == OpKind::Kernel || *kind == OpKind::Thread) && token_.text == "grid"))
       do inputs.push_back(tensor());
       while (accept(","));
-    }
     Attrs attrs = info(*kind).default_attrs;
     bool has_body = *kind == OpKind::Kernel || *kind == OpKind::Thread;
     if (!has_body && is("{")) attributes(op_token, attrs);

@@ -43,14 +43,13 @@ std::vector<std::string> unique_names(const Graph& g) {
 std::string quoted(const std::string& s) {
   static const char* hex = "0123456789abcdef";
   std::string r = "\"";
-  for (unsigned char c : s) {
+  for (unsigned char c : s)
     if (c == '"' || c == '\\')
       r += '\\', r += char(c);
     else if (c >= 0x20 && c < 0x7f)
       r += char(c);
     else
       r += "\\x", r += hex[c >> 4], r += hex[c & 15];
-  }
   return r + "\"";
 }
 

@@ -57,8 +57,8 @@ class ClipCheck {
 
  private:
   bool clipped(TensorId t) const {
-    return std::any_of(clips_[t.index].begin(), clips_[t.index].end(),
-                       [](const Clip& c) { return !c.empty(); });
+    return std::any_of(
+        clips_[t.index].begin(), clips_[t.index].end(), [](const Clip& c) { return !c.empty(); });
   }
   // Merges an operand's axis into a result axis under broadcasting.
   void merge(const Op& op, Clip& into, TensorId t, size_t axis, bool first) {
@@ -213,9 +213,9 @@ class ClipCheck {
     unreachable("OpKind");
   }
   static bool varies_with(const Clip& clip, const std::vector<int>& loops) {
-    return std::any_of(loops.begin(), loops.end(), [&](int l) {
-      return clip.find("l" + std::to_string(l) + ":") != Clip::npos;
-    });
+    return std::any_of(
+        loops.begin(), loops.end(),
+        [&](int l) { return clip.find("l" + std::to_string(l) + ":") != Clip::npos; });
   }
 
   const Graph& g_;

@@ -55,12 +55,11 @@ Graph without_written(const Graph& g, const std::function<bool(const Op&)>& keep
     std::vector<TensorId> inner(block.tensors().size());
     for (size_t i = 0; i < block.inputs().size(); i++)
       inner[block.inputs()[i].index] = map[op.inputs[i].index];
-    for (const Op& o : block.ops()) {
+    for (const Op& o : block.ops())
       if (o.kind == OpKind::Iter || o.kind == OpKind::Save)
         inner[o.result().index] = inner[o.inputs[0].index];
       else if (o.kind != OpKind::Input)
         copy_op(block, o, out, inner);
-    }
     map[op.result().index] = inner[block.outputs()[0].index];
   }
   for (TensorId t : g.outputs()) out.add_output(map[t.index]);

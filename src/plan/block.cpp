@@ -15,7 +15,7 @@ namespace {
 bool power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 void check_walk(const Block& block, const BlockStep& s, const Walk& w) {
-  const int rank = static_cast<int>(s.space.size());
+  const int rank = int(s.space.size());
   const auto axis = [&](int a, int least) { return a >= least && a < rank; };
   bool good = true;
   switch (w.kind) {
@@ -43,7 +43,7 @@ void check_walk(const Block& block, const BlockStep& s, const Walk& w) {
 
 // The steps of a loop, inner loops included, are neighbours in the list.
 void check_bodies(const Block& block) {
-  for (int l = 0; l < static_cast<int>(block.loops.size()); ++l) {
+  for (int l = 0; l < int(block.loops.size()); ++l) {
     bool begun = false, ended = false;
     for (const BlockStep& s : block.steps) {
       const bool in = inside(block, s.loop, l);
@@ -63,25 +63,23 @@ bool is_read(const Block& block, int value) {
 }
 
 void check_access(const Block& block, const BlockStep& s, const BlockAccess& a, bool write) {
-  if (a.value < 0 || a.value >= static_cast<int>(block.values.size()))
-    bad("step " + s.name + " names no value");
-  const BlockValue& v = block.values[static_cast<size_t>(a.value)];
+  if (a.value < 0 || a.value >= int(block.values.size())) bad("step " + s.name + " names no value");
+  const BlockValue& v = block.values[size_t(a.value)];
   if (a.anyhow) return;
   if (a.axes.size() != v.extents.size()) bad("step " + s.name + " has not every axis of " + v.name);
   for (size_t i = 0; i < a.axes.size(); ++i) {
     const int to = a.axes[i];
-    if (to < -1 || to >= static_cast<int>(s.space.size()))
+    if (to < -1 || to >= int(s.space.size()))
       bad("step " + s.name + " indexes " + v.name + " by an axis that it lacks");
-    if (to >= 0 && s.space[static_cast<size_t>(to)] > v.extents[i])
-      bad("step " + s.name + " leaves " + v.name);
+    if (to >= 0 && s.space[size_t(to)] > v.extents[i]) bad("step " + s.name + " leaves " + v.name);
     if (to >= 0 && std::count(a.axes.begin(), a.axes.end(), to) > 1)
       bad("step " + s.name + " walks a diagonal of " + v.name);
   }
   // What several threads would write at once is written by nobody in particular.
   for (const Walk& w : s.walks) {
-    for (int axis = 0; write && axis < static_cast<int>(s.space.size()); ++axis) {
-      const bool given = std::count(a.axes.begin(), a.axes.end(), axis) > 0 ||
-                         s.space[static_cast<size_t>(axis)] == 1;
+    for (int axis = 0; write && axis < int(s.space.size()); ++axis) {
+      const bool given =
+          std::count(a.axes.begin(), a.axes.end(), axis) > 0 || s.space[size_t(axis)] == 1;
       const bool folded =
           (w.kind == WalkKind::Rows && axis == w.along) || axis == w.k || w.kind == WalkKind::Whole;
       if (!given && !folded)
@@ -94,7 +92,7 @@ void check_access(const Block& block, const BlockStep& s, const BlockAccess& a, 
 }  // namespace
 
 bool inside(const Block& block, int loop, int outer) {
-  while (loop >= 0 && loop != outer) loop = block.loops[static_cast<size_t>(loop)].around;
+  while (loop >= 0 && loop != outer) loop = block.loops[size_t(loop)].around;
   return loop == outer;
 }
 
@@ -140,12 +138,11 @@ void check_block(const Block& block) {
     for (int64_t e : v.extents)
       if (e < 1) bad("value " + v.name + " is empty");
   for (size_t l = 0; l < block.loops.size(); ++l)
-    if (block.loops[l].extent < 1 || block.loops[l].around >= static_cast<int>(l))
+    if (block.loops[l].extent < 1 || block.loops[l].around >= int(l))
       bad("loop " + std::to_string(l) + " is empty or listed before what is around it");
   check_bodies(block);
   for (const BlockStep& s : block.steps) {
-    if (s.loop < -1 || s.loop >= static_cast<int>(block.loops.size()))
-      bad("step " + s.name + " is in no loop");
+    if (s.loop < -1 || s.loop >= int(block.loops.size())) bad("step " + s.name + " is in no loop");
     if (s.walks.empty()) bad("step " + s.name + " has no walk");
     for (int64_t e : s.space)
       if (e < 1) bad("step " + s.name + " has nothing to do");

@@ -11,11 +11,11 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Elements of the value per step along each axis of the space, 0 where it does not change.
 std::vector<int64_t> strides_in(const Block& block, const BlockStep& step, const BlockAccess& a) {
-  const BlockValue& v = block.values[static_cast<size_t>(a.value)];
+  const BlockValue& v = block.values[size_t(a.value)];
   std::vector<int64_t> strides(step.space.size(), 0);
   int64_t below = 1;
   for (size_t i = a.anyhow ? 0 : v.extents.size(); i-- > 0;) {
-    if (a.axes[i] >= 0) strides[static_cast<size_t>(a.axes[i])] = below;
+    if (a.axes[i] >= 0) strides[size_t(a.axes[i])] = below;
     below *= v.extents[i];
   }
   return strides;
@@ -27,7 +27,7 @@ class Outer {
   Outer(const std::vector<int64_t>& space, const std::vector<int64_t>& strides,
         const std::vector<int>& without) {
     for (size_t i = space.size(); i-- > 0;) {
-      if (std::find(without.begin(), without.end(), static_cast<int>(i)) != without.end()) continue;
+      if (std::find(without.begin(), without.end(), int(i)) != without.end()) continue;
       axes_.push_back({space[i], strides[i]});
       size_ *= space[i];
     }
@@ -55,7 +55,7 @@ class Rounds {
          bool write, const Visit& visit)
       : block_(block), step_(step), walk_(walk), write_(write), visit_(visit),
         strides_(strides_in(block, step, access)),
-        bytes_(size_in_bytes(block.values[static_cast<size_t>(access.value)].dtype)) {}
+        bytes_(size_in_bytes(block.values[size_t(access.value)].dtype)) {}
 
   void run(AccessKind kind) {
     switch (walk_.kind) {
@@ -70,8 +70,8 @@ class Rounds {
   }
 
  private:
-  int64_t stride(int axis) const { return axis < 0 ? 0 : strides_[static_cast<size_t>(axis)]; }
-  int64_t extent(int axis) const { return axis < 0 ? 1 : step_.space[static_cast<size_t>(axis)]; }
+  int64_t stride(int axis) const { return axis < 0 ? 0 : strides_[size_t(axis)]; }
+  int64_t extent(int axis) const { return axis < 0 ? 1 : step_.space[size_t(axis)]; }
   int warps() const { return block_.threads / 32; }
 
   LaneRun vector(int64_t base, int64_t first) const {
@@ -79,7 +79,7 @@ class Rounds {
     const int64_t left = extent(walk_.along) - first;
     if (left <= 0) return {};
     return {base + first * along, along,
-            along == 0 ? 1 : static_cast<int>(std::min<int64_t>(walk_.width, left))};
+            along == 0 ? 1 : int(std::min<int64_t>(walk_.width, left))};
   }
 
   void linear() {
@@ -95,8 +95,8 @@ class Rounds {
           for (int lane = 0; lane < 32; ++lane) {
             const int64_t q = i + w * 32 + lane;
             if (q < total)
-              round[static_cast<size_t>(lane)] = vector(
-                  outer.element(q / vectors) + k * stride(walk_.k), q % vectors * walk_.width);
+              round[size_t(lane)] = vector(outer.element(q / vectors) + k * stride(walk_.k),
+                                           q % vectors * walk_.width);
           }
           visit_(w, round);
         }
@@ -117,7 +117,7 @@ class Rounds {
           for (int lane = 0; lane < 32; ++lane) {
             const int64_t t = w * 32 + lane, row = i + t / walk_.lanes, at = t % walk_.lanes;
             if (row >= outer.size() || (!along && write_ && at != 0)) continue;
-            round[static_cast<size_t>(lane)] =
+            round[size_t(lane)] =
                 vector(outer.element(row), along ? (j * walk_.lanes + at) * walk_.width : 0);
           }
           visit_(w, round);
@@ -164,9 +164,8 @@ class Rounds {
         for (int lane = 0; lane < 32; ++lane) {
           const int64_t i = row + half + lane / 4, j = column + lane % 4 * 2 + first;
           if (i >= extent(walk_.m) || j >= extent(walk_.n)) continue;
-          round[static_cast<size_t>(lane)] = {
-              base + i * stride(walk_.m) + j * along, along,
-              along == 0 ? 1 : static_cast<int>(std::min(width, extent(walk_.n) - j))};
+          round[size_t(lane)] = {base + i * stride(walk_.m) + j * along, along,
+                                 along == 0 ? 1 : int(std::min(width, extent(walk_.n) - j))};
         }
         visit_(warp, round);
       }
@@ -185,9 +184,8 @@ class Rounds {
           const int64_t i = row + half + lane / 4,
                         j = k0 + (pairs ? k / 4 + lane % 4 * 2 : k + lane % 4 * pair);
           if (i >= extent(row_axis) || j >= extent(k_axis)) continue;
-          round[static_cast<size_t>(lane)] = {base + i * stride(row_axis) + j * stride(k_axis),
-                                              stride(k_axis),
-                                              static_cast<int>(std::min(pair, extent(k_axis) - j))};
+          round[size_t(lane)] = {base + i * stride(row_axis) + j * stride(k_axis), stride(k_axis),
+                                 int(std::min(pair, extent(k_axis) - j))};
         }
         visit_(warp, round);
       }
@@ -200,7 +198,7 @@ class Rounds {
       for (int w = 0; w < (write_ ? 1 : warps()); ++w) {
         Round round;
         for (int lane = 0; lane < (write_ ? 1 : 32); ++lane)
-          round[static_cast<size_t>(lane)] = {outer.element(i), 0, 1};
+          round[size_t(lane)] = {outer.element(i), 0, 1};
         visit_(w, round);
       }
     }
@@ -227,10 +225,9 @@ bool in_pieces(const std::vector<Round>& rounds, const std::vector<int64_t>& off
     for (const LaneRun& run : round) {
       if (run.count % n != 0) return false;
       for (int i = 0; i < run.count; ++i) {
-        const int64_t at = offsets[static_cast<size_t>(run.first + i * run.stride)];
+        const int64_t at = offsets[size_t(run.first + i * run.stride)];
         if (i % n == 0 ? at % bytes != 0
-                       : at != offsets[static_cast<size_t>(run.first + (i - 1) * run.stride)] +
-                                   element_bytes)
+                       : at != offsets[size_t(run.first + (i - 1) * run.stride)] + element_bytes)
           return false;
       }
     }
@@ -269,12 +266,12 @@ void for_each_matrix(const Block& block, const BlockStep& step, const Walk& walk
   const std::vector<int64_t> strides = strides_in(block, step, access);
   const int across = left ? walk.m : walk.n;
   const Outer outer(step.space, strides, {walk.m, walk.n, walk.k});
-  const auto extent = [&](int a) { return a < 0 ? 1 : step.space[static_cast<size_t>(a)]; };
-  const auto stride = [&](int a) { return a < 0 ? 0 : strides[static_cast<size_t>(a)]; };
+  const auto extent = [&](int a) { return a < 0 ? 1 : step.space[size_t(a)]; };
+  const auto stride = [&](int a) { return a < 0 ? 0 : strides[size_t(a)]; };
   const int64_t height = left ? 16 : 8;
   const int64_t m = ceil_div(extent(walk.m), 16), n = ceil_div(extent(walk.n), 8);
   const int64_t part_m = ceil_div(m, walk.warps_m), part_n = ceil_div(n, walk.warps_n);
-  const bool along_k = access.axes[static_cast<size_t>(inner)] == walk.k;
+  const bool along_k = access.axes[size_t(inner)] == walk.k;
   const int run = along_k ? walk.k : across, other = along_k ? across : walk.k;
   for (int64_t b = 0; b < outer.size(); ++b) {
     for (int w = 0; w < walk.warps_m * walk.warps_n; ++w) {
@@ -288,7 +285,7 @@ void for_each_matrix(const Block& block, const BlockStep& step, const Walk& walk
             const int64_t at_run = along_k ? k : at_across, at_other = along_k ? at_across : k;
             std::array<int64_t, 8> rows{};
             for (int64_t r = 0; r < 8; ++r)
-              rows[static_cast<size_t>(r)] =
+              rows[size_t(r)] =
                   at_run >= extent(run) || at_other + r >= extent(other)
                       ? -1
                       : outer.element(b) + at_run * stride(run) + (at_other + r) * stride(other);
@@ -302,12 +299,11 @@ void for_each_matrix(const Block& block, const BlockStep& step, const Walk& walk
 
 Wavefronts wavefronts(const std::vector<int64_t>& lanes, int bytes, const BlockLimits& limits) {
   // Lanes that are served together move at most as much as all banks hold side by side.
-  const size_t group = static_cast<size_t>(
-      std::min<int64_t>(static_cast<int64_t>(lanes.size()),
-                        std::max(1, limits.banks * limits.bank_bytes / std::max(bytes, 4))));
+  const size_t group = size_t(std::min<int64_t>(
+      int64_t(lanes.size()), std::max(1, limits.banks * limits.bank_bytes / std::max(bytes, 4))));
   Wavefronts total;
   std::vector<int64_t> words;
-  std::vector<int64_t> on_bank(static_cast<size_t>(limits.banks));
+  std::vector<int64_t> on_bank(size_t(limits.banks));
   for (size_t begin = 0; begin < lanes.size(); begin += group) {
     words.clear();
     for (size_t l = begin; l < std::min(lanes.size(), begin + group); ++l)
@@ -319,9 +315,9 @@ Wavefronts wavefronts(const std::vector<int64_t>& lanes, int bytes, const BlockL
     std::sort(words.begin(), words.end());
     words.erase(std::unique(words.begin(), words.end()), words.end());
     std::fill(on_bank.begin(), on_bank.end(), 0);
-    for (int64_t w : words) ++on_bank[static_cast<size_t>(w % limits.banks)];
+    for (int64_t w : words) ++on_bank[size_t(w % limits.banks)];
     total.taken += *std::max_element(on_bank.begin(), on_bank.end());
-    total.least += ceil_div(static_cast<int64_t>(words.size()), limits.banks);
+    total.least += ceil_div(int64_t(words.size()), limits.banks);
   }
   return total;
 }
@@ -340,8 +336,8 @@ bool swizzled_for_hardware(const SharedLayout& l, const BlockValue& v) {
   const size_t rank = v.extents.size();
   const int bytes = size_in_bytes(v.dtype);
   if (rank < 2 || l.swizzle_bits != 3 || l.swizzle_shift != 7 || l.pad != 0) return false;
-  const int64_t row = l.block > 0 ? l.block : v.extents[static_cast<size_t>(l.innermost(rank))];
-  return row * bytes == 128 && v.extents[static_cast<size_t>(l.axis(rank - 2, rank))] % 8 == 0;
+  const int64_t row = l.block > 0 ? l.block : v.extents[size_t(l.innermost(rank))];
+  return row * bytes == 128 && v.extents[size_t(l.axis(rank - 2, rank))] % 8 == 0;
 }
 
 std::optional<AccessPlan> price_bulk(const BlockStep& step, const BlockAccess& a,
@@ -349,10 +345,10 @@ std::optional<AccessPlan> price_bulk(const BlockStep& step, const BlockAccess& a
   const size_t rank = v.extents.size();
   const int bytes = size_in_bytes(v.dtype);
   if (rank == 0 || step.global_along < 0 || step.global_bytes < 16) return std::nullopt;
-  if (a.axes[static_cast<size_t>(l.innermost(rank))] != step.global_along) return std::nullopt;
+  if (a.axes[size_t(l.innermost(rank))] != step.global_along) return std::nullopt;
   for (size_t i = 0; i + 1 < rank; ++i)
-    if (l.axis(i, rank) != static_cast<int>(i)) return std::nullopt;
-  const int64_t row = v.extents[static_cast<size_t>(l.innermost(rank))];
+    if (l.axis(i, rank) != int(i)) return std::nullopt;
+  const int64_t row = v.extents[size_t(l.innermost(rank))];
   const bool as_it_is = l.plain() && row <= 256 && row * bytes % 16 == 0;
   if (!as_it_is && !swizzled_for_hardware(l, v)) return std::nullopt;
   const int64_t passes = ceil_div(v.elements() * bytes, 128);
@@ -364,14 +360,13 @@ std::optional<AccessPlan> price_operand(const BlockStep& step, const Walk& walk,
                                         const SharedLayout& l) {
   const size_t rank = v.extents.size();
   if (size_in_bytes(v.dtype) != 2 || !swizzled_for_hardware(l, v)) return std::nullopt;
-  const int inner = a.axes[static_cast<size_t>(l.innermost(rank))];
-  const int next = a.axes[static_cast<size_t>(l.axis(rank - 2, rank))];
+  const int inner = a.axes[size_t(l.innermost(rank))];
+  const int next = a.axes[size_t(l.axis(rank - 2, rank))];
   const int across = maps(a, walk.n) ? walk.n : walk.m;
   if (!((inner == walk.k && next == across) || (inner == across && next == walk.k)))
     return std::nullopt;
   // The right operand is read once for each 64 rows.
-  const int64_t times =
-      across == walk.n ? ceil_div(step.space[static_cast<size_t>(walk.m)], 64) : walk.warps_n;
+  const int64_t times = across == walk.n ? ceil_div(step.space[size_t(walk.m)], 64) : walk.warps_n;
   const int64_t passes = ceil_div(v.elements() * 2, 128) * times;
   return AccessPlan{Instruction::Operand, 16, times, passes, passes};
 }
@@ -384,15 +379,15 @@ std::optional<AccessPlan> price_matrices(const Block& block, const BlockLimits& 
   const size_t rank = v.extents.size();
   if (!limits.matrix_loads || size_in_bytes(v.dtype) != 2 || rank < 2) return std::nullopt;
   const int inner = l.innermost(rank);
-  const int by = a.axes[static_cast<size_t>(inner)];
+  const int by = a.axes[size_t(inner)];
   const bool left = access_kind(step, walk, a) == AccessKind::Left;
   if ((by != walk.k && by != (left ? walk.m : walk.n)) ||
-      ceil_div(step.space[static_cast<size_t>(by)], 8) * 8 > v.extents[static_cast<size_t>(inner)])
+      ceil_div(step.space[size_t(by)], 8) * 8 > v.extents[size_t(inner)])
     return std::nullopt;
   // All rows of a matrix are addressed, those that fill it up as well.
   const std::vector<int64_t> strides = shared_strides(l, v.extents, 2);
   for (size_t axis = 0; axis < rank; ++axis)
-    if (static_cast<int>(axis) != inner && strides[axis] % 16 != 0) return std::nullopt;
+    if (int(axis) != inner && strides[axis] % 16 != 0) return std::nullopt;
   AccessPlan plan;
   plan.instruction = by == walk.k ? Instruction::MatrixRows : Instruction::MatrixRowsTransposed;
   plan.bytes = 16;
@@ -400,14 +395,13 @@ std::optional<AccessPlan> price_matrices(const Block& block, const BlockLimits& 
   int64_t matrices = 0;
   std::vector<int64_t> lanes(8);
   int64_t below = 1;  // elements from neighbour to neighbour along `inner`
-  for (size_t i = static_cast<size_t>(inner) + 1; i < rank; ++i) below *= v.extents[i];
+  for (size_t i = size_t(inner) + 1; i < rank; ++i) below *= v.extents[i];
   for_each_matrix(block, step, walk, a, inner, [&](int, const std::array<int64_t, 8>& rows) {
     ++matrices;
     for (size_t r = 0; r < 8; ++r) {
-      lanes[r] = rows[r] < 0 ? -1 : offsets[static_cast<size_t>(rows[r])];
+      lanes[r] = rows[r] < 0 ? -1 : offsets[size_t(rows[r])];
       if (rows[r] < 0) continue;
-      good = good && lanes[r] % 16 == 0 &&
-             offsets[static_cast<size_t>(rows[r] + 7 * below)] == lanes[r] + 14;
+      good = good && lanes[r] % 16 == 0 && offsets[size_t(rows[r] + 7 * below)] == lanes[r] + 14;
     }
     const Wavefronts w = wavefronts(lanes, 16, limits);
     plan.wavefronts += w.taken;
@@ -424,7 +418,7 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
                                        const BlockStep& step, const Walk& walk,
                                        const BlockAccess& a, bool write, const SharedLayout& layout,
                                        const std::vector<int64_t>& offsets) {
-  const BlockValue& v = block.values[static_cast<size_t>(a.value)];
+  const BlockValue& v = block.values[size_t(a.value)];
   const AccessKind kind = access_kind(step, walk, a);
   if (kind == AccessKind::Bulk) return price_bulk(step, a, v, layout);
   if (kind == AccessKind::Operand) return price_operand(step, walk, a, v, layout);
@@ -472,9 +466,8 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
     for (int piece = 0; piece < most_pieces; ++piece) {
       for (size_t l = 0; l < 32; ++l) {
         const LaneRun& run = round[l];
-        lanes[l] = run.count > piece * per
-                       ? offsets[static_cast<size_t>(run.first + piece * per * run.stride)]
-                       : -1;
+        lanes[l] =
+            run.count > piece * per ? offsets[size_t(run.first + piece * per * run.stride)] : -1;
       }
       const Wavefronts w = wavefronts(lanes, plan.bytes, limits);
       ++plan.instructions;
@@ -488,15 +481,15 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
 
 Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const BlockAccess& a,
               bool write) {
-  const BlockValue& v = block.values[static_cast<size_t>(a.value)];
-  const size_t n = static_cast<size_t>(v.elements());
+  const BlockValue& v = block.values[size_t(a.value)];
+  const size_t n = size_t(v.elements());
   const AccessKind kind = access_kind(step, walk, a);
   Owners o;
   if (kind == AccessKind::Operand || kind == AccessKind::Bulk || kind == AccessKind::Anyhow) {
     o.thread.assign(n, Owners::kMany);
     o.warp.assign(n, Owners::kMany);
     o.proxy = kind != AccessKind::Anyhow;
-    o.most_elements = static_cast<int64_t>(n);
+    o.most_elements = int64_t(n);
     return o;
   }
   o.thread.assign(n, Owners::kNobody);
@@ -504,17 +497,17 @@ Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const
   const auto touch = [](int& owner, int by) {
     owner = owner == Owners::kNobody || owner == by ? by : Owners::kMany;
   };
-  std::vector<int64_t> elements(static_cast<size_t>(block.threads), 0);
+  std::vector<int64_t> elements(size_t(block.threads), 0);
   // ldmatrix hands a lane what others have read.
   const bool collective = kind != AccessKind::Lanes;
   for_each_round(block, step, walk, a, write, [&](int warp, const Round& round) {
     for (size_t l = 0; l < 32; ++l) {
       for (int i = 0; i < round[l].count; ++i) {
-        const size_t e = static_cast<size_t>(round[l].first + i * round[l].stride);
-        touch(o.thread[e], collective ? Owners::kMany : warp * 32 + static_cast<int>(l));
+        const size_t e = size_t(round[l].first + i * round[l].stride);
+        touch(o.thread[e], collective ? Owners::kMany : warp * 32 + int(l));
         touch(o.warp[e], warp);
       }
-      elements[static_cast<size_t>(warp) * 32 + l] += round[l].count;
+      elements[size_t(warp) * 32 + l] += round[l].count;
     }
   });
   o.most_elements = *std::max_element(elements.begin(), elements.end());

@@ -16,7 +16,7 @@ class Writer {
     of_step_.resize(block.steps.size());
     for (size_t v = 0; v < accesses.size(); ++v)
       for (size_t i = 0; i < accesses[v].size(); ++i)
-        of_step_[index(accesses[v][i].step)].push_back({static_cast<int>(v), static_cast<int>(i)});
+        of_step_[index(accesses[v][i].step)].push_back({int(v), int(i)});
     waited_for_.assign(block.values.size(), true);
     group_.assign(block.values.size(), 0);
   }
@@ -33,7 +33,7 @@ class Writer {
   struct Ref {
     int value, access;
   };
-  static size_t index(int i) { return static_cast<size_t>(i); }
+  static size_t index(int i) { return size_t(i); }
   const PlacedAccess& at(const Ref& r) const { return accesses_[index(r.value)][index(r.access)]; }
   const BlockStep& step(int s) const { return block_.steps[index(s)]; }
   bool shared(int v) const { return plan_.values[index(v)].place == BlockPlace::Shared; }
@@ -42,17 +42,17 @@ class Writer {
     std::vector<Item> out;
     for (size_t s = 0; s < block_.steps.size(); ++s)
       if (active_[s] && block_.steps[s].loop == loop)
-        out.push_back({order_.time[s], static_cast<int>(s), static_cast<int>(s), -1});
+        out.push_back({order_.time[s], int(s), int(s), -1});
     for (size_t l = 0; l < block_.loops.size(); ++l) {
       if (block_.loops[l].around != loop) continue;
       int first = 0;
-      while (!inside(block_, step(first).loop, static_cast<int>(l))) ++first;
-      out.push_back({order_.begin[l], first, -1, static_cast<int>(l)});
+      while (!inside(block_, step(first).loop, int(l))) ++first;
+      out.push_back({order_.begin[l], first, -1, int(l)});
     }
     // What runs ahead starts first, all at once: a group of copies.
     for (Item& item : out)
       if (item.step >= 0 && loop >= 0 && early(item.step, loop))
-        item.listed -= static_cast<int>(block_.steps.size());
+        item.listed -= int(block_.steps.size());
     std::sort(out.begin(), out.end(), [](const Item& a, const Item& b) {
       return a.time != b.time ? a.time < b.time : a.listed < b.listed;
     });
@@ -80,7 +80,7 @@ class Writer {
     const LoopPlan& p = plan_.loops[index(l)];
     for (int d = 0; d < p.ahead; ++d) {
       for (size_t s = 0; s < block_.steps.size(); ++s)
-        if (early(static_cast<int>(s), l)) issue(static_cast<int>(s), d, d == 0);
+        if (early(int(s), l)) issue(int(s), d, d == 0);
       commit();
     }
     actions_.push_back({ActionKind::LoopBegin, -1, l});
@@ -90,8 +90,7 @@ class Writer {
       if (active_[s] && inside(block_, block_.steps[s].loop, l) && order_.time[s] == begin + length)
         for (const Ref& r : of_step_[s]) touched_.push_back(r);
     for (size_t v = 0; v < block_.values.size(); ++v)
-      if (copy_of(static_cast<int>(v)) != nullptr &&
-          step(copy_of(static_cast<int>(v))->step).loop == l)
+      if (copy_of(int(v)) != nullptr && step(copy_of(int(v))->step).loop == l)
         waited_for_[v] = false;
     boxes_ready_.erase(std::remove(boxes_ready_.begin(), boxes_ready_.end(), l),
                        boxes_ready_.end());
@@ -154,7 +153,7 @@ class Writer {
       // The thread has written it now.
       for (size_t i = 0; i < accesses_[v].size(); ++i)
         if (accesses_[v][i].write && copies(accesses_[v][i].step))
-          touched_.push_back({static_cast<int>(v), static_cast<int>(i)});
+          touched_.push_back({int(v), int(i)});
     }
   }
   const PlacedAccess* copy_of(int v) const {
@@ -185,8 +184,7 @@ class Writer {
   void barrier(int time) {
     std::vector<int> values;
     for (size_t v = 0; v < block_.values.size(); ++v)
-      if (!waited_for_[v] && barrier_of(static_cast<int>(v)) == time)
-        values.push_back(static_cast<int>(v));
+      if (!waited_for_[v] && barrier_of(int(v)) == time) values.push_back(int(v));
     wait(values);
     commit();
     if (fenced(time)) actions_.push_back({ActionKind::Fence});
@@ -220,16 +218,16 @@ class Writer {
         if (!a.write && order_.time[s] == time && written_by_threads(r.value)) return true;
         if (!a.write) continue;
         const int l = block_.steps[s].loop;
-        const bool first =
-            l >= 0 && early(static_cast<int>(s), l) && order_.begin[index(l)] == time;
+        const bool first = l >= 0 && early(int(s), l) && order_.begin[index(l)] == time;
         if ((first || order_.time[s] == time) && after_threads(r.value)) return true;
       }
     }
     return false;
   }
   bool written_by_threads(int v) const {
-    return std::any_of(accesses_[index(v)].begin(), accesses_[index(v)].end(),
-                       [](const PlacedAccess& a) { return a.write && !a.who.proxy; });
+    return std::any_of(
+        accesses_[index(v)].begin(), accesses_[index(v)].end(),
+        [](const PlacedAccess& a) { return a.write && !a.who.proxy; });
   }
   // Whether threads write any of the bytes of the value, as another one or as scratch.
   bool after_threads(int v) const {
@@ -239,8 +237,7 @@ class Writer {
     };
     for (size_t o = 0; o < block_.values.size(); ++o) {
       const ValuePlan& p = plan_.values[o];
-      if (shared(static_cast<int>(o)) && written_by_threads(static_cast<int>(o)) &&
-          meets(p.offset, p.pitch * p.copies))
+      if (shared(int(o)) && written_by_threads(int(o)) && meets(p.offset, p.pitch * p.copies))
         return true;
     }
     for (size_t s = 0; s < block_.steps.size(); ++s)

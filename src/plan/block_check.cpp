@@ -29,8 +29,7 @@ class Reference {
             const std::vector<std::vector<std::vector<Touch>>>& reads,
             const std::vector<std::vector<std::vector<Touch>>>& writes)
       : block_(block), extents_(extents), reads_(reads), writes_(writes) {
-    for (const BlockValue& v : block.values)
-      state_.emplace_back(static_cast<size_t>(v.elements()), -1);
+    for (const BlockValue& v : block.values) state_.emplace_back(size_t(v.elements()), -1);
     now_.assign(block.loops.size(), 0);
   }
 
@@ -45,58 +44,56 @@ class Reference {
   }
   // By the position in the access's list of touches.
   const std::vector<int>& seen(int execution, size_t read) const {
-    return seen_[static_cast<size_t>(execution)][read];
+    return seen_[size_t(execution)][read];
   }
-  int executions() const { return static_cast<int>(seen_.size()); }
+  int executions() const { return int(seen_.size()); }
 
  private:
   // The iterations of the loops around the step, others 0.
   Iteration of(int step, const Iteration& i) const {
     Iteration out(i.size(), 0);
-    for (int l = block_.steps[static_cast<size_t>(step)].loop; l >= 0;
-         l = block_.loops[static_cast<size_t>(l)].around)
-      out[static_cast<size_t>(l)] = i[static_cast<size_t>(l)];
+    for (int l = block_.steps[size_t(step)].loop; l >= 0; l = block_.loops[size_t(l)].around)
+      out[size_t(l)] = i[size_t(l)];
     return out;
   }
   std::string body(int loop, size_t& at) {
     while (at < block_.steps.size() && inside(block_, block_.steps[at].loop, loop)) {
       const int l = block_.steps[at].loop;
       if (l == loop) {
-        if (std::string fault = execute(static_cast<int>(at)); !fault.empty()) return fault;
+        if (std::string fault = execute(int(at)); !fault.empty()) return fault;
         ++at;
         continue;
       }
       int inner = l;  // the loop directly inside this body
-      while (block_.loops[static_cast<size_t>(inner)].around != loop)
-        inner = block_.loops[static_cast<size_t>(inner)].around;
+      while (block_.loops[size_t(inner)].around != loop) inner = block_.loops[size_t(inner)].around;
       const size_t begin = at;
-      for (int64_t i = 0; i < extents_[static_cast<size_t>(inner)]; ++i) {
-        now_[static_cast<size_t>(inner)] = i;
+      for (int64_t i = 0; i < extents_[size_t(inner)]; ++i) {
+        now_[size_t(inner)] = i;
         at = begin;
         if (std::string fault = body(inner, at); !fault.empty()) return fault;
       }
-      now_[static_cast<size_t>(inner)] = 0;
+      now_[size_t(inner)] = 0;
     }
     return "";
   }
   std::string execute(int s) {
-    const BlockStep& step = block_.steps[static_cast<size_t>(s)];
+    const BlockStep& step = block_.steps[size_t(s)];
     const int id = executions();
     number_[{s, of(s, now_)}] = id;
     seen_.emplace_back();
     for (size_t r = 0; r < step.reads.size(); ++r) {
-      const size_t v = static_cast<size_t>(step.reads[r].value);
+      const size_t v = size_t(step.reads[r].value);
       std::vector<int> seen;
-      for (const Touch& t : reads_[static_cast<size_t>(s)][r]) {
-        seen.push_back(state_[v][static_cast<size_t>(t.element)]);
+      for (const Touch& t : reads_[size_t(s)][r]) {
+        seen.push_back(state_[v][size_t(t.element)]);
         if (seen.back() < 0)
           return "step " + step.name + " reads of " + block_.values[v].name + " what nothing wrote";
       }
       seen_.back().push_back(std::move(seen));
     }
     for (size_t w = 0; w < step.writes.size(); ++w)
-      for (const Touch& t : writes_[static_cast<size_t>(s)][w])
-        state_[static_cast<size_t>(step.writes[w].value)][static_cast<size_t>(t.element)] = id;
+      for (const Touch& t : writes_[size_t(s)][w])
+        state_[size_t(step.writes[w].value)][size_t(t.element)] = id;
     return "";
   }
 
@@ -140,17 +137,17 @@ class Replay {
     Reference reference(block_, extents_, reads_, writes_);
     if (std::string fault = reference.run(); !fault.empty()) return fault;
     reference_ = &reference;
-    ran_.assign(static_cast<size_t>(reference.executions()), 0);
+    ran_.assign(size_t(reference.executions()), 0);
     now_.assign(block_.loops.size(), 0);
     begun_.assign(block_.loops.size(), false);
-    cells_.assign(static_cast<size_t>(plan_.shared_bytes / granule_ + 1), {});
+    cells_.assign(size_t(plan_.shared_bytes / granule_ + 1), {});
     kept_.resize(block_.values.size());
     for (size_t v = 0; v < block_.values.size(); ++v)
-      kept_[v].assign(static_cast<size_t>(block_.values[v].elements()), {});
+      kept_[v].assign(size_t(block_.values[v].elements()), {});
     size_t at = 0;
     if (std::string fault = actions(at, -1); !fault.empty()) return fault;
     for (size_t s = 0; s < block_.steps.size(); ++s)
-      if (std::string fault = all_ran(static_cast<int>(s)); !fault.empty()) return fault;
+      if (std::string fault = all_ran(int(s)); !fault.empty()) return fault;
     return "";
   }
 
@@ -158,7 +155,7 @@ class Replay {
   struct Kept {
     int execution = -1, thread = kMany;
   };
-  static size_t index(int64_t i) { return static_cast<size_t>(i); }
+  static size_t index(int64_t i) { return size_t(i); }
   const BlockStep& step(int s) const { return block_.steps[index(s)]; }
   const std::string& value_name(int v) const { return block_.values[index(v)].name; }
   bool shared(int v) const { return plan_.values[index(v)].place == BlockPlace::Shared; }
@@ -188,8 +185,8 @@ class Replay {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       const BlockStep& st = block_.steps[s];
       const StepPlan& p = plan_.steps[s];
-      if (p.walk < 0 || p.walk >= static_cast<int>(st.walks.size()) ||
-          p.reads.size() != st.reads.size() || p.writes.size() != st.writes.size())
+      if (p.walk < 0 || p.walk >= int(st.walks.size()) || p.reads.size() != st.reads.size() ||
+          p.writes.size() != st.writes.size())
         return "step " + st.name + " is not planned";
     }
     for (size_t s = 0; s < block_.steps.size(); ++s) {
@@ -212,7 +209,7 @@ class Replay {
       const ValuePlan& p = plan_.values[v];
       if (p.place == BlockPlace::Shared && p.pitch > 0 && offset < p.offset + p.pitch * p.copies &&
           p.offset < offset + 8 * stages)
-        return " has the barriers for its boxes where " + value_name(static_cast<int>(v)) + " lies";
+        return " has the barriers for its boxes where " + value_name(int(v)) + " lies";
     }
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       const int64_t at = plan_.scratch_offsets[s];
@@ -236,12 +233,14 @@ class Replay {
             for (int64_t e = 0; e < block_.values[index(a.value)].elements(); ++e)
               one.push_back({kMany, kind == AccessKind::Anyhow ? kMany : kProxy, e});
           } else {
-            for_each_round(block_, st, w, a, write, [&](int warp, const Round& round) {
-              for (int lane = 0; lane < 32; ++lane)
-                for (int i = 0; i < round[index(lane)].count; ++i)
-                  one.push_back({kind == AccessKind::Lanes ? warp * 32 + lane : kMany, warp,
-                                 round[index(lane)].first + i * round[index(lane)].stride});
-            });
+            for_each_round(
+                block_, st, w, a, write,
+                [&](int warp, const Round& round) {
+                  for (int lane = 0; lane < 32; ++lane)
+                    for (int i = 0; i < round[index(lane)].count; ++i)
+                      one.push_back({kind == AccessKind::Lanes ? warp * 32 + lane : kMany, warp,
+                                     round[index(lane)].first + i * round[index(lane)].stride});
+                });
           }
           all.push_back(std::move(one));
         }
@@ -249,7 +248,7 @@ class Replay {
       }
     }
     for (size_t v = 0; v < block_.values.size(); ++v)
-      offsets_.push_back(shared(static_cast<int>(v))
+      offsets_.push_back(shared(int(v))
                              ? shared_offsets(plan_.values[v].layout, block_.values[v].extents,
                                               size_in_bytes(block_.values[v].dtype))
                              : std::vector<int64_t>{});
@@ -405,7 +404,7 @@ class Replay {
       for (const BlockAccess& a : block_.steps[s].writes) {
         if (a.value != v) continue;
         if (writer >= 0 || block_.steps[s].kind != StepKind::Load) return -1;
-        writer = static_cast<int>(s);
+        writer = int(s);
       }
     }
     return writer;

@@ -33,25 +33,24 @@ class Pricer {
     collect(p);
     for (size_t v = 0; v < block_.values.size(); ++v) {
       if (block_.values[v].registers) continue;
-      std::vector<PlaceOption> tried = layouts(static_cast<int>(v));
-      if (PlaceOption o; may_stay(p, static_cast<int>(v), o)) tried.push_back(o);
-      if (may_be_read_through(p, static_cast<int>(v)))
-        tried.push_back({BlockPlace::Global, {}, 0, 0});
-      price(p, static_cast<int>(v), tried);
+      std::vector<PlaceOption> tried = layouts(int(v));
+      if (PlaceOption o; may_stay(p, int(v), o)) tried.push_back(o);
+      if (may_be_read_through(p, int(v))) tried.push_back({BlockPlace::Global, {}, 0, 0});
+      price(p, int(v), tried);
     }
-    for (size_t v = 0; v < block_.values.size(); ++v) find_apart(p, static_cast<int>(v));
+    for (size_t v = 0; v < block_.values.size(); ++v) find_apart(p, int(v));
     return p;
   }
 
  private:
-  const BlockStep& step(int s) const { return block_.steps[static_cast<size_t>(s)]; }
+  const BlockStep& step(int s) const { return block_.steps[size_t(s)]; }
   size_t walks(int s) const { return options_.layout ? step(s).walks.size() : 1; }
 
   void collect(BlockPrices& p) {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       for (const bool write : {false, true}) {
         for (const BlockAccess& a : write ? block_.steps[s].writes : block_.steps[s].reads) {
-          p.accesses.push_back({static_cast<int>(s), a.value, write, {}});
+          p.accesses.push_back({int(s), a.value, write, {}});
           access_.push_back(&a);
         }
       }
@@ -60,12 +59,12 @@ class Pricer {
 
   // Axes that may be innermost: all along which some step has neighbours, and the last.
   std::set<int> inner_axes(int value) const {
-    const BlockValue& v = block_.values[static_cast<size_t>(value)];
+    const BlockValue& v = block_.values[size_t(value)];
     if (v.innermost >= 0) return {v.innermost};
-    std::set<int> axes = {static_cast<int>(v.extents.size()) - 1};
+    std::set<int> axes = {int(v.extents.size()) - 1};
     const auto add = [&](const BlockAccess& a, int to) {
       for (size_t i = 0; !a.anyhow && i < a.axes.size(); ++i)
-        if (to >= 0 && a.axes[i] == to) axes.insert(static_cast<int>(i));
+        if (to >= 0 && a.axes[i] == to) axes.insert(int(i));
     };
     for (const BlockStep& s : block_.steps) {
       for (const auto* list : {&s.reads, &s.writes}) {
@@ -81,8 +80,8 @@ class Pricer {
   }
 
   std::vector<PlaceOption> layouts(int value) const {
-    const BlockValue& v = block_.values[static_cast<size_t>(value)];
-    const int rank = static_cast<int>(v.extents.size()), bytes = size_in_bytes(v.dtype);
+    const BlockValue& v = block_.values[size_t(value)];
+    const int rank = int(v.extents.size()), bytes = size_in_bytes(v.dtype);
     std::vector<PlaceOption> out;
     std::set<std::vector<int64_t>> known;
     const auto add = [&](const SharedLayout& l) {
@@ -103,7 +102,7 @@ class Pricer {
         l.pad = pad / bytes;
         if (pad % bytes == 0) add(l);
       }
-      const int64_t row = v.extents[static_cast<size_t>(inner)] * bytes;
+      const int64_t row = v.extents[size_t(inner)] * bytes;
       if (row % 16 != 0) continue;
       for (int bits = 1; bits <= 3; ++bits) {
         for (int shift = 7; shift <= 10; ++shift) {
@@ -138,7 +137,7 @@ class Pricer {
   }
 
   bool may_stay(const BlockPrices& p, int value, PlaceOption& o) const {
-    const BlockValue& v = block_.values[static_cast<size_t>(value)];
+    const BlockValue& v = block_.values[size_t(value)];
     if (!options_.registers || !v.may_stay) return false;
     int64_t most = 0;
     for (size_t i = 0; i < p.accesses.size(); ++i) {
@@ -155,8 +154,7 @@ class Pricer {
   }
 
   bool may_be_read_through(const BlockPrices& p, int value) const {
-    if (!options_.through || !block_.values[static_cast<size_t>(value)].may_be_read_through)
-      return false;
+    if (!options_.through || !block_.values[size_t(value)].may_be_read_through) return false;
     int writers = 0;
     for (const PricedAccess& a : p.accesses) {
       if (a.value != value) continue;
@@ -174,14 +172,14 @@ class Pricer {
     std::vector<std::vector<double>>
         columns;  // of each option, one after the other access and walk
     for (const PlaceOption& o : tried) {
-      const BlockValue& v = block_.values[static_cast<size_t>(value)];
+      const BlockValue& v = block_.values[size_t(value)];
       std::vector<int64_t> offsets;
       if (o.place == BlockPlace::Shared)
         offsets = shared_offsets(o.layout, v.extents, size_in_bytes(v.dtype));
       std::vector<double> column;
       for (size_t i : mine)
         for (size_t w = 0; w < walks(p.accesses[i].step); ++w)
-          column.push_back(cycles(p.accesses[i], *access_[i], static_cast<int>(w), o, offsets));
+          column.push_back(cycles(p.accesses[i], *access_[i], int(w), o, offsets));
       columns.push_back(std::move(column));
     }
     std::vector<size_t> kept;
@@ -212,7 +210,7 @@ class Pricer {
                            });
       if (!beaten && !another) kept.push_back(o);
     }
-    for (size_t o : kept) p.options[static_cast<size_t>(value)].push_back(tried[o]);
+    for (size_t o : kept) p.options[size_t(value)].push_back(tried[o]);
     for (size_t at = 0, i = 0; i < mine.size(); ++i) {
       PricedAccess& a = p.accesses[mine[i]];
       for (size_t w = 0; w < walks(a.step); ++w, ++at) {
@@ -226,8 +224,8 @@ class Pricer {
   double cycles(const PricedAccess& p, const BlockAccess& a, int walk, const PlaceOption& o,
                 const std::vector<int64_t>& offsets) const {
     const BlockStep& s = step(p.step);
-    const Walk& w = s.walks[static_cast<size_t>(walk)];
-    const double times = static_cast<double>(executions(block_, s));
+    const Walk& w = s.walks[size_t(walk)];
+    const double times = double(executions(block_, s));
     // Only what goes to shared memory runs ahead.
     const double exposed = s.loop >= 0 ? times * kExposed : 0;
     if (o.place == BlockPlace::Registers) {
@@ -241,17 +239,16 @@ class Pricer {
     }
     const auto plan = price_access(block_, limits_, s, w, a, p.write, o.layout, offsets);
     if (!plan) return kNever;
-    double c = static_cast<double>(plan->wavefronts);
-    double issued = static_cast<double>(plan->instructions);
+    double c = double(plan->wavefronts);
+    double issued = double(plan->instructions);
     if (s.kind == StepKind::Load && plan->instruction == Instruction::Vector) issued *= 2;
     c += issued * kIssue;
     const bool by_hardware =
         plan->instruction == Instruction::Bulk || plan->instruction == Instruction::Operand;
     if (o.layout.swizzle_bits > 0 && !by_hardware) c += issued * kSwizzle;
     if (s.kind == StepKind::Load) {
-      const double bytes =
-          static_cast<double>(block_.values[static_cast<size_t>(p.value)].elements()) *
-          size_in_bytes(block_.values[static_cast<size_t>(p.value)].dtype);
+      const double bytes = double(block_.values[size_t(p.value)].elements()) *
+                           size_in_bytes(block_.values[size_t(p.value)].dtype);
       c += bytes / 32 * kSector;
     }
     return times * c;
@@ -272,15 +269,14 @@ class Pricer {
   }
   double count_sectors(const BlockStep& load, const BlockStep& s, const Walk& w,
                        const BlockAccess& a, bool write) const {
-    const BlockValue& v = block_.values[static_cast<size_t>(a.value)];
+    const BlockValue& v = block_.values[size_t(a.value)];
     const BlockAccess& made = load.writes[0];
     int along = -1;  // axis of the value
     for (size_t i = 0; i < made.axes.size(); ++i)
-      if (load.global_along >= 0 && made.axes[i] == load.global_along) along = static_cast<int>(i);
+      if (load.global_along >= 0 && made.axes[i] == load.global_along) along = int(i);
     int64_t below = 1;
-    for (size_t i = v.extents.size(); along >= 0 && i-- > static_cast<size_t>(along) + 1;)
-      below *= v.extents[i];
-    const int64_t extent = along >= 0 ? v.extents[static_cast<size_t>(along)] : 1;
+    for (size_t i = v.extents.size(); along >= 0 && i-- > size_t(along) + 1;) below *= v.extents[i];
+    const int64_t extent = along >= 0 ? v.extents[size_t(along)] : 1;
     const int64_t per = std::max<int64_t>(1, 32 / size_in_bytes(v.dtype));
     double total = 0;
     std::vector<int64_t> touched;
@@ -294,13 +290,13 @@ class Pricer {
         }
       }
       std::sort(touched.begin(), touched.end());
-      total += static_cast<double>(std::unique(touched.begin(), touched.end()) - touched.begin());
+      total += double(std::unique(touched.begin(), touched.end()) - touched.begin());
     });
     return total;
   }
 
   void find_apart(BlockPrices& p, int value) const {
-    const auto& options = p.options[static_cast<size_t>(value)];
+    const auto& options = p.options[size_t(value)];
     const bool stays = std::any_of(options.begin(), options.end(), [](const PlaceOption& o) {
       return o.place == BlockPlace::Registers;
     });
@@ -315,7 +311,7 @@ class Pricer {
       const PricedAccess& a = p.accesses[i];
       if (a.value != value) continue;
       for (size_t w = 0; w < walks(a.step); ++w)
-        all.push_back({a.step, static_cast<int>(w), a.write,
+        all.push_back({a.step, int(w), a.write,
                        owners(block_, step(a.step), step(a.step).walks[w], *access_[i], a.write)});
     }
     for (size_t i = 0; i < all.size(); ++i) {
@@ -336,8 +332,8 @@ class Pricer {
 
 [[noreturn]] void impossible(const Block& block, const PricedAccess& a) {
   throw Error(ErrorKind::Unsupported,
-              "step " + block.steps[static_cast<size_t>(a.step)].name + " cannot " +
-                  (a.write ? "write " : "read ") + block.values[static_cast<size_t>(a.value)].name +
+              "step " + block.steps[size_t(a.step)].name + " cannot " +
+                  (a.write ? "write " : "read ") + block.values[size_t(a.value)].name +
                   " in any layout that the other steps allow; give it another walk or a copy");
 }
 
@@ -345,8 +341,8 @@ class Pricer {
 
 int64_t executions(const Block& block, const BlockStep& step) {
   int64_t n = 1;
-  for (int l = step.loop; l >= 0; l = block.loops[static_cast<size_t>(l)].around)
-    n *= block.loops[static_cast<size_t>(l)].extent;
+  for (int l = step.loop; l >= 0; l = block.loops[size_t(l)].around)
+    n *= block.loops[size_t(l)].extent;
   return n;
 }
 
@@ -360,21 +356,19 @@ double choice_cycles(const Block& block, const BlockPrices& p, const BlockChoice
   int64_t registers = 0;
   for (size_t v = 0; v < block.values.size(); ++v) {
     if (p.options[v].empty()) continue;
-    const PlaceOption& o = p.options[v][static_cast<size_t>(choice.option[v])];
-    total += p.per_byte * static_cast<double>(o.bytes);
+    const PlaceOption& o = p.options[v][size_t(choice.option[v])];
+    total += p.per_byte * double(o.bytes);
     registers += o.registers;
   }
   if (registers > p.register_bytes) return kNever;
   for (const PricedAccess& a : p.accesses) {
-    if (p.options[static_cast<size_t>(a.value)].empty()) continue;
-    total += a.cycles[static_cast<size_t>(choice.walk[static_cast<size_t>(a.step)])]
-                     [static_cast<size_t>(choice.option[static_cast<size_t>(a.value)])];
+    if (p.options[size_t(a.value)].empty()) continue;
+    total += a.cycles[size_t(choice.walk[size_t(a.step)])][size_t(choice.option[size_t(a.value)])];
   }
   for (const Apart& a : p.apart) {
-    const size_t v = static_cast<size_t>(a.value);
-    if (p.options[v][static_cast<size_t>(choice.option[v])].place == BlockPlace::Registers &&
-        choice.walk[static_cast<size_t>(a.step)] == a.walk &&
-        choice.walk[static_cast<size_t>(a.other_step)] == a.other_walk)
+    const size_t v = size_t(a.value);
+    if (p.options[v][size_t(choice.option[v])].place == BlockPlace::Registers &&
+        choice.walk[size_t(a.step)] == a.walk && choice.walk[size_t(a.other_step)] == a.other_walk)
       return kNever;
   }
   return total;
@@ -389,11 +383,10 @@ class Chooser {
   Chooser(const Block& block, const BlockPrices& prices) : block_(block), prices_(prices) {
     of_value_.resize(block.values.size());
     for (size_t i = 0; i < prices.accesses.size(); ++i)
-      of_value_[static_cast<size_t>(prices.accesses[i].value)].push_back(i);
+      of_value_[size_t(prices.accesses[i].value)].push_back(i);
     walks_.assign(block.steps.size(), 1);
     for (const PricedAccess& a : prices.accesses)
-      if (!a.cycles.empty())
-        walks_[static_cast<size_t>(a.step)] = static_cast<int>(a.cycles.size());
+      if (!a.cycles.empty()) walks_[size_t(a.step)] = int(a.cycles.size());
     int64_t most = 0;
     for (const auto& options : prices.options) {
       int64_t mine = 0;
@@ -412,9 +405,8 @@ class Chooser {
       exactly_one(walk_[s]);
     }
     for (size_t v = 0; v < block_.values.size(); ++v)
-      if (!block_.values[v].registers) add_value(static_cast<int>(v));
-    if (scarce_)
-      ilp_.add(registers_, Relation::LessEqual, static_cast<double>(prices_.register_bytes));
+      if (!block_.values[v].registers) add_value(int(v));
+    if (scarce_) ilp_.add(registers_, Relation::LessEqual, double(prices_.register_bytes));
     IlpOptions how;
     how.max_nodes = 2000;  // what describes real kernels takes a few dozen
     const IlpResult solved = solve_ilp(ilp_, how);
@@ -427,12 +419,11 @@ class Chooser {
     choice.optimal = solved.status == IlpStatus::Optimal && !limited_;
     choice.option.assign(block_.values.size(), -1);
     for (const Column& c : columns_)
-      if (solved.x[static_cast<size_t>(c.variable)])
-        choice.option[static_cast<size_t>(c.value)] = c.option;
+      if (solved.x[size_t(c.variable)]) choice.option[size_t(c.value)] = c.option;
     for (const auto& group : walk_) {
       choice.walk.push_back(0);
       for (size_t w = 0; w < group.size(); ++w)
-        if (solved.x[static_cast<size_t>(group[w])]) choice.walk.back() = static_cast<int>(w);
+        if (solved.x[size_t(group[w])]) choice.walk.back() = int(w);
     }
     choice.cycles = choice_cycles(block_, prices_, choice);
     return choice;
@@ -450,23 +441,22 @@ class Chooser {
   // Steps that touch the value and have a choice of walks, ascending.
   std::vector<int> steps_of(int v) const {
     std::set<int> steps;
-    for (size_t i : of_value_[static_cast<size_t>(v)])
-      if (walks_[static_cast<size_t>(prices_.accesses[i].step)] > 1)
-        steps.insert(prices_.accesses[i].step);
+    for (size_t i : of_value_[size_t(v)])
+      if (walks_[size_t(prices_.accesses[i].step)] > 1) steps.insert(prices_.accesses[i].step);
     return {steps.begin(), steps.end()};
   }
   int64_t combinations(const std::vector<int>& steps) const {
     int64_t n = 1;
-    for (int s : steps) n *= walks_[static_cast<size_t>(s)];
+    for (int s : steps) n *= walks_[size_t(s)];
     return n;
   }
   // Tiles that very many steps touch: the last of them do as they would without a choice.
   void limit_combinations() {
     constexpr int64_t kMost = 2048;
     for (size_t v = 0; v < block_.values.size(); ++v) {
-      std::vector<int> steps = steps_of(static_cast<int>(v));
+      std::vector<int> steps = steps_of(int(v));
       while (combinations(steps) > kMost) {
-        walks_[static_cast<size_t>(steps.back())] = 1;
+        walks_[size_t(steps.back())] = 1;
         steps.pop_back();
         limited_ = true;
       }
@@ -474,17 +464,17 @@ class Chooser {
   }
 
   void add_value(int v) {
-    const std::vector<PlaceOption>& options = prices_.options[static_cast<size_t>(v)];
+    const std::vector<PlaceOption>& options = prices_.options[size_t(v)];
     const std::vector<int> steps = steps_of(v);
     std::vector<int> all;
     std::vector<std::vector<std::vector<std::pair<int, double>>>> linked;  // [step][walk]
-    for (int s : steps) linked.emplace_back(static_cast<size_t>(walks_[static_cast<size_t>(s)]));
+    for (int s : steps) linked.emplace_back(size_t(walks_[size_t(s)]));
     std::vector<int> walk(block_.steps.size(), 0);
     for (int64_t c = 0; c < combinations(steps); ++c) {
       int64_t rest = c;
       for (int s : steps) {
-        walk[static_cast<size_t>(s)] = static_cast<int>(rest % walks_[static_cast<size_t>(s)]);
-        rest /= walks_[static_cast<size_t>(s)];
+        walk[size_t(s)] = int(rest % walks_[size_t(s)]);
+        rest /= walks_[size_t(s)];
       }
       // Where registers are scarce, staying there is a choice of its own.
       for (const bool stays : {false, true}) {
@@ -492,44 +482,42 @@ class Chooser {
         double least = kNever;
         for (size_t o = 0; o < options.size(); ++o) {
           if (scarce_ ? (options[o].registers > 0) != stays : stays) continue;
-          const double cost = option_cycles(v, static_cast<int>(o), walk);
-          if (cost < least) least = cost, best = static_cast<int>(o);
+          const double cost = option_cycles(v, int(o), walk);
+          if (cost < least) least = cost, best = int(o);
         }
         if (best < 0) continue;
         const int j = ilp_.add_variable(least);
         columns_.push_back({j, v, best});
         all.push_back(j);
-        if (options[static_cast<size_t>(best)].registers > 0)
-          registers_.emplace_back(
-              j, static_cast<double>(options[static_cast<size_t>(best)].registers));
+        if (options[size_t(best)].registers > 0)
+          registers_.emplace_back(j, double(options[size_t(best)].registers));
         for (size_t i = 0; i < steps.size(); ++i)
-          linked[i][static_cast<size_t>(walk[static_cast<size_t>(steps[i])])].emplace_back(j, 1);
+          linked[i][size_t(walk[size_t(steps[i])])].emplace_back(j, 1);
       }
     }
-    if (all.empty() && !of_value_[static_cast<size_t>(v)].empty())
-      impossible(block_, prices_.accesses[of_value_[static_cast<size_t>(v)][0]]);
+    if (all.empty() && !of_value_[size_t(v)].empty())
+      impossible(block_, prices_.accesses[of_value_[size_t(v)][0]]);
     if (all.empty()) return;
     exactly_one(all);
     for (size_t i = 0; i < steps.size(); ++i) {
       for (size_t w = 0; w < linked[i].size(); ++w) {
-        linked[i][w].emplace_back(walk_[static_cast<size_t>(steps[i])][w], -1);
+        linked[i][w].emplace_back(walk_[size_t(steps[i])][w], -1);
         ilp_.add(std::move(linked[i][w]), Relation::Equal, 0);
       }
     }
   }
 
   double option_cycles(int v, int o, const std::vector<int>& walk) const {
-    const PlaceOption& option = prices_.options[static_cast<size_t>(v)][static_cast<size_t>(o)];
-    double total = prices_.per_byte * static_cast<double>(option.bytes);
-    for (size_t i : of_value_[static_cast<size_t>(v)]) {
+    const PlaceOption& option = prices_.options[size_t(v)][size_t(o)];
+    double total = prices_.per_byte * double(option.bytes);
+    for (size_t i : of_value_[size_t(v)]) {
       const PricedAccess& a = prices_.accesses[i];
-      total +=
-          a.cycles[static_cast<size_t>(walk[static_cast<size_t>(a.step)])][static_cast<size_t>(o)];
+      total += a.cycles[size_t(walk[size_t(a.step)])][size_t(o)];
     }
     if (option.place != BlockPlace::Registers) return total;
     for (const Apart& a : prices_.apart)
-      if (a.value == v && walk[static_cast<size_t>(a.step)] == a.walk &&
-          walk[static_cast<size_t>(a.other_step)] == a.other_walk)
+      if (a.value == v && walk[size_t(a.step)] == a.walk &&
+          walk[size_t(a.other_step)] == a.other_walk)
         return kNever;
     return total;
   }

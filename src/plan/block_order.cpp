@@ -19,9 +19,9 @@ class Differences {
     for (size_t round = 0; round <= variables_; ++round) {
       bool changed = false;
       for (const auto& [from, to, least] : edges_) {
-        const int at = x[static_cast<size_t>(from)] + least;
-        if (at <= x[static_cast<size_t>(to)]) continue;
-        x[static_cast<size_t>(to)] = at;
+        const int at = x[size_t(from)] + least;
+        if (at <= x[size_t(to)]) continue;
+        x[size_t(to)] = at;
         changed = true;
       }
       if (!changed) return x;
@@ -46,23 +46,22 @@ class Orderer {
 
   BlockOrder run() {
     // Inner loops come later in the list.
-    for (int l = static_cast<int>(block_.loops.size()); l-- > 0;) {
-      const int most = 2 * static_cast<int>(block_.steps.size()) + 2;
+    for (int l = int(block_.loops.size()); l-- > 0;) {
+      const int most = 2 * int(block_.steps.size()) + 2;
       int least = 0;
       for (size_t c = 0; c < block_.loops.size(); ++c)
         if (block_.loops[c].around == l) least += barriers_[c];
-      barriers_[static_cast<size_t>(l)] = least;
-      while (!system(l).solve()) {
-        CHECK(++barriers_[static_cast<size_t>(l)] <= most + least) << "no order of a loop's steps";
-      }
+      barriers_[size_t(l)] = least;
+      while (!system(l).solve())
+        CHECK(++barriers_[size_t(l)] <= most + least) << "no order of a loop's steps";
     }
     const auto x = system(-1).solve();
     CHECK(x) << "no order of a block's steps";
     BlockOrder order;
     order.barriers = barriers_;
-    order.time.assign(x->begin(), x->begin() + static_cast<long>(block_.steps.size()));
-    order.begin.assign(x->begin() + static_cast<long>(block_.steps.size()),
-                       x->begin() + static_cast<long>(block_.steps.size() + block_.loops.size()));
+    order.time.assign(x->begin(), x->begin() + long(block_.steps.size()));
+    order.begin.assign(x->begin() + long(block_.steps.size()),
+                       x->begin() + long(block_.steps.size() + block_.loops.size()));
     for (size_t s = 0; s < block_.steps.size(); ++s)
       if (active_[s]) order.end = std::max(order.end, order.time[s]);
     for (size_t l = 0; l < block_.loops.size(); ++l)
@@ -72,17 +71,17 @@ class Orderer {
 
  private:
   bool within(int step, int loop) const {
-    return inside(block_, block_.steps[static_cast<size_t>(step)].loop, loop);
+    return inside(block_, block_.steps[size_t(step)].loop, loop);
   }
-  int loop_variable(int l) const { return static_cast<int>(block_.steps.size()) + l; }
+  int loop_variable(int l) const { return int(block_.steps.size()) + l; }
 
   // The constraints among the steps inside `loop`.
   Differences system(int loop) const {
-    const int steps = static_cast<int>(block_.steps.size());
+    const int steps = int(block_.steps.size());
     Differences d(block_.steps.size() + block_.loops.size());
-    for (int l = 0; l < static_cast<int>(block_.loops.size()); ++l) {
+    for (int l = 0; l < int(block_.loops.size()); ++l) {
       if (!inside(block_, l, loop)) continue;
-      const int begin = loop_variable(l), length = barriers_[static_cast<size_t>(l)];
+      const int begin = loop_variable(l), length = barriers_[size_t(l)];
       bool before = true;
       for (int s = 0; s < steps; ++s) {
         if (!within(s, loop)) continue;
@@ -96,11 +95,11 @@ class Orderer {
           d.add(begin, s, length);
         }
       }
-      for (int m = 0; m < static_cast<int>(block_.loops.size()); ++m) {
+      for (int m = 0; m < int(block_.loops.size()); ++m) {
         if (m == l || !inside(block_, m, loop)) continue;
         if (inside(block_, m, l)) {  // an inner one
           d.add(begin, loop_variable(m), 0);
-          d.add(loop_variable(m), begin, barriers_[static_cast<size_t>(m)] - length);
+          d.add(loop_variable(m), begin, barriers_[size_t(m)] - length);
         } else if (!inside(block_, l, m) && first_step(l) < first_step(m)) {
           d.add(begin, loop_variable(m), length);
         }
@@ -113,7 +112,7 @@ class Orderer {
         CHECK(e.from < e.to) << "an edge goes back in the list";
         d.add(e.from, to, e.barriers);
       } else if (inside(block_, e.loop, loop)) {
-        d.add(e.from, to, e.barriers - e.iterations * barriers_[static_cast<size_t>(e.loop)]);
+        d.add(e.from, to, e.barriers - e.iterations * barriers_[size_t(e.loop)]);
       }
     }
     for (const auto& [s, l] : options_.not_first)
@@ -124,28 +123,30 @@ class Orderer {
   // One step after the other.
   void serialise(int loop, Differences& d) const {
     int last = -1;
-    for (int s = 0; s < static_cast<int>(block_.steps.size()); ++s) {
-      if (!active_[static_cast<size_t>(s)] || !within(s, loop)) continue;
+    for (int s = 0; s < int(block_.steps.size()); ++s) {
+      if (!active_[size_t(s)] || !within(s, loop)) continue;
       if (tied(s)) continue;
       if (last >= 0) d.add(last, s, 1);
       last = s;
     }
-    for (int l = 0; l < static_cast<int>(block_.loops.size()); ++l) {
+    for (int l = 0; l < int(block_.loops.size()); ++l) {
       if (!inside(block_, l, loop)) continue;
       int first = -1, final = -1;
-      for (int s = 0; s < static_cast<int>(block_.steps.size()); ++s) {
-        if (!active_[static_cast<size_t>(s)] || !within(s, l) || tied(s)) continue;
+      for (int s = 0; s < int(block_.steps.size()); ++s) {
+        if (!active_[size_t(s)] || !within(s, l) || tied(s)) continue;
         first = first < 0 ? s : first;
         final = s;
       }
-      if (first >= 0 && first != final) d.add(final, first, 1 - barriers_[static_cast<size_t>(l)]);
+      if (first >= 0 && first != final) d.add(final, first, 1 - barriers_[size_t(l)]);
     }
   }
   // Whether the step shares its interval with others whatever happens.
   bool tied(int s) const {
-    return std::any_of(edges_.begin(), edges_.end(), [&](const OrderEdge& e) {
-      return (e.from == s || e.to == s) && e.loop >= 0 && e.iterations == 0;
-    });
+    return std::any_of(
+        edges_.begin(), edges_.end(),
+        [&](const OrderEdge& e) {
+          return (e.from == s || e.to == s) && e.loop >= 0 && e.iterations == 0;
+        });
   }
   int first_step(int l) const {
     int s = 0;

@@ -52,7 +52,7 @@ class Planner {
   }
 
  private:
-  size_t index(int i) const { return static_cast<size_t>(i); }
+  size_t index(int i) const { return size_t(i); }
   const BlockStep& step(int s) const { return block_.steps[index(s)]; }
 
   [[noreturn]] void refuse() const {
@@ -89,8 +89,7 @@ class Planner {
         return a.step < b.step;
       });
     home_.assign(tiles.size(), -1);
-    for (size_t v = 0; v < tiles.size(); ++v)
-      base_.values[v].loop = home_[v] = home(static_cast<int>(v));
+    for (size_t v = 0; v < tiles.size(); ++v) base_.values[v].loop = home_[v] = home(int(v));
   }
 
   // Places, layouts and walks are settled; what follows from them.
@@ -128,10 +127,10 @@ class Planner {
           }
           (write ? p.writes : p.reads).push_back(priced);
           accesses_[index(a.value)].push_back(
-              {static_cast<int>(s), write, owners(block_, st, w, a, write), priced.instruction});
+              {int(s), write, owners(block_, st, w, a, write), priced.instruction});
         }
       }
-      refuse_races(static_cast<int>(s));
+      refuse_races(int(s));
       if (st.kind == StepKind::Load &&
           base_.values[index(st.writes[0].value)].place == BlockPlace::Global)
         active_[s] = false;
@@ -139,7 +138,7 @@ class Planner {
     home_.assign(block_.values.size(), -1);
     alignment_.assign(block_.values.size(), 16);
     for (size_t v = 0; v < block_.values.size(); ++v) {
-      base_.values[v].loop = home_[v] = home(static_cast<int>(v));
+      base_.values[v].loop = home_[v] = home(int(v));
       bool hardware = false;
       for (const PlacedAccess& a : accesses_[v])
         hardware =
@@ -180,8 +179,8 @@ class Planner {
     if (base_.values[index(v)].place != BlockPlace::Shared || home_[index(v)] < 0) return false;
     // All such loads of a body start together, so none may stand behind a loop.
     for (size_t t = 0; t < index(all[0].step); ++t)
-      if (step(static_cast<int>(t)).loop != home_[index(v)] &&
-          inside(block_, step(static_cast<int>(t)).loop, home_[index(v)]))
+      if (step(int(t)).loop != home_[index(v)] &&
+          inside(block_, step(int(t)).loop, home_[index(v)]))
         return false;
     return std::count_if(all.begin(), all.end(), [](const PlacedAccess& a) { return a.write; }) ==
                1 &&
@@ -215,7 +214,7 @@ class Planner {
 
   // Barriers, and the latency that nothing hides.
   double price(const BlockPlan& plan) const {
-    double cost = kBarrier * static_cast<double>(plan.barriers);
+    double cost = kBarrier * double(plan.barriers);
     const int64_t resident = std::max<int64_t>(
         1, std::min<int64_t>(limits_.blocks_per_sm,
                              limits_.shared_bytes_sm / (plan.shared_bytes + kSystemBytes)));
@@ -224,19 +223,18 @@ class Planner {
       int64_t times = 1;
       for (size_t s = 0; s < block_.steps.size(); ++s) {
         const BlockStep& st = block_.steps[s];
-        if (st.kind != StepKind::Load || st.loop != static_cast<int>(l) || !active_[s]) continue;
+        if (st.kind != StepKind::Load || st.loop != int(l) || !active_[s]) continue;
         times = executions(block_, st);
-        bytes += static_cast<double>(block_.values[index(st.writes[0].value)].elements()) *
+        bytes += double(block_.values[index(st.writes[0].value)].elements()) *
                  size_in_bytes(block_.values[index(st.writes[0].value)].dtype);
       }
       if (bytes == 0) continue;
       const double ahead = std::min<double>(plan.loops[l].ahead == 0 ? 0.5 : plan.loops[l].ahead,
-                                            static_cast<double>(block_.loops[l].extent));
-      const double flying = bytes * ahead * static_cast<double>(resident);
-      const double wanted = std::min(static_cast<double>(limits_.bytes_in_flight),
-                                     bytes * static_cast<double>(block_.loops[l].extent) *
-                                         static_cast<double>(resident));
-      cost += kLatency * static_cast<double>(times) * std::max(0.0, 1 - flying / wanted);
+                                            double(block_.loops[l].extent));
+      const double flying = bytes * ahead * double(resident);
+      const double wanted = std::min(double(limits_.bytes_in_flight),
+                                     bytes * double(block_.loops[l].extent) * double(resident));
+      cost += kLatency * double(times) * std::max(0.0, 1 - flying / wanted);
     }
     return cost;
   }
@@ -246,10 +244,9 @@ class Planner {
     plan.loops.assign(block_.loops.size(), {});
     ahead_.assign(block_.values.size(), 0);
     for (size_t v = 0; v < block_.values.size(); ++v) {
-      if (!runs_ahead(static_cast<int>(v))) continue;
+      if (!runs_ahead(int(v))) continue;
       const size_t l = index(home_[v]);
-      const int ahead =
-          static_cast<int>(std::min<int64_t>(manner.stages - 1, block_.loops[l].extent - 1));
+      const int ahead = int(std::min<int64_t>(manner.stages - 1, block_.loops[l].extent - 1));
       ahead_[v] = ahead;
       plan.values[v].copies = ahead + 1;
       plan.steps[index(accesses_[v][0].step)].ahead = ahead;
@@ -281,11 +278,10 @@ class Planner {
     for (size_t v : doubled) {
       plan.values[v].copies = 1;
       const BlockOrder without = again();
-      if (without.barriers == order.barriers && without.end <= order.end) {
+      if (without.barriers == order.barriers && without.end <= order.end)
         order = without;
-      } else {
+      else
         plan.values[v].copies = 2;
-      }
     }
     return true;
   }
@@ -298,13 +294,13 @@ class Planner {
       const std::vector<PlacedAccess>& accesses = accesses_[v];
       for (const PlacedAccess& a : accesses)
         for (const PlacedAccess& b : accesses)
-          if (a.write || b.write) relate(plan, static_cast<int>(v), a, b, all, how);
+          if (a.write || b.write) relate(plan, int(v), a, b, all, how);
     }
     together(all);
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       if (block_.steps[s].scratch_bytes == 0) continue;
       for (int l = block_.steps[s].loop; l >= 0; l = block_.loops[index(l)].around)
-        all.push_back({static_cast<int>(s), static_cast<int>(s), 1, l, 1});
+        all.push_back({int(s), int(s), 1, l, 1});
     }
     return all;
   }
@@ -320,18 +316,18 @@ class Planner {
       if (ahead_[index(v)] > 0) {
         int& other = last[index(st.loop)];
         if (other >= 0) {
-          all.push_back({other, static_cast<int>(s), 0, st.loop, 0});
-          all.push_back({static_cast<int>(s), other, 0, st.loop, 0});
+          all.push_back({other, int(s), 0, st.loop, 0});
+          all.push_back({int(s), other, 0, st.loop, 0});
         }
-        other = static_cast<int>(s);
+        other = int(s);
       } else if (base_.steps[s].writes[0].instruction == Instruction::Bulk) {
         for (size_t r = 0; r < block_.steps.size(); ++r)
-          if (reads_boxes(static_cast<int>(r), st.loop)) {
+          if (reads_boxes(int(r), st.loop)) {
             if (r < s)
               throw Error(ErrorKind::Unsupported, "step " + st.name +
                                                       " loads boxes after others of its loop are "
                                                       "read; list loads first");
-            all.push_back({static_cast<int>(s), static_cast<int>(r), 0, -1, 0});
+            all.push_back({int(s), int(r), 0, -1, 0});
           }
       }
     }
@@ -358,7 +354,7 @@ class Planner {
     const bool load = a.write && step(a.step).kind == StepKind::Load;
     const bool early = ahead > 0 && (load || (b.write && step(b.step).kind == StepKind::Load));
     if (a.step < b.step && !early) all.push_back({a.step, b.step, barriers, -1, 0});
-    for (int l = 0; l < static_cast<int>(block_.loops.size()); ++l) {
+    for (int l = 0; l < int(block_.loops.size()); ++l) {
       if (!inside(block_, step(a.step).loop, l) || !inside(block_, step(b.step).loop, l)) continue;
       int apart = l == home_[index(v)] ? value.copies : 1;
       if (early && l == home_[index(v)]) {
@@ -385,8 +381,7 @@ class Planner {
     for (size_t l = 0; l < block_.loops.size(); ++l) {
       plan.loops[l].barriers = order.barriers[l];
       for (size_t c = 0; c < block_.loops.size(); ++c)
-        if (block_.loops[c].around == static_cast<int>(l))
-          plan.loops[l].barriers -= order.barriers[c];
+        if (block_.loops[c].around == int(l)) plan.loops[l].barriers -= order.barriers[c];
     }
     plan.actions = block_actions(block_, plan, order, accesses_, active_);
     total(plan);
@@ -449,7 +444,7 @@ class Planner {
     }
     for (size_t l = 0; l <= plan.loops.size(); ++l) {
       const bool outside = l == plan.loops.size();
-      if (!bulk(plan, outside ? -1 : static_cast<int>(l))) continue;
+      if (!bulk(plan, outside ? -1 : int(l))) continue;
       requests.push_back({"barriers", outside ? 8 : 8 * plan.loops[l].stages, 0, order.end});
       offsets.push_back(outside ? &plan.bulk_offset : &plan.loops[l].bulk_offset);
     }
@@ -476,15 +471,13 @@ class Planner {
   void total(BlockPlan& plan) const {
     int64_t times = 1;
     std::vector<int> open;
-    for (const Action& a : plan.actions) {
-      if (a.kind == ActionKind::LoopBegin) {
+    for (const Action& a : plan.actions)
+      if (a.kind == ActionKind::LoopBegin)
         times *= block_.loops[index(a.loop)].extent;
-      } else if (a.kind == ActionKind::LoopEnd) {
+      else if (a.kind == ActionKind::LoopEnd)
         times /= block_.loops[index(a.loop)].extent;
-      } else if (a.kind == ActionKind::Barrier) {
+      else if (a.kind == ActionKind::Barrier)
         plan.barriers += times;
-      }
-    }
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       if (!active_[s]) continue;
       const int64_t n = executions(block_, block_.steps[s]);

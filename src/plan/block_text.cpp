@@ -18,7 +18,7 @@ std::string access(const AccessPlan& a) {
 std::string action(const Block& block, const Action& a) {
   switch (a.kind) {
   case ActionKind::Step: {
-    std::string out = block.steps[static_cast<size_t>(a.step)].name;
+    std::string out = block.steps[size_t(a.step)].name;
     return a.ahead > 0 ? out + " ahead " + std::to_string(a.ahead) : out;
   }
   case ActionKind::Commit: return "commit";
@@ -27,8 +27,7 @@ std::string action(const Block& block, const Action& a) {
   case ActionKind::Fence: return "fence";
   case ActionKind::WarpBarrier: return "warp barrier";
   case ActionKind::Barrier: return "barrier";
-  case ActionKind::LoopBegin:
-    return "loop " + std::to_string(block.loops[static_cast<size_t>(a.loop)].extent);
+  case ActionKind::LoopBegin: return "loop " + std::to_string(block.loops[size_t(a.loop)].extent);
   case ActionKind::LoopEnd: return "end";
   }
   unreachable("ActionKind");
@@ -68,14 +67,14 @@ std::string BlockPlan::str(const Block& block) const {
   }
   for (size_t s = 0; s < steps.size(); ++s) {
     const BlockStep& step = block.steps[s];
-    out += "step " + step.name + " " + step.walks[static_cast<size_t>(steps[s].walk)].str() + "\n";
+    out += "step " + step.name + " " + step.walks[size_t(steps[s].walk)].str() + "\n";
     for (const bool write : {false, true}) {
       const auto& priced = write ? steps[s].writes : steps[s].reads;
       const auto& named = write ? step.writes : step.reads;
       for (size_t i = 0; i < priced.size(); ++i)
         if (const std::string a = access(priced[i]); !a.empty())
           out += std::string(write ? "  writes " : "  reads ") +
-                 block.values[static_cast<size_t>(named[i].value)].name + a + "\n";
+                 block.values[size_t(named[i].value)].name + a + "\n";
     }
   }
   std::string indent;

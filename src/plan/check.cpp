@@ -27,8 +27,8 @@ class Replay {
 
   // From now on an input and an output are one piece of memory.
   void overwrite(size_t input, size_t output) {
-    overwritten_ = static_cast<int>(graph_.inputs()[input].index);
-    by_output_ = static_cast<int>(output);
+    overwritten_ = int(graph_.inputs()[input].index);
+    by_output_ = int(output);
   }
 
   std::string run() {
@@ -43,22 +43,22 @@ class Replay {
     for (const Schedule* schedule : {&plan_.once, &plan_.run}) {
       for (const std::vector<int>& phase : schedule->phases) {
         for (int t : phase) {
-          if (plan_.tasks[static_cast<size_t>(t)].once != (schedule == &plan_.once))
+          if (plan_.tasks[size_t(t)].once != (schedule == &plan_.once))
             return what(t) + " runs at the wrong time";
-          ++runs[static_cast<size_t>(t)];
+          ++runs[size_t(t)];
         }
         if (std::string fault = run_phase(phase); !fault.empty()) return fault;
       }
     }
     for (size_t t = 0; t < runs.size(); ++t)
-      if (runs[t] != 1) return what(static_cast<int>(t)) + " does not run exactly once";
+      if (runs[t] != 1) return what(int(t)) + " does not run exactly once";
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
-      int slot = static_cast<int>(graph_.outputs()[i].index);
+      int slot = int(graph_.outputs()[i].index);
       bool copied = false;
       for (const Plan::Copy& c : plan_.copies)
-        copied = copied || (c.output == static_cast<int>(i) && c.from == graph_.outputs()[i]);
-      const Slot& s = plan_.slots[static_cast<size_t>(plan_.root(slot))];
-      const bool direct = s.place == Place::Output && s.index == static_cast<int>(i);
+        copied = copied || (c.output == int(i) && c.from == graph_.outputs()[i]);
+      const Slot& s = plan_.slots[size_t(plan_.root(slot))];
+      const bool direct = s.place == Place::Output && s.index == int(i);
       if (!direct && !copied) return "output " + std::to_string(i) + " is not delivered";
       if (!holds(slot)) return "output " + std::to_string(i) + " is lost";
     }
@@ -67,14 +67,14 @@ class Replay {
 
  private:
   std::string what(int t) const {
-    const Task& task = plan_.tasks[static_cast<size_t>(t)];
+    const Task& task = plan_.tasks[size_t(t)];
     std::string out = task.kind == TaskKind::Pack ? "pack" : name(graph_.op(task.op).kind);
-    for (int w : task.writes) out += " " + plan_.slots[static_cast<size_t>(w)].name;
+    for (int w : task.writes) out += " " + plan_.slots[size_t(w)].name;
     return out;
   }
   Stretch stretch(int slot) const {
     const int r = plan_.root(slot);
-    const Slot& s = plan_.slots[static_cast<size_t>(r)];
+    const Slot& s = plan_.slots[size_t(r)];
     if (s.place == Place::Arena) return {-1, s.offset, s.offset + s.bytes};
     if (s.place == Place::Kept) return {-2, s.offset, s.offset + s.bytes};
     if (overwritten_ >= 0 && s.place == Place::Output && s.index == by_output_)
@@ -83,23 +83,25 @@ class Replay {
   }
   // The slot that wrote the memory of `slot`: itself, or the tensor it is another name of.
   int writer_of(int slot) const {
-    while (!writes_itself(slot) && plan_.slots[static_cast<size_t>(slot)].alias >= 0)
-      slot = plan_.slots[static_cast<size_t>(slot)].alias;
+    while (!writes_itself(slot) && plan_.slots[size_t(slot)].alias >= 0)
+      slot = plan_.slots[size_t(slot)].alias;
     return slot;
   }
   bool writes_itself(int slot) const {
-    return std::any_of(plan_.tasks.begin(), plan_.tasks.end(), [&](const Task& t) {
-      return std::find(t.writes.begin(), t.writes.end(), slot) != t.writes.end();
-    });
+    return std::any_of(
+        plan_.tasks.begin(), plan_.tasks.end(),
+        [&](const Task& t) {
+          return std::find(t.writes.begin(), t.writes.end(), slot) != t.writes.end();
+        });
   }
-  bool holds(int slot) const { return owner_[static_cast<size_t>(writer_of(slot))]; }
+  bool holds(int slot) const { return owner_[size_t(writer_of(slot))]; }
 
   std::string run_phase(const std::vector<int>& phase) {
     // Everything that is read is there before the phase begins.
     for (int id : phase) {
-      const Task& t = plan_.tasks[static_cast<size_t>(id)];
+      const Task& t = plan_.tasks[size_t(id)];
       for (size_t i = 0; i < t.reads.size(); ++i) {
-        const Slot& s = plan_.slots[static_cast<size_t>(t.reads[i])];
+        const Slot& s = plan_.slots[size_t(t.reads[i])];
         const Layout wanted = i < t.layouts.size() ? t.layouts[i] : Layout{};
         if (!(s.layout == wanted) && !(s.layout.row_major() && wanted.row_major()))
           return what(id) + " reads " + s.name + " as " + wanted.str() + ", but it is " +
@@ -110,22 +112,21 @@ class Replay {
         const Op& op = graph_.op(t.op);
         if (t.reads.size() < op.inputs.size()) return what(id) + " lacks an operand";
         for (size_t i = 0; i < op.inputs.size(); ++i)
-          if (plan_.slots[static_cast<size_t>(t.reads[i])].tensor != op.inputs[i])
+          if (plan_.slots[size_t(t.reads[i])].tensor != op.inputs[i])
             return what(id) + " reads another tensor than its operand";
       }
     }
     // Nobody writes what a neighbour reads or writes.
     for (int a : phase) {
-      for (int w : plan_.tasks[static_cast<size_t>(a)].writes) {
+      for (int w : plan_.tasks[size_t(a)].writes) {
         for (int b : phase) {
-          const Task& other = plan_.tasks[static_cast<size_t>(b)];
+          const Task& other = plan_.tasks[size_t(b)];
           for (size_t i = 0; i < other.reads.size(); ++i) {
-            const bool in_place = a == b && static_cast<int>(i) == other.in_place;
+            const bool in_place = a == b && int(i) == other.in_place;
             if (in_place && stretch(w).begin == stretch(other.reads[i]).begin) continue;
             // The same operand once more, element by element like the one taken over.
             if (a == b && other.in_place >= 0 &&
-                plan_.root(other.reads[i]) ==
-                    plan_.root(other.reads[static_cast<size_t>(other.in_place)]))
+                plan_.root(other.reads[i]) == plan_.root(other.reads[size_t(other.in_place)]))
               continue;
             if (stretch(w).meets(stretch(other.reads[i])))
               return what(a) + " overwrites what " + what(b) + " reads";
@@ -138,17 +139,17 @@ class Replay {
     }
     // Whatever lay there is gone.
     for (int id : phase) {
-      for (int w : plan_.tasks[static_cast<size_t>(id)].writes) {
+      for (int w : plan_.tasks[size_t(id)].writes) {
         for (size_t s = 0; s < owner_.size(); ++s) {
-          if (!owner_[s] || !stretch(static_cast<int>(s)).meets(stretch(w))) continue;
+          if (!owner_[s] || !stretch(int(s)).meets(stretch(w))) continue;
           const Place p = plan_.slots[s].place;
-          const bool given_away = static_cast<int>(s) == overwritten_;
+          const bool given_away = int(s) == overwritten_;
           if (plan_.slots[s].alias < 0 && (p == Place::Input || p == Place::Constant) &&
               !given_away)
             return what(id) + " overwrites " + plan_.slots[s].name;
           owner_[s] = false;
         }
-        owner_[static_cast<size_t>(w)] = true;
+        owner_[size_t(w)] = true;
       }
     }
     return "";
@@ -172,7 +173,7 @@ bool may_overwrite(const Graph& graph, const Plan& plan, size_t input, size_t ou
       graph.type(from).bytes() != graph.type(graph.outputs()[output]).bytes())
     return false;
   for (const Plan::Copy& c : plan.copies)
-    if (c.output == static_cast<int>(output)) return false;
+    if (c.output == int(output)) return false;
   Replay replay(graph, plan);
   replay.overwrite(input, output);
   return replay.run().empty();

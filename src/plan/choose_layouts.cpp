@@ -26,8 +26,8 @@ LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
     for (const Copy& c : copies)
       if (c.tensor == t && c.layout == layout) return c.variable;
     const Type& type = graph.type(t);
-    const double bytes = static_cast<double>(layout_elements(layout, extents(type.shape))) *
-                         size_in_bytes(type.dtype);
+    const double bytes =
+        double(layout_elements(layout, extents(type.shape))) * size_in_bytes(type.dtype);
     // Kept copies cost nothing in a call; of equally fast choices the one with less memory wins.
     const double per_byte = 1 / target.levels[0].bandwidth;
     const double cost =
@@ -59,11 +59,10 @@ LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
       << "row-major everywhere is always possible, but: " << name(solved.status);
   for (size_t d = 0; d < demands.size(); ++d)
     for (size_t o = 0; o < reads[d].size(); ++o)
-      if (solved.x[static_cast<size_t>(reads[d][o])])
-        choice.layouts.push_back(demands[d].options[o].layout);
+      if (solved.x[size_t(reads[d][o])]) choice.layouts.push_back(demands[d].options[o].layout);
   CHECK(choice.layouts.size() == demands.size()) << "an operand without a layout";
   for (const Copy& c : copies)
-    if (solved.x[static_cast<size_t>(c.variable)]) choice.kept_bytes += c.bytes;
+    if (solved.x[size_t(c.variable)]) choice.kept_bytes += c.bytes;
   choice.seconds = solved.value;
   choice.optimal = solved.status == IlpStatus::Optimal;
   choice.gap = solved.gap();

@@ -10,14 +10,14 @@ namespace {
 int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 size_t axis(const Layout& layout, size_t i) {
-  return layout.order.empty() ? i : static_cast<size_t>(layout.order[i]);
+  return layout.order.empty() ? i : size_t(layout.order[i]);
 }
 
 }  // namespace
 
 bool Layout::row_major() const {
   for (size_t i = 0; i < order.size(); ++i)
-    if (order[i] != static_cast<int>(i)) return false;
+    if (order[i] != int(i)) return false;
   return panel == 0 && !view();
 }
 
@@ -44,7 +44,7 @@ void check_layout(const Layout& layout, size_t rank) {
   bool good = layout.panel >= 0 && layout.group >= 1 && (layout.panel == 0 || rank >= 2) &&
               (layout.panel > 0 || (layout.group == 1 && layout.tile == 0)) && layout.tile >= 0 &&
               (sorted.empty() || sorted.size() == rank);
-  for (size_t i = 0; i < sorted.size(); ++i) good = good && sorted[i] == static_cast<int>(i);
+  for (size_t i = 0; i < sorted.size(); ++i) good = good && sorted[i] == int(i);
   if (layout.view()) {
     good = good && layout.strides.size() == rank && sorted.empty() && layout.panel == 0 &&
            layout.offset >= 0;
@@ -92,8 +92,8 @@ std::optional<SliceView> slice_view(const Graph& graph, TensorId t) {
   SliceView view{at, {}};
   const std::vector<int64_t> whole = extents(graph.type(at).shape);
   view.layout.strides.resize(rank);
-  for (int64_t below = 1, i = static_cast<int64_t>(rank); i-- > 0;) {
-    const size_t axis = static_cast<size_t>(i);
+  for (int64_t below = 1, i = int64_t(rank); i-- > 0;) {
+    const size_t axis = size_t(i);
     view.layout.strides[axis] = step[axis] * below;
     view.layout.offset += first[axis] * below;
     below *= whole[axis];

@@ -40,8 +40,7 @@ class Planner {
     });
     greedy([&](size_t a, size_t b) { return requests_[a].birth < requests_[b].birth; });
     bool exhausted = false;
-    if (best_bytes_ > plan.lower_bound &&
-        static_cast<int>(requests_.size()) <= options_.exact_buffers) {
+    if (best_bytes_ > plan.lower_bound && int(requests_.size()) <= options_.exact_buffers) {
       bound_ = plan.lower_bound;
       offsets_.assign(requests_.size(), -1);
       branch(0, 0, 0, 0);
@@ -72,11 +71,9 @@ class Planner {
   int64_t lowest(size_t i, const std::vector<int64_t>& offsets) const {
     interruption_point();
     std::vector<std::pair<int64_t, int64_t>> taken;
-    for (size_t j = 0; j < offsets.size(); ++j) {
-      if (offsets[j] >= 0 && j != i && overlap_in_time(requests_[i], requests_[j])) {
+    for (size_t j = 0; j < offsets.size(); ++j)
+      if (offsets[j] >= 0 && j != i && overlap_in_time(requests_[i], requests_[j]))
         taken.emplace_back(offsets[j], offsets[j] + sizes_[j]);
-      }
-    }
     std::sort(taken.begin(), taken.end());
     int64_t at = 0;
     for (const auto& [begin, end] : taken) {

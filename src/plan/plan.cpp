@@ -60,7 +60,7 @@ void disable_plan(PlanOptions& options, const std::string& name) {
 }
 
 int Plan::root(int s) const {
-  while (slots[static_cast<size_t>(s)].alias >= 0) s = slots[static_cast<size_t>(s)].alias;
+  while (slots[size_t(s)].alias >= 0) s = slots[size_t(s)].alias;
   return s;
 }
 
@@ -79,16 +79,16 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
     Slot& s = plan_.slots[graph.inputs()[i].index];
     s.place = Place::Input;
-    s.index = static_cast<int>(i);
+    s.index = int(i);
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const TensorId t = graph.outputs()[i];
     Slot& s = plan_.slots[t.index];
     if (s.place != Place::Arena) {
-      plan_.copies.push_back({t, static_cast<int>(i)});
+      plan_.copies.push_back({t, int(i)});
     } else {
       s.place = Place::Output;
-      s.index = static_cast<int>(i);
+      s.index = int(i);
     }
   }
   // What the caller gets under another name is made in the caller's array.
@@ -101,7 +101,7 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
     if (to.place != Place::Output || from.place != Place::Arena || maker == OpKind::Const) continue;
     from.place = Place::Output;
     from.index = to.index;
-    to.alias = static_cast<int>(op.inputs[0].index);
+    to.alias = int(op.inputs[0].index);
   }
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
@@ -113,7 +113,7 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
     }
     // Inputs and constants are copied to the caller's array.
     if (only_renames(op.kind) && (s.alias >= 0 || s.place == Place::Arena)) {
-      s.alias = static_cast<int>(op.inputs[0].index);
+      s.alias = int(op.inputs[0].index);
       continue;
     }
     ops_.push_back(OpId(i));
@@ -129,7 +129,7 @@ bool PlanBuilder::constant(TensorId t) const {
 }
 
 TensorId PlanBuilder::holder(TensorId t) const {
-  return plan_.slots[static_cast<size_t>(plan_.root(slot(t)))].tensor;
+  return plan_.slots[size_t(plan_.root(slot(t)))].tensor;
 }
 
 int PlanBuilder::slot(TensorId t, const Layout& layout) {
@@ -137,7 +137,7 @@ int PlanBuilder::slot(TensorId t, const Layout& layout) {
   if (layout.row_major()) return slot(t);
   for (size_t i = graph_.tensors().size(); i < plan_.slots.size(); ++i) {
     const Slot& s = plan_.slots[i];
-    if (s.tensor == t && s.layout == layout) return static_cast<int>(i);
+    if (s.tensor == t && s.layout == layout) return int(i);
   }
   const Type& type = graph_.type(t);
   check_layout(layout, type.shape.size());
@@ -148,7 +148,7 @@ int PlanBuilder::slot(TensorId t, const Layout& layout) {
   s.layout = layout;
   s.bytes = layout_elements(layout, extents(type.shape)) * size_in_bytes(type.dtype);
   s.place = constant(t) ? Place::Kept : Place::Arena;
-  const int id = static_cast<int>(plan_.slots.size());
+  const int id = int(plan_.slots.size());
   plan_.slots.push_back(s);
   Task pack;
   pack.kind = TaskKind::Pack;
@@ -169,7 +169,7 @@ int PlanBuilder::view_slot(TensorId t, const Layout& layout) {
   s.bytes = graph_.type(t).bytes();
   s.alias = slot(view->whole);
   plan_.slots.push_back(s);
-  return static_cast<int>(plan_.slots.size()) - 1;
+  return int(plan_.slots.size()) - 1;
 }
 
 int PlanBuilder::workspace(const std::string& name, int64_t bytes) {
@@ -177,7 +177,7 @@ int PlanBuilder::workspace(const std::string& name, int64_t bytes) {
   s.name = name;
   s.bytes = bytes;
   plan_.slots.push_back(s);
-  return static_cast<int>(plan_.slots.size()) - 1;
+  return int(plan_.slots.size()) - 1;
 }
 
 void PlanBuilder::look(TensorId t, TensorId memory) {
@@ -188,8 +188,8 @@ void PlanBuilder::look(TensorId t, TensorId memory) {
 
 void PlanBuilder::add(Task task) {
   for (int w : task.writes)
-    if (task.once && plan_.slots[static_cast<size_t>(w)].place == Place::Arena)
-      plan_.slots[static_cast<size_t>(w)].place = Place::Kept;
+    if (task.once && plan_.slots[size_t(w)].place == Place::Arena)
+      plan_.slots[size_t(w)].place = Place::Kept;
   plan_.tasks.push_back(std::move(task));
 }
 
@@ -208,7 +208,7 @@ Part part_of(const Plan& plan, bool once) {
   for (size_t i = 0; i < plan.tasks.size(); ++i) {
     const Task& t = plan.tasks[i];
     if (t.once != once) continue;
-    const int id = static_cast<int>(part.ids.size());
+    const int id = int(part.ids.size());
     ScheduleTask s;
     for (int r : t.reads) {
       const auto it = buffer_of.find(plan.root(r));
@@ -219,12 +219,12 @@ Part part_of(const Plan& plan, bool once) {
     std::sort(s.after.begin(), s.after.end());
     s.after.erase(std::unique(s.after.begin(), s.after.end()), s.after.end());
     for (int w : t.writes) {
-      const Slot& slot = plan.slots[static_cast<size_t>(w)];
+      const Slot& slot = plan.slots[size_t(w)];
       buffer_of[w] = part.buffers.size();
       const bool ours = slot.place == (once ? Place::Kept : Place::Arena);
       part.buffers.push_back({id, {}, ours ? slot.bytes : 0});
     }
-    part.ids.push_back(static_cast<int>(i));
+    part.ids.push_back(int(i));
     part.tasks.push_back(std::move(s));
   }
   return part;
@@ -236,7 +236,7 @@ Schedule schedule_part(const Plan& plan, bool once, const PlanOptions& options) 
                    ? schedule_by_depth(part.tasks, part.buffers, options.most_live_bytes)
                    : schedule_serially(part.tasks, part.buffers);
   for (std::vector<int>& phase : s.phases)
-    for (int& t : phase) t = part.ids[static_cast<size_t>(t)];
+    for (int& t : phase) t = part.ids[size_t(t)];
   return s;
 }
 
@@ -247,11 +247,10 @@ void PlanBuilder::take_over(const std::vector<int>& phase_of) {
   for (size_t i = 0; i < plan_.tasks.size(); ++i) {
     const Task& t = plan_.tasks[i];
     if (t.once || t.in_place < 0 || t.writes.size() != 1) continue;
-    CHECK(static_cast<size_t>(t.in_place) >= t.layouts.size() ||
-          t.layouts[static_cast<size_t>(t.in_place)].row_major());
-    const int from = plan_.root(t.reads[static_cast<size_t>(t.in_place)]);
-    Slot& to = plan_.slots[static_cast<size_t>(t.writes[0])];
-    const Slot& source = plan_.slots[static_cast<size_t>(from)];
+    CHECK(size_t(t.in_place) >= t.layouts.size() || t.layouts[size_t(t.in_place)].row_major());
+    const int from = plan_.root(t.reads[size_t(t.in_place)]);
+    Slot& to = plan_.slots[size_t(t.writes[0])];
+    const Slot& source = plan_.slots[size_t(from)];
     if (to.place != Place::Arena || source.place != Place::Arena || to.bytes != source.bytes)
       continue;
     bool last = true;
@@ -271,45 +270,44 @@ void PlanBuilder::take_over(const std::vector<int>& phase_of) {
 MemoryPlan PlanBuilder::place(Place place, bool once, const Schedule& schedule) {
   std::vector<int> phase_of(plan_.tasks.size(), -1);
   for (size_t p = 0; p < schedule.phases.size(); ++p)
-    for (int t : schedule.phases[p]) phase_of[static_cast<size_t>(t)] = static_cast<int>(p);
+    for (int t : schedule.phases[p]) phase_of[size_t(t)] = int(p);
   std::vector<MemoryRequest> requests;
   std::vector<int> request_of(plan_.slots.size(), -1);
-  const int end = static_cast<int>(schedule.phases.size());
+  const int end = int(schedule.phases.size());
   for (size_t i = 0; i < plan_.tasks.size(); ++i) {
     const Task& t = plan_.tasks[i];
     if (t.once != once) continue;
     for (int w : t.writes) {
       const int s = plan_.root(w);
-      if (plan_.slots[static_cast<size_t>(s)].place != place) continue;
-      int& r = request_of[static_cast<size_t>(s)];
+      if (plan_.slots[size_t(s)].place != place) continue;
+      int& r = request_of[size_t(s)];
       if (r >= 0) continue;  // taken over
-      r = static_cast<int>(requests.size());
-      requests.push_back({plan_.slots[static_cast<size_t>(s)].name,
-                          plan_.slots[static_cast<size_t>(s)].bytes, phase_of[i], phase_of[i]});
+      r = int(requests.size());
+      requests.push_back(
+          {plan_.slots[size_t(s)].name, plan_.slots[size_t(s)].bytes, phase_of[i], phase_of[i]});
     }
   }
   for (size_t i = 0; i < plan_.tasks.size(); ++i) {
     const Task& t = plan_.tasks[i];
     for (const std::vector<int>* list : {&t.reads, &t.writes}) {
       for (int s : *list) {
-        const int r = request_of[static_cast<size_t>(plan_.root(s))];
+        const int r = request_of[size_t(plan_.root(s))];
         if (r < 0) continue;
         // What a later call reads is kept for ever.
-        int& death = requests[static_cast<size_t>(r)].death;
+        int& death = requests[size_t(r)].death;
         death = std::max(death, t.once == once ? phase_of[i] : end);
       }
     }
   }
   for (const Plan::Copy& c : plan_.copies) {
-    const int r = request_of[static_cast<size_t>(plan_.root(slot(c.from)))];
-    if (r >= 0) requests[static_cast<size_t>(r)].death = end;
+    const int r = request_of[size_t(plan_.root(slot(c.from)))];
+    if (r >= 0) requests[size_t(r)].death = end;
   }
   if (!options_.memory)
     for (MemoryRequest& r : requests) r.birth = 0, r.death = end;
   const MemoryPlan memory = plan_memory(requests);
   for (size_t s = 0; s < plan_.slots.size(); ++s)
-    if (request_of[s] >= 0)
-      plan_.slots[s].offset = memory.offsets[static_cast<size_t>(request_of[s])];
+    if (request_of[s] >= 0) plan_.slots[s].offset = memory.offsets[size_t(request_of[s])];
   return memory;
 }
 
@@ -318,16 +316,15 @@ Plan PlanBuilder::finish() {
   std::vector<Task> sorted;
   std::vector<bool> done(plan_.tasks.size(), false), written(plan_.slots.size(), true);
   for (const Task& t : plan_.tasks)
-    for (int w : t.writes) written[static_cast<size_t>(w)] = false;
+    for (int w : t.writes) written[size_t(w)] = false;
   while (sorted.size() < plan_.tasks.size()) {
     const size_t before = sorted.size();
     for (size_t i = 0; i < plan_.tasks.size(); ++i) {
       const Task& t = plan_.tasks[i];
-      if (done[i] || !std::all_of(t.reads.begin(), t.reads.end(), [&](int r) {
-            return written[static_cast<size_t>(plan_.root(r))];
-          }))
+      if (done[i] || !std::all_of(t.reads.begin(), t.reads.end(),
+                                  [&](int r) { return written[size_t(plan_.root(r))]; }))
         continue;
-      for (int w : t.writes) written[static_cast<size_t>(w)] = true;
+      for (int w : t.writes) written[size_t(w)] = true;
       done[i] = true;
       sorted.push_back(t);
     }
@@ -338,13 +335,13 @@ Plan PlanBuilder::finish() {
   plan_.run = schedule_part(plan_, false, options_);
   std::vector<int> phase_of(plan_.tasks.size(), 0);
   for (size_t p = 0; p < plan_.run.phases.size(); ++p)
-    for (int t : plan_.run.phases[p]) phase_of[static_cast<size_t>(t)] = static_cast<int>(p);
+    for (int t : plan_.run.phases[p]) phase_of[size_t(t)] = int(p);
   if (options_.memory) take_over(phase_of);
   plan_.kept = place(Place::Kept, true, plan_.once);
   plan_.arena = place(Place::Arena, false, plan_.run);
   for (const Task& t : plan_.tasks) {
-    for (int s : t.reads) plan_.slots[static_cast<size_t>(s)].used = true;
-    for (int s : t.writes) plan_.slots[static_cast<size_t>(s)].used = true;
+    for (int s : t.reads) plan_.slots[size_t(s)].used = true;
+    for (int s : t.writes) plan_.slots[size_t(s)].used = true;
   }
   const std::string fault = plan_fault(graph_, plan_);
   CHECK(fault.empty()) << fault << "\n" << plan_.str(graph_);
@@ -361,7 +358,7 @@ int in_place_kernel(const Graph& graph, const Op& op) {
   for (const Op& inner : block.ops()) {
     if (inner.kind == OpKind::Iter) {
       const auto at = std::find(block.inputs().begin(), block.inputs().end(), inner.inputs[0]);
-      const size_t i = static_cast<size_t>(at - block.inputs().begin());
+      const size_t i = size_t(at - block.inputs().begin());
       fits[i] = fits[i] && block.attrs<IterAttrs>(inner).imap == saved.omap &&
                 graph.type(op.inputs[i]) == graph.type(op.result());
     } else if (inner.kind != OpKind::Input && inner.kind != OpKind::Const &&
@@ -373,7 +370,7 @@ int in_place_kernel(const Graph& graph, const Op& op) {
     bool all = true;  // also where it is an operand twice
     for (size_t j = 0; j < op.inputs.size(); ++j)
       all = all && (op.inputs[j] != op.inputs[i] || fits[j]);
-    if (all) return static_cast<int>(i);
+    if (all) return int(i);
   }
   return -1;
 }
@@ -384,14 +381,12 @@ int in_place_operand(const Graph& graph, const Op& op) {
   int found = -1;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const Type& x = graph.type(op.inputs[i]);
-    if (x == type && found < 0) found = static_cast<int>(i);
+    if (x == type && found < 0) found = int(i);
   }
   if (found < 0) return -1;
   // The same memory read by another, broadcast operand would be read after it was written.
   for (size_t i = 0; i < op.inputs.size(); ++i)
-    if (op.inputs[i] == op.inputs[static_cast<size_t>(found)] &&
-        !(graph.type(op.inputs[i]) == type))
-      return -1;
+    if (op.inputs[i] == op.inputs[size_t(found)] && !(graph.type(op.inputs[i]) == type)) return -1;
   return found;
 }
 
@@ -411,7 +406,7 @@ Plan plan_kernel_graph(const Graph& graph, const PlanOptions& options) {
 }
 
 std::string Plan::str(const Graph& graph) const {
-  const auto slot_name = [&](int s) { return slots[static_cast<size_t>(s)].name; };
+  const auto slot_name = [&](int s) { return slots[size_t(s)].name; };
   std::string out = "plan " + graph.name() + "\n";
   for (const bool is_once : {true, false}) {
     const Schedule& s = is_once ? once : run;
@@ -422,7 +417,7 @@ std::string Plan::str(const Graph& graph) const {
            (s.serial ? ", one task at a time" : "") + "\n";
     for (size_t p = 0; p < s.phases.size(); ++p) {
       for (int i : s.phases[p]) {
-        const Task& t = tasks[static_cast<size_t>(i)];
+        const Task& t = tasks[size_t(i)];
         out += "  phase " + std::to_string(p) + ": ";
         out += t.kind == TaskKind::Pack ? "pack" : name(graph.op(t.op).kind);
         for (int r : t.reads) out += " " + slot_name(r);

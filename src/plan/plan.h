@@ -113,7 +113,7 @@ class PlanBuilder {
 
   // The tensor whose memory `t` shares: itself, unless it is a renaming.
   TensorId holder(TensorId t) const;
-  int slot(TensorId t) const { return static_cast<int>(t.index); }
+  int slot(TensorId t) const { return int(t.index); }
   // The slot of `t` in `layout`: a copy, made by a task of its own, unless it is row-major or a
   // view (slice_view), which is the memory of the whole.
   int slot(TensorId t, const Layout& layout);

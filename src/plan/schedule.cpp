@@ -21,13 +21,13 @@ struct Live {
 
 Live live(const std::vector<int>& phase, int phases, const std::vector<ScheduleBuffer>& buffers) {
   interruption_point();
-  std::vector<int64_t> bytes(static_cast<size_t>(phases) + 1, 0);  // that begin or end to live
+  std::vector<int64_t> bytes(size_t(phases) + 1, 0);  // that begin or end to live
   for (const ScheduleBuffer& b : buffers) {
-    const int from = phase[static_cast<size_t>(b.writer)];
+    const int from = phase[size_t(b.writer)];
     int to = from;
-    for (int r : b.readers) to = std::max(to, phase[static_cast<size_t>(r)]);
-    bytes[static_cast<size_t>(from)] += b.bytes;
-    bytes[static_cast<size_t>(to) + 1] -= b.bytes;
+    for (int r : b.readers) to = std::max(to, phase[size_t(r)]);
+    bytes[size_t(from)] += b.bytes;
+    bytes[size_t(to) + 1] -= b.bytes;
   }
   Live out;
   int64_t now = 0;
@@ -43,8 +43,8 @@ int longest_chain(const std::vector<ScheduleTask>& tasks, std::vector<int>& dept
   depth.assign(tasks.size(), 0);
   for (size_t i = 0; i < tasks.size(); ++i) {
     for (int a : tasks[i].after) {
-      CHECK(a >= 0 && a < static_cast<int>(i)) << "tasks are not in order";
-      depth[i] = std::max(depth[i], depth[static_cast<size_t>(a)] + 1);
+      CHECK(a >= 0 && a < int(i)) << "tasks are not in order";
+      depth[i] = std::max(depth[i], depth[size_t(a)] + 1);
     }
     most = std::max(most, depth[i] + 1);
   }
@@ -54,15 +54,14 @@ int longest_chain(const std::vector<ScheduleTask>& tasks, std::vector<int>& dept
 Schedule make(const std::vector<int>& phase, int phases,
               const std::vector<ScheduleBuffer>& buffers) {
   Schedule s;
-  s.phases.resize(static_cast<size_t>(phases));
-  for (size_t i = 0; i < phase.size(); ++i)
-    s.phases[static_cast<size_t>(phase[i])].push_back(static_cast<int>(i));
+  s.phases.resize(size_t(phases));
+  for (size_t i = 0; i < phase.size(); ++i) s.phases[size_t(phase[i])].push_back(int(i));
   s.live_bytes = live(phase, phases, buffers).peak;
   return s;
 }
 
 int64_t looks(int phases, const std::vector<ScheduleBuffer>& buffers) {
-  return 1 + phases + static_cast<int64_t>(buffers.size());
+  return 1 + phases + int64_t(buffers.size());
 }
 
 // All ways to give tasks phases between their predecessors and successors.
@@ -93,7 +92,7 @@ class Assignments {
       return;
     }
     int first = 0;
-    for (int a : tasks_[i].after) first = std::max(first, phase_[static_cast<size_t>(a)] + 1);
+    for (int a : tasks_[i].after) first = std::max(first, phase_[size_t(a)] + 1);
     for (int p = first; p <= latest_[i] && tried_ <= most_; ++p) {
       phase_[i] = p;
       branch(i + 1);
@@ -119,8 +118,8 @@ void improve(const std::vector<ScheduleTask>& tasks, const std::vector<ScheduleB
     again = false;
     for (size_t i = 0; i < tasks.size(); ++i) {
       int first = 0, last = phases - 1;
-      for (int a : tasks[i].after) first = std::max(first, phase[static_cast<size_t>(a)] + 1);
-      for (int b : before[i]) last = std::min(last, phase[static_cast<size_t>(b)] - 1);
+      for (int a : tasks[i].after) first = std::max(first, phase[size_t(a)] + 1);
+      for (int b : before[i]) last = std::min(last, phase[size_t(b)] - 1);
       const int was = phase[i];
       int at = was;
       left -= (last - first + 1) * looks(phases, buffers);
@@ -140,8 +139,8 @@ void improve(const std::vector<ScheduleTask>& tasks, const std::vector<ScheduleB
 Schedule schedule_serially(const std::vector<ScheduleTask>& tasks,
                            const std::vector<ScheduleBuffer>& buffers) {
   std::vector<int> phase(tasks.size()), depth;
-  for (size_t i = 0; i < tasks.size(); ++i) phase[i] = static_cast<int>(i);
-  Schedule s = make(phase, static_cast<int>(tasks.size()), buffers);
+  for (size_t i = 0; i < tasks.size(); ++i) phase[i] = int(i);
+  Schedule s = make(phase, int(tasks.size()), buffers);
   s.least_barriers = std::max(0, longest_chain(tasks, depth) - 1);
   s.serial = true;
   return s;
@@ -164,7 +163,7 @@ Schedule schedule_frugally(const std::vector<ScheduleTask>& tasks,
   std::vector<uint32_t> readers(buffers.size(), 0);
   std::vector<int64_t> own(n, 0);
   for (size_t b = 0; b < buffers.size(); ++b) {
-    own[static_cast<size_t>(buffers[b].writer)] += buffers[b].bytes;
+    own[size_t(buffers[b].writer)] += buffers[b].bytes;
     for (int r : buffers[b].readers) readers[b] |= 1u << r;
   }
   const auto alive = [&](uint32_t set) {
@@ -185,20 +184,20 @@ Schedule schedule_frugally(const std::vector<ScheduleTask>& tasks,
       const uint32_t next = set | 1u << i;
       const int64_t peak = std::max(best[set], before + own[i]);
       // On a tie the task that comes later in the list runs last.
-      if (peak < best[next] || (peak == best[next] && static_cast<int>(i) > choice[next])) {
+      if (peak < best[next] || (peak == best[next] && int(i) > choice[next])) {
         best[next] = peak;
-        choice[next] = static_cast<int8_t>(i);
+        choice[next] = int8_t(i);
       }
     }
   }
   std::vector<int> phase(n);
   uint32_t set = all;
   for (size_t k = n; k-- > 0;) {
-    const size_t i = static_cast<size_t>(choice[set]);
-    phase[i] = static_cast<int>(k);
+    const size_t i = size_t(choice[set]);
+    phase[i] = int(k);
     set &= ~(1u << i);
   }
-  Schedule s = make(phase, static_cast<int>(n), buffers);
+  Schedule s = make(phase, int(n), buffers);
   s.least_barriers = listed.least_barriers;
   s.serial = s.least_live = true;
   return s;
@@ -210,10 +209,10 @@ Schedule schedule_by_depth(const std::vector<ScheduleTask>& tasks,
   const int phases = longest_chain(tasks, phase);
   std::vector<std::vector<int>> before(tasks.size());
   for (size_t i = 0; i < tasks.size(); ++i)
-    for (int a : tasks[i].after) before[static_cast<size_t>(a)].push_back(static_cast<int>(i));
+    for (int a : tasks[i].after) before[size_t(a)].push_back(int(i));
   std::vector<int> latest(tasks.size(), phases - 1);
   for (size_t i = tasks.size(); i-- > 0;)
-    for (int b : before[i]) latest[i] = std::min(latest[i], latest[static_cast<size_t>(b)] - 1);
+    for (int b : before[i]) latest[i] = std::min(latest[i], latest[size_t(b)] - 1);
   improve(tasks, buffers, before, phases, phase);
   const bool exact = Assignments(tasks, buffers, latest, phases).run(phase);
   Schedule s = make(phase, phases, buffers);

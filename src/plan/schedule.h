@@ -21,7 +21,7 @@ struct ScheduleBuffer {
 
 struct Schedule {
   std::vector<std::vector<int>> phases;  // ascending within a phase
-  int barriers() const { return phases.empty() ? 0 : static_cast<int>(phases.size()) - 1; }
+  int barriers() const { return phases.empty() ? 0 : int(phases.size()) - 1; }
   int least_barriers = 0;   // length of the longest chain: no order needs fewer
   int64_t live_bytes = 0;   // most bytes alive during a phase
   bool serial = false;      // one task at a time: side by side would keep too much alive

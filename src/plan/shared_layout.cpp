@@ -10,13 +10,13 @@ int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 // Elements from row to row of the innermost axis.
 int64_t pitch(const SharedLayout& l, const std::vector<int64_t>& extents) {
   if (l.block > 0) return l.block + l.pad;
-  return extents[static_cast<size_t>(l.innermost(extents.size()))] + l.pad;
+  return extents[size_t(l.innermost(extents.size()))] + l.pad;
 }
 
 }  // namespace
 
 int SharedLayout::axis(size_t i, size_t rank) const {
-  return order.size() == rank ? order[i] : static_cast<int>(i);
+  return order.size() == rank ? order[i] : int(i);
 }
 
 std::string SharedLayout::str() const {
@@ -38,7 +38,7 @@ int64_t block_stride(const SharedLayout& l, const std::vector<int64_t>& extents,
                      int element_bytes) {
   if (l.block == 0) return 0;
   const size_t rank = extents.size();
-  return pitch(l, extents) * extents[static_cast<size_t>(l.axis(rank - 2, rank))] * element_bytes;
+  return pitch(l, extents) * extents[size_t(l.axis(rank - 2, rank))] * element_bytes;
 }
 
 std::vector<int64_t> shared_strides(const SharedLayout& l, const std::vector<int64_t>& extents,
@@ -48,11 +48,11 @@ std::vector<int64_t> shared_strides(const SharedLayout& l, const std::vector<int
   if (rank < 2) return strides;
   int64_t below = pitch(l, extents) * element_bytes;
   for (size_t i = rank - 1; i-- > 0;) {
-    const size_t a = static_cast<size_t>(l.axis(i, rank));
+    const size_t a = size_t(l.axis(i, rank));
     strides[a] = below;
     below *= extents[a];
     if (i + 2 == rank && l.block > 0) {
-      const int64_t columns = extents[static_cast<size_t>(l.innermost(rank))];
+      const int64_t columns = extents[size_t(l.innermost(rank))];
       below *= up(columns, l.block) / l.block;
     }
   }
@@ -69,8 +69,8 @@ int64_t shared_bytes(const SharedLayout& l, const std::vector<int64_t>& extents,
   const size_t rank = extents.size();
   if (rank == 0) return element_bytes;
   int64_t n = pitch(l, extents);
-  if (l.block > 0) n *= up(extents[static_cast<size_t>(l.innermost(rank))], l.block) / l.block;
-  for (size_t i = 0; i + 1 < rank; ++i) n *= extents[static_cast<size_t>(l.axis(i, rank))];
+  if (l.block > 0) n *= up(extents[size_t(l.innermost(rank))], l.block) / l.block;
+  for (size_t i = 0; i + 1 < rank; ++i) n *= extents[size_t(l.axis(i, rank))];
   // Exchanged bits stay within aligned pieces; the last one is needed whole.
   return up(n * element_bytes, l.swizzle_bits > 0 ? int64_t{16} << l.swizzle_bits : 1);
 }
@@ -80,7 +80,7 @@ int64_t shared_offset(const SharedLayout& l, const std::vector<int64_t>& extents
   const std::vector<int64_t> strides = shared_strides(l, extents, element_bytes);
   int64_t at = 0;
   for (size_t a = 0; a < index.size(); ++a) {
-    const bool columns = l.block > 0 && static_cast<int>(a) == l.innermost(index.size());
+    const bool columns = l.block > 0 && int(a) == l.innermost(index.size());
     at += columns ? index[a] / l.block * block_stride(l, extents, element_bytes) +
                         index[a] % l.block * element_bytes
                   : index[a] * strides[a];
@@ -96,8 +96,8 @@ std::vector<int64_t> shared_offsets(const SharedLayout& l, const std::vector<int
   std::vector<int64_t> all = {0};
   for (size_t a = 0; a < extents.size(); ++a) {
     std::vector<int64_t> next;
-    next.reserve(all.size() * static_cast<size_t>(extents[a]));
-    const bool columns = l.block > 0 && static_cast<int>(a) == inner;
+    next.reserve(all.size() * size_t(extents[a]));
+    const bool columns = l.block > 0 && int(a) == inner;
     for (int64_t at : all)
       for (int64_t i = 0; i < extents[a]; ++i)
         next.push_back(

@@ -32,11 +32,10 @@ class BranchAndBound {
       const double sign = c.relation == Relation::GreaterEqual ? -1 : 1;
       Row row{{}, sign * c.bound, c.relation == Relation::Equal};
       for (const auto& [j, a] : c.terms) {
-        CHECK(j >= 0 && static_cast<size_t>(j) < n_) << "no variable " << j;
+        CHECK(j >= 0 && size_t(j) < n_) << "no variable " << j;
         if (a != 0) row.terms.emplace_back(j, sign * a);
       }
-      for (const auto& [j, a] : row.terms)
-        rows_of_[static_cast<size_t>(j)].push_back(static_cast<int>(rows_.size()));
+      for (const auto& [j, a] : row.terms) rows_of_[size_t(j)].push_back(int(rows_.size()));
       rows_.push_back(std::move(row));
     }
     find_groups();
@@ -81,25 +80,24 @@ class BranchAndBound {
         const Row& row = rows_[r];
         if (row.equal != equal || row.bound != 1 || row.terms.empty()) continue;
         const bool fits = std::all_of(row.terms.begin(), row.terms.end(), [&](const auto& t) {
-          return t.second == 1 && group_of_[static_cast<size_t>(t.first)] < 0;
+          return t.second == 1 && group_of_[size_t(t.first)] < 0;
         });
         if (!fits) continue;
-        for (const auto& [j, a] : row.terms)
-          group_of_[static_cast<size_t>(j)] = static_cast<int>(groups_.size());
-        groups_.push_back(static_cast<int>(r));
+        for (const auto& [j, a] : row.terms) group_of_[size_t(j)] = int(groups_.size());
+        groups_.push_back(int(r));
       }
     }
     in_group_.assign(rows_.size(), false);
-    for (int r : groups_) in_group_[static_cast<size_t>(r)] = true;
+    for (int r : groups_) in_group_[size_t(r)] = true;
   }
 
   void fix(int j, bool v) {
-    value_[static_cast<size_t>(j)] = v ? 1 : 0;
+    value_[size_t(j)] = v ? 1 : 0;
     trail_.push_back(j);
   }
   void undo(size_t mark) {
     while (trail_.size() > mark) {
-      value_[static_cast<size_t>(trail_.back())] = kFree;
+      value_[size_t(trail_.back())] = kFree;
       trail_.pop_back();
     }
   }
@@ -108,14 +106,14 @@ class BranchAndBound {
   bool propagate(const Row& row) {
     double low = 0, high = 0;
     for (const auto& [j, a] : row.terms) {
-      const int8_t v = value_[static_cast<size_t>(j)];
+      const int8_t v = value_[size_t(j)];
       low += v == kFree ? std::min(0.0, a) : v * a;
       high += v == kFree ? std::max(0.0, a) : v * a;
     }
     const double slack = row.slack();
     if (low > row.bound + slack || (row.equal && high < row.bound - slack)) return false;
     for (const auto& [j, a] : row.terms) {
-      if (value_[static_cast<size_t>(j)] != kFree) continue;
+      if (value_[size_t(j)] != kFree) continue;
       const double size = std::fabs(a);
       if (low + size > row.bound + slack) {
         fix(j, a < 0);
@@ -130,8 +128,8 @@ class BranchAndBound {
 
   bool propagate_from(size_t mark) {
     for (size_t at = mark; at < trail_.size(); ++at)
-      for (int r : rows_of_[static_cast<size_t>(trail_[at])])
-        if (!propagate(rows_[static_cast<size_t>(r)])) return false;
+      for (int r : rows_of_[size_t(trail_[at])])
+        if (!propagate(rows_[size_t(r)])) return false;
     return true;
   }
   bool propagate_all() {
@@ -147,8 +145,7 @@ class BranchAndBound {
     for (size_t r = 0; r < rows_.size(); ++r) {
       if (multiplier_[r] == 0) continue;
       total -= multiplier_[r] * rows_[r].bound;
-      for (const auto& [j, a] : rows_[r].terms)
-        reduced_[static_cast<size_t>(j)] += multiplier_[r] * a;
+      for (const auto& [j, a] : rows_[r].terms) reduced_[size_t(j)] += multiplier_[r] * a;
     }
     chosen_.assign(n_, false);
     for (size_t j = 0; j < n_; ++j) {
@@ -157,18 +154,17 @@ class BranchAndBound {
       if (chosen_[j]) total += reduced_[j];
     }
     for (int r : groups_) {
-      const Row& row = rows_[static_cast<size_t>(r)];
+      const Row& row = rows_[size_t(r)];
       int best = -1;
       bool taken = false;
       for (const auto& [j, a] : row.terms) {
-        const size_t i = static_cast<size_t>(j);
+        const size_t i = size_t(j);
         taken = taken || value_[i] == 1;
-        if (value_[i] == kFree && (best < 0 || reduced_[i] < reduced_[static_cast<size_t>(best)]))
-          best = j;
+        if (value_[i] == kFree && (best < 0 || reduced_[i] < reduced_[size_t(best)])) best = j;
       }
-      if (taken || best < 0 || (!row.equal && reduced_[static_cast<size_t>(best)] >= 0)) continue;
-      chosen_[static_cast<size_t>(best)] = true;
-      total += reduced_[static_cast<size_t>(best)];
+      if (taken || best < 0 || (!row.equal && reduced_[size_t(best)] >= 0)) continue;
+      chosen_[size_t(best)] = true;
+      total += reduced_[size_t(best)];
     }
     return total;
   }
@@ -196,7 +192,7 @@ class BranchAndBound {
         if (in_group_[r]) continue;
         double excess = -rows_[r].bound;
         for (const auto& [j, a] : rows_[r].terms)
-          if (chosen_[static_cast<size_t>(j)]) excess += a;
+          if (chosen_[size_t(j)]) excess += a;
         if (!rows_[r].equal && excess < 0 && multiplier_[r] <= 0) continue;
         direction[r] = excess;
         norm += excess * excess;
@@ -224,8 +220,7 @@ class BranchAndBound {
     if (best_value_ == kInfinity) return;
     for (size_t j = 0; j < n_; ++j) {
       if (value_[j] != kFree || group_of_[j] >= 0) continue;
-      if (bound + std::fabs(reduced_[j]) > best_value_ + tolerance())
-        fix(static_cast<int>(j), reduced_[j] < 0);
+      if (bound + std::fabs(reduced_[j]) > best_value_ + tolerance()) fix(int(j), reduced_[j] < 0);
     }
   }
 
@@ -245,7 +240,7 @@ class BranchAndBound {
     for (size_t j = 0; j < n_; ++j) {
       if (value_[j] != kFree) continue;
       const double doubt = std::fabs(reduced_[j]) - (chosen_[j] ? scale_ : 0);
-      if (doubt < least) least = doubt, pick = static_cast<int>(j);
+      if (doubt < least) least = doubt, pick = int(j);
     }
     if (pick < 0) {
       std::vector<bool> x(n_);
@@ -254,7 +249,7 @@ class BranchAndBound {
       return undo(here);
     }
     const std::vector<double> multiplier = multiplier_;
-    const bool first = chosen_[static_cast<size_t>(pick)];
+    const bool first = chosen_[size_t(pick)];
     for (const bool v : {first, !first}) {
       const size_t mark = trail_.size();
       fix(pick, v);
@@ -289,7 +284,7 @@ class BranchAndBound {
 
 int Ilp::add_variable(double c) {
   cost.push_back(c);
-  return static_cast<int>(cost.size()) - 1;
+  return int(cost.size()) - 1;
 }
 
 void Ilp::add(std::vector<std::pair<int, double>> terms, Relation relation, double bound) {
@@ -303,16 +298,18 @@ double Ilp::value(const std::vector<bool>& x) const {
 }
 
 bool Ilp::feasible(const std::vector<bool>& x) const {
-  return std::all_of(constraints.begin(), constraints.end(), [&](const IlpConstraint& c) {
-    double sum = 0, scale = std::max(1.0, std::fabs(c.bound));
-    for (const auto& [j, a] : c.terms) {
-      sum += x[static_cast<size_t>(j)] ? a : 0;
-      scale = std::max(scale, std::fabs(a));
-    }
-    const double slack = kTolerance * scale;
-    if (c.relation != Relation::GreaterEqual && sum > c.bound + slack) return false;
-    return c.relation == Relation::LessEqual || sum >= c.bound - slack;
-  });
+  return std::all_of(
+      constraints.begin(), constraints.end(),
+      [&](const IlpConstraint& c) {
+        double sum = 0, scale = std::max(1.0, std::fabs(c.bound));
+        for (const auto& [j, a] : c.terms) {
+          sum += x[size_t(j)] ? a : 0;
+          scale = std::max(scale, std::fabs(a));
+        }
+        const double slack = kTolerance * scale;
+        if (c.relation != Relation::GreaterEqual && sum > c.bound + slack) return false;
+        return c.relation == Relation::LessEqual || sum >= c.bound - slack;
+      });
 }
 
 const char* name(IlpStatus status) {

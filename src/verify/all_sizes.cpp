@@ -411,7 +411,8 @@ class Program {
       return at(x, from);
     case OpKind::Slice:
       for (size_t d = 0; d < from.size(); ++d) {
-        const TermId step = attribute<SliceAttrs>(op, [&](const auto& a) { return a.steps[d]; });
+        const TermId step = attribute<SliceAttrs>(
+            op, [&](const auto& a) { return a.steps[d]; });
         const TermId start = attribute<SliceAttrs>(op, [&](const auto& a) { return a.starts[d]; });
         from[d] = t_.add(start, t_.mul(step, from[d]));
       }

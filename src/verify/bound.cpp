@@ -36,9 +36,7 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, int bits) {
   log_miss += log_roots;
   if (roots > 0) {
     r.text += ", roots " + fixed("%.4g", roots);
-    if (roots > 16) {
-      granted.push_back("many square roots behave as independent variables");
-    }
+    if (roots > 16) granted.push_back("many square roots behave as independent variables");
   }
   if (const double m = a.unknowns + b.unknowns; m > 0) {
     const double d = 2 * std::max({a.unknown_degree, b.unknown_degree, 1.0});

@@ -29,14 +29,13 @@ std::string hex(uint64_t x) {
 // One line per entry: newlines and backslashes inside text are escaped.
 std::string escape(const std::string& text) {
   std::string result;
-  for (char c : text) {
+  for (char c : text)
     if (c == '\n')
       result += "\\n";
     else if (c == '\\')
       result += "\\\\";
     else
       result += c;
-  }
   return result;
 }
 

@@ -56,12 +56,11 @@ void BranchCoverage::observe(const std::vector<NDArray>& inputs) {
   }
   for (Decision& d : decisions_) {
     const std::vector<int64_t>& x = held[d.at].ints;
-    for (size_t i = 0; i < x.size(); i++) {
+    for (size_t i = 0; i < x.size(); i++)
       if (d.truth)
         d.met |= x[i] ? 4 : 1;
       else
         d.met |= x[i] ? 1 : held[d.at + 1].ints[i] ? 4 : 2;
-    }
   }
 }
 

@@ -499,7 +499,8 @@ class Abstraction {
     return op.kind == OpKind::Matmul ? double(x.back().extent) : terms_of(g_, op);
   }
   bool all_exact(const Op& op) {
-    return std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) { return at(t).exact; });
+    return std::all_of(
+        op.inputs.begin(), op.inputs.end(), [&](TensorId t) { return at(t).exact; });
   }
 
   Number apply(const Op& op) {
@@ -561,22 +562,10 @@ class Abstraction {
       if (e == 0) range = {1, 1};
       return ring(range);
     }
-    case OpKind::Sqrt:
-    case OpKind::Rsqrt:
-    case OpKind::Exp:
-    case OpKind::Log:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Tanh:
-    case OpKind::Sigmoid:
-    case OpKind::Silu:
-    case OpKind::Gelu:
-    case OpKind::GeluTanh:
-    case OpKind::Floor:
-    case OpKind::Round:
-    case OpKind::Log1p:
-    case OpKind::Expm1:
+#define OP(...)
+#define POINTWISE(...)
+#define FUNCTION(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
     case OpKind::Div:
     case OpKind::Atan2:
     case OpKind::Mean:
@@ -672,6 +661,20 @@ class Abstraction {
 };
 
 }  // namespace
+
+bool jumps(const Graph& g, const Op& op) {
+  const bool of_reals = !op.inputs.empty() && is_float(g.type(op.inputs[0]).dtype);
+  const OpKind some[] = {OpKind::Sign, OpKind::Floor, OpKind::Round,
+                         OpKind::Mod,  OpKind::Atan2, OpKind::Opaque};
+  return is_comparison(op.kind) ||
+         std::find(std::begin(some), std::end(some), op.kind) != std::end(some) ||
+         (op.kind == OpKind::Cast && of_reals && !is_float(g.type(op.result()).dtype)) ||
+         (op.body.valid() && has_jumps(g.body(op)));
+}
+bool has_jumps(const Graph& g) {
+  return std::any_of(
+      g.ops().begin(), g.ops().end(), [&](const Op& op) { return jumps(g, op); });
+}
 
 bool has_decisions(const Graph& g) {
   for (const Tensor& t : g.tensors())

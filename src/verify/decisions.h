@@ -11,6 +11,12 @@ namespace tessera {
 // computes with integers or bools: whether random numbers could miss one of its branches.
 bool has_decisions(const Graph& graph);
 
+// Whether results may jump where real inputs move: only then does it matter what happens where two
+// numbers are exactly equal, since continuous programs that agree elsewhere agree there too. It is
+// also what makes a number of NaN.
+bool has_jumps(const Graph& graph);
+bool jumps(const Graph& graph, const Op& op);
+
 struct NotAbstracted {
   std::string why;
 };

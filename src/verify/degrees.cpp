@@ -73,14 +73,16 @@ class Analysis : public Algebra {
     };
     auto drop_axes = [&](Value x, const ReduceAttrs& a) {
       if (!a.keepdims)
-        remap(x, [&](unsigned m) {
-          unsigned out = 0;
-          int at = 0;
-          for (int d = 0; d < 8; d++)
-            if (!std::binary_search(a.axes.begin(), a.axes.end(), d))
-              out |= ((m >> d) & 1u) << at++;
-          return out;
-        });
+        remap(
+            x,
+            [&](unsigned m) {
+              unsigned out = 0;
+              int at = 0;
+              for (int d = 0; d < 8; d++)
+                if (!std::binary_search(a.axes.begin(), a.axes.end(), d))
+                  out |= ((m >> d) & 1u) << at++;
+              return out;
+            });
       return x;
     };
     auto matmul = [&](size_t i, size_t j) {

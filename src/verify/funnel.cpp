@@ -61,12 +61,11 @@ void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositio
       all.reals.assign(numbers.ints.size(), 0);
     else
       all.ints.assign(numbers.ints.size(), 0);
-    for (size_t i = 0; i < to.size(); i++) {
+    for (size_t i = 0; i < to.size(); i++)
       if (is_float(type.dtype))
         all.reals[size_t(to[i])] = part.reals[i];
       else
         all.ints[size_t(to[i])] = part.ints[i];
-    }
     part = std::move(all);
   }
   for (size_t d = 0; d < c.position.size(); d++)

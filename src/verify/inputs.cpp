@@ -56,10 +56,12 @@ bool turns(OpKind kind, bool integers) {
 }  // namespace
 
 bool turns(const Graph& g, bool integers) {
-  return std::any_of(g.ops().begin(), g.ops().end(),
-                     [&](const Op& op) { return turns(op.kind, integers); }) ||
-         std::any_of(g.bodies().begin(), g.bodies().end(),
-                     [&](const Graph& body) { return turns(body, integers); });
+  return std::any_of(
+             g.ops().begin(), g.ops().end(),
+             [&](const Op& op) { return turns(op.kind, integers); }) ||
+         std::any_of(
+             g.bodies().begin(), g.bodies().end(),
+             [&](const Graph& body) { return turns(body, integers); });
 }
 namespace {
 
@@ -332,7 +334,8 @@ std::vector<NDArray> of_family(const Graph& graph, const std::string& family, ui
 }
 
 bool any_together(const std::vector<IntRange>& ranges) {
-  return std::any_of(ranges.begin(), ranges.end(), [](const IntRange& r) { return r.together; });
+  return std::any_of(
+      ranges.begin(), ranges.end(), [](const IntRange& r) { return r.together; });
 }
 
 // What `draw` gives for the first of some seeds at which the graph is defined; if for none, without
@@ -428,9 +431,9 @@ const std::vector<std::string>& input_families() {
 
 std::vector<NDArray> make_inputs(const Graph& graph, const std::string& family, uint64_t seed,
                                  const std::vector<IntRange>& ranges) {
-  return drawn_where_defined(graph, seed, ranges, [&](uint64_t s, const auto& r) {
-    return of_family(graph, family, s, r);
-  });
+  return drawn_where_defined(
+      graph, seed, ranges,
+      [&](uint64_t s, const auto& r) { return of_family(graph, family, s, r); });
 }
 
 std::vector<NDArray> draw_integers(const Graph& graph, uint64_t seed,

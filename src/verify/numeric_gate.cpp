@@ -30,8 +30,8 @@ bool zeros_differ(double a, double b) {
 bool is_cancelled(const GateOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
 
 int64_t exponentials(const Graph& g) {
-  return std::count_if(g.ops().begin(), g.ops().end(),
-                       [](const Op& op) { return op.kind == OpKind::Exp; });
+  return std::count_if(
+      g.ops().begin(), g.ops().end(), [](const Op& op) { return op.kind == OpKind::Exp; });
 }
 
 // What both programs make of one set of inputs in f64.
@@ -103,9 +103,9 @@ class Comparison {
   // Of many draws the first at which the rewrite jumps elsewhere; one in 10,000 numbers tells.
   uint64_t telling(const std::string& family, const Rng& seeds) const {
     int64_t compared = 0;
-    for (uint64_t n = 0; n < 4096 && compared < 1 << 17 && double(n) * work_ < 1e8; n++) {
-      if (!turns(spec_, false) || is_cancelled(o_)) break;
-      const uint64_t seed = seeds.split(n)();
+    const int draws = turns(spec_, false) ? int(std::min(4096.0, 1e8 / std::max(1.0, work_))) : 0;
+    for (int n = 0; n < draws && compared < 1 << 17 && !is_cancelled(o_); n++) {
+      const uint64_t seed = seeds.split(uint64_t(n))();
       const auto drawn = inputs(family, seed), s = native(spec_, drawn),
                  c = native(candidate_, drawn);
       for (size_t k = 0; k < s.size(); k++)
@@ -329,12 +329,14 @@ std::string partial_operators(const Graph& g) {
 // Whether a program adds up terms: there infinities of both signs meet, or not, as a rewrite has
 // it.
 bool adds_up(const Graph& g) {
-  return std::any_of(g.ops().begin(), g.ops().end(), [](const Op& op) {
-    return op.body.valid() || op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
-           op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::Cumsum ||
-           op.kind == OpKind::Conv || op.kind == OpKind::ConvTranspose ||
-           op.kind == OpKind::PoolSum;
-  });
+  return std::any_of(
+      g.ops().begin(), g.ops().end(),
+      [](const Op& op) {
+        return op.body.valid() || op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
+               op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::Cumsum ||
+               op.kind == OpKind::Conv || op.kind == OpKind::ConvTranspose ||
+               op.kind == OpKind::PoolSum;
+      });
 }
 
 // Looks for the scales at which formats break; false if that ends the gate.

@@ -9,9 +9,12 @@
 #include "eval/eval.h"
 #include "ir/window.h"
 #include "verify/congruence.h"
+#include "verify/decisions.h"
+#include "verify/definedness.h"
 #include "verify/inputs.h"
 #include "verify/interface.h"
 #include "verify/reference.h"
+#include "verify/signs.h"
 #include "verify/static_test.h"
 #include "verify/symmetry.h"
 #include "verify/work.h"
@@ -137,7 +140,8 @@ std::vector<ValuePair> guesses(const Graph& spec, const Graph& candidate, const 
   for (const auto& [x, y] : alike) list.push_back({x, y, {}});
   for (const auto& [x, y] : pairs)
     if (alike.count({x, y}) == 0) list.push_back({x, y, {}});
-  std::erase_if(list, [&](const ValuePair& p) { return !is_float(spec.type(p.spec).dtype); });
+  std::erase_if(
+      list, [&](const ValuePair& p) { return !is_float(spec.type(p.spec).dtype); });
   std::stable_sort(list.begin(), list.end(), [](const ValuePair& x, const ValuePair& y) {
     return x.spec.index < y.spec.index;
   });
@@ -292,6 +296,20 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
   return true;
 }
 
+// Whether a decision reads what follows from a value, and so makes numbers of what is none.
+bool is_decided_by(const Graph& g, TensorId t) {
+  std::vector<bool> follows(g.tensors().size());
+  follows[t.index] = true;
+  for (const Op& op : g.ops()) {
+    const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                   [&](TensorId in) { return follows[in.index]; });
+    if (reads && jumps(g, op)) return true;
+    for (uint32_t r = 0; r < op.num_results; r++)
+      follows[op.result(r).index] = follows[op.result(r).index] || reads;
+  }
+  return false;
+}
+
 struct Proof {
   ProofPart region;
   Certificate certificate;
@@ -415,7 +433,17 @@ class Regions {
     Reference reference(here.spec, pool_);
     return !test_static(reference, here.candidate, options_, seeds, binding_, proof.certificate,
                         {&whole.spec, &whole.candidate, true}) &&
-           same_at_infinities(here.spec, here.candidate, infinite, seeds.split(4), pool_);
+           same_at_infinities(here.spec, here.candidate, infinite, seeds.split(4), pool_) &&
+           (is_total(here.spec) || !is_decided_by(spec_, proof.region.target.spec) ||
+            is_undefined_alike(here, seeds.split(5)()));
+  }
+  // Whether the rewrite is undefined where the original is: a decision may tell.
+  bool is_undefined_alike(const PartPrograms& here, uint64_t seed) const {
+    Reference rewrite(here.candidate, pool_);
+    const DefinednessTest test =
+        test_definedness(rewrite, here.spec, seed,
+                         count_work(here.spec) + count_work(here.candidate), options_.cancel);
+    return !test.differs && test.unsupported.empty() && (test.same_poles || test.undefined > 0);
   }
 
   // Only the proofs that the outputs rest on: without one of the others they follow all the same.

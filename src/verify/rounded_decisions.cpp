@@ -73,6 +73,18 @@ std::vector<NDArray> nudged(std::vector<NDArray> inputs, Rng& rng) {
   return inputs;
 }
 
+// An input without whose large numbers nothing overflows, or any if there is none.
+size_t to_blame(const InnerOverflow& overflow, const std::vector<NDArray>& inputs, ThreadPool* pool,
+                Rng& rng) {
+  std::vector<size_t> some;
+  for (size_t k = 0; k < inputs.size(); k++) {
+    std::vector<NDArray> smaller = inputs;
+    for (double& x : smaller[k].reals) x = std::clamp(x, -1.0, 1.0);
+    if (!smaller[k].reals.empty() && !overflow.happens(smaller, pool)) some.push_back(k);
+  }
+  return some.empty() ? rng.below(inputs.size()) : some[rng.below(some.size())];
+}
+
 }  // namespace
 
 std::optional<Counterexample> decided_by_rounding(Reference& reference, const Graph& candidate,
@@ -122,7 +134,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
         if (!lost && (!(off > 0) || !std::isfinite(off))) continue;
         const double terms = real ? std::fabs(exact[k].magnitude.reals[i]) : 0;
         // What is lost below the least normal number is no decision.
-        const double least = real ? std::ldexp(1.0, exponents_of(s[k].dtype).first + 24) : 0;
+        const double least = real ? std::ldexp(2.0, format_of(s[k].dtype).least) : 0;
         if (!lost && off <= kClear * std::max({std::fabs(x), std::fabs(y), terms}) + least)
           continue;
         if (std::isnan(terms) && !lost) continue;
@@ -134,7 +146,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
           continue;
         // Where it overflows it is not accurate, so no decision is at fault; smaller next.
         if (!is_tame && overflow.happens(inputs, native.pool)) {
-          int& high = widest[rng.below(widest.size())].second;
+          int& high = widest[to_blame(overflow, inputs, native.pool, rng)].second;
           high -= (high + 3) / 4;
           skipped = true;
           break;

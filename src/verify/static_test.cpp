@@ -31,22 +31,6 @@ constexpr int kIntegerDraws = 64;
 // Proofs in parts: at most so many questions, each answered with an error so much smaller.
 constexpr int kMaxPartTests = 256;
 constexpr double kPartErrorLog2 = 8;
-// Whether results may jump where real inputs move: only then does it matter what happens where two
-// numbers are exactly equal, since continuous programs that agree elsewhere agree there too.
-bool has_jumps(const Graph& g) {
-  for (const Op& op : g.ops()) {
-    const bool of_reals = !op.inputs.empty() && is_float(g.type(op.inputs[0]).dtype);
-    const OpKind jumps[] = {OpKind::Sign, OpKind::Floor, OpKind::Round,
-                            OpKind::Mod,  OpKind::Atan2, OpKind::Opaque};
-    if (is_comparison(op.kind) ||
-        std::find(std::begin(jumps), std::end(jumps), op.kind) != std::end(jumps))
-      return true;
-    if (op.kind == OpKind::Cast && of_reals && !is_float(g.type(op.result()).dtype)) return true;
-    if (op.body.valid() && has_jumps(g.body(op))) return true;
-  }
-  return false;
-}
-
 bool is_cancelled(const VerifyOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
 
 // How certain the comparison of every output element is so far, as log2 of the probability that it

@@ -638,12 +638,11 @@ TermId Sums::largest(Ids ids, TermId body) {
   TermId outside = Terms::kZero;
   std::vector<std::pair<uint32_t, Fraction>> inside;
   const Term term = t_.term(body);
-  for (const auto& [m, c] : term.sum) {
+  for (const auto& [m, c] : term.sum)
     if (has_any(monomial(m, {1, 1}), ids))
       inside.emplace_back(m, c);
     else
       outside = t_.add(outside, monomial(m, c));
-  }
   if (inside.empty()) return body;
   // max(c·a) = c·max(a) for c > 0: the largest coefficient becomes 1.
   Fraction size{0, 1};

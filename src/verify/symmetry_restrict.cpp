@@ -24,11 +24,10 @@ NDArray select(const NDArray& a, const KeptPositions& positions) {
   int64_t stride = 1, count = 1;
   for (size_t d = a.shape.size(); d-- > 0;) {
     std::vector<int64_t> list;
-    if (positions[d]) {
+    if (positions[d])
       for (int64_t i : *positions[d]) list.push_back(i * stride);
-    } else {
+    else
       for (int64_t i = 0; i < a.shape[d]; i++) list.push_back(i * stride);
-    }
     r.shape.insert(r.shape.begin(), int64_t(list.size()));
     count *= int64_t(list.size());
     offsets.insert(offsets.begin(), std::move(list));

@@ -63,20 +63,19 @@ double longest(const Graph& g, bool roundings) {
     double most = 0;
     for (TensorId t : op.inputs) most = std::max(most, length[t.index]);
     double own = 1;
-    if (op.body.valid()) {
+    if (op.body.valid())
       own = longest(g.body(op), roundings);
-    } else if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) {
+    else if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
       own = double(g.type(op.inputs[0]).shape.back().extent);
-    } else if (op.kind == OpKind::Sum || op.kind == OpKind::Mean) {
+    else if (op.kind == OpKind::Sum || op.kind == OpKind::Mean)
       for (int a : g.attrs<ReduceAttrs>(op).axes)
         own *= double(g.type(op.inputs[0]).shape[size_t(a)].extent);
-    } else if (op.kind == OpKind::Cumsum) {
+    else if (op.kind == OpKind::Cumsum)
       own = double(g.type(op.inputs[0]).shape[size_t(g.attrs<AxisAttrs>(op).axis)].extent);
-    } else if (is_windowed(op.kind)) {
+    else if (is_windowed(op.kind))
       own = terms_of(g, op);
-    } else if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
+    else if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale)
       for (int l : g.attrs<AccumAttrs>(op).loops) own *= double(g.loops()[size_t(l)]);
-    }
     for (uint32_t r = 0; r < op.num_results; r++)
       length[op.result(r).index] = roundings ? most + own : std::max(1.0, most) * own;
   }

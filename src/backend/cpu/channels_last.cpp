@@ -15,13 +15,13 @@ namespace tessera {
 
 std::vector<int> to_last(size_t rank) {
   std::vector<int> perm{0};
-  for (size_t i = 2; i < rank; ++i) perm.push_back(static_cast<int>(i));
+  for (size_t i = 2; i < rank; ++i) perm.push_back(int(i));
   perm.push_back(1);
   return perm;
 }
 std::vector<int> to_first(size_t rank) {
-  std::vector<int> perm{0, static_cast<int>(rank) - 1};
-  for (size_t i = 1; i + 1 < rank; ++i) perm.push_back(static_cast<int>(i));
+  std::vector<int> perm{0, int(rank) - 1};
+  for (size_t i = 1; i + 1 < rank; ++i) perm.push_back(int(i));
   return perm;
 }
 
@@ -86,7 +86,7 @@ class Rewriter {
     Shape result;
     std::vector<int> real;  // the other axes, in the order they come
     for (int p : perm) {
-      result.push_back(shape[static_cast<size_t>(p)]);
+      result.push_back(shape[size_t(p)]);
       if (!result.back().is_one()) real.push_back(p);
     }
     if (std::is_sorted(real.begin(), real.end()))
@@ -146,7 +146,7 @@ class Rewriter {
     const size_t rank = from_.type(op.inputs[0]).shape.size();
     std::vector<int> place(rank);  // of each axis among those of an image that lies last
     const std::vector<int> perm = to_last(rank);
-    for (size_t i = 0; i < rank; ++i) place[static_cast<size_t>(perm[i])] = static_cast<int>(i);
+    for (size_t i = 0; i < rank; ++i) place[size_t(perm[i])] = int(i);
     if (op.kind == OpKind::Concat) {
       std::vector<TensorId> inputs;
       for (TensorId t : op.inputs) inputs.push_back(last(t));
@@ -158,7 +158,7 @@ class Rewriter {
     if (op.kind == OpKind::Pad || op.kind == OpKind::Slice) {
       const auto turn = [&](std::vector<int64_t>& list) {
         const std::vector<int64_t> before = list;
-        for (size_t i = 0; i < rank; ++i) list[i] = before[static_cast<size_t>(perm[i])];
+        for (size_t i = 0; i < rank; ++i) list[i] = before[size_t(perm[i])];
       };
       Attrs attrs = op.attrs;
       if (auto* pad = std::get_if<PadAttrs>(&attrs)) {
@@ -180,7 +180,7 @@ class Rewriter {
     // Without its axes an image has no channels that could lie anywhere; batch and channels do.
     const bool spatial = a.axes.size() + 2 == rank && a.axes[0] == 2;
     if (!a.keepdims && !spatial) return false;
-    for (int& axis : a.axes) axis = place[static_cast<size_t>(axis)];
+    for (int& axis : a.axes) axis = place[size_t(axis)];
     std::sort(a.axes.begin(), a.axes.end());
     const TensorId result =
         to_.add(op.kind, {last(op.inputs[0])}, a, from_.tensor(op.result()).name);

@@ -99,7 +99,7 @@ std::string compile(const Compiler& compiler, const std::string& source,
     if (std::rename(source_path.c_str(), kept.c_str()) != 0) kept = source_path;
     if (result.timed_out) {
       throw Error(ErrorKind::Internal, "compiling generated code took longer than " +
-                                           std::to_string(static_cast<int>(options.timeout_s)) +
+                                           std::to_string(int(options.timeout_s)) +
                                            " s and was stopped; the source is kept at " + kept);
     }
     const ProcessResult machine = run_process({compiler.path, "-dumpmachine"}, 20);
@@ -118,9 +118,8 @@ std::string compile(const Compiler& compiler, const std::string& source,
   std::remove(source_path.c_str());
   std::optional<std::string> bytes = read_file(object_path);
   std::remove(object_path.c_str());
-  if (!bytes || bytes->empty()) {
+  if (!bytes || bytes->empty())
     throw Error(ErrorKind::Io, "cannot read back '" + object_path + "' (is the disk full?)");
-  }
   return *std::move(bytes);
 }
 
@@ -149,18 +148,16 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
   const auto start = Clock::now();
   for (bool cached : {true, false}) {
     std::optional<std::string> path;
-    if (cached) {
+    if (cached)
       path = cache.find(key, ".so");
-    } else {
+    else
       path = cache.store(key, ".so", compile(compiler, source, options, cache));
-    }
     if (!path) continue;
     // A path without '/' would be searched for; ours never are.
     CHECK(path->find('/') != std::string::npos);
     void* handle = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle != nullptr) {
+    if (handle != nullptr)
       return std::make_unique<Library>(handle, *path, source, cached, seconds_since(start));
-    }
     if (!cached) {
       const char* why = dlerror();
       throw Error(ErrorKind::Io, "cannot load '" + *path + "': " + (why != nullptr ? why : "?") +

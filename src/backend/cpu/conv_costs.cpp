@@ -58,7 +58,7 @@ struct Candidate {
 // bring them to matter. So many copies of `bytes` are together as large as a model.
 size_t copies_of(int64_t bytes) {
   constexpr int64_t kModel = int64_t{128} << 20, kMost = 16;
-  return static_cast<size_t>(std::clamp<int64_t>(kModel / std::max<int64_t>(bytes, 1), 1, kMost));
+  return size_t(std::clamp<int64_t>(kModel / std::max<int64_t>(bytes, 1), 1, kMost));
 }
 
 ConvCosts time_all(const Graph& g, const std::vector<ConvAlgorithm>& algorithms, CpuIsa isa,
@@ -132,7 +132,7 @@ std::optional<ConvCosts> parse_conv_costs(const std::string& text) {
   std::istringstream in(text);
   std::string word;
   double value;
-  while (in >> word >> value) {
+  while (in >> word >> value)
     if (word == "rounds")
       costs.rounds = int(value);
     else if (word == "load")
@@ -141,7 +141,6 @@ std::optional<ConvCosts> parse_conv_costs(const std::string& text) {
       costs.seconds[word] = value;
     else
       return std::nullopt;
-  }
   if (!in.eof() || costs.seconds.empty()) return std::nullopt;
   return costs;
 }

@@ -37,9 +37,8 @@ KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part
   const size_t n = kernel_.values.size();
   fused_.assign(n, -1);
   std::vector<int> saves;
-  for (size_t i = 0; i < n; ++i) {
-    if (kernel_.values[i].kind == OpKind::Save) saves.push_back(static_cast<int>(i));
-  }
+  for (size_t i = 0; i < n; ++i)
+    if (kernel_.values[i].kind == OpKind::Save) saves.push_back(int(i));
   mark_needed(saves);
   decide();
   share();
@@ -48,10 +47,10 @@ KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part
 
 void KernelEmitter::mark_needed(const std::vector<int>& roots) {
   needed_.assign(kernel_.values.size(), false);
-  for (int id : roots) needed_[static_cast<size_t>(id)] = true;
+  for (int id : roots) needed_[size_t(id)] = true;
   for (size_t i = needed_.size(); i-- > 0;) {
     if (!needed_[i]) continue;
-    for (int input : kernel_.values[i].inputs) needed_[static_cast<size_t>(input)] = true;
+    for (int input : kernel_.values[i].inputs) needed_[size_t(input)] = true;
   }
 }
 
@@ -59,35 +58,32 @@ void KernelEmitter::share() {
   int64_t blocks = 1;
   for (int64_t d : kernel_.grid) blocks *= d;
   if (blocks < 2) return;
-  const int n = static_cast<int>(kernel_.values.size());
+  const int n = int(kernel_.values.size());
   // Same in all blocks, and not just a view of an operand.
   const auto same = [&](int id) {
     const Value& v = value(id);
-    return needed_[static_cast<size_t>(id)] && !v.grid && v.in_memory && v.kind != OpKind::Iter &&
-           fused_[static_cast<size_t>(id)] < 0;
+    return needed_[size_t(id)] && !v.grid && v.in_memory && v.kind != OpKind::Iter &&
+           fused_[size_t(id)] < 0;
   };
   // ... and read, possibly through values without memory, by something that differs.
-  std::vector<bool> read(static_cast<size_t>(n), false);
+  std::vector<bool> read(size_t(n), false);
   for (int i = n; i-- > 0;) {
-    if (!needed_[static_cast<size_t>(i)]) continue;
-    for (int user : users_[static_cast<size_t>(i)]) {
-      if (!needed_[static_cast<size_t>(user)]) continue;
+    if (!needed_[size_t(i)]) continue;
+    for (int user : users_[size_t(i)]) {
+      if (!needed_[size_t(user)]) continue;
       const Value& u = value(user);
-      const int target =
-          fused_[static_cast<size_t>(user)] >= 0 ? fused_[static_cast<size_t>(user)] : user;
+      const int target = fused_[size_t(user)] >= 0 ? fused_[size_t(user)] : user;
       const bool differs = u.kind == OpKind::Save || (value(target).in_memory && !same(target));
-      const bool passes_on =
-          !u.in_memory && u.kind != OpKind::Save && read[static_cast<size_t>(user)];
-      if (differs || passes_on) read[static_cast<size_t>(i)] = true;
+      const bool passes_on = !u.in_memory && u.kind != OpKind::Save && read[size_t(user)];
+      if (differs || passes_on) read[size_t(i)] = true;
     }
   }
   for (int i = 0; i < n; ++i) {
-    if (!same(i) || !read[static_cast<size_t>(i)]) continue;
+    if (!same(i) || !read[size_t(i)]) continue;
     const Value& v = value(i);
     int64_t bytes = buffer_elements(v) * size_in_bytes(v.memory.storage);
-    for (size_t l = 0; l < kernel_.loops.size(); ++l) {
+    for (size_t l = 0; l < kernel_.loops.size(); ++l)
       if ((v.phase.varies >> l & 1) != 0) bytes *= kernel_.loops[l];
-    }
     shared_[i] = workspace_bytes_;
     workspace_bytes_ += (bytes + 63) / 64 * 64;
   }
@@ -103,7 +99,7 @@ void KernelEmitter::share() {
   } else {
     std::vector<int> saves;
     for (int i = 0; i < n; ++i) {
-      Value& v = kernel_.values[static_cast<size_t>(i)];
+      Value& v = kernel_.values[size_t(i)];
       if (v.kind == OpKind::Save) saves.push_back(i);
       if (shared_.count(i) == 0) continue;
       v.kind = OpKind::Iter;  // read like an operand
@@ -123,9 +119,8 @@ bool KernelEmitter::root(int id) const {
 
 uint8_t KernelEmitter::update_loops(const Value& v) const {
   uint8_t loops = v.phase.varies;
-  if (is_accumulator(v.kind)) {
-    for (int l : std::get<AccumAttrs>(v.attrs).loops) loops = static_cast<uint8_t>(loops | 1u << l);
-  }
+  if (is_accumulator(v.kind))
+    for (int l : std::get<AccumAttrs>(v.attrs).loops) loops = uint8_t(loops | 1u << l);
   return loops;
 }
 
@@ -158,7 +153,7 @@ std::optional<Memory> KernelEmitter::view_of(int id, const Memory* source) const
     const std::vector<int64_t> strides = m->strides;
     const auto& perm = std::get<PermAttrs>(v.attrs).perm;
     m->strides.clear();
-    for (int p : perm) m->strides.push_back(strides[static_cast<size_t>(p)]);
+    for (int p : perm) m->strides.push_back(strides[size_t(p)]);
     return m;
   }
   if (v.kind == OpKind::Unsqueeze) {
@@ -200,9 +195,8 @@ void KernelEmitter::decide() {
     }
     // Rows a multiple of a kilobyte apart would crowd into a few sets of the cache.
     const int64_t row_bytes = shape.empty() ? 0 : shape.back() * size_in_bytes(v.memory.storage);
-    if (shape.size() > 1 && row_bytes >= 1024 && row_bytes % 1024 == 0) {
+    if (shape.size() > 1 && row_bytes >= 1024 && row_bytes % 1024 == 0)
       shape.back() += 64 / size_in_bytes(v.memory.storage);
-    }
     v.memory.strides = contiguous_strides(shape);
   };
   const auto place = [&](size_t i) { place_as(i, compute_dtype(values[i].dtype)); };
@@ -222,7 +216,7 @@ void KernelEmitter::decide() {
       place(i);
     }
     const bool dot = dot_product(v);
-    if (dot) dots_.insert(static_cast<int>(i));
+    if (dot) dots_.insert(int(i));
     if (!dot && !tiled_product(v)) continue;
     // Operands of tiled products must lie in memory in the type they are multiplied in; rows of
     // the right one must be contiguous.
@@ -235,31 +229,27 @@ void KernelEmitter::decide() {
       if (panel && (right || left_of_panel(v.inputs[k], *panel))) continue;
       const bool pairs =
           !right && !dot && pair_operand(v, v.inputs[k], v.inputs[k + lefts]).has_value();
-      if (pairs) paired.push_back({static_cast<int>(i), v.inputs[k], v.inputs[k + lefts]});
+      if (pairs) paired.push_back({int(i), v.inputs[k], v.inputs[k + lefts]});
       const bool usable = pairs || (right && (dot || row_operand(v, v.inputs[k]))) ||
                           (m && m->storage == compute_dtype(v.dtype) &&
                            ((!right && !dot) || m->strides.back() == 1));
       if (usable) continue;
       const Value& x = value(v.inputs[k]);
-      if (x.kind == OpKind::Iter) {
+      if (x.kind == OpKind::Iter)
         copies_.insert(v.inputs[k]);  // an iterator of another type or layout
-      } else if (panel && x.dtype == DType::BF16 && !x.in_memory &&
-                 packed_operand(v.inputs[k + lefts])) {
-        place_as(static_cast<size_t>(v.inputs[k]), DType::BF16);  // rounded to its own type
-      } else {
-        place(static_cast<size_t>(v.inputs[k]));
-      }
+      else if (panel && x.dtype == DType::BF16 && !x.in_memory &&
+               packed_operand(v.inputs[k + lefts]))
+        place_as(size_t(v.inputs[k]), DType::BF16);  // rounded to its own type
+      else
+        place(size_t(v.inputs[k]));
     }
   }
-  for (size_t i = 0; i < n; ++i) {
-    if (needed_[i] && turned(static_cast<int>(i))) place(i);
-  }
+  for (size_t i = 0; i < n; ++i)
+    if (needed_[i] && turned(int(i))) place(i);
   // A product or reduction that only feeds an accumulator adds to it directly.
   for (size_t i = 0; i < n; ++i) {
     const Value& v = values[i];
-    if (!needed_[i] || v.kind != OpKind::Accum ||
-        users_[static_cast<size_t>(v.inputs[0])].size() != 1)
-      continue;
+    if (!needed_[i] || v.kind != OpKind::Accum || users_[size_t(v.inputs[0])].size() != 1) continue;
     const int from = v.inputs[0];
     const AccumKind kind = std::get<AccumAttrs>(v.attrs).kind;
     const OpKind producer = value(from).kind;
@@ -268,7 +258,7 @@ void KernelEmitter::decide() {
                           (kind == AccumKind::Min && producer == OpKind::ReduceMin);
     if (!sums && !extremes) continue;
     if (value(from).phase.varies != update_loops(v)) continue;
-    fused_[static_cast<size_t>(from)] = static_cast<int>(i);
+    fused_[size_t(from)] = int(i);
     values[i].memory.strides = value(from).memory.strides;
   }
   // Other values are computed where they are used, unless that repeats real work: walking back
@@ -281,23 +271,20 @@ void KernelEmitter::decide() {
     bool outside = false;  // used inside loops that it does not vary with
     double evaluations = 0;
     for (int user : users_[i]) {
-      if (!needed_[static_cast<size_t>(user)]) continue;
+      if (!needed_[size_t(user)]) continue;
       const Value& u = value(user);
-      if (u.in_memory || u.kind == OpKind::Save) {
+      if (u.in_memory || u.kind == OpKind::Save)
         places[i].insert(user);
-      } else {
-        places[i].insert(places[static_cast<size_t>(user)].begin(),
-                         places[static_cast<size_t>(user)].end());
-      }
+      else
+        places[i].insert(places[size_t(user)].begin(), places[size_t(user)].end());
     }
-    cost = inlined_work(static_cast<int>(i));
+    cost = inlined_work(int(i));
     for (int user : places[i]) {
       const Value& u = value(user);
-      double space = static_cast<double>(u.elements());
-      for (int input : u.inputs)
-        space = std::max(space, static_cast<double>(value(input).elements()));
-      if (is_product(u.kind)) space = static_cast<double>(v.elements());  // generic products reread
-      evaluations += space / static_cast<double>(v.elements());
+      double space = double(u.elements());
+      for (int input : u.inputs) space = std::max(space, double(value(input).elements()));
+      if (is_product(u.kind)) space = double(v.elements());  // generic products reread
+      evaluations += space / double(v.elements());
       outside |= (update_loops(u) & ~v.phase.varies) != 0;
     }
     const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;
@@ -316,11 +303,10 @@ void KernelEmitter::decide() {
       const std::optional<Memory> m = view(p.left);
       if (still || copies_.count(p.left) != 0 || (m && m->storage == DType::F32)) continue;
       again = true;
-      if (value(p.left).in_memory) {
+      if (value(p.left).in_memory)
         copies_.insert(p.left);
-      } else {
-        place(static_cast<size_t>(p.left));
-      }
+      else
+        place(size_t(p.left));
     }
   }
 }
@@ -337,16 +323,14 @@ bool KernelEmitter::turned(int id) const {
   for (size_t i = 0; i < last; ++i)
     tiles |= m->strides[i] == 1 && v.extents[i].nominal >= 8 && v.extents[last].nominal >= 8;
   if (!tiles) return false;
-  return std::any_of(users_[static_cast<size_t>(id)].begin(), users_[static_cast<size_t>(id)].end(),
-                     [&](int user) {
-                       const Value& u = value(user);
-                       if (!has(u.kind, algebra::Pointwise)) return false;
-                       return std::any_of(u.inputs.begin(), u.inputs.end(), [&](int other) {
-                         const std::optional<Memory> o = view(other);
-                         return other != id && value(other).elements() == v.elements() && o &&
-                                o->strides.back() == 1;
-                       });
-                     });
+  return std::any_of(users_[size_t(id)].begin(), users_[size_t(id)].end(), [&](int user) {
+    const Value& u = value(user);
+    if (!has(u.kind, algebra::Pointwise)) return false;
+    return std::any_of(u.inputs.begin(), u.inputs.end(), [&](int other) {
+      const std::optional<Memory> o = view(other);
+      return other != id && value(other).elements() == v.elements() && o && o->strides.back() == 1;
+    });
+  });
 }
 
 int KernelEmitter::inlined_work(int id) const {

@@ -14,7 +14,7 @@ std::string n(int i) { return std::to_string(i); }
 std::string pick(int lanes, const std::string& x, const std::string& y,
                  const std::vector<int>& index) {
   std::string s = "__builtin_shufflevector(" + x + ", " + y;
-  for (int i = 0; i < lanes; ++i) s += ", " + n(index[static_cast<size_t>(i)]);
+  for (int i = 0; i < lanes; ++i) s += ", " + n(index[size_t(i)]);
   return s + ")";
 }
 
@@ -23,18 +23,15 @@ std::string pick(int lanes, const std::string& x, const std::string& y,
 std::string halve(int lanes, int step, const std::string& x, const std::string& y) {
   std::vector<int> a, b;
   if (step == 0) {  // x0 y0 x1 y1 + x2 y2 x3 y3
-    for (int l = 0; l < lanes; l += 4) {
+    for (int l = 0; l < lanes; l += 4)
       for (int i : {0, lanes, 1, lanes + 1}) a.push_back(l + i), b.push_back(l + i + 2);
-    }
   } else if (step == 1) {  // x0 x1 y0 y1 + x2 x3 y2 y3
-    for (int l = 0; l < lanes; l += 4) {
+    for (int l = 0; l < lanes; l += 4)
       for (int i : {0, 1, lanes, lanes + 1}) a.push_back(l + i), b.push_back(l + i + 2);
-    }
   } else {  // whole 128-bit lanes: the even ones of x and y, plus the odd ones
     for (int from : {0, lanes}) {
-      for (int l = 0; l < lanes; l += 8) {
+      for (int l = 0; l < lanes; l += 8)
         for (int i = 0; i < 4; ++i) a.push_back(from + l + i), b.push_back(from + l + 4 + i);
-      }
     }
   }
   return pick(lanes, x, y, a) + " + " + pick(lanes, x, y, b);
@@ -138,7 +135,7 @@ std::string DotKernels::text() const {
     for (int step = 0; level.size() > 1; ++step) {
       std::vector<std::string> next;
       for (size_t i = 0; i < level.size(); i += 2) {
-        const std::string to = "h" + n(step) + "_" + n(static_cast<int>(i / 2));
+        const std::string to = "h" + n(step) + "_" + n(int(i / 2));
         out += "  const " + v + " " + to + " = " +
                halve(kernel.lanes, step, level[i], level[i + 1]) + ";\n";
         next.push_back(to);

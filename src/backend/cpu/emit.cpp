@@ -32,8 +32,8 @@ Layout for_rank(const Layout& layout, size_t from, size_t to) {
   Layout out = layout;
   out.order.clear();
   for (size_t i = 0; i < to; ++i) {
-    const int axis = i + 2 < to ? static_cast<int>(i) : layout.order[from - (to - i)];
-    out.order.push_back(i + 2 < to ? axis : axis + static_cast<int>(to) - static_cast<int>(from));
+    const int axis = i + 2 < to ? int(i) : layout.order[from - (to - i)];
+    out.order.push_back(i + 2 < to ? axis : axis + int(to) - int(from));
   }
   return out;
 }
@@ -41,7 +41,7 @@ Layout for_rank(const Layout& layout, size_t from, size_t to) {
 // True when the layout only rearranges the innermost two axes.
 bool innermost_two(const Layout& layout) {
   for (size_t i = 0; i + 2 < layout.order.size(); ++i)
-    if (layout.order[i] != static_cast<int>(i)) return false;
+    if (layout.order[i] != int(i)) return false;
   return layout.order.size() >= 2;
 }
 
@@ -66,27 +66,26 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
                                                      : nullptr;
     if (block == nullptr || written_kernel(graph, op)) continue;
     for (const PanelOperand& p : panel_operands(kernel_values(*block), isa)) {
-      const size_t operand = static_cast<size_t>(p.operand);
+      const size_t operand = size_t(p.operand);
       if (!innermost_two(p.layout)) continue;
       const Type& type = graph.type(op.inputs[operand]);
       if (type.rank() < 2) continue;
       // A pass over memory costs more than packing tiles in the cache, even several times.
       if (p.packed && !plan.constant(op.inputs[operand])) continue;
       LayoutDemand d;
-      d.user = static_cast<int>(c);
+      d.user = int(c);
       d.operand = p.operand;
       d.tensor = op.inputs[operand];
-      const double compute =
-          p.flops / (target.matmul_rate(type.dtype) * static_cast<double>(target.cores));
+      const double compute = p.flops / (target.matmul_rate(type.dtype) * double(target.cores));
       const Layout panels =
           for_rank(p.layout, block->type(block->inputs()[operand]).shape.size(), type.shape.size());
       // What fills up the tiles' last panels is read as well.
       Layout together = panels;
       together.tile = 0;
       const std::vector<int64_t> shape = extents(type.shape);
-      const double filled = static_cast<double>(layout_elements(panels, shape)) /
-                            static_cast<double>(layout_elements(together, shape));
-      const double memory = static_cast<double>(type.bytes()) / target.levels[0].bandwidth;
+      const double filled =
+          double(layout_elements(panels, shape)) / double(layout_elements(together, shape));
+      const double memory = double(type.bytes()) / target.levels[0].bandwidth;
       const double seconds = std::max(compute, memory);
       const double factor = p.copied ? target.copied_operand : target.strided_operand;
       // Kernels pack strips as they go: the more rows share that, the less it matters.
@@ -205,8 +204,8 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     const std::vector<LayoutDemand> wanted = demands(graph, plan, codes, isa, target);
     const LayoutChoice choice = choose_layouts(graph, plan, wanted, target);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      OpCode& code = codes[static_cast<size_t>(wanted[i].user)];
-      code.layouts[static_cast<size_t>(wanted[i].operand)] = choice.layouts[i];
+      OpCode& code = codes[size_t(wanted[i].user)];
+      code.layouts[size_t(wanted[i].operand)] = choice.layouts[i];
     }
     read_through_slices(graph, plan, codes);
     drop_unread_slices(graph, plan, images, codes);
@@ -242,7 +241,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       step.arguments.insert(step.arguments.end(), task.writes.begin(), task.writes.end());
     }
     program.scratch_bytes = std::max(program.scratch_bytes, step.scratch_bytes);
-    task.code = static_cast<int>(code_steps.size());
+    task.code = int(code_steps.size());
     plan.add(std::move(task));
     code_steps.push_back(std::move(step));
   };
@@ -260,7 +259,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     once.symbol += "_once";
     once.units = units;
     task.reads.push_back(workspace);
-    first.code = static_cast<int>(code_steps.size());
+    first.code = int(code_steps.size());
     plan.add(std::move(first));
     code_steps.push_back(std::move(once));
   };
@@ -272,14 +271,14 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       const ImageStep& image = *step_of[code.id];
       for (OpId id : image.after) unit.rounds = unit.rounds || rounded.count(id) > 0;
       const ConvAlgorithm algorithm =
-          choose_algorithm(graph, image, isa, static_cast<int>(target.cores), options);
+          choose_algorithm(graph, image, isa, int(target.cores), options);
       program.normwise = std::max(program.normwise, normwise(algorithm));
       kernels += "\n// " + lines[code.id.index] + "\n";
       if (op.kind == OpKind::Conv) kernels += std::string("// ") + name(algorithm) + "\n";
       for (size_t i = 1; i < image.after.size(); ++i)
         kernels += "// " + lines[image.after[i].index] + "\n";
       const ImageCode text =
-          emit_image_step(kUnnamed, graph, image, algorithm, unit, static_cast<int>(target.cores));
+          emit_image_step(kUnnamed, graph, image, algorithm, unit, int(target.cores));
       std::vector<int> memory;
       for (TensorId t : op.inputs) memory.push_back(plan.slot(t));
       for (TensorId t : image.more) memory.push_back(plan.slot(t));
@@ -293,8 +292,8 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         task.op = code.id;
         task.once = stage.of_weights ? plan.constant(op.inputs[1]) : plan.once(code.id);
         Step step;
-        for (int i : stage.reads) task.reads.push_back(memory[static_cast<size_t>(i)]);
-        for (int i : stage.writes) task.writes.push_back(memory[static_cast<size_t>(i)]);
+        for (int i : stage.reads) task.reads.push_back(memory[size_t(i)]);
+        for (int i : stage.writes) task.writes.push_back(memory[size_t(i)]);
         step.units = stage.units;
         step.scratch_bytes = stage.scratch_bytes;
         step.library = stage.library;
@@ -321,14 +320,14 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         written != nullptr ? written_kernel(graph, op) : std::nullopt;
     if (own && written->count(own->source))
       for (const auto& [operand, bytes] : written_alignment(graph.body(op), *own, *written))
-        program.aligned.emplace_back(static_cast<size_t>(task.reads[operand]), bytes);
+        program.aligned.emplace_back(size_t(task.reads[operand]), bytes);
     if (op.kind == OpKind::Opaque) {
       step.host = opaque_step(graph, op);
       step.host->number = opaque_steps++;
       kernels +=
           "// " + step.host->text + ", computed by " + find_host(step.host->host)->version() + "\n";
     } else if (own && is_call(*own, *written)) {
-      const auto threads = static_cast<int>(target.cores);
+      const auto threads = int(target.cores);
       WrittenCall call = written_call(graph.body(op), *own, *written, false, threads);
       std::vector<int> arguments;
       for (size_t i : call.operands) arguments.push_back(task.reads[i]);
@@ -378,8 +377,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       const Graph& block = code.lowered ? *code.lowered : graph.body(op);
       std::vector<Layout> layouts = code.layouts;
       if (!code.lowered) task.in_place = in_place_kernel(graph, op);
-      if (task.in_place >= 0 && !layouts[static_cast<size_t>(task.in_place)].row_major())
-        task.in_place = -1;
+      if (task.in_place >= 0 && !layouts[size_t(task.in_place)].row_major()) task.in_place = -1;
       for (size_t i = 0; i < layouts.size(); ++i) {
         if (layouts[i].row_major() || layouts[i].view()) continue;
         layouts[i] = for_rank(layouts[i], layouts[i].order.size(),
@@ -412,8 +410,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       if (text.workspace_bytes > 0) add_first(task, step, text.workspace_bytes, text.staging_units);
     } else {
       task.in_place = in_place_operand(graph, op);
-      if (task.in_place >= 0 && code.layouts[static_cast<size_t>(task.in_place)].view())
-        task.in_place = -1;
+      if (task.in_place >= 0 && code.layouts[size_t(task.in_place)].view()) task.in_place = -1;
       const ElementwiseText text = emit_elementwise(kUnnamed, graph, op, unit, code.layouts);
       step.units = text.units;
       step.streams = true;
@@ -422,19 +419,18 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     add(std::move(task), std::move(step));
   }
   program.plan = plan.finish();
-  for (auto& [slot, bytes] : program.aligned)
-    slot = static_cast<size_t>(program.plan.root(static_cast<int>(slot)));
+  for (auto& [slot, bytes] : program.aligned) slot = size_t(program.plan.root(int(slot)));
   std::erase_if(program.aligned, [&](const auto& a) {
     const Place place = program.plan.slots[a.first].place;
     return place != Place::Input && place != Place::Output;  // all other memory is ours
   });
   for (const Task& task : program.plan.tasks) {
     if (task.kind != TaskKind::Pack) {
-      program.steps.push_back(code_steps[static_cast<size_t>(task.code)]);
+      program.steps.push_back(code_steps[size_t(task.code)]);
       continue;
     }
     Step step;
-    const Slot& to = program.plan.slots[static_cast<size_t>(task.writes[0])];
+    const Slot& to = program.plan.slots[size_t(task.writes[0])];
     const Type& type = graph.type(to.tensor);
     step.pack = {to.layout, extents(type.shape), size_in_bytes(type.dtype)};
     step.units = step.pack.units();

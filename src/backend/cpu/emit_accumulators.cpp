@@ -22,19 +22,16 @@ void KernelEmitter::start_accumulator(int id) {
     const Value& m = value(v.inputs[1]);
     std::vector<int64_t> shape;
     for (const Extent& e : m.extents) shape.push_back(e.nominal);
-    for (const char* part : {"m", "s", "p"}) {  // running maximum, old scale, new scale
+    for (const char* part : {"m", "s", "p"})  // running maximum, old scale, new scale
       allocate(v.memory.pointer + part, v.memory.storage, m.elements());
-    }
     fill({v.memory.pointer + "m", v.memory.storage, contiguous_strides(shape)}, m.extents,
          neutral(AccumKind::Max, v.dtype));
     return;
   }
   if (a.kind == AccumKind::Concat) {
-    for (const Extent& e : v.extents) {
-      if (!e.exact() && e.actual.rfind("n" + std::to_string(id) + "_", 0) == 0) {
+    for (const Extent& e : v.extents)
+      if (!e.exact() && e.actual.rfind("n" + std::to_string(id) + "_", 0) == 0)
         code_.line("long " + e.actual + " = 0;");
-      }
-    }
     return;
   }
   fill(v.memory, v.extents, neutral(a.kind, v.dtype));
@@ -46,13 +43,12 @@ void KernelEmitter::accumulate(int id) {
   const auto& a = std::get<AccumAttrs>(v.attrs);
   const int from = v.inputs[0];
   if (update_loops(v) != v.phase.varies || !a.loops.empty()) touch(id);
-  if (fused_[static_cast<size_t>(from)] == id) {
+  if (fused_[size_t(from)] == id) {
     code_.line("// " + v.memory.pointer + " += " + name(value(from).kind));
-    if (is_product(value(from).kind)) {
+    if (is_product(value(from).kind))
       product(from, v.memory, true);
-    } else {
+    else
       reduce(from, v.memory, true);
-    }
     touch(id);
     return;
   }
@@ -75,7 +71,7 @@ void KernelEmitter::accumulate(int id) {
     break;
   }
   case AccumKind::Concat: {
-    const size_t axis = static_cast<size_t>(a.axis);
+    const size_t axis = size_t(a.axis);
     statement = at + " + l" + std::to_string(a.loops[0]) + "*" +
                 std::to_string(extents[axis].nominal * v.memory.strides[axis]) + "] = " + x + ";";
     break;
@@ -83,10 +79,8 @@ void KernelEmitter::accumulate(int id) {
   }
   loops.statement(loops.depth() - 1, statement);
   emit(loops);
-  if (a.kind == AccumKind::Concat && !v.extents[static_cast<size_t>(a.axis)].exact()) {
-    code_.line(v.extents[static_cast<size_t>(a.axis)].actual +
-               " += " + extents[static_cast<size_t>(a.axis)].text() + ";");
-  }
+  if (a.kind == AccumKind::Concat && !v.extents[size_t(a.axis)].exact())
+    code_.line(v.extents[size_t(a.axis)].actual + " += " + extents[size_t(a.axis)].text() + ";");
   touch(id);
 }
 
@@ -100,10 +94,9 @@ std::string KernelEmitter::scales_of(int id) const {
   };
   for (int i = 0; i < id; ++i) {
     const Value& u = value(i);
-    if (u.kind == OpKind::AccumRescale && needed_[static_cast<size_t>(i)] &&
-        maxima(u) == maxima(v) && u.attrs == v.attrs && u.phase == v.phase && u.dtype == v.dtype) {
+    if (u.kind == OpKind::AccumRescale && needed_[size_t(i)] && maxima(u) == maxima(v) &&
+        u.attrs == v.attrs && u.phase == v.phase && u.dtype == v.dtype)
       return value(i).memory.pointer;
-    }
   }
   return v.memory.pointer;
 }
@@ -139,9 +132,8 @@ void KernelEmitter::rescale(int id) {
   const std::vector<Index> index = all_loops(loops, extents);
   std::vector<Index> narrow;
   const size_t skip = index.size() - m.extents.size();
-  for (size_t i = 0; i < m.extents.size(); ++i) {
+  for (size_t i = 0; i < m.extents.size(); ++i)
     narrow.push_back(m.extents[i].nominal == 1 ? Index{} : index[skip + i]);
-  }
   const std::string x = loops.element(v.inputs[0], index);
   const std::string at = p + "[" + Nest::offset(index, v.memory.strides).text + "]";
   const std::string by = "[" + Nest::offset(narrow, strides).text + "]";

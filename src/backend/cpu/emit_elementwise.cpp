@@ -43,7 +43,7 @@ class WideQuotients {
   }
 
  private:
-  const Value& value(int id) const { return values_.values[static_cast<size_t>(id)]; }
+  const Value& value(int id) const { return values_.values[size_t(id)]; }
   // Whether a value changes from element to element.
   bool varies(int id) {
     const auto known = varies_.find(id);
@@ -97,7 +97,7 @@ class WideQuotients {
       return "t_all(" + literal(std::get<ConstAttrs>(v.attrs).value, v.dtype) + ")";
     if (v.in_memory) {
       std::vector<Index> at = index_;
-      at.erase(at.begin(), at.end() - static_cast<long>(v.extents.size()));
+      at.erase(at.begin(), at.end() - long(v.extents.size()));
       for (size_t i = 0; i < at.size(); ++i)
         if (v.extents[i].nominal == 1) at[i] = {};
       const std::string place = v.memory.pointer + " + " + Nest::offset(at, v.memory.strides).text;
@@ -308,7 +308,7 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
     v.in_memory = true;
     v.memory = {"a" + std::to_string(i), v.dtype,
                 view(i) ? layouts[i].strides : contiguous_strides(shapes[i])};
-    result.inputs.push_back(static_cast<int>(i));
+    result.inputs.push_back(int(i));
     kernel.values.push_back(std::move(v));
   }
   set_extents(result, shapes.back());
@@ -318,7 +318,7 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   std::vector<DType> dtypes;
   for (TensorId t : op.inputs) dtypes.push_back(graph.type(t).dtype);
   dtypes.push_back(type.dtype);
-  const int last = static_cast<int>(op.inputs.size());
+  const int last = int(op.inputs.size());
   return emit_map(name, kernel, shapes.back(), {{last, last}}, dtypes, op.inputs.size(), unit);
 }
 
@@ -392,7 +392,7 @@ ElementwiseText emit_map(const std::string& name, const KernelValues& values,
     const bool sliced = i + 1 == split;
     const std::string from = sliced ? "lo" : "0", to = sliced ? "hi" : std::to_string(extents[i]);
     if (i + 1 < extents.size() || extents[i] < 16 || results.size() != 1 ||
-        argument_dtypes[static_cast<size_t>(results[0].second)] != DType::F32) {
+        argument_dtypes[size_t(results[0].second)] != DType::F32) {
       index.push_back(nest.loop(to, from));
       continue;
     }
@@ -411,7 +411,7 @@ ElementwiseText emit_map(const std::string& name, const KernelValues& values,
   }
   for (const auto& [id, argument] : results) {
     const std::string x = nest.element(id, index);
-    const Memory to{"a" + std::to_string(argument), argument_dtypes[static_cast<size_t>(argument)],
+    const Memory to{"a" + std::to_string(argument), argument_dtypes[size_t(argument)],
                     contiguous_strides(extents)};
     nest.statement(nest.depth() - 1,
                    store(to, Nest::offset(index, to.strides).text, x, unit.prelude));

@@ -155,12 +155,12 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
   }
   const int64_t widest = *std::max_element(panels.vectors.begin(), panels.vectors.end());
   const int64_t per_pixel = groups.channels * g.taps * widest * panels.lanes;
-  const int most = most_pixels(unit.isa, static_cast<int>(widest));
+  const int most = most_pixels(unit.isa, int(widest));
   const int64_t most_chunks =
       ceil_div(g.pixels, std::clamp<int64_t>(kUnitProducts / per_pixel, int64_t{most} * 2,
                                              std::max<int64_t>(g.pixels, most * 2)));
   const int64_t chunk = ceil_div(g.pixels, most_chunks), chunks = ceil_div(g.pixels, chunk);
-  const int64_t each = static_cast<int64_t>(panels.vectors.size()), count = each * groups.count;
+  const int64_t each = int64_t(panels.vectors.size()), count = each * groups.count;
   stage.units = g.batch * count * chunks;
   stage.scratch_bytes = int64_t{most_pixels(unit.isa, 1)} * widest * panels.lanes * 4;
   Code code;
@@ -282,7 +282,7 @@ void emit_onednn(const std::string& name, const ImageGeometry& g,
     text.append(finish.text);
     open_stage(text, name, {});
     text.line("void** const more = args + 2;");
-    text.line("float* const out = (float*)args[" + n(static_cast<int64_t>(result)) + "];");
+    text.line("float* const out = (float*)args[" + n(int64_t(result)) + "];");
     text.open("for (long unit = begin; unit < end; ++unit)");
     text.line("const long at = unit % " + n(slices) + " * " + n(chunk) + ", left = " + n(g.pixels) +
               " - at, from = unit / " + n(slices) + " * " + n(g.pixels) + " + at;");

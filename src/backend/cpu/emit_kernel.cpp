@@ -30,8 +30,8 @@ void KernelEmitter::allocate(const std::string& name, DType dtype, int64_t eleme
   ++clock_;
   if (buffer_of_.count(name) != 0) return;  // computed again in another nest
   buffer_of_[name] = buffers_.size();
-  buffers_.push_back({name, dtype, elements * size_in_bytes(dtype), clock_, clock_,
-                      static_cast<int>(regions_.size())});
+  buffers_.push_back(
+      {name, dtype, elements * size_in_bytes(dtype), clock_, clock_, int(regions_.size())});
 }
 
 void KernelEmitter::workspace_pointer(int id) {
@@ -50,11 +50,10 @@ void KernelEmitter::workspace_pointer(int id) {
 
 void KernelEmitter::allocate_value(int id) {
   const Value& v = value(id);
-  if (part_ == Part::Once && shared_.count(id) != 0) {
+  if (part_ == Part::Once && shared_.count(id) != 0)
     workspace_pointer(id);
-  } else {
+  else
     allocate(v.memory.pointer, v.memory.storage, buffer_elements(v));
-  }
 }
 
 void KernelEmitter::touch(const std::string& name) {
@@ -64,9 +63,7 @@ void KernelEmitter::touch(const std::string& name) {
   Buffer& b = buffers_[it->second];
   b.death = std::max(b.death, clock_);
   // Used in a loop it was made outside of: needed until that loop ends.
-  if (static_cast<int>(regions_.size()) > b.depth) {
-    regions_[static_cast<size_t>(b.depth)].insert(it->second);
-  }
+  if (int(regions_.size()) > b.depth) regions_[size_t(b.depth)].insert(it->second);
 }
 
 void KernelEmitter::touch(int id) { touch(value(id).memory.pointer); }
@@ -94,9 +91,9 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   head.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
             "(void** args, long begin, long end, char* scratch)");
   for (size_t i = 0; i < kernel_.argument_dtypes.size(); ++i) {
-    const bool read = static_cast<int>(i) < kernel_.operands;
+    const bool read = int(i) < kernel_.operands;
     const std::string type = storage_type(kernel_.argument_dtypes[i]);
-    const int64_t offset = kernel_.argument_offset(static_cast<int>(i));
+    const int64_t offset = kernel_.argument_offset(int(i));
     head.line((read ? "const " : "") + type + "* const a" + std::to_string(i) + " = (" +
               (read ? "const " : "") + type + "*)args[" + std::to_string(i) + "]" +
               (offset > 0 ? " + " + std::to_string(offset) : "") + ";");
@@ -149,7 +146,7 @@ namespace {
 // True when the loops of `inner` begin with those of `outer` and then `next`.
 bool continues(uint8_t inner, uint8_t outer, int next) {
   if ((inner & outer) != outer) return false;
-  const unsigned rest = inner & ~static_cast<unsigned>(outer);
+  const unsigned rest = inner & ~unsigned(outer);
   return rest != 0 && __builtin_ctz(rest) == next;
 }
 
@@ -164,7 +161,7 @@ void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& fo
     for (int input : at.inputs) {
       if (!seen.insert(input).second) continue;
       const Value& v = value(input);
-      const bool fused = fused_[static_cast<size_t>(input)] >= 0;
+      const bool fused = fused_[size_t(input)] >= 0;
       if ((v.phase.varies & ~region_loops) == 0 && v.in_memory && !fused)
         found.insert(input);
       else
@@ -174,27 +171,26 @@ void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& fo
 }
 
 void KernelEmitter::region(uint8_t loops, int last) {
-  const int n = static_cast<int>(kernel_.values.size());
+  const int n = int(kernel_.values.size());
   region_loops_ = loops;
   declare_extents(loops, last);
   // Stores and accumulations that happen in this very loop body, then what they need of it.
-  std::vector<bool> here(static_cast<size_t>(n), false);
+  std::vector<bool> here(size_t(n), false);
   for (int i = n; i-- > 0;) {
     const Value& v = value(i);
-    if (!needed_[static_cast<size_t>(i)]) continue;
+    if (!needed_[size_t(i)]) continue;
     const bool is_root = root(i);
     const uint8_t updates = update_loops(v);
     const bool at_home = v.phase.varies == loops;
     const bool again =
         last >= 0 && (v.phase.varies & ~loops) == 0 && (v.phase.varies >> last & 1) != 0;
     if (is_root ? (updates == loops || at_home) : at_home) {
-      here[static_cast<size_t>(i)] = true;
+      here[size_t(i)] = true;
     } else if (!is_root && again) {
       // Varies with fewer loops than this nest has: computed again if something here needs it.
-      for (int user : users_[static_cast<size_t>(i)]) {
-        here[static_cast<size_t>(i)] = here[static_cast<size_t>(i)] ||
-                                       here[static_cast<size_t>(user)] ||
-                                       (update_loops(value(user)) & loops) == loops;
+      for (int user : users_[size_t(i)]) {
+        here[size_t(i)] =
+            here[size_t(i)] || here[size_t(user)] || (update_loops(value(user)) & loops) == loops;
       }
     }
   }
@@ -202,29 +198,27 @@ void KernelEmitter::region(uint8_t loops, int last) {
   std::map<int, std::vector<int>> nests;
   for (int i = 0; i < n; ++i) {
     const Value& v = value(i);
-    if (!needed_[static_cast<size_t>(i)] || !root(i)) continue;
-    for (int l = last + 1; l < static_cast<int>(kernel_.loops.size()); ++l) {
+    if (!needed_[size_t(i)] || !root(i)) continue;
+    for (int l = last + 1; l < int(kernel_.loops.size()); ++l)
       if (continues(update_loops(v), loops, l)) nests[l].push_back(i);
-    }
   }
-  std::vector<bool> done(static_cast<size_t>(n), false);
+  std::vector<bool> done(size_t(n), false);
   const auto ready = [&](int id, int except = -1) {
     std::set<int> needs;
     dependencies(id, loops, needs);
-    return std::all_of(needs.begin(), needs.end(), [&](int d) {
-      return d == except || !here[static_cast<size_t>(d)] || done[static_cast<size_t>(d)];
-    });
+    return std::all_of(needs.begin(), needs.end(),
+                       [&](int d) { return d == except || !here[size_t(d)] || done[size_t(d)]; });
   };
   for (;;) {
     bool progress = false;
     for (int i = 0; i < n; ++i) {
-      if (!here[static_cast<size_t>(i)] || done[static_cast<size_t>(i)]) continue;
+      if (!here[size_t(i)] || done[size_t(i)]) continue;
       const Value& v = value(i);
       const bool folded_inside = is_accumulator(v.kind) && update_loops(v) != loops;
       if (folded_inside || !ready(i)) continue;
-      done[static_cast<size_t>(i)] = true;
+      done[size_t(i)] = true;
       progress = true;
-      if (fused_[static_cast<size_t>(i)] < 0) compute(i);
+      if (fused_[size_t(i)] < 0) compute(i);
       computed_.insert(i);
     }
     // A loop may start once all that its body takes from here is there.
@@ -236,31 +230,28 @@ void KernelEmitter::region(uint8_t loops, int last) {
       const int l = it->first;
       const std::vector<int> roots = it->second;
       nests.erase(it);
-      for (int root : roots) {
+      for (int root : roots)
         if (is_accumulator(value(root).kind) && value(root).phase.varies == loops)
           start_accumulator(root);
-      }
       const std::string variable = "l" + std::to_string(l);
       code_.open("for (long " + variable + " = 0; " + variable + " < " +
-                 std::to_string(kernel_.loops[static_cast<size_t>(l)]) + "; ++" + variable + ")");
+                 std::to_string(kernel_.loops[size_t(l)]) + "; ++" + variable + ")");
       regions_.emplace_back();
-      region(static_cast<uint8_t>(loops | 1u << l), l);
+      region(uint8_t(loops | 1u << l), l);
       for (size_t b : regions_.back()) buffers_[b].death = std::max(buffers_[b].death, ++clock_);
       regions_.pop_back();
       region_loops_ = loops;
       code_.close();
-      for (int root : roots) {
-        if (is_accumulator(value(root).kind) && value(root).phase.varies == loops) {
-          done[static_cast<size_t>(root)] = true;
-        }
-      }
+      for (int root : roots)
+        if (is_accumulator(value(root).kind) && value(root).phase.varies == loops)
+          done[size_t(root)] = true;
       progress = true;
       break;
     }
     if (!progress) break;
   }
   for (int i = 0; i < n; ++i) {
-    CHECK(!here[static_cast<size_t>(i)] || done[static_cast<size_t>(i)])
+    CHECK(!here[size_t(i)] || done[size_t(i)])
         << "value " << i << " (" << name(value(i).kind) << ") cannot be scheduled";
   }
   CHECK(nests.empty()) << "a loop cannot be scheduled";
@@ -273,7 +264,7 @@ bool KernelEmitter::transitively_ready(int root, uint8_t loops, const std::vecto
   dependencies(root, loops, needs);
   // Through values inside the loop down to those of this region.
   return std::all_of(needs.begin(), needs.end(), [&](int d) {
-    const size_t i = static_cast<size_t>(d);
+    const size_t i = size_t(d);
     if (std::find(siblings.begin(), siblings.end(), d) != siblings.end()) return true;
     return !here[i] || done[i];
   });

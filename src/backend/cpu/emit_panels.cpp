@@ -40,7 +40,7 @@ bool KernelEmitter::packed_operand(int id) const {
 Memory KernelEmitter::packed_memory(const RightOperand& tile) const {
   const PanelShape& shape = packed_.at(tile);
   const Value& v = value(tile.iter);
-  const size_t k = static_cast<size_t>(tile.k), n = static_cast<size_t>(tile.n);
+  const size_t k = size_t(tile.k), n = size_t(tile.n);
   // Names tell apart tiles that are packed in two ways.
   Memory m{"v" + num(tile.iter) + "p" + num(tile.k) + num(tile.n), DType::BF16, {}};
   m.panel = shape.tile.columns();
@@ -61,11 +61,9 @@ Memory KernelEmitter::packed_memory(const RightOperand& tile) const {
 int64_t KernelEmitter::packed_elements(const RightOperand& tile) const {
   const Value& v = value(tile.iter);
   const Memory m = packed_memory(tile);
-  int64_t n =
-      m.panel_pitch * ceil_div(v.extents[static_cast<size_t>(tile.n)].nominal, m.panel) * m.panel;
+  int64_t n = m.panel_pitch * ceil_div(v.extents[size_t(tile.n)].nominal, m.panel) * m.panel;
   for (size_t axis = 0; axis < v.extents.size(); ++axis)
-    if (static_cast<int>(axis) != tile.k && static_cast<int>(axis) != tile.n)
-      n *= v.extents[axis].nominal;
+    if (int(axis) != tile.k && int(axis) != tile.n) n *= v.extents[axis].nominal;
   return n;
 }
 
@@ -100,7 +98,7 @@ void KernelEmitter::pack_tile(int id) {
     if (tile.iter != id) continue;
     const Memory to = packed_memory(tile);
     const Memory from = kernel_.argument_memory(v.argument, "v" + num(id));
-    const size_t k = static_cast<size_t>(tile.k), n = static_cast<size_t>(tile.n);
+    const size_t k = size_t(tile.k), n = size_t(tile.n);
     int64_t elements = packed_elements(tile);
     const auto kept = kept_.find(tile);
     const std::string type = storage_type(to.storage);
@@ -114,7 +112,7 @@ void KernelEmitter::pack_tile(int id) {
       std::string offset;
       for (size_t l = kernel_.loops.size(); l-- > 0;) {
         if ((v.phase.varies >> l & 1) == 0) continue;
-        offset += " + l" + num(static_cast<int64_t>(l)) + "*" + num(elements);
+        offset += " + l" + num(int64_t(l)) + "*" + num(elements);
         elements *= kernel_.loops[l];
       }
       allocate(to.pointer + "s", to.storage, elements);
@@ -128,7 +126,7 @@ void KernelEmitter::pack_tile(int id) {
     int opened = 0;
     for (size_t axis = 0; axis < v.extents.size(); ++axis) {
       if (axis == k || axis == n || v.extents[axis].nominal == 1) continue;
-      const std::string q = "q" + num(static_cast<int64_t>(axis));
+      const std::string q = "q" + num(int64_t(axis));
       code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[axis].text() + "; ++" + q +
                  ")");
       ++opened;
@@ -159,7 +157,7 @@ int KernelEmitter::open_leading(const Value& v, std::initializer_list<Leading> o
   int opened = 0;
   for (size_t i = 0; i + 2 < rank; ++i) {
     if (v.extents[i].nominal == 1) continue;
-    const std::string q = "q" + num(static_cast<int64_t>(i));
+    const std::string q = "q" + num(int64_t(i));
     code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[i].text() + "; ++" + q + ")");
     ++opened;
     for (const Leading& o : operands) {
@@ -262,8 +260,8 @@ void KernelEmitter::streams(const Value& v, const PanelOperands& p, const Extent
   const int64_t columns = tile.tile.columns();
   const auto call = [&](int64_t rows, int64_t vectors, const std::string& j) {
     StreamTile t = tile;
-    t.tile.rows = static_cast<int>(rows);
-    t.tile.vectors = static_cast<int>(vectors);
+    t.tile.rows = int(rows);
+    t.tile.vectors = int(vectors);
     const bool first = j == "0";
     code_.line(unit_.stream_kernels.use(unit_.isa, p.to.storage, p.right.storage, t) + "<" +
                num(p.ars) + ", " + num(columns) + ", " + num(p.to.strides[rank - 2]) + ", " +
@@ -341,8 +339,8 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
   const auto call = [&](int64_t rows, int64_t vectors, const std::string& row,
                         const std::string& pass, int64_t fetched) {
     RegisterTile t = tile;
-    t.rows = static_cast<int>(rows);
-    t.vectors = static_cast<int>(vectors);
+    t.rows = int(rows);
+    t.vectors = int(vectors);
     const auto from = [&](const std::string& pointer, int64_t stride) {
       return row == "0" ? pointer : pointer + " + " + row + "*" + num(stride);
     };

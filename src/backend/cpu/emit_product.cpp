@@ -25,15 +25,14 @@ void KernelEmitter::product(int id, const Memory& to, bool accumulate) {
   for (size_t i = 0; i < terms; ++i) {
     const int a = v.inputs[i], b = v.inputs[i + terms];
     const bool adds = accumulate || i > 0;
-    if (!tiled_product(v)) {
+    if (!tiled_product(v))
       generic(a, b, v, to, adds);
-    } else if (panel_operand(b)) {
+    else if (panel_operand(b))
       panels(a, b, v, to, adds);
-    } else if (row_operand(v, b)) {
+    else if (row_operand(v, b))
       by_rows(a, b, v, to, adds);
-    } else {
+    else
       tiled(a, b, v, to, adds);
-    }
   }
 }
 
@@ -47,9 +46,8 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
     const Value& x = value(id);
     std::vector<Index> at;
     const size_t skip = rank - x.extents.size();
-    for (size_t i = 0; i + 2 < x.extents.size(); ++i) {
+    for (size_t i = 0; i + 2 < x.extents.size(); ++i)
       at.push_back(x.extents[i].nominal == 1 ? Index{} : index[skip + i]);
-    }
     at.push_back(row);
     at.push_back(column);
     return at;
@@ -145,8 +143,8 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
                         bool packs, int64_t line, int64_t fetched, const std::string& bp,
                         const std::string& cp) {
     RegisterTile t = tile;
-    t.rows = static_cast<int>(rows);
-    t.vectors = static_cast<int>(vectors);
+    t.rows = int(rows);
+    t.vectors = int(vectors);
     const std::string row = from == "0" ? "" : from + "*";
     const auto at = [&](const std::string& p, int64_t stride) {
       return from == "0" ? p : p + " + " + row + num(stride);

@@ -50,7 +50,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   if (!sum) unit_.prelude.insert("t_max");
 
   std::vector<bool> gone(rank, false);
-  for (int axis : a.axes) gone[static_cast<size_t>(axis)] = true;
+  for (int axis : a.axes) gone[size_t(axis)] = true;
   // Number of elements that a mean divides by.
   std::string count;
   if (v.kind == OpKind::Mean) {
@@ -67,27 +67,24 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   // Offset of the result element for an index of the operand.
   const auto target = [&](const std::vector<Index>& index) {
     std::vector<Index> kept;
-    for (size_t i = 0; i < rank; ++i) {
+    for (size_t i = 0; i < rank; ++i)
       if (!gone[i])
         kept.push_back(index[i]);
       else if (a.keepdims)
         kept.push_back({});
-    }
     return to.pointer + "[" + Nest::offset(kept, to.strides).text + "]";
   };
 
   size_t inner = rank;  // innermost axis that is not 1
-  for (size_t i = rank; i-- > 0 && inner == rank;) {
+  for (size_t i = rank; i-- > 0 && inner == rank;)
     if (x.extents[i].nominal != 1) inner = i;
-  }
   std::vector<Index> index(rank);
   const bool along = inner == rank || gone[inner] || x.extents[inner].nominal < 4;
   if (along) {
     // One result element at a time; the innermost loop runs along the reduction.
     Nest loops = nest();
-    for (size_t i = 0; i < rank; ++i) {
+    for (size_t i = 0; i < rank; ++i)
       if (!gone[i]) index[i] = loops.loop(x.extents[i].text());
-    }
     const int outside = loops.depth() - 1;
     int64_t terms = 1;
     for (size_t i = 0; i < rank; ++i) terms *= gone[i] ? x.extents[i].nominal : 1;
@@ -165,13 +162,12 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
           ")";
     }
     const std::string at = target(index);
-    if (!accumulate) {
+    if (!accumulate)
       loops.after(outside, at + " = " + s + ";");
-    } else if (sum) {
+    else if (sum)
       loops.after(outside, at + " += " + s + ";");
-    } else {
+    else
       loops.after(outside, at + " = " + pick + "(" + cast + at + ", " + cast + s + ");");
-    }
     emit(loops);
     return;
   }
@@ -189,45 +185,39 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   }
   const auto result_at = [&](const Memory& memory) {
     std::vector<Index> kept;
-    for (size_t i = 0; i < rank; ++i) {
+    for (size_t i = 0; i < rank; ++i)
       if (!gone[i])
         kept.push_back(index[i]);
       else if (a.keepdims)
         kept.push_back({});
-    }
     return memory.pointer + "[" + Nest::offset(kept, memory.strides).text + "]";
   };
   if (!accumulate || apart) {
     Nest clear = nest();
-    for (size_t i = 0; i < rank; ++i) {
+    for (size_t i = 0; i < rank; ++i)
       if (!gone[i]) index[i] = clear.loop(x.extents[i].text());
-    }
     clear.statement(clear.depth() - 1, result_at(into) + " = " + start + ";");
     emit(clear);
   }
   Nest loops = nest();
-  for (size_t i = 0; i < inner; ++i) {
+  for (size_t i = 0; i < inner; ++i)
     if (!gone[i]) index[i] = loops.loop(x.extents[i].text());
-  }
-  for (size_t i = 0; i < rank; ++i) {
+  for (size_t i = 0; i < rank; ++i)
     if (gone[i]) index[i] = loops.loop(x.extents[i].text());
-  }
   index[inner] = loops.loop(x.extents[inner].text());
   for (size_t i = inner + 1; i < rank; ++i) index[i] = {};
   const std::string e = loops.element(from, index);
   const std::string at = result_at(into);
   const int level = loops.depth() - 1;
-  if (sum) {
+  if (sum)
     loops.statement(level, at + " += " + e + ";");
-  } else {
+  else
     loops.statement(level, at + " = " + pick + "(" + cast + at + ", " + cast + e + ");");
-  }
   emit(loops);
   if (!count.empty() || apart) {
     Nest finish = nest();
-    for (size_t i = 0; i < rank; ++i) {
+    for (size_t i = 0; i < rank; ++i)
       if (!gone[i]) index[i] = finish.loop(x.extents[i].text());
-    }
     finish.statement(finish.depth() - 1, result_at(to) + (accumulate ? " += " : " = ") +
                                              result_at(into) +
                                              (count.empty() ? "" : " / " + count) + ";");
@@ -240,23 +230,21 @@ std::vector<int> KernelEmitter::sums_along(int id) const {
   const Value& v = value(id);
   std::vector<int> found;
   size_t inner = v.extents.size();
-  for (size_t i = v.extents.size(); i-- > 0 && inner == v.extents.size();) {
+  for (size_t i = v.extents.size(); i-- > 0 && inner == v.extents.size();)
     if (v.extents[i].nominal != 1) inner = i;
-  }
   // Where both are at home, the sum is next to come anyway.
   if (inner == v.extents.size() || v.phase.varies != region_loops_ || !is_float(v.dtype) ||
-      v.extents[inner].nominal < 4 || v.extents[inner].nominal > kLongSum) {
+      v.extents[inner].nominal < 4 || v.extents[inner].nominal > kLongSum)
     return found;
-  }
-  for (int user : users_[static_cast<size_t>(id)]) {
+  for (int user : users_[size_t(id)]) {
     const Value& u = value(user);
-    if (u.kind != OpKind::Sum || !needed_[static_cast<size_t>(user)] ||
-        fused_[static_cast<size_t>(user)] >= 0 || shared_.count(user) != 0 || !(u.phase == v.phase))
+    if (u.kind != OpKind::Sum || !needed_[size_t(user)] || fused_[size_t(user)] >= 0 ||
+        shared_.count(user) != 0 || !(u.phase == v.phase))
       continue;
     const auto& axes = std::get<ReduceAttrs>(u.attrs).axes;
-    const bool along = std::binary_search(axes.begin(), axes.end(), static_cast<int>(inner));
+    const bool along = std::binary_search(axes.begin(), axes.end(), int(inner));
     const bool only = std::all_of(axes.begin(), axes.end(), [&](int axis) {
-      return axis == static_cast<int>(inner) || v.extents[static_cast<size_t>(axis)].nominal == 1;
+      return axis == int(inner) || v.extents[size_t(axis)].nominal == 1;
     });
     if (along && only) found.push_back(user);
   }
@@ -271,12 +259,11 @@ std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
   summed_.insert(sum);
   code_.line("// " + v.memory.pointer + ": sum");
   std::vector<Index> kept;
-  for (size_t i = 0; i < index.size(); ++i) {
-    if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i)))
+  for (size_t i = 0; i < index.size(); ++i)
+    if (!std::binary_search(a.axes.begin(), a.axes.end(), int(i)))
       kept.push_back(index[i]);
     else if (a.keepdims)
       kept.push_back({});
-  }
   const std::string s = "s" + std::to_string(names_++);
   const int inside = loops.depth() - 1;
   const std::string type = compute_type(v.dtype);
@@ -312,8 +299,8 @@ int KernelEmitter::row_lanes(const Extent& along, DType dtype) const {
 
 void KernelEmitter::cumsum(int id) {
   const Value& v = value(id);
-  const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(v.attrs).axis);
-  const bool last = std::all_of(v.extents.begin() + static_cast<long>(axis) + 1, v.extents.end(),
+  const size_t axis = size_t(std::get<AxisAttrs>(v.attrs).axis);
+  const bool last = std::all_of(v.extents.begin() + long(axis) + 1, v.extents.end(),
                                 [](const Extent& e) { return e.nominal == 1; });
   // Running sums are kept in f64: as running sums in f32 they would drift.
   const std::string type = compute_type(v.dtype);

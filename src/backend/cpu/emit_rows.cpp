@@ -137,7 +137,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
   const int64_t whole = n.nominal / columns * columns;
   // Where rows are shorter than the pieces that the distance is meant for, more rows lie ahead.
   if (n.exact() && whole > 0 && whole < schedule.width)
-    schedule.ahead *= static_cast<int>(schedule.width / whole);
+    schedule.ahead *= int(schedule.width / whole);
   if (n.exact() && whole <= schedule.width) {
     code_.open("");
     all_rows(right->storage, tile, "b", ldb, "c", num(whole), below);

@@ -10,9 +10,8 @@ constexpr int64_t kBeyondCaches = int64_t{32} << 20;
 
 int64_t KernelEmitter::buffer_elements(const Value& v) const {
   int64_t n = 1;
-  for (size_t i = 0; i < v.extents.size(); ++i) {
+  for (size_t i = 0; i < v.extents.size(); ++i)
     n = std::max(n, v.extents[i].nominal * v.memory.strides[i]);
-  }
   return n;
 }
 
@@ -26,12 +25,12 @@ std::vector<KernelEmitter::Split>
 KernelEmitter::splits(int64_t extent, size_t axis, const GridMap& grid, const LoopMap& loop) const {
   std::vector<Split> result;
   for (size_t d = 0; d < kernel_.grid.size(); ++d) {
-    if (grid[d] != static_cast<int>(axis)) continue;
+    if (grid[d] != int(axis)) continue;
     extent = ceil_div(extent, kernel_.grid[d]);
     result.push_back({"g" + std::to_string(d), extent});
   }
   for (size_t l = 0; l < kernel_.loops.size(); ++l) {
-    if (loop[l] != static_cast<int>(axis)) continue;
+    if (loop[l] != int(axis)) continue;
     extent = ceil_div(extent, kernel_.loops[l]);
     result.push_back({"l" + std::to_string(l), extent});
   }
@@ -39,7 +38,7 @@ KernelEmitter::splits(int64_t extent, size_t axis, const GridMap& grid, const Lo
 }
 
 void KernelEmitter::declare_extents(uint8_t loops, int last) {
-  for (int id = 0; id < static_cast<int>(kernel_.values.size()); ++id) {
+  for (int id = 0; id < int(kernel_.values.size()); ++id) {
     const Value& v = value(id);
     if (v.kind != OpKind::Iter && v.kind != OpKind::Save) continue;
     for (size_t axis = 0; axis < v.extents.size(); ++axis) {
@@ -56,7 +55,7 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
           iter ? std::get<IterAttrs>(v.attrs).imap : std::get<SaveAttrs>(v.attrs).omap;
       const LoopMap& loop =
           iter ? std::get<IterAttrs>(v.attrs).fmap : std::get<SaveAttrs>(v.attrs).fmap;
-      const int64_t whole = kernel_.argument_extents[static_cast<size_t>(v.argument)][axis];
+      const int64_t whole = kernel_.argument_extents[size_t(v.argument)][axis];
       const std::vector<Split> parts = splits(whole, axis, grid, loop);
       if (part_ == Part::Once && parts.front().variable[0] == 'g')
         continue;  // of no block in particular
@@ -79,7 +78,7 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
 
 std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<Extent>& extents,
                                        const GridMap& grid, const LoopMap& loop) const {
-  const std::vector<int64_t>& whole = kernel_.argument_extents[static_cast<size_t>(argument)];
+  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(argument)];
   const std::vector<int64_t> strides = kernel_.argument_pitch(argument);
   std::string offset;
   for (size_t axis = 0; axis < whole.size(); ++axis) {
@@ -87,9 +86,8 @@ std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<E
     if (parts.empty()) continue;
     std::string begin;
     if (extents[axis].exact()) {
-      for (const Split& s : parts) {
+      for (const Split& s : parts)
         begin += (begin.empty() ? "" : " + ") + s.variable + "*" + std::to_string(s.size);
-      }
       if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
     } else {
       begin = "b" + std::to_string(id) + "_" + std::to_string(axis);
@@ -105,7 +103,7 @@ std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<E
 }
 
 void KernelEmitter::tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop) {
-  const size_t argument = static_cast<size_t>(v.argument);
+  const size_t argument = size_t(v.argument);
   const std::string offset = tile_offset(id, v.argument, v.extents, grid, loop);
   const bool read = v.argument < kernel_.operands;
   code_.line(std::string(read ? "const " : "") + storage_type(kernel_.argument_dtypes[argument]) +
@@ -114,7 +112,7 @@ void KernelEmitter::tile(int id, const Value& v, const GridMap& grid, const Loop
 }
 
 void KernelEmitter::copy_tile(int id) {
-  Value& v = kernel_.values[static_cast<size_t>(id)];
+  Value& v = kernel_.values[size_t(id)];
   std::vector<int64_t> shape;
   for (const Extent& e : v.extents) shape.push_back(e.nominal);
   const Memory copy{"v" + std::to_string(id) + "c", compute_dtype(v.dtype),
@@ -139,7 +137,7 @@ void KernelEmitter::save(int id) {
   code_.line("// store result " + std::to_string(v.argument - kernel_.operands));
   code_.open("");
   tile(id, v, a.omap, a.fmap);
-  const size_t argument = static_cast<size_t>(v.argument);
+  const size_t argument = size_t(v.argument);
   const Memory memory{"v" + std::to_string(id), kernel_.argument_dtypes[argument],
                       contiguous_strides(kernel_.argument_extents[argument])};
   // The tile of the result may be shorter than the value, or the other way round.
@@ -181,7 +179,7 @@ bool KernelEmitter::streams(int argument) const {
     int64_t bytes = size_in_bytes(kernel_.argument_dtypes[i]);
     for (int64_t n : kernel_.argument_extents[i]) bytes *= n;
     all += bytes;
-    if (static_cast<int>(i) == argument) own = bytes;
+    if (int(i) == argument) own = bytes;
   }
   return all >= kBeyondCaches && own >= kBeyondCaches / 8;
 }

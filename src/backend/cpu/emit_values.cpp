@@ -22,7 +22,7 @@ void KernelEmitter::compute(int id) {
   if (summed_.erase(id) > 0) return;
   if (const std::optional<int> operand = dying_operand(id)) {
     code_.line("// " + v.memory.pointer + " is written over " + value(*operand).memory.pointer);
-    kernel_.values[static_cast<size_t>(id)].memory = value(*operand).memory;
+    kernel_.values[size_t(id)].memory = value(*operand).memory;
   } else {
     allocate_value(id);
   }
@@ -70,19 +70,17 @@ bool KernelEmitter::transpose(int id) {
   // other contiguous.
   const auto& perm = std::get<PermAttrs>(v.attrs).perm;
   std::vector<int64_t> strides;
-  for (int p : perm) strides.push_back(from->strides[static_cast<size_t>(p)]);
+  for (int p : perm) strides.push_back(from->strides[size_t(p)]);
   const size_t last = strides.size() - 1;
   size_t row = last;
-  for (size_t i = 0; i < last; ++i) {
+  for (size_t i = 0; i < last; ++i)
     if (strides[i] == 1 && v.extents[i].nominal >= 8) row = i;
-  }
   if (row == last || strides[last] == 1 || v.extents[last].nominal < 8) return false;
   unit_.prelude.insert("t_transpose");
   Nest loops = nest();
   std::vector<Index> index(v.extents.size());
-  for (size_t i = 0; i < last; ++i) {
+  for (size_t i = 0; i < last; ++i)
     if (i != row) index[i] = loops.loop(v.extents[i].text());
-  }
   loops.no_simd();
   touched_.push_back(v.inputs[0]);
   for (int through = v.inputs[0]; !value(through).in_memory;) {
@@ -103,9 +101,9 @@ bool KernelEmitter::transpose(int id) {
 
 std::string KernelEmitter::elementwise(Nest& loops, int id, const std::vector<Index>& index) {
   // The value itself counts as virtual while it is computed.
-  kernel_.values[static_cast<size_t>(id)].in_memory = false;
+  kernel_.values[size_t(id)].in_memory = false;
   const std::string x = loops.element(id, index);
-  kernel_.values[static_cast<size_t>(id)].in_memory = true;
+  kernel_.values[size_t(id)].in_memory = true;
   return x;
 }
 
@@ -134,11 +132,11 @@ std::optional<int> KernelEmitter::dying_operand(int id) const {
   };
   for (int input : v.inputs) walk(input, true);
   const std::function<bool(int)> read_later = [&](int i) {
-    const std::vector<int>& users = users_[static_cast<size_t>(i)];
+    const std::vector<int>& users = users_[size_t(i)];
     return std::any_of(users.begin(), users.end(), [&](int user) {
       const Value& u = value(user);
-      if (!needed_[static_cast<size_t>(user)] || user == id) return false;
-      const int fused = fused_[static_cast<size_t>(user)];
+      if (!needed_[size_t(user)] || user == id) return false;
+      const int fused = fused_[size_t(user)];
       if (fused >= 0) return computed_.count(fused) == 0;
       if (u.in_memory || u.kind == OpKind::Save) return computed_.count(user) == 0;
       return read_later(user);
@@ -147,7 +145,7 @@ std::optional<int> KernelEmitter::dying_operand(int id) const {
   for (int i : here) {
     const Value& x = value(i);
     const bool own = x.kind != OpKind::Iter && !is_accumulator(x.kind) && shared_.count(i) == 0 &&
-                     fused_[static_cast<size_t>(i)] < 0;
+                     fused_[size_t(i)] < 0;
     if (own && elsewhere.count(i) == 0 && x.phase == v.phase &&
         x.memory.storage == v.memory.storage && x.memory.panel == 0 && !read_later(i))
       return i;

@@ -64,7 +64,7 @@ class SumEmitter {
   }
 
  private:
-  const Value& value(int id) const { return whole_.values.values[static_cast<size_t>(id)]; }
+  const Value& value(int id) const { return whole_.values.values[size_t(id)]; }
 
   // Whether operands of the sums lie in memory along an axis, or do not vary with it.
   bool contiguous(size_t axis) const {
@@ -73,7 +73,7 @@ class SumEmitter {
     for (size_t i = term.size(); i-- > 0;) {
       const Value& v = whole_.values.values[i];
       for (int input : v.inputs) {
-        const size_t to = static_cast<size_t>(input);
+        const size_t to = size_t(input);
         term[to] = term[to] || term[i] || v.kind == OpKind::Sum;
       }
       if (v.kind != OpKind::Iter || !term[i]) continue;
@@ -92,7 +92,7 @@ class SumEmitter {
   }
   // Of what the parts leave in the workspace, in f64: parts do not write to each other's cache
   // line.
-  int64_t part_stride() const { return ceil_div(static_cast<int64_t>(whole_.sums.size()), 8) * 8; }
+  int64_t part_stride() const { return ceil_div(int64_t(whole_.sums.size()), 8) * 8; }
 
   // The sums of all parts, and what follows from them.
   void add_parts() {
@@ -100,7 +100,7 @@ class SumEmitter {
       const std::string d = "d" + sum_name(s, 0);
       code_.line("double " + d + " = 0;");
       code_.line("for (long unit = 0; unit < " + num(units_) + "; ++unit) " + d + " += workspace[" +
-                 "unit * " + num(part_stride()) + " + " + num(static_cast<int64_t>(s)) + "];");
+                 "unit * " + num(part_stride()) + " + " + num(int64_t(s)) + "];");
     }
     save("0",
          [&](size_t s) { return "(" + std::string(storage_type(type_)) + ")d" + sum_name(s, 0); });
@@ -124,7 +124,7 @@ class SumEmitter {
   std::vector<Index> open_outer(const std::string& first_from, const std::string& first_to) {
     std::vector<Index> index;
     for (size_t i = 0; i + 1 < whole_.summed.size(); ++i) {
-      const std::string k = "k" + num(static_cast<int64_t>(i));
+      const std::string k = "k" + num(int64_t(i));
       code_.open("for (long " + k + " = " + (i == 0 ? first_from : "0") + "; " + k + " < " +
                  (i == 0 ? first_to : num(whole_.summed[i])) + "; ++" + k + ")");
       index.push_back({k, -1});
@@ -152,7 +152,7 @@ class SumEmitter {
                                              nest.element(value(whole_.sums[s]).inputs[0], index) +
                                              ";");
     }
-    nest.set_lanes(static_cast<int>(lanes_));
+    nest.set_lanes(int(lanes_));
     nest.emit(code_);
   }
 
@@ -183,8 +183,7 @@ class SumEmitter {
       const int64_t whole = n / lanes_ * lanes_, most = n / step * step;
       if (most > 0) add_vectors(row, rows, copies, outer, "0", num(most));
       if (whole > most)
-        add_vectors(row, rows, static_cast<int>((whole - most) / lanes_), outer, num(most),
-                    num(whole));
+        add_vectors(row, rows, int((whole - most) / lanes_), outer, num(most), num(whole));
       if (n > whole) add_rest(row, rows, outer, num(whole), num(n));
       return;
     }
@@ -210,7 +209,7 @@ class SumEmitter {
   void store_results(Nest& nest, const std::vector<Index>& index) {
     for (const auto& [id, argument] : whole_.results) {
       const std::string x = nest.element(id, index);
-      const Memory to{"a" + num(argument), dtypes_[static_cast<size_t>(argument)],
+      const Memory to{"a" + num(argument), dtypes_[size_t(argument)],
                       std::vector<int64_t>(kept_, 1)};
       const std::string at = kept_ > 0 ? index[0].text : "0";
       nest.statement(nest.depth() - 1, store(to, at, x, unit_.prelude));
@@ -224,7 +223,7 @@ class SumEmitter {
     if (vectors >= 8 * kSumsTogether) return best;
     for (int c = kSumsTogether; c >= kSumsTogether / 2; --c)
       if (vectors % c < vectors % best) best = c;
-    return static_cast<int>(std::min<int64_t>(best, vectors));
+    return int(std::min<int64_t>(best, vectors));
   }
 
   // All sums of `rows` rows at `row`.
@@ -277,8 +276,8 @@ class SumEmitter {
       for (int r = 0; r < rows; ++r) {
         const std::string total = "t_lanes<t_add>(" + sum_name(s, r) + ")";
         if (shared)
-          code_.line("workspace[unit * " + num(part_stride()) + " + " +
-                     num(static_cast<int64_t>(s)) + "] = " + total + ";");
+          code_.line("workspace[unit * " + num(part_stride()) + " + " + num(int64_t(s)) +
+                     "] = " + total + ";");
         else if (parts)
           code_.line("d" + sum_name(s, r) + " += " + total + ";");
         else
@@ -324,7 +323,7 @@ class SumEmitter {
     const int64_t n = whole_.kept[0];
     if (n < lanes_ || product(whole_.summed) > kMostTermsOfLane * 16) return false;
     const int64_t vectors = ceil_div(n, lanes_);
-    const int64_t sums = static_cast<int64_t>(whole_.sums.size());
+    const int64_t sums = int64_t(whole_.sums.size());
     int64_t width = std::max<int64_t>(1, kSumsTogether / sums);
     width = std::min(
         width, ceil_div(vectors, std::max<int64_t>(ceil_div(vectors, width), default_threads())));
@@ -336,7 +335,7 @@ class SumEmitter {
     code_.line("const long lo = unit * " + step + ";");
     code_.line("const long last = (lo + " + step + " < " + num(n) + " ? lo + " + step + " : " +
                num(n) + ") - " + num(lanes_) + ";");
-    const int copies = static_cast<int>(width);
+    const int copies = int(width);
     for (int c = 0; c < copies; ++c) {
       const std::string at = "lo + " + num(c * lanes_);
       code_.line("const long b" + num(c) + " = " + at + " < last ? " + at + " : last;");
@@ -344,7 +343,7 @@ class SumEmitter {
     declare(copies);
     std::vector<Index> index(1);
     for (size_t i = 0; i < whole_.summed.size(); ++i) {
-      const std::string k = "k" + num(static_cast<int64_t>(i));
+      const std::string k = "k" + num(int64_t(i));
       code_.open("for (long " + k + " = 0; " + k + " < " + num(whole_.summed[i]) + "; ++" + k +
                  ")");
       index.push_back({k, -1});

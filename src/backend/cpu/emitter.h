@@ -49,7 +49,7 @@ class KernelEmitter {
     int depth;  // number of loops around its allocation
   };
 
-  const Value& value(int id) const { return kernel_.values[static_cast<size_t>(id)]; }
+  const Value& value(int id) const { return kernel_.values[size_t(id)]; }
 
   // Decisions.
   void decide();

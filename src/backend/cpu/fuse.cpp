@@ -190,7 +190,7 @@ class Fuser {
 
   bool keeps_last(const Op& transpose) const {
     const auto& perm = graph_.attrs<PermAttrs>(transpose).perm;
-    return perm.back() + 1 == static_cast<int>(perm.size());
+    return perm.back() + 1 == int(perm.size());
   }
 
   bool joins(const Group& g, const Op& op, const std::function<bool(TensorId)>& inside,
@@ -255,9 +255,8 @@ class Fuser {
   static GridMap cuts(const Body& body, const std::vector<int64_t>& shape) {
     GridMap map = kNoGrid;
     for (size_t d = 0; d < body.axes.size(); ++d) {
-      const int axis = body.axes[d] - static_cast<int>(body.domain.size() - shape.size());
-      if (body.block.grid()[d] > 1 && axis >= 0 && shape[static_cast<size_t>(axis)] > 1)
-        map[d] = static_cast<int8_t>(axis);
+      const int axis = body.axes[d] - int(body.domain.size() - shape.size());
+      if (body.block.grid()[d] > 1 && axis >= 0 && shape[size_t(axis)] > 1) map[d] = int8_t(axis);
     }
     return map;
   }
@@ -338,7 +337,7 @@ class Fuser {
       IterAttrs iter;
       if (i == 0 && t.row_blocks > 1) iter.imap[1] = 0;
       if (i == 1 && t.column_blocks > 1) iter.imap[2] = 1;
-      if (t.iterations > 1) iter.fmap[0] = static_cast<int8_t>(1 - i);
+      if (t.iterations > 1) iter.fmap[0] = int8_t(1 - i);
       tiles.push_back(body.block.add(OpKind::Iter, {input}, iter));
     }
     TensorId product = body.block.add(OpKind::Matmul, tiles);
@@ -357,7 +356,7 @@ class Fuser {
   bool emit_rows(const Group& g) {
     Body body;
     body.domain = g.domain;
-    const int rank = static_cast<int>(g.domain.size());
+    const int rank = int(g.domain.size());
     const int64_t n = g.domain.back();
     // Rows of a block, and how the leading axes are cut for that.
     int64_t rows = std::max<int64_t>(1, kBlockElements / n);
@@ -370,14 +369,14 @@ class Fuser {
     if (g.product.valid()) {
       for (int axis = 0; axis + 2 < rank; ++axis) {
         body.axes.push_back(axis);
-        grid.push_back(g.domain[static_cast<size_t>(axis)]);
+        grid.push_back(g.domain[size_t(axis)]);
       }
       body.axes.push_back(rank - 2);
-      grid.push_back(ceil_div(g.domain[static_cast<size_t>(rank - 2)], rows));
+      grid.push_back(ceil_div(g.domain[size_t(rank - 2)], rows));
     } else {
       int64_t blocks = std::max<int64_t>(1, count(g.domain) / n / rows);
       for (int axis = 0; axis + 1 < rank && grid.size() < 3; ++axis) {
-        const int64_t extent = g.domain[static_cast<size_t>(axis)];
+        const int64_t extent = g.domain[size_t(axis)];
         if (extent == 1) continue;
         body.axes.push_back(axis);
         grid.push_back(std::min(extent, blocks));
@@ -409,7 +408,7 @@ class Fuser {
     body.values[first.result().index] =
         body.block.add(OpKind::Matmul, {left, matrix_operand(body, first.inputs[1], false)});
     const auto at = std::find(g.ops.begin(), g.ops.end(), g.second);
-    const size_t behind = static_cast<size_t>(at - g.ops.begin());
+    const size_t behind = size_t(at - g.ops.begin());
     if (at == g.ops.end()) {
       inside(body, g, 1, g.ops.size(), as_is);
       const TensorId result = graph_.op(g.ops.back()).result();
@@ -441,15 +440,14 @@ class Fuser {
   }
 
   bool reducing(const Group& g) const {
-    return std::any_of(g.ops.begin(), g.ops.end(),
-                       [&](OpId id) { return reduces_last(graph_, graph_.op(id)); });
+    return std::any_of(
+        g.ops.begin(), g.ops.end(), [&](OpId id) { return reduces_last(graph_, graph_.op(id)); });
   }
 
   // Axes of an operand as axes of its transpose: result axis i is operand axis perm[i].
   static GridMap permuted(GridMap map, const std::vector<int>& perm) {
     for (int8_t& axis : map)
-      if (axis >= 0)
-        axis = static_cast<int8_t>(std::find(perm.begin(), perm.end(), axis) - perm.begin());
+      if (axis >= 0) axis = int8_t(std::find(perm.begin(), perm.end(), axis) - perm.begin());
     return map;
   }
 
@@ -464,7 +462,7 @@ class Fuser {
       return iterate(body, to_, map_[t.index], map);
     const auto& perm = graph_.attrs<PermAttrs>(producer).perm;
     for (int8_t& axis : map)
-      if (axis >= 0) axis = static_cast<int8_t>(perm[static_cast<size_t>(axis)]);
+      if (axis >= 0) axis = int8_t(perm[size_t(axis)]);
     const TensorId tile = iterate(body, to_, map_[producer.inputs[0].index], map);
     return body.block.add(OpKind::Transpose, {tile}, PermAttrs{perm});
   }

@@ -16,7 +16,7 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
   const std::string c = std::to_string(channels);
   Finish finish;
   finish.name = name;
-  finish.more = static_cast<int>(step.more.size());
+  finish.more = int(step.more.size());
   Code code;
   code.open("static void " + name +
             "_finish(const float* sums, long pitch, float* out, void** more, long pixel, long "
@@ -28,7 +28,7 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
   const auto add = [&](Value v, bool whole_rows, bool whole_columns) {
     v.extents = {{whole_rows ? pixels : 1, "", 0}, {whole_columns ? channels : 1, "", 0}};
     kernel.values.push_back(std::move(v));
-    return static_cast<int>(kernel.values.size()) - 1;
+    return int(kernel.values.size()) - 1;
   };
   const auto memory = [&](const std::string& pointer, std::vector<int64_t> strides) {
     Value v;

@@ -21,7 +21,7 @@ ChannelPanels channel_panels(CpuIsa isa, int64_t channels) {
   const int64_t vectors = ceil_div(channels, int64_t{panels.lanes});
   const int64_t count = ceil_div(vectors, int64_t{most});
   for (int64_t i = 0; i < count; ++i)
-    panels.vectors.push_back(static_cast<int>(vectors / count + (i < vectors % count)));
+    panels.vectors.push_back(int(vectors / count + (i < vectors % count)));
   return panels;
 }
 
@@ -36,7 +36,7 @@ std::set<int> tile_sizes(int64_t count, int most) {
   // As the loops of generated code do it: the rest is divided by the tiles that are left.
   for (int64_t tiles = ceil_div(count, int64_t{most}); tiles > 0; --tiles) {
     const int64_t size = ceil_div(count, tiles);
-    sizes.insert(static_cast<int>(size));
+    sizes.insert(int(size));
     count -= size;
   }
   return sizes;

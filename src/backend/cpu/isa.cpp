@@ -44,9 +44,8 @@ const char* to_string(CpuIsa isa) {
 }
 
 std::optional<CpuIsa> cpu_isa_from(std::string_view name) {
-  for (CpuIsa isa : {CpuIsa::Generic, CpuIsa::Avx2, CpuIsa::Avx512, CpuIsa::Amx}) {
+  for (CpuIsa isa : {CpuIsa::Generic, CpuIsa::Avx2, CpuIsa::Avx512, CpuIsa::Amx})
     if (name == to_string(isa)) return isa;
-  }
   return std::nullopt;
 }
 

@@ -16,11 +16,11 @@ RegisterTile choose_tile(CpuIsa isa, DType dtype, int64_t m, int64_t n) {
   const int64_t panels = ceil_div(m, most_rows);
   RegisterTile tile;
   tile.lanes = lanes_of(isa, dtype);
-  tile.rows = static_cast<int>(ceil_div(m, panels));
+  tile.rows = int(ceil_div(m, panels));
   static constexpr int kWide[] = {0, 8, 8, 6, 4, 4, 4, 3, 2};
   static constexpr int kNarrow[] = {0, 8, 4, 3, 2, 2, 2};
   tile.vectors = wide ? kWide[tile.rows] : kNarrow[tile.rows];
-  tile.vectors = static_cast<int>(std::min<int64_t>(tile.vectors, ceil_div(n, tile.lanes)));
+  tile.vectors = int(std::min<int64_t>(tile.vectors, ceil_div(n, tile.lanes)));
   // Rather a narrower tile than a remainder column by column.
   for (int v = tile.vectors; v > std::max(1, tile.vectors / 2); --v) {
     if (n % (v * tile.lanes) == 0) {
@@ -128,9 +128,8 @@ std::string MicroKernels::text() const {
     }
     out += "  for (; k > 0; --k) {\n";
     out += "    const " + v;
-    for (int j = 0; j < tile.vectors; ++j) {
+    for (int j = 0; j < tile.vectors; ++j)
       out += (j > 0 ? ", " : " ") + ("b" + n(j)) + " = " + at("b", j);
-    }
     out += ";\n    if (PACK) {\n     ";
     for (int j = 0; j < tile.vectors; ++j) out += " " + at("p", j) + " = b" + n(j) + ";";
     out += "\n      p += " + n(tile.columns()) + ";\n    }\n";
@@ -139,9 +138,8 @@ std::string MicroKernels::text() const {
     int fetched = 0;
     for (int i = 0; i < tile.rows; ++i) {
       out += "   ";
-      for (int j = 0; j < tile.vectors; ++j) {
+      for (int j = 0; j < tile.vectors; ++j)
         out += " " + acc(i, j) + " += a[" + n(i) + " * ARS] * b" + n(j) + ";";
-      }
       out += "\n";
       for (; fetched * tile.rows < (i + 1) * lines; ++fetched) {
         out += "    if (LINES > " + n(fetched) + ") __builtin_prefetch(f + " + n(fetched * line) +
@@ -155,17 +153,15 @@ std::string MicroKernels::text() const {
     out += "  if (ACCUMULATE) {\n";
     for (int i = 0; i < tile.rows; ++i) {
       out += "   ";
-      for (int j = 0; j < tile.vectors; ++j) {
+      for (int j = 0; j < tile.vectors; ++j)
         out += " " + acc(i, j) + " += " + at("c + " + n(i) + " * LDC", j) + ";";
-      }
       out += "\n";
     }
     out += "  }\n";
     for (int i = 0; i < tile.rows; ++i) {
       out += " ";
-      for (int j = 0; j < tile.vectors; ++j) {
+      for (int j = 0; j < tile.vectors; ++j)
         out += " " + at("c + " + n(i) + " * LDC", j) + " = " + acc(i, j) + ";";
-      }
       out += "\n";
     }
     out += "}\n";

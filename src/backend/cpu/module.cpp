@@ -66,12 +66,12 @@ std::vector<std::pair<size_t, std::string>> shared_slots(const Graph& graph, con
   std::vector<bool> read(plan.slots.size(), false), listed(plan.slots.size(), false);
   for (const Task& task : plan.tasks)
     if (!task.once)
-      for (int s : task.reads) read[static_cast<size_t>(plan.root(s))] = true;
+      for (int s : task.reads) read[size_t(plan.root(s))] = true;
   std::vector<std::pair<size_t, std::string>> result;
   for (const Task& task : plan.tasks) {
     if (!task.once || task.kind == TaskKind::Stage) continue;
     for (int s : task.writes) {
-      const auto at = static_cast<size_t>(s);
+      const auto at = size_t(s);
       const Slot& slot = plan.slots[at];
       if (slot.place != Place::Kept || slot.alias >= 0 || !slot.tensor.valid() || !read[at] ||
           listed[at])
@@ -113,14 +113,13 @@ struct Module::Impl {
       }
     }
     auto buffers = std::make_unique<RunBuffers>();
-    buffers->arena = AlignedBuffer(static_cast<size_t>(program.plan.arena.bytes));
-    buffers->scratch = AlignedBuffer(scratch_per_worker * static_cast<size_t>(pool->threads()));
+    buffers->arena = AlignedBuffer(size_t(program.plan.arena.bytes));
+    buffers->scratch = AlignedBuffer(scratch_per_worker * size_t(pool->threads()));
     buffers->addresses.resize(program.plan.slots.size(), nullptr);
     for (size_t i = 0; i < program.plan.slots.size(); ++i) {
       const Slot& s = program.plan.slots[i];
-      if (s.place == Place::Arena && s.alias < 0) {
+      if (s.place == Place::Arena && s.alias < 0)
         buffers->addresses[i] = static_cast<char*>(buffers->arena.data()) + s.offset;
-      }
     }
     for (const auto& [slot, data] : constants) buffers->addresses[slot] = data.data();
     return buffers;
@@ -140,7 +139,7 @@ struct Module::Impl {
     for (size_t i = 0; i < slots.size(); ++i) {
       const Slot& s = slots[i];
       if (s.alias < 0 && s.place == Place::Output && !out.empty())
-        address[i] = out[static_cast<size_t>(s.index)];
+        address[i] = out[size_t(s.index)];
     }
     if (kept != nullptr)
       for (const auto& [slot, memory] : *kept) address[slot] = memory;
@@ -150,7 +149,7 @@ struct Module::Impl {
     for (size_t k = 0; k < n; ++k) {
       const auto& [slot, bytes] = program.aligned[k];
       if (reinterpret_cast<uintptr_t>(address[slot]) % static_cast<uintptr_t>(bytes) == 0) continue;
-      const auto size = static_cast<size_t>(slots[slot].bytes);
+      const auto size = size_t(slots[slot].bytes);
       if (buffers.aligned[k].size() == 0) buffers.aligned[k] = AlignedBuffer(size);
       buffers.instead_of[k] = address[slot];
       if (slots[slot].place == Place::Input)
@@ -158,8 +157,7 @@ struct Module::Impl {
       address[slot] = buffers.aligned[k].data();
     }
     for (size_t i = 0; i < slots.size(); ++i)
-      if (slots[i].alias >= 0)
-        address[i] = address[static_cast<size_t>(program.plan.root(static_cast<int>(i)))];
+      if (slots[i].alias >= 0) address[i] = address[size_t(program.plan.root(int(i)))];
   }
 
   void run_phases(const std::vector<CallPhase>& list, RunBuffers& buffers) const;
@@ -178,7 +176,7 @@ void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& bu
   for (const CallPhase& phase : list) {
     if (!phase.calls.empty() && phase.calls[0].host != nullptr) {
       more.clear();
-      for (int s : phase.calls[0].slots) more.push_back(buffers.addresses[static_cast<size_t>(s)]);
+      for (int s : phase.calls[0].slots) more.push_back(buffers.addresses[size_t(s)]);
       call_host(*phase.calls[0].host, more.data(), pool->threads());
       continue;
     }
@@ -198,15 +196,14 @@ void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& bu
       context.scratch_per_worker = scratch_per_worker;
       int64_t units = phase.units;
       if (phase.calls.size() > kTogether) {
-        part.calls.assign(phase.calls.begin() + static_cast<long>(first),
-                          phase.calls.begin() + static_cast<long>(last));
+        part.calls.assign(phase.calls.begin() + long(first), phase.calls.begin() + long(last));
         units = 0;
         for (const Call& c : part.calls) units += c.units;
         context.phase = &part;
       }
       for (size_t c = first; c < last; ++c) {
         context.arguments[c - first] = arguments;
-        for (int s : phase.calls[c].slots) *arguments++ = buffers.addresses[static_cast<size_t>(s)];
+        for (int s : phase.calls[c].slots) *arguments++ = buffers.addresses[size_t(s)];
       }
       const int64_t chunk = last - first == 1 ? chunk_of(phase.calls[first], pool->threads()) : 0;
       pool->parallel_for(
@@ -219,8 +216,7 @@ void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& bu
               const long from = std::max(begin, base), to = std::min(end, base + call.units);
               if (from < to) {
                 void** arguments = at.arguments[i];
-                char* const scratch =
-                    at.scratch + static_cast<size_t>(worker) * at.scratch_per_worker;
+                char* const scratch = at.scratch + size_t(worker) * at.scratch_per_worker;
                 if (call.library != nullptr) {
                   for (long unit = from - base; unit < to - base; ++unit) {
                     (*call.library)(arguments, unit, scratch);
@@ -274,7 +270,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
   impl->library = compile_and_load(impl->program.source, compile, cache);
   const auto bytes_of = [&](const Step& step) {
     int64_t bytes = 0;
-    for (int s : step.arguments) bytes += plan.slots[static_cast<size_t>(s)].bytes;
+    for (int s : step.arguments) bytes += plan.slots[size_t(s)].bytes;
     return bytes;
   };
   const auto phases = [&](const Schedule& schedule) {
@@ -282,7 +278,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
     for (const std::vector<int>& tasks : schedule.phases) {
       CallPhase phase;
       for (int t : tasks) {
-        const Step& step = impl->program.steps[static_cast<size_t>(t)];
+        const Step& step = impl->program.steps[size_t(t)];
         Call call;
         call.task = t;
         if (step.library) call.library = &step.library;
@@ -311,8 +307,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
   impl->once = phases(plan.once);
   impl->phases = phases(plan.run);
   // Workers' scratch areas start on different pages.
-  impl->scratch_per_worker =
-      (static_cast<size_t>(impl->program.scratch_bytes) + 4095) / 4096 * 4096 + 128;
+  impl->scratch_per_worker = (size_t(impl->program.scratch_bytes) + 4095) / 4096 * 4096 + 128;
   impl->scratch_per_worker = (impl->scratch_per_worker + 63) / 64 * 64;
   impl->input_ids = graph.inputs();
   for (TensorId t : graph.inputs()) impl->inputs.push_back(graph.type(t));
@@ -321,7 +316,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
     bool read = false;
     for (const Task& task : plan.tasks)
       for (int s : task.reads)
-        read = read || (task.once && plan.root(s) == static_cast<int>(graph.inputs()[i].index));
+        read = read || (task.once && plan.root(s) == int(graph.inputs()[i].index));
     if (read) impl->weights.push_back(i);
   }
   impl->recipes = shared_slots(graph, plan);
@@ -367,26 +362,24 @@ Module::prepare(std::span<const void* const> inputs,
   std::vector<bool> needed(plan.slots.size(), false);
   for (const Task& task : plan.tasks)
     if (!task.once)
-      for (int s : task.reads) needed[static_cast<size_t>(plan.root(s))] = true;
-  for (const Plan::Copy& copy : plan.copies)
-    needed[static_cast<size_t>(plan.root(static_cast<int>(copy.from.index)))] = true;
+      for (int s : task.reads) needed[size_t(plan.root(s))] = true;
+  for (const Plan::Copy& copy : plan.copies) needed[size_t(plan.root(int(copy.from.index)))] = true;
   for (size_t p = once.size(); p-- > 0;) {
     std::erase_if(once[p].calls, [&](const Call& call) {
-      const std::vector<int>& made = plan.tasks[static_cast<size_t>(call.task)].writes;
+      const std::vector<int>& made = plan.tasks[size_t(call.task)].writes;
       return std::none_of(made.begin(), made.end(), [&](int s) {
-        const auto at = static_cast<size_t>(plan.root(s));
+        const auto at = size_t(plan.root(s));
         return plan.slots[at].place != Place::Kept || (needed[at] && found[at] == nullptr);
       });
     });
     once[p].units = 0;
     for (const Call& call : once[p].calls) {
       once[p].units += call.units;
-      for (int s : plan.tasks[static_cast<size_t>(call.task)].reads)
-        needed[static_cast<size_t>(plan.root(s))] = true;
+      for (int s : plan.tasks[size_t(call.task)].reads) needed[size_t(plan.root(s))] = true;
     }
   }
   // Memory as planned; one after the other where most of it is there already.
-  size_t bytes = static_cast<size_t>(plan.kept.bytes);
+  size_t bytes = size_t(plan.kept.bytes);
   std::vector<size_t> offsets(plan.slots.size(), 0);
   if (!prepared->used_.empty()) bytes = 0;
   const auto own = [&](size_t i) {
@@ -394,9 +387,9 @@ Module::prepare(std::span<const void* const> inputs,
   };
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     if (!own(i)) continue;
-    offsets[i] = prepared->used_.empty() ? static_cast<size_t>(plan.slots[i].offset) : bytes;
+    offsets[i] = prepared->used_.empty() ? size_t(plan.slots[i].offset) : bytes;
     if (!prepared->used_.empty() && needed[i])
-      bytes += (static_cast<size_t>(plan.slots[i].bytes) + 63) / 64 * 64;
+      bytes += (size_t(plan.slots[i].bytes) + 63) / 64 * 64;
   }
   prepared->memory_ = AlignedBuffer(bytes, m.pool);
   char* memory = static_cast<char*>(prepared->memory_.data());
@@ -436,13 +429,12 @@ void Module::run(std::span<const void* const> inputs, std::span<void* const> out
   for (size_t k = 0; k < m.program.aligned.size(); ++k) {
     const Slot& slot = m.program.plan.slots[m.program.aligned[k].first];
     if (slot.place == Place::Output && buffers->instead_of[k] != nullptr)
-      std::memcpy(buffers->instead_of[k], buffers->aligned[k].data(),
-                  static_cast<size_t>(slot.bytes));
+      std::memcpy(buffers->instead_of[k], buffers->aligned[k].data(), size_t(slot.bytes));
   }
   for (size_t i = 0; i < m.program.plan.copies.size(); ++i) {
     const Plan::Copy& c = m.program.plan.copies[i];
-    std::memcpy(outputs[static_cast<size_t>(c.output)], buffers->addresses[c.from.index],
-                static_cast<size_t>(m.copy_bytes[i]));
+    std::memcpy(outputs[size_t(c.output)], buffers->addresses[c.from.index],
+                size_t(m.copy_bytes[i]));
   }
   m.give_back(std::move(buffers));
 }

@@ -35,8 +35,8 @@ struct ModuleOptions {
 // long as the weights' memory is there and keeps its values.
 class PreparedWeights {
  public:
-  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }  // of its own
-  double seconds() const { return seconds_; }                             // that making it took
+  int64_t bytes() const { return int64_t(memory_.size()); }  // of its own
+  double seconds() const { return seconds_; }                // that making it took
 
  private:
   friend class Module;

@@ -206,14 +206,13 @@ struct Primitive {
   }
 };
 int64_t scratch_of(const Api& api, const Primitive& p) {
-  return static_cast<int64_t>(api.desc_size(api.query(p.desc.get(), kScratchpad, 0)));
+  return int64_t(api.desc_size(api.query(p.desc.get(), kScratchpad, 0)));
 }
 Handle strided(const Api& api, const std::vector<int64_t>& dims,
                const std::vector<int64_t>& strides) {
   return made(
       [&](void** d) {
-        return api.desc_with_strides(d, static_cast<int>(dims.size()), dims.data(), kF32,
-                                     strides.data());
+        return api.desc_with_strides(d, int(dims.size()), dims.data(), kF32, strides.data());
       },
       api.desc_destroy);
 }
@@ -236,8 +235,8 @@ void execute(const Api& api, const Primitive& primitive, const std::vector<At>& 
              api.memory_destroy));
     arguments.push_back({at.which, held.back().get()});
   }
-  const int status = api.execute(primitive.code.get(), stream.get(),
-                                 static_cast<int>(arguments.size()), arguments.data());
+  const int status =
+      api.execute(primitive.code.get(), stream.get(), int(arguments.size()), arguments.data());
   CHECK(status == 0 && api.stream_wait(stream.get()) == 0) << "oneDNN: status " << status;
 }
 
@@ -251,9 +250,7 @@ struct Weights {
                 const std::vector<int64_t>& strides) {
     plain = strided(api, dims, strides);
     any = made(
-        [&](void** d) {
-          return api.desc_with_tag(d, static_cast<int>(dims.size()), dims.data(), kF32, kAny);
-        },
+        [&](void** d) { return api.desc_with_tag(d, int(dims.size()), dims.data(), kF32, kAny); },
         api.desc_destroy);
     return plain && any;
   }
@@ -262,11 +259,13 @@ struct Weights {
     if (chosen == nullptr) chosen = api.query(first.desc.get(), kWeights, 0);
   }
   bool finish(const Api& api) {
-    return reorder.make(api, [&](void** d) {
-      return api.reorder(d, plain.get(), api.engine, chosen, api.engine, nullptr);
-    });
+    return reorder.make(
+        api,
+        [&](void** d) {
+          return api.reorder(d, plain.get(), api.engine, chosen, api.engine, nullptr);
+        });
   }
-  int64_t bytes(const Api& api) const { return static_cast<int64_t>(api.desc_size(chosen)); }
+  int64_t bytes(const Api& api) const { return int64_t(api.desc_size(chosen)); }
   void pack(const Api& api, const void* weights, void* packed) const {
     execute(api, reorder,
             {{kArgSource, plain.get(), const_cast<void*>(weights)}, {kArgResult, chosen, packed}});
@@ -412,7 +411,7 @@ void OneDnnConvolution::run(const float* images, const void* packed, float* resu
                             char* scratch) const {
   const Impl& m = *impl_;
   const int64_t image = unit / m.slices, at = unit % m.slices;
-  const Impl::Slice& slice = m.of[static_cast<size_t>(at)];
+  const Impl::Slice& slice = m.of[size_t(at)];
   const float* from = images + image * m.image_elements + slice.first_row * m.image_row;
   float* to = results + image * m.result_elements + at * m.rows * m.result_row;
   const void* scratchpad = m.api->query(slice.primitive->desc.get(), kScratchpad, 0);
@@ -484,7 +483,7 @@ void OneDnnProduct::Impl::read(const Graph& g) {
   const auto input = [&](TensorId t) {
     const auto at = std::find(g.inputs().begin(), g.inputs().end(), t);
     if (at == g.inputs().end()) no("an operand that is computed");
-    return static_cast<size_t>(at - g.inputs().begin());
+    return size_t(at - g.inputs().begin());
   };
   result = g.inputs().size();
   TensorId value;
@@ -513,7 +512,7 @@ void OneDnnProduct::Impl::read(const Graph& g) {
       After a{find(kBinary, op.kind)->algorithm};
       if (g.producer(other).kind == OpKind::Const && g.type(other).rank() == 0 &&
           op.kind != OpKind::Max && op.kind != OpKind::Min) {
-        const auto c = static_cast<float>(g.attrs<ConstAttrs>(g.producer(other)).value.to_double());
+        const auto c = float(g.attrs<ConstAttrs>(g.producer(other)).value.to_double());
         const bool sum = op.kind == OpKind::Add || op.kind == OpKind::Sub;
         a = {kLinear,
              op.kind == OpKind::Mul   ? c
@@ -608,7 +607,7 @@ void OneDnnProduct::run(void* const* inputs, int64_t unit, char* scratch) const 
   for (size_t i = 0; i < p.after.size(); ++i) {
     const After& a = p.after[i];
     if (!a.binary) continue;
-    memory.push_back({(static_cast<int>(i) + 1) * kArgPostOp | kArgSecond, slice.operands[i].get(),
+    memory.push_back({(int(i) + 1) * kArgPostOp | kArgSecond, slice.operands[i].get(),
                       from(a.input, a.rows ? first * (a.columns ? p.n : 1) : 0)});
   }
   execute(*p.api, slice.primitive, memory);

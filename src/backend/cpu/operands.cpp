@@ -17,8 +17,7 @@ namespace {
 std::optional<int64_t> tile_size(const KernelValues& kernel, const Value& iter, int axis,
                                  int64_t unit) {
   const auto& a = std::get<IterAttrs>(iter.attrs);
-  const int64_t whole =
-      kernel.argument_extents[static_cast<size_t>(iter.argument)][static_cast<size_t>(axis)];
+  const int64_t whole = kernel.argument_extents[size_t(iter.argument)][size_t(axis)];
   int64_t size = whole;
   bool units = true, even = true;
   const auto cut = [&](int at, int64_t parts) {
@@ -37,25 +36,24 @@ std::optional<int64_t> tile_size(const KernelValues& kernel, const Value& iter, 
 }  // namespace
 
 std::optional<RightOperand> right_operand(const KernelValues& kernel, int id) {
-  const Value& top = kernel.values[static_cast<size_t>(id)];
+  const Value& top = kernel.values[size_t(id)];
   std::vector<int> axes(top.extents.size());
-  for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
+  for (size_t i = 0; i < axes.size(); ++i) axes[i] = int(i);
   for (;;) {  // axes: of the value at hand, by axis of the topmost; -1: inserted on the way
-    const Value& v = kernel.values[static_cast<size_t>(id)];
+    const Value& v = kernel.values[size_t(id)];
     if (v.kind == OpKind::Iter) break;
     if (v.kind == OpKind::Transpose) {
       const auto& perm = std::get<PermAttrs>(v.attrs).perm;
       for (int& a : axes)
-        if (a >= 0) a = perm[static_cast<size_t>(a)];
+        if (a >= 0) a = perm[size_t(a)];
     } else if (v.kind == OpKind::Unsqueeze) {
       const auto& added = std::get<AxesAttrs>(v.attrs).axes;
       for (int& a : axes) {
         if (a < 0) continue;
-        if (std::binary_search(added.begin(), added.end(), a)) {
+        if (std::binary_search(added.begin(), added.end(), a))
           a = -1;
-        } else {
-          a -= static_cast<int>(std::lower_bound(added.begin(), added.end(), a) - added.begin());
-        }
+        else
+          a -= int(std::lower_bound(added.begin(), added.end(), a) - added.begin());
       }
     } else if (v.kind == OpKind::Squeeze) {
       for (int gone : std::get<AxesAttrs>(v.attrs).axes)
@@ -85,14 +83,14 @@ std::map<RightOperand, PanelShape> packed_tiles(const KernelValues& kernel, CpuI
     for (size_t i = v.inputs.size() / 2; i < v.inputs.size(); ++i) {
       const std::optional<RightOperand> at = right_operand(kernel, v.inputs[i]);
       if (!at) continue;
-      const Value& iter = kernel.values[static_cast<size_t>(at->iter)];
+      const Value& iter = kernel.values[size_t(at->iter)];
       const Memory memory = kernel.argument_memory(iter.argument, "");
       const std::optional<PanelShape> shape =
           panel_shape(isa, compute_dtype(v.dtype), iter.dtype, m, n);
-      const bool packs = shape && memory.panel == 0 &&
-                         (memory.strides[static_cast<size_t>(at->n)] == 1 ||
-                          memory.strides[static_cast<size_t>(at->k)] == 1) &&
-                         packs_tile(isa, compute_dtype(v.dtype), iter.dtype, m);
+      const bool packs =
+          shape && memory.panel == 0 &&
+          (memory.strides[size_t(at->n)] == 1 || memory.strides[size_t(at->k)] == 1) &&
+          packs_tile(isa, compute_dtype(v.dtype), iter.dtype, m);
       if (!packs) {
         refused.insert(*at);
         continue;
@@ -106,7 +104,7 @@ std::map<RightOperand, PanelShape> packed_tiles(const KernelValues& kernel, CpuI
 }
 
 std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa) {
-  std::vector<bool> possible(static_cast<size_t>(kernel.operands), true);
+  std::vector<bool> possible(size_t(kernel.operands), true);
   std::map<int, PanelOperand> found;
   std::vector<bool> in_chain(kernel.values.size(), false);  // views between iterator and product
   for (const Value& v : kernel.values) {
@@ -116,8 +114,8 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
     for (size_t i = v.kind == OpKind::Matmul ? 1 : 2; i < v.inputs.size(); ++i) {
       const std::optional<RightOperand> at = right_operand(kernel, v.inputs[i]);
       if (!at) continue;
-      const Value& iter = kernel.values[static_cast<size_t>(at->iter)];
-      const size_t argument = static_cast<size_t>(iter.argument);
+      const Value& iter = kernel.values[size_t(at->iter)];
+      const size_t argument = size_t(iter.argument);
       const size_t axes = kernel.argument_extents[argument].size();
       const std::optional<PanelShape> shape = panel_shape(
           isa, dtype, iter.dtype, v.extents[rank - 2].nominal, v.extents[rank - 1].nominal);
@@ -129,22 +127,20 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       PanelOperand p;
       p.operand = iter.argument;
       for (size_t axis = 0; axis < axes; ++axis)
-        if (static_cast<int>(axis) != at->k && static_cast<int>(axis) != at->n)
-          p.layout.order.push_back(static_cast<int>(axis));
+        if (int(axis) != at->k && int(axis) != at->n) p.layout.order.push_back(int(axis));
       p.layout.order.push_back(at->k);
       p.layout.order.push_back(at->n);
       p.layout.panel = tile.columns();
       p.layout.group = shape->group;
       // Tiles of 16-bit elements are converted, or woven, as a whole.
       const int64_t passes = ceil_div(v.extents[rank - 2].nominal, tile.rows);
-      p.row_panels = iter.dtype == dtype ? static_cast<double>(passes) : 1;
+      p.row_panels = iter.dtype == dtype ? double(passes) : 1;
       p.packed = packs_tile(isa, dtype, iter.dtype, v.extents[rank - 2].nominal);
-      p.copied = at->n + 1 != static_cast<int>(axes);
-      p.flops = 2.0 * static_cast<double>(v.elements()) *
-                static_cast<double>(iter.extents[static_cast<size_t>(at->k)].nominal);
-      for (int64_t g : kernel.grid) p.flops *= static_cast<double>(g);
+      p.copied = at->n + 1 != int(axes);
+      p.flops = 2.0 * double(v.elements()) * double(iter.extents[size_t(at->k)].nominal);
+      for (int64_t g : kernel.grid) p.flops *= double(g);
       for (size_t l = 0; l < kernel.loops.size(); ++l)
-        if ((v.phase.varies >> l & 1) != 0) p.flops *= static_cast<double>(kernel.loops[l]);
+        if ((v.phase.varies >> l & 1) != 0) p.flops *= double(kernel.loops[l]);
       const std::optional<int64_t> columns = tile_size(kernel, iter, at->n, tile.columns());
       if (columns) p.layout.tile = *columns;
       const auto known = found.find(p.operand);
@@ -157,9 +153,8 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
         known->second.flops += p.flops;
       else
         found.emplace(p.operand, p);
-      for (int id = v.inputs[i]; id != at->iter;
-           id = kernel.values[static_cast<size_t>(id)].inputs[0])
-        in_chain[static_cast<size_t>(id)] = true;
+      for (int id = v.inputs[i]; id != at->iter; id = kernel.values[size_t(id)].inputs[0])
+        in_chain[size_t(id)] = true;
     }
   }
   // Anything else that reads the iterator, or a view of it, needs single elements.
@@ -167,24 +162,24 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
   for (size_t id = 0; id < kernel.values.size(); ++id) {
     const Value& v = kernel.values[id];
     if (v.kind != OpKind::Iter && !in_chain[id]) continue;
-    int root = static_cast<int>(id);
-    while (kernel.values[static_cast<size_t>(root)].kind != OpKind::Iter)
-      root = kernel.values[static_cast<size_t>(root)].inputs[0];
-    const size_t argument = static_cast<size_t>(kernel.values[static_cast<size_t>(root)].argument);
+    int root = int(id);
+    while (kernel.values[size_t(root)].kind != OpKind::Iter)
+      root = kernel.values[size_t(root)].inputs[0];
+    const size_t argument = size_t(kernel.values[size_t(root)].argument);
     for (int user : users[id]) {
-      const Value& u = kernel.values[static_cast<size_t>(user)];
-      bool fine = in_chain[static_cast<size_t>(user)];
+      const Value& u = kernel.values[size_t(user)];
+      bool fine = in_chain[size_t(user)];
       if (is_tiled_product(u, isa)) {
         const size_t lefts = u.kind == OpKind::Matmul ? 1 : 2;
         fine = true;
-        for (size_t i = 0; i < lefts; ++i) fine = fine && u.inputs[i] != static_cast<int>(id);
+        for (size_t i = 0; i < lefts; ++i) fine = fine && u.inputs[i] != int(id);
       }
       if (!fine) possible[argument] = false;
     }
   }
   std::vector<PanelOperand> out;
   for (const auto& [operand, p] : found)
-    if (possible[static_cast<size_t>(operand)]) out.push_back(p);
+    if (possible[size_t(operand)]) out.push_back(p);
   return out;
 }
 

@@ -21,7 +21,7 @@ Axes axes_of(const PackJob& job) {
   for (size_t i = rank; i-- > 1;) strides[i - 1] = strides[i] * job.extents[i];
   Axes a;
   for (size_t i = 0; i < rank; ++i) {
-    const size_t axis = job.layout.order.empty() ? i : static_cast<size_t>(job.layout.order[i]);
+    const size_t axis = job.layout.order.empty() ? i : size_t(job.layout.order[i]);
     a.extents.push_back(job.extents[axis]);
     a.strides.push_back(strides[axis]);
   }
@@ -62,10 +62,9 @@ void pack(const PackJob& job, const Axes& a, const T* from, T* to, int64_t begin
     const int64_t w = std::max<int64_t>(0, std::min({p, tile - in_tile, width - n0}));
     const T* x = from + offset_of(a, 2, matrix) + n0 * sn;
     T* y = to + unit * full * p;
-    if (g > 1 || w < p) std::memset(y, 0, static_cast<size_t>(full * p) * sizeof(T));
+    if (g > 1 || w < p) std::memset(y, 0, size_t(full * p) * sizeof(T));
     if (sn == 1 && g == 1) {
-      for (int64_t k = 0; k < depth; ++k)
-        std::memcpy(y + k * p, x + k * sk, static_cast<size_t>(w) * sizeof(T));
+      for (int64_t k = 0; k < depth; ++k) std::memcpy(y + k * p, x + k * sk, size_t(w) * sizeof(T));
       continue;
     }
     for (int64_t k0 = 0; k0 < depth; k0 += kRows) {

@@ -258,10 +258,9 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
   int fetched = 0;
   const auto fetch = [&](int i) {
     std::string text;
-    for (; fetched * tile.rows < (i + 1) * lines; ++fetched) {
+    for (; fetched * tile.rows < (i + 1) * lines; ++fetched)
       text += "      if (LINES > " + num(fetched) + ") __builtin_prefetch(f + " +
               num(fetched * 64) + ", 0, 2);\n";
-    }
     return text;
   };
   // The rows of a, at column `at`, times one row of b.

@@ -824,9 +824,8 @@ std::string prelude(const std::set<std::string>& used) {
   // Calls would keep the loops around them from being vectorised.
   std::string text =
       wanted.empty() ? "" : "#define INLINE static inline __attribute__((always_inline))\n";
-  for (const Function& f : table) {
+  for (const Function& f : table)
     if (wanted.erase(f.name) > 0) text += f.text;
-  }
   CHECK(wanted.empty()) << "no prelude function " << *wanted.begin();
   return text;
 }

@@ -165,7 +165,7 @@ std::string RowKernels::text_of(const Kernel& kernel) {
                     "* end = f + width;\n  for (; n > 0; n -= " + num(tile.columns()) + ") {\n";
   int64_t fetched = 0;
   for (int64_t g = 0; g < groups; ++g) {
-    const int rows = static_cast<int>(std::min<int64_t>(tile.rows, kernel.m - g * tile.rows));
+    const int rows = int(std::min<int64_t>(tile.rows, kernel.m - g * tile.rows));
     const int64_t mine = std::min(share, lines - fetched);
     const std::string first = num(g * tile.rows) + " + ";
     out += "    {\n      const " + from + "* q = b;\n";

@@ -36,8 +36,8 @@ void relax() {
 }  // namespace
 
 KernelPool::KernelPool(int threads)
-    : threads_(threads > 0 ? threads : default_threads()), parts_(static_cast<size_t>(threads_)),
-      posts_(static_cast<size_t>(threads_)) {}
+    : threads_(threads > 0 ? threads : default_threads()), parts_(size_t(threads_)),
+      posts_(size_t(threads_)) {}
 
 KernelPool::~KernelPool() {
   for (size_t i = 1; i <= helpers_.size(); ++i) {
@@ -64,7 +64,7 @@ void KernelPool::make_room() {
     return;
   caller_cpu_ = cpu;
   cpu_set_t others = allowed_;
-  CPU_CLR(static_cast<size_t>(cpu), &others);
+  CPU_CLR(size_t(cpu), &others);
   for (std::thread& helper : helpers_) {
     // Failure means only that they stay where they are.
     pthread_setaffinity_np(helper.native_handle(), sizeof others, &others);
@@ -83,7 +83,7 @@ void KernelPool::start_helpers() {
 
 void KernelPool::take_chunks(const Job& job, int worker) {
   for (int i = 0; i < threads_; ++i) {
-    Part& part = parts_[static_cast<size_t>((worker + i) % threads_)];
+    Part& part = parts_[size_t((worker + i) % threads_)];
     for (;;) {
       const long begin = part.next.fetch_add(job.chunk, std::memory_order_relaxed);
       if (begin >= part.end) break;
@@ -93,7 +93,7 @@ void KernelPool::take_chunks(const Job& job, int worker) {
 }
 
 void KernelPool::work(int worker) {
-  Post& post = posts_[static_cast<size_t>(worker)];
+  Post& post = posts_[size_t(worker)];
   for (;;) {
     Clock::time_point begin;
     for (int i = 0; post.state.load(std::memory_order_acquire) == Post::kFree; ++i) {
@@ -126,8 +126,8 @@ void KernelPool::work(int worker) {
 
 void KernelPool::post(const Job& job, int helpers, bool alone) {
   for (int w = 1; w <= helpers; ++w) {
-    Post& post = posts_[static_cast<size_t>(w)];
-    const Part& part = parts_[static_cast<size_t>(w)];
+    Post& post = posts_[size_t(w)];
+    const Part& part = parts_[size_t(w)];
     post.job = job;
     post.alone = alone;
     post.begin = part.next.load(std::memory_order_relaxed);
@@ -135,7 +135,7 @@ void KernelPool::post(const Job& job, int helpers, bool alone) {
     post.state.store(Post::kPosted);
   }
   for (int w = 1; w <= helpers; ++w) {
-    Post& post = posts_[static_cast<size_t>(w)];
+    Post& post = posts_[size_t(w)];
     // Once for each sleep: until it wakes there may be many jobs.
     if (post.asleep.load() != 0 && post.asleep.exchange(0) != 0) post.asleep.notify_one();
   }
@@ -143,7 +143,7 @@ void KernelPool::post(const Job& job, int helpers, bool alone) {
 
 void KernelPool::finish(int helpers) {
   for (int w = 1; w <= helpers; ++w) {
-    Post& post = posts_[static_cast<size_t>(w)];
+    Post& post = posts_[size_t(w)];
     uint32_t state = Post::kPosted;
     if (post.state.load(std::memory_order_relaxed) == Post::kPosted &&
         post.state.compare_exchange_strong(state, Post::kFree, std::memory_order_acq_rel)) {
@@ -167,9 +167,9 @@ void KernelPool::parallel_for(long count, long chunk, Body body, void* context) 
   if (!started_) start_helpers();
   make_room();
   const Job job{body, context, chunk};
-  const int workers = static_cast<int>(std::min<long>(threads_, chunks));
+  const int workers = int(std::min<long>(threads_, chunks));
   for (int w = 0; w < workers; ++w) {
-    Part& part = parts_[static_cast<size_t>(w)];
+    Part& part = parts_[size_t(w)];
     part.next.store(std::min(count, chunks * w / workers * chunk), std::memory_order_relaxed);
     part.end = std::min(count, chunks * (w + 1) / workers * chunk);
   }
@@ -208,10 +208,10 @@ AlignedBuffer::AlignedBuffer(size_t bytes, KernelPool* pool) : bytes_(bytes) {
     return;
   }
   pool->parallel_for(
-      static_cast<long>(size / kHugePage), 1,
+      long(size / kHugePage), 1,
       [](void* data, long begin, long end, int) {
-        std::memset(static_cast<char*>(data) + static_cast<size_t>(begin) * kHugePage, 0,
-                    static_cast<size_t>(end - begin) * kHugePage);
+        std::memset(static_cast<char*>(data) + size_t(begin) * kHugePage, 0,
+                    size_t(end - begin) * kHugePage);
       },
       data_);
 }

@@ -32,10 +32,9 @@ std::optional<StreamTile> stream_tile(CpuIsa isa, DType sums, DType stored, int6
   if (!reads || m < 1 || m > (wide ? 4 : 3)) return std::nullopt;
   const Shape& shape = wide ? kWide[m] : kNarrow[m];
   StreamTile t;
-  t.tile.rows = static_cast<int>(m);
+  t.tile.rows = int(m);
   t.tile.lanes = lanes_of(isa, sums);
-  t.tile.vectors =
-      static_cast<int>(std::min<int64_t>(shape.vectors, ceil_div(n, int64_t{t.tile.lanes})));
+  t.tile.vectors = int(std::min<int64_t>(shape.vectors, ceil_div(n, int64_t{t.tile.lanes})));
   // Rather narrower panels than ones that are filled up with more.
   const auto columns = [&](int vectors) {
     const int64_t panel = int64_t{vectors} * t.tile.lanes;

@@ -27,11 +27,10 @@ std::vector<Cut> cuts_of(size_t rank, const Map& grid_map, const Loops& loop_map
                          const KernelValues& kernel) {
   std::vector<Cut> cuts(rank);
   for (size_t d = 0; d < kernel.grid.size(); ++d)
-    if (grid_map[d] >= 0 && kernel.grid[d] > 1)
-      cuts[static_cast<size_t>(grid_map[d])].push_back(static_cast<int>(d));
+    if (grid_map[d] >= 0 && kernel.grid[d] > 1) cuts[size_t(grid_map[d])].push_back(int(d));
   for (size_t l = 0; l < kernel.loops.size(); ++l)
     if (loop_map[l] >= 0 && kernel.loops[l] > 1)
-      cuts[static_cast<size_t>(loop_map[l])].push_back(kFirstLoop + static_cast<int>(l));
+      cuts[size_t(loop_map[l])].push_back(kFirstLoop + int(l));
   return cuts;
 }
 
@@ -40,7 +39,7 @@ std::optional<uint8_t> loops_of(const Cut& cut) {
   uint8_t loops = 0;
   for (int c : cut) {
     if (c < kFirstLoop) return std::nullopt;
-    loops = static_cast<uint8_t>(loops | 1u << (c - kFirstLoop));
+    loops = uint8_t(loops | 1u << (c - kFirstLoop));
   }
   return loops;
 }
@@ -70,9 +69,9 @@ class Untiler {
   }
 
  private:
-  const Shape& shape(int id) const { return shapes_[static_cast<size_t>(id)]; }
-  const Value& given(int id) const { return kernel_.values[static_cast<size_t>(id)]; }
-  Value& made(int id) { return out_.values.values[static_cast<size_t>(id)]; }
+  const Shape& shape(int id) const { return shapes_[size_t(id)]; }
+  const Value& given(int id) const { return kernel_.values[size_t(id)]; }
+  Value& made(int id) { return out_.values.values[size_t(id)]; }
 
   // --- from operands to results: what each value is without tiles -------------------------------
 
@@ -81,7 +80,7 @@ class Untiler {
     Shape s;
     if (v.kind == OpKind::Iter) {
       const auto& a = std::get<IterAttrs>(v.attrs);
-      s.extents = kernel_.argument_extents[static_cast<size_t>(v.argument)];
+      s.extents = kernel_.argument_extents[size_t(v.argument)];
       s.cuts = cuts_of(s.extents.size(), a.imap, a.fmap, kernel_);
       for (size_t i = 0; i < s.extents.size(); ++i)
         if (s.extents[i] == 1 && !s.cuts[i].empty()) return std::nullopt;
@@ -106,7 +105,7 @@ class Untiler {
       s = shape(v.inputs[0]);
       const auto& axes = std::get<AxesAttrs>(v.attrs).axes;
       for (size_t i = axes.size(); i-- > 0;) {
-        if (s.extents[static_cast<size_t>(axes[i])] != 1) return std::nullopt;  // one of a tile
+        if (s.extents[size_t(axes[i])] != 1) return std::nullopt;  // one of a tile
         s.extents.erase(s.extents.begin() + axes[i]);
         s.cuts.erase(s.cuts.begin() + axes[i]);
       }
@@ -119,8 +118,7 @@ class Untiler {
       s = shape(v.inputs[0]);
       uint8_t loops = 0;
       for (int l : a.loops)
-        if (kernel_.loops[static_cast<size_t>(l)] > 1)
-          loops = static_cast<uint8_t>(loops | 1u << l);
+        if (kernel_.loops[size_t(l)] > 1) loops = uint8_t(loops | 1u << l);
       if (a.kind != AccumKind::Sum || loops != s.open) return std::nullopt;
       s.open = 0;
       return s;
@@ -128,7 +126,7 @@ class Untiler {
     if (v.kind == OpKind::Save) {
       const auto& a = std::get<SaveAttrs>(v.attrs);
       s = shape(v.inputs[0]);
-      const std::vector<int64_t>& whole = kernel_.argument_extents[static_cast<size_t>(v.argument)];
+      const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
       if (s.open != 0 || s.extents != whole ||
           s.cuts != cuts_of(whole.size(), a.omap, a.fmap, kernel_))
         return std::nullopt;
@@ -164,10 +162,10 @@ class Untiler {
     const auto& a = std::get<ReduceAttrs>(v.attrs);
     Shape s = shape(v.inputs[0]);
     for (size_t i = a.axes.size(); i-- > 0;) {
-      const size_t axis = static_cast<size_t>(a.axes[i]);
+      const size_t axis = size_t(a.axes[i]);
       const std::optional<uint8_t> loops = loops_of(s.cuts[axis]);
       if (!loops) return std::nullopt;
-      s.open = static_cast<uint8_t>(s.open | *loops);
+      s.open = uint8_t(s.open | *loops);
       s.extents[axis] = 1;
       s.cuts[axis].clear();
       if (a.keepdims) continue;
@@ -210,7 +208,7 @@ class Untiler {
   int summed_axis(int64_t extent, size_t i) {
     if (i < out_.summed.size() && out_.summed[i] != extent) return -1;
     if (i == out_.summed.size()) out_.summed.push_back(extent);
-    return static_cast<int>(out_.kept.size() + i);
+    return int(out_.kept.size() + i);
   }
 
   // A new value for `id` along `axes`, -1 where there is none. `within`: it is a term of a sum, in
@@ -244,7 +242,7 @@ class Untiler {
       Axes inner;
       size_t from = 0;
       for (size_t i = 0; i < extents.size(); ++i) {
-        const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i));
+        const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(i));
         if (!gone) {
           inner.push_back(axes[from++]);
           continue;
@@ -297,10 +295,10 @@ class Untiler {
     element.attrs = v.attrs;
     element.dtype = v.dtype;
     element.argument = v.argument;
-    if (v.kind == OpKind::Iter) axes_of_.push_back({static_cast<int>(count()), axes});
+    if (v.kind == OpKind::Iter) axes_of_.push_back({int(count()), axes});
     for (int input : v.inputs) {
       const size_t rank = shape(input).extents.size();
-      const int made = make(input, Axes(axes.end() - static_cast<long>(rank), axes.end()), within);
+      const int made = make(input, Axes(axes.end() - long(rank), axes.end()), within);
       if (made < 0) return -1;
       element.inputs.push_back(made);
     }
@@ -310,14 +308,15 @@ class Untiler {
   size_t count() const { return out_.values.values.size(); }
   int add(Value v) {
     out_.values.values.push_back(std::move(v));
-    return static_cast<int>(count()) - 1;
+    return int(count()) - 1;
   }
 
   // --- axes -------------------------------------------------------------------------------------
 
   bool sums_are_alike() const {
-    return std::all_of(axes_summed_.begin(), axes_summed_.end(),
-                       [&](size_t n) { return n == out_.summed.size(); });
+    return std::all_of(
+        axes_summed_.begin(), axes_summed_.end(),
+        [&](size_t n) { return n == out_.summed.size(); });
   }
 
   // Strides of all operands; what is summed over in the order in which it lies in memory.
@@ -331,7 +330,7 @@ class Untiler {
       v.memory.storage = v.dtype;
       v.memory.strides.assign(all, 0);
       for (size_t i = 0; i < axes.size(); ++i)
-        if (axes[i] >= 0) v.memory.strides[static_cast<size_t>(axes[i])] += strides[i];
+        if (axes[i] >= 0) v.memory.strides[size_t(axes[i])] += strides[i];
     }
     std::vector<size_t> order(out_.summed.size());
     std::iota(order.begin(), order.end(), kept);
@@ -347,7 +346,7 @@ class Untiler {
     out_.summed = summed;
     for (const auto& [id, axes] : axes_of_) {
       std::vector<int64_t>& strides = made(id).memory.strides;
-      std::vector<int64_t> ordered(strides.begin(), strides.begin() + static_cast<long>(kept));
+      std::vector<int64_t> ordered(strides.begin(), strides.begin() + long(kept));
       for (size_t axis : order) ordered.push_back(strides[axis]);
       strides = ordered;
     }
@@ -422,8 +421,7 @@ class Untiler {
     for (size_t i = count(); i-- > 0;) {
       const Value& v = out_.values.values[i];
       for (int input : v.inputs)
-        term[static_cast<size_t>(input)] =
-            term[static_cast<size_t>(input)] || term[i] || v.kind == OpKind::Sum;
+        term[size_t(input)] = term[size_t(input)] || term[i] || v.kind == OpKind::Sum;
       if (v.elements() < (term[i] ? all : kept) && (is_costly(v.kind) || v.kind == OpKind::Sum))
         return true;
     }

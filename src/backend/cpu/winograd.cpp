@@ -23,10 +23,10 @@ struct Transforms {
 // p / (x − point), and p itself for infinity.
 Transforms make_transforms(int m, int64_t taps) {
   static constexpr double kPoints[] = {0, 1, -1, 2, -2, 0.5, -0.5};
-  const size_t finite = static_cast<size_t>(m + taps - 2), r = static_cast<size_t>(taps);
+  const size_t finite = size_t(m + taps - 2), r = size_t(taps);
   CHECK(finite <= std::size(kPoints));
   Transforms t;
-  t.result.assign(static_cast<size_t>(m), std::vector<double>(finite + 1, 0));
+  t.result.assign(size_t(m), std::vector<double>(finite + 1, 0));
   if (finite == 0) return {{{1}}, {{1}}, {{1}}};
   const auto all_but = [&](size_t left_out) {
     std::vector<double> product{1};
@@ -104,7 +104,7 @@ struct Tiling {
       m[i] = transform_tile(axes[i], wanted);
       fits = fits && m[i] > 0;
       m[i] = std::max(m[i], 1);
-      side[i] = static_cast<int>(m[i] + axes[i].taps - 1);
+      side[i] = int(m[i] + axes[i].taps - 1);
       residues[i] = std::min(axes[i].dilation, axes[i].out);
       tiles[i] = ceil_div(ceil_div(axes[i].out, residues[i]), int64_t{m[i]});
       per_frame *= residues[i] * tiles[i];
@@ -256,7 +256,7 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
                     const ChannelPanels& panels, UnitContext& unit) {
   constexpr int64_t kUnitProducts = int64_t{1} << 21;
   ImageStage stage;
-  const int64_t count = static_cast<int64_t>(panels.vectors.size());
+  const int64_t count = int64_t(panels.vectors.size());
   const int64_t depth = t.frames.taps, per_tile = depth * g.channels * panels.width(0);
   const int64_t stretch =
       std::clamp<int64_t>(kUnitProducts / per_tile, std::min<int64_t>(t.all, 24), t.all);

@@ -85,20 +85,18 @@ void BlockEmitter::product(int id, int into) {
     else
       scalars(id, pair, u, sums);
   }
-  if (u.registers && sums == "d") {
+  if (u.registers && sums == "d")
     rescale_sums(id, into, u);
-  } else if (!u.registers) {
+  else if (!u.registers)
     store_sums(id, into, u, sums, into != id);
-  }
   code_.close();
   code_.close();
   for (const Pair& pair : pairs(v))
-    for (int operand : {pair.left, pair.right}) {
+    for (int operand : {pair.left, pair.right})
       if (home(operand) == Home::Fragment)
         holds(operand, false);
       else
         reads(view(operand)->pointer, "", u.wide);
-    }
   if (u.registers)
     holds(into, true);
   else
@@ -305,13 +303,16 @@ void BlockEmitter::store_sums(int id, int into, const Units& u, const std::strin
 }
 
 void BlockEmitter::rescale_sums(int id, int into, const Units& u) {
-  each_sum(id, u, "d", false, [&](const std::string& number, const std::vector<Index>& index) {
-    const std::string sum = "r" + n(into) + "[s]" + number.substr(1);
-    // Rows beyond the end of a shorter tile have no scales.
-    const std::string inside = guard(value(id).extents, index);
-    code_.line((inside.empty() ? "" : "if (" + inside + ") ") + sum + " = " + sum + " * " +
-               factor(into, "s", index) + " + " + number + " * " + factor(into, "p", index) + ";");
-  });
+  each_sum(
+      id, u, "d", false,
+      [&](const std::string& number, const std::vector<Index>& index) {
+        const std::string sum = "r" + n(into) + "[s]" + number.substr(1);
+        // Rows beyond the end of a shorter tile have no scales.
+        const std::string inside = guard(value(id).extents, index);
+        code_.line((inside.empty() ? "" : "if (" + inside + ") ") + sum + " = " + sum + " * " +
+                   factor(into, "s", index) + " + " + number + " * " + factor(into, "p", index) +
+                   ";");
+      });
 }
 
 // Sums leave the registers for shared memory, where any thread finds them.

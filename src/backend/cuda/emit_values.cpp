@@ -327,12 +327,11 @@ void BlockEmitter::reduce(int id, int into) {
     std::string count = n(terms);
     int64_t exact = 1;
     std::string rest;
-    for (const Extent& e : gone) {
+    for (const Extent& e : gone)
       if (e.exact())
         exact *= e.nominal;
       else
         rest += " * " + e.text();
-    }
     count = n(exact) + rest;
     total = "r / static_cast<" + type + ">(" + count + ")";
   }
@@ -340,12 +339,11 @@ void BlockEmitter::reduce(int id, int into) {
   const auto put = [&](const std::vector<Index>& of) {
     std::vector<Index> index;
     size_t next = 0;
-    for (size_t i = 0; i < x.extents.size(); ++i) {
+    for (size_t i = 0; i < x.extents.size(); ++i)
       if (!reduced[i])
         index.push_back(of[next++]);
       else if (a.keepdims)
         index.push_back({});
-    }
     const std::string at = Nest::offset(index, m.strides).text;
     const std::string old = load(m, at, prelude_);
     code_.line(store(m, at, accumulates ? folded(old, total) : total, prelude_));

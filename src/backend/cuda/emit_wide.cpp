@@ -189,12 +189,11 @@ void BlockEmitter::copy_boxes(int id, const std::string& full, Code& code) const
   int64_t matrices = 1;
   for (size_t axis = rank; axis-- > 0;) {
     std::string begin;
-    if (v.extents[axis].exact()) {
+    if (v.extents[axis].exact())
       for (const Split& s : splits(whole[axis], axis, iter.imap, iter.fmap))
         begin += (begin.empty() ? "" : " + ") + s.variable + " * " + n(s.size);
-    } else {
+    else
       begin = "b" + n(id) + "_" + n(int64_t(axis));
-    }
     if (axis + 1 == rank) {
       if (!begin.empty()) column = begin;
       continue;

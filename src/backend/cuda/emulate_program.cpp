@@ -79,13 +79,12 @@ EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
   }
 
   std::vector<std::string> names;
-  for (size_t i = 0; i < m.program.kernels.size(); ++i) {
+  for (size_t i = 0; i < m.program.kernels.size(); ++i)
     if (m.program.kernels[i].call)
       m.libraries.emplace(int(i),
                           call_program(graph, plan.tasks[i].op, *m.program.kernels[i].call));
     else
       names.push_back(m.program.kernels[i].name);
-  }
   m.kernels = std::make_unique<EmulatedKernels>(m.program.source, names);
 }
 

@@ -478,24 +478,26 @@ class Emulator {
   }
   // Whether the thread that runs knows what a thread of another block did at a time.
   bool knows(int block, int thread, uint32_t time) const {
-    return std::any_of(b_.learnt.begin(), b_.learnt.end(), [&](const Learnt& l) {
-      const auto it = l.what.find(block);
-      return it != l.what.end() && it->second[size_t(thread)] >= time &&
-             b_.clocks->knows(thread_, l.thread, l.time);
-    });
+    return std::any_of(
+        b_.learnt.begin(), b_.learnt.end(),
+        [&](const Learnt& l) {
+          const auto it = l.what.find(block);
+          return it != l.what.end() && it->second[size_t(thread)] >= time &&
+                 b_.clocks->knows(thread_, l.thread, l.time);
+        });
   }
   // An access by the thread that runs to memory that other blocks see.
   void touch(size_t buffer, int64_t offset, int bytes, bool writes, bool atomic, int line) {
-    found(owners_[buffer].touch(offset, bytes,
-                                {block_number(), thread_, b_.clocks->now(thread_), writes, atomic},
-                                [this](int b, int t, uint32_t time) { return knows(b, t, time); }),
+    found(owners_[buffer].touch(
+              offset, bytes, {block_number(), thread_, b_.clocks->now(thread_), writes, atomic},
+              [this](int b, int t, uint32_t time) { return knows(b, t, time); }),
           line);
   }
   // Fences of threads say nothing about the asynchronous proxy: it meets nobody in order.
   void touch_async(size_t buffer, int64_t offset, int bytes, bool writes, int line) {
-    found(owners_[buffer].touch(offset, bytes,
-                                {block_number(), thread_, ~uint32_t{0}, writes, false},
-                                [](int, int, uint32_t) { return false; }),
+    found(owners_[buffer].touch(
+              offset, bytes, {block_number(), thread_, ~uint32_t{0}, writes, false},
+              [](int, int, uint32_t) { return false; }),
           line);
   }
   Phases& phases(const void* barrier, int line) {

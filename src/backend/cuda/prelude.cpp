@@ -75,12 +75,12 @@ TS_DEVICE double t_gelu_tanh(double x) {
 )"},
       {"t_pow", {}, R"(
 // x^e for a constant e that no product or root expresses; float through double.
-TS_DEVICE float t_pow(float x, double e) { return static_cast<float>(pow(static_cast<double>(x), e)); }
+TS_DEVICE float t_pow(float x, double e) { return float(pow(double(x), e)); }
 TS_DEVICE double t_pow(double x, double e) { return pow(x, e); }
 )"},
       {"t_power", {}, R"(
 TS_DEVICE float t_power(float x, float y) {
-  return static_cast<float>(pow(static_cast<double>(x), static_cast<double>(y)));
+  return float(pow(double(x), double(y)));
 }
 TS_DEVICE double t_power(double x, double y) { return pow(x, y); }
 // By squaring, modulo the type; of negative exponents the part before the point.
@@ -91,10 +91,10 @@ TS_DEVICE unsigned long t_power_of(unsigned long x, long y) {
 }
 TS_DEVICE long t_power(long x, long y) {
   if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 ? -1 : 1) : 0;
-  return static_cast<long>(t_power_of(static_cast<unsigned long>(x), y));
+  return long(t_power_of(static_cast<unsigned long>(x), y));
 }
 TS_DEVICE int t_power(int x, int y) {
-  return static_cast<int>(t_power(static_cast<long>(x), static_cast<long>(y)));
+  return int(t_power(long(x), long(y)));
 }
 )"},
       {"t_mod", {}, R"(
@@ -129,11 +129,11 @@ TS_DEVICE double t_cos(double x) { return cos(x); }
       {"t_truncate", {}, R"(
 // Towards zero; NaN and what is out of range give the least integer, as x86-64's conversions do.
 TS_DEVICE long t_truncate_long(double x) {
-  return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? static_cast<long>(x)
+  return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? long(x)
                                                                   : -0x7fffffffffffffffL - 1;
 }
 TS_DEVICE int t_truncate(double x) {
-  return x > -2147483649.0 && x < 2147483648.0 ? static_cast<int>(x) : -0x7fffffff - 1;
+  return x > -2147483649.0 && x < 2147483648.0 ? int(x) : -0x7fffffff - 1;
 }
 )"},
       {"t_index", {}, R"(
@@ -141,7 +141,7 @@ TS_DEVICE int t_truncate(double x) {
 TS_DEVICE int t_index(long i, int n) {
   i = i < 0 ? i + n : i;
   i = i < 0 ? 0 : i;
-  return i < n ? static_cast<int>(i) : n - 1;
+  return i < n ? int(i) : n - 1;
 }
 )"},
   };

@@ -37,9 +37,11 @@ class ProgramPrinter {
   // --- barriers of boxes
   // Tiles of a loop that come as boxes: each announces its bytes to the stage's barrier.
   int boxes(int l) const {
-    return int(std::count_if(flow_.steps.begin(), flow_.steps.end(), [&](const EmitStep& s) {
-      return s.tile >= 0 && s.loop == l && s.instruction == Instruction::Bulk;
-    }));
+    return int(std::count_if(
+        flow_.steps.begin(), flow_.steps.end(),
+        [&](const EmitStep& s) {
+          return s.tile >= 0 && s.loop == l && s.instruction == Instruction::Bulk;
+        }));
   }
   bool nested(int l) const { return loop(l).around >= 0; }
   void barriers() {

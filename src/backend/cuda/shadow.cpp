@@ -35,8 +35,9 @@ void Clocks::fence(int thread) {
 }
 
 bool Clocks::fenced(int thread, int other, uint32_t time) const {
-  return std::any_of(fences_[size_t(other)].begin(), fences_[size_t(other)].end(),
-                     [&](uint32_t f) { return f >= time && knows(thread, other, f); });
+  return std::any_of(
+      fences_[size_t(other)].begin(), fences_[size_t(other)].end(),
+      [&](uint32_t f) { return f >= time && knows(thread, other, f); });
 }
 
 Shadow::Shadow(int64_t bytes, bool initialized, int grain)

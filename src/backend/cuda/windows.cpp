@@ -176,7 +176,7 @@ class WindowCode {
     if (count == 1) return "0";
     std::string s = below == 1 ? from : from + " / " + text(below);
     s += " % " + text(count);
-    if (wide_ != "int") s = "static_cast<int>(" + s + ")";
+    if (wide_ != "int") s = "int(" + s + ")";
     return scale == 1 ? s : s + " * " + text(scale);
   }
   // The window of the thread, an index per axis.
@@ -239,7 +239,8 @@ class WindowCode {
   // Offset of the operand's element that the tap meets, in an image of one channel.
   std::string element(const std::string& image) const {
     return image + " * " + text(w_.inside) + " + " +
-           flat("y", [](const WindowAxis& a) { return a.in; });
+           flat(
+               "y", [](const WindowAxis& a) { return a.in; });
   }
 
   const Windows& w_;

@@ -189,9 +189,9 @@ double work_per_call(const Graph& program) {
     if (once[i] || op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
     if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze)
       continue;
-    const double elements = static_cast<double>(num_elements(program.type(op.result()).shape));
+    const double elements = double(num_elements(program.type(op.result()).shape));
     work += op.kind == OpKind::Matmul
-                ? elements * static_cast<double>(program.type(op.inputs[0]).shape.back().extent)
+                ? elements * double(program.type(op.inputs[0]).shape.back().extent)
                 : elements;
   }
   return work;

@@ -34,9 +34,8 @@ class Assembler {
   // Whole programs: the best choice everywhere, then one region at a time with its next choices.
   bool combine(CandidateSink& sink) {
     std::map<size_t, size_t> best;
-    for (const auto& [s, r] : results_) {
+    for (const auto& [s, r] : results_)
       if (!r.choices.empty()) best[s] = 0;
-    }
     std::vector<std::pair<Candidate, std::string>> found;
     auto offer = [&](const std::map<size_t, size_t>& pick) {
       // The estimate of a block's memory leaves out what lowering adds (transposes, scaled copies);
@@ -203,9 +202,8 @@ class Assembler {
       ValidateOptions limits;
       if (run_.context.target->kind == TargetKind::Gpu)
         limits.block_bytes = run_.context.target->block_bytes();
-      for (const Graph& b : g.bodies()) {
+      for (const Graph& b : g.bodies())
         too_large_ = too_large_ || block_memory(b).peak() > limits.block_bytes;
-      }
       if (too_large_) return std::nullopt;
       validate(g, limits);
     } catch (const Error& e) {

@@ -40,11 +40,10 @@ void split_square(int64_t n, int64_t& outside, int64_t& inside) {
     }
   }
   auto r = int64_t(std::llround(std::sqrt(double(n))));
-  if (r > 1 && r <= 3037000499 && r * r == n) {
+  if (r > 1 && r <= 3037000499 && r * r == n)
     outside *= r;
-  } else {
+  else
     inside *= n;
-  }
 }
 
 }  // namespace

@@ -80,22 +80,19 @@ std::vector<Step> partition(const Graph& graph) {
   };
   std::vector<bool> leaves(graph.tensors().size(), false);
   for (size_t i = 0; i < n; ++i) {
-    for (TensorId t : graph.ops()[i].inputs) {
+    for (TensorId t : graph.ops()[i].inputs)
       if (pure[producer(t)] && !same_region(producer(t), i)) leaves[t.index] = true;
-    }
   }
-  for (TensorId t : graph.outputs()) {
+  for (TensorId t : graph.outputs())
     if (pure[producer(t)]) leaves[t.index] = true;
-  }
   std::map<std::pair<int, int>, std::vector<TensorId>> outputs;
   for (size_t t = 0; t < graph.tensors().size(); ++t) {
     const size_t p = producer(TensorId(t));
     if (leaves[t]) outputs[{era[p], at[p].region}].push_back(TensorId(t));
   }
   std::vector<std::vector<size_t>> kept(size_t(last) + 1);
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < n; ++i)
     if (!skip[i] && !pure[i] && graph.ops()[i].num_results > 0) kept[size_t(era[i])].push_back(i);
-  }
   std::vector<Step> steps;
   for (int e = 0; e <= last; ++e) {
     for (size_t i : kept[size_t(e)]) {  // kept operators open their era

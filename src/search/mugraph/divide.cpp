@@ -131,9 +131,8 @@ void NormalForms::open_sums(PolyId goal, std::vector<PolyId>& out) {
   for (; bound; bound &= bound - 1) {
     AxisMask axis = bound & -bound;
     AxisMask parts = 0;  // of a split axis: they open before what is inside them
-    for (const auto& [whole, part] : splits_) {
+    for (const auto& [whole, part] : splits_)
       if (axis & bit(whole)) parts = bit(part);
-    }
     std::vector<Term> opened;
     for (const Term& t : terms) {
       if (monos_[t.mono].axes & axis) continue;
@@ -141,9 +140,8 @@ void NormalForms::open_sums(PolyId goal, std::vector<PolyId>& out) {
       for (const Factor& f : factors) {
         const Atom a = atoms_[f.atom];
         if (a.kind != AtomKind::Sum || !(a.bound & axis) || (a.bound & parts) ||
-            !f.exponent.integer() || f.exponent.num <= 0) {
+            !f.exponent.integer() || f.exponent.num <= 0)
           continue;
-        }
         PolyId inner = sum(from_mono(a.ref), a.bound & ~axis);
         PolyId rest =
             mul(from_mono(t.mono, t.coef), pow(from_mono(intern_mono({{f.atom, 1}})), -1));
@@ -154,8 +152,8 @@ void NormalForms::open_sums(PolyId goal, std::vector<PolyId>& out) {
     }
     if (opened.empty()) continue;
     // Two ways to open one term may coincide; then one of them is enough.
-    std::sort(opened.begin(), opened.end(),
-              [](const Term& a, const Term& b) { return a.mono < b.mono; });
+    std::sort(
+        opened.begin(), opened.end(), [](const Term& a, const Term& b) { return a.mono < b.mono; });
     opened.erase(std::unique(opened.begin(), opened.end(),
                              [](const Term& a, const Term& b) { return a.mono == b.mono; }),
                  opened.end());
@@ -178,9 +176,8 @@ void NormalForms::enter(PolyId goal, std::vector<PolyId>& out) {
       if (!f.exponent.integer()) roots.push_back({f.atom, 1});
       if (f.exponent != Q(1)) out.push_back(from_mono(intern_mono({{f.atom, 1}})));
       if (a.kind == AtomKind::Poly) out.push_back(a.ref);
-      if (a.kind == AtomKind::Fn) {
+      if (a.kind == AtomKind::Fn)
         for (PolyId p : a.args) out.push_back(p);
-      }
     }
     if (!below.empty()) out.push_back(from_mono(intern_mono(std::move(below))));
     if (!roots.empty()) out.push_back(from_mono(intern_mono(std::move(roots))));

@@ -56,9 +56,8 @@ class Enumeration {
       if (region_.axes[size_t(loop_)].extent >= 4) search(inputs);
     }
     result_.graph.producers.resize(result_.graph.values.size());
-    for (size_t k = 0; k < result_.graph.edges.size(); ++k) {
+    for (size_t k = 0; k < result_.graph.edges.size(); ++k)
       result_.graph.producers[result_.graph.edges[k].out].push_back(uint32_t(k));
-    }
     return std::move(result_);
   }
 
@@ -84,9 +83,8 @@ class Enumeration {
       v.axes = nf_.poly(form).axes;
       v.rank = nf_.poly(form).size;
       v.dtype = dtype;
-      for (AxisMask m = v.axes; m; m &= m - 1) {
+      for (AxisMask m = v.axes; m; m &= m - 1)
         v.volume *= double(region_.axes[size_t(lowest(m))].extent);
-      }
       result_.graph.values.push_back(v);
     }
     return it->second;
@@ -133,9 +131,8 @@ class Enumeration {
     e.scale = p.coef;
     std::string key = std::to_string(int(e.op)) + "," + std::to_string(e.bits) + "," +
                       std::to_string(e.fn) + "," + std::to_string(e.out);
-    for (int i = 0; i < e.arity; ++i) {
+    for (int i = 0; i < e.arity; ++i)
       key += "," + std::to_string(e.in[size_t(i)]) + ":" + e.mult[size_t(i)].q.rational().str();
-    }
     auto [it, fresh] = edges_.emplace(key, uint32_t(result_.graph.edges.size()));
     if (fresh) result_.graph.edges.push_back(e);
     return it->second;
@@ -189,9 +186,8 @@ class Enumeration {
     offer(edge(EdgeOp::Rsqrt, v), nf_.pow(f, Q::ratio(-1, 2)), i, -1);
     Edge reciprocal = edge(EdgeOp::Div, kOne, int(v));
     offer(reciprocal, nf_.pow(f, -1), i, -1);
-    for (AxisMask m = axes & reducible_; m; m &= m - 1) {
+    for (AxisMask m = axes & reducible_; m; m &= m - 1)
       offer(edge(EdgeOp::Sum, v, -1, m & -m), nf_.sum(f, m & -m), i, -1);
-    }
     for (PolyId g : goals_) {  // exponents the program takes
       for (const Embedding& at : nf_.embeddings(f, g)) {
         if (at.quotient != 0) continue;
@@ -305,9 +301,8 @@ class Enumeration {
   bool stopped() {
     if (result_.states > options_.max_states || result_.kernels.size() >= options_.keep ||
         (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) ||
-        ((result_.states & 0xfff) == 0 && options_.out_of_time && options_.out_of_time())) {
+        ((result_.states & 0xfff) == 0 && options_.out_of_time && options_.out_of_time()))
       result_.complete = false;
-    }
     return !result_.complete;
   }
 
@@ -324,9 +319,8 @@ class Enumeration {
       if (found != 1) return;
     }
     for (size_t i = 0; i < items_.size(); ++i) {  // a value in two phases is not expressible
-      for (size_t j = 0; j < i; ++j) {
+      for (size_t j = 0; j < i; ++j)
         if (items_[i].value == items_[j].value) return;
-      }
     }
     AxisMask loaded = 0;
     for (size_t i = 0; i < region_.views.size(); ++i) {

@@ -203,9 +203,8 @@ bool KernelSearch::set_loop(Kernel& k, int loop) const {
   k.loop = loop;
   k.varies = loop < 0 ? 0 : region_.bits(loop) & ~k.parts;
   k.folds = k.varies;
-  for (const Split& s : splits_) {
+  for (const Split& s : splits_)
     if (k.varies & s.parts) k.folds &= ~s.inside;
-  }
   return true;
 }
 
@@ -220,9 +219,8 @@ std::vector<int> KernelSearch::loop_axes(const std::vector<ValueId>& outputs) co
     if (seen[v]) continue;
     seen[v] = 1;
     mask |= graph_.values[v].axes;
-    for (uint32_t k : graph_.producers[v]) {
+    for (uint32_t k : graph_.producers[v])
       for (int i = 0; i < graph_.edges[k].arity; ++i) todo.push_back(graph_.edges[k].in[size_t(i)]);
-    }
   }
   std::vector<int> out;
   for (; mask; mask &= mask - 1) {
@@ -251,9 +249,8 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
   const AxisMask varies = start_kernel.varies, folds = start_kernel.folds,
                  parts = start_kernel.parts;
   AxisMask inner = 0;  // reductions over these alone leave partial results inside the loop
-  for (const Split& s : splits_) {
+  for (const Split& s : splits_)
     if (varies & s.parts) inner |= s.inside;
-  }
   auto allowed = [&](const Edge& e) {
     if (e.bits & parts) return false;
     for (const Split& s : splits_) {
@@ -358,12 +355,10 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
     if (v == kOne) {
       Kernel k;
       k.outputs = outputs;
-      for (ValueId u = 1; u < graph_.values.size(); ++u) {
+      for (ValueId u = 1; u < graph_.values.size(); ++u)
         if (s.loads[u]) k.loads.push_back(u);
-      }
-      for (int32_t c = s.chain; c >= 0; c = chain[size_t(c)].previous) {
+      for (int32_t c = s.chain; c >= 0; c = chain[size_t(c)].previous)
         k.edges.push_back(chain[size_t(c)].edge);
-      }
       set_loop(k, loop);
       k.passes = passes_of(phases(k));
       if (request.passes > 1 && k.passes == 1) continue;  // found without them
@@ -385,11 +380,10 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
       } else {
         std::optional<Kernel> nested;
         if (is_tight(k)) nested = nest(k, counters);
-        if (nested && (!full || nested->seconds < same.back().seconds)) {
+        if (nested && (!full || nested->seconds < same.back().seconds))
           keep(same, std::move(*nested));
-        } else {
+        else
           ++counters.pruned["memory"];
-        }
       }
       if (int(complete) >= options_.max_graphs) {
         ++counters.pruned["graph limit"];
@@ -438,9 +432,8 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
   // A kernel that needs more cuts than another and is no cheaper is never better.
   auto cut_set = [&](const std::vector<ValueId>& loads) {
     std::vector<ValueId> c;
-    for (ValueId v : loads) {
+    for (ValueId v : loads)
       if (graph_.values[v].view < 0) c.push_back(v);
-    }
     return c;
   };
   std::vector<Kernel> out;
@@ -453,9 +446,8 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
         if (other.empty() || &other == &kernels) continue;
         std::vector<ValueId> theirs = cut_set(other_loads);
         if (theirs.size() < mine.size() && other[0].seconds <= kernels[0].seconds &&
-            std::includes(mine.begin(), mine.end(), theirs.begin(), theirs.end())) {
+            std::includes(mine.begin(), mine.end(), theirs.begin(), theirs.end()))
           dominated = true;
-        }
       }
     }
     if (dominated) {
@@ -506,16 +498,14 @@ std::map<ValueId, Placed> KernelSearch::phases(const Kernel& k) const {
                                         : KernelPhase::Invariant;
     out[e.out] = {p, over_loop && !inside(e.out) ? pass_bit(at) : uint8_t(0)};
   }
-  for (ValueId v : k.outputs) {
+  for (ValueId v : k.outputs)
     if (inside(v) && ready.count(v)) out[v].passes |= pass_bit(ready[v]);
-  }
   for (size_t i = k.edges.size(); i-- > 0;) {
     const Edge& e = graph_.edges[k.edges[i]];
     for (int j = 0; j < e.arity; ++j) {
       auto it = out.find(e.in[size_t(j)]);
-      if (it != out.end() && it->second.phase == KernelPhase::Loop) {
+      if (it != out.end() && it->second.phase == KernelPhase::Loop)
         it->second.passes |= out[e.out].passes;
-      }
     }
   }
   return out;

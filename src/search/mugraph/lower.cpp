@@ -28,9 +28,8 @@ std::vector<int> axis_order(const Region& region) {
       if (a == to) return true;
       if (seen[size_t(a)]) continue;
       seen[size_t(a)] = 1;
-      for (size_t b = 0; b < n; ++b) {
+      for (size_t b = 0; b < n; ++b)
         if (before[size_t(a)][b]) todo.push_back(int(b));
-      }
     }
     return false;
   };
@@ -110,9 +109,8 @@ class KernelLowering {
     if (least == 0) return;
     std::vector<Coef> factors;
     for (const Coef& f : wanted_) {
-      for (const Coef& g : {f, power(f, -1), f * f, power(f * f, -1)}) {
+      for (const Coef& g : {f, power(f, -1), f * f, power(f * f, -1)})
         if (!g.bad() && g.rational()) factors.push_back(g);
-      }
     }
     std::map<ValueId, Coef> best;
     std::vector<ValueId> places = kernel_.loads;
@@ -157,9 +155,9 @@ class KernelLowering {
     cost_ = 0;
     for (ValueId v : kernel_.loads) in_passes(v, [&] { load(v); });
     try {
-      for (uint32_t k : kernel_.edges) {
-        in_passes(values_.edges[k].out, [&] { apply(values_.edges[k]); });
-      }
+      for (uint32_t k : kernel_.edges)
+        in_passes(
+            values_.edges[k].out, [&] { apply(values_.edges[k]); });
     } catch (const std::out_of_range&) {  // an operand that no kernel before has computed
       cost_ = kImpossible;
       return;
@@ -187,9 +185,8 @@ class KernelLowering {
       TensorId t = arranged(r, o.dims, o.dims.size());
       SaveAttrs save;
       save.type = o.type;
-      for (size_t g = 0; g < kernel_.grid.size(); ++g) {
+      for (size_t g = 0; g < kernel_.grid.size(); ++g)
         save.omap[g] = dim_of(o.dims, kernel_.grid[g].axes);
-      }
       if (kernel_.loop >= 0) save.fmap[size_t(pass_)] = dim_of(o.dims, kernel_.varies);
       if (kernel_.nested) save.fmap[1] = dim_of(o.dims, kernel_.nested);
       if (emitting_) results.push_back(block_.add(OpKind::Save, {t}, save, o.name));
@@ -199,9 +196,8 @@ class KernelLowering {
 
   // The dimension with one of these axes.
   int8_t dim_of(const std::vector<int>& dims, AxisMask axes) const {
-    for (size_t i = 0; i < dims.size(); ++i) {
+    for (size_t i = 0; i < dims.size(); ++i)
       if (dims[i] >= 0 && (region_.bits(dims[i]) & axes)) return int8_t(i);
-    }
     return -1;
   }
 
@@ -230,9 +226,8 @@ class KernelLowering {
   // Does something in every pass in which the value is computed, or once outside the loop.
   template <class F> void in_passes(ValueId v, const F& f) {
     const unsigned passes = std::max(1u, unsigned(phase_.at(v).passes));
-    for (pass_ = 0; passes >> pass_; ++pass_) {
+    for (pass_ = 0; passes >> pass_; ++pass_)
       if (passes >> pass_ & 1) f();
-    }
     pass_ = 0;
   }
 
@@ -246,9 +241,8 @@ class KernelLowering {
       inputs_.push_back(s.tensor);
       TensorId in = block_.add_input(graph_.type(s.tensor), graph_.tensor(s.tensor).name);
       IterAttrs iter;
-      for (size_t g = 0; g < kernel_.grid.size(); ++g) {
+      for (size_t g = 0; g < kernel_.grid.size(); ++g)
         iter.imap[g] = dim_of(s.dims, kernel_.grid[g].axes);
-      }
       if (kernel_.loop >= 0) iter.fmap[size_t(pass_)] = dim_of(s.dims, kernel_.varies);
       if (kernel_.nested) iter.fmap[1] = dim_of(s.dims, kernel_.nested);
       r.tensor = add(OpKind::Iter, {in}, iter);
@@ -298,20 +292,17 @@ class KernelLowering {
   TensorId arranged(const Real& r, std::vector<int> want, size_t min_rank) {
     size_t lead = 0;
     while (lead < want.size() && want[lead] < 0 && want.size() - lead > min_rank) ++lead;
-    for (size_t drop = 0; drop <= lead; ++drop) {
-      if (std::equal(r.dims.begin(), r.dims.end(), want.begin() + long(drop), want.end())) {
+    for (size_t drop = 0; drop <= lead; ++drop)
+      if (std::equal(r.dims.begin(), r.dims.end(), want.begin() + long(drop), want.end()))
         return r.tensor;
-      }
-    }
     want.erase(want.begin(), want.begin() + long(lead));
     TensorId t = r.tensor;
     std::vector<int> axes, units;
-    for (size_t i = 0; i < r.dims.size(); ++i) {
+    for (size_t i = 0; i < r.dims.size(); ++i)
       if (r.dims[i] < 0)
         units.push_back(int(i));
       else
         axes.push_back(r.dims[i]);
-    }
     if (!units.empty()) t = add(OpKind::Squeeze, {t}, AxesAttrs{units});
     std::vector<int> perm, missing;
     bool moved = false;
@@ -354,9 +345,8 @@ class KernelLowering {
     std::vector<int> natural;
     bool fits = true;
     for (const Real& r : in) {
-      if (r.dims.size() > natural.size()) {
+      if (r.dims.size() > natural.size())
         natural.insert(natural.begin(), r.dims.size() - natural.size(), -1);
-      }
       size_t off = natural.size() - r.dims.size();
       for (size_t i = 0; i < r.dims.size(); ++i) {
         int& at = natural[off + i];
@@ -386,9 +376,8 @@ class KernelLowering {
   }
 
   DType dtype_of(const Edge& e) const {
-    for (int i = 0; i < e.arity; ++i) {
+    for (int i = 0; i < e.arity; ++i)
       if (e.in[size_t(i)] != kOne) return values_.values[e.in[size_t(i)]].dtype;
-    }
     return values_.values[e.out].dtype;
   }
 
@@ -416,11 +405,10 @@ class KernelLowering {
       pointwise(e, OpKind::Mul, {in(0), in(1)}, in(0).coef * in(1).coef * e.scale);
       return;
     case EdgeOp::Div:
-      if (e.in[0] == kOne) {
+      if (e.in[0] == kOne)
         pointwise(e, OpKind::Div, {constant_real(1, in(1).dtype), in(1)}, e.scale / in(1).coef);
-      } else {
+      else
         pointwise(e, OpKind::Div, {in(0), in(1)}, in(0).coef / in(1).coef * e.scale);
-      }
       return;
     case EdgeOp::Sqr: pointwise(e, OpKind::Sqr, {in(0)}, in(0).coef * in(0).coef * e.scale); return;
     case EdgeOp::Add: add_edge(e); return;
@@ -504,12 +492,11 @@ class KernelLowering {
         info.result == DType::Bool || !info.same_dtype ? dtype_of(e) : values_.values[e.out].dtype;
     if (info.kind == OpKind::Where) dtype = info.result;
     std::vector<Real> in;
-    for (size_t i = 0; i < e.arity; ++i) {
+    for (size_t i = 0; i < e.arity; ++i)
       if (e.in[i] == kOne)
         in.push_back(constant_real(e.mult[i], dtype));
       else
         in.push_back(scaled(e.in[i], e.mult[i] / real(e.in[i]).coef));
-    }
     pointwise(e, info.kind, in, e.scale, info.attrs);
   }
 
@@ -699,9 +686,8 @@ std::string describe(const Plan& plan, const Hypergraph& values, const Region& r
     s += "kernel";
     for (const Kernel::GridDim& g : k.grid) {
       std::string names;
-      for (AxisMask m = g.axes; m; m &= ~region.bits(lowest(m))) {
+      for (AxisMask m = g.axes; m; m &= ~region.bits(lowest(m)))
         names += (names.empty() ? "" : "+") + region.axes[size_t(lowest(m))].name;
-      }
       s += " grid " + names + "/" + std::to_string(g.parts);
     }
     if (k.loop >= 0) {

@@ -506,11 +506,13 @@ class Moments::Writer {
 
 std::optional<Moments::Centred> Moments::centred(const Plan& plan, uint32_t first) const {
   const auto in_plan = [&](const std::vector<uint32_t>& edges) {
-    return std::any_of(plan.kernels.begin(), plan.kernels.end(), [&](const Kernel& k) {
-      return std::any_of(k.edges.begin(), k.edges.end(), [&](uint32_t e) {
-        return std::binary_search(edges.begin(), edges.end(), e);
-      });
-    });
+    return std::any_of(
+        plan.kernels.begin(), plan.kernels.end(),
+        [&](const Kernel& k) {
+          return std::any_of(
+              k.edges.begin(), k.edges.end(),
+              [&](uint32_t e) { return std::binary_search(edges.begin(), edges.end(), e); });
+        });
   };
   const bool needed =
       std::any_of(shifts_.begin(), shifts_.end(), [&](const Shift& s) { return in_plan(s.saves); });

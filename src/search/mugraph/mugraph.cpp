@@ -21,10 +21,9 @@ class Search {
       : run_(options, sub.graph, context, budget), sink_(sink) {}
 
   SearchReport run() {
-    for (const Tensor& t : run_.program.tensors()) {
+    for (const Tensor& t : run_.program.tensors())
       if (!is_static(t.type.shape))
         return finish(StopReason::Unsupported, "symbolic shapes: bind them first");
-    }
     double inputs = 0;
     for (TensorId t : run_.program.inputs()) inputs += double(run_.program.type(t).bytes());
     run_.resident = run_.machine.resident(inputs);

@@ -25,9 +25,8 @@ bool half(const Q& q) { return q.den == 2; }
 // The coefficient that is scaled away: of the first term that is not a constant, so that a small
 // constant (an epsilon) never becomes the unit.
 Coef leading(const std::vector<Term>& terms) {
-  for (const Term& t : terms) {
+  for (const Term& t : terms)
     if (t.mono != 0) return t.coef;
-  }
   return terms[0].coef;
 }
 
@@ -41,9 +40,8 @@ NormalForms::NormalForms(std::vector<int64_t> extents, FormOptions options)
 void NormalForms::split(int axis, int part) { splits_.push_back({axis, part}); }
 
 uint32_t NormalForms::function(const Function& f) {
-  for (size_t i = 0; i < functions_.size(); ++i) {
+  for (size_t i = 0; i < functions_.size(); ++i)
     if (functions_[i].name == f.name) return uint32_t(i);
-  }
   functions_.push_back(f);
   return uint32_t(functions_.size() - 1);
 }
@@ -58,9 +56,8 @@ AtomId NormalForms::intern_atom(Atom a) {
   for (AtomId id : bucket) {
     const Atom& b = atoms_[id];
     if (a.kind == b.kind && a.ref == b.ref && a.bound == b.bound && a.args == b.args &&
-        (a.kind != AtomKind::Input || a.axes == b.axes)) {
+        (a.kind != AtomKind::Input || a.axes == b.axes))
       return id;
-    }
   }
   atoms_.push_back(std::move(a));
   bucket.push_back(AtomId(atoms_.size() - 1));
@@ -72,9 +69,8 @@ MonoId NormalForms::intern_mono(std::vector<Factor> factors) {
   uint64_t h = 0x51ed270b;
   for (const Factor& f : factors) h = mix(mix(h, f.atom), f.exponent);
   auto& bucket = mono_index_[h];
-  for (MonoId id : bucket) {
+  for (MonoId id : bucket)
     if (monos_[id].factors == factors) return id;
-  }
   Mono m;
   for (const Factor& f : factors) {
     const Atom& a = atoms_[f.atom];
@@ -100,9 +96,8 @@ PolyId NormalForms::intern_poly(std::vector<Term> terms) {
   uint64_t h = 0x2545f491;
   for (const Term& t : terms) h = mix(mix(mix(h, t.mono), t.coef.q), uint64_t(t.coef.root));
   auto& bucket = poly_index_[h];
-  for (PolyId id : bucket) {
+  for (PolyId id : bucket)
     if (polys_[id].terms == terms) return id;
-  }
   Poly p;
   p.nonneg = true;
   for (const Term& t : terms) {
@@ -146,17 +141,15 @@ PolyId NormalForms::from_terms(std::vector<Term> terms) {
   if (polys_[p].terms.size() < 2) return p;
   // A common factor that is a power of this very sum combines with it: P·P^e = P^(e+1).
   bool has_poly = false;
-  for (const Factor& f : monos_[polys_[p].terms[0].mono].factors) {
+  for (const Factor& f : monos_[polys_[p].terms[0].mono].factors)
     has_poly = has_poly || atoms_[f.atom].kind == AtomKind::Poly;
-  }
   if (!has_poly) return p;
   Split s = split(p, false);
   if (s.rest == kNone) return p;
   for (const Factor& f : monos_[s.common].factors) {
     const Atom& a = atoms_[f.atom];
-    if (a.kind == AtomKind::Poly && a.ref == s.rest) {
+    if (a.kind == AtomKind::Poly && a.ref == s.rest)
       return product(s.coef, merge(monos_[s.common].factors, {{f.atom, 1}}));
-    }
   }
   return p;
 }
@@ -302,26 +295,23 @@ NormalForms::Split NormalForms::split(PolyId p, bool for_root) {
   }
   if (for_root) {
     Exponents safe;
-    for (const Factor& f : common) {
+    for (const Factor& f : common)
       if (monos_[intern_mono({f})].nonneg) safe.push_back(f);
-    }
     common = std::move(safe);
   }
   Exponents inverse_common = common;
   for (Factor& f : inverse_common) f.exponent = -f.exponent;
   std::vector<Term> rest;
-  for (const Term& t : terms) {
+  for (const Term& t : terms)
     rest.push_back({intern_mono(merge(monos_[t.mono].factors, inverse_common)), t.coef});
-  }
   std::sort(rest.begin(), rest.end(), [](const Term& a, const Term& b) { return a.mono < b.mono; });
   Split s;
   s.common = intern_mono(std::move(common));
   s.coef = leading(rest);
   if (for_root) s.coef = magnitude(s.coef);
   for (Term& t : rest) t.coef = t.coef / s.coef;
-  for (const Term& t : rest) {
+  for (const Term& t : rest)
     if (t.coef.bad()) return {1, s.common, kNone};
-  }
   s.rest = intern_poly(std::move(rest));
   return s;
 }
@@ -398,9 +388,8 @@ PolyId NormalForms::mul(PolyId a, PolyId b) {
     Split sa = split(a, false), sb = split(b, false);
     if (sa.rest == kNone || sb.rest == kNone) return kNone;
     Exponents f = merge({{base_atom(sa.rest), 1}}, {{base_atom(sb.rest), 1}});
-    if (base_atom(sb.rest) < base_atom(sa.rest)) {
+    if (base_atom(sb.rest) < base_atom(sa.rest))
       f = merge({{base_atom(sb.rest), 1}}, {{base_atom(sa.rest), 1}});
-    }
     f = merge(f, monos_[sa.common].factors);
     f = merge(f, monos_[sb.common].factors);
     out = product(sa.coef * sb.coef, std::move(f));
@@ -480,9 +469,8 @@ PolyId NormalForms::sum_mono(MonoId m, AxisMask axes, const Coef& c) {
         const Atom a = atoms_[g.factors[i].atom];
         if (a.kind != AtomKind::Sum || g.factors[i].exponent != Q(1)) continue;
         AxisMask used = g.bound;
-        for (size_t j = 0; j < g.factors.size(); ++j) {
+        for (size_t j = 0; j < g.factors.size(); ++j)
           if (j != i) used |= atoms_[g.factors[j].atom].axes | atoms_[g.factors[j].atom].inner;
-        }
         if (used & a.bound) continue;
         Exponents others = g.factors;
         others.erase(others.begin() + long(i));
@@ -521,9 +509,7 @@ PolyId NormalForms::exp(PolyId p) {
       shifted = shifted || (a.kind == AtomKind::Fn && functions_[a.ref].is_max && a.bound != 0);
     }
   }
-  if (opaque || (options_.keep_shifts && shifted)) {
-    return fn(function({"exp", true, false}), {p});
-  }
+  if (opaque || (options_.keep_shifts && shifted)) return fn(function({"exp", true, false}), {p});
   Exponents factors;
   for (const Term& t : terms) {
     Atom a;

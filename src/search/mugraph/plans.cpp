@@ -38,9 +38,8 @@ std::vector<Pending> output_sets(const Pending& pending) {
   if (n <= 3) {
     for (size_t mask = 0; mask < (size_t(1) << n); ++mask) {
       Pending p;
-      for (size_t i = 0; i < n; ++i) {
+      for (size_t i = 0; i < n; ++i)
         if (mask & (size_t(1) << i)) p.push_back(pending[i]);
-      }
       p.push_back(pending[n]);
       out.push_back(std::move(p));
     }
@@ -96,11 +95,10 @@ class PlanSearch {
         ++counters_.pruned["alternatives"];
         break;
       }
-      if (nodes_[top.node].pending.empty()) {
+      if (nodes_[top.node].pending.empty())
         complete(top.node);
-      } else if (!expand(top.node)) {
+      else if (!expand(top.node))
         break;
-      }
     }
     add_nests(result_.plans);
     add_nests(result_.singles);
@@ -135,9 +133,8 @@ class PlanSearch {
     std::vector<KernelCounters> counted(requests.size());
     parallel_for(requests.size() > 1 ? pool_ : nullptr, int64_t(requests.size()), 1,
                  [&](int64_t from, int64_t to) {
-                   for (int64_t i = from; i < to; ++i) {
+                   for (int64_t i = from; i < to; ++i)
                      found[size_t(i)] = kernels_.enumerate(requests[size_t(i)], counted[size_t(i)]);
-                   }
                  });
     for (const KernelCounters& c : counted) counters_.add(c);
     return found;
@@ -281,9 +278,8 @@ class PlanSearch {
       for (const Kernel& k : *known_[step.key].kernels) {
         PlanNode next;
         next.pending = step.rest;
-        for (ValueId v : k.loads) {
+        for (ValueId v : k.loads)
           if (graph_.values[v].view < 0) next.pending.push_back(v);
-        }
         std::sort(next.pending.begin(), next.pending.end());
         next.pending.erase(std::unique(next.pending.begin(), next.pending.end()),
                            next.pending.end());
@@ -306,9 +302,8 @@ class PlanSearch {
   // A finished plan, and the same plan with another variant of one kernel.
   void complete(uint32_t index) {
     Plan plan;
-    for (int32_t n = int32_t(index); nodes_[size_t(n)].parent >= 0; n = nodes_[size_t(n)].parent) {
+    for (int32_t n = int32_t(index); nodes_[size_t(n)].parent >= 0; n = nodes_[size_t(n)].parent)
       plan.kernels.push_back(*nodes_[size_t(n)].kernel);
-    }
     plan.seconds = nodes_[index].spent;
     if (!structures_.insert(plan.structure()).second) return;
     improve(plan.seconds);
@@ -367,9 +362,8 @@ class PlanSearch {
 PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, double start,
                       const PlanOptions& options, ThreadPool* pool, KernelCounters& counters) {
   Pending targets;
-  for (const Hypergraph::Target& t : graph.targets) {
+  for (const Hypergraph::Target& t : graph.targets)
     if (t.value != kOne) targets.push_back(t.value);
-  }
   std::sort(targets.begin(), targets.end());
   targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
   if (targets.empty()) {  // nothing but constants

@@ -31,7 +31,7 @@ std::optional<std::vector<Group>> groups_of(const Shape& from, const Shape& to) 
       if (!s[k].is_one()) into.push_back(k);
       product *= s[k++].extent;
     };
-    while ((a.empty() && i < from.size()) || (b.empty() && j < to.size()) || m != n) {
+    while ((a.empty() && i < from.size()) || (b.empty() && j < to.size()) || m != n)
       if (i < from.size() && (m < n || (a.empty() && m <= n)))
         take(from, i, a, m);
       else if (j < to.size() && (n < m || b.empty()))
@@ -40,7 +40,6 @@ std::optional<std::vector<Group>> groups_of(const Shape& from, const Shape& to) 
         return std::nullopt;
       else
         break;
-    }
     if (a.size() == 1 && b.size() == 1) continue;
     if (a.empty() && b.empty()) continue;
     if (a.size() != 1 && b.size() != 1) return std::nullopt;
@@ -97,9 +96,8 @@ class Refinement {
     for (int c : refused) cut.erase(c);
     // Parts are not cut again, and an axis is no part of itself.
     for (const auto& [cls, names] : parts) {
-      for (int n : names) {
+      for (int n : names)
         if (cut.count(n)) cut.erase(cls);
-      }
     }
     parts_ = std::move(cut);
     // Worth it where a reshape lies between two operators of the search.
@@ -107,9 +105,8 @@ class Refinement {
     for (const Op& op : g_.ops()) {
       if (op.kind != OpKind::Reshape || !moves(op)) continue;
       bool used = false;
-      for (const Op& user : g_.ops()) {
+      for (const Op& user : g_.ops())
         for (TensorId t : user.inputs) used = used || (t == op.result() && transparent(g_, user));
-      }
       const Op& producer = g_.producer(op.inputs[0]);
       between = between || (used && producer.kind != OpKind::Input && transparent(g_, producer));
     }
@@ -139,9 +136,8 @@ class Refinement {
 
   Shape fine_shape(TensorId t) const {
     Shape s;
-    for (size_t d = 0; d < g_.type(t).shape.size(); ++d) {
+    for (size_t d = 0; d < g_.type(t).shape.size(); ++d)
       for (int64_t n : parts_of(t, d)) s.push_back(Dim(n));
-    }
     return s;
   }
   // Positions over finer axes of a dimension's parts.
@@ -229,9 +225,8 @@ class Refinement {
     case OpKind::ReduceMin: {
       ReduceAttrs a = std::get<ReduceAttrs>(op.attrs);
       std::vector<int> axes;
-      for (int axis : a.axes) {
+      for (int axis : a.axes)
         for (int p : positions(op.inputs[0], size_t(axis))) axes.push_back(p);
-      }
       a.axes = axes;
       fine_[result.index] =
           reshaped(out_.add(op.kind, {fine(op.inputs[0])}, a), fine_shape(result));
@@ -239,9 +234,8 @@ class Refinement {
     }
     case OpKind::Transpose: {
       PermAttrs perm;
-      for (int p : std::get<PermAttrs>(op.attrs).perm) {
+      for (int p : std::get<PermAttrs>(op.attrs).perm)
         for (int q : positions(op.inputs[0], size_t(p))) perm.perm.push_back(q);
-      }
       fine_[result.index] = out_.add(op.kind, {fine(op.inputs[0])}, perm);
       return;
     }
@@ -268,9 +262,8 @@ class Refinement {
     }
     // Dimensions of both operands: batches, other parts of m, of n, of k, then the matrix.
     std::vector<int64_t> batch;
-    for (size_t d = 0; d + 2 < r; ++d) {
+    for (size_t d = 0; d + 2 < r; ++d)
       for (int64_t x : parts_of(result, d)) batch.push_back(x);
-    }
     const size_t more_m = m.size() - 1, more_n = n.size() - 1, more_k = k.size() - 1;
     auto arrange = [&](TensorId t, const std::vector<int64_t>& rows,
                        const std::vector<int64_t>& cols, bool left) {
@@ -294,9 +287,8 @@ class Refinement {
       for (int i = first; i + 1 < second; ++i) perm.perm.push_back(i);
       for (int i = second; i + 1 < int(s.size()); ++i) perm.perm.push_back(i);
       // Left: (m…)(k…), right: (k…)(n…); both end up as m, n, k.
-      if (!left) {
+      if (!left)
         std::rotate(perm.perm.begin() + first, perm.perm.begin() + second - 1, perm.perm.end());
-      }
       perm.perm.push_back(second - 1);
       perm.perm.push_back(int(s.size()) - 1);
       bool moved = false;
@@ -365,9 +357,8 @@ bool merges_or_splits(const Shape& from, const Shape& to) {
 
 std::optional<Graph> refine_axes(const Graph& graph) {
   if (graph.level() != Level::Kernel) return std::nullopt;
-  for (const Tensor& t : graph.tensors()) {
+  for (const Tensor& t : graph.tensors())
     if (!is_static(t.type.shape)) return std::nullopt;
-  }
   try {
     return Refinement(graph).run();
   } catch (const Error&) {  // more dimensions than a tensor may have

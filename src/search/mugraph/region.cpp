@@ -20,12 +20,10 @@ constexpr int kMaxAxes = 60;
 // A reshape that only adds or removes unit dimensions keeps the order of all others.
 bool unit_reshape(const Shape& from, const Shape& to) {
   std::vector<Dim> a, b;
-  for (const Dim& d : from) {
+  for (const Dim& d : from)
     if (!d.is_one()) a.push_back(d);
-  }
-  for (const Dim& d : to) {
+  for (const Dim& d : to)
     if (!d.is_one()) b.push_back(d);
-  }
   return a == b;
 }
 
@@ -70,9 +68,8 @@ std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
   auto shape = [&](size_t i) -> const Shape& { return g.type(op.inputs[i]).shape; };
   auto aligned = [&](size_t i) {
     std::vector<int> d(shape(i).size(), -1);
-    for (size_t k = 0; k < d.size(); ++k) {
+    for (size_t k = 0; k < d.size(); ++k)
       if (!shape(i)[k].is_one()) d[k] = dims[dims.size() - d.size() + k];
-    }
     return d;
   };
   if (info(op.kind).flags & algebra::Pointwise || op.kind == OpKind::Broadcast) {
@@ -106,9 +103,8 @@ std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
       bool left = op.kind == OpKind::Matmul ? i == 0 : i < 2;
       std::vector<int> d(shape(i).size(), -1);
       const size_t n = d.size();
-      for (size_t k = 0; k + 2 < n; ++k) {
+      for (size_t k = 0; k + 2 < n; ++k)
         if (!shape(i)[k].is_one()) d[k] = dims[r - n + k];
-      }
       size_t keep = left ? n - 2 : n - 1, sum = left ? n - 1 : n - 2;
       if (!shape(i)[keep].is_one()) d[keep] = dims[left ? r - 2 : r - 1];
       if (!shape(i)[sum].is_one()) d[sum] = kNew;
@@ -127,14 +123,12 @@ std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
   case OpKind::Squeeze: {
     std::vector<int> names;
     const Shape& to = g.type(op.result()).shape;
-    for (size_t k = 0; k < to.size(); ++k) {
+    for (size_t k = 0; k < to.size(); ++k)
       if (!to[k].is_one()) names.push_back(dims[k]);
-    }
     std::vector<int> d(shape(0).size(), -1);
     size_t next = 0;
-    for (size_t k = 0; k < d.size(); ++k) {
+    for (size_t k = 0; k < d.size(); ++k)
       if (!shape(0)[k].is_one()) d[k] = names[next++];
-    }
     return {d};
   }
   default: unreachable("operator that is not transparent");
@@ -159,18 +153,16 @@ class Classes {
       }
       auto names = operand_dims(g, op, dims);
       for (size_t i = 0; i < names.size(); ++i) {
-        for (size_t k = 0; k < names[i].size(); ++k) {
+        for (size_t k = 0; k < names[i].size(); ++k)
           if (names[i][k] >= 0) join(names[i][k], slot(op.inputs[i], k));
-        }
       }
       if (contracts(op.kind)) {
         size_t n = op.inputs.size() / 2;
         for (size_t i = 0; i < n; ++i) {
           const Shape& a = g.type(op.inputs[i]).shape;
           const Shape& b = g.type(op.inputs[i + n]).shape;
-          if (!a.back().is_one()) {
+          if (!a.back().is_one())
             join(slot(op.inputs[i], a.size() - 1), slot(op.inputs[i + n], b.size() - 2));
-          }
         }
       }
     }
@@ -202,9 +194,8 @@ class RegionBuilder {
     for (TensorId t : outputs) {
       std::vector<int> dims;
       const Shape& shape = g_.type(t).shape;
-      for (size_t k = 0; k < shape.size(); ++k) {
+      for (size_t k = 0; k < shape.size(); ++k)
         dims.push_back(shape[k].is_one() ? -1 : name(classes_.of(t, k), shape[k], dims));
-      }
       region_.targets.push_back(node(t, dims));
     }
     return std::move(region_);
@@ -214,9 +205,8 @@ class RegionBuilder {
   // The first name of this class that is not among `taken`.
   int name(int cls, const Dim& dim, const std::vector<int>& taken) {
     std::vector<int>& names = names_[cls];
-    for (int a : names) {
+    for (int a : names)
       if (std::find(taken.begin(), taken.end(), a) == taken.end()) return a;
-    }
     int axis = int(region_.axes.size());
     if (names.empty()) numbers_[cls] = int(numbers_.size());
     region_.axes.push_back(
@@ -288,9 +278,8 @@ AxisMask Region::bits(int axis) const {
 
 AxisMask Region::mask(const std::vector<int>& dims) const {
   AxisMask m = 0;
-  for (int a : dims) {
+  for (int a : dims)
     if (a >= 0) m |= bits(a);
-  }
   return m;
 }
 

@@ -96,13 +96,11 @@ class BlockWriter {
         note_loops(0);
       }
     }
-    for (const Op& op : old.ops()) {
-      if (op.kind == OpKind::Iter) {
+    for (const Op& op : old.ops())
+      if (op.kind == OpKind::Iter)
         iterate(op, arrivals[op.inputs[0].index]);
-      } else if (op.kind != OpKind::Input && op.kind != OpKind::Save) {
+      else if (op.kind != OpKind::Input && op.kind != OpKind::Save)
         apply(op);
-      }
-    }
   }
 
   // Results that may stay pairs are stored as such.
@@ -170,9 +168,8 @@ class BlockWriter {
 
   // The same operation on the same operands is the same tensor, so that equal exponents cancel.
   TensorId add(OpKind kind, std::vector<TensorId> in, Attrs attrs = NoAttrs{}) {
-    for (const Made& m : made_) {
+    for (const Made& m : made_)
       if (m.kind == kind && m.in == in && m.attrs == attrs) return m.out;
-    }
     if (std::optional<TensorId> t = outside_unit_axes(kind, in, attrs)) return *t;
     unsigned loops = 0;
     for (TensorId t : in) loops |= varies_[t.index];
@@ -311,8 +308,9 @@ class BlockWriter {
   }
 
   bool varies_along(TensorId m, const std::vector<int>& axes) const {
-    return std::any_of(axes.begin(), axes.end(),
-                       [&](int a) { return !(new_.type(m).shape[size_t(a)] == Dim(1)); });
+    return std::any_of(
+        axes.begin(), axes.end(),
+        [&](int a) { return !(new_.type(m).shape[size_t(a)] == Dim(1)); });
   }
 
   // A maximum that is finite unless it is +inf or NaN.
@@ -485,9 +483,8 @@ class BlockWriter {
       const auto& a = old_.attrs<ReduceAttrs>(op);
       Carried out = levelled(op.inputs[0], a.axes);
       out.v = add(op.kind, {*out.v}, a);
-      if (!a.keepdims) {
+      if (!a.keepdims)
         for (auto& [m, k] : out.m) m = add(OpKind::Squeeze, {m}, AxesAttrs{a.axes});
-      }
       return define(op, std::move(out));
     }
     if (op.kind == OpKind::Matmul) {
@@ -601,12 +598,11 @@ class BlockWriter {
       if (axis >= 0) cut[size_t(axis)] = true;
     for (int axis : a.fmap)
       if (axis >= 0) cut[size_t(axis)] = true;
-    for (size_t d = 0; d < tile.size(); ++d) {
+    for (size_t d = 0; d < tile.size(); ++d)
       if (cut[d])
         tile[d] = type(of).shape[d];
       else if (tile[d] == Dim(1))
         a.type.shape[d] = Dim(1);
-    }
     return new_.type(m).shape == tile ? m : add(OpKind::Broadcast, {m}, ShapeAttrs{tile});
   }
 

@@ -37,9 +37,8 @@ class Saturation {
       if (capped_) break;  // what the program itself needs is there already
       if (v != one_) unary(v);
       sums(v);
-      for (ValueId u = 0; u <= v; ++u) {
+      for (ValueId u = 0; u <= v; ++u)
         if (u != one_ && v != one_) binary(u, v);
-      }
     }
     return finish();
   }
@@ -66,9 +65,8 @@ class Saturation {
         }
       }
     }
-    for (AtomId f : functions_) {
+    for (AtomId f : functions_)
       for (PolyId p : nf_.atom(f).args) calls_[nf_.primitive(p).form].push_back(f);
-    }
     // A one-term goal that divides a term of another adds nothing.
     for (PolyId g : all) {
       bool covered = false;
@@ -136,9 +134,8 @@ class Saturation {
     auto it = embeddings_.find(p);
     if (it != embeddings_.end()) return it->second;
     std::vector<GoalEmbedding> out;
-    for (uint32_t g = 0; g < goals_.size(); ++g) {
+    for (uint32_t g = 0; g < goals_.size(); ++g)
       for (const Embedding& e : nf_.embeddings(p, goals_[g])) out.push_back({g, e});
-    }
     return embeddings_.emplace(p, std::move(out)).first->second;
   }
 
@@ -174,9 +171,8 @@ class Saturation {
     if (it == index_.end()) {
       if (!force) {
         if (embeddings(p.form).empty()) return reject("not part of a goal");
-        if (options_.volume_rule && volume(nf_.poly(p.form).axes) > max_volume_) {
+        if (options_.volume_rule && volume(nf_.poly(p.form).axes) > max_volume_)
           return reject("volume");
-        }
         if (values_.size() >= options_.max_values) {
           capped_ = true;
           return reject("value limit");
@@ -184,9 +180,8 @@ class Saturation {
       }
     }
     DType dtype = DType::F32;
-    for (int i = e.arity; i-- > 0;) {
+    for (int i = e.arity; i-- > 0;)
       if (e.in[size_t(i)] != one_) dtype = values_[e.in[size_t(i)]].dtype;
-    }
     if (e.op == EdgeOp::Fn && !rf_.functions[e.fn].same_dtype) dtype = rf_.functions[e.fn].result;
     e.out = create(p.form, dtype);
     e.scale = p.coef;
@@ -194,9 +189,8 @@ class Saturation {
     e.forced = force && values_[e.out].view < 0 && by_out_[e.out].empty();
     for (uint32_t k : by_out_[e.out]) {
       Edge& o = edges_[k];
-      if (o.op == e.op && o.in == e.in && o.arity == e.arity && o.bits == e.bits && o.fn == e.fn) {
+      if (o.op == e.op && o.in == e.in && o.arity == e.arity && o.bits == e.bits && o.fn == e.fn)
         return;
-      }
     }
     by_out_[e.out].push_back(uint32_t(edges_.size()));
     edges_.push_back(e);
@@ -239,9 +233,8 @@ class Saturation {
     if (log_used_) emit(edge(EdgeOp::Log, {v}), nf_.log(f));
     for (AxisMask m : reductions(values_[v].axes)) emit(edge(EdgeOp::Sum, {v}, m), nf_.sum(f, m));
     auto it = calls_.find(f);
-    if (it != calls_.end()) {
+    if (it != calls_.end())
       for (AtomId a : it->second) call(a);
-    }
   }
 
   // Applies a function of a goal once all its arguments exist.
@@ -296,11 +289,9 @@ class Saturation {
         PolyId p = nf_.mul(a, b);
         emit(edge(EdgeOp::Mul, {u, v}), p);
         AxisMask shared = values_[u].axes & values_[v].axes & reducible_;
-        if (shared && values_[u].axes != values_[v].axes && part_of_goal(p)) {
-          for (AxisMask m : reductions(shared)) {
+        if (shared && values_[u].axes != values_[v].axes && part_of_goal(p))
+          for (AxisMask m : reductions(shared))
             emit(edge(EdgeOp::Matmul, {u, v}, m), nf_.sum(p, m));
-          }
-        }
       }
       quotient(u, v);
       quotient(v, u);
@@ -377,9 +368,8 @@ class Saturation {
     case OpKind::Mul:
       if (a == b)
         emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true);
-      else if (a != one_ && b != one_) {
+      else if (a != one_ && b != one_)
         emit(edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), nf_.mul(fa, fb), true);
-      }
       break;
     case OpKind::Div:
       if (b != one_ && a != b) emit(edge(EdgeOp::Div, {a, b}), nf_.div(fa, fb), true);
@@ -444,9 +434,8 @@ class Saturation {
     if (nf_.poly(f).terms.size() == 1) {
       const Mono& m = nf_.mono(nf_.poly(f).terms[0].mono);
       if (m.factors.size() == 1 && m.factors[0].exponent == Q(1) &&
-          nf_.atom(m.factors[0].atom).kind == AtomKind::Fn) {
+          nf_.atom(m.factors[0].atom).kind == AtomKind::Fn)
         call(m.factors[0].atom, true);
-      }
     }
     if (node.kind == OpKind::ConcatMatmul) force_concat(node);
   }
@@ -521,11 +510,9 @@ class Saturation {
       if (!changed) break;
     }
     auto ordered = [&](const Edge& e) {
-      for (int i = 0; i < e.arity; ++i) {
-        if (e.in[size_t(i)] != one_ && values_[e.in[size_t(i)]].rank >= values_[e.out].rank) {
+      for (int i = 0; i < e.arity; ++i)
+        if (e.in[size_t(i)] != one_ && values_[e.in[size_t(i)]].rank >= values_[e.out].rank)
           return false;
-        }
-      }
       return values_[e.out].view < 0 && e.out != one_;
     };
     std::vector<char> derivable(values_.size(), 0), live(values_.size(), 0);
@@ -562,9 +549,8 @@ class Saturation {
     }
     live[one_] = 1;
     std::vector<ValueId> order;
-    for (ValueId v = 0; v < values_.size(); ++v) {
+    for (ValueId v = 0; v < values_.size(); ++v)
       if (live[v] && v != one_) order.push_back(v);
-    }
     std::stable_sort(order.begin(), order.end(),
                      [&](ValueId a, ValueId b) { return values_[a].rank < values_[b].rank; });
     order.insert(order.begin(), one_);

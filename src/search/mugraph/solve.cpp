@@ -135,17 +135,14 @@ class RegionSolver {
     for (const Kernel& k : plan.kernels) {
       if (k.loop < -1 || k.loop >= int(axes) || k.loop_parts < 1 || k.grid.size() > 3) return false;
       if (k.nested_parts < 1 || (k.nested >> axes) != 0) return false;
-      for (const Kernel::GridDim& g : k.grid) {
+      for (const Kernel::GridDim& g : k.grid)
         if (g.parts < 1) return false;
-      }
       for (const std::vector<ValueId>* values : {&k.outputs, &k.loads}) {
-        for (ValueId v : *values) {
+        for (ValueId v : *values)
           if (v >= world.graph.values.size()) return false;
-        }
       }
-      for (uint32_t e : k.edges) {
+      for (uint32_t e : k.edges)
         if (e >= world.graph.edges.size()) return false;
-      }
     }
     return true;
   }
@@ -156,9 +153,8 @@ class RegionSolver {
     world->region = region;
     world->formulation = f;
     world->forms = std::make_unique<NormalForms>(axis_extents(region), f.options);
-    for (size_t a = 0; a < region.part.size(); ++a) {
+    for (size_t a = 0; a < region.part.size(); ++a)
       if (region.part[a] >= 0) world->forms->split(int(a), region.part[a]);
-    }
     world->region_forms = build_forms(region, *world->forms);
     if (world->region_forms.of_node.empty()) return nullptr;
     world->note = f.note.empty() || changed_by_shift(*world, region) ? f.note : "";
@@ -238,9 +234,8 @@ class RegionSolver {
     run_.limited = run_.limited || !found.complete;
     std::set<std::string> seen;
     for (const Plan& p : found.plans) seen.insert(identity(p));
-    for (Plan& p : found.singles) {
+    for (Plan& p : found.singles)
       if (seen.insert(identity(p)).second) found.plans.push_back(std::move(p));
-    }
     for (Plan& p : found.plans) {
       if (!parts.empty()) {
         if (!uses_parts(p, world)) continue;  // known without the split
@@ -283,10 +278,12 @@ class RegionSolver {
 
   // The number of parts is one for the whole plan; everything it touches is priced again.
   void choose_parts(Plan& plan, World& world, KernelCounters& counters) {
-    for_each_count(plan, world, counters, [&](Plan other, const KernelSearch&) {
-      for (const Kernel& k : other.kernels) other.seconds += k.seconds;
-      if (other.seconds < plan.seconds * (1 - 1e-9)) plan = std::move(other);
-    });
+    for_each_count(
+        plan, world, counters,
+        [&](Plan other, const KernelSearch&) {
+          for (const Kernel& k : other.kernels) other.seconds += k.seconds;
+          if (other.seconds < plan.seconds * (1 - 1e-9)) plan = std::move(other);
+        });
   }
 
   // `f(other, kernels)` for the plan with each other number of parts along each axis that has some,
@@ -363,9 +360,8 @@ class RegionSolver {
         // Partial results in memory take two kernels at least; partial sums in a loop pay only
         // where several of them meet before they accumulate.
         std::vector<ValueId> targets;
-        for (const Hypergraph::Target& t : world->graph.targets) {
+        for (const Hypergraph::Target& t : world->graph.targets)
           if (t.value != kOne) targets.push_back(t.value);
-        }
         double bound = INFINITY;
         for (int64_t n : enough)
           bound = std::min(bound, run_.machine.launch() +
@@ -400,9 +396,8 @@ class RegionSolver {
   // Axes whose reductions may be split: the two longest that any operation reduces.
   std::vector<int> split_axes(const World& world) const {
     AxisMask reduced = 0;
-    for (const Edge& e : world.graph.edges) {
+    for (const Edge& e : world.graph.edges)
       if (e.op == EdgeOp::Sum || e.op == EdgeOp::Matmul) reduced |= e.bits;
-    }
     std::vector<int> axes;
     for (; reduced; reduced &= reduced - 1) {
       const int a = lowest(reduced);
@@ -468,9 +463,8 @@ class RegionSolver {
 
   static std::string identity(const Plan& p) {
     std::string s = p.structure();
-    for (const Kernel& k : p.kernels) {
+    for (const Kernel& k : p.kernels)
       for (uint32_t e : k.edges) s += std::to_string(e) + ",";
-    }
     return s;
   }
 
@@ -502,9 +496,8 @@ class RegionSolver {
   World* same_as_before(const RegionResult& r, const World& w) const {
     for (const auto& other : r.worlds) {
       if (other->graph.values.size() != w.graph.values.size() ||
-          other->graph.edges.size() != w.graph.edges.size() || other->note != w.note) {
+          other->graph.edges.size() != w.graph.edges.size() || other->note != w.note)
         continue;
-      }
       bool same = true;
       for (size_t v = 0; v < w.graph.values.size() && same; ++v) {
         same =

@@ -89,7 +89,8 @@ Graph fuse_block(const Graph& old) {
 }  // namespace
 
 Graph form_thread_graphs(const Graph& graph) {
-  return map_kernels(graph, [&](const Op& op) { return fuse_block(graph.body(op)); });
+  return map_kernels(
+      graph, [&](const Op& op) { return fuse_block(graph.body(op)); });
 }
 
 }  // namespace tessera::mugraph

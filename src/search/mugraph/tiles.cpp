@@ -48,9 +48,8 @@ std::pair<AxisMask, AxisMask> KernelSearch::matrix_axes(const Edge& e) const {
   const AxisMask a = graph_.values[e.in[0]].axes, b = graph_.values[e.in[1]].axes;
   auto last = [&](AxisMask own) {
     AxisMask axis = own ? AxisMask(1) << (63 - __builtin_clzll(own)) : 0;
-    for (const Split& s : splits_) {
+    for (const Split& s : splits_)
       if (axis == s.parts) axis |= own & s.inside;
-    }
     return axis;
   };
   return {last(a & ~b), last(b & ~a)};
@@ -327,9 +326,8 @@ std::vector<AxisMask> KernelSearch::grid_axes(const Kernel& k) const {
   }
   auto clash = [&](ValueId v) {  // a tensor with two of the axes would be cut along both
     AxisMask m = graph_.values[v].axes & joint;
-    for (const Split& s : splits_) {
+    for (const Split& s : splits_)
       if (m & s.inside) m &= ~s.parts;
-    }
     return count(m) > 1;
   };
   for (ValueId v : k.loads) joint = clash(v) ? 0 : joint;
@@ -366,9 +364,8 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
     if (axis & k.parts) return std::vector<int64_t>{n};
     std::set<int64_t> parts{1};
     for (int64_t t = 1; t < n; t *= 2) parts.insert(ceil_div(n, t));
-    for (int64_t p : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+    for (int64_t p : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128})
       if (p < n && n % p == 0 && (n / p) % lanes == 0) parts.insert(p);
-    }
     // One or two blocks for every multiprocessor.
     for (int64_t p : {int64_t{1}, int64_t{2}}) {
       const int64_t t = ceil_div(ceil_div(n, p * target.cores), lanes) * lanes;
@@ -404,9 +401,8 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
   }
   auto cost = [&](const std::vector<size_t>& at) {
     k.grid.clear();
-    for (size_t i = 0; i < axes.size(); ++i) {
+    for (size_t i = 0; i < axes.size(); ++i)
       if (choices[i][at[i]] > 1) k.grid.push_back({axes[i], choices[i][at[i]]});
-    }
     if (k.loop >= 0) k.loop_parts = choices[loop_at][at[loop_at]];
     if (k.nested) k.nested_parts = choices[loop_at + 1][at[loop_at + 1]];
     ++counters.tilings;
@@ -426,9 +422,8 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
   if (k.nested) middle_size(loop_at + 1, k.nested);
   const std::vector<size_t> middle = best;
   auto grow = [&](std::vector<size_t>& at, size_t i, double& blocks) {
-    while (at[i] + 1 < choices[i].size() && blocks * double(choices[i][at[i]]) < start_blocks) {
+    while (at[i] + 1 < choices[i].size() && blocks * double(choices[i][at[i]]) < start_blocks)
       ++at[i];
-    }
     blocks *= double(choices[i][at[i]]);
   };
   double blocks = 1;

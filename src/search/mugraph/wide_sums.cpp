@@ -69,12 +69,11 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
     // What is computed from a wide tensor is wide too: a cast back would round it.
     const bool wide = std::any_of(in.begin(), in.end(),
                                   [&](TensorId t) { return g.type(t).dtype == DType::F32; });
-    for (size_t i = 0; i < in.size(); ++i) {
+    for (size_t i = 0; i < in.size(); ++i)
       if (op.body.valid())
         in[i] = cast(in[i], old.type(op.inputs[i]).dtype);
       else if (wide && op.kind != OpKind::Iter && narrow(g.type(in[i]).dtype))
         in[i] = cast(in[i], DType::F32);
-    }
     std::vector<std::string> names;
     for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(old.tensor(op.result(r)).name);
     const OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)

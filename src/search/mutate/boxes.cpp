@@ -300,11 +300,10 @@ AxisPieces channels(const AxisPieces& x, const AxisPieces& w, int64_t groups, in
   const std::vector<Piece> rows = partition(id, steps);
   // Or places of the same number in every group, where the groups read alike channels.
   const bool plain = !transposed && w.pieces.size() == 1 && x.pieces.size() == 1;
-  if (plain && int64_t(rows.size()) > each) {
+  if (plain && int64_t(rows.size()) > each)
     for (int64_t v = 0; v < each; v++) add({v, each, groups});
-  } else {
+  else
     for (const Piece& p : rows) add(p);
-  }
   return r;
 }
 
@@ -346,12 +345,11 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
   case Form::Sum:
   case Form::Mean: {
     const auto& a = g.attrs<ReduceAttrs>(op);
-    for (size_t d = 0; d < x(0).size(); d++) {
+    for (size_t d = 0; d < x(0).size(); d++)
       if (!std::binary_search(a.axes.begin(), a.axes.end(), int(d)))
         r.push_back(x(0)[d]);
       else if (a.keepdims)
         r.push_back(whole(1, {Slope{}}));
-    }
     return r;
   }
   case Form::Matmul:

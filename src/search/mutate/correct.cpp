@@ -352,9 +352,8 @@ std::optional<Graph> fused(const Graph& original, const Recipe& recipe, const Ag
       int64_t gap = parts.size() == 1 ? a.high[d] : 0;
       while ((end + gap + a.low[d]) % a.strides[d] != 0) gap++;
       size_t k = 0;
-      while (original.inputs()[k] != window->inputs[0]) {
+      while (original.inputs()[k] != window->inputs[0])
         if (++k == original.inputs().size()) return std::nullopt;
-      }
       const TensorId strip =
           pad(slice_of(g, g.inputs()[k], in), gap + pads[2 * d], pads[2 * d + 1]);
       starts.push_back((end + gap + a.low[d]) / a.strides[d]);

@@ -326,10 +326,12 @@ class Search {
   // Weights keep the result's channels first, and factors of their window's axes come from and go
   // to the channels that are summed over.
   static bool suits_weights(const Rearrangement& r) {
-    return (r.perm.empty() || r.perm[0] == 0) &&
-           std::all_of(r.moves.begin(), r.moves.end(), [](const Move& m) {
-             return m.from != 0 && m.to != 0 && (m.from == 1 || m.to == 1);
-           });
+    return (r.perm.empty() || r.perm[0] == 0) && std::all_of(
+                                                     r.moves.begin(), r.moves.end(),
+                                                     [](const Move& m) {
+                                                       return m.from != 0 && m.to != 0 &&
+                                                              (m.from == 1 || m.to == 1);
+                                                     });
   }
   void rearrange(int v, int n, int left) {
     const Facts f = facts_[size_t(v)];  // the search goes on from here and moves them

@@ -76,7 +76,8 @@ std::string list(const std::vector<int64_t>& v) {
 }
 
 bool any(const std::vector<int64_t>& v) {
-  return std::any_of(v.begin(), v.end(), [](int64_t x) { return x != 0; });
+  return std::any_of(
+      v.begin(), v.end(), [](int64_t x) { return x != 0; });
 }
 
 Shape shape_of(const std::vector<int64_t>& v) { return Shape(v.begin(), v.end()); }

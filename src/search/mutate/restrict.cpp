@@ -162,7 +162,8 @@ class Restriction {
     return in;
   }
   static bool empty(const Region& r) {
-    return std::any_of(r.begin(), r.end(), [](const Range& x) { return x.size() <= 0; });
+    return std::any_of(
+        r.begin(), r.end(), [](const Range& x) { return x.size() <= 0; });
   }
 
   void demand(const Op& op) {

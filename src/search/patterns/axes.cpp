@@ -97,7 +97,8 @@ void Axes::join_op(const Op& op) {
 
 bool only_units_differ(const Shape& x, const Shape& y) {
   Shape a, b;
-  std::copy_if(x.begin(), x.end(), std::back_inserter(a), [](const Dim& d) { return !d.is_one(); });
+  std::copy_if(
+      x.begin(), x.end(), std::back_inserter(a), [](const Dim& d) { return !d.is_one(); });
   std::copy_if(y.begin(), y.end(), std::back_inserter(b), [](const Dim& d) { return !d.is_one(); });
   return a == b;
 }

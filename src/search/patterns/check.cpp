@@ -15,8 +15,8 @@ namespace tessera::patterns {
 namespace {
 
 bool holds(const std::vector<Condition>& all, const Values& values, DType dtype) {
-  return std::all_of(all.begin(), all.end(),
-                     [&](const Condition& c) { return c.holds(values, dtype); });
+  return std::all_of(
+      all.begin(), all.end(), [&](const Condition& c) { return c.holds(values, dtype); });
 }
 
 // f32, or the first type that the guards allow.

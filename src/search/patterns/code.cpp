@@ -102,15 +102,14 @@ class Translator {
   Token read() {
     const std::string& t = b_.text;
     while (at_ < t.size()) {
-      if (t[at_] == '\n') {
+      if (t[at_] == '\n')
         line_++, col_ = 1, at_++;
-      } else if (t[at_] == ' ' || t[at_] == '\t' || t[at_] == '\r') {
+      else if (t[at_] == ' ' || t[at_] == '\t' || t[at_] == '\r')
         col_++, at_++;
-      } else if (t.compare(at_, 2, "//") == 0) {
+      else if (t.compare(at_, 2, "//") == 0)
         while (at_ < t.size() && t[at_] != '\n') at_++;
-      } else {
+      else
         break;
-      }
     }
     Token token;
     token.line = line_, token.col = col_, token.at = at_;

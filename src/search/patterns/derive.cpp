@@ -31,7 +31,8 @@ struct Node {
 class Deriver {
  public:
   Deriver(const Graph& g, std::vector<OpId> ops) : g_(g), axes_(g, ops) {
-    std::sort(ops.begin(), ops.end(), [](OpId a, OpId b) { return a.index < b.index; });
+    std::sort(
+        ops.begin(), ops.end(), [](OpId a, OpId b) { return a.index < b.index; });
     ops.erase(
         std::unique(ops.begin(), ops.end(), [](OpId a, OpId b) { return a.index == b.index; }),
         ops.end());

@@ -271,28 +271,25 @@ class Parser {
   ValueId sum() {
     const Depth depth(*this);
     ValueId v = product();
-    for (;;) {
+    for (;;)
       if (take("+"))
         v = arithmetic(OpKind::Add, v, product());
       else if (take("-"))
         v = arithmetic(OpKind::Sub, v, product());
       else
         return v;
-    }
   }
   ValueId product() {
     ValueId v = signed_value();
-    for (;;) {
-      if (take("*")) {
+    for (;;)
+      if (take("*"))
         v = arithmetic(OpKind::Mul, v, signed_value());
-      } else if (take("/")) {
+      else if (take("/"))
         v = arithmetic(OpKind::Div, v, signed_value());
-      } else if (take("@")) {
+      else if (take("@"))
         v = dot(v, signed_value());
-      } else {
+      else
         return v;
-      }
-    }
   }
   ValueId dot(ValueId a, ValueId b) {
     if (is_constant(a) || is_constant(b)) fail("a number has no axis to multiply along");

@@ -55,11 +55,10 @@ bool EGraph::add_way(ValueId id, const Node& node) {
   bool itself = false;
   each_arg(node, [&](ValueId v) { itself = itself || v == id; });
   if (itself) return false;
-  for (const Node& n : c.nodes) {
+  for (const Node& n : c.nodes)
     if (n.form == node.form && n.kind == node.kind && n.attr == node.attr && n.arg == node.arg &&
         n.dtype == node.dtype)
       return false;
-  }
   const double seconds = node_seconds(node, c.sample.dims);
   c.nodes.push_back(node);
   c.seconds.push_back(seconds);

@@ -34,12 +34,11 @@ class Merger {
       if (op.num_results != 1 || op.body.valid()) continue;
       const TensorId t = op.result();
       views_[t.index] = {build_.to(t), whole(g_.type(t).shape)};
-      if (op.kind == OpKind::Concat) {
+      if (op.kind == OpKind::Concat)
         concat(op);
-      } else if (!inner_[t.index] && (linear(op.kind) || op.kind == OpKind::Max ||
-                                      op.kind == OpKind::Min || op.kind == OpKind::Mean)) {
+      else if (!inner_[t.index] && (linear(op.kind) || op.kind == OpKind::Max ||
+                                    op.kind == OpKind::Min || op.kind == OpKind::Mean))
         combine(op);
-      }
       if (auto v = hoisted(op)) views_[t.index] = std::move(*v);
     }
     if (merged_ == 0) return std::nullopt;

@@ -278,12 +278,11 @@ class Parser {
   ValueId moved_ones(ValueId x, const Type& type) {
     Axes bare;
     uint64_t dropped = 0, added = 0;
-    for (size_t i = 0; i < axes_[x].size(); ++i) {
+    for (size_t i = 0; i < axes_[x].size(); ++i)
       if (axes_[x][i] == kVarOne)
         dropped |= uint64_t(1) << i;
       else
         bare.push_back(axes_[x][i]);
-    }
     Axes result;
     size_t from = 0;
     for (int64_t extent : extents(type.shape)) {

@@ -125,12 +125,11 @@ std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
   case Form::Reduce:
   case Form::Squeeze:
     r.dtype = a->dtype;
-    for (int i = 0; i < a->rank; ++i) {
+    for (int i = 0; i < a->rank; ++i)
       if (!(node.attr >> i & 1))
         r.push(a->axis[size_t(i)]);
       else if (node.form == Form::Squeeze && a->axis[size_t(i)] != kOne)
         return std::nullopt;
-    }
     return r;
   case Form::Unsqueeze:
     r.dtype = a->dtype;
@@ -739,10 +738,9 @@ std::optional<Rational> World::ratio(const Sample& target, const Sample& base) c
   int at = 0;
   while (at < base.n && base.p[at] == 0) ++at;
   if (at == base.n || target.p[at] == 0) return std::nullopt;
-  for (int i = 0; i < base.n; ++i) {
+  for (int i = 0; i < base.n; ++i)
     if (field.mul(target.p[at], base.p[i]) != field.mul(target.p[i], base.p[at]))
       return std::nullopt;
-  }
   return rational(field.mul(target.p[at], field.inv(base.p[at])));
 }
 

@@ -182,7 +182,8 @@ inline WorldVec erf(const WorldVec& a) {
   return r;
 }
 inline WorldVec half_angle(const WorldVec& a) {
-  return a * by_name(a * a, Keyed::Trig, 0, [](double) { return 0.0; });
+  return a * by_name(
+                 a * a, Keyed::Trig, 0, [](double) { return 0.0; });
 }
 inline WorldVec sin(const WorldVec& a) {
   const WorldVec t = half_angle(a);
@@ -205,10 +206,12 @@ inline WorldVec tanh(const WorldVec& a) {
   return r;
 }
 inline WorldVec floor(const WorldVec& a) {
-  return by_name(a, Keyed::Set, 1, [](double x) { return std::floor(x); });
+  return by_name(
+      a, Keyed::Set, 1, [](double x) { return std::floor(x); });
 }
 inline WorldVec round(const WorldVec& a) {
-  return by_name(a, Keyed::Set, 2, [](double x) { return std::nearbyint(x); });
+  return by_name(
+      a, Keyed::Set, 2, [](double x) { return std::nearbyint(x); });
 }
 inline WorldVec log1p(const WorldVec& a) { return log(a.constant(1) + a); }
 inline WorldVec expm1(const WorldVec& a) { return exp(a) - a.constant(1); }
@@ -226,13 +229,16 @@ WorldVec by_name(const WorldVec& a, const WorldVec& b, Keyed name, uint64_t labe
   return r;
 }
 inline WorldVec power(const WorldVec& a, const WorldVec& b) {
-  return by_name(a, b, Keyed::Pow, 1, [](double x, double y) { return std::pow(x, y); });
+  return by_name(
+      a, b, Keyed::Pow, 1, [](double x, double y) { return std::pow(x, y); });
 }
 inline WorldVec mod(const WorldVec& a, const WorldVec& b) {
-  return by_name(a, b, Keyed::Set, 3, [](double x, double y) { return floored_mod(x, y); });
+  return by_name(
+      a, b, Keyed::Set, 3, [](double x, double y) { return floored_mod(x, y); });
 }
 inline WorldVec atan2(const WorldVec& a, const WorldVec& b) {
-  return by_name(a, b, Keyed::Set, 4, [](double y, double x) { return std::atan2(y, x); });
+  return by_name(
+      a, b, Keyed::Set, 4, [](double y, double x) { return std::atan2(y, x); });
 }
 inline WorldVec general_power(const WorldVec& a, const Rational& e) {
   const uint64_t label =
@@ -259,13 +265,16 @@ template <class F> WorldVec pick(const WorldVec& a, const WorldVec& b, F first) 
   return r;
 }
 inline WorldVec max(const WorldVec& a, const WorldVec& b) {
-  return pick(a, b, [&](int i) { return a.x[i] >= b.x[i]; });
+  return pick(
+      a, b, [&](int i) { return a.x[i] >= b.x[i]; });
 }
 inline WorldVec min(const WorldVec& a, const WorldVec& b) {
-  return pick(a, b, [&](int i) { return a.x[i] <= b.x[i]; });
+  return pick(
+      a, b, [&](int i) { return a.x[i] <= b.x[i]; });
 }
 inline WorldVec abs(const WorldVec& a) {
-  return pick(a, -a, [&](int i) { return a.x[i] >= 0; });
+  return pick(
+      a, -a, [&](int i) { return a.x[i] >= 0; });
 }
 inline WorldVec relu(const WorldVec& a) { return max(a, a.constant(0)); }
 inline WorldVec sign(const WorldVec& a) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "ir/block.h"
+#include "ir/window.h"
 #include "verify/opinion/numbers.h"
 
 namespace tessera {
@@ -74,7 +75,8 @@ std::vector<int64_t> broadcast_shape(const std::vector<const Elements*>& in) {
 
 class Evaluation {
  public:
-  Evaluation(Terms& terms, const Counts& counts) : n_(terms), counts_(counts) {}
+  Evaluation(Terms& terms, const Counts& counts, const Observer& observe)
+      : n_(terms), counts_(counts), observe_(observe) {}
 
   std::vector<Elements> run(const Graph& g, const std::vector<Elements>& inputs,
                             const Graph& whole) {
@@ -94,7 +96,11 @@ class Evaluation {
       }
     }
     std::vector<Elements> outputs;
-    for (TensorId t : g.outputs()) outputs.push_back(values[t.index]);
+    for (TensorId t : g.outputs()) {
+      Elements& e = outputs.emplace_back(values[t.index]);
+      if (const DType d = g.type(t).dtype; is_integer(d))
+        for (TermId& x : e.at) x = modulo(x, 8 * size_in_bytes(d));
+    }
     return outputs;
   }
 
@@ -107,49 +113,117 @@ class Evaluation {
     return g.type(t).dtype == DType::Bool ||
            (op.kind == OpKind::Cast && g.type(op.inputs[0]).dtype == DType::Bool);
   }
-  // Whether arithmetic made these integers: inputs, and what is chosen among them, did not wrap.
-  static bool may_have_wrapped(const Graph& g, TensorId t) {
-    const Op& op = g.producer(t);
-    if (op.kind == OpKind::Input) return g.level() != Level::Kernel;  // of a body: from anywhere
-    if (op.kind == OpKind::Const || op.kind == OpKind::Iota || is_truth(g, t)) return false;
-    if (op.kind == OpKind::Sum && is_truth(g, op.inputs[0]))  // a count
-      return num_elements(g.type(op.inputs[0]).shape) > INT8_MAX;
+  template <size_t N> static bool among(const OpKind (&some)[N], OpKind kind) {
+    return std::find(some, some + N, kind) != some + N;
+  }
+  // Whether a result is known modulo 2^w where operand `k` is.
+  static bool keeps_congruence(const Graph& g, const Op& op, size_t k) {
+    const OpKind of_rings[] = {OpKind::Neg,    OpKind::Sqr,     OpKind::Add,
+                               OpKind::Sub,    OpKind::Mul,     OpKind::Sum,
+                               OpKind::Cumsum, OpKind::Matmul,  OpKind::ConcatMatmul,
+                               OpKind::Conv,   OpKind::PoolSum, OpKind::ConvTranspose};
+    if (op.kind == OpKind::Where) return k > 0;
+    if (op.kind == OpKind::Gather) return k == 0;
+    if (op.kind != OpKind::Cast) return among(of_rings, op.kind) || has(op.kind, algebra::Movement);
+    const DType from = g.type(op.inputs[0]).dtype, to = g.type(op.result()).dtype;
+    return is_integer(to) && size_in_bytes(to) <= size_in_bytes(from);
+  }
+  // Whether integers that come of held ones are held.
+  static bool keeps_held(const Graph& g, const Op& op) {
     const OpKind chooses[] = {OpKind::Max,       OpKind::Min,       OpKind::Relu,
-                              OpKind::ReduceMax, OpKind::ReduceMin, OpKind::Where};
-    if (!has(op.kind, algebra::Movement) &&
-        std::find(std::begin(chooses), std::end(chooses), op.kind) == std::end(chooses))
-      return true;
-    const size_t from = op.kind == OpKind::Where ? 1 : 0;
-    return std::any_of(op.inputs.begin() + long(from), op.inputs.end(),
-                       [&](TensorId x) { return may_have_wrapped(g, x); });
+                              OpKind::ReduceMax, OpKind::ReduceMin, OpKind::PoolMax,
+                              OpKind::Where,     OpKind::Sign,      OpKind::Mod};
+    if (op.kind == OpKind::Cast) return !keeps_congruence(g, op, 0);
+    if (op.kind == OpKind::Sum)  // a count
+      return is_truth(g, op.inputs[0]) && num_elements(g.type(op.inputs[0]).shape) <= INT8_MAX;
+    return among(chooses, op.kind) || has(op.kind, algebra::Movement);
   }
 
-  // Integers are elements of ℤ here, so what depends on wrapping around must not be asked.
-  static void check_types(const Graph& g, const Op& op) {
-    auto whole_numbers = [](DType d) { return !is_float(d) && d != DType::Bool; };
-    const DType to = g.type(op.result()).dtype;
-    if (op.inputs.empty()) return;
-    const DType from = g.type(op.inputs.back()).dtype;
-    const bool order = op.kind == OpKind::Abs || op.kind == OpKind::Sign ||
-                       op.kind == OpKind::Relu || op.kind == OpKind::Max ||
-                       op.kind == OpKind::Min || op.kind == OpKind::ReduceMax ||
-                       op.kind == OpKind::ReduceMin || to == DType::Bool;
-    const auto computed = [&](TensorId t) { return may_have_wrapped(g, t); };
-    if (whole_numbers(from) && order && std::any_of(op.inputs.begin(), op.inputs.end(), computed))
-      throw NoTerms{"the order of computed integers, which wrap around"};
-    if (op.kind == OpKind::Cast) {
-      if (is_float(from) && !is_float(to)) throw NoTerms{"a cast of floats to integers"};
-      if (whole_numbers(from) &&
-          (to == DType::Bool || (whole_numbers(to) && size_in_bytes(to) < 8) ||
-           computed(op.inputs[0])))
-        throw NoTerms{"a cast of integers, which may wrap around"};
+  // Terms of integers are what they are modulo 2^w, under the laws of rings. What orders, divides
+  // or widens them asks for the number that the type holds: an unknown function of that.
+  Elements held(Elements x, DType d) {
+    if (x.held || !is_integer(d)) return x;
+    for (TermId& t : x.at) t = wrapped(t, d, 0);
+    x.held = true;
+    return x;
+  }
+  TermId wrapped(TermId t, DType d, int decided) {
+    constexpr int kMostDecisions = 4;
+    const int bits = 8 * size_in_bytes(d);
+    Terms& terms = n_.terms();
+    if (const auto c = terms.as_constant(t); c && c->den == 1) {
+      const __int128 low = d == DType::U8 ? 0 : -(__int128(1) << (bits - 1));
+      if (c->num >= low && c->num < low + (__int128(1) << bits)) return t;
     }
+    const Term sum = terms.term(t);
+    if (const auto p = decided < kMostDecisions ? indicator_in(sum) : std::nullopt) {
+      // p·a + b, where p is 0 or 1, is a + b or b.
+      const TermId yes = wrapped(terms.decided(t, *p, true), d, decided + 1),
+                   no = wrapped(terms.decided(t, *p, false), d, decided + 1);
+      return n_.select(terms.of_atom(*p), yes, no);
+    }
+    if (sum.sum.size() == 1 && sum.sum[0].second == Fraction{1, 1}) {
+      const std::vector<Factor>& factors = terms.monomial(sum.sum[0].first).factors;
+      if (factors.size() == 1 && factors[0].power == 1)
+        if (const auto e = wrapping(factors[0].atom);
+            e && (*e == d || (*e == DType::U8 && bits > 8) ||
+                  (d != DType::U8 && size_in_bytes(*e) <= size_in_bytes(d))))
+          return t;
+    }
+    return terms.unknown(name(d), {modulo(t, bits)});
+  }
+  std::optional<uint32_t> indicator_in(const Term& t) {
+    for (const auto& [m, c] : t.sum)
+      for (const Factor& f : n_.terms().monomial(m).factors) {
+        const AtomKind kind = n_.terms().atom(f.atom).kind;
+        if (kind == AtomKind::Positive || kind == AtomKind::Zero) return f.atom;
+      }
+    return std::nullopt;
+  }
+  std::optional<DType> wrapping(uint32_t atom) {
+    const Atom& a = n_.terms().atom(atom);
+    return a.kind == AtomKind::Function ? dtype_from_name(a.name) : std::nullopt;
+  }
+  // An equal number modulo 2^bits, without what wraps at as many bits or more.
+  TermId modulo(TermId t, int bits) {
+    Terms& terms = n_.terms();
+    const Term sum = terms.term(t);
+    std::vector<TermId> parts;
+    for (const auto& [m, c] : sum.sum) {
+      const Monomial whole = terms.monomial(m);
+      TermId part = terms.mul(terms.number(c), terms.exp(whole.exponent));
+      for (const Factor& f : whole.factors) {
+        const auto d = f.power > 0 ? wrapping(f.atom) : std::nullopt;
+        const bool looses = d && 8 * size_in_bytes(*d) >= bits;
+        part = terms.mul(part, looses ? terms.power(terms.atom(f.atom).operands[0], f.power)
+                                      : terms.of_atom(f.atom, f.power));
+      }
+      parts.push_back(part);
+    }
+    return terms.sum(parts);
   }
 
-  Elements plain(const Graph& g, const Op& op, const Values& in, const Graph& whole,
-                 const Op& same_op) {
-    check_types(g, op);
+  Elements plain(const Graph& g, const Op& op, Values in, const Graph& whole, const Op& same_op) {
     if (n_.terms().stopped()) throw NoTerms{"the time is up"};
+    std::vector<Elements> asked(in.size());
+    bool all_held = true;  // as far as the result is one of the operands
+    for (size_t k = 0; k < in.size(); ++k) {
+      if (!keeps_congruence(g, op, k)) {
+        asked[k] = held(*in[k], g.type(op.inputs[k]).dtype);
+        in[k] = &asked[k];
+      }
+      all_held = all_held && (in[k]->held || g.type(op.inputs[k]).dtype == DType::Bool);
+    }
+    Elements out = operate(g, op, in, whole, same_op);
+    out.held = all_held && !in.empty() && keeps_held(g, op);
+    if (observe_ && !has(op.kind, algebra::Movement)) observe_(out.at);
+    return out;
+  }
+
+  Elements operate(const Graph& g, const Op& op, const Values& in, const Graph& whole,
+                   const Op& same_op) {
+    if (op.kind == OpKind::Cast)
+      return converted(*in[0], g.type(op.inputs[0]).dtype, g.type(op.result()).dtype);
     if (has(op.kind, algebra::Pointwise)) {
       Elements out = make(broadcast_shape(in));
       std::vector<TermId> operands(in.size());
@@ -291,7 +365,7 @@ class Evaluation {
     case OpKind::Conv:
     case OpKind::ConvTranspose:
     case OpKind::PoolSum:
-    case OpKind::PoolMax: throw NoTerms{"a sliding window"};
+    case OpKind::PoolMax: return windows(g, op, in, shape());
     case OpKind::Opaque: throw NoTerms{"an opaque operator"};
 #define OP(...)
 #define POINTWISE(kind, ...) case OpKind::kind:
@@ -305,6 +379,58 @@ class Evaluation {
     case OpKind::Save: break;
     }
     unreachable("not a plain operator");
+  }
+
+  Elements converted(Elements x, DType from, DType to) {
+    for (TermId& t : x.at) {
+      if (to == DType::Bool && from != to) t = n_.logical_not(n_.same(t, Terms::kZero));
+      if (is_float(from) && is_integer(to))
+        t = n_.terms().unknown(std::string("to ") + name(to), {n_.finite(t)});
+    }
+    return x;
+  }
+
+  // Sums, sums of products with weights, or maxima of what windows see.
+  Elements windows(const Graph& g, const Op& op, const Values& in,
+                   const std::vector<int64_t>& shape) {
+    const std::vector<WindowAxis> axes = window_axes(g, op);
+    const size_t lead = shape.size() - axes.size();
+    const Elements& x = *in[0];
+    const bool transposed = op.kind == OpKind::ConvTranspose;
+    std::vector<int64_t> taps;
+    for (const WindowAxis& a : axes) taps.push_back(a.taps);
+    Elements out = make(shape);
+    size_t i = 0;
+    each(shape, [&](const std::vector<int64_t>& at) {
+      std::vector<TermId> seen;
+      each(taps, [&](const std::vector<int64_t>& tap) {
+        std::vector<int64_t> from = at;
+        for (size_t d = 0; d < axes.size(); ++d) {
+          const WindowAxis& a = axes[d];
+          int64_t& p = from[lead + d];
+          p = transposed ? p + a.low - tap[d] * a.dilation
+                         : p * a.stride + tap[d] * a.dilation - a.low;
+          if (transposed && p % a.stride != 0) return;
+          if (transposed) p /= a.stride;
+          if (p < 0 || p >= a.in) return;
+        }
+        if (in.size() == 1) return seen.push_back(x.at[offset(x.shape, from)]);
+        // Channels of the result's group: x [N, G·C, …], weights [G·F, C, …], transposed [G·C, F,
+        // …].
+        const int64_t groups = g.attrs<ConvAttrs>(op).groups, of_x = x.shape[1] / groups,
+                      of_result = shape[1] / groups;
+        for (int64_t k = 0; k < of_x; ++k) {
+          from[1] = at[1] / of_result * of_x + k;
+          std::vector<int64_t> weight{at[1], k};
+          if (transposed) weight = {from[1], at[1] % of_result};
+          weight.insert(weight.end(), tap.begin(), tap.end());
+          seen.push_back(
+              n_.mul(x.at[offset(x.shape, from)], in[1]->at[offset(in[1]->shape, weight)]));
+        }
+      });
+      out.at[i++] = op.kind == OpKind::PoolMax ? n_.max(seen) : n_.sum(seen);
+    });
+    return out;
   }
 
   TermId number(const Rational& c) {
@@ -482,6 +608,7 @@ class Evaluation {
     std::vector<Elements> results;
     for (uint32_t r = 0; r < op.num_results; ++r)
       results.push_back(make(extents(outer.type(op.result(r)).shape), kUnwritten));
+    for (Elements& r : results) r.held = true;  // unless a tile is not
     Block b{g, whole, in, phases(g), {}, {}};
     each(g.grid(), [&](const std::vector<int64_t>& index) {
       b.index = index;
@@ -511,6 +638,7 @@ class Evaluation {
       for (size_t d = 0; d < at.size(); ++d) at[d] += where[d].begin;
       to.at[offset(to.shape, at)] = v.at[i++];
     });
+    to.held = to.held && v.held;
   }
 
   const Elements& value(Block& b, TensorId t, std::vector<int64_t> now) {
@@ -535,6 +663,7 @@ class Evaluation {
       std::vector<int64_t> shape;
       for (const Interval& i : where) shape.push_back(i.size());
       Elements out = make(shape);
+      out.held = x.held;
       size_t i = 0;
       each(shape, [&](std::vector<int64_t> at) {
         for (size_t d = 0; d < at.size(); ++d) at[d] += where[d].begin;
@@ -578,7 +707,11 @@ class Evaluation {
       for (const Elements& p : parts) in.push_back(&p);
       return join(OpKind::Concat, a.axis, in);
     }
+    const bool ordered = a.kind == AccumKind::Max || a.kind == AccumKind::Min;
+    if (op.kind == OpKind::Accum && ordered)
+      for (Elements& p : parts) p = held(std::move(p), b.g.type(op.inputs[0]).dtype);
     Elements out = parts[0];
+    out.held = ordered;
     for (const Elements& p : parts)
       if (p.shape != out.shape) throw NoTerms{"an accumulator of tiles of different sizes"};
     size_t i = 0;
@@ -604,6 +737,7 @@ class Evaluation {
   static constexpr TermId kUnwritten = UINT32_MAX - 3;
   Numbers n_;
   const Counts& counts_;
+  const Observer& observe_;
 };
 
 }  // namespace
@@ -613,6 +747,7 @@ std::vector<Elements> variables(Terms& terms, const Graph& g) {
   int64_t next = 0;
   for (TensorId t : g.inputs()) {
     Elements e = make(extents(g.type(t).shape));
+    e.held = true;
     for (TermId& x : e.at) {
       x = terms.variable(next++);
       if (g.type(t).dtype == DType::Bool) x = terms.positive(x);
@@ -623,8 +758,8 @@ std::vector<Elements> variables(Terms& terms, const Graph& g) {
 }
 
 std::vector<Elements> evaluate(Terms& terms, const Graph& g, const std::vector<Elements>& inputs,
-                               const Counts& counts) {
-  return Evaluation(terms, counts).run(g, inputs, counts.whole ? *counts.whole : g);
+                               const Counts& counts, const Observer& observe) {
+  return Evaluation(terms, counts, observe).run(g, inputs, counts.whole ? *counts.whole : g);
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // Programs evaluated element by element over terms: a second implementation of what operators,
 // kernels and loops mean, independent of eval/interpreter.h.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace tessera {
 struct Elements {
   std::vector<int64_t> shape;
   std::vector<TermId> at;  // row-major
+  bool held = false;       // integers: the numbers that their type holds, not just equal modulo 2^w
 };
 
 // The inputs of a program as variables numbered through; bools are 0 or 1.
@@ -25,8 +27,11 @@ struct Counts {
   std::vector<std::pair<Rational, Rational>> constants;
 };
 
+// Sees the elements of every operator's result, and may write equal terms for them.
+using Observer = std::function<void(std::vector<TermId>&)>;
+
 // The outputs of a kernel graph with static shapes. Throws NoTerms.
 std::vector<Elements> evaluate(Terms& terms, const Graph& g, const std::vector<Elements>& inputs,
-                               const Counts& counts = {});
+                               const Counts& counts = {}, const Observer& observe = {});
 
 }  // namespace tessera

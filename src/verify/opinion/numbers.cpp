@@ -31,17 +31,17 @@ TermId apply_pointwise(Numbers& n, const Op& op, const std::vector<TermId>& in) 
   case OpKind::Log1p: return t.log(t.add(Terms::kOne, n.finite(x)));
   case OpKind::Expm1: return n.add(n.exp(x), t.negative(Terms::kOne));
   case OpKind::Not: return n.logical_not(x);
-  case OpKind::Cast: return x;  // see check_cast
+  case OpKind::Cast: return x;  // as far as it keeps the number
   case OpKind::Add: return n.add(x, y);
   case OpKind::Sub: return n.add(x, n.negative(y));
   case OpKind::Mul: return n.mul(x, y);
   case OpKind::Div: return n.div(x, y);
-  case OpKind::Power: throw NoTerms{"a power with an exponent that is not constant"};
+  case OpKind::Power: return t.unknown("power", {n.finite(x), n.finite(y)});
   case OpKind::Mod: {
     const TermId quotient = t.function("floor", n.div(x, n.finite(y)), Terms::Parity::None);
     return t.sub(n.finite(x), t.mul(y, quotient));
   }
-  case OpKind::Atan2: throw NoTerms{"an angle"};
+  case OpKind::Atan2: return t.unknown("atan2", {n.finite(x), n.finite(y)});
   case OpKind::Max: return n.max({x, y});
   case OpKind::Min: return n.min({x, y});
   case OpKind::And: return t.mul(x, y);

@@ -34,12 +34,11 @@ class Numbers {
   TermId sum(const std::vector<TermId>& all) {
     std::vector<TermId> finite;
     TermId limit = Terms::kZero;
-    for (TermId a : all) {
+    for (TermId a : all)
       if (infinite(a))
         limit = limit == Terms::kZero ? a : add(limit, a);
       else
         finite.push_back(a);
-    }
     return limit != Terms::kZero ? limit : t_.sum(finite);
   }
   TermId mul(TermId a, TermId b) {

@@ -25,7 +25,7 @@ namespace {
 constexpr double kWhole = 4e3, kInstance = 1.5e3;
 constexpr double kFew = 60;    // of a proof, which asks a solver about every element that is left
 constexpr double kMost = 3e5;  // beyond it nothing is tried
-constexpr size_t kMaxQuestions = 24;  // to the solver
+constexpr size_t kMaxQuestions = 200;  // to the solver
 
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) {
@@ -108,6 +108,8 @@ std::optional<std::vector<NDArray>> inputs_at(const Terms& terms, const Graph& g
   return inputs;
 }
 
+using Pair = std::pair<TermId, TermId>;
+
 class Comparison {
  public:
   Comparison(const Instances& at, const Counts& spec, const Counts& candidate,
@@ -116,9 +118,25 @@ class Comparison {
     result_.shapes = at_.shapes;
     terms_.stop_when([this] { return over(); });
     const std::vector<Elements> inputs = variables(terms_, at_.spec);
-    const std::vector<Elements> x = evaluate(terms_, at_.spec, inputs, spec),
-                                y = evaluate(terms_, at_.candidate, inputs, candidate);
-    for (size_t k = 0; k < x.size(); ++k) compare(k, x[k], y[k]);
+    const Observer observe = [this](std::vector<TermId>& values) { this->observe(values); };
+    // What a solver proves of values on the way may settle what it cannot prove of the outputs.
+    constexpr int kRounds = 4;
+    for (int round = 0; round < kRounds; ++round) {
+      result_.elements = result_.by_laws = 0;
+      open_.clear();
+      const std::vector<Elements> x = evaluate(terms_, at_.spec, inputs, spec, observe),
+                                  y = evaluate(terms_, at_.candidate, inputs, candidate, observe);
+      for (size_t k = 0; k < x.size(); ++k) compare(k, x[k], y[k]);
+      if (round == 0) by_laws_ = result_.by_laws;
+      if (open_.empty() || doubtful_ || !options_.solver || !(z3_ = find_z3(options_.z3))) break;
+      std::vector<Pair> asked = alike_;  // simpler ones first
+      asked.insert(asked.end(), open_.begin(), open_.end());
+      const size_t known = united_.size();
+      for (const auto& [a, b] : settle(asked, false))
+        united_.emplace(std::max(a, b), std::min(a, b));
+      if (open_.empty() || united_.size() == known) break;
+      met_.clear(), known_.clear(), alike_.clear();
+    }
   }
 
   SecondOpinion conclude() {
@@ -126,10 +144,13 @@ class Comparison {
     if (!open_.empty()) ask();
     if (open_.empty()) {
       result_.opinion = Opinion::Agrees;
+      result_.by_laws = by_laws_;
+      result_.by_solver = result_.elements - by_laws_;
       result_.what =
           std::to_string(result_.elements) + " elements are equal by the operators' laws";
       if (result_.by_solver > 0)
-        result_.what += ", " + std::to_string(result_.by_solver) + " of them proved by " + solver_;
+        result_.what +=
+            ", " + std::to_string(result_.by_solver) + " of them proved by " + z3_version(*z3_);
     }
     return result_;
   }
@@ -187,58 +208,53 @@ class Comparison {
     return true;
   }
 
-  // Whether some decision is about more than sums of inputs: over the real numbers a solver knows
-  // that x² ≤ 0 only where x = 0, in floats it holds for small x too.
-  bool decides_by_products() const {
-    for (uint32_t a = 0; a < terms_.num_atoms(); ++a) {
-      const Atom& atom = terms_.atom(a);
-      if (atom.kind != AtomKind::Positive && atom.kind != AtomKind::Zero &&
-          atom.kind != AtomKind::Max)
-        continue;
-      for (TermId t : atom.operands)
-        for (const auto& [m, c] : terms_.term(t).sum) {
-          int inputs = terms_.monomial(m).exponent != Terms::kZero ? 2 : 0;
-          for (const Factor& f : terms_.monomial(m).factors) {
-            const AtomKind kind = terms_.atom(f.atom).kind;
-            if (kind != AtomKind::Positive && kind != AtomKind::Zero && kind != AtomKind::Constant)
-              inputs += kind == AtomKind::Variable || kind == AtomKind::Max ? std::abs(f.power) : 2;
-          }
-          if (inputs > 1) return true;
-        }
+  // Those of the pairs that a solver proves equal, see smt_script(), which are open no longer.
+  std::set<Pair> settle(std::vector<Pair> pairs, bool real) {
+    std::set<Pair> proved;
+    if (pairs.size() > kMaxQuestions) pairs.resize(kMaxQuestions);
+    const double seconds = (options_.seconds - since(start_)) / 3;  // time for another round
+    if (pairs.empty() || seconds <= 0) return proved;
+    const int each = std::max(20, int(1000 * seconds / double(pairs.size())));
+    const std::vector<SmtStatus> answers =
+        solve_smt(*z3_, smt_script(terms_, pairs, real, each), {seconds, options_.megabytes});
+    for (size_t i = 0; i < answers.size() && i < pairs.size(); ++i)
+      if (answers[i] == SmtStatus::Unsat) proved.insert(pairs[i]);
+    std::erase_if(open_, [&](const Pair& pair) { return proved.contains(pair); });
+    return proved;
+  }
+
+  // Writes one term for values that are proved equal, and notes which others look alike.
+  void observe(std::vector<TermId>& values) {
+    constexpr double kDigits = 1e-9;
+    constexpr size_t kMostAlike = 3;
+    for (TermId& a : values) {
+      for (auto it = united_.find(a); it != united_.end(); it = united_.find(a)) a = it->second;
+      if (infinite(a) || !met_.insert(a).second) continue;
+      const TermValue& s = terms_.shadow(a, 0);
+      if (!std::isfinite(s.value) || !std::isfinite(s.scale)) continue;
+      size_t alike = 0;
+      const auto last = known_.upper_bound(s.value + kDigits * s.scale);
+      for (auto it = known_.lower_bound(s.value - kDigits * s.scale);
+           it != last && alike < kMostAlike; ++it)
+        if (!terms_.different_at(a, it->second)) alike_.emplace_back(a, it->second), ++alike;
+      known_.emplace(s.value, a);
     }
-    return false;
   }
 
   void ask() {
-    const std::string why = std::to_string(open_.size()) + " of " +
-                            std::to_string(result_.elements) +
-                            " elements are not settled by the operators' laws";
-    auto cannot_tell = [&](const std::string& more) { result_.what = why + "; " + more; };
+    const auto cannot_tell = [&](const std::string& more) {
+      result_.what = std::to_string(open_.size()) + " of " + std::to_string(result_.elements) +
+                     " elements are not settled by the operators' laws; " + more;
+    };
     if (doubtful_)
       return cannot_tell(at_.shapes.empty()
                              ? "their values differ by more than rounding, but not in f64"
                              : "the values of smaller instances differ");
     if (!options_.solver) return cannot_tell("no solver was asked");
-    if (options_.proof && decides_by_products())
-      return cannot_tell("decisions about products, which may underflow, are not asked a solver");
-    const auto z3 = find_z3(options_.z3);
-    if (!z3) return cannot_tell(kInstallZ3);
-    std::sort(open_.begin(), open_.end());
-    open_.erase(std::unique(open_.begin(), open_.end()), open_.end());
-    if (open_.size() > kMaxQuestions) return cannot_tell("too many to ask a solver");
-    solver_ = z3_version(*z3);
-    const double seconds = std::max(1.0, options_.seconds - since(start_));
-    const int each = std::max(100, int(1000 * seconds / double(open_.size())));
-    const std::vector<SmtStatus> answers =
-        solve_smt(*z3, smt_script(terms_, open_, each), {seconds, options_.megabytes});
-    const auto proved = size_t(std::count(answers.begin(), answers.end(), SmtStatus::Unsat));
-    if (answers.size() == open_.size() && proved == open_.size()) {
-      result_.by_solver = result_.elements - result_.by_laws;
-      open_.clear();
-      return;
-    }
-    cannot_tell(solver_ + " proves " + std::to_string(proved) + " of " +
-                std::to_string(open_.size()) + " questions");
+    if (!z3_) return cannot_tell(kInstallZ3);
+    // One that stays open is enough.
+    if (!settle({open_[0]}, true).empty()) settle(open_, true);
+    if (!open_.empty()) cannot_tell(z3_version(*z3_) + " does not prove them");
   }
 
   const SecondOpinionOptions& options_;
@@ -246,10 +262,14 @@ class Comparison {
   const Instances& at_;
   Terms terms_;
   SecondOpinion result_;
-  std::vector<std::pair<TermId, TermId>> open_;
+  std::vector<Pair> open_, alike_;  // outputs that are not settled, values on the way
+  int64_t by_laws_ = 0;             // without a solver
   bool doubtful_ = false;
   int looked_ = 0;
-  std::string solver_;
+  std::optional<std::string> z3_;
+  std::set<TermId> met_;                 // values of both programs
+  std::multimap<double, TermId> known_;  // by what they are at a point
+  std::map<TermId, TermId> united_;
 };
 
 }  // namespace

@@ -35,129 +35,117 @@ class Script {
  public:
   explicit Script(const Terms& terms) : t_(terms) {}
 
-  std::string text(TermId id) {
+  std::string text(TermId id, bool real) {
     const Term& term = t_.term(id);
     if (term.sum.empty()) return "0.0";
     std::vector<std::string> parts;
     for (const auto& [m, c] : term.sum) {
-      std::vector<std::string> factors;
+      std::vector<std::string> decided, factors;
       if (!(c == Fraction{1, 1})) factors.push_back(number(c));
-      add_factors(t_.monomial(m), factors);
-      parts.push_back(factors.empty() ? "1.0" : joined("*", factors));
+      add_factors(t_.monomial(m), real, decided, factors);
+      std::string part = factors.empty() ? "1.0" : joined("*", factors);
+      if (!decided.empty()) part = "(ite " + joined("and", decided) + " " + part + " 0.0)";
+      parts.push_back(std::move(part));
     }
     return joined("+", parts);
   }
   // All facts about what was written so far.
-  std::string facts() {
-    const std::string laws = exponential_laws();  // declares atoms of exponents
-    return facts_.str() + laws;
-  }
+  std::string facts() const { return facts_.str(); }
 
  private:
-  void add_factors(const Monomial& m, std::vector<std::string>& factors) {
+  // Of a product its decisions, its numbers, and all else, as one factor unless `real`.
+  void add_factors(const Monomial& m, bool real, std::vector<std::string>& decided,
+                   std::vector<std::string>& factors) {
+    std::string rest;
+    auto times = [&](const std::string& x) { rest = rest.empty() ? x : apply("times", {rest, x}); };
     for (const Factor& f : m.factors) {
-      const std::string x = f.power > 0 ? atom(f.atom) : inverse(f.atom);
-      factors.insert(factors.end(), size_t(std::abs(f.power)), x);
+      const AtomKind kind = t_.atom(f.atom).kind;
+      const std::string x = atom(f.atom);
+      if (kind == AtomKind::Positive || kind == AtomKind::Zero)
+        decided.push_back(x);
+      else if (kind == AtomKind::Constant)
+        factors.insert(factors.end(), size_t(std::abs(f.power)),
+                       f.power > 0 ? x : "(/ 1.0 " + x + ")");
+      else {
+        const std::string y = f.power > 0 ? x : apply("inverse", {x});
+        const auto power = size_t(std::abs(f.power));
+        if (real)
+          factors.insert(factors.end(), power, y);
+        else
+          times(power == 1 ? y : apply("power", {y, std::to_string(power) + ".0"}));
+      }
     }
-    if (m.exponent != Terms::kZero) factors.push_back(exponential(m.exponent));
+    if (m.exponent != Terms::kZero) times(exponential(m.exponent));
+    if (!rest.empty()) factors.push_back(rest);
   }
-  void declare(const std::string& name) { facts_ << "(declare-const " << name << " Real)\n"; }
-  void assume(const std::string& fact) { facts_ << "(assert " << fact << ")\n"; }
-
-  std::string inverse(uint32_t a) {
-    const std::string name = "i" + std::to_string(a);
-    if (inverses_.insert(a).second) {
-      const std::string x = atom(a);
-      declare(name);
-      assume("(= (* " + name + " " + x + ") 1.0)");
-    }
+  std::string exponential(TermId e) {
+    const std::string name = "e" + std::to_string(e);
+    if (!exponents_.insert(e).second) return name;
+    define(name, "Real", apply("exp", {text(e, false)}));
     return name;
   }
-  static std::string exponential_name(TermId e) { return "e" + std::to_string(e); }
-  std::string exponential(TermId e) {
-    if (exponents_.insert(e).second) {
-      declare(exponential_name(e));
-      assume("(> " + exponential_name(e) + " 0.0)");
+  // A function of which nothing is known.
+  std::string apply(const std::string& function, const std::vector<std::string>& in) {
+    std::string arguments;
+    for (const std::string& x : in) arguments += " " + x;
+    const auto [it, fresh] = functions_.emplace(function, "f" + std::to_string(functions_.size()));
+    if (fresh) {
+      facts_ << "(declare-fun " << it->second << " (";
+      for (size_t i = 0; i < in.size(); ++i) facts_ << (i ? " Real" : "Real");
+      facts_ << ") Real)\n";
+      if (function == "exp") facts_ << "(assert (= (" << it->second << " 0.0) 1.0))\n";
     }
-    return exponential_name(e);
+    return "(" + it->second + arguments + ")";
+  }
+  void define(const std::string& name, const char* sort, const std::string& value) {
+    facts_ << "(declare-const " << name << " " << sort << ")\n";
+    if (!value.empty()) facts_ << "(assert (= " << name << " " << value << "))\n";
   }
   std::string atom(uint32_t id) {
     const Atom& a = t_.atom(id);
     const std::string name = "a" + std::to_string(id);
     if (!atoms_.insert(id).second) return name;
     std::vector<std::string> in;
-    for (TermId t : a.operands) in.push_back(text(t));
-    declare(name);
-    const auto is = [&](const std::string& x) { assume("(= " + name + " " + x + ")"); };
+    for (TermId t : a.operands) in.push_back(text(t, false));
     switch (a.kind) {
-    case AtomKind::Variable: break;
-    case AtomKind::Constant: is(a.name); break;
-    case AtomKind::Base: is(in[0]); break;
-    case AtomKind::Root:
-      assume("(>= " + name + " 0.0)");
-      assume("(= (* " + name + " " + name + ") " + in[0] + ")");
-      break;
-    case AtomKind::Function: {
-      const auto [it, fresh] = functions_.emplace(a.name, "f" + std::to_string(functions_.size()));
-      if (fresh) facts_ << "(declare-fun " << it->second << " (Real) Real)\n";
-      is("(" + it->second + " " + in[0] + ")");
-      break;
-    }
-    case AtomKind::Positive: is("(ite (> " + in[0] + " 0.0) 1.0 0.0)"); break;
-    case AtomKind::Zero: is("(ite (= " + in[0] + " 0.0) 1.0 0.0)"); break;
+    case AtomKind::Variable: define(name, "Real", ""); break;
+    case AtomKind::Constant: return a.name;
+    case AtomKind::Base: define(name, "Real", in[0]); break;
+    case AtomKind::Root: define(name, "Real", apply("root", in)); break;
+    case AtomKind::Function: define(name, "Real", apply("function " + a.name, in)); break;
+    case AtomKind::Positive: define(name, "Bool", "(> " + in[0] + " 0.0)"); break;
+    case AtomKind::Zero: define(name, "Bool", "(= " + in[0] + " 0.0)"); break;
     case AtomKind::Max: {
+      define(name, "Real", "");
       std::vector<std::string> one_of;
       for (const std::string& x : in) {
-        assume("(>= " + name + " " + x + ")");
+        facts_ << "(assert (>= " << name << " " << x << "))\n";
         one_of.push_back("(= " + name + " " + x + ")");
       }
-      assume(joined("or", one_of));
+      facts_ << "(assert " << joined("or", one_of) << ")\n";
       break;
     }
-    case AtomKind::Product: is(joined("*", in)); break;
-    case AtomKind::Sum: is(joined("+", in)); break;
+    case AtomKind::Product: define(name, "Real", apply("times", in)); break;
+    case AtomKind::Sum: define(name, "Real", joined("+", in)); break;
     }
     return name;
   }
 
-  // e^a·e^b = e^c where a + b = c, and e^a < e^b where a < b, for the exponents that occur.
-  std::string exponential_laws() {
-    constexpr size_t kMost = 8;
-    std::map<TermId, std::string> exponents;
-    for (size_t known = 0; known != exponents_.size();) {  // exponents may hold exponentials
-      known = exponents_.size();
-      if (known > kMost) return "";
-      for (TermId e : std::set<TermId>(exponents_)) exponents.emplace(e, text(e));
-    }
-    std::ostringstream laws;
-    for (auto a = exponents.begin(); a != exponents.end(); ++a)
-      for (auto b = a; b != exponents.end(); ++b) {
-        const std::string x = exponential_name(a->first), y = exponential_name(b->first);
-        if (a != b)
-          laws << "(assert (= (< " << a->second << " " << b->second << ") (< " << x << " " << y
-               << ")))\n";
-        for (const auto& [c, exponent] : exponents)
-          laws << "(assert (=> (= (+ " << a->second << " " << b->second << ") " << exponent
-               << ") (= (* " << x << " " << y << ") " << exponential_name(c) << ")))\n";
-      }
-    return laws.str();
-  }
-
   const Terms& t_;
   std::ostringstream facts_;
-  std::set<uint32_t> atoms_, inverses_;
+  std::set<uint32_t> atoms_;
   std::set<TermId> exponents_;
-  std::map<std::string, std::string> functions_;
+  std::map<std::string, std::string> functions_;  // by what they are called in terms
 };
 
 }  // namespace
 
 std::string smt_script(const Terms& terms, const std::vector<std::pair<TermId, TermId>>& pairs,
-                       int milliseconds_each) {
+                       bool real, int milliseconds_each) {
   std::string all = "(set-option :timeout " + std::to_string(milliseconds_each) + ")\n";
   for (const auto& [a, b] : pairs) {
     Script script(terms);
-    const std::string x = script.text(a), y = script.text(b), facts = script.facts();
+    const std::string x = script.text(a, real), y = script.text(b, real), facts = script.facts();
     all += "(push)\n" + facts + "(assert (not (= " + x + " " + y + ")))\n(check-sat)\n(pop)\n";
   }
   return all;

@@ -8,10 +8,12 @@
 
 namespace tessera {
 
-// An SMT-LIB 2 script with one check-sat per pair: "unsat" proves the pair equal. Functions known
-// by name are uninterpreted, but exp is positive, increasing and turns sums into products; √x is
-// the non-negative y with y² = x; denominators are not 0.
+// An SMT-LIB 2 script with one check-sat per pair: "unsat" proves the pair equal. Sums, decisions
+// and maxima are what they are over the reals; products, powers, roots and functions are unknown
+// functions of their operands. `real`: products that no decision depends on are those of the reals,
+// which is slower. In decisions they never are: over the reals x² ≤ 0 only where x = 0, in floats
+// also where x is small.
 std::string smt_script(const Terms& terms, const std::vector<std::pair<TermId, TermId>>& pairs,
-                       int milliseconds_each);
+                       bool real, int milliseconds_each);
 
 }  // namespace tessera

@@ -39,6 +39,12 @@ bool Terms::positive_atom(uint32_t atom) const {
   return atoms_[atom].kind == AtomKind::Constant || atoms_[atom].kind == AtomKind::Root;
 }
 
+bool Terms::never_negative(const Factor& f) const {
+  const Atom& a = atoms_[f.atom];
+  return f.power % 2 == 0 || positive_atom(f.atom) || a.kind == AtomKind::Positive ||
+         a.kind == AtomKind::Zero || (a.kind == AtomKind::Base && sign_of(a.operands[0]) > 0);
+}
+
 int Terms::sign_of(TermId a, bool or_zero) const {
   if (or_zero && not_negative_.contains(a)) return 1;
   bool strict = or_zero;
@@ -47,19 +53,12 @@ int Terms::sign_of(TermId a, bool or_zero) const {
     const int s = c.num > 0 ? 1 : -1;
     if (sign == -s) return 0;
     sign = s;
-    bool nonzero = true;
+    // Products and exponentials may underflow, roots and squares may be zero; [x > 0] is one of
+    // both.
+    bool nonzero = monomials_[m].exponent == kZero;
     for (const Factor& f : monomials_[m].factors) {
-      // √ may be zero, and so may a square; [x > 0] is one of both.
-      if (atoms_[f.atom].kind == AtomKind::Constant) continue;
-      nonzero = false;
-      if (f.power % 2 == 0 || positive_atom(f.atom) || atoms_[f.atom].kind == AtomKind::Positive)
-        continue;
-      if (atoms_[f.atom].kind == AtomKind::Base && sign_of(atoms_[f.atom].operands[0]) != 0) {
-        if (sign_of(atoms_[f.atom].operands[0]) < 0) return 0;
-        nonzero = true;
-        continue;
-      }
-      return 0;
+      nonzero = nonzero && atoms_[f.atom].kind == AtomKind::Constant;
+      if (!never_negative(f)) return 0;
     }
     strict = strict || nonzero;
   }
@@ -77,29 +76,35 @@ TermId Terms::relu(TermId a) {
   if (a == kZero) return kZero;
   if (sign_of(a, true) > 0) return a;
   if (const TermId n = negative(a); n != kNone && sign_of(n, true) > 0) return kZero;
+  if (terms_[a].sum.size() == 1) {  // factors that are not negative do not matter
+    const auto [m, c] = terms_[a].sum[0];
+    Monomial sure, rest;
+    sure.exponent = monomials_[m].exponent;
+    for (const Factor& f : monomials_[m].factors)
+      (never_negative(f) ? sure : rest).factors.push_back(f);
+    if (rest < monomials_[m] || monomials_[m] < rest) {
+      const TermId r = relu(of_monomial(intern(std::move(rest)), c));
+      const TermId whole = mul(of_monomial(intern(std::move(sure)), {1, 1}), r);
+      not_negative_.insert(whole);
+      return whole;
+    }
+  }
   const Oriented o = oriented(a);
   const TermId r = mul(o.term, positive(o.term));
   const Fraction size{o.factor.num < 0 ? -o.factor.num : o.factor.num, o.factor.den};
   const TermId scale = of_monomial(0, size);
   const TermId whole = mul(scale, o.factor.num < 0 ? sub(r, o.term) : r);
-  not_negative_.insert(whole);
+  not_negative_.insert({whole, r, sub(r, o.term)});
   return whole;
 }
 
 TermId Terms::positive(TermId a) {
   if (a == kZero) return kZero;
   if (const int s = sign_of(a); s != 0) return s > 0 ? kOne : kZero;
-  Oriented o = oriented(a);
-  if (terms_[o.term].sum.size() == 1) {  // factors that are positive for sure do not matter
-    const auto [m, c] = terms_[o.term].sum[0];
-    Monomial rest = monomials_[m];
-    rest.exponent = kZero;
-    std::erase_if(rest.factors, [&](const Factor& f) {
-      return atoms_[f.atom].kind == AtomKind::Constant ||
-             (atoms_[f.atom].kind == AtomKind::Root && f.power < 0);
-    });
-    o.term = canonical(of_monomial(intern(std::move(rest)), c));
-  }
+  if (sign_of(a, true) > 0) return sub(kOne, zero(a));
+  if (const TermId n = negative(a); n != kNone && sign_of(n, true) > 0) return kZero;
+  if (const auto p = decided_factor(a)) return mul(of_atom(*p), positive(decided(a, *p, true)));
+  const Oriented o = oriented(a);
   const TermId yes = indicator(AtomKind::Positive, o.term);
   if (o.factor.num > 0) return yes;
   return sub(sub(kOne, yes), zero(o.term));
@@ -108,9 +113,21 @@ TermId Terms::positive(TermId a) {
 TermId Terms::zero(TermId a) {
   if (a == kZero) return kOne;
   if (sign_of(a) != 0) return kZero;
+  if (const auto p = decided_factor(a))
+    return sub(kOne, mul(of_atom(*p), sub(kOne, zero(decided(a, *p, true)))));
   const Oriented o = oriented(a);
   if (o.term == kZero) return kOne;
   return indicator(AtomKind::Zero, o.term);
+}
+
+std::optional<uint32_t> Terms::decided_factor(TermId a) const {
+  const Term& t = terms_[a];
+  if (t.sum.size() != 1) return std::nullopt;
+  const std::vector<Factor>& factors = monomials_[t.sum[0].first].factors;
+  const auto it = std::find_if(factors.begin(), factors.end(), [&](const Factor& f) {
+    return atoms_[f.atom].kind == AtomKind::Positive || atoms_[f.atom].kind == AtomKind::Zero;
+  });
+  return it == factors.end() ? std::nullopt : std::optional(it->atom);
 }
 
 TermId Terms::indicator(AtomKind kind, TermId a) {
@@ -141,15 +158,36 @@ TermId Terms::symbol(const std::string& name, std::vector<TermId> operands) {
   return of_atom(intern(std::move(a), s));
 }
 
+TermId Terms::unknown(const std::string& name, std::vector<TermId> operands) {
+  Atom a;
+  a.kind = AtomKind::Function;
+  a.name = name;
+  for (TermId t : operands) a.operands.push_back(canonical(t));
+  Shadows s;
+  s.fill({std::nan(""), std::nan("")});
+  return of_atom(intern(std::move(a), s));
+}
+
+TermId Terms::decided(TermId a, uint32_t indicator, bool yes) {
+  std::vector<TermId> parts;
+  const Term whole = terms_[a];
+  for (const auto& [m, c] : whole.sum) {
+    Monomial rest = monomials_[m];
+    const bool here =
+        std::erase_if(rest.factors, [&](const Factor& f) { return f.atom == indicator; }) != 0;
+    if (yes || !here) parts.push_back(of_monomial(here ? intern(std::move(rest)) : m, c));
+  }
+  return sum(parts);
+}
+
 TermId Terms::max(const std::vector<TermId>& operands) {
   // Maxima of maxima are maxima of all.
   std::set<TermId> flat;
-  for (TermId t : operands) {
+  for (TermId t : operands)
     if (auto it = max_of_.find(t); it != max_of_.end())
       flat.insert(it->second.begin(), it->second.end());
     else
       flat.insert(canonical(t));
-  }
   const std::vector<TermId> set(flat.begin(), flat.end());
   CHECK(!set.empty()) << "the maximum of nothing";
   if (set.size() == 1) return set[0];

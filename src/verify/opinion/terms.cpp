@@ -70,7 +70,7 @@ Terms::Terms(uint64_t seed, int64_t max_work) : seed_(seed), max_work_(max_work)
 }
 
 double Terms::input_at(int64_t index, int point) const {
-  const uint64_t h = mix64(seed_ ^ mix64(uint64_t(index) * 2 + uint64_t(point) + 1));
+  const uint64_t h = mix64(seed_ ^ mix64(uint64_t(index) * kPoints + uint64_t(point) + 1));
   const double x = 0.25 + 1.5 * double(h >> 11) * 0x1p-53;
   return point > 0 && (h & 1) ? -x : x;
 }
@@ -409,6 +409,19 @@ bool Terms::vanishes(TermId a) {
   return vanishes_[a] = t == kZero || vanishes_by_cases(t);
 }
 
+// Whether one product is 0 wherever another is.
+bool Terms::is_multiple(uint32_t monomial, uint32_t of) const {
+  const auto& factors = monomials_[monomial].factors;
+  if (monomials_[of].exponent != kZero && monomials_[of].exponent != monomials_[monomial].exponent)
+    return false;  // it may underflow
+  return std::all_of(
+      monomials_[of].factors.begin(), monomials_[of].factors.end(), [&](const Factor& f) {
+        return f.power < 0 || std::any_of(factors.begin(), factors.end(), [&](const Factor& g) {
+                 return g.atom == f.atom && g.power > 0;
+               });
+      });
+}
+
 // t = T·[u = 0] + R vanishes if R does, and T does where u = 0: an atom that is a term of u and
 // occurs nowhere else in it is replaced by what it equals there.
 bool Terms::vanishes_by_cases(TermId t) {
@@ -427,6 +440,11 @@ bool Terms::vanishes_by_cases(TermId t) {
   }
   if (!vanishes(intern(std::move(without)))) return false;
   const Term u = terms_[atoms_[*indicator].operands[0]];
+  // A product that is 0 makes all its multiples 0.
+  if (u.sum.size() == 1)
+    std::erase_if(with.sum,
+                  [&](const auto& part) { return is_multiple(part.first, u.sum[0].first); });
+  if (with.sum.empty()) return true;
   for (const auto& [m, c] : u.sum) {
     const Monomial& one = monomials_[m];
     if (one.factors.size() != 1 || one.exponent != kZero || one.factors[0].power != 1) continue;

@@ -71,9 +71,9 @@ struct TermValue {
 class Terms {
  public:
   static constexpr TermId kZero = 0, kOne = 1;
-  static constexpr int kPoints = 2;
+  static constexpr int kPoints = 4;
   // Inputs at the points are drawn from `seed`: all positive at the first, of both signs at the
-  // second. `max_work` bounds the products of monomials; beyond it products stay as they are.
+  // others. `max_work` bounds the products of monomials; beyond it products stay as they are.
   explicit Terms(uint64_t seed, int64_t max_work = 2'000'000);
 
   // Which of a term and its opposite is written: +1 or −1; 0: the one that was seen first.
@@ -116,6 +116,10 @@ class Terms {
   }
   // An unknown number that depends on `operands` alone, which are kept as they are.
   TermId symbol(const std::string& name, std::vector<TermId> operands);
+  // Of operands that are equal it is; it has no value to look at.
+  TermId unknown(const std::string& name, std::vector<TermId> operands);
+  // With an indicator in its sum, though not within other atoms, being 0 or 1.
+  TermId decided(TermId a, uint32_t indicator, bool yes);
   // Positive and Zero of a term as it is, for who orients it by a rule of his own.
   TermId indicator(AtomKind kind, TermId a);
   TermId of_atom(uint32_t atom, int32_t power = 1);
@@ -160,6 +164,9 @@ class Terms {
   TermId opaque(AtomKind kind, std::vector<TermId> operands, const Shadows& shadows);
   bool vanishes(TermId a);  // exact; false when it cannot tell
   bool vanishes_by_cases(TermId t);
+  bool is_multiple(uint32_t monomial, uint32_t of) const;
+  // An indicator that a product has as a factor.
+  std::optional<uint32_t> decided_factor(TermId a) const;
   // The first term seen that is proved equal to `a`, or `a`.
   TermId canonical(TermId a);
   Fraction size_of(TermId a) const;  // the largest |coefficient|; 1 of zero
@@ -177,6 +184,7 @@ class Terms {
   // +1 or −1 when that is obvious, else 0; `or_zero`: zero may have either sign.
   int sign_of(TermId a, bool or_zero = false) const;
   bool positive_atom(uint32_t atom) const;
+  bool never_negative(const Factor& f) const;
   Shadows shadows_of(TermId a) const { return shadows_[a]; }
 
   static constexpr TermId kNone = UINT32_MAX;

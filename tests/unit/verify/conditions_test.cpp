@@ -133,6 +133,18 @@ TEST(Conditions, AbsorptionIsADecision) {
   expect_refuted(in + "k = const {value=1} : f16[]; t = add x, k; c = eq t, x; y = where c, a, b; "
                       "return y, s",
                  in + "return b, s");
+  // And where what is chosen overflows sooner than the decision is made.
+  const std::string squares = "v = input : f16[5,1]; b = input : f16[1,5,1]; m = mul v, v; "
+                              "t = unsqueeze m {axes=[0]}; ";
+  VerifyOptions options;
+  for (options.seed = 1; *options.seed < 60; ++*options.seed) {
+    const Verdict v =
+        verify(program(squares + "k = const {value=1} : f16[]; u = add b, k; c = eq u, b; "
+                                 "d = add t, t; h = const {value=3} : f16[]; e = add d, h; "
+                                 "y = where c, e, t; return y"),
+               program(squares + "return t"), options);
+    EXPECT_TRUE(v.refuted()) << v.str();
+  }
 }
 
 }  // namespace

@@ -238,6 +238,33 @@ TEST(Regions, WhatIsNoNumberReachesTheRegion) {
     }
 }
 
+// x·(b − 95) / (b − 95) is none where b is 95, and a comparison makes a number of that.
+TEST(Regions, DecisionsReadWhatTheRegionLeavesUndefined) {
+  VerifyOptions options = by_regions();
+  options.whole_cost = 0;
+  const std::string head = "x = input : f32[2,3]; y = input : f32[3]; b = input : f32[2,3]; "
+                           "half = const {value=0.5} : f32[]; k = const {value=95.125} : f32[]; "
+                           "o = const : f32[]; s = sqr x; m = mean s {axes=[1], keepdims=true}; "
+                           "n = add m, half; d = sub b, k; ",
+                    bad = head + "p = mul n, d; q = div p, d; r = rsqrt q; ",
+                    good = head + "r = rsqrt n; ",
+                    decided = "z = mul x, r; g = gt z, o; t = where g, y, o; return t",
+                    passed = "z = mul x, r; t = mul z, y; return t";
+  for (options.seed = 1; *options.seed < 12; ++*options.seed) {
+    const Verdict v = verify(program(bad + decided), program(good + decided), options);
+    EXPECT_FALSE(v.equal()) << v.str();
+  }
+  const Verdict v = verify(program(bad + passed), program(good + passed), options);
+  EXPECT_TRUE(v.equal()) << v.str();
+  const Verdict alike = verify(program(bad + decided),
+                               program(head +
+                                       "p = mul d, n; q = div p, d; "
+                                       "r = rsqrt q; " +
+                                       decided),
+                               options);
+  EXPECT_TRUE(alike.equal()) << alike.str();
+}
+
 TEST(Regions, TellsWhatMayBeInfinite) {
   Graph g = program("x = input : f32[4]; v = input : f32[4]; h = const {value=0.5} : f32[]; "
                     "r = rsqrt v; a = mul x, r; e = exp x; b = add e, h; p = relu x; q = div x, h; "

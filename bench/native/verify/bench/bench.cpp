@@ -24,7 +24,7 @@ struct Trial {
   const char* kind = nullptr;
   Graph spec, changed;
   std::optional<Verdict> verdict;
-  std::string error;       // an exception: counts as a failure
+  std::string error;  // an exception: counts as a failure
   Accuracy level = Accuracy::Close;
   bool witnessed = false;  // inputs are known at which the programs differ
   bool harmless = false;
@@ -62,12 +62,11 @@ bool equal_on_dense_set(const Graph& a, const Graph& b, uint64_t seed) {
         return false;
       };
       for (size_t k = 0; k < x.size(); k++) {
-        for (size_t i = 0; i < x[k].value.ints.size(); i++) {
+        for (size_t i = 0; i < x[k].value.ints.size(); i++)
           if (x[k].value.ints[i] == y[k].value.ints[i])
             compared++;
           else if (!jumps(k, i, 0))
             return false;
-        }
         for (size_t i = 0; i < x[k].value.reals.size(); i++) {
           const double u = x[k].value.reals[i], v = y[k].value.reals[i];
           const double scale = x[k].magnitude.reals[i] + y[k].magnitude.reals[i];
@@ -132,7 +131,8 @@ Trial make_branch_trial(const BranchKind& kind, uint64_t seed, bool unsound) {
   Trial t;
   t.kind = kind.name;
   t.witnessed = unsound;
-  // Laws of the reals: many lose digits where numbers are tiny, which level `close` refuses rightly.
+  // Laws of the reals: many lose digits where numbers are tiny, which level `close` refuses
+  // rightly.
   if (!unsound) t.level = Accuracy::Fast;
   for (uint64_t i = 0; i < 500; i++) {
     const uint64_t s = mix64(seed + i * 0x9e3779b97f4a7c15ull);

@@ -259,9 +259,8 @@ Value sorted_row(Branch& b) {
   long_row.shape.back() = Dim(n);
   const Value x = b.input(long_row);
   SliceAttrs low, high;
-  for (const Dim& d : long_row.shape) {
+  for (const Dim& d : long_row.shape)
     low.starts.push_back(0), low.stops.push_back(d.extent), low.steps.push_back(1);
-  }
   high = low;
   low.stops.back()--, high.starts.back()++;
   for (int64_t i = 0; i < num_elements(long_row.shape); i++) b.show(x, i, double(i % n));

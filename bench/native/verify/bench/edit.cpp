@@ -60,9 +60,11 @@ template <class Step> std::optional<Graph> copy(const Graph& g, Step step) {
 }
 
 std::optional<Graph> edit_flat(const Graph& g, OpId at, const Edit& edit) {
-  return copy(g, [&](Graph& out, OpId id, const Op& op, const std::vector<TensorId>& operands) {
-    return id == at ? edit(out, op, operands) : std::optional(copy_op(out, g, op, operands));
-  });
+  return copy(
+      g,
+      [&](Graph& out, OpId id, const Op& op, const std::vector<TensorId>& operands) {
+        return id == at ? edit(out, op, operands) : std::optional(copy_op(out, g, op, operands));
+      });
 }
 
 }  // namespace

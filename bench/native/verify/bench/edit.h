@@ -65,7 +65,8 @@ template <class F> std::optional<Graph> at_random_site(const Graph& g, Rng& rng,
 // The same for one kind of operator.
 template <class F> std::optional<Graph> at_kind(const Graph& g, Rng& rng, OpKind kind, F edit) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> EditResult {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> EditResult {
         if (op.kind != kind) return std::nullopt;
         return edit(home, out, op, in);
       });

@@ -25,28 +25,30 @@ TensorId swap_last(Graph& g, TensorId x) {
 }
 
 std::optional<Graph> commute(const Graph& g, Rng& rng) {
-  return at_random_site(g, rng,
-                        [](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
-                          if (!has(op.kind, algebra::Commutative) || in[0] == in[1])
-                            return std::nullopt;
-                          return one(out.add(op.kind, {in[1], in[0]}));
-                        });
+  return at_random_site(
+      g, rng,
+      [](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
+        if (!has(op.kind, algebra::Commutative) || in[0] == in[1]) return std::nullopt;
+        return one(out.add(op.kind, {in[1], in[0]}));
+      });
 }
 
 std::optional<Graph> associate(const Graph& g, Rng& rng) {
-  return at_random_site(g, rng,
-                        [](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
-                          if (op.kind != OpKind::Add && op.kind != OpKind::Mul) return std::nullopt;
-                          const Op inner = out.producer(in[0]);
-                          if (inner.kind != op.kind) return std::nullopt;
-                          TensorId right = out.add(op.kind, {inner.inputs[1], in[1]});
-                          return one(out.add(op.kind, {inner.inputs[0], right}));
-                        });
+  return at_random_site(
+      g, rng,
+      [](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
+        if (op.kind != OpKind::Add && op.kind != OpKind::Mul) return std::nullopt;
+        const Op inner = out.producer(in[0]);
+        if (inner.kind != op.kind) return std::nullopt;
+        TensorId right = out.add(op.kind, {inner.inputs[1], in[1]});
+        return one(out.add(op.kind, {inner.inputs[0], right}));
+      });
 }
 
 std::optional<Graph> distribute(const Graph& g, Rng& rng) {
   return at_kind(
-      g, rng, OpKind::Mul, [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
+      g, rng, OpKind::Mul,
+      [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
         for (size_t side : {0, 1}) {
           const Op sum = out.producer(in[side]);
           if (sum.kind != OpKind::Add && sum.kind != OpKind::Sub) continue;
@@ -62,23 +64,26 @@ std::optional<Graph> distribute(const Graph& g, Rng& rng) {
 }
 
 std::optional<Graph> div_as_reciprocal(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Div, [&](const Graph&, Graph& out, const Op&, const Tensors& in) {
-    TensorId inverse =
-        rng.chance(0.5)
-            ? out.add(OpKind::Pow, {in[1]}, PowAttrs{Rational(-1)})
-            : out.add(OpKind::Div, {scalar(out, Rational(1), dtype_of(out, in[1])), in[1]});
-    return one(out.add(OpKind::Mul, {in[0], inverse}));
-  });
+  return at_kind(
+      g, rng, OpKind::Div,
+      [&](const Graph&, Graph& out, const Op&, const Tensors& in) {
+        TensorId inverse =
+            rng.chance(0.5)
+                ? out.add(OpKind::Pow, {in[1]}, PowAttrs{Rational(-1)})
+                : out.add(OpKind::Div, {scalar(out, Rational(1), dtype_of(out, in[1])), in[1]});
+        return one(out.add(OpKind::Mul, {in[0], inverse}));
+      });
 }
 
 std::optional<Graph> matmul_associate(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Matmul,
-                 [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
-                   const Op inner = out.producer(in[0]);
-                   if (inner.kind != OpKind::Matmul) return std::nullopt;
-                   TensorId right = out.add(OpKind::Matmul, {inner.inputs[1], in[1]});
-                   return one(out.add(OpKind::Matmul, {inner.inputs[0], right}));
-                 });
+  return at_kind(
+      g, rng, OpKind::Matmul,
+      [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
+        const Op inner = out.producer(in[0]);
+        if (inner.kind != OpKind::Matmul) return std::nullopt;
+        TensorId right = out.add(OpKind::Matmul, {inner.inputs[1], in[1]});
+        return one(out.add(OpKind::Matmul, {inner.inputs[0], right}));
+      });
 }
 
 std::optional<Graph> transpose_of_product(const Graph& g, Rng& rng) {
@@ -92,30 +97,32 @@ std::optional<Graph> transpose_of_product(const Graph& g, Rng& rng) {
 }
 
 std::optional<Graph> scale_through_matmul(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Matmul,
-                 [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
-                   for (size_t side : {0, 1}) {
-                     const Op scaled = out.producer(in[side]);
-                     if (scaled.kind != OpKind::Mul && scaled.kind != OpKind::Div) continue;
-                     TensorId c = scaled.inputs[1], x = scaled.inputs[0];
-                     // A scalar, or a column of factors, one per row of the left operand.
-                     const Shape& s = out.type(c).shape;
-                     const bool is_scalar = s.empty();
-                     const bool per_row = side == 0 && s.size() == 2 && s[1].is_one() &&
-                                          out.type(x).rank() == 2 && out.type(in[1]).rank() == 2;
-                     if (!is_scalar && !per_row) continue;
-                     if (!(out.type(x) == out.type(in[side]))) continue;
-                     Tensors operands = in;
-                     operands[side] = x;
-                     return one(out.add(scaled.kind, {out.add(OpKind::Matmul, operands), c}));
-                   }
-                   return std::nullopt;
-                 });
+  return at_kind(
+      g, rng, OpKind::Matmul,
+      [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
+        for (size_t side : {0, 1}) {
+          const Op scaled = out.producer(in[side]);
+          if (scaled.kind != OpKind::Mul && scaled.kind != OpKind::Div) continue;
+          TensorId c = scaled.inputs[1], x = scaled.inputs[0];
+          // A scalar, or a column of factors, one per row of the left operand.
+          const Shape& s = out.type(c).shape;
+          const bool is_scalar = s.empty();
+          const bool per_row = side == 0 && s.size() == 2 && s[1].is_one() &&
+                               out.type(x).rank() == 2 && out.type(in[1]).rank() == 2;
+          if (!is_scalar && !per_row) continue;
+          if (!(out.type(x) == out.type(in[side]))) continue;
+          Tensors operands = in;
+          operands[side] = x;
+          return one(out.add(scaled.kind, {out.add(OpKind::Matmul, operands), c}));
+        }
+        return std::nullopt;
+      });
 }
 
 std::optional<Graph> split_sum(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if ((op.kind != OpKind::Sum) || home.level() != Level::Kernel) return std::nullopt;
         const auto& a = home.attrs<ReduceAttrs>(op);
         const size_t axis = size_t(a.axes[rng.below(a.axes.size())]);
@@ -147,23 +154,24 @@ std::optional<Graph> split_k(const Graph& g, Rng& rng) {
 
 // A batched product over ⌈K/s⌉-sized slabs, summed: K padded with zeros where s does not divide.
 std::optional<Graph> split_k_batched(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Matmul,
-                 [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
-                   if (home.level() != Level::Kernel || out.type(in[0]).rank() != 2 ||
-                       out.type(in[1]).rank() != 2)
-                     return std::nullopt;
-                   const int64_t m = out.type(in[0]).shape[0].extent;
-                   const int64_t k = out.type(in[0]).shape[1].extent;
-                   const int64_t n = out.type(in[1]).shape[1].extent;
-                   const int64_t s = rng.between(2, 3), slab = ceil_div(k, s), extra = slab * s - k;
-                   TensorId x = out.add(OpKind::Pad, {in[0]}, PadAttrs{{0, 0}, {0, extra}, {}});
-                   TensorId y = out.add(OpKind::Pad, {in[1]}, PadAttrs{{0, 0}, {extra, 0}, {}});
-                   x = out.add(OpKind::Reshape, {x}, ShapeAttrs{{Dim(m), Dim(s), Dim(slab)}});
-                   x = out.add(OpKind::Transpose, {x}, PermAttrs{{1, 0, 2}});
-                   y = out.add(OpKind::Reshape, {y}, ShapeAttrs{{Dim(s), Dim(slab), Dim(n)}});
-                   TensorId p = out.add(op.kind, {x, y});
-                   return one(out.add(OpKind::Sum, {p}, ReduceAttrs{{0}, false}));
-                 });
+  return at_kind(
+      g, rng, OpKind::Matmul,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+        if (home.level() != Level::Kernel || out.type(in[0]).rank() != 2 ||
+            out.type(in[1]).rank() != 2)
+          return std::nullopt;
+        const int64_t m = out.type(in[0]).shape[0].extent;
+        const int64_t k = out.type(in[0]).shape[1].extent;
+        const int64_t n = out.type(in[1]).shape[1].extent;
+        const int64_t s = rng.between(2, 3), slab = ceil_div(k, s), extra = slab * s - k;
+        TensorId x = out.add(OpKind::Pad, {in[0]}, PadAttrs{{0, 0}, {0, extra}, {}});
+        TensorId y = out.add(OpKind::Pad, {in[1]}, PadAttrs{{0, 0}, {extra, 0}, {}});
+        x = out.add(OpKind::Reshape, {x}, ShapeAttrs{{Dim(m), Dim(s), Dim(slab)}});
+        x = out.add(OpKind::Transpose, {x}, PermAttrs{{1, 0, 2}});
+        y = out.add(OpKind::Reshape, {y}, ShapeAttrs{{Dim(s), Dim(slab), Dim(n)}});
+        TensorId p = out.add(op.kind, {x, y});
+        return one(out.add(OpKind::Sum, {p}, ReduceAttrs{{0}, false}));
+      });
 }
 
 // exp(a+b) = exp a · exp b, where neither can overflow alone.
@@ -195,53 +203,61 @@ TensorId logistic(Graph& out, TensorId x) {  // 1 / (1 + exp(-x))
 }
 
 std::optional<Graph> expand_silu(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Silu, [&](const Graph&, Graph& out, const Op&, const Tensors& in) {
-    TensorId s = rng.chance(0.5) ? out.add(OpKind::Sigmoid, {in[0]}) : logistic(out, in[0]);
-    return one(out.add(OpKind::Mul, {in[0], s}));
-  });
+  return at_kind(
+      g, rng, OpKind::Silu,
+      [&](const Graph&, Graph& out, const Op&, const Tensors& in) {
+        TensorId s = rng.chance(0.5) ? out.add(OpKind::Sigmoid, {in[0]}) : logistic(out, in[0]);
+        return one(out.add(OpKind::Mul, {in[0], s}));
+      });
 }
 
 std::optional<Graph> expand_sigmoid(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Sigmoid,
-                 [](const Graph&, Graph& out, const Op&, const Tensors& in) {
-                   return one(logistic(out, in[0]));
-                 });
+  return at_kind(
+      g, rng, OpKind::Sigmoid,
+      [](const Graph&, Graph& out, const Op&, const Tensors& in) {
+        return one(logistic(out, in[0]));
+      });
 }
 
 std::optional<Graph> expand_gelu(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Gelu, [](const Graph&, Graph& out, const Op&, const Tensors& in) {
-    const DType d = dtype_of(out, in[0]);
-    // x·(1 + erf(x/√2))/2
-    TensorId root = out.add(OpKind::Sqrt, {scalar(out, Rational(2), d)});
-    TensorId e = out.add(OpKind::Erf, {out.add(OpKind::Div, {in[0], root})});
-    TensorId half = out.add(OpKind::Mul, {in[0], scalar(out, Rational::ratio(1, 2), d)});
-    return one(
-        out.add(OpKind::Mul, {half, out.add(OpKind::Add, {e, scalar(out, Rational(1), d)})}));
-  });
+  return at_kind(
+      g, rng, OpKind::Gelu,
+      [](const Graph&, Graph& out, const Op&, const Tensors& in) {
+        const DType d = dtype_of(out, in[0]);
+        // x·(1 + erf(x/√2))/2
+        TensorId root = out.add(OpKind::Sqrt, {scalar(out, Rational(2), d)});
+        TensorId e = out.add(OpKind::Erf, {out.add(OpKind::Div, {in[0], root})});
+        TensorId half = out.add(OpKind::Mul, {in[0], scalar(out, Rational::ratio(1, 2), d)});
+        return one(
+            out.add(OpKind::Mul, {half, out.add(OpKind::Add, {e, scalar(out, Rational(1), d)})}));
+      });
 }
 
 std::optional<Graph> expand_mod(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Mod,
-                 [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
-                   if (!is_float(dtype_of(out, in[0]))) return std::nullopt;
-                   TensorId q = out.add(OpKind::Floor, {out.add(OpKind::Div, {in[0], in[1]})});
-                   return one(out.add(OpKind::Sub, {in[0], out.add(OpKind::Mul, {in[1], q})}));
-                 });
+  return at_kind(
+      g, rng, OpKind::Mod,
+      [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
+        if (!is_float(dtype_of(out, in[0]))) return std::nullopt;
+        TensorId q = out.add(OpKind::Floor, {out.add(OpKind::Div, {in[0], in[1]})});
+        return one(out.add(OpKind::Sub, {in[0], out.add(OpKind::Mul, {in[1], q})}));
+      });
 }
 
 std::optional<Graph> split_power(const Graph& g, Rng& rng) {  // x^y = (x^(y/2))² for x > 0
-  return at_kind(g, rng, OpKind::Power,
-                 [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
-                   if (out.producer(in[0]).kind != OpKind::Exp) return std::nullopt;
-                   TensorId half = scalar(out, Rational::ratio(1, 2), dtype_of(out, in[1]));
-                   TensorId y = out.add(OpKind::Mul, {in[1], half});
-                   return one(out.add(OpKind::Sqr, {out.add(OpKind::Power, {in[0], y})}));
-                 });
+  return at_kind(
+      g, rng, OpKind::Power,
+      [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
+        if (out.producer(in[0]).kind != OpKind::Exp) return std::nullopt;
+        TensorId half = scalar(out, Rational::ratio(1, 2), dtype_of(out, in[1]));
+        TensorId y = out.add(OpKind::Mul, {in[1], half});
+        return one(out.add(OpKind::Sqr, {out.add(OpKind::Power, {in[0], y})}));
+      });
 }
 
 std::optional<Graph> inverse_transposes(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (home.level() != Level::Kernel || op.num_results != 1) return std::nullopt;
         TensorId t = copy_op(out, home, op, in)[0];
         if (op.kind == OpKind::Input || out.type(t).rank() < 2) return std::nullopt;
@@ -251,7 +267,8 @@ std::optional<Graph> inverse_transposes(const Graph& g, Rng& rng) {
 
 std::optional<Graph> inverse_reshapes(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (home.level() != Level::Kernel || op.num_results != 1 || op.kind == OpKind::Input)
           return std::nullopt;
         TensorId t = copy_op(out, home, op, in)[0];
@@ -263,7 +280,8 @@ std::optional<Graph> inverse_reshapes(const Graph& g, Rng& rng) {
 
 std::optional<Graph> concat_of_slices(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (home.level() != Level::Kernel || op.num_results != 1 || op.kind == OpKind::Input)
           return std::nullopt;
         TensorId t = copy_op(out, home, op, in)[0];
@@ -281,7 +299,8 @@ std::optional<Graph> concat_of_slices(const Graph& g, Rng& rng) {
 
 std::optional<Graph> pad_and_cut(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (home.level() != Level::Kernel || op.num_results != 1 || op.kind == OpKind::Input)
           return std::nullopt;
         TensorId t = copy_op(out, home, op, in)[0];
@@ -299,7 +318,8 @@ std::optional<Graph> pad_and_cut(const Graph& g, Rng& rng) {
 // One operator written as others.
 std::optional<Graph> expand(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (in.empty()) return std::nullopt;
         const DType d = dtype_of(out, in[0]);
         if (op.kind == OpKind::Sqr) return one(out.add(OpKind::Mul, {in[0], in[0]}));
@@ -378,7 +398,8 @@ std::optional<Graph> expand(const Graph& g, Rng& rng) {
 
 std::optional<Graph> sum_is_linear(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (op.kind != OpKind::Sum && op.kind != OpKind::Mean) return std::nullopt;
         const Op inner = out.producer(in[0]);
         const Shape s = out.type(in[0]).shape;
@@ -398,7 +419,8 @@ std::optional<Graph> sum_is_linear(const Graph& g, Rng& rng) {
 
 std::optional<Graph> sum_in_steps(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (op.kind != OpKind::Sum && op.kind != OpKind::Mean) return std::nullopt;
         ReduceAttrs a = home.attrs<ReduceAttrs>(op);
         if (a.axes.size() < 2) return std::nullopt;
@@ -430,7 +452,8 @@ std::optional<Graph> matmul_of_sum(const Graph& g, Rng& rng) {  // (A+B)C = AC +
 
 std::optional<Graph> double_negation(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (op.num_results != 1 || op.kind == OpKind::Input || op.kind == OpKind::Save ||
             home.type(op.result()).dtype == DType::Bool)
           return std::nullopt;
@@ -463,7 +486,8 @@ std::optional<Graph> tile_matmul(const Graph& g, Rng& rng) {
 
 std::optional<Graph> tile_sum(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (op.kind != OpKind::Sum && op.kind != OpKind::ReduceMax && op.kind != OpKind::ReduceMin)
           return std::nullopt;
         const Type x = out.type(in[0]);
@@ -489,7 +513,8 @@ std::optional<Graph> tile_sum(const Graph& g, Rng& rng) {
 
 std::optional<Graph> tile_pointwise(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (home.level() != Level::Kernel || !has(op.kind, algebra::Pointwise) || in.empty())
           return std::nullopt;
         const Type r = home.type(op.result());
@@ -567,44 +592,44 @@ std::optional<Graph> split_accumulator(const Graph& g,
 
 // x/rms·G·W: the division moves behind the product.
 std::optional<Graph> divide_after_matmul(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Matmul,
-                 [](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
-                   const Op d = out.producer(in[0]);
-                   if (d.kind != OpKind::Div || out.type(in[1]).rank() != 2) return std::nullopt;
-                   const Shape& s = out.type(d.inputs[1]).shape;
-                   if (s.size() < 2 || !s.back().is_one() ||
-                       !(out.type(d.inputs[0]) == out.type(in[0])))
-                     return std::nullopt;
-                   TensorId p = out.add(op.kind, {d.inputs[0], in[1]});
-                   return one(out.add(OpKind::Div, {p, d.inputs[1]}));
-                 });
+  return at_kind(
+      g, rng, OpKind::Matmul,
+      [](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
+        const Op d = out.producer(in[0]);
+        if (d.kind != OpKind::Div || out.type(in[1]).rank() != 2) return std::nullopt;
+        const Shape& s = out.type(d.inputs[1]).shape;
+        if (s.size() < 2 || !s.back().is_one() || !(out.type(d.inputs[0]) == out.type(in[0])))
+          return std::nullopt;
+        TensorId p = out.add(op.kind, {d.inputs[0], in[1]});
+        return one(out.add(OpKind::Div, {p, d.inputs[1]}));
+      });
 }
 
 std::optional<Graph> gather_as_slice(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Gather,
-                 [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
-                   // Indices start + iota only, as random programs make them.
-                   int64_t start = 0;
-                   Op index = out.producer(in[1]);
-                   if (index.kind == OpKind::Add) {
-                     const Op c = out.producer(index.inputs[1]);
-                     if (c.kind != OpKind::Const) return std::nullopt;
-                     start = out.attrs<ConstAttrs>(c).value.num();
-                     index = out.producer(index.inputs[0]);
-                   }
-                   if (index.kind != OpKind::Iota || out.type(in[1]).rank() != 1)
-                     return std::nullopt;
-                   const int64_t n = out.type(in[1]).shape[0].extent;
-                   return one(
-                       cut(out, in[0], size_t(home.attrs<AxisAttrs>(op).axis), start, start + n));
-                 });
+  return at_kind(
+      g, rng, OpKind::Gather,
+      [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+        // Indices start + iota only, as random programs make them.
+        int64_t start = 0;
+        Op index = out.producer(in[1]);
+        if (index.kind == OpKind::Add) {
+          const Op c = out.producer(index.inputs[1]);
+          if (c.kind != OpKind::Const) return std::nullopt;
+          start = out.attrs<ConstAttrs>(c).value.num();
+          index = out.producer(index.inputs[0]);
+        }
+        if (index.kind != OpKind::Iota || out.type(in[1]).rank() != 1) return std::nullopt;
+        const int64_t n = out.type(in[1]).shape[0].extent;
+        return one(cut(out, in[0], size_t(home.attrs<AxisAttrs>(op).axis), start, start + n));
+      });
 }
 
 // A window as the sum (or maximum) of shifted, strided slices of the padded operand, one per tap;
 // of a convolution each times its tap's weights.
 std::optional<Graph> window_by_taps(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+      g, rng,
+      [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
         if (!is_windowed(op.kind) || op.kind == OpKind::ConvTranspose) return std::nullopt;
         const std::vector<WindowAxis> axes = window_axes(home, op);
         if (axes.size() != 1) return std::nullopt;
@@ -624,9 +649,8 @@ std::optional<Graph> window_by_taps(const Graph& g, Rng& rng) {
         std::optional<TensorId> sum;
         for (int64_t t = 0; t < a.taps; t++) {
           SliceAttrs s;
-          for (const Dim& d : out.type(x).shape) {
+          for (const Dim& d : out.type(x).shape)
             s.starts.push_back(0), s.stops.push_back(d.extent), s.steps.push_back(1);
-          }
           s.starts.back() = t * a.dilation;
           s.stops.back() = t * a.dilation + (a.out - 1) * a.stride + 1;
           s.steps.back() = a.stride;
@@ -644,22 +668,21 @@ std::optional<Graph> window_by_taps(const Graph& g, Rng& rng) {
 
 // A transposed convolution of stride 1 as a convolution with its weights gathered backwards.
 std::optional<Graph> conv_transpose_as_conv(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::ConvTranspose,
-                 [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
-                   ConvAttrs a = home.attrs<ConvAttrs>(op);
-                   const Shape w = home.type(op.inputs[1]).shape;
-                   if (a.groups != 1 || a.strides.size() != 1 || a.strides[0] != 1)
-                     return std::nullopt;
-                   const int64_t reach = (w[2].extent - 1) * a.dilations[0];
-                   a.low[0] = reach - a.low[0], a.high[0] = reach - a.high[0];
-                   const Type line{DType::I64, {w[2]}};
-                   TensorId back =
-                       out.add(OpKind::Sub, {out.add_const(Rational(w[2].extent - 1), line),
-                                             out.add(OpKind::Iota, {}, IotaAttrs{0, line})});
-                   TensorId turned = out.add(OpKind::Gather, {in[1], back}, AxisAttrs{2});
-                   turned = out.add(OpKind::Transpose, {turned}, PermAttrs{{1, 0, 2}});
-                   return one(out.add(OpKind::Conv, {in[0], turned}, a));
-                 });
+  return at_kind(
+      g, rng, OpKind::ConvTranspose,
+      [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+        ConvAttrs a = home.attrs<ConvAttrs>(op);
+        const Shape w = home.type(op.inputs[1]).shape;
+        if (a.groups != 1 || a.strides.size() != 1 || a.strides[0] != 1) return std::nullopt;
+        const int64_t reach = (w[2].extent - 1) * a.dilations[0];
+        a.low[0] = reach - a.low[0], a.high[0] = reach - a.high[0];
+        const Type line{DType::I64, {w[2]}};
+        TensorId back = out.add(OpKind::Sub, {out.add_const(Rational(w[2].extent - 1), line),
+                                              out.add(OpKind::Iota, {}, IotaAttrs{0, line})});
+        TensorId turned = out.add(OpKind::Gather, {in[1], back}, AxisAttrs{2});
+        turned = out.add(OpKind::Transpose, {turned}, PermAttrs{{1, 0, 2}});
+        return one(out.add(OpKind::Conv, {in[0], turned}, a));
+      });
 }
 
 }  // namespace

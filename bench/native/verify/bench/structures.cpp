@@ -26,7 +26,8 @@ enum class SplitFault { None, LostSplit, DoubleCounted, WrongCombine };
 
 template <SplitFault Fault> std::optional<Graph> split_reduction(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> EditResult {
+      g, rng,
+      [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> EditResult {
         if (home.level() != Level::Kernel || in.empty() || out.type(in[0]).rank() != 2)
           return std::nullopt;
         const Shape& s = out.type(in[0]).shape;
@@ -127,7 +128,8 @@ enum class MaskFault { None, OffByOne, WrongSide };
 
 template <MaskFault Fault> std::optional<Graph> mask_by_position(const Graph& g, Rng& rng) {
   return at_random_site(
-      g, rng, [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> EditResult {
+      g, rng,
+      [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> EditResult {
         if ((op.kind != OpKind::Tril && op.kind != OpKind::Triu) || home.level() != Level::Kernel ||
             !is_float(out.type(in[0]).dtype))
           return std::nullopt;
@@ -153,28 +155,28 @@ template <MaskFault Fault> std::optional<Graph> mask_by_position(const Graph& g,
 enum class FoldFault { None, Transposed, OneSided, WrongConstant };
 
 template <FoldFault Fault> std::optional<Graph> folded_scale(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Matmul,
-                 [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> EditResult {
-                   if (home.level() != Level::Kernel || out.type(in[0]).rank() != 2 ||
-                       out.type(in[1]).rank() != 2)
-                     return std::nullopt;
-                   const Type w = out.type(in[1]);
-                   if (Fault == FoldFault::Transposed &&
-                       (!(w.shape[0] == w.shape[1]) || w.shape[0].extent < 2))
-                     return std::nullopt;
-                   // v = 1 + its row's number, as exact as can be.
-                   const Type column{w.dtype, {w.shape[0], Dim(1)}};
-                   const TensorId v =
-                       out.add(OpKind::Add, {out.add(OpKind::Iota, {}, IotaAttrs{0, column}),
-                                             scalar(out, Rational(1), w.dtype)});
-                   const TensorId row = out.add(OpKind::Transpose, {v}, PermAttrs{{1, 0}});
-                   const TensorId x =
-                       Fault == FoldFault::OneSided ? in[0] : out.add(OpKind::Div, {in[0], row});
-                   TensorId scale = Fault == FoldFault::Transposed ? row : v;
-                   if (Fault == FoldFault::WrongConstant)
-                     scale = out.add(OpKind::Add, {v, scalar(out, Rational(1), w.dtype)});
-                   return one(out.add(op.kind, {x, out.add(OpKind::Mul, {in[1], scale})}));
-                 });
+  return at_kind(
+      g, rng, OpKind::Matmul,
+      [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> EditResult {
+        if (home.level() != Level::Kernel || out.type(in[0]).rank() != 2 ||
+            out.type(in[1]).rank() != 2)
+          return std::nullopt;
+        const Type w = out.type(in[1]);
+        if (Fault == FoldFault::Transposed &&
+            (!(w.shape[0] == w.shape[1]) || w.shape[0].extent < 2))
+          return std::nullopt;
+        // v = 1 + its row's number, as exact as can be.
+        const Type column{w.dtype, {w.shape[0], Dim(1)}};
+        const TensorId v = out.add(OpKind::Add, {out.add(OpKind::Iota, {}, IotaAttrs{0, column}),
+                                                 scalar(out, Rational(1), w.dtype)});
+        const TensorId row = out.add(OpKind::Transpose, {v}, PermAttrs{{1, 0}});
+        const TensorId x =
+            Fault == FoldFault::OneSided ? in[0] : out.add(OpKind::Div, {in[0], row});
+        TensorId scale = Fault == FoldFault::Transposed ? row : v;
+        if (Fault == FoldFault::WrongConstant)
+          scale = out.add(OpKind::Add, {v, scalar(out, Rational(1), w.dtype)});
+        return one(out.add(op.kind, {x, out.add(OpKind::Mul, {in[1], scale})}));
+      });
 }
 
 // --- a reduction over slices of one size, of which the last is clipped
