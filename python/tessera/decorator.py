@@ -530,7 +530,7 @@ def _static_key(tree: Tree) -> Any:
     if isinstance(tree, Static):
         if not is_constant(tree.value) and not isinstance(tree.value, type):
             raise _NoConstantError(type(tree.value).__name__)
-        by_text = isinstance(tree.value, (float, slice, np.generic))  # -0.0 is not 0.0
+        by_text = isinstance(tree.value, (float, complex, slice, np.generic))  # -0.0 is not 0.0
         value = repr(tree.value) if by_text else tree.value
         return (type(tree.value), value)
     return tree

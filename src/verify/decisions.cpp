@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/interruption.h"
+#include "eval/ndarray.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -40,6 +41,9 @@ Interval range_of(DType dtype) {
   return {};
 }
 
+// Of a value that has not wrapped, whatever it is.
+Interval values_of(DType dtype) { return dtype == DType::I64 ? Interval{} : range_of(dtype); }
+
 // A tensor of the original as it is known in the abstraction.
 struct Number {
   TensorId real{};   // over f64
@@ -65,7 +69,7 @@ class Abstraction {
                                           g_.level() == Level::Kernel && g_.is_weight(op.result()));
         if (arguments.empty() && !is_float(type.dtype)) {
           // Inputs of 64 bits may be anything, but as inputs they have not wrapped.
-          n.range = type.dtype == DType::I64 ? Interval{} : range_of(type.dtype);
+          n.range = values_of(type.dtype);
         }
         (fixed ? n.as_is : n.real) = t;
         n.has_real = !fixed;
@@ -113,15 +117,21 @@ class Abstraction {
   }
   std::optional<Rational> constant(TensorId t) const {
     const Op* op = &g_.producer(t);
+    std::vector<DType> through;
     while (op->kind == OpKind::Broadcast || op->kind == OpKind::Reshape ||
            op->kind == OpKind::Unsqueeze || op->kind == OpKind::Cast) {
-      if (op->kind == OpKind::Cast && is_float(g_.type(op->inputs[0]).dtype) &&
-          !is_float(g_.type(op->result()).dtype))
-        return std::nullopt;
+      if (op->kind == OpKind::Cast) through.push_back(g_.type(op->result()).dtype);
       op = &g_.producer(op->inputs[0]);
     }
     if (op->kind != OpKind::Const) return std::nullopt;
-    return g_.attrs<ConstAttrs>(*op).value;
+    const Rational& value = g_.attrs<ConstAttrs>(*op).value;
+    if (through.empty()) return value;
+    through.push_back(g_.type(op->result()).dtype);  // all of which keep it as it is
+    const double x = value.to_double();
+    for (DType d : through)
+      if (is_float(d) ? round_to(d, x) != x || value.den() > (1 << 24) : !holds(d, value))
+        return std::nullopt;
+    return value;
   }
   bool same(TensorId a, TensorId b) const {
     if (a == b) return true;
@@ -167,9 +177,11 @@ class Abstraction {
   TensorId blend(TensorId c, TensorId x, TensorId y) { return add(y, mul(c, sub(x, y))); }
 
   // An odd sign of the order of a and b: −1, 0 or 1 as a is less, equal or greater.
-  TensorId order(const Number& a, const Number& b) {
-    if (a.exact && b.exact) return sign(sub(a.real, b.real));
-    return sign(sub(unknown(a.real, Name::Key), unknown(b.real, Name::Key)));
+  TensorId order(TensorId a, TensorId b) { return sign(sub(held(a), held(b))); }
+  // The number that the type holds: an unknown function of one that may wrap.
+  TensorId held(TensorId t) {
+    const TensorId x = to_real(t);
+    return at(t).exact ? x : unknown(x, Name::Wrap, int64_t(dtype(t)));
   }
 
   // --- results
@@ -190,7 +202,7 @@ class Abstraction {
     return n;
   }
   Number result(const Op& op, TensorId t) const {  // integers: anything of its dtype
-    return result(op, t, range_of(g_.type(op.result()).dtype), true);
+    return chosen(op, t, values_of(g_.type(op.result()).dtype), true);
   }
   Number copy(const Op& op, Attrs attrs) {
     Number n = at(op.inputs.empty() ? op.result() : op.inputs[0]);
@@ -212,20 +224,27 @@ class Abstraction {
     return std::all_of(op.inputs.begin(), op.inputs.end(),
                        [&](TensorId t) { return v_[t.index].fixed; });
   }
+  static void refuse_unless_held(DType dtype, const Rational& value) {
+    if (!is_float(dtype) && !holds(dtype, value)) refuse("a constant that its type does not hold");
+  }
   Number keep(const Op& op) {
     std::vector<TensorId> in;
     for (TensorId t : op.inputs) in.push_back(at(t).as_is);
     Number n;
     n.as_is = out_.add(op.kind, in, op.attrs);
     n.fixed = true;
-    n.range = range_of(g_.type(op.result()).dtype);
+    const DType d = g_.type(op.result()).dtype;
+    n.range = values_of(d);
+    if (op.kind == OpKind::Pad) refuse_unless_held(d, g_.attrs<PadAttrs>(op).value);
     if (op.kind == OpKind::Const) {
+      refuse_unless_held(d, g_.attrs<ConstAttrs>(op).value);
       const double c = g_.attrs<ConstAttrs>(op).value.to_double();
       n.range = {c, c};
     } else if (op.kind == OpKind::Iota) {
       const Shape& s = g_.type(op.result()).shape;
       const auto axis = size_t(g_.attrs<IotaAttrs>(op).axis);
-      n.range = {0, double(std::max<int64_t>(0, s[axis].extent - 1))};
+      const Interval counted{0, double(std::max<int64_t>(0, s[axis].extent - 1))};
+      if (counted.within(n.range)) n.range = counted;
     } else if (has(op.kind, algebra::Movement) && op.kind != OpKind::Pad && !op.inputs.empty()) {
       n.range = at(op.inputs[0]).range;
       for (TensorId t : op.inputs) {
@@ -243,7 +262,7 @@ class Abstraction {
     for (uint32_t r = 1; r < op.num_results; r++) {
       Number n = v_[op.result().index];
       n.real = TensorId(n.real.index + r);
-      n.range = range_of(g_.type(op.result(r)).dtype);
+      n.range = values_of(g_.type(op.result(r)).dtype);
       v_[op.result(r).index] = n;
     }
   }
@@ -352,7 +371,7 @@ class Abstraction {
       const TensorId greater = positive(-1), at_least = positive(1);
       return by_order(op.kind, greater, sub(at_least, greater), complement(at_least));
     }
-    const TensorId s = order(a, b), s2 = out_.add(OpKind::Sqr, {s});
+    const TensorId s = order(x, y), s2 = out_.add(OpKind::Sqr, {s});
     return by_order(op.kind, half(add(s2, s)), complement(s2), half(sub(s2, s)));
   }
   // The outcome of a comparison, of which a > b, a = b and a < b are given.
@@ -399,8 +418,9 @@ class Abstraction {
     const auto pick = [&](double s, double t) { return maximum ? std::max(s, t) : std::min(s, t); };
     const Interval range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
     if (!a.exact || !b.exact) {
-      const TensorId s = order(a, b), d = mul(s, sub(p, q));
-      return result(op, half(maximum ? add(add(p, q), d) : sub(add(p, q), d)), range, false);
+      const TensorId s = order(x, y), d = mul(s, sub(held(x), held(y)));
+      const TensorId both = add(held(x), held(y));
+      return result(op, half(maximum ? add(both, d) : sub(both, d)));
     }
     if (a.range.low >= b.range.high) return chosen(op, shaped(op, maximum ? p : q), range, true);
     if (b.range.low >= a.range.high) return chosen(op, shaped(op, maximum ? q : p), range, true);
@@ -429,15 +449,13 @@ class Abstraction {
     if (to == DType::Bool) {
       if (is_float(from)) return result(op, out_.add(OpKind::Sqr, {sign(p)}));
       if (x.exact && x.range.binary()) return result(op, p);
-      const TensorId r = x.exact ? p : sub(unknown(p, Name::Key), unknown(number(0), Name::Key));
-      return result(op, out_.add(OpKind::Sqr, {sign(r)}));
+      return result(op, out_.add(OpKind::Sqr, {sign(held(op.inputs[0]))}));
     }
     if (is_float(from)) return result(op, unknown(p, Name::Truncate, int64_t(to)));
     const auto bits = [](DType d) { return d == DType::Bool ? 1 : 8 * size_in_bytes(d); };
     if (is_float(to) || bits(to) > bits(from)) {
-      if (x.exact) return result(op, p, x.range, true);
-      const TensorId wrapped = unknown(p, Name::Wrap, int64_t(from));
-      return result(op, wrapped, range_of(from), true);
+      return x.exact ? chosen(op, p, x.range, true)
+                     : chosen(op, held(op.inputs[0]), values_of(from), true);
     }
     return result(op, p, x.range, x.exact);  // modulo 2^w of what is known modulo more
   }
@@ -452,7 +470,7 @@ class Abstraction {
     if (!alike(op.inputs[0], axis))
       refuse("an index computed from inputs into a table whose positions are computed differently");
     const Dim& extent = g_.type(op.inputs[0]).shape[size_t(axis)];
-    TensorId position = out_.add(OpKind::Cast, {index.real}, CastAttrs{DType::I64});
+    TensorId position = out_.add(OpKind::Cast, {held(op.inputs[1])}, CastAttrs{DType::I64});
     position =
         out_.add(OpKind::Mod, {position, out_.add_const(extent.extent, Type{DType::I64, {}})});
     return chosen(op, out_.add(OpKind::Gather, {table, position}, op.attrs), x.range, x.exact);
@@ -477,6 +495,10 @@ class Abstraction {
   // --- sums and products
   Interval times(const Interval& x, double n) const {
     return {std::min(x.low * n, x.low), std::max(x.high * n, x.high)};
+  }
+  // Windows may see padding only.
+  static Interval or_zero(const Interval& x) {
+    return {std::min(x.low, 0.0), std::max(x.high, 0.0)};
   }
   static double product(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
   static Interval product(const Interval& x, const Interval& y) {
@@ -531,11 +553,11 @@ class Abstraction {
     case OpKind::Mul: return ring(product(r(0), r(1)));
     case OpKind::Sqr: return ring(product(r(0), r(0)));
     case OpKind::Sum:
-    case OpKind::Cumsum:
-    case OpKind::PoolSum: return ring(times(r(0), terms(op)));
-    case OpKind::Matmul:
+    case OpKind::Cumsum: return ring(times(r(0), terms(op)));
+    case OpKind::Matmul: return ring(times(product(r(0), r(1)), terms(op)));
+    case OpKind::PoolSum: return ring(or_zero(times(r(0), terms(op))));
     case OpKind::Conv:
-    case OpKind::ConvTranspose: return ring(times(product(r(0), r(1)), terms(op)));
+    case OpKind::ConvTranspose: return ring(or_zero(times(product(r(0), r(1)), terms(op))));
     case OpKind::ConcatMatmul: return ring({});
     case OpKind::Abs:
     case OpKind::Relu:
@@ -581,9 +603,8 @@ class Abstraction {
       const auto by = constant(op.inputs[1]);
       const Interval range = by && !by->negative() && !by->is_zero()
                                  ? Interval{0, by->to_double() - 1}
-                                 : range_of(dtype(op.inputs[0]));
-      const std::vector<TensorId> in = reals(op);
-      return result(op, unknown_pair(in[0], in[1]), range, true);
+                                 : values_of(dtype(op.inputs[0]));
+      return chosen(op, unknown_pair(held(op.inputs[0]), held(op.inputs[1])), range, true);
     }
     case OpKind::Not: return result(op, complement(to_real(op.inputs[0])));
     case OpKind::And: {
@@ -620,6 +641,7 @@ class Abstraction {
     case OpKind::Cast: return cast(op);
     case OpKind::Gather: return gather(op);
     case OpKind::Pad: {
+      refuse_unless_held(g_.type(op.result()).dtype, g_.attrs<PadAttrs>(op).value);
       Number n = copy(op, op.attrs);
       const double c = g_.attrs<PadAttrs>(op).value.to_double();
       n.range = {std::min(n.range.low, c), std::max(n.range.high, c)};
@@ -628,7 +650,7 @@ class Abstraction {
     case OpKind::Triu:
     case OpKind::Tril: {
       Number n = copy(op, op.attrs);
-      n.range = {std::min(n.range.low, 0.0), std::max(n.range.high, 0.0)};
+      n.range = or_zero(n.range);
       return n;
     }
     case OpKind::Save: {
@@ -661,6 +683,13 @@ class Abstraction {
 };
 
 }  // namespace
+
+bool holds(DType dtype, const Rational& value) {
+  if (!value.finite() || value.den() != 1 || value.exp2() < 0) return false;
+  const double x = value.to_double();
+  if (dtype == DType::I64) return x >= -0x1p63 && x < 0x1p63;
+  return x >= range_of(dtype).low && x <= range_of(dtype).high;
+}
 
 bool jumps(const Graph& g, const Op& op) {
   const bool of_reals = !op.inputs.empty() && is_float(g.type(op.inputs[0]).dtype);

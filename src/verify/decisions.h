@@ -17,6 +17,9 @@ bool has_decisions(const Graph& graph);
 bool has_jumps(const Graph& graph);
 bool jumps(const Graph& graph, const Op& op);
 
+// Whether an integer type or bool holds the number: constants that it does not hold wrap.
+bool holds(DType dtype, const Rational& value);
+
 struct NotAbstracted {
   std::string why;
 };

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
 import os
 import pickle
 import random
@@ -671,3 +672,27 @@ class Bound:
     @ts.optimize(**QUICK)
     def scaled(self, x: Any) -> Any:
         return x * self.scale
+
+
+def test_constants_that_compare_equal_are_not_the_same() -> None:
+    """Signs of zeros in complex numbers, in lists that are written to, and keys of dicts."""
+    x = np.arange(1.0, 9.0)
+    signs = ts.optimize(budget=1)(lambda x, c: x * math.copysign(1, c.real))
+    for c in (0j, 0j, complex(-0.0, 0)):
+        assert signs(x, c)[0] == math.copysign(1, c.real)
+
+    def turned(x: Any, values: list[float]) -> Any:
+        values[0] = -values[0]
+        return x * 2
+
+    def renamed(x: Any, values: dict[Any, float]) -> Any:
+        values[True] = values.pop(1)
+        return x * 2
+
+    turn, rename = ts.optimize(budget=1)(turned), ts.optimize(budget=1)(renamed)
+    for _ in range(3):
+        values, named = [0.0], {1: 2.0}
+        turn(x, values)
+        rename(x, named)
+        assert repr(values) == "[-0.0]"
+        assert repr(named) == "{True: 2.0}"

@@ -114,8 +114,14 @@ class _Maker:
             if not _is_plain(tree.value):
                 raise _NoCallError
             value = _plain(tree.value)
-            same = "is not" if tree.value is None or isinstance(tree.value, bool) else "!="
-            self._guards.append((f"{place} {same} {value}", f"{place} = {value}"))
+            other = f"{place} != {value}"
+            if tree.value is None or isinstance(tree.value, bool):
+                other = f"{place} is not {value}"
+            elif isinstance(tree.value, float) and tree.value == 0:  # -0.0 is not 0.0
+                other = f"str({place}) != '{value}'"
+            elif tree.value in (0, 1):  # nor is True 1
+                other += f" or {place} is {bool(tree.value)}"
+            self._guards.append((other, f"{place} = {value}"))
         elif isinstance(tree, Leaf):
             self._names[tree.index] = self._fresh(place)
             self._unpack.append(f"{self._names[tree.index]} = {place}")

@@ -22,9 +22,9 @@ import numpy as np
 from tessera import _core
 from tessera.clock import Clock
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
-from tessera.frontends.environment import Environment
+from tessera.frontends.environment import Environment, is_same
 from tessera.frontends.outside import Sandbox
-from tessera.frontends.plain import is_plain_container
+from tessera.frontends.plain import CONSTANTS, is_plain_container
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
 from tessera.ops.index import IndexCheck
 from tessera.ops.masked import Masked
@@ -697,12 +697,13 @@ def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | Non
 
 def _same_static(a: Tree, b: Tree) -> bool:
     if isinstance(a, Node) and isinstance(b, Node):
-        return (a.kind, a.keys, len(a.children)) == (b.kind, b.keys, len(b.children)) and all(
+        keys = a.keys == b.keys and [*map(type, a.keys)] == [*map(type, b.keys)]
+        return keys and (a.kind, len(a.children)) == (b.kind, len(b.children)) and all(
             _same_static(x, y) for x, y in zip(a.children, b.children, strict=True)
         )
     if isinstance(a, Static) and isinstance(b, Static):
-        if a.value is b.value:
-            return True
+        if is_same(a.value, b.value) or type(a.value) in CONSTANTS:
+            return is_same(a.value, b.value)
         try:
             return type(a.value) is type(b.value) and bool(np.all(np.equal(a.value, b.value)))
         except TypeError:  # not comparable: objects made anew each time

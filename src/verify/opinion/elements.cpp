@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "ir/block.h"
 #include "ir/window.h"
+#include "verify/decisions.h"
 #include "verify/opinion/numbers.h"
 
 namespace tessera {
@@ -149,6 +150,7 @@ class Evaluation {
   }
   TermId wrapped(TermId t, DType d, int decided) {
     constexpr int kMostDecisions = 4;
+    if (infinite(t)) throw NoTerms{"an integer that is the maximum of nothing"};
     const int bits = 8 * size_in_bytes(d);
     Terms& terms = n_.terms();
     if (const auto c = terms.as_constant(t); c && c->den == 1) {
@@ -167,7 +169,7 @@ class Evaluation {
       if (factors.size() == 1 && factors[0].power == 1)
         if (const auto e = wrapping(factors[0].atom);
             e && (*e == d || (*e == DType::U8 && bits > 8) ||
-                  (d != DType::U8 && size_in_bytes(*e) <= size_in_bytes(d))))
+                  (d != DType::U8 && *e != DType::U8 && size_in_bytes(*e) <= size_in_bytes(d))))
           return t;
     }
     return terms.unknown(name(d), {modulo(t, bits)});
@@ -186,6 +188,7 @@ class Evaluation {
   }
   // An equal number modulo 2^bits, without what wraps at as many bits or more.
   TermId modulo(TermId t, int bits) {
+    if (infinite(t)) throw NoTerms{"an integer that is the maximum of nothing"};
     Terms& terms = n_.terms();
     const Term sum = terms.term(t);
     std::vector<TermId> parts;
@@ -220,6 +223,10 @@ class Evaluation {
     return out;
   }
 
+  static void refuse_unless_held(const Graph& g, const Op& op, const Rational& value) {
+    const DType d = g.type(op.result()).dtype;
+    if (!is_float(d) && !holds(d, value)) throw NoTerms{"a constant that its type does not hold"};
+  }
   Elements operate(const Graph& g, const Op& op, const Values& in, const Graph& whole,
                    const Op& same_op) {
     if (op.kind == OpKind::Cast)
@@ -248,6 +255,7 @@ class Evaluation {
     switch (op.kind) {
     case OpKind::Const: {
       const Rational& value = g.attrs<ConstAttrs>(op).value;
+      refuse_unless_held(g, op, value);
       for (const auto& [from, to] : counts_.constants)
         if (value == from) return make(shape(), number(to));
       return make(shape(), number(value));
@@ -339,6 +347,7 @@ class Evaluation {
       const auto& a = g.attrs<PadAttrs>(op);
       std::vector<int64_t> to = in[0]->shape;
       for (size_t d = 0; d < to.size(); ++d) to[d] += a.low[d] + a.high[d];
+      refuse_unless_held(g, op, a.value);
       Elements out = make(to, number(a.value));
       size_t i = 0;
       each(in[0]->shape, [&](std::vector<int64_t> at) {

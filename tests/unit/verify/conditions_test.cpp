@@ -147,5 +147,68 @@ TEST(Conditions, AbsorptionIsADecision) {
   }
 }
 
+// Behind a condition that no draw meets, so that only a proof can speak of it: what arithmetic made
+// of integers is known modulo their width, and what orders, divides, widens or looks up asks for
+// more.
+TEST(Conditions, IntegersThatWrapAreNotTheirFormulas) {
+  const std::string guard = "x = input : i64[1]; y = input : i64[1]; z = input : i64[1]; "
+                            "p = input : f32[1]; q = input : f32[1]; xy = mul x, y; "
+                            "xyz = add xy, z; j = const {value=-708200092861} : i64[]; "
+                            "u = eq xyz, j; xz = mul x, z; xzy = sub xz, y; "
+                            "h = const {value=511175442035} : i64[]; v = eq xzy, h; g = and u, v; ",
+                    pick = "d = and g, c; r = where d, p, q; return r", none = "return q";
+  const auto ints = [](const std::string& type) { return "a = input : " + type + "; "; };
+  const std::string bytes = ints("u8[1]") + "b = input : u8[1]; ",
+                    words = ints("i32[1]") + "b = input : i32[1]; ",
+                    longs = ints("i64[1]") + "b = input : i64[1]; ",
+                    chosen = "o = const : i32[]; r = where g, m, o; return r",
+                    wide = "A = cast a {dtype=i64}; B = cast b {dtype=i64}; ",
+                    far = "k = const {value=1152921504606846976} : i64[]; c = eq t, k; ";
+  const std::pair<std::string, std::string> pairs[] = {
+      {bytes +
+           "s = add a, b; w = cast s {dtype=i32}; n = cast w {dtype=i8}; "
+           "m = cast n {dtype=i32}; " +
+           chosen,
+       bytes + "s = add a, b; m = cast s {dtype=i32}; " + chosen},
+      {bytes + "k = const {value=7} : u8[]; s = add a, b; n = mod s, k; m = cast n {dtype=i32}; " +
+           chosen,
+       bytes +
+           "k = const {value=7} : i32[]; A = cast a {dtype=i32}; B = cast b {dtype=i32}; "
+           "s = add A, B; m = mod s, k; " +
+           chosen},
+      {words + "m = mul a, b; c = lt m, a; " + pick,
+       words + wide + "m = mul A, B; c = lt m, A; " + pick},
+      {words + "m = mul a, b; c = cast m {dtype=bool}; " + pick,
+       words + wide + "m = mul A, B; c = cast m {dtype=bool}; " + pick},
+      {longs + "m = mul a, b; t = abs m; " + far + pick, longs + none},
+      {longs + "m = mul a, b; t = relu m; " + far + pick, longs + none},
+      {longs + "t = mod a, b; " + far + pick, longs + none},
+      {ints("i32[1]") +
+           "l = const {value=300} : i32[]; n = cast l {dtype=u8}; "
+           "k = cast n {dtype=i32}; c = gt a, l; m = where c, a, k; " +
+           chosen,
+       ints("i32[1]") + "l = const {value=44} : i32[]; m = max a, l; " + chosen},
+      {ints("u8[1]") + "k = const {value=300} : u8[]; c = lt a, k; " + pick,
+       ints("u8[1]") + "r = where g, p, q; return r"},
+      {ints("i32[1,1,4]") +
+           "lo = const {value=5} : i32[]; l = max a, lo; "
+           "t = pool_sum l {size=[1], low=[1], high=[1]}; k = const : i32[]; "
+           "w = gt t, k; n = where w, t, lo; m = slice n {starts=[0,0,0], "
+           "stops=[1,1,1], steps=[1,1,1]}; " +
+           chosen,
+       ints("i32[1,1,4]") +
+           "lo = const {value=5} : i32[]; l = max a, lo; "
+           "n = pool_sum l {size=[1], low=[1], high=[1]}; m = slice n {starts=[0,0,0], "
+           "stops=[1,1,1], steps=[1,1,1]}; " +
+           chosen},
+  };
+  VerifyOptions options;
+  for (options.seed = 1; *options.seed < 3; ++*options.seed)
+    for (const auto& [a, b] : pairs) {
+      const Verdict v = verify(program(guard + a), program(guard + b), options);
+      EXPECT_FALSE(v.equal()) << a << "\n" << b << "\n" << v.str();
+    }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -239,7 +239,7 @@ TEST(Regions, WhatIsNoNumberReachesTheRegion) {
 }
 
 // x·(b − 95) / (b − 95) is none where b is 95, and a comparison makes a number of that.
-TEST(Regions, DecisionsReadWhatTheRegionLeavesUndefined) {
+TEST(Regions, WhatFollowsMayMakeNumbersOfPoles) {
   VerifyOptions options = by_regions();
   options.whole_cost = 0;
   const std::string head = "x = input : f32[2,3]; y = input : f32[3]; b = input : f32[2,3]; "
@@ -263,6 +263,21 @@ TEST(Regions, DecisionsReadWhatTheRegionLeavesUndefined) {
                                        decided),
                                options);
   EXPECT_TRUE(alike.equal()) << alike.str();
+}
+
+// 1 / (b - c) and -(1 / (c - b)) are infinite of other signs, of which tanh makes numbers.
+TEST(Regions, SignsOfPolesMatterWhereNumbersAreMadeOfThem) {
+  const std::string head =
+                        "X = input : f32[64,128]; W = input : f32[128,64]; b = input : f32[64,64]; "
+                        "c = input : f32[64,64]; h = matmul X, W; one = const {value=1} : f32[]; ",
+                    bad = head + "s = sub c, b; u = div one, s; t = neg u; ",
+                    good = head + "s = sub b, c; t = div one, s; ";
+  for (const char* end :
+       {"e = tanh t; y = mul h, e; return y", "e = sigmoid t; y = mul h, e; return y",
+        "five = const {value=5} : f32[]; e = min t, five; y = mul h, e; return y"})
+    EXPECT_FALSE(compare_nets(good + end, bad + end).equal()) << end;
+  EXPECT_TRUE(
+      compare_nets(good + "y = mul h, t; return y", bad + "y = mul h, t; return y").equal());
 }
 
 TEST(Regions, TellsWhatMayBeInfinite) {

@@ -284,5 +284,12 @@ TEST(SecondOpinion, CountsOfSmallerInstances) {
   EXPECT_EQ(second_opinion(two_passes, one_pass("2"), laws_only()).opinion, Opinion::CannotTell);
 }
 
+TEST(SecondOpinion, IntegersOfNothingAreNoTerms) {
+  const std::string pool = "z = pool_max n {size=[1], low=[1], high=[1]}\n";
+  const Graph a = parse(program("n = input : i32[1,1,4]\n" + pool)),
+              b = parse(program("m = input : i32[1,1,4]\nk = neg m\nn = neg k\n" + pool));
+  EXPECT_EQ(second_opinion(a, b, {}).opinion, Opinion::CannotTell);
+}
+
 }  // namespace
 }  // namespace tessera
