@@ -4,7 +4,7 @@
 #   make compare BASE=COMMIT   verdicts, errors and times beside an earlier commit
 #   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
 #   make gpu-bundle   the tree and what such a machine may lack, as one archive
-#   make trust  campaigns against trust: faults, kills, hostile files (LONG=1: hours)
+#   make trust  campaigns against trust: faults, kills, hostile files, branches, state (LONG=1: hours)
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -64,7 +64,7 @@ bench: bench-core
 compare: core
 	@$(PY) -m bench.compare $${BASE:?usage: make compare BASE=COMMIT} $(ARGS)
 
-trust: core
+trust: bench-core
 	@$(PY) -m bench.trust $(if $(LONG),--long)
 
 # With the machine's own Python and no .venv: GPU machines often reach no package registry.

@@ -10,6 +10,8 @@ def bench_verify(
     threads: int = 0,
     progress: Callable[[Any], None] | None = None,
     deep: int = 0,
+    branches: int = 0,
+    kind: str = "",
 ) -> tuple[list[dict[str, Any]], bool]: ...
 def bench_kernel_faults(count: int, seed: int = 1, threads: int = 0) -> dict[str, Any]: ...
 def random_program(

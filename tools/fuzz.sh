@@ -47,7 +47,7 @@ fi
 # Random NumPy programs with state outside, views, writes and effects, decorated and not.
 if ls python/tessera/_core*.so >/dev/null 2>&1; then
   echo "== random NumPy programs with state from seed $seed =="
-  .venv/bin/python -m tests.python.random_state "${RANDOM_PROGRAMS:-20000}" "$seed"
+  .venv/bin/python tests/python/random_state.py "${RANDOM_PROGRAMS:-20000}" "$seed"
 fi
 # Random programs through search, code and execution, where the release build is there.
 if [ -x build/release/tessera_tests ]; then

@@ -27,6 +27,8 @@ CAMPAIGNS: dict[str, tuple[str, int, int]] = {
     "failing writes": ("bench.trust.failing_writes", 30, 600),
     "failing allocations": ("bench.trust.failing_allocations", 200, 3000),
     "hostile files": ("bench.trust.hostile_files", 300, 10_000),
+    "branch faults": ("bench.trust.branch_faults", 440, 10_000),
+    "NumPy state": ("bench.trust.numpy_state", 500, 20_000),
 }
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "trust.json"
 

@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
         ("failing writes", 6),
         ("failing allocations", 40),
         ("hostile files", 30),
+        ("branch faults", 40),
+        ("NumPy state", 20),
     ],
 )
 def test_campaign(name: str, count: int, tmp_path: Path) -> None:
