@@ -696,3 +696,28 @@ def test_constants_that_compare_equal_are_not_the_same() -> None:
         rename(x, named)
         assert repr(values) == "[-0.0]"
         assert repr(named) == "{True: 2.0}"
+
+
+def test_attributes_of_helpers_that_come_later() -> None:
+    """One that was not there, another `__dict__`, another name."""
+    x = np.arange(1.0, 9.0)
+
+    def helper(x: Any) -> Any:
+        return x * 1
+
+    def scaled(x: Any) -> Any:
+        try:
+            scale = helper.scale  # type: ignore[attr-defined]
+        except AttributeError:
+            scale = 1.0
+        return x * scale * len(helper.__name__)
+
+    ours = ts.optimize(budget=1)(scaled)
+    for _ in range(3):
+        ours(x)
+    helper.scale = 3.0  # type: ignore[attr-defined]
+    same(ours(x), scaled(x))
+    helper.__dict__ = {"scale": 7.0}
+    same(ours(x), scaled(x))
+    helper.__name__ = "other"
+    same(ours(x), scaled(x))

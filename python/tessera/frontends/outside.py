@@ -442,8 +442,10 @@ class Sandbox:
             made.__defaults__ = self.admit(function.__defaults__, f"the defaults of {name}")
         if function.__kwdefaults__:
             made.__kwdefaults__ = self.admit(function.__kwdefaults__, f"the defaults of {name}")
-        if function.__dict__:
-            made.__dict__.update(self.admit(function.__dict__, f"the attributes of {name}"))
+        # Attributes that are not there may come.
+        made.__dict__.update(self.admit(function.__dict__, f"the attributes of {name}"))
+        environment.guard(function, "__dict__", function.__dict__)
+        environment.guard(function, "__name__", function.__name__)
         self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
         return made
 

@@ -698,8 +698,10 @@ def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | Non
 def _same_static(a: Tree, b: Tree) -> bool:
     if isinstance(a, Node) and isinstance(b, Node):
         keys = a.keys == b.keys and [*map(type, a.keys)] == [*map(type, b.keys)]
-        return keys and (a.kind, len(a.children)) == (b.kind, len(b.children)) and all(
-            _same_static(x, y) for x, y in zip(a.children, b.children, strict=True)
+        return (
+            keys
+            and (a.kind, len(a.children)) == (b.kind, len(b.children))
+            and all(_same_static(x, y) for x, y in zip(a.children, b.children, strict=True))
         )
     if isinstance(a, Static) and isinstance(b, Static):
         if is_same(a.value, b.value) or type(a.value) in CONSTANTS:
