@@ -208,7 +208,7 @@ def test_strict_raises_instead() -> None:
 
 
 def test_a_build_that_fails_is_no_crash(monkeypatch: Any, caplog: Any) -> None:
-    def broken(*_: Any) -> Any:
+    def broken(*_: Any, **__: Any) -> Any:
         raise Error("the compiler is out of order")
 
     monkeypatch.setattr(_core, "compile", broken)
