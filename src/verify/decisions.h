@@ -12,8 +12,7 @@ namespace tessera {
 bool has_decisions(const Graph& graph);
 
 // Whether results may jump where real inputs move: only then does it matter what happens where two
-// numbers are exactly equal, since continuous programs that agree elsewhere agree there too. It is
-// also what makes a number of NaN.
+// numbers are exactly equal, since continuous programs that agree elsewhere agree there too.
 bool has_jumps(const Graph& graph);
 bool jumps(const Graph& graph, const Op& op);
 

@@ -9,7 +9,6 @@
 #include "eval/eval.h"
 #include "ir/window.h"
 #include "verify/congruence.h"
-#include "verify/decisions.h"
 #include "verify/definedness.h"
 #include "verify/inputs.h"
 #include "verify/interface.h"
