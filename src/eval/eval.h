@@ -31,10 +31,17 @@ enum class Precision {
 // Gives an opaque operator its meaning: results of the types in its attributes.
 using OpaqueFunction = std::function<std::vector<NDArray>(const Op&, const std::vector<NDArray>&)>;
 
+// Elements that are taken for others wherever they are computed, what follows included: what is
+// within a millionth of `value` for `by`, and of -value for -by.
+struct Substitution {
+  double value = 0, by = 0;
+};
+
 struct EvalOptions {
   Precision precision = Precision::Exact;
   ThreadPool* pool = nullptr;  // null: the calling thread only; results never depend on it
   OpaqueFunction opaque;       // empty: opaque operators throw Error(Unsupported)
+  const Substitution* supposed = nullptr;  // null: nothing is
 };
 
 // The outputs of a kernel graph with static shapes. Throws Error(BadInput) when `inputs` do not

@@ -188,40 +188,218 @@ class PoleDraws {
   std::vector<bool> zero_;  // of the last draw
 };
 
+// The operands of a program's own operators that may be out of their domains, as a program; and
+// inputs at which they are.
+class Operands {
+ public:
+  Operands(const Graph& g, ThreadPool* pool) : values_(without_dead_code(g)), pool_(pool) {
+    const Domains domains = domains_of(values_);
+    std::vector<TensorId> operands = domains.poles;
+    least_.assign(operands.size(), 0);
+    only_least_.assign(operands.size(), true);
+    for (const Domains::Base& b : domains.bases) {
+      operands.push_back(b.operand);
+      least_.push_back(b.least);
+      only_least_.push_back(b.is_least);
+    }
+    met_.assign(operands.size(), 0);
+    values_.set_outputs(operands);
+    values_ = without_dead_code(values_);
+  }
+
+  size_t count() const { return met_.size(); }
+  // Values that are.
+  std::vector<double> outside(size_t k) const {
+    if (only_least_[k]) return {least_[k]};
+    return {least_[k], least_[k] - 1};
+  }
+  bool complete() const { return std::find(met_.begin(), met_.end(), 0) == met_.end(); }
+  // One of the operand's elements.
+  double value(size_t k, const std::vector<NDArray>& inputs, uint64_t choice) const {
+    const NDArray y = eval(values_, inputs, {Precision::Exact, pool_, {}, nullptr})[k];
+    return y.reals.empty() ? NAN : y.reals[choice % y.reals.size()];
+  }
+
+  // Moves the inputs so that an element of the operand that was out of its domain least is, within
+  // `runs` of the program: on a line, by its slope, then by bisection where its sign changes.
+  bool leave_domain(std::vector<NDArray>& inputs, Rng rng, int& runs) {
+    const size_t k = size_t(std::min_element(met_.begin(), met_.end()) - met_.begin());
+    const std::vector<NDArray> start = inputs;
+    const std::vector<std::vector<double>> line = direction(start, rng);
+    const uint64_t choice = rng();
+    const auto at = [&](double by) {
+      for (size_t i = 0; i < line.size(); i++)
+        for (size_t j = 0; j < line[i].size(); j++)
+          inputs[i].reals[j] = round_to(inputs[i].dtype, start[i].reals[j] + by * line[i][j]);
+      runs--;
+      return value(k, inputs, choice);
+    };
+    const bool only_least = only_least_[k];
+    const auto is_out = [&](double x) { return only_least ? x == least_[k] : x < least_[k]; };
+    const auto reached = [&](double by) {
+      if (!is_out(at(by))) return false;
+      met_[k]++;
+      return true;
+    };
+    const double first = at(0), slope = at(1) - first;
+    if (is_out(first) || (only_least && std::isfinite(first / slope))) {
+      if (reached(is_out(first) ? 0 : -first / slope)) return true;
+    }
+    for (double far = 1; far <= 4096 && runs > 0; far *= 4)
+      for (double by : {far, -far}) {
+        const double x = at(by);
+        if (is_out(x)) return reached(by);
+        if (!only_least || !(x * first < 0)) continue;
+        double low = 0, high = by;  // of unlike signs
+        for (int i = 0; i < 60 && runs > 0; i++) {
+          const double middle = low + (high - low) / 2, y = at(middle);
+          if (y == 0) return reached(middle);
+          (y * first < 0 ? high : low) = middle;
+        }
+        return false;
+      }
+    return false;
+  }
+
+ private:
+  // One input, some elements of all, or all of them away from zero.
+  static std::vector<std::vector<double>> direction(const std::vector<NDArray>& start, Rng& rng) {
+    const uint64_t way = rng.below(4);
+    std::vector<size_t> movable;
+    for (size_t i = 0; i < start.size(); i++)
+      if (!start[i].reals.empty()) movable.push_back(i);
+    const size_t one = movable.empty() ? 0 : movable[rng.below(movable.size())];
+    std::vector<std::vector<double>> line;
+    for (size_t i = 0; i < start.size(); i++) {
+      line.push_back(start[i].reals);
+      for (double& x : line[i])
+        if (way != 3) x = way == 2 ? double(rng.below(3)) - 1 : double(i == one);
+    }
+    return line;
+  }
+
+  Graph values_;
+  ThreadPool* pool_;
+  // Out of their domain if they are below, or only where they are equal to this.
+  std::vector<double> least_;
+  std::vector<bool> only_least_;
+  std::vector<int> met_;
+};
+
+// Equal numbers share a pole; unlike ones show it beside what is defined.
+std::vector<NDArray> small_inputs(const Graph& spec, const Graph& candidate, bool ties,
+                                  uint64_t seed) {
+  return ties ? tie_inputs(spec, candidate, seed)
+              : make_inputs(spec, "normal", seed, integer_ranges(spec, candidate, {-3, 3}));
+}
+
+// Whether an operator leaves infinite or none what has an operand that is so.
+bool passes_on(const Graph& g, const Op& op) {
+  const OpKind some[] = {
+      OpKind::Neg,    OpKind::Abs,          OpKind::Add,  OpKind::Sub,     OpKind::Mul,
+      OpKind::Sqr,    OpKind::Sqrt,         OpKind::Log,  OpKind::Log1p,   OpKind::Sum,
+      OpKind::Mean,   OpKind::Cumsum,       OpKind::Conv, OpKind::PoolSum, OpKind::ConvTranspose,
+      OpKind::Matmul, OpKind::ConcatMatmul, OpKind::Iter, OpKind::Save,    OpKind::Input,
+      OpKind::Const,  OpKind::Iota};
+  if (op.body.valid()) {
+    const std::vector<Op>& ops = g.body(op).ops();
+    return std::all_of(ops.begin(), ops.end(),
+                       [&](const Op& o) { return passes_on(g.body(op), o); });
+  }
+  if (op.kind == OpKind::Cast || op.kind == OpKind::Where)
+    return is_float(g.type(op.result()).dtype) && is_float(g.type(op.inputs.back()).dtype);
+  return has(op.kind, algebra::Movement) ||
+         std::find(std::begin(some), std::end(some), op.kind) != std::end(some);
+}
+
 }  // namespace
 
-std::vector<std::vector<NDArray>> inputs_at_poles(const Graph& spec, const Graph& candidate,
-                                                  uint64_t seed, double work, ThreadPool* pool) {
-  const int tries = int(std::clamp(1e7 / std::max(1.0, work), 4.0, 48.0));
-  const Poles of[] = {Poles(candidate), Poles(spec)};
-  std::vector<size_t> movable;
-  for (size_t k = 0; k < spec.inputs().size(); k++)
-    if (is_float(spec.type(spec.inputs()[k]).dtype)) movable.push_back(k);
-  std::vector<std::vector<NDArray>> found;
-  if (movable.empty()) return found;
-  for (int t = 0; t < tries; t++) {
-    const Graph& poles = of[t % 2].values;
-    const size_t n = poles.outputs().size();
-    if (n == 0) continue;
-    Rng rng = Rng(seed).split(uint64_t(t));
-    // Equal numbers share a pole; unlike ones show it beside what is defined.
-    const std::vector<NDArray> start =
-        size_t(t / 2) / n % 2 == 0
-            ? tie_inputs(spec, candidate, rng())
-            : make_inputs(spec, "normal", rng(), integer_ranges(spec, candidate, {-3, 3}));
-    const size_t input = movable[rng.below(movable.size())];
-    const uint64_t choice = rng();
-    std::vector<NDArray> at;
-    const auto value = [&](double by) {
-      at = start;
-      for (double& x : at[input].reals) x = round_to(at[input].dtype, x + by);
-      const NDArray y = eval(poles, at, {Precision::Exact, pool, {}})[size_t(t / 2) % n];
-      return y.reals.empty() ? NAN : y.reals[choice % y.reals.size()];
-    };
-    const double low = value(0), slope = value(1) - low;
-    if (std::isfinite(low / slope) && value(-low / slope) == 0) found.push_back(std::move(at));
+bool is_made_finite(const Graph& g, const std::vector<TensorId>& values) {
+  std::vector<bool> follows(g.tensors().size());
+  for (TensorId t : values) follows[t.index] = true;
+  for (const Op& op : g.ops()) {
+    const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                   [&](TensorId in) { return follows[in.index]; });
+    if (reads && !passes_on(g, op)) return true;
+    for (uint32_t r = 0; r < op.num_results; r++)
+      follows[op.result(r).index] = follows[op.result(r).index] || reads;
   }
+  return false;
+}
+
+bool hides_undefined(const Graph& g) {
+  const Domains domains = domains_of(g);
+  std::vector<TensorId> results;
+  for (const Op& op : g.ops()) {
+    const auto reads = [&](TensorId t) {
+      return std::find(op.inputs.begin(), op.inputs.end(), t) != op.inputs.end();
+    };
+    const OpKind partial[] = {OpKind::Div, OpKind::Mod,   OpKind::Sqrt, OpKind::Rsqrt,
+                              OpKind::Log, OpKind::Log1p, OpKind::Pow,  OpKind::Power};
+    const bool own =
+        std::find(std::begin(partial), std::end(partial), op.kind) != std::end(partial) &&
+        (std::any_of(domains.poles.begin(), domains.poles.end(), reads) ||
+         std::any_of(domains.bases.begin(), domains.bases.end(),
+                     [&](const Domains::Base& b) { return reads(b.operand); }));
+    const bool inside = op.body.valid() && !is_total(g) && !is_total(g.body(op));
+    if (inside && !passes_on(g, op)) return true;
+    for (uint32_t r = 0; r < op.num_results && (own || inside); r++)
+      results.push_back(op.result(r));
+  }
+  return is_made_finite(g, results);
+}
+
+OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate, uint64_t seed, double work,
+                             ThreadPool* pool) {
+  constexpr int kTries = 48;
+  int runs = int(std::clamp(2e7 / std::max(1.0, work), 16.0, 4000.0));
+  Operands of[] = {{candidate, pool}, {spec, pool}};
+  OutsideInputs found;
+  for (int t = 0; t < kTries && runs > 0; t++) {
+    Operands& operands = of[t % 2];
+    if (operands.count() == 0) continue;
+    Rng rng = Rng(seed).split(uint64_t(t));
+    std::vector<NDArray> inputs =
+        small_inputs(spec, candidate, size_t(t / 2) / operands.count() % 2 == 0, rng());
+    if (operands.leave_domain(inputs, rng.split(1), runs)) found.sets.push_back(std::move(inputs));
+  }
+  found.complete = of[0].complete() && of[1].complete();
   return found;
+}
+
+bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities, uint64_t seed,
+                      double work, ThreadPool* pool) {
+  const Operands of[] = {{spec, pool}, {candidate, pool}};
+  const size_t count = of[0].count() + of[1].count();
+  const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(count)), 2.0, 24.0));
+  for (int t = 0; t < draws; t++) {
+    Rng rng = Rng(seed).split(uint64_t(t));
+    const std::vector<NDArray> inputs =
+        make_inputs(spec, "normal", rng(), integer_ranges(spec, candidate, {-3, 3}));
+    using Outputs = std::vector<NDArray>;
+    const auto at = [&](const Substitution* supposed) {
+      const EvalOptions how{Precision::Exact, pool, {}, supposed};
+      return std::pair<Outputs, Outputs>(eval(spec, inputs, how), eval(candidate, inputs, how));
+    };
+    const auto differ = [&](const std::pair<Outputs, Outputs>& out, size_t k, size_t i) {
+      const NDArray &a = out.first[k], &b = out.second[k];
+      if (!is_float(a.dtype)) return a.ints[i] != b.ints[i];
+      const double x = a.reals[i], y = b.reals[i];
+      if (!std::isfinite(x)) return infinities && x != y && !(std::isnan(x) && std::isnan(y));
+      return !(std::fabs(x - y) <= 1e-6 * (1 + std::fabs(x)));
+    };
+    const auto inside = at(nullptr);
+    for (const Operands& operands : of)
+      for (size_t k = 0; k < operands.count(); k++)
+        for (double by : operands.outside(k)) {
+          const Substitution supposed{operands.value(k, inputs, rng()), by};
+          const auto out = at(&supposed);
+          for (size_t o = 0; o < out.first.size(); o++)
+            for (size_t i = 0; i < size_t(out.first[o].size()); i++)
+              if (differ(out, o, i) && !differ(inside, o, i)) return false;
+        }
+  }
+  return true;
 }
 
 DefinednessTest test_definedness(Reference& spec, const Graph& candidate, uint64_t seed,

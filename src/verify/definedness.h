@@ -23,12 +23,28 @@ struct DefinednessTest {
   bool differs = false;  // somewhere the candidate alone was
   std::string unsupported;
 };
-// Small integers, moved so that a denominator of either is zero, where that is linear in an input:
-// a quotient is infinite or no number there, which what follows may turn into a number.
-std::vector<std::vector<NDArray>> inputs_at_poles(const Graph& spec, const Graph& candidate,
-                                                  uint64_t seed, double work, ThreadPool* pool);
 
 DefinednessTest test_definedness(Reference& spec, const Graph& candidate, uint64_t seed,
                                  double work, const std::atomic<bool>* cancel);
+
+// Small integers, moved so that an operand of either program is out of its operator's domain: a
+// result is infinite or no number there, which what follows may turn into a number.
+struct OutsideInputs {
+  std::vector<std::vector<NDArray>> sets;
+  bool complete = true;  // each such operand at the graphs' own level was out of its domain
+};
+OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate, uint64_t seed, double work,
+                             ThreadPool* pool);
+
+// Whether something that reads these values may make numbers of infinities and of what is none.
+bool is_made_finite(const Graph& g, const std::vector<TensorId>& values);
+// Whether that befalls results of operators that may be out of their domain.
+bool hides_undefined(const Graph& g);
+
+// Of programs with the same poles: whether the rewrite computes what the original does, if that is
+// finite (or, asked for `infinities`, whatever it is), wherever an operand, in both the same, is
+// taken for one that is out of its domain, whether or not there are inputs at which it is.
+bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities, uint64_t seed,
+                      double work, ThreadPool* pool);
 
 }  // namespace tessera

@@ -295,39 +295,6 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
   return true;
 }
 
-// Whether an operator leaves infinite or none what has an operand that is so.
-bool passes_on(const Graph& g, const Op& op) {
-  const OpKind some[] = {
-      OpKind::Neg,    OpKind::Abs,          OpKind::Add,  OpKind::Sub,     OpKind::Mul,
-      OpKind::Sqr,    OpKind::Sqrt,         OpKind::Log,  OpKind::Log1p,   OpKind::Sum,
-      OpKind::Mean,   OpKind::Cumsum,       OpKind::Conv, OpKind::PoolSum, OpKind::ConvTranspose,
-      OpKind::Matmul, OpKind::ConcatMatmul, OpKind::Iter, OpKind::Save,    OpKind::Input,
-      OpKind::Const,  OpKind::Iota};
-  if (op.body.valid()) {
-    const std::vector<Op>& ops = g.body(op).ops();
-    return std::all_of(ops.begin(), ops.end(),
-                       [&](const Op& o) { return passes_on(g.body(op), o); });
-  }
-  if (op.kind == OpKind::Cast || op.kind == OpKind::Where)
-    return is_float(g.type(op.result()).dtype) && is_float(g.type(op.inputs.back()).dtype);
-  return has(op.kind, algebra::Movement) ||
-         std::find(std::begin(some), std::end(some), op.kind) != std::end(some);
-}
-
-// Whether something that follows may make numbers of infinities and of what is none.
-bool is_made_finite(const Graph& g, TensorId t) {
-  std::vector<bool> follows(g.tensors().size());
-  follows[t.index] = true;
-  for (const Op& op : g.ops()) {
-    const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(),
-                                   [&](TensorId in) { return follows[in.index]; });
-    if (reads && !passes_on(g, op)) return true;
-    for (uint32_t r = 0; r < op.num_results; r++)
-      follows[op.result(r).index] = follows[op.result(r).index] || reads;
-  }
-  return false;
-}
-
 struct Proof {
   ProofPart region;
   Certificate certificate;
@@ -452,7 +419,7 @@ class Regions {
     return !test_static(reference, here.candidate, options_, seeds, binding_, proof.certificate,
                         {&whole.spec, &whole.candidate, true}) &&
            same_at_infinities(here.spec, here.candidate, infinite, seeds.split(4), pool_) &&
-           (is_total(here.spec) || !is_made_finite(spec_, proof.region.target.spec) ||
+           (is_total(here.spec) || !is_made_finite(spec_, {proof.region.target.spec}) ||
             is_undefined_alike(here, seeds));
   }
   // Whether the rewrite has the original's poles, and is infinite or none there as the original is.
@@ -462,8 +429,9 @@ class Regions {
     if (!test_definedness(rewrite, here.spec, seeds.split(5)(), work, options_.cancel).same_poles)
       return false;
     const EvalOptions exact{Precision::Exact, pool_, {}};
-    for (const std::vector<NDArray>& inputs :
-         inputs_at_poles(here.spec, here.candidate, seeds.split(6)(), work, pool_)) {
+    const OutsideInputs outside =
+        inputs_outside(here.spec, here.candidate, seeds.split(6)(), work, pool_);
+    for (const std::vector<NDArray>& inputs : outside.sets) {
       const std::vector<NDArray> a = eval(here.spec, inputs, exact),
                                  b = eval(here.candidate, inputs, exact);
       for (size_t k = 0; k < a.size(); k++)
@@ -473,7 +441,7 @@ class Regions {
           if (!(std::isfinite(x) && std::isfinite(y)) && x != y && !none) return false;
         }
     }
-    return true;
+    return is_alike_outside(here.spec, here.candidate, true, seeds.split(7)(), work, pool_);
   }
 
   // Only the proofs that the outputs rest on: without one of the others they follow all the same.

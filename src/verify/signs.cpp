@@ -68,7 +68,12 @@ class FormSigns {
       for (size_t i = from; i < op.inputs.size(); i++) s = std::min(s, in(i));
       return op.inputs.empty() ? Sign::Any : s;
     };
-    const auto needs = [&](bool holds) { found.total = found.total && holds; };
+    const auto needs = [&](bool holds) {
+      if (!holds && &g == outside && op.kind != OpKind::Opaque)
+        found.bases.push_back(
+            {op.inputs[0], op.kind == OpKind::Log1p ? -1.0 : 0.0, in(0) == Sign::NotNegative});
+      found.total = found.total && holds;
+    };
     // Integers wrap.
     if (op.kind == OpKind::Max && !is_float(g.type(op.result()).dtype))
       return std::max(in(0), in(1));
@@ -94,7 +99,7 @@ class FormSigns {
       if (!e.is_integer()) needs(in(0) == Sign::Positive || (!e.negative() && in(0) != Sign::Any));
       if (e.negative()) divides(g, op.inputs[0], in(0));
       const bool even = e.is_integer() && e.exp2() <= 0 && e.num() % 2 == 0;
-      return even ? std::max(in(0), Sign::NotNegative) : in(0);
+      return !even ? in(0) : e.negative() ? Sign::Positive : std::max(in(0), Sign::NotNegative);
     }
     case OpKind::Power: needs(in(0) == Sign::Positive); return in(0);
     case OpKind::Div: divides(g, op.inputs[1], in(1)); return least();

@@ -15,7 +15,13 @@ bool is_total(const Graph& graph);
 
 struct Domains {
   std::vector<TensorId> poles;  // denominators at the graph's own level that may be zero
-  bool total = true;            // nothing else may be undefined
+  struct Base {
+    TensorId operand;       // of a root, logarithm or power that may be
+    double least = 0;       // below this,
+    bool is_least = false;  // or, never below, equal to it where that is out of the domain, too
+  };
+  std::vector<Base> bases;
+  bool total = true;  // nothing but denominators may be out of its domain
 };
 Domains domains_of(const Graph& graph);
 

@@ -163,11 +163,19 @@ class StaticTest {
     if (is_total(spec_) && is_total(candidate_)) return std::nullopt;
     tell("definedness");
     const double work = count_work(spec_) + count_work(candidate_);
-    for (const std::vector<NDArray>& inputs :
-         inputs_at_poles(spec_, candidate_, seeds_.split(74)(), work, reference_.pool()))
+    const OutsideInputs outside =
+        inputs_outside(spec_, candidate_, seeds_.split(74)(), work, reference_.pool());
+    for (const std::vector<NDArray>& inputs : outside.sets)
       if (auto c = difference_at(reference_, candidate_, inputs, gate_options()))
         return Refuted{std::move(*c)};
-    if (is_total(candidate_)) return std::nullopt;
+    const bool hides = hides_undefined(spec_) || hides_undefined(candidate_);
+    const Unknown unmet{UnknownReason::Undefined,
+                        "what follows a quotient, root or logarithm may make numbers of what is "
+                        "none, and no inputs were met at which each of them is undefined"};
+    if (is_total(candidate_)) {
+      if (hides && !outside.complete) return unmet;
+      return std::nullopt;
+    }
     const DefinednessTest test =
         test_definedness(reference_, candidate_, seeds_.split(73)(), work, o_.cancel);
     if (is_cancelled(o_)) return cancelled();
@@ -181,7 +189,14 @@ class StaticTest {
           "of a few thousand elements"};
     }
     if (!test.unsupported.empty()) return Unknown{UnknownReason::Undefined, test.unsupported};
-    if (test.same_poles) return std::nullopt;
+    if (test.same_poles) {
+      if (hides &&
+          !is_alike_outside(spec_, candidate_, false, seeds_.split(75)(), work, reference_.pool()))
+        return Unknown{UnknownReason::Undefined,
+                       "they make different numbers of a quotient, root or logarithm that is none"};
+      return std::nullopt;
+    }
+    if (hides && !outside.complete) return unmet;
     if (test.undefined == 0)
       return Unknown{
           UnknownReason::Undefined,

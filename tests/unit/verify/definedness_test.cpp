@@ -78,5 +78,46 @@ TEST(Definedness, RootsAndLogarithmsOfMoreThanTheOriginals) {
   expect_not_accepted("z = add d, a; return z", "s = log d; t = exp s; z = add t, a; return z");
 }
 
+// What is none becomes a number where it is compared, infinity where it is bounded: laws of the
+// real numbers that do not hold there.
+TEST(Definedness, WhatFollowsMakesNumbersOfWhatIsNone) {
+  const std::string in = "x = input : f32[4,8]; y = input : f32[4,8]; k = const {value=2} : f32[]; "
+                         "one = const {value=1} : f32[]; many = const {value=700} : f32[]; ";
+  const std::string operands[] = {
+      "p = mul x, y; q = add p, x; s = sub q, many; ",
+      "p = sqr x; q = sqr y; r = add p, q; s = sub r, many; ",
+      "r = sum x {axes=[1], keepdims=true}; s = sub r, many; ",
+      "p = exp x; q = exp y; r = mul p, q; s = sub many, r; ",
+      // Never found: sin is at most 1.
+      "p = sin x; q = sin y; m = mul p, q; r = sqr m; e = const {value=0.9999999} : f32[]; "
+      "s = sub e, r; ",
+  };
+  for (const std::string& s : operands)
+    for (const char* t : {"t = sqrt s; ", "t = log s; ", "t = rsqrt s; ",
+                          "t = pow s {exponent=0.5}; ", "d = div x, s; t = sub d, d; "}) {
+      const std::string before = in + s + t;
+      EXPECT_FALSE(compare_programs(before + "c = gt t, k; z = where c, t, k; return z",
+                                    before + "z = max t, k; return z", Accuracy::Fast)
+                       .equal())
+          << before;
+      EXPECT_FALSE(
+          compare_programs(before + "c = ge t, k; n = not c; z = cast n {dtype=f32}; return z",
+                           before + "n = lt t, k; z = cast n {dtype=f32}; return z", Accuracy::Fast)
+              .equal())
+          << before;
+      EXPECT_TRUE(compare_programs(before + "u = max t, k; z = relu u; return z",
+                                   before + "u = max k, t; z = max u, k; return z", Accuracy::Fast)
+                      .equal())
+          << before;
+    }
+  for (size_t i = 0; i < 3; i++)
+    EXPECT_FALSE(
+        compare_programs(in + operands[i] + "t = div one, s; z = min t, k; return z",
+                         in + operands[i] + "a = div s, s; t = div a, s; z = min t, k; return z",
+                         Accuracy::Fast)
+            .equal())
+        << operands[i];
+}
+
 }  // namespace
 }  // namespace tessera
