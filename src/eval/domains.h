@@ -53,7 +53,15 @@ template <class T> struct RealDomain {
     if (level != Level::Kernel && (to == DType::F16 || to == DType::BF16)) to = DType::F32;
     if (to == DType::F64 || (to == DType::F32 && sizeof(T) == 4)) return;
     T* x = v.as<T>(0);
-    for (int64_t i = 0, n = v.size(); i < n; ++i) x[i] = T(round_to(to, double(x[i])));
+    for (int64_t i = 0, n = v.size(); i < n; ++i) {
+      double y = round_to(to, double(x[i]));
+      if (precision == Precision::Unbounded && std::isinf(y) && std::isfinite(x[i])) {
+        int exponent = 0;
+        y = std::frexp(double(x[i]), &exponent);
+        y = std::ldexp(round_to(to, y), exponent);
+      }
+      x[i] = T(y);
+    }
   }
   void suppose(const View& v) const {
     const double from = supposed->value, near = 1e-6 * std::abs(from);

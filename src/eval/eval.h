@@ -26,6 +26,7 @@ enum class Precision {
            // significand and 4 of exponent), as they cannot be their own reference; else Exact
   Native,  // as the program says: kernel-level tensors round to their dtype, block- and
            // thread-level values of 16-bit programs are f32, f32 arithmetic in f32
+  Unbounded,  // rounded to as many digits, but of numbers up to f64's largest: nothing overflows
 };
 
 // Gives an opaque operator its meaning: results of the types in its attributes.

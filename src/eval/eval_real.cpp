@@ -113,7 +113,7 @@ std::vector<NDArray> eval(const Graph& graph, const std::vector<NDArray>& inputs
                           const EvalOptions& options) {
   CHECK(options.precision != Precision::Wide) << "only with magnitudes";
   std::vector<NDArray> outputs;
-  if (options.precision == Precision::Exact || has_f64(graph)) {
+  if (options.precision != Precision::Native || has_f64(graph)) {
     // Programs that mix f64 with less compute everything in f64 and round each result.
     RealDomain<double> domain;
     domain.precision = options.precision;

@@ -44,13 +44,14 @@ std::vector<NDArray> hostile_inputs(const Graph& g, const std::vector<NDArray>& 
       inputs.push_back(std::move(a));
       continue;
     }
-    // Of one magnitude, or each of its own; of one sign or both; sometimes what another input holds
-    // there.
-    const double scale = rng.chance(0.3) ? std::fabs(anywhere(type.dtype, of[k], rng)) : 0;
+    // Equal, of one magnitude, or each of its own; of one sign or both; sometimes what another
+    // input holds there.
+    const double scale = rng.chance(0.4) ? std::fabs(anywhere(type.dtype, of[k], rng)) : 0;
+    const bool equal = rng.chance(0.25);
     const double sign = rng.chance(0.5) ? 0 : rng.chance(0.5) ? 1 : -1;
     const NDArray* other = k > 0 && rng.chance(0.5) ? &inputs[rng.below(k)] : nullptr;
     for (size_t i = 0; i < a.reals.size(); i++) {
-      a.reals[i] = scale != 0 ? round_to(type.dtype, scale * (2 * rng.unit() - 1))
+      a.reals[i] = scale != 0 ? round_to(type.dtype, equal ? scale : scale * (2 * rng.unit() - 1))
                               : anywhere(type.dtype, of[k], rng);
       if (sign != 0) a.reals[i] = std::copysign(a.reals[i], sign);
       if (other != nullptr && other->reals.size() == a.reals.size() && rng.chance(0.3))
@@ -107,13 +108,17 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
     widest.emplace_back(low, high);
     tame.emplace_back(low / 4, high / 4);
   }
+  std::vector<Exponents> smaller = widest;  // once something overflowed
   int64_t compared = 0;
   for (int n = 0; n < sets && compared < kElements; n++) {
     if (cancel != nullptr && cancel->load()) return std::nullopt;
     Rng rng = Rng(seed).split(uint64_t(n));
     const bool is_tame = n % 2 == 1;
-    const std::vector<NDArray> inputs =
-        hostile_inputs(spec, draw_integers(spec, rng(), ranges), is_tame ? tame : widest, rng);
+    const std::vector<NDArray> inputs = hostile_inputs(spec, draw_integers(spec, rng(), ranges),
+                                                       is_tame      ? tame
+                                                       : n % 4 == 0 ? widest
+                                                                    : smaller,
+                                                       rng);
     std::vector<NDArray> s, c;
     std::vector<WithMagnitude> exact;
     try {
@@ -124,6 +129,12 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
       continue;  // an index out of range
     }
     std::vector<std::vector<NDArray>> moved;  // asked for when first needed
+    std::vector<NDArray> in_range;            // likewise
+    const auto unbounded = [&](size_t k, size_t i) {
+      if (in_range.empty())
+        in_range = eval(spec, inputs, {Precision::Unbounded, native.pool, {}, nullptr});
+      return in_range[k].at(i);
+    };
     bool skipped = false;
     for (size_t k = 0; k < s.size() && !skipped; k++) {
       const bool real = is_float(s[k].dtype);
@@ -144,9 +155,11 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
         if (!is_tame &&
             !(decides && std::fabs(x - truth) > kClear * std::max(std::fabs(x), terms) + least))
           continue;
-        // Where it overflows it is not accurate, so no decision is at fault; smaller next.
-        if (!is_tame && overflow.happens(inputs, native.pool)) {
-          int& high = widest[to_blame(overflow, inputs, native.pool, rng)].second;
+        // Where the original is inaccurate since something overflows, no decision is at fault;
+        // smaller next.
+        if (!is_tame && overflow.happens(inputs, native.pool) &&
+            !(std::fabs(unbounded(k, i) - x) <= off / 4)) {
+          int& high = smaller[to_blame(overflow, inputs, native.pool, rng)].second;
           high -= (high + 3) / 4;
           skipped = true;
           break;

@@ -145,6 +145,17 @@ TEST(Conditions, AbsorptionIsADecision) {
                program(squares + "return t"), options);
     EXPECT_TRUE(v.refuted()) << v.str();
   }
+  // And where the same input overflows elsewhere in its row, which does not change this element.
+  const std::string row = "x = input : f16[2,4]; s = sqr x; m = mean s {axes=[1], keepdims=true}; "
+                          "o = const {value=1} : f16[]; p = add m, o; r = rsqrt p; n = mul x, r; "
+                          "z = max x, n; ";
+  for (options.seed = 1; *options.seed < 20; ++*options.seed) {
+    const Verdict v =
+        verify(program(row + "u = add x, o; c = eq u, x; d = add z, z; y = where c, d, z; "
+                             "return y, n"),
+               program(row + "return z, n"), options);
+    EXPECT_TRUE(v.refuted()) << v.str();
+  }
 }
 
 // Behind a condition that no draw meets, so that only a proof can speak of it: what arithmetic made
