@@ -1,5 +1,6 @@
-"""The installed package imports and knows its version."""
+"""The installed package imports and knows its version, which is written once."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -8,6 +9,16 @@ import tessera
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_version_is_the_one_of_pyproject() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert tessera.__version__ == project["version"]
+def test_version_is_the_one_that_packages_get() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    where = project["tool"]["scikit-build"]["metadata"]["version"]
+    found = re.search(where["regex"], (ROOT / where["input"]).read_text())
+    assert found
+    assert tessera.__version__ == found["value"]
+
+
+def test_names_are_the_public_ones() -> None:
+    assert dir(tessera) == sorted(tessera.__all__)
+    for name in dir(tessera):
+        assert getattr(tessera, name) is not None

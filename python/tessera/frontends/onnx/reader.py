@@ -38,7 +38,7 @@ def onnx_package() -> Any:
         import onnx
     except ImportError:
         raise ToolMissingError(
-            "ONNX models need the package onnx; pip install 'tessera[onnx]'"
+            "ONNX models need the package onnx; pip install 'tessera-opt[onnx]'"
         ) from None
     return onnx
 
