@@ -1,7 +1,11 @@
-"""The Python code of the README and the docs runs as it stands, so it cannot rot."""
+"""What the README and the docs show is what happens: their Python code runs as it stands, and
+commands print what is printed below them."""
 
 import importlib.util
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,7 @@ CODE = {page.name: blocks for page in PAGES if (blocks := BLOCK.findall(page.rea
 @pytest.mark.parametrize("page", sorted(CODE))
 def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page are one program, as a reader would type them one after the other."""
-    if page == "torch.md":
+    if "import torch" in "".join(CODE[page]):
         pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
@@ -29,3 +33,33 @@ def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_readme_has_code() -> None:
     assert "README.md" in CODE
+
+
+TRANSCRIPT = re.compile(r"^```\n\$ tessera (.*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TRANSCRIPTS = [
+    (page, *found)
+    for page in PAGES
+    for found in TRANSCRIPT.findall(page.read_text())
+    if "examples/" in found[0]
+]
+
+
+def masked(line: str) -> str:
+    """Without what differs from run to run: numbers, and how many microseconds are written."""
+    return re.sub(r"[0-9.]+", "#", line).replace("\N{MICRO SIGN}s", "us")
+
+
+@pytest.mark.parametrize(("page", "command", "shown"), TRANSCRIPTS)
+def test_commands_print_what_is_shown(page: Path, command: str, shown: str, tmp_path: Path) -> None:
+    words = [str(ROOT / w) if w.startswith("examples/") else w for w in shlex.split(command)]
+    printed = subprocess.run(
+        [sys.executable, "-m", "tessera.cli", *words],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    lines = iter([masked(line) for line in printed.stdout.splitlines()])
+    for line in shown.splitlines():
+        assert line == "..." or masked(line) in lines, f"{page.name}: {line}\n{printed.stdout}"
+
+
+def test_there_are_transcripts() -> None:
+    assert TRANSCRIPTS
