@@ -577,6 +577,8 @@ def _confirmed(
         children().close()
         again = _Ring(chosen, arrays, seconds, until).run(not all(e.library for e in chosen))
     times = list(race.times)
+    if again.times[0] is not None and times[0] is not None:  # what made the others look so fast?
+        times[0] = min(times[0], again.times[0], key=lambda x: x.median)
     for n, t in zip(doubtful, again.times[1:], strict=True):
         before = times[n]
         times[n] = t if t is None or before is None else min(t, before, key=lambda x: x.ratio)

@@ -159,6 +159,8 @@ def test_gains_beyond_belief_are_timed_from_scratch(stands: Hold) -> None:
         assert made.closed == 1
         assert held.times[1] is not None
         assert held.times[1].ratio == pytest.approx(counts)
+        assert held.times[0] is not None
+        assert held.times[0].median / held.times[1].median == pytest.approx(counts)  # told as well
     made = stands(alone(a=takes(9 * MS), b=takes(MS)))
     race.decide(named("a", "b"), 1.03, seconds=0.01)
     assert not made.closed

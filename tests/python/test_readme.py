@@ -45,8 +45,8 @@ TRANSCRIPTS = [
 
 
 def masked(line: str) -> str:
-    """Without what differs from run to run: numbers, and how many microseconds are written."""
-    return re.sub(r"[0-9.]+", "#", line).replace("\N{MICRO SIGN}s", "us")
+    """Without what differs from run to run: numbers and units of time."""
+    return re.sub(r"[0-9.]+ (\N{MICRO SIGN}s|us|ms|s)\b", "# s", re.sub(r"[0-9.]+x", "#x", line))
 
 
 @pytest.mark.parametrize(("page", "command", "shown"), TRANSCRIPTS)
