@@ -1,5 +1,5 @@
 # Everything a person does first; each target sets up what it needs by itself.
-#   make demo   build, superoptimize a real program, print before/after, verdict and speed-up
+#   make demo   build the core, then `tessera demo`: three programs, before/after, proofs, times
 #   make test   build and pass all tests       make bench  measure (bench/results)
 #   make compare BASE=COMMIT   verdicts, errors and times beside an earlier commit
 #   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
@@ -30,7 +30,7 @@ core: build/release/build.ninja
 	@$(NINJA) -C build/release -j$(JOBS) _core
 
 demo: core
-	@$(PY) examples/demo.py
+	@$(PY) -m tessera.cli demo
 
 # Everything, unit tests included; GoogleTest may have been installed after the first configure.
 build: .venv/stamp-dev build/release/build.ninja

@@ -14,6 +14,7 @@ from tessera._core import version
 from tessera.cli.benchmarks import bench
 from tessera.cli.cache import cache
 from tessera.cli.common import show_error, stderr
+from tessera.cli.demo import demo
 from tessera.cli.doctor import doctor
 from tessera.cli.explain import explain
 from tessera.cli.optimize import emit, optimize, search
@@ -49,7 +50,9 @@ def cli() -> None:
     """Superoptimize tensor programs: search for faster ones, prove them equal, run them."""
 
 
-_COMMANDS = (optimize, search, explain, verify, emit, report, bench, patterns, rules, doctor, cache)
+_COMMANDS = (
+    demo, optimize, search, explain, verify, emit, report, bench, patterns, rules, doctor, cache,
+)  # fmt: skip
 for command in _COMMANDS:
     cli.add_command(command)
 
