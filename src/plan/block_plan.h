@@ -135,10 +135,4 @@ BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
                     const std::vector<FlowAccess>& accesses, const BlockLimits& limits = {},
                     const BlockPlanOptions& options = {});
 
-// Replays the plan on pretended memory, thread by thread, knowing nothing of how it was made: every
-// element read must be the one that a program without parallelism would read, complete, and ordered
-// after its writing by barriers; nothing may be overwritten that is still to be read. Empty if all
-// is well, else the first fault.
-std::string block_fault(const Block& block, const BlockLimits& limits, const BlockPlan& plan);
-
 }  // namespace tessera

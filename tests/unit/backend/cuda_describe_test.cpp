@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "places.h"
+#include "plan/block_check.h"
 
 namespace tessera {
 namespace {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "block_check.h"
 #include "block_random.h"
 
 namespace tessera {

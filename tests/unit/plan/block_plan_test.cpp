@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "block_check.h"
 #include "block_random.h"
 
 namespace tessera {

@@ -1,6 +1,8 @@
 // Replays a block's plan on pretended memory. Deliberately shares nothing with the planner: no
 // times, no lives, no dependences; only which thread wrote which bytes last, in which execution of
 // which step, and what has happened since.
+#include "block_check.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -233,14 +235,12 @@ class Replay {
             for (int64_t e = 0; e < block_.values[index(a.value)].elements(); ++e)
               one.push_back({kMany, kind == AccessKind::Anyhow ? kMany : kProxy, e});
           } else {
-            for_each_round(
-                block_, st, w, a, write,
-                [&](int warp, const Round& round) {
-                  for (int lane = 0; lane < 32; ++lane)
-                    for (int i = 0; i < round[index(lane)].count; ++i)
-                      one.push_back({kind == AccessKind::Lanes ? warp * 32 + lane : kMany, warp,
-                                     round[index(lane)].first + i * round[index(lane)].stride});
-                });
+            for_each_round(block_, st, w, a, write, [&](int warp, const Round& round) {
+              for (int lane = 0; lane < 32; ++lane)
+                for (int i = 0; i < round[index(lane)].count; ++i)
+                  one.push_back({kind == AccessKind::Lanes ? warp * 32 + lane : kMany, warp,
+                                 round[index(lane)].first + i * round[index(lane)].stride});
+            });
           }
           all.push_back(std::move(one));
         }
