@@ -203,13 +203,20 @@ class Operands {
       only_least_.push_back(b.is_least);
     }
     met_.assign(operands.size(), 0);
+    for (const Op& op : values_.ops())
+      if (op.inputs.size() == 2 && (op.kind == OpKind::Div || op.kind == OpKind::Mod) &&
+          std::count(domains.poles.begin(), domains.poles.end(), op.inputs[1]) != 0)
+        operands.push_back(op.result());
+    all_ = operands.size();
     values_.set_outputs(operands);
     values_ = without_dead_code(values_);
   }
 
   size_t count() const { return met_.size(); }
-  // Values that are.
+  size_t with_quotients() const { return all_; }
+  // Values that are; of a quotient, which may be of 0 and 0, what it is then.
   std::vector<double> outside(size_t k) const {
+    if (k >= count()) return {NAN};
     if (only_least_[k]) return {least_[k]};
     return {least_[k], least_[k] - 1};
   }
@@ -284,6 +291,7 @@ class Operands {
   std::vector<double> least_;
   std::vector<bool> only_least_;
   std::vector<int> met_;
+  size_t all_ = 0;
 };
 
 // Equal numbers share a pole; unlike ones show it beside what is defined.
@@ -370,7 +378,7 @@ OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate, uint64_t
 bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities, uint64_t seed,
                       double work, ThreadPool* pool) {
   const Operands of[] = {{spec, pool}, {candidate, pool}};
-  const size_t count = of[0].count() + of[1].count();
+  const size_t count = of[0].with_quotients() + of[1].with_quotients();
   const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(count)), 2.0, 24.0));
   for (int t = 0; t < draws; t++) {
     Rng rng = Rng(seed).split(uint64_t(t));
@@ -390,7 +398,7 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
     };
     const auto inside = at(nullptr);
     for (const Operands& operands : of)
-      for (size_t k = 0; k < operands.count(); k++)
+      for (size_t k = 0; k < operands.with_quotients(); k++)
         for (double by : operands.outside(k)) {
           const Substitution supposed{operands.value(k, inputs, rng()), by};
           const auto out = at(&supposed);

@@ -110,6 +110,17 @@ TEST(Definedness, WhatFollowsMakesNumbersOfWhatIsNone) {
                       .equal())
           << before;
     }
+  // Of 0 and 0, where both are rare.
+  const std::string both = kInputs + "t = div a, d; c2 = const {value=2} : f32[]; ";
+  EXPECT_FALSE(compare_programs(both + "c = gt t, c2; z = where c, t, c2; return z",
+                                both + "z = max t, c2; return z", Accuracy::Fast)
+                   .equal());
+  EXPECT_FALSE(
+      compare_programs(both + "n = ne t, c2; z = cast n {dtype=f32}; return z",
+                       both + "l = lt t, c2; g = gt t, c2; n = or l, g; z = cast n {dtype=f32}; "
+                              "return z",
+                       Accuracy::Fast)
+          .equal());
   for (size_t i = 0; i < 3; i++)
     EXPECT_FALSE(
         compare_programs(in + operands[i] + "t = div one, s; z = min t, k; return z",
