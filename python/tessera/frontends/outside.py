@@ -29,6 +29,7 @@ import numpy as np
 
 from tessera.errors import Error
 from tessera.frontends.environment import Environment
+from tessera.frontends.number import Number, is_stand_in
 from tessera.frontends.plain import (
     CONSTANTS,
     NOTHING,
@@ -313,7 +314,8 @@ class Sandbox:
             if _is_builtin(value) and (name in _BUILTINS.split() or _is_exception(value))
             else _Object(value, name, self)
             for name, value in vars(builtins).items()
-        } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr}
+        } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr,
+               "isinstance": _isinstance}  # fmt: skip
 
     # --- values
     def admit(self, value: Any, name: str) -> Any:
@@ -561,18 +563,29 @@ def _copied(array: Array) -> Array | None:
 
 
 def _getattr(value: Any, name: str, *default: Any) -> Any:
-    """`getattr` of a traced function: arrays have only what NumPy's have."""
+    """`getattr` of a traced function: stand-ins have only what they stand for has."""
     if name in _REFUSED_ATTRIBUTES:
         unsupported(f"it asks for the attribute {name}, which programs cannot follow")
     if type(value) is FunctionType and not hasattr(value, name):
         unsupported(f"it asks a function for {name}, which is not there")
-    if type(value) is Tensor and not hasattr(np.ndarray, name):
-        return getattr(np.empty(0), name, *default)
+    if is_stand_in(value):
+        kind = value.__class__
+        if not hasattr(kind, name):
+            return getattr(np.empty(0) if kind is np.ndarray else kind(), name, *default)
+        if type(value) is Number or name.startswith("__"):
+            unsupported(f"it asks for the attribute {name}, which programs cannot follow")
     return getattr(value, name, *default)
 
 
 def _hasattr(value: Any, name: str) -> bool:
+    if is_stand_in(value) and name not in _REFUSED_ATTRIBUTES:
+        return hasattr(value.__class__, name)
     return _getattr(value, name, NOTHING) is not NOTHING
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    """Abstract classes look at the type too."""
+    return issubclass(value.__class__, kinds) if is_stand_in(value) else isinstance(value, kinds)
 
 
 def _is_empty(cell: CellType) -> bool:
@@ -638,10 +651,17 @@ def _refused_code(code: CodeType) -> str:
     """What code does that no stand-in can see; "" if nothing."""
     for i in dis.get_instructions(code):
         if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and (
-            i.argval in _REFUSED_ATTRIBUTES
+            i.argval in _REFUSED_ATTRIBUTES or _is_stand_ins(i.argval)
         ):
             return f"uses the attribute {i.argval}, which programs cannot follow"
+        if i.opname == "MATCH_CLASS":
+            return "matches classes, which stand-ins may not be of"
     return next(filter(None, map(_refused_code, _inner(code))), "")
+
+
+def _is_stand_ins(name: str) -> bool:
+    """Whether it is a special method, which an array's stand-in may have and a number not."""
+    return name.startswith("__") and name != "__init__" and name in {*vars(Tensor), *vars(Number)}
 
 
 def _inner(code: CodeType) -> list[CodeType]:
