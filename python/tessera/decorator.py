@@ -49,6 +49,7 @@ from tessera.frontends.trace import (
 from tessera.options import Options, is_gpu
 from tessera.result import Result
 from tessera.tuner import Tuner
+from tessera.types import dtype_name, is_plain_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
@@ -92,12 +93,17 @@ class _Bound:
         return _Bound, ()
 
 
+_STATE = {"__wrapped__", "_function", "_options", "_optimize", "_known", "_variants", "_warned",
+          "_tuner", "_on_gpu", "_sources"}  # fmt: skip
+
+
 class Optimized(_core.Dispatch):
     """A function that is replaced by its optimised program, one per structure of arguments."""
 
     is_tessera_function = True
     __wrapped__: Callable[..., Any]
     __class__ = property(lambda self: self._like)
+    __dict__ = property(lambda self: getattr(self._function, "__dict__", {}))
     _like: type = FunctionType  # what `isinstance` and inspect see
 
     def __init__(
@@ -119,9 +125,15 @@ class Optimized(_core.Dispatch):
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """What calls are made of is the function's own."""
-        of_call = name in ("__code__", "__defaults__", "__kwdefaults__")
-        setattr(self._function, name, value) if of_call else super().__setattr__(name, value)
+        """All but what this has of its own is the function's, which may read it."""
+        own = (name in _STATE or hasattr(Optimized, name)) and name != "__dict__"
+        if own:
+            super().__setattr__(name, value)
+        if not own or (name == "__name__" and type(self._function) is FunctionType):
+            setattr(self._function, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._function, name)
 
     def __getattr__(self, name: str) -> Any:
         """What functions have: `__code__`, `__defaults__`, …"""
@@ -338,6 +350,11 @@ class Optimized(_core.Dispatch):
             return (len(args), tuple(kwargs), *parts)
         try:
             tree, leaves = bind_arguments(self._function, args, kwargs)
+            for name, value in leaves:
+                if not isinstance(value, np.ndarray):
+                    raise UnsupportedError(f"{name} is {value!r}, which reads like a type")
+                if not is_plain_dtype(value.dtype):
+                    dtype_name(value.dtype)  # says why
             key = (
                 _static_key(tree),
                 tuple((v.shape, v.dtype) if isinstance(v, np.ndarray) else v for _, v in leaves),
@@ -463,7 +480,7 @@ def _place(place: Location | None) -> str:
 def _quick_key(value: Any) -> Any:
     """The key of an argument that is a plain array or constant; None for others."""
     kind = type(value)
-    if kind is np.ndarray:
+    if kind is np.ndarray and is_plain_dtype(value.dtype):
         how = layout(value)
         return (value.shape, value.dtype, how if how < 2 else value.strides)
     if kind is float:
