@@ -56,6 +56,7 @@ _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
 _MANY_STEPS = 100
 _RECORDING_S = 0.02  # seconds of a first call after which its recording stops
+_TRACING = 0.2  # of the budget: a race calls the function some times more
 _WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
 OptimizeTraced = Callable[..., Result]
@@ -329,7 +330,10 @@ class Optimized(_core.Dispatch):
         if before.result is not None and before.seen:
             with contextlib.suppress(Error):
                 environment = Environment()
-                traced = trace_call(self._function, args, kwargs, False, environment, _RECORDING_S)
+                traced = trace_call(
+                    self._function, args, kwargs, False, environment, _RECORDING_S,
+                    Clock(_TRACING * self._options.budget),
+                )  # fmt: skip
                 if before.result.takes_over(traced):
                     before.environment, before.direct, before.settled = environment, None, False
                     self._settle(before, args, kwargs)
@@ -391,8 +395,9 @@ class Optimized(_core.Dispatch):
         clock = Clock(self._options.budget)
         try:
             traced = trace_call(
-                self._function, args, kwargs, floats, entry.environment, _RECORDING_S
-            )
+                self._function, args, kwargs, floats, entry.environment, _RECORDING_S,
+                Clock(_TRACING * self._options.budget),
+            )  # fmt: skip
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
                 family = _ranks(args, kwargs)

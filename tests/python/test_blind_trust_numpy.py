@@ -16,6 +16,7 @@ import math
 import os
 import pickle
 import random
+import threading
 import time
 import types
 import warnings
@@ -29,6 +30,9 @@ from quick import QUICK, UNSEARCHED
 from test_decorator import same
 
 import tessera as ts
+from tessera.clock import Clock
+from tessera.errors import UnsupportedError
+from tessera.frontends.trace import trace_call
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.arange(6.0).reshape(2, 3) + 1
@@ -417,6 +421,41 @@ def test_long_loops_are_recorded_for_a_short_time_only() -> None:
     start = time.thread_time()
     f(X)
     assert took < 10 * (time.thread_time() - start) + 0.5  # not the seconds of 40,000 operators
+
+
+def test_long_python_code_is_traced_for_a_short_time_only() -> None:
+    def f(x: Any) -> Any:
+        total = 0
+        for i in range(6_000_000):
+            total += i % 3
+        return x * total
+
+    start = time.thread_time()
+    f(X)
+    plain = time.thread_time() - start
+    ours = ts.optimize(cache=False, budget=0.5)(f)
+    start = time.thread_time()
+    said = reasons(ours, X)
+    assert time.thread_time() - start < 1.5 * plain + 0.5
+    assert "its share of the budget" in said[0]
+    assert threading.active_count() < 20
+
+
+def test_code_that_handles_everything_is_interrupted_too() -> None:
+    def f(x: Any) -> Any:
+        try:
+            while True:
+                pass
+        except:  # noqa: E722
+            return x * 2
+
+    clock = Clock(0.05)
+    for _ in range(20):
+        with pytest.raises(UnsupportedError, match="share of the budget"):
+            trace_call(f, (X,), {}, clock=clock)
+        clock = Clock(0.001)
+    for _ in range(50_000):
+        pass  # nothing comes late
 
 
 # --- memory -------------------------------------------------------------------------------------

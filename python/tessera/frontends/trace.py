@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.clock import Clock
+from tessera.clock import Clock, Interrupted
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
 from tessera.frontends.environment import Environment, is_same
 from tessera.frontends.number import Number, is_stand_in
@@ -404,13 +404,16 @@ def _run(
     args, kwargs = unflatten(tree, tensors)
     try:
         with watched() as refused:
-            result = sandbox.admit(function, _name(function))(*args, **kwargs)
+            traced = sandbox.admit(function, _name(function))
+            result = clock.run(lambda: traced(*args, **kwargs))
         if refused:  # and the function went on: it has handlers for exceptions
             raise refused[0]
         _require_same_arguments(tree, tensors, (args, kwargs), function)
-    except Error:
-        raise
-    except RecursionError:
+    except Interrupted:
+        raise UnsupportedError(
+            "tracing it took its share of the budget; give a larger budget=", definition(function)
+        ) from None
+    except (Error, RecursionError):
         raise
     except Exception as error:
         raise BadInputError(
