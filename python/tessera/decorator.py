@@ -25,7 +25,7 @@ from tessera import _core
 from tessera.clock import Clock
 from tessera.contest import Known
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
-from tessera.direct import Slot, call_order, direct_call, layout, slots
+from tessera.direct import Slot, call_order, direct_call, layout, quiet_now, slots
 from tessera.errors import (
     BadInputError,
     CancelledError,
@@ -535,7 +535,7 @@ def _errors_wanted() -> bool:
                 return True
             if message is None and module is None and line == 0:
                 break
-    _core.Dispatch.quiet_now()
+    quiet_now()
     return False
 
 

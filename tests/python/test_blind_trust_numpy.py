@@ -630,6 +630,26 @@ def test_floating_point_errors_are_raised_where_the_user_asks() -> None:
             quietly(inside, np.zeros(3))
 
 
+def test_filters_of_warnings_that_are_written_in_place_are_seen() -> None:
+    x = np.zeros(4)
+    ours = ts.optimize(**KERNEL)(lambda x: 1 / x)
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        for category in (ImportWarning, DeprecationWarning, ResourceWarning):
+            warnings.simplefilter("default", category)
+        for _ in range(3):
+            quietly(ours, x)
+        for _ in range(3):
+            ours(x)
+        kept = warnings.filters[1]
+        for _ in range(2):
+            warnings.filters[1] = ("error", None, RuntimeWarning, None, 0)  # type: ignore[index]
+            with pytest.raises(RuntimeWarning):
+                ours(x)
+            warnings.filters[1] = kept  # type: ignore[index]
+            assert np.isinf(ours(x)).all()
+
+
 def _raising_inside(x: Any) -> Any:
     with np.errstate(divide="raise"):
         return 1 / x
