@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import threading
 import time
+from collections.abc import Callable
+from typing import Any
+
+_throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class OutOfTime(Exception):  # noqa: N818 (no error: what was found so far counts)
     """No Error either, so that what takes an error for a refusal lets it pass."""
+
+
+class Interrupted(BaseException):
+    """The same in the midst of a function that is traced, which it passes unseen."""
 
 
 class Clock:
@@ -28,3 +38,31 @@ class Clock:
         """Raises OutOfTime where no more than so many seconds are left."""
         if self.left() <= seconds:
             raise OutOfTime
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        """What a call gives. Plain Python code in it too ends by Interrupted when no time is left,
+        and again where somebody handles that."""
+        thread = ctypes.c_ulong(threading.get_ident())
+        running, gate, late = threading.Lock(), threading.Lock(), list[bool]()
+        running.acquire()
+
+        def watch() -> None:
+            wait = min(self.left(), threading.TIMEOUT_MAX)
+            while not running.acquire(timeout=wait):
+                with gate:
+                    if running.locked():
+                        late.append(True)
+                        _throw(thread, ctypes.py_object(Interrupted))
+                wait = 0.002
+
+        try:
+            if math.isfinite(self._end):
+                threading.Thread(target=watch, daemon=True).start()
+            result = call()
+        finally:
+            running.release()  # one call to C, which nothing interrupts
+            with gate:
+                _throw(thread, None)  # what was not delivered yet
+        if late:
+            raise Interrupted
+        return result

@@ -25,7 +25,7 @@ from tessera import _core
 from tessera.clock import Clock
 from tessera.contest import Known
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
-from tessera.direct import Slot, call_order, direct_call, layout, slots
+from tessera.direct import Slot, call_order, direct_call, layout, quiet_now, slots
 from tessera.errors import (
     BadInputError,
     CancelledError,
@@ -49,12 +49,14 @@ from tessera.frontends.trace import (
 from tessera.options import Options, is_gpu
 from tessera.result import Result
 from tessera.tuner import Tuner
+from tessera.types import dtype_name, is_plain_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
 _MANY_STEPS = 100
 _RECORDING_S = 0.02  # seconds of a first call after which its recording stops
+_TRACING = 0.2  # of the budget: a race calls the function some times more
 _WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
 OptimizeTraced = Callable[..., Result]
@@ -92,12 +94,17 @@ class _Bound:
         return _Bound, ()
 
 
+_STATE = {"__wrapped__", "_function", "_options", "_optimize", "_known", "_variants", "_warned",
+          "_tuner", "_on_gpu", "_sources"}  # fmt: skip
+
+
 class Optimized(_core.Dispatch):
     """A function that is replaced by its optimised program, one per structure of arguments."""
 
     is_tessera_function = True
     __wrapped__: Callable[..., Any]
     __class__ = property(lambda self: self._like)
+    __dict__ = property(lambda self: getattr(self._function, "__dict__", {}))
     _like: type = FunctionType  # what `isinstance` and inspect see
 
     def __init__(
@@ -119,9 +126,15 @@ class Optimized(_core.Dispatch):
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """What calls are made of is the function's own."""
-        of_call = name in ("__code__", "__defaults__", "__kwdefaults__")
-        setattr(self._function, name, value) if of_call else super().__setattr__(name, value)
+        """All but what this has of its own is the function's, which may read it."""
+        own = (name in _STATE or hasattr(Optimized, name)) and name != "__dict__"
+        if own:
+            super().__setattr__(name, value)
+        if not own or (name == "__name__" and type(self._function) is FunctionType):
+            setattr(self._function, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._function, name)
 
     def __getattr__(self, name: str) -> Any:
         """What functions have: `__code__`, `__defaults__`, …"""
@@ -317,7 +330,10 @@ class Optimized(_core.Dispatch):
         if before.result is not None and before.seen:
             with contextlib.suppress(Error):
                 environment = Environment()
-                traced = trace_call(self._function, args, kwargs, False, environment, _RECORDING_S)
+                traced = trace_call(
+                    self._function, args, kwargs, False, environment, _RECORDING_S,
+                    Clock(_TRACING * self._options.budget),
+                )  # fmt: skip
                 if before.result.takes_over(traced):
                     before.environment, before.direct, before.settled = environment, None, False
                     self._settle(before, args, kwargs)
@@ -338,6 +354,11 @@ class Optimized(_core.Dispatch):
             return (len(args), tuple(kwargs), *parts)
         try:
             tree, leaves = bind_arguments(self._function, args, kwargs)
+            for name, value in leaves:
+                if not isinstance(value, np.ndarray):
+                    raise UnsupportedError(f"{name} is {value!r}, which reads like a type")
+                if not is_plain_dtype(value.dtype):
+                    dtype_name(value.dtype)  # says why
             key = (
                 _static_key(tree),
                 tuple((v.shape, v.dtype) if isinstance(v, np.ndarray) else v for _, v in leaves),
@@ -374,8 +395,9 @@ class Optimized(_core.Dispatch):
         clock = Clock(self._options.budget)
         try:
             traced = trace_call(
-                self._function, args, kwargs, floats, entry.environment, _RECORDING_S
-            )
+                self._function, args, kwargs, floats, entry.environment, _RECORDING_S,
+                Clock(_TRACING * self._options.budget),
+            )  # fmt: skip
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
                 family = _ranks(args, kwargs)
@@ -463,7 +485,7 @@ def _place(place: Location | None) -> str:
 def _quick_key(value: Any) -> Any:
     """The key of an argument that is a plain array or constant; None for others."""
     kind = type(value)
-    if kind is np.ndarray:
+    if kind is np.ndarray and is_plain_dtype(value.dtype):
         how = layout(value)
         return (value.shape, value.dtype, how if how < 2 else value.strides)
     if kind is float:
@@ -513,7 +535,7 @@ def _errors_wanted() -> bool:
                 return True
             if message is None and module is None and line == 0:
                 break
-    _core.Dispatch.quiet_now()
+    quiet_now()
     return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,23 @@ Where = int | str | tuple[int, Any, bool]
 Slot = tuple[Any, ...]  # kind, where, value, dtype, shape, layout and, of arrays, strides
 _CONSTANTS = (bool, int, float, str, type(None))
 _FIXED = tuple(np.dtype(c).type for c in "?bhilqBHILQefd")  # scalars whose value follows their head
+
+
+class _Filters(list[Any]):
+    """The filters of warnings that were found harmless; calls look whether they are as they were
+    without running Python code."""
+
+    same: Any = None
+
+
+_filters = _Filters()
+
+
+def quiet_now() -> None:
+    """Notes that NumPy reports floating-point errors in no way that programs do not."""
+    _filters[:] = warnings.filters
+    _Filters.same = property(warnings.filters.__eq__)  # of the list, which may be another one
+    _core.Dispatch.quiet_now()
 
 
 def layout(value: Any) -> int:
@@ -98,7 +116,7 @@ def direct_call(known: Sequence[Slot] | None, environment: Environment | None) -
     """A call of arguments like these while nothing outside changes; None where there is none."""
     if known is None:
         return None
-    guards = [] if environment is None else environment.guards()
+    guards = [(_filters, "same", True), *([] if environment is None else environment.guards())]
     unchanged = (
         environment.unchanged if environment is not None and environment.needs_more else None
     )

@@ -54,12 +54,10 @@ def _operator(
     """A Python operator and its reflection, as NumPy has them on arrays."""
 
     def forward(self: Tensor, other: Any) -> Tensor:
-        result: Tensor = ufunc(self, other)
-        return _as_float(ufunc, self, other, result) if self.weak else result
+        return ufunc(self, other)  # type: ignore[no-any-return]
 
     def reflected(self: Tensor, other: Any) -> Tensor:
-        result: Tensor = ufunc(other, self)
-        return _as_float(ufunc, other, self, result) if self.weak else result
+        return ufunc(other, self)  # type: ignore[no-any-return]
 
     return forward, reflected
 
@@ -68,8 +66,6 @@ def _in_place_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor, Any], Ten
     """`x += y`: of an array the memory is written, a scalar is replaced."""
 
     def operator(self: Tensor, other: Any) -> Tensor:
-        if self.weak:
-            return _as_float(ufunc, self, other, ufunc(self, other))
         result: Tensor = ufunc(self, other)
         if self.builder.numpy_dtypes and not self.is_array:
             return result
@@ -91,24 +87,11 @@ def is_stored_back() -> bool:
     return False
 
 
-def _as_float(ufunc: Callable[..., Any], x: Any, y: Any, result: Tensor) -> Tensor:
-    """What Python's own operators make of floats is a float again."""
-    other = y if isinstance(x, Tensor) and x.weak else x
-    if type(other) not in (bool, int, float) and not (isinstance(other, Tensor) and other.weak):
-        return result
-    divides = ufunc in (np.true_divide, np.floor_divide, np.remainder, np.power)
-    if divides and isinstance(y, Tensor) and (not y.is_input or ufunc is np.power):
-        unsupported("this may divide by a float that is zero, where Python raises an error")
-    if ufunc is np.power and not isinstance(y, int):
-        unsupported("a power of a float may be complex")
-    result.weak = result.dtype == np.float64
-    return result
-
-
 class Tensor:
     """A value of a graph under construction: shape and dtype, no data.
 
-    `weak`: stands for a Python float (f64 of no axes), which takes the dtype of what it meets.
+    `weak`: stands for a Python float (f64 of no axes), which takes the dtype of what it meets; a
+    traced function has it as a Number (frontends/number.py).
     `views`: of an array that the traced function made itself, those that share its memory; it may
     be written to while none of them is alive. None for arguments and for views.
     `form`: what NumPy has here if there are no axes: a "scalar", an "array", or Python's "bool".
@@ -157,6 +140,8 @@ class Tensor:
 
     @property
     def name(self) -> str:
+        if self._is_asked():
+            raise AttributeError("'numpy.ndarray' object has no attribute 'name'")
         return self.builder.core.tensor_name(self.id)
 
     @property
@@ -175,9 +160,20 @@ class Tensor:
     def nbytes(self) -> int:
         return self.size * self.itemsize
 
+    def _is_asked(self) -> bool:
+        """Whether a traced function calls the caller."""
+        caller = sys._getframe(2).f_code.co_filename
+        return self.builder.numpy_dtypes and not caller.startswith((_PACKAGE, _NUMPY))
+
+    def __hash__(self) -> int:
+        if self._is_asked():
+            if self.is_array:
+                raise TypeError("unhashable type: 'numpy.ndarray'")
+            self._needs_values()
+        return object.__hash__(self)
+
     def __repr__(self) -> str:
-        caller = sys._getframe(1).f_code.co_filename
-        if self.builder.numpy_dtypes and not caller.startswith((_PACKAGE, _NUMPY)):
+        if self._is_asked():
             self._needs_values()
         name = f"{self.name}: " if self.name else ""
         return f"<Tensor {name}{format_type(self.dtype, self.shape)}>"
@@ -231,11 +227,12 @@ class Tensor:
         return self
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        from tessera.frontends.number import bare
         from tessera.ops.index import setitem
 
         if self.views is None:
             self._in_place()
-        self.overwrite(setitem(self, key, value))
+        self.overwrite(setitem(self, key, bare(value)))
 
     def fill(self, value: Any) -> None:
         self[...] = value
@@ -291,20 +288,15 @@ class Tensor:
     __le__, __ge__ = _operator(np.less_equal)[0], _operator(np.greater_equal)[0]
     __eq__ = _operator(np.equal)[0]  # type: ignore[assignment]
     __ne__ = _operator(np.not_equal)[0]  # type: ignore[assignment]
-    __hash__ = object.__hash__
 
     def __neg__(self) -> Tensor:
-        result = self._unary(np.negative)
-        result.weak = self.weak
-        return result
+        return self._unary(np.negative)
 
     def __pos__(self) -> Tensor:
-        return self if self.weak else self._unary(np.positive)
+        return self._unary(np.positive)
 
     def __abs__(self) -> Tensor:
-        result = self._unary(np.absolute)
-        result.weak = self.weak
-        return result
+        return self._unary(np.absolute)
 
     def __invert__(self) -> Tensor:
         return self._unary(np.invert)

@@ -69,6 +69,9 @@ class GraphCall:
         return outputs[0] if self._single else tuple(outputs)
 
 
+_Layout = tuple[tuple[int, ...] | None, bool]  # the order of axes in memory; writeable
+
+
 class FunctionCall:
     """Calling convention of a traced function: its own arguments and results."""
 
@@ -79,7 +82,7 @@ class FunctionCall:
         positional, keyword = traced.tree.children if isinstance(traced.tree, Node) else ((), ())
         plain = not keyword.keys and all(isinstance(c, Leaf) for c in positional.children)
         self._plain = len(positional.children) if plain else -1
-        self.orders: Sequence[tuple[int, ...] | None] | None = None
+        self.orders: Sequence[_Layout | None] | None = None
         types = zip(traced.graph.outputs, traced.forms, strict=True)
         self._arrays = [t.shape != () or form == "array" for t, form in types]  # or scalars
         # One array is returned as it is.
@@ -126,8 +129,8 @@ class FunctionCall:
         found = [value for _, value in leaves] + list(self.traced.extra)
         return [held[id(a)][1] if id(a) in held else a for a in found] if held else found
 
-    def keep_order(self, orders: Sequence[tuple[int, ...] | None]) -> None:
-        """Has results lie in memory with their axes in these orders, None for row-major."""
+    def keep_order(self, orders: Sequence[_Layout | None]) -> None:
+        """Has results lie in memory so, None for row-major and writeable."""
         self.orders = orders if any(o is not None for o in orders) else None
         if self.orders is not None:
             self._single = self._plain_result = False
@@ -135,7 +138,7 @@ class FunctionCall:
     def result(self, outputs: list[Array]) -> Any:
         if self.orders is not None:
             pairs = zip(outputs, self.orders, strict=True)
-            outputs = [a if o is None else _in_order(a, o) for a, o in pairs]
+            outputs = [a if o is None else _in_order(a, *o) for a, o in pairs]
         if self._single:
             return outputs[0]
         if outputs and not isinstance(outputs[0], np.ndarray):
@@ -151,6 +154,15 @@ def _order(array: Any) -> tuple[int, ...] | None:
     strides = [-abs(s) for s in array.strides]
     order = tuple(sorted(range(array.ndim), key=strides.__getitem__))
     return None if order == tuple(range(array.ndim)) else order
+
+
+def _layout(array: Any) -> _Layout | None:
+    if not isinstance(array, np.ndarray):
+        return None
+    if any(n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)):
+        raise UnsupportedError("its result repeats memory (np.broadcast_to); return a copy")
+    order, writeable = _order(array), array.flags.writeable
+    return None if order is None and writeable else (order, writeable)
 
 
 def _match(tree: Any, value: Any, leaves: dict[int, Any], name: str) -> None:
@@ -170,10 +182,11 @@ def _match(tree: Any, value: Any, leaves: dict[int, Any], name: str) -> None:
     raise UnsupportedError(f"{name} returns another structure than its trace (please report this)")
 
 
-def _in_order(array: Array, order: tuple[int, ...]) -> Array:
-    if _order(array) == order:
-        return array
-    return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+def _in_order(array: Array, order: tuple[int, ...] | None, writeable: bool) -> Array:
+    if order is not None and _order(array) != order:
+        array = np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+    array.flags.writeable &= writeable
+    return array
 
 
 def same_leaves(a: Any, b: Any) -> bool:
@@ -513,7 +526,7 @@ class Result:
                     "it returns memory of its arguments or of another result (a view), which is "
                     "NumPy's own business; return a copy"
                 )
-        call.keep_order([_order(theirs[n]) for n in range(len(outputs))])
+        call.keep_order([_layout(theirs[n]) for n in range(len(outputs))])
 
     def keep_order_of(self, other: Result) -> None:
         """Has results lie in memory as another's do."""

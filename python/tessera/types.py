@@ -55,12 +55,23 @@ def dtype_name(dtype: object) -> str:
         numpy_dtype = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
         raise BadInputError(f"unknown dtype {dtype!r}; Tessera has {' '.join(_NUMPY)}") from None
-    name = _NAMES.get(numpy_dtype)
+    name = _NAMES.get(numpy_dtype) if is_plain_dtype(numpy_dtype) else None
     if name is None:
         raise UnsupportedError(
-            f"dtype {numpy_dtype} is not supported; Tessera has {' '.join(_NUMPY)}"
+            f"dtype {numpy_dtype}{_more(numpy_dtype)} is not supported; Tessera has "
+            f"{' '.join(_NUMPY)}"
         )
     return name
+
+
+def is_plain_dtype(dtype: np.dtype[Any]) -> bool:
+    """Whether it is all that compares equal to it."""
+    return not _more(dtype)
+
+
+def _more(dtype: np.dtype[Any]) -> str:
+    """What a dtype has that others lack which compare equal to it."""
+    return " with metadata" if dtype.metadata else " of long long" if dtype.char in "qQ" else ""
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

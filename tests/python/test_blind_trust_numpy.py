@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
 import functools
 import inspect
 import itertools
@@ -15,6 +16,7 @@ import math
 import os
 import pickle
 import random
+import threading
 import time
 import types
 import warnings
@@ -28,6 +30,9 @@ from quick import QUICK, UNSEARCHED
 from test_decorator import same
 
 import tessera as ts
+from tessera.clock import Clock
+from tessera.errors import UnsupportedError
+from tessera.frontends.trace import trace_call
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.arange(6.0).reshape(2, 3) + 1
@@ -418,6 +423,41 @@ def test_long_loops_are_recorded_for_a_short_time_only() -> None:
     assert took < 10 * (time.thread_time() - start) + 0.5  # not the seconds of 40,000 operators
 
 
+def test_long_python_code_is_traced_for_a_short_time_only() -> None:
+    def f(x: Any) -> Any:
+        total = 0
+        for i in range(6_000_000):
+            total += i % 3
+        return x * total
+
+    start = time.thread_time()
+    f(X)
+    plain = time.thread_time() - start
+    ours = ts.optimize(cache=False, budget=0.5)(f)
+    start = time.thread_time()
+    said = reasons(ours, X)
+    assert time.thread_time() - start < 1.5 * plain + 0.5
+    assert "its share of the budget" in said[0]
+    assert threading.active_count() < 20
+
+
+def test_code_that_handles_everything_is_interrupted_too() -> None:
+    def f(x: Any) -> Any:
+        try:
+            while True:
+                pass
+        except:  # noqa: E722
+            return x * 2
+
+    clock = Clock(0.05)
+    for _ in range(20):
+        with pytest.raises(UnsupportedError, match="share of the budget"):
+            trace_call(f, (X,), {}, clock=clock)
+        clock = Clock(0.001)
+    for _ in range(50_000):
+        pass  # nothing comes late
+
+
 # --- memory -------------------------------------------------------------------------------------
 
 
@@ -590,6 +630,26 @@ def test_floating_point_errors_are_raised_where_the_user_asks() -> None:
             quietly(inside, np.zeros(3))
 
 
+def test_filters_of_warnings_that_are_written_in_place_are_seen() -> None:
+    x = np.zeros(4)
+    ours = ts.optimize(**KERNEL)(lambda x: 1 / x)
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        for category in (ImportWarning, DeprecationWarning, ResourceWarning):
+            warnings.simplefilter("default", category)
+        for _ in range(3):
+            quietly(ours, x)
+        for _ in range(3):
+            ours(x)
+        kept = warnings.filters[1]
+        for _ in range(2):
+            warnings.filters[1] = ("error", None, RuntimeWarning, None, 0)  # type: ignore[index]
+            with pytest.raises(RuntimeWarning):
+                ours(x)
+            warnings.filters[1] = kept  # type: ignore[index]
+            assert np.isinf(ours(x)).all()
+
+
 def _raising_inside(x: Any) -> Any:
     with np.errstate(divide="raise"):
         return 1 / x
@@ -721,3 +781,134 @@ def test_attributes_of_helpers_that_come_later() -> None:
     same(ours(x), scaled(x))
     helper.__name__ = "other"
     same(ours(x), scaled(x))
+
+
+class Mode(enum.Enum):
+    FAST = 2.0
+
+
+def counted(x: Any) -> Any:
+    return x * getattr(counted, "k", 2.0) * counted._m * len(counted.__name__)
+
+
+counted.k, counted._m = 2.0, 1.0  # type: ignore[attr-defined]
+counted = ts.optimize(**KERNEL)(counted)
+
+
+def test_attributes_of_the_optimised_function_are_the_functions() -> None:
+    def check() -> None:
+        for _ in range(3):
+            same(counted(X), counted.__wrapped__(X))
+
+    check()
+    first = counted(X)[0, 0]
+    for name, value in (("k", 3.0), ("_m", 5.0), ("__name__", "another")):
+        setattr(counted, name, value)
+        check()
+    assert counted(X)[0, 0] == first * 7.5
+    counted.__dict__["k"] = 4.0
+    assert counted(X)[0, 0] == first * 10
+    del counted.k
+    assert quietly(counted, X)[0, 0] == first * 5  # runs as the original
+    assert vars(counted) == {"_m": 5.0}
+    counted.__name__ = "counted"
+
+
+@pytest.mark.parametrize("what", ["object", "partial", "member", "class", "key", "argument"])
+def test_dictionaries_and_members_that_change(what: str) -> None:
+    class Scaled:
+        k = 2.0
+
+    class Kind(enum.Enum):
+        A = 2.0
+
+    scaled, part, table = Scaled(), functools.partial(lambda x: x * 2), {Kind.A: 1.0}
+
+    def of_part(x: Any) -> Any:
+        try:
+            return part(x) * part.k  # type: ignore[attr-defined]
+        except AttributeError:
+            return part(x)
+
+    functions: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
+        "object": (lambda x, m: x * scaled.k, lambda: setattr(scaled, "__dict__", {"k": 3.0})),
+        "partial": (lambda x, m: of_part(x), lambda: setattr(part, "k", 3.0)),
+        "member": (lambda x, m: x * Kind.A.value, lambda: setattr(Kind.A, "_value_", 3.0)),
+        "class": (lambda x, m: x * getattr(Kind, "k", 2.0), lambda: setattr(Kind, "k", 3.0)),
+        "key": (lambda x, m: x * next(iter(table)).value,
+                lambda: setattr(Kind.A, "_value_", 3.0)),
+        "argument": (lambda x, m: x * m.value, lambda: setattr(Kind.A, "_value_", 3.0)),
+    }  # fmt: skip
+    function, change = functions[what]
+    ours = ts.optimize(**KERNEL)(function)
+    for _ in range(3):
+        same(quietly(ours, X, Kind.A), function(X, Kind.A))
+    change()
+    for _ in range(3):
+        same(quietly(ours, X, Kind.A), function(X, Kind.A))
+    assert function(X, Kind.A)[0, 0] in (3.0, 6.0)
+
+
+def test_members_that_stay_need_no_new_program() -> None:
+    ours = ts.optimize(**KERNEL)(lambda x, m: x * m.value * Mode.FAST.value)
+    for _ in range(3):
+        assert not reasons(ours, X, Mode.FAST)
+    assert len(ours._known) == 1
+
+
+def test_dtypes_that_compare_equal_are_not_the_same() -> None:
+    tagged = np.dtype(np.float64, metadata={"unit": "m"})
+
+    def f(x: Any) -> Any:
+        return x * (2 if x.dtype.metadata else 3 if x.dtype.char in "qQ" else 4)
+
+    for of in (lambda x: x, lambda x: {"x": x}):
+        g = f if of(1) == 1 else lambda d: f(d["x"])
+        ours = ts.optimize(cache=False, **KERNEL)(g)
+        whole = X.astype(np.int64)
+        for x in (X, X.astype(tagged), X, whole, whole.astype(np.longlong), whole) * 2:
+            same(quietly(ours, of(x)), g(of(x)))
+    outside = X.copy()
+    ours = ts.optimize(cache=False, **KERNEL)(lambda x: x * outside.dtype.num)
+    for dtype in (np.int64, np.longlong, np.int64):
+        outside.dtype = np.dtype(dtype)
+        for _ in range(2):
+            same(quietly(ours, X), X * outside.dtype.num)
+
+
+def test_text_that_reads_like_a_type_is_text() -> None:
+    def f(x: Any, text: str = "f32[1]") -> Any:
+        return x * len(text.split("["))
+
+    ours = ts.optimize(cache=False, **KERNEL)(f)
+    for text in ("f32[3]", "f32[N]", "f32[]", "i64[2] > 0", "f32[-1]", "plain"):
+        for _ in range(2):
+            same(quietly(ours, X, text), f(X, text))
+    assert "reads like a type" in reasons(ts.optimize(**QUICK)(f), X, "f32[3]")[0]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.broadcast_to(x * 2, (4, 2, 3)),
+        lambda x: np.diagonal(x * 2),
+        lambda x: np.diag(x @ x.T),
+        lambda x: {"a": (x * 2).diagonal(), "b": x + 1},
+        lambda x: np.broadcast_arrays(x * 2, np.ones((4, 1, 1))),
+        lambda x: np.broadcast_to(x.sum(), ()),
+        lambda x: np.broadcast_to(x.T * 2, (3, 2)),
+    ],
+)
+@pytest.mark.parametrize("options", [{"budget": 5}, KERNEL], ids=["race", "kernel"])
+def test_results_repeat_memory_and_are_written_to_as_numpys(
+    function: Callable[..., Any], options: dict[str, Any]
+) -> None:
+    def facts(result: Any) -> list[Any]:
+        parts = list(result.values()) if isinstance(result, dict) else result
+        parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+        return [(p.flags.writeable, 0 in p.strides) for p in parts]
+
+    ours = ts.optimize(cache=False, **options)(function)
+    for _ in range(3):
+        same(quietly(ours, X), function(X))
+        assert facts(quietly(ours, X)) == facts(function(X))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from tessera.frontends.plain import CONSTANTS, NOTHING
+from tessera.types import is_plain_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -72,7 +74,7 @@ class Environment:
 
 
 def _form(array: Array) -> Any:
-    return (array.shape, array.dtype, array.strides)
+    return (array.shape, array.dtype, is_plain_dtype(array.dtype), array.strides)
 
 
 def _now(scope: Any, name: str | None) -> Any:
@@ -87,7 +89,7 @@ def _now(scope: Any, name: str | None) -> Any:
 def _same_entries(now: Any, before: Any) -> bool:
     if len(now) != len(before):
         return False
-    if isinstance(now, dict):
+    if isinstance(now, (dict, MappingProxyType)):
         pairs = zip(now.items(), before.items(), strict=True)
         return all(is_same(k, j) and is_same(v, w) for (k, v), (j, w) in pairs)
     if isinstance(now, list):

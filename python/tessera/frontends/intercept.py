@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.frontends.number import bare
 from tessera.frontends.numpy import fresh
 from tessera.graph import Builder, Tensor, unsupported
 from tessera.ops.operands import cast, lift, numpy_dtype
@@ -46,6 +47,7 @@ def as_tensor(builder: Builder, value: Any) -> Tensor:
 
 def _converter(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
     def convert(object: Any, dtype: Any = None, **options: Any) -> Any:
+        object = bare(object)
         if not _holds_tensor(object):
             return original(object, dtype, **options)
         if options.get("ndmin", 0) > 0:
@@ -65,6 +67,7 @@ def _of_list(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def function(*args: Any, **options: Any) -> Any:
+        args = bare(args)
         if args and isinstance(args[0], (list, tuple)) and _holds_tensor(args[0]):
             args = (as_tensor(_builder(args[0]), args[0]), *args[1:])
         return original(*args, **options)

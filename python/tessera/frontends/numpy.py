@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tessera import ops
+from tessera.frontends.number import Number, bare
 from tessera.frontends.outside import is_numpys
 from tessera.graph import Tensor, unsupported
 from tessera.ops.operands import lift, operand_dtype
@@ -88,6 +89,7 @@ def apply_ufunc(
     ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
+    args, kwargs = bare(args), bare(kwargs)
     name = f"np.{ufunc.__name__}"
     _note(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", args)
     if method == "__call__" and any(map(_is_empty, args)):
@@ -507,6 +509,7 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A NumPy function called on Tensors."""
+    args, kwargs = bare(args), bare(kwargs)
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
     _note(function.__name__, (*args, *kwargs.values()))
     if function in _PRODUCTS and any(map(_is_empty, args)):
@@ -527,6 +530,7 @@ def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str,
     made = _all_fresh(result, array)
     if function in (np.allclose, np.array_equal) and isinstance(made, Tensor):
         made.form = "bool"
+        return Number(made)
     return made
 
 
@@ -616,6 +620,7 @@ def array_attribute(x: Tensor, name: str) -> Any:
     if name in _METHODS:
 
         def method(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = bare(args), bare(kwargs)
             x.builder.calls.add(name)
             if (out := kwargs.pop("out", None)) is not None:
                 return _written(f"ndarray.{name}", out, method(*args, **kwargs))

@@ -29,6 +29,7 @@ import numpy as np
 
 from tessera.errors import Error
 from tessera.frontends.environment import Environment
+from tessera.frontends.number import Number, is_stand_in
 from tessera.frontends.plain import (
     CONSTANTS,
     NOTHING,
@@ -191,78 +192,14 @@ def _refuse(proxy: Any, *args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
-for _name in [
-    "array",
-    "array_function",
-    "array_ufunc",
-    "array_interface",
-    "array_struct",
-    "add",
-    "radd",
-    "sub",
-    "rsub",
-    "mul",
-    "rmul",
-    "truediv",
-    "rtruediv",
-    "floordiv",
-    "rfloordiv",
-    "mod",
-    "rmod",
-    "pow",
-    "rpow",
-    "matmul",
-    "rmatmul",
-    "and",
-    "rand",
-    "or",
-    "ror",
-    "xor",
-    "rxor",
-    "lshift",
-    "rlshift",
-    "rshift",
-    "rrshift",
-    "neg",
-    "pos",
-    "abs",
-    "invert",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "ne",
-    "bool",
-    "len",
-    "iter",
-    "next",
-    "getitem",
-    "setitem",
-    "delitem",
-    "contains",
-    "enter",
-    "exit",
-    "int",
-    "float",
-    "complex",
-    "index",
-    "round",
-    "str",
-    "repr",
-    "format",
-    "hash",
-    "divmod",
-    "reversed",
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-    "copy",
-    "deepcopy",
-    "reduce_ex",
-    "await",
-]:
+_SPECIAL = """
+    array array_function array_ufunc array_interface array_struct add radd sub rsub mul rmul
+    truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and rand or ror xor
+    rxor lshift rlshift rshift rrshift neg pos abs invert lt le gt ge eq ne bool len iter next
+    getitem setitem delitem contains enter exit int float complex index round str repr format
+    hash divmod reversed iadd isub imul itruediv copy deepcopy reduce_ex await
+"""
+for _name in _SPECIAL.split():
     setattr(_Object, f"__{_name}__", _refuse)
 
 
@@ -313,11 +250,14 @@ class Sandbox:
             if _is_builtin(value) and (name in _BUILTINS.split() or _is_exception(value))
             else _Object(value, name, self)
             for name, value in vars(builtins).items()
-        } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr}
+        } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr,
+               "isinstance": _isinstance}  # fmt: skip
 
     # --- values
     def admit(self, value: Any, name: str) -> Any:
         """What stands for a value in the traced function."""
+        if issubclass(type(value), (enum.Enum, enum.EnumMeta)):
+            self._watch_enum(value)
         if is_constant(value):
             return value
         if id(value) in self._instead:
@@ -325,6 +265,13 @@ class Sandbox:
         if id(value) not in self._admitted:
             self._keep(value, self._made(value, name))
         return self._admitted[id(value)][1]
+
+    def _watch_enum(self, value: Any) -> None:
+        """Members can be given other values, and classes and members attributes."""
+        kind = value if isinstance(value, type) else type(value)
+        if id(value) not in self._admitted and is_plain_enum(kind):
+            for part in (kind, value, *(kind if kind is value else ())):
+                self.environment.watch(self._keep(part, part).__dict__)
 
     def _keep(self, value: Any, made: Any) -> Any:
         return self._admitted.setdefault(id(value), (value, made))[1]
@@ -334,13 +281,7 @@ class Sandbox:
         if issubclass(kind, np.ndarray):
             return self._array(value, name)
         if _is_optimized(value):
-            made = self.admit(value.__wrapped__, name)
-            for key in [k for k in vars(value) if not k.startswith("_")]:
-                self.environment.guard(value, key, vars(value)[key])
-                made.__dict__[key] = self.admit(vars(value)[key], f"{name}.{key}")
-            self._copies = [c for c in self._copies if c[0] is not made.__dict__]
-            self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
-            return made
+            return self.admit(value.__wrapped__, name)
         if kind is FunctionType and not _is_known(value):
             return self._function(value, name)
         if kind is MethodType:
@@ -351,7 +292,8 @@ class Sandbox:
                 self.environment.guard(value, part, getattr(value, part))
             given = [self.admit(a, f"an argument of {name}") for a in value.args]
             named = self.admit(value.keywords, f"the keywords of {name}")
-            return functools.partial(self.admit(value.func, name), *given, **named)
+            made = functools.partial(self.admit(value.func, name), *given, **named)
+            return self._with_attributes(made, value, name)
         if kind is slice:
             return slice(*(self.admit(p, name) for p in (value.start, value.stop, value.step)))
         if kind in (list, dict, set, frozenset) or issubclass(kind, tuple):
@@ -389,6 +331,8 @@ class Sandbox:
             if not all(map(is_key, value)) or list(copy) != list(value):  # of another order
                 return _Object(value, name, self)
             self._record(value, copy, name)
+            for member in value:
+                self.admit(member, name)
             return copy
         if isinstance(value, dict) and not all(map(is_key, value)):
             return _Object(value, name, self)
@@ -401,7 +345,9 @@ class Sandbox:
         if isinstance(value, list):
             made.extend(self.admit(v, f"{name}[{i}]") for i, v in enumerate(value))
         else:
-            made.update({k: self.admit(v, f"{name}[{k!r}]") for k, v in value.items()})
+            made.update(
+                {self.admit(k, name): self.admit(v, f"{name}[{k!r}]") for k, v in value.items()}
+            )
         self._record(value, made, name)
         return made
 
@@ -442,10 +388,13 @@ class Sandbox:
             made.__defaults__ = self.admit(function.__defaults__, f"the defaults of {name}")
         if function.__kwdefaults__:
             made.__kwdefaults__ = self.admit(function.__kwdefaults__, f"the defaults of {name}")
-        # Attributes that are not there may come.
-        made.__dict__.update(self.admit(function.__dict__, f"the attributes of {name}"))
-        environment.guard(function, "__dict__", function.__dict__)
         environment.guard(function, "__name__", function.__name__)
+        return self._with_attributes(made, function, name)
+
+    def _with_attributes(self, made: Any, value: Any, name: str) -> Any:
+        """With the attributes of what it stands for; those that are not there may come."""
+        made.__dict__.update(self.admit(value.__dict__, f"the attributes of {name}"))
+        self.environment.guard(value, "__dict__", value.__dict__)
         self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
         return made
 
@@ -492,7 +441,9 @@ class Sandbox:
         raw = found(kind, name)
         if kind is not value:
             guard(value, "__class__", kind)
-            entries = getattr(value, "__dict__", {})
+            entries = getattr(value, "__dict__", NOTHING)
+            guard(value, "__dict__", entries)  # which another may take the place of
+            entries = {} if entries is NOTHING else entries
             if isinstance(raw, property) and raw.fget is not None:
                 guard(kind, name, raw)
                 return self.admit(raw.fget, full)(proxy)
@@ -561,18 +512,29 @@ def _copied(array: Array) -> Array | None:
 
 
 def _getattr(value: Any, name: str, *default: Any) -> Any:
-    """`getattr` of a traced function: arrays have only what NumPy's have."""
+    """`getattr` of a traced function: stand-ins have only what they stand for has."""
     if name in _REFUSED_ATTRIBUTES:
         unsupported(f"it asks for the attribute {name}, which programs cannot follow")
     if type(value) is FunctionType and not hasattr(value, name):
         unsupported(f"it asks a function for {name}, which is not there")
-    if type(value) is Tensor and not hasattr(np.ndarray, name):
-        return getattr(np.empty(0), name, *default)
+    if is_stand_in(value):
+        kind = value.__class__
+        if not hasattr(kind, name):
+            return getattr(np.empty(0) if kind is np.ndarray else kind(), name, *default)
+        if type(value) is Number or name.startswith("__"):
+            unsupported(f"it asks for the attribute {name}, which programs cannot follow")
     return getattr(value, name, *default)
 
 
 def _hasattr(value: Any, name: str) -> bool:
+    if is_stand_in(value) and name not in _REFUSED_ATTRIBUTES:
+        return hasattr(value.__class__, name)
     return _getattr(value, name, NOTHING) is not NOTHING
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    """Abstract classes look at the type too."""
+    return issubclass(value.__class__, kinds) if is_stand_in(value) else isinstance(value, kinds)
 
 
 def _is_empty(cell: CellType) -> bool:
@@ -638,10 +600,17 @@ def _refused_code(code: CodeType) -> str:
     """What code does that no stand-in can see; "" if nothing."""
     for i in dis.get_instructions(code):
         if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and (
-            i.argval in _REFUSED_ATTRIBUTES
+            i.argval in _REFUSED_ATTRIBUTES or _is_stand_ins(i.argval)
         ):
             return f"uses the attribute {i.argval}, which programs cannot follow"
+        if i.opname == "MATCH_CLASS":
+            return "matches classes, which stand-ins may not be of"
     return next(filter(None, map(_refused_code, _inner(code))), "")
+
+
+def _is_stand_ins(name: str) -> bool:
+    """Whether it is a special method, which an array's stand-in may have and a number not."""
+    return name.startswith("__") and name != "__init__" and name in {*vars(Tensor), *vars(Number)}
 
 
 def _inner(code: CodeType) -> list[CodeType]:

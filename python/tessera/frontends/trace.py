@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.clock import Clock
+from tessera.clock import Clock, Interrupted
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
 from tessera.frontends.environment import Environment, is_same
+from tessera.frontends.number import Number, is_stand_in
 from tessera.frontends.outside import Sandbox
 from tessera.frontends.plain import CONSTANTS, is_plain_container
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
@@ -388,27 +389,31 @@ def _run(
     from tessera.frontends.intercept import instead
 
     graph = _TracingGraph(_name(function), seconds, clock)
-    tensors = []
+    tensors: list[Any] = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
         if type(value) is float:
-            tensors.append(graph.input(name, (), np.float64))
-            tensors[-1].weak = True
+            tensor = graph.input(name, (), np.float64)
+            tensor.weak = True
         else:
-            tensors.append(graph.input(name, value.shape, value.dtype))
+            tensor = graph.input(name, value.shape, value.dtype)
         if isinstance(value, (float, np.generic)):
-            tensors[-1].form = "scalar"
+            tensor.form = "scalar"
+        tensors.append(Number(tensor) if tensor.weak else tensor)
     sandbox = Sandbox(environment, graph.outer, frozen, instead(graph, fills))
     tree = _admitted(tree, sandbox)
     args, kwargs = unflatten(tree, tensors)
     try:
         with watched() as refused:
-            result = sandbox.admit(function, _name(function))(*args, **kwargs)
+            traced = sandbox.admit(function, _name(function))
+            result = clock.run(lambda: traced(*args, **kwargs))
         if refused:  # and the function went on: it has handlers for exceptions
             raise refused[0]
         _require_same_arguments(tree, tensors, (args, kwargs), function)
-    except Error:
-        raise
-    except RecursionError:
+    except Interrupted:
+        raise UnsupportedError(
+            "tracing it took its share of the budget; give a larger budget=", definition(function)
+        ) from None
+    except (Error, RecursionError):
         raise
     except Exception as error:
         raise BadInputError(
@@ -473,6 +478,10 @@ def _results(
                 "np.where",
                 where,
             )
+        if type(value) is Number:
+            raise UnsupportedError(
+                f"{_name(function)} returns a Python {value.__class__.__name__}", where
+            )
         return isinstance(value, Tensor) and id(value) not in graph.handles
 
     results = _merged(flatten(result, "out", outputs, is_leaf), [t for _, t in outputs])
@@ -491,10 +500,6 @@ def _results(
             where,
         )
     for tensor in tensors:
-        if tensor.weak:
-            raise UnsupportedError(f"{_name(function)} returns a Python float", where)
-        if tensor.form == "bool" and tensor.shape == ():
-            raise UnsupportedError(f"{_name(function)} returns a Python bool", where)
         graph.output(tensor)
     graph.forms = [tensor.form for tensor in tensors]
     return results
@@ -573,11 +578,11 @@ def _checked_constants(tree: Tree, graph: _TracingGraph, function: Callable[...,
 
 
 def _require_same_arguments(
-    tree: Tree, tensors: Sequence[Tensor], given: Any, function: Callable[..., Any]
+    tree: Tree, tensors: Sequence[Any], given: Any, function: Callable[..., Any]
 ) -> None:
     """Refuses functions that append to a list or set an entry among their arguments."""
     leaves: list[tuple[str, Any]] = []
-    after = flatten(given, "", leaves, lambda v: isinstance(v, Tensor))
+    after = flatten(given, "", leaves, is_stand_in)
     kept = len(leaves) == len(tensors) and all(
         v is t for (_, v), t in zip(leaves, tensors, strict=True)
     )
