@@ -1,6 +1,5 @@
 // Operator attributes to and from Python dicts, driven by the field lists of ir/op.h, so that a
 // new attribute needs nothing here.
-#include "base/check.h"
 #include "base/error.h"
 #include "bindings.h"
 

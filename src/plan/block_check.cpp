@@ -3,7 +3,6 @@
 // which step, and what has happened since.
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "plan/block_access.h"
 

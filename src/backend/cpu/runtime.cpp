@@ -8,11 +8,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 

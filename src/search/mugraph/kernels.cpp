@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <queue>
 #include <set>
 #include <unordered_map>
 
-#include "base/check.h"
 #include "base/interruption.h"
 #include "ir/block.h"
 
