@@ -15,6 +15,17 @@ namespace {
 
 [[noreturn]] void bad(const std::string& message) { throw Error(ErrorKind::BadInput, message); }
 
+OpId append(std::vector<Op>& ops, std::vector<Tensor>& tensors, Op op, std::vector<Type> results,
+            const std::vector<std::string>& names) {
+  op.first_result = TensorId(tensors.size());
+  op.num_results = uint32_t(results.size());
+  const OpId id(ops.size());
+  for (size_t i = 0; i < results.size(); i++)
+    tensors.push_back({std::move(results[i]), id, i < names.size() ? names[i] : std::string()});
+  ops.push_back(std::move(op));
+  return id;
+}
+
 }  // namespace
 
 Graph Graph::block(std::vector<int64_t> grid, std::vector<int64_t> loops) {
@@ -89,17 +100,7 @@ OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
   op.kind = kind;
   op.attrs = std::move(attrs);
   op.inputs = std::move(inputs);
-  return append(std::move(op), std::move(results), result_names);
-}
-
-OpId Graph::append(Op op, std::vector<Type> results, const std::vector<std::string>& names) {
-  op.first_result = TensorId(tensors_.size());
-  op.num_results = uint32_t(results.size());
-  const OpId id(ops_.size());
-  for (size_t i = 0; i < results.size(); i++)
-    tensors_.push_back({std::move(results[i]), id, i < names.size() ? names[i] : std::string()});
-  ops_.push_back(std::move(op));
-  return id;
+  return append(ops_, tensors_, std::move(op), std::move(results), result_names);
 }
 
 OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
@@ -123,7 +124,7 @@ OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
   op.inputs = std::move(inputs);
   op.body = BodyId(bodies_.size());
   bodies_.push_back(std::move(body));
-  return append(std::move(op), std::move(results), result_names);
+  return append(ops_, tensors_, std::move(op), std::move(results), result_names);
 }
 
 void Graph::set_outputs(std::vector<TensorId> outputs) { outputs_ = std::move(outputs); }

@@ -72,8 +72,6 @@ class Graph {
   void rollback(const Mark&);
 
  private:
-  OpId append(Op op, std::vector<Type> results, const std::vector<std::string>& names);
-
   std::string name_;
   Level level_;
   std::vector<int64_t> grid_, loops_;

@@ -1,6 +1,7 @@
 #include "search/mugraph/exhaustive.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 namespace tessera::mugraph {

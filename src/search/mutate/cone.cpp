@@ -108,6 +108,19 @@ uint64_t Cone::operand(TensorId t, size_t rank, const Index& index) {
   return at(t, i);
 }
 
+namespace {
+
+// The next of all taps of a window; false after the last.
+bool next_taps(const std::vector<WindowAxis>& axes, Index& taps) {
+  for (size_t i = axes.size(); i-- > 0;) {
+    if (++taps[i] < axes[i].taps) return true;
+    taps[i] = 0;
+  }
+  return false;
+}
+
+}  // namespace
+
 uint64_t Cone::conv(const Node& n, const Op& op, const Index& index) {
   const int64_t groups = graph_.attrs<ConvAttrs>(op).groups;
   const std::vector<int64_t> ws = nodes_[n.in[1].index].shape;
@@ -133,12 +146,7 @@ uint64_t Cone::conv(const Node& n, const Op& op, const Index& index) {
       if (weight == 0) continue;
       sum = field_.add(sum, field_.mul(weight, at(n.in[0], x)));
     }
-    size_t i = axes;
-    while (i-- > 0) {
-      if (++taps[i] < n.axes[i].taps) break;
-      taps[i] = 0;
-    }
-    if (i == SIZE_MAX) return sum;
+    if (!next_taps(n.axes, taps)) return sum;
   }
 }
 
@@ -163,12 +171,7 @@ uint64_t Cone::conv_transpose(const Node& n, const Op& op, const Index& index) {
       x[1] = w[0] = g * channels + c;
       sum = field_.add(sum, field_.mul(at(n.in[1], w), at(n.in[0], x)));
     }
-    size_t i = axes;
-    while (i-- > 0) {
-      if (++taps[i] < n.axes[i].taps) break;
-      taps[i] = 0;
-    }
-    if (i == SIZE_MAX) return sum;
+    if (!next_taps(n.axes, taps)) return sum;
   }
 }
 
