@@ -31,6 +31,13 @@ void relax() {
 #endif
 }
 
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t rounded(size_t bytes) {
+  const size_t unit = bytes >= kHugePage ? kHugePage : 64;
+  return (bytes + unit - 1) / unit * unit;
+}
+
 }  // namespace
 
 KernelPool::KernelPool(int threads)
@@ -179,17 +186,6 @@ void KernelPool::parallel_for(long count, long chunk, Body body, void* context) 
     take_chunks(job, 0);
   finish(workers - 1);
 }
-
-namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t rounded(size_t bytes) {
-  const size_t unit = bytes >= kHugePage ? kHugePage : 64;
-  return (bytes + unit - 1) / unit * unit;
-}
-
-}  // namespace
 
 AlignedBuffer::AlignedBuffer(size_t bytes, KernelPool* pool) : bytes_(bytes) {
   if (bytes == 0) return;

@@ -14,6 +14,15 @@ uint64_t residue(const Modulus<uint64_t>& field, const Rational& r) {
   return field.mul(value, r.exp2() < 0 ? field.inv(scale) : scale);
 }
 
+// The next of all taps of a window; false after the last.
+bool next_taps(const std::vector<WindowAxis>& axes, Index& taps) {
+  for (size_t i = axes.size(); i-- > 0;) {
+    if (++taps[i] < axes[i].taps) return true;
+    taps[i] = 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 ThinAxes thin_axes(const Graph& g) {
@@ -107,19 +116,6 @@ uint64_t Cone::operand(TensorId t, size_t rank, const Index& index) {
   for (size_t d = 0; d < n.shape.size(); d++) i[d] = n.shape[d] == 1 ? 0 : index[lead + d];
   return at(t, i);
 }
-
-namespace {
-
-// The next of all taps of a window; false after the last.
-bool next_taps(const std::vector<WindowAxis>& axes, Index& taps) {
-  for (size_t i = axes.size(); i-- > 0;) {
-    if (++taps[i] < axes[i].taps) return true;
-    taps[i] = 0;
-  }
-  return false;
-}
-
-}  // namespace
 
 uint64_t Cone::conv(const Node& n, const Op& op, const Index& index) {
   const int64_t groups = graph_.attrs<ConvAttrs>(op).groups;
