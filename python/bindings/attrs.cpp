@@ -1,6 +1,5 @@
 // Operator attributes to and from Python dicts, driven by the field lists of ir/op.h, so that a
 // new attribute needs nothing here.
-#include "base/check.h"
 #include "base/error.h"
 #include "bindings.h"
 
@@ -27,14 +26,12 @@ nb::object field_to(AccumKind v) { return nb::str(name(v)); }
 nb::object field_to(const std::string& v) { return nb::str(v.c_str()); }
 nb::object field_to(const Shape& v) { return to_python(v); }
 template <class T> nb::object field_to(const std::vector<T>& v) {
-  nb::list list;
-  for (T x : v) list.append(nb::int_(int64_t(x)));
-  return list;
+  return list_of(
+      v, [](T x) { return nb::int_(int64_t(x)); });
 }
 template <size_t N> nb::object field_to(const std::array<int8_t, N>& v) {
-  nb::list list;
-  for (int8_t x : v) list.append(nb::int_(int(x)));
-  return list;
+  return list_of(
+      v, [](int8_t x) { return nb::int_(int(x)); });
 }
 
 void field_from(nb::handle o, const char* what, Rational& v) {
@@ -98,15 +95,12 @@ Type type_from(nb::handle object) {
 
 // Fields that the text format prints as the result's type, and which `fields` therefore skips.
 template <class A> nb::object extra_to(const A& attrs) {
-  if constexpr (requires { attrs.results; }) {
-    nb::list list;
-    for (const Type& type : attrs.results) list.append(to_python(type));
-    return list;
-  } else if constexpr (requires { attrs.type; }) {
+  if constexpr (requires { attrs.results; })
+    return to_python(attrs.results);
+  else if constexpr (requires { attrs.type; })
     return to_python(attrs.type);
-  } else {
+  else
     return nb::none();
-  }
 }
 template <class A> constexpr const char* extra_name() {
   if constexpr (requires(A a) { a.results; }) return "results";
@@ -130,6 +124,11 @@ nb::list to_python(const Shape& shape) {
     else
       list.append(nb::int_(dim.extent));
   return list;
+}
+
+nb::list to_python(const std::vector<Type>& types) {
+  return list_of(
+      types, [](const Type& type) { return to_python(type); });
 }
 
 nb::tuple to_python(const Type& type) {

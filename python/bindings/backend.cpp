@@ -198,12 +198,6 @@ nb::dict plan_facts(const Module& module) {
   return d;
 }
 
-nb::list types_of(const std::vector<Type>& types) {
-  nb::list list;
-  for (const Type& type : types) list.append(to_python(type));
-  return list;
-}
-
 CpuIsa isa_from(const std::string& text) {
   if (text.empty()) return best_isa();
   auto isa = cpu_isa_from(text);
@@ -359,14 +353,12 @@ void bind_backend(nb::module_& m) {
            nb::arg("others") = std::vector<std::shared_ptr<PreparedWeights>>())
       .def_prop_ro("weights", &Module::weights)
       .def_prop_ro("prepared_bytes", &Module::prepared_bytes)
-      .def_prop_ro("input_types", [](const Module& s) { return types_of(s.input_types()); })
-      .def_prop_ro("output_types", [](const Module& s) { return types_of(s.output_types()); })
+      .def_prop_ro("input_types", [](const Module& s) { return to_python(s.input_types()); })
+      .def_prop_ro("output_types", [](const Module& s) { return to_python(s.output_types()); })
       .def_prop_ro("source", &Module::source)
       .def_prop_ro("host_calls",
                    [](const Module& s) {
-                     nb::list texts;
-                     for (const HostStep& step : s.host_steps()) texts.append(step.text);
-                     return texts;
+                     return list_of(s.host_steps(), [](const HostStep& step) { return step.text; });
                    })
       .def_prop_ro("plan", &Module::plan_text)
       .def_prop_ro("plan_facts", &plan_facts)

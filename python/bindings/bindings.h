@@ -31,6 +31,14 @@ Shape shape_from(nb::handle object);
 DType dtype_from(const std::string& name);
 Type type_from(const std::string& dtype, nb::handle shape);
 
+// What `convert` makes of each element.
+template <class Range, class F> nb::list list_of(const Range& range, F convert) {
+  nb::list list;
+  for (const auto& x : range) list.append(convert(x));
+  return list;
+}
+nb::list to_python(const std::vector<Type>& types);
+
 // Attributes as a dict by field name; tensors of axes as lists, constants as their exact text.
 nb::dict to_python(const Attrs& attrs);
 Attrs attrs_from(OpKind kind, const nb::dict& fields);

@@ -170,12 +170,6 @@ class DeviceArray {
   std::shared_ptr<DeviceMemory> memory_;
 };
 
-nb::list types_of(const std::vector<Type>& types) {
-  nb::list list;
-  for (const Type& type : types) list.append(to_python(type));
-  return list;
-}
-
 void run_module(const CudaModule& module, const std::vector<CudaAddress>& inputs,
                 const std::vector<CudaAddress>& outputs, const CudaWeights* prepared,
                 uint64_t stream) {
@@ -229,43 +223,34 @@ nb::dict describe(const CudaDevice& device) {
 // What there is of CUDA: versions, devices, and what is wrong.
 nb::dict cuda_machine() {
   nb::dict d;
-  d["driver"] = nb::none();
-  d["nvrtc"] = nb::none();
   d["devices"] = nb::list();
-  d["driver_problem"] = "";
-  d["nvrtc_problem"] = "";
-  try {
+  const auto look = [&](const std::string& what, auto find) {
+    d[what.c_str()] = nb::none();
+    const std::string problem = what + "_problem";
+    d[problem.c_str()] = "";
+    try {
+      find();
+    } catch (const Error& error) {
+      d[problem.c_str()] = error.message();
+    }
+  };
+  look("driver", [&] {
     const auto driver = CudaDriver::get();
     d["driver"] = cuda_version_text(driver->version());
-    nb::list devices;
-    for (const CudaDevice& device : cuda_devices()) devices.append(describe(device));
-    d["devices"] = devices;
-  } catch (const Error& error) {
-    d["driver_problem"] = error.message();
-  }
-  try {
-    d["nvrtc"] = nvrtc_version();
-    if (!d["driver"].is_none()) {
-      const int version = nvrtc_version_number();
-      require_driver_for(*CudaDriver::get(), version / 1000, version % 1000 / 10);
-    }
-  } catch (const Error& error) {
-    d["nvrtc_problem"] = error.message();
-  }
-  d["cublaslt"] = nb::none();
-  d["cublaslt_problem"] = "";
-  try {
-    d["cublaslt"] = cublaslt_version();
-  } catch (const Error& error) {
-    d["cublaslt_problem"] = error.message();
-  }
-  d["cudnn"] = nb::none();
-  d["cudnn_problem"] = "";
-  try {
-    d["cudnn"] = cudnn_version();
-  } catch (const Error& error) {
-    d["cudnn_problem"] = error.message();
-  }
+    d["devices"] = list_of(cuda_devices(), describe);
+  });
+  look(
+      "nvrtc",
+      [&] {
+        d["nvrtc"] = nvrtc_version();
+        if (!d["driver"].is_none()) {
+          const int version = nvrtc_version_number();
+          require_driver_for(*CudaDriver::get(), version / 1000, version % 1000 / 10);
+        }
+      });
+  look(
+      "cublaslt", [&] { d["cublaslt"] = cublaslt_version(); });
+  look("cudnn", [&] { d["cudnn"] = cudnn_version(); });
   return d;
 }
 
@@ -304,9 +289,9 @@ void bind_cuda(nb::module_& m) {
       .def_prop_ro(
           "device_name", [](const CudaModule& s) { return s.context()->device().str(); })
       .def_prop_ro(
-          "input_types", [](const CudaModule& s) { return types_of(s.input_types()); })
+          "input_types", [](const CudaModule& s) { return to_python(s.input_types()); })
       .def_prop_ro(
-          "output_types", [](const CudaModule& s) { return types_of(s.output_types()); });
+          "output_types", [](const CudaModule& s) { return to_python(s.output_types()); });
 
   nb::class_<CudaCode>(m, "CudaCode")
       .def_prop_ro("module", [](const CudaCode& s) { return s.module; })

@@ -9,6 +9,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <functional>
+#include <map>
+
 #include "backend/written.h"
 #include "base/error.h"
 #include "bindings.h"
@@ -111,18 +114,17 @@ nb::dict record(const CoverReport& r) {
   return d;
 }
 
+template <class T> nb::list records(const std::vector<T>& all) {
+  return list_of(
+      all, [](const T& x) { return record(x); });
+}
+
 nb::dict record(const OptimizeReport& r) {
   nb::dict d;
-  nb::list searches;
-  for (const SearchReport& search : r.searches) searches.append(record(search));
-  d["searches"] = searches;
-  nb::list experts;
-  for (const SearchReport& search : r.experts) experts.append(record(search));
-  d["experts"] = experts;
+  d["searches"] = records(r.searches);
+  d["experts"] = records(r.experts);
   d["synthesis"] = r.synthesis ? nb::object(record(*r.synthesis)) : nb::object(nb::none());
-  nb::list subprograms;
-  for (const SubprogramReport& s : r.subprograms) subprograms.append(record(s));
-  d["subprograms"] = subprograms;
+  d["subprograms"] = records(r.subprograms);
   d["cover"] = r.cover ? nb::object(record(*r.cover)) : nb::object(nb::none());
   d["simplified"] = r.simplified;
   d["parts"] = r.parts;
@@ -184,63 +186,46 @@ std::function<void(const Progress&)> publisher(LongCall& call) {
   };
 }
 
-// Fields of OptimizeOptions by name; Python's Options has the same ones
-// (tessera/options.py).
+// Sets a field of OptimizeOptions; Python's Options has the same ones (tessera/options.py).
+using SetOption = std::function<void(OptimizeOptions&, nb::handle)>;
+template <class T> SetOption field(T OptimizeOptions::*member) {
+  return [member](OptimizeOptions& o, nb::handle value) { o.*member = nb::cast<T>(value); };
+}
+
 OptimizeOptions options_from(const nb::dict& fields) {
+  static const std::map<std::string, SetOption> known = {
+      {"target", field(&OptimizeOptions::target)},
+      {"target_directory", field(&OptimizeOptions::target_directory)},
+      {"rule_folders", field(&OptimizeOptions::rule_folders)},
+      {"pattern_folders", field(&OptimizeOptions::pattern_folders)},
+      {"budget", field(&OptimizeOptions::budget_seconds)},
+      {"threads", field(&OptimizeOptions::threads)},
+      {"seed", field(&OptimizeOptions::seed)},
+      {"verify_seed", field(&OptimizeOptions::verify_seed)},
+      {"special", field(&OptimizeOptions::special)},
+      {"accept_tested", field(&OptimizeOptions::accept_tested)},
+      {"candidates", field(&OptimizeOptions::candidates)},
+      {"tune", field(&OptimizeOptions::tune)},
+      {"exhaustive", field(&OptimizeOptions::exhaustive)},
+      {"tf32", field(&OptimizeOptions::tf32)},
+      {"proved", field(&OptimizeOptions::proved)},
+      {"max_block_ops", field(&OptimizeOptions::max_block_ops)},
+      {"disable", field(&OptimizeOptions::disable)},
+      {"engine", field(&OptimizeOptions::engine)},
+      {"cost", field(&OptimizeOptions::cost)},
+      {"costs", field(&OptimizeOptions::costs)},
+      {"cache", field(&OptimizeOptions::use_cache)},
+      {"refresh", field(&OptimizeOptions::refresh)},
+      {"resume", field(&OptimizeOptions::resume)},
+      {"level", [](OptimizeOptions& o,
+                   nb::handle value) { o.level = accuracy_named(nb::cast<std::string>(value)); }},
+  };
   OptimizeOptions options;
   for (auto [key, value] : fields) {
-    auto take = [&](auto& field) { field = nb::cast<std::decay_t<decltype(field)>>(value); };
-    std::string name = nb::cast<std::string>(key);
-    if (name == "target")
-      take(options.target);
-    else if (name == "target_directory")
-      take(options.target_directory);
-    else if (name == "rule_folders")
-      take(options.rule_folders);
-    else if (name == "pattern_folders")
-      take(options.pattern_folders);
-    else if (name == "budget")
-      take(options.budget_seconds);
-    else if (name == "threads")
-      take(options.threads);
-    else if (name == "seed")
-      take(options.seed);
-    else if (name == "verify_seed")
-      take(options.verify_seed);
-    else if (name == "level")
-      options.level = accuracy_named(nb::cast<std::string>(value));
-    else if (name == "special")
-      take(options.special);
-    else if (name == "accept_tested")
-      take(options.accept_tested);
-    else if (name == "candidates")
-      take(options.candidates);
-    else if (name == "tune")
-      take(options.tune);
-    else if (name == "exhaustive")
-      take(options.exhaustive);
-    else if (name == "tf32")
-      take(options.tf32);
-    else if (name == "proved")
-      take(options.proved);
-    else if (name == "max_block_ops")
-      take(options.max_block_ops);
-    else if (name == "disable")
-      take(options.disable);
-    else if (name == "engine")
-      take(options.engine);
-    else if (name == "cost")
-      take(options.cost);
-    else if (name == "costs")
-      take(options.costs);
-    else if (name == "cache")
-      take(options.use_cache);
-    else if (name == "refresh")
-      take(options.refresh);
-    else if (name == "resume")
-      take(options.resume);
-    else
-      throw Error(ErrorKind::Usage, "unknown option " + name);
+    const auto name = nb::cast<std::string>(key);
+    const auto option = known.find(name);
+    if (option == known.end()) throw Error(ErrorKind::Usage, "unknown option " + name);
+    option->second(options, value);
   }
   return options;
 }
@@ -273,9 +258,7 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   d["original_spread"] = result.original_spread;
   d["seconds"] = result.seconds;
   d["speedup"] = result.speedup;
-  nb::list candidates;
-  for (const Outcome& outcome : result.candidates) candidates.append(record(outcome));
-  d["candidates"] = candidates;
+  d["candidates"] = records(result.candidates);
   nb::dict report = record(result.report);
   Cache cache;
   const bool gpu = result.cuda != nullptr;

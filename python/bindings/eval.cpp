@@ -49,8 +49,8 @@ OpaqueFunction calling(const nb::object& function) {
   return [&function](const Op& op, const std::vector<NDArray>& in) {
     const auto& a = std::get<OpaqueAttrs>(op.attrs);
     nb::gil_scoped_acquire hold;
-    nb::list arrays;
-    for (const NDArray& x : in) arrays.append(to_numpy(x));
+    const nb::list arrays = list_of(
+        in, [](const NDArray& x) { return to_numpy(x); });
     const nb::list given = nb::cast<nb::list>(function(a.function, a.payload, arrays));
     if (given.size() != a.results.size())
       throw Error(ErrorKind::BadInput, a.function + " gave " + std::to_string(given.size()) +

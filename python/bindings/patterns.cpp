@@ -21,9 +21,8 @@ namespace {
 using patterns::Pattern;
 
 nb::list texts(const std::vector<patterns::Condition>& all) {
-  nb::list list;
-  for (const patterns::Condition& c : all) list.append(c.str());
-  return list;
+  return list_of(
+      all, [](const patterns::Condition& c) { return c.str(); });
 }
 
 nb::dict record(const Pattern& p) {
@@ -35,9 +34,7 @@ nb::dict record(const Pattern& p) {
     inputs.append(nb::make_tuple(p.def.tensor(t).name, p.def.tensor(t).type.str()));
   d["inputs"] = inputs;
   d["output"] = p.def.tensor(p.def.outputs()[0]).type.str();
-  nb::list loops;
-  for (const patterns::LoopGraph& l : p.loops) loops.append(patterns::print(l));
-  d["loops"] = loops;
+  d["loops"] = list_of(p.loops, [](const patterns::LoopGraph& l) { return patterns::print(l); });
   d["keys"] = p.keys;
   d["prologue"] = p.prologues;
   d["epilogue"] = p.epilogue;

@@ -42,9 +42,8 @@ nb::dict record(const Rule& r) {
 }
 
 nb::list records(const std::vector<Rule>& all) {
-  nb::list list;
-  for (const Rule& r : all) list.append(record(r));
-  return list;
+  return list_of(
+      all, [](const Rule& r) { return record(r); });
 }
 
 nb::list check_rules(const std::string& text, const std::string& file, int instances, uint64_t seed,

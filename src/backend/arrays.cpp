@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/check.h"
-
 namespace tessera {
 namespace {
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <string>
 
 #include "backend/measure.h"
 #include "backend/probe.h"

@@ -1,7 +1,6 @@
 // Code of a kernel graph for a GPU: emitted, compiled by NVRTC, and loaded where there is a device.
 #pragma once
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <string>
 #include <tuple>
 
 #include "base/check.h"

@@ -25,6 +25,10 @@ void Code::close(const std::string& after) {
   line("}" + after);
 }
 
+void Code::close(int levels) {
+  for (int i = 0; i < levels; ++i) close();
+}
+
 const char* storage_type(DType dtype, Dialect dialect) {
   const bool cuda = dialect == Dialect::Cuda;
   switch (dtype) {

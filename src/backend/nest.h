@@ -18,6 +18,7 @@ class Code {
   void line(const std::string& text);
   void open(const std::string& text);  // "text {"
   void close(const std::string& after = "");
+  void close(int levels);
   const std::string& text() const { return text_; }
   int indent() const { return indent_; }
   void set_indent(int indent) { indent_ = indent; }

@@ -603,6 +603,40 @@ KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& 
   return Builder(block_graph, layouts).run();
 }
 
+std::vector<KernelValues::Split> KernelValues::splits(int64_t extent, size_t axis,
+                                                      const GridMap& grid_map,
+                                                      const LoopMap& loop_map) const {
+  std::vector<Split> result;
+  for (size_t d = 0; d < grid.size(); ++d) {
+    if (grid_map[d] != int(axis)) continue;
+    extent = ceil_div(extent, grid[d]);
+    result.push_back({"g" + std::to_string(d), extent});
+  }
+  for (size_t l = 0; l < loops.size(); ++l) {
+    if (loop_map[l] != int(axis)) continue;
+    extent = ceil_div(extent, loops[l]);
+    result.push_back({"l" + std::to_string(l), extent});
+  }
+  return result;
+}
+
+int KernelValues::same_scales(int id, const std::vector<bool>& needed) const {
+  const Value& v = values[size_t(id)];
+  const auto maxima = [&](const Value& accumulator) {  // axes of extent 1 do not matter
+    const Value* m = &values[size_t(accumulator.inputs[1])];
+    while (m->kind == OpKind::Squeeze || m->kind == OpKind::Unsqueeze)
+      m = &values[size_t(m->inputs[0])];
+    return m;
+  };
+  for (int i = 0; i < id; ++i) {
+    const Value& u = values[size_t(i)];
+    if (u.kind == OpKind::AccumRescale && needed[size_t(i)] && maxima(u) == maxima(v) &&
+        u.attrs == v.attrs && u.phase == v.phase && u.dtype == v.dtype)
+      return i;
+  }
+  return id;
+}
+
 std::vector<std::vector<int64_t>> merged_axes(std::vector<std::vector<int64_t>> shapes) {
   const size_t rank = shapes.back().size();
   for (auto& s : shapes) s.insert(s.begin(), rank - s.size(), 1);

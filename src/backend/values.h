@@ -90,6 +90,16 @@ struct KernelValues {
   std::vector<int64_t> argument_pitch(int argument) const;
   // Where an argument's first element is, in elements from the address that the kernel is given.
   int64_t argument_offset(int argument) const;
+  // How the grid and the loops cut an axis: index variable and size of a part, outermost first.
+  struct Split {
+    std::string variable;
+    int64_t size;
+  };
+  std::vector<Split> splits(int64_t extent, size_t axis, const GridMap& grid_map,
+                            const LoopMap& loop_map) const;
+  // The first accumulator with the same maxima as the rescaling one `id`, of those that `needed`
+  // says: they share the running maximum and the scales.
+  int same_scales(int id, const std::vector<bool>& needed) const;
   // The argument's layout if it has tiles of panels along that axis, else null.
   const Layout* tiles_of(int argument, size_t axis) const;
 };

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
 

@@ -1,7 +1,6 @@
 // One part of a program: candidates race, and the fastest that is proved and whose code passes its
 // check wins. The part as it is always takes part.
 #pragma once
-#include <memory>
 #include <optional>
 #include <string>
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <limits>
 #include <numeric>
-#include <set>
 
 #include "base/check.h"
 #include "base/error.h"

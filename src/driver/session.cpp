@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
 
 #include "backend/cpu/channels_last.h"
 #include "backend/cpu/compile.h"
@@ -15,14 +14,12 @@
 #include "cost/analytical.h"
 #include "ir/text.h"
 #include "search/mugraph/mugraph.h"
-#include "search/mutate/mutate.h"
 #include "search/patterns/patterns.h"
 #include "search/patterns/warehouse.h"
 #include "search/rules/library.h"
 #include "search/synth/synth.h"
 #include "verify/bitwise.h"
 #include "verify/symmetry.h"
-#include "verify/work.h"
 
 namespace tessera {
 

@@ -2,7 +2,6 @@
 // check, and what is reported at the end.
 #pragma once
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "ir/graph.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -15,6 +14,17 @@ namespace tessera {
 namespace {
 
 [[noreturn]] void bad(const std::string& message) { throw Error(ErrorKind::BadInput, message); }
+
+OpId append(std::vector<Op>& ops, std::vector<Tensor>& tensors, Op op, std::vector<Type> results,
+            const std::vector<std::string>& names) {
+  op.first_result = TensorId(tensors.size());
+  op.num_results = uint32_t(results.size());
+  const OpId id(ops.size());
+  for (size_t i = 0; i < results.size(); i++)
+    tensors.push_back({std::move(results[i]), id, i < names.size() ? names[i] : std::string()});
+  ops.push_back(std::move(op));
+  return id;
+}
 
 }  // namespace
 
@@ -90,14 +100,7 @@ OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
   op.kind = kind;
   op.attrs = std::move(attrs);
   op.inputs = std::move(inputs);
-  op.first_result = TensorId(tensors_.size());
-  op.num_results = uint32_t(results.size());
-  OpId id(ops_.size());
-  for (size_t i = 0; i < results.size(); i++)
-    tensors_.push_back(
-        {std::move(results[i]), id, i < result_names.size() ? result_names[i] : std::string()});
-  ops_.push_back(std::move(op));
-  return id;
+  return append(ops_, tensors_, std::move(op), std::move(results), result_names);
 }
 
 OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
@@ -119,16 +122,9 @@ OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
   Op op;
   op.kind = kind;
   op.inputs = std::move(inputs);
-  op.first_result = TensorId(tensors_.size());
-  op.num_results = uint32_t(results.size());
   op.body = BodyId(bodies_.size());
   bodies_.push_back(std::move(body));
-  OpId id(ops_.size());
-  for (size_t i = 0; i < results.size(); i++)
-    tensors_.push_back(
-        {std::move(results[i]), id, i < result_names.size() ? result_names[i] : std::string()});
-  ops_.push_back(std::move(op));
-  return id;
+  return append(ops_, tensors_, std::move(op), std::move(results), result_names);
 }
 
 void Graph::set_outputs(std::vector<TensorId> outputs) { outputs_ = std::move(outputs); }

@@ -1,6 +1,5 @@
 #include <set>
 
-#include "base/check.h"
 #include "base/interruption.h"
 #include "ir/text.h"
 #include "ir/written.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <climits>
 
-#include "base/check.h"
-
 namespace tessera {
 namespace {
 

@@ -1,7 +1,6 @@
 #include "plan/block_choice.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <set>
 

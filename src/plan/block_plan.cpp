@@ -1,10 +1,8 @@
 #include "plan/block_plan.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "plan/block_access.h"
 #include "plan/block_actions.h"

@@ -1,7 +1,6 @@
 // Replays a plan on pretended memory. Deliberately shares nothing with the planner: no lifetimes,
 // no dependences, only who wrote which bytes last.
 #include <algorithm>
-#include <map>
 
 #include "plan/plan.h"
 

@@ -1,8 +1,5 @@
 #include "plan/choose_layouts.h"
 
-#include <algorithm>
-#include <map>
-
 #include "base/check.h"
 #include "solve/ilp.h"
 

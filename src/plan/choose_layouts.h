@@ -2,7 +2,6 @@
 // layouts): a copy in another layout costs time in every call, for weights only memory.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "cost/target.h"

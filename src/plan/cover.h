@@ -4,8 +4,6 @@
 // the values between them that the program itself does not have.
 #pragma once
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 

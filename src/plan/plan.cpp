@@ -1,7 +1,6 @@
 #include "plan/plan.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/check.h"
 #include "base/error.h"

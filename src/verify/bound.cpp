@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/check.h"
 #include "verify/degree_algebra.h"
 
 namespace tessera {

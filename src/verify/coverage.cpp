@@ -1,7 +1,5 @@
 #include "verify/coverage.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "ir/text.h"
 #include "verify/decisions.h"

@@ -1,7 +1,6 @@
 // Which sides of a program's decisions were met at inputs that were tried. A decision of which one
 // side was never met says nothing about what follows there.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <vector>
 

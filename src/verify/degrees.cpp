@@ -11,6 +11,17 @@ namespace {
 
 using namespace degree_algebra;
 
+// The loops that an accumulator goes over, as a mask, and how many iterations they have.
+std::pair<unsigned, double> summed_loops(const Graph& g, const AccumAttrs& a) {
+  unsigned mask = 0;
+  double n = 1;
+  for (int l : a.loops) {
+    mask |= 1u << (8 + l);
+    n *= double(g.loops()[size_t(l)]);
+  }
+  return {mask, n};
+}
+
 class Analysis : public Algebra {
  public:
   explicit Analysis(Signs signs) : signs_(signs) {}
@@ -322,12 +333,7 @@ class Analysis : public Algebra {
     }
     case OpKind::Accum: {
       const auto& a = g.attrs<AccumAttrs>(op);
-      unsigned gone = 0;
-      double n = 1;
-      for (int l : a.loops) {
-        gone |= 1u << (8 + l);
-        n *= double(g.loops()[size_t(l)]);
-      }
+      const auto [gone, n] = summed_loops(g, a);
       Value r = raw(0);
       r.loops &= ~(gone >> 8);
       switch (a.kind) {
@@ -341,12 +347,7 @@ class Analysis : public Algebra {
     }
     case OpKind::AccumRescale: {  // Σ v·exp(m − max m)
       const auto& a = g.attrs<AccumAttrs>(op);
-      unsigned gone = 0;
-      double n = 1;
-      for (int l : a.loops) {
-        gone |= 1u << (8 + l);
-        n *= double(g.loops()[size_t(l)]);
-      }
+      const auto [gone, n] = summed_loops(g, a);
       Value m = in(1), x = in(0);
       Value top = set_of(sum(m, gone, n), m, own_mask(g, op.inputs[1], m) & ~gone, n);
       Value r = sum(multiply(x, exponential(add(m, top))), gone, n);

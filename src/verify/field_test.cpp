@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/counter_rng.h"
 #include "base/rng.h"
 

@@ -10,7 +10,6 @@
 #include "verify/inputs.h"
 #include "verify/interface.h"
 #include "verify/symmetry.h"
-#include "verify/work.h"
 
 namespace tessera {
 namespace {

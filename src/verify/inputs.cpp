@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/rng.h"
 #include "eval/eval.h"
 #include "verify/index_ranges.h"
 

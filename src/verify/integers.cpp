@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/rng.h"
 #include "eval/eval.h"
 #include "verify/inputs.h"

@@ -161,27 +161,13 @@ struct Forms {
   std::vector<bool> constant;  // made of no input
 };
 
-// Numbers of numbers, wherever they are.
-const std::set<OpKind> kFinite = {
-    OpKind::Iota,      OpKind::Neg,       OpKind::Abs,
-    OpKind::Sign,      OpKind::Sqr,       OpKind::Sin,
-    OpKind::Cos,       OpKind::Erf,       OpKind::Tanh,
-    OpKind::Sigmoid,   OpKind::Silu,      OpKind::Relu,
-    OpKind::Gelu,      OpKind::GeluTanh,  OpKind::Floor,
-    OpKind::Round,     OpKind::Not,       OpKind::Cast,
-    OpKind::Add,       OpKind::Sub,       OpKind::Mul,
-    OpKind::Atan2,     OpKind::Max,       OpKind::Min,
-    OpKind::And,       OpKind::Or,        OpKind::Eq,
-    OpKind::Ne,        OpKind::Lt,        OpKind::Le,
-    OpKind::Gt,        OpKind::Ge,        OpKind::Where,
-    OpKind::Sum,       OpKind::Mean,      OpKind::Matmul,
-    OpKind::ReduceMax, OpKind::ReduceMin, OpKind::Cumsum,
-    OpKind::Conv,      OpKind::PoolSum,   OpKind::Transpose,
-    OpKind::Reshape,   OpKind::Broadcast, OpKind::Unsqueeze,
-    OpKind::Squeeze,   OpKind::Repeat,    OpKind::Concat,
-    OpKind::Stack,     OpKind::Slice,     OpKind::Triu,
-    OpKind::Tril,      OpKind::Gather,    OpKind::ConvTranspose,
-};
+// What may be no number of numbers, by its form; whoever adds an operator looks whether it may.
+constexpr OpKind kPartial[] = {
+    OpKind::Sqrt,         OpKind::Rsqrt,  OpKind::Exp,    OpKind::Log,  OpKind::Log1p,
+    OpKind::Expm1,        OpKind::Div,    OpKind::Power,  OpKind::Mod,  OpKind::ConcatMatmul,
+    OpKind::Opaque,       OpKind::Kernel, OpKind::Thread, OpKind::Iter, OpKind::Accum,
+    OpKind::AccumRescale, OpKind::Save};
+static_assert(int(OpKind::Save) + 1 == 76);
 
 bool is_nonzero_constant(const Graph& g, TensorId t) {
   const Op& op = g.producer(t);
@@ -218,7 +204,7 @@ Forms forms_of(const Graph& g) {
     } else if (op.kind == OpKind::Div && is_nonzero_constant(g, op.inputs[1])) {
       partial = false;
     } else {
-      partial = kFinite.count(op.kind) == 0;
+      partial = std::find(std::begin(kPartial), std::end(kPartial), op.kind) != std::end(kPartial);
     }
     if (partial && weight && !other)
       assumed = true;

@@ -6,7 +6,6 @@
 // towards the inputs and towards the outputs, up to the whole.
 #pragma once
 #include <optional>
-#include <vector>
 
 #include "base/rng.h"
 #include "base/thread_pool.h"

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "ir/block.h"
-#include "verify/work.h"
 
 namespace tessera {
 
@@ -116,6 +115,17 @@ class Symmetry::Builder {
   void same(const View& v, TensorId a, int axis_a, TensorId b, int axis_b) {
     const int64_t x = v.extent(a, axis_a), y = v.extent(b, axis_b);
     if (x == y && x != 1) join(v.node(a, axis_a), v.node(b, axis_b));
+  }
+  // The axes of the operand and of the result for which `alike` go together; the others are fixed.
+  template <class F> void same_where(const View& v, F alike) {
+    for (int d = 0; d < v.rank(v.out()); d++) {
+      if (alike(d)) {
+        same(v, v.in(0), d, v.out(), d);
+        continue;
+      }
+      fix(v.node(v.in(0), d));
+      fix(v.node(v.out(), d));
+    }
   }
   // NumPy broadcasting of the axes before the last `skip`.
   void broadcast(const View& v, TensorId from, TensorId to, int skip = 0) {
@@ -284,14 +294,7 @@ class Symmetry::Builder {
     case OpKind::Squeeze: squeezed(v, v.in(0), v.out(), g.attrs<AxesAttrs>(op).axes); return;
     case OpKind::Repeat: {
       const auto& repeats = g.attrs<RepeatAttrs>(op).repeats;
-      for (int d = 0; d < v.rank(v.out()); d++) {
-        if (repeats[size_t(d)] == 1) {
-          same(v, v.in(0), d, v.out(), d);
-          continue;
-        }
-        fix(v.node(v.in(0), d));
-        fix(v.node(v.out(), d));
-      }
+      same_where(v, [&](int d) { return repeats[size_t(d)] == 1; });
       return;
     }
     case OpKind::Stack: {
@@ -303,26 +306,14 @@ class Symmetry::Builder {
     }
     case OpKind::Slice: {
       const auto& a = g.attrs<SliceAttrs>(op);
-      for (int d = 0; d < v.rank(v.out()); d++) {
-        if (v.extent(v.in(0), d) == v.extent(v.out(), d) && a.steps[size_t(d)] == 1) {
-          same(v, v.in(0), d, v.out(), d);
-          continue;
-        }
-        fix(v.node(v.in(0), d));
-        fix(v.node(v.out(), d));
-      }
+      same_where(v, [&](int d) {
+        return v.extent(v.in(0), d) == v.extent(v.out(), d) && a.steps[size_t(d)] == 1;
+      });
       return;
     }
     case OpKind::Pad: {
       const auto& a = g.attrs<PadAttrs>(op);
-      for (int d = 0; d < v.rank(v.out()); d++) {
-        if (a.low[size_t(d)] == 0 && a.high[size_t(d)] == 0) {
-          same(v, v.in(0), d, v.out(), d);
-          continue;
-        }
-        fix(v.node(v.in(0), d));
-        fix(v.node(v.out(), d));
-      }
+      same_where(v, [&](int d) { return a.low[size_t(d)] == 0 && a.high[size_t(d)] == 0; });
       return;
     }
     case OpKind::Triu:

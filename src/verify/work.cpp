@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
-#include "base/check.h"
 #include "ir/block_schedule.h"
 #include "ir/window.h"
 

@@ -34,6 +34,37 @@ def number(text: str) -> Fraction | float:
     return Fraction(mantissa) * Fraction(2) ** int(exponent or 0)
 
 
+def _spelled(
+    formula: Callable[[Callable[..., Node], Node], Node],
+) -> Callable[[Lifter, int, Record], Node | None]:
+    """What an operator of one operand is made of, unless the library has it: `formula` takes a
+    maker of pointwise nodes and the operand."""
+
+    def lift(self: Lifter, tensor: int, record: Record) -> Node | None:
+        if record["op"] in self._native:
+            return None
+        dtype, shape = self._type(tensor)
+
+        def make(op: str, *args: Node | float) -> Node:
+            nodes = [a if isinstance(a, Node) else self.literal(_exact(a), dtype) for a in args]
+            return Node(op, tuple(nodes), dtype, shape)
+
+        return formula(make, self._array(self.node(record["inputs"][0])))
+
+    return lift
+
+
+def _gelu(make: Callable[..., Node], x: Node) -> Node:
+    half = make("mul", 0.5, x)
+    return make("mul", half, make("add", 1, make("erf", make("mul", x, 0.5**0.5))))
+
+
+def _gelu_tanh(make: Callable[..., Node], x: Node) -> Node:
+    cubed = make("mul", 0.044715, make("mul", x, make("sqr", x)))
+    inner = make("mul", (2 / np.pi) ** 0.5, make("add", x, cubed))
+    return make("mul", make("mul", 0.5, x), make("add", 1, make("tanh", inner)))
+
+
 class Lifter:
     """One graph's tensors as expressions."""
 
@@ -177,56 +208,16 @@ class Lifter:
         x = self.node(record["inputs"][0])
         return None if not x.is_literal else Node("sqr", (self._array(x),), x.dtype, ())
 
-    def _decomposed(self, tensor: int, record: Record) -> tuple[Node, Callable[..., Node]] | None:
-        """The operand and a maker of pointwise nodes, unless the library has the operator."""
-        if record["op"] in self._native:
-            return None
-        dtype, shape = self._type(tensor)
-
-        def make(op: str, *args: Node | float) -> Node:
-            nodes = [a if isinstance(a, Node) else self.literal(_exact(a), dtype) for a in args]
-            return Node(op, tuple(nodes), dtype, shape)
-
-        return self._array(self.node(record["inputs"][0])), make
-
-    def _lift_rsqrt(self, tensor: int, record: Record) -> Node | None:
-        if (parts := self._decomposed(tensor, record)) is None:
-            return None
-        x, make = parts
-        return make("div", 1, make("sqrt", x))
-
-    def _lift_sigmoid(self, tensor: int, record: Record) -> Node | None:
-        if (parts := self._decomposed(tensor, record)) is None:
-            return None
-        x, make = parts
-        return make("div", 1, make("add", 1, make("exp", make("neg", x))))
-
-    def _lift_silu(self, tensor: int, record: Record) -> Node | None:
-        if (parts := self._decomposed(tensor, record)) is None:
-            return None
-        x, make = parts
-        return make("div", x, make("add", 1, make("exp", make("neg", x))))
-
-    def _lift_relu(self, tensor: int, record: Record) -> Node | None:
-        if (parts := self._decomposed(tensor, record)) is None:
-            return None
-        x, make = parts
-        return make("max", x, 0)
-
-    def _lift_gelu(self, tensor: int, record: Record) -> Node | None:
-        if (parts := self._decomposed(tensor, record)) is None:
-            return None
-        x, make = parts
-        half = make("mul", 0.5, x)
-        return make("mul", half, make("add", 1, make("erf", make("mul", x, 0.5**0.5))))
-
-    def _lift_gelu_tanh(self, tensor: int, record: Record) -> Node | None:
-        if (parts := self._decomposed(tensor, record)) is None:
-            return None
-        x, make = parts
-        cubed = make("mul", 0.044715, make("mul", x, make("sqr", x)))
-        inner = make("mul", (2 / np.pi) ** 0.5, make("add", x, cubed))
-        return make("mul", make("mul", 0.5, x), make("add", 1, make("tanh", inner)))
+    _lift_rsqrt = _spelled(lambda make, x: make("div", 1, make("sqrt", x)))
+    _lift_sigmoid = _spelled(
+        lambda make, x: make("div", 1, make("add", 1, make("exp", make("neg", x))))
+    )
+    _lift_silu = _spelled(
+        lambda make, x: make("div", x, make("add", 1, make("exp", make("neg", x))))
+    )
+    _lift_relu = _spelled(lambda make, x: make("max", x, 0))
+    _lift_gelu = _spelled(_gelu)
+    _lift_gelu_tanh = _spelled(_gelu_tanh)
 
     # --- all and any, which tracing computes as minimum and maximum of integers
     def _lift_ne(self, tensor: int, record: Record) -> Node | None:

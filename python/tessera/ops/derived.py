@@ -19,7 +19,6 @@ from tessera.ops.operands import (
     cast,
     is_scalar,
     lift,
-    numpy_dtype,
     operand_dtype,
     promote,
     static_shape,
@@ -40,9 +39,9 @@ from tessera.ops.pointwise import (
     subtract,
     where,
 )
+from tessera.ops.reduce import accumulated, mean, sum
 from tessera.ops.reduce import all as reduce_all
 from tessera.ops.reduce import max as reduce_max
-from tessera.ops.reduce import mean, sum
 from tessera.ops.reduce import min as reduce_min
 from tessera.ops.shape import concatenate, expand_dims, moveaxis, pad, ravel, reshape, stack
 from tessera.types import is_float
@@ -60,12 +59,7 @@ def _along(x: Tensor, axis: int, item: Any) -> Tensor:
 def prod(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Product over axes, by halves; small integers and bool widen to i64 as in NumPy."""
     x = lift(builder_of(x), x)
-    if dtype is not None:
-        x = cast(x, numpy_dtype(dtype, x))
-    elif x.dtype == np.uint8:
-        unsupported("the product of uint8 is uint64 in NumPy, which is not supported; pass dtype=")
-    elif not is_float(x.dtype):
-        x = cast(x, np.int64)
+    x = accumulated(x, dtype, "product")
     for a in axes_of(axis, x.ndim)[::-1]:
         while (n := static_shape(x, "prod")[a]) > 1:
             half = n // 2

@@ -30,16 +30,19 @@ def _reduce(op: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     return x.builder.emit(op, [x], {"axes": axes, "keepdims": bool(keepdims)})
 
 
+def accumulated(x: Tensor, dtype: Any, what: str) -> Tensor:
+    """`x` as NumPy accumulates its elements: small integers and bool as i64."""
+    if dtype is not None:
+        return cast(x, numpy_dtype(dtype, x))
+    if x.dtype == np.uint8:
+        unsupported(f"the {what} of uint8 is uint64 in NumPy, which is not supported; pass dtype=")
+    return x if is_float(x.dtype) else cast(x, np.int64)
+
+
 def sum(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Sum over axes; small integers and bool widen to i64 as in NumPy."""
     x = lift(builder_of(x), x)
-    if dtype is not None:
-        x = cast(x, numpy_dtype(dtype, x))
-    elif x.dtype == np.uint8:
-        unsupported("the sum of uint8 is uint64 in NumPy, which is not supported; pass dtype=")
-    elif not is_float(x.dtype):
-        x = cast(x, np.int64)
-    return _reduce("sum", x, axis, keepdims)
+    return _reduce("sum", accumulated(x, dtype, "sum"), axis, keepdims)
 
 
 def mean(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
@@ -102,12 +105,7 @@ def cumsum(x: Operand, axis: int | None = None, dtype: Any = None) -> Tensor:
     x = lift(builder_of(x), x)
     if axis is None:
         x, axis = ravel(x), 0
-    if dtype is not None:
-        x = cast(x, numpy_dtype(dtype, x))
-    elif not is_float(x.dtype):
-        if x.dtype == np.uint8:
-            unsupported("the cumsum of uint8 is uint64 in NumPy, which is not supported")
-        x = cast(x, np.int64)
+    x = accumulated(x, dtype, "cumsum")
     return x.builder.emit("cumsum", [x], {"axis": axis_of(axis, x.ndim)})
 
 

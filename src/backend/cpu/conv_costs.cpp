@@ -108,6 +108,20 @@ ConvCosts time_all(const Graph& g, const std::vector<ConvAlgorithm>& algorithms,
   return costs;
 }
 
+// Of the algorithms that were measured, the fastest that `options` let a step's convolution have;
+// the end where there is none.
+using Cost = std::map<std::string, double>::const_iterator;
+Cost fastest(const ConvCosts& costs, const Graph& laid_out, const ImageStep& step,
+             const PlanOptions& options) {
+  const std::vector<WindowAxis> axes = window_axes(laid_out, laid_out.op(step.window));
+  Cost best = costs.seconds.end();
+  for (Cost c = costs.seconds.begin(); c != costs.seconds.end(); ++c)
+    if (may_use(*conv_algorithm_from(c->first), options, axes) &&
+        (best == costs.seconds.end() || c->second < best->second))
+      best = c;
+  return best;
+}
+
 }  // namespace
 
 const std::string& processor_name() {
@@ -150,24 +164,6 @@ std::optional<ConvCosts> known_costs(const std::string& signature, CpuIsa isa, i
   const auto text = cache.find_text(key_of(signature, isa, threads));
   return text ? parse_conv_costs(*text) : std::nullopt;
 }
-
-namespace {
-
-// Of the algorithms that were measured, the fastest that `options` let a step's convolution have;
-// the end where there is none.
-using Cost = std::map<std::string, double>::const_iterator;
-Cost fastest(const ConvCosts& costs, const Graph& laid_out, const ImageStep& step,
-             const PlanOptions& options) {
-  const std::vector<WindowAxis> axes = window_axes(laid_out, laid_out.op(step.window));
-  Cost best = costs.seconds.end();
-  for (Cost c = costs.seconds.begin(); c != costs.seconds.end(); ++c)
-    if (may_use(*conv_algorithm_from(c->first), options, axes) &&
-        (best == costs.seconds.end() || c->second < best->second))
-      best = c;
-  return best;
-}
-
-}  // namespace
 
 std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, CpuIsa isa,
                                                       int threads, Cache& cache,

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/cpu/emitter.h"
-#include "base/check.h"
 
 namespace tessera {
 

@@ -1,8 +1,6 @@
 #include "backend/cpu/emit.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <set>
 
 #include "backend/cpu/channels_last.h"

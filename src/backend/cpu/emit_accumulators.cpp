@@ -85,20 +85,7 @@ void KernelEmitter::accumulate(int id) {
 }
 
 std::string KernelEmitter::scales_of(int id) const {
-  const Value& v = value(id);
-  const auto maxima = [&](const Value& accumulator) {  // axes of extent 1 do not matter
-    int m = accumulator.inputs[1];
-    while (value(m).kind == OpKind::Squeeze || value(m).kind == OpKind::Unsqueeze)
-      m = value(m).inputs[0];
-    return m;
-  };
-  for (int i = 0; i < id; ++i) {
-    const Value& u = value(i);
-    if (u.kind == OpKind::AccumRescale && needed_[size_t(i)] && maxima(u) == maxima(v) &&
-        u.attrs == v.attrs && u.phase == v.phase && u.dtype == v.dtype)
-      return value(i).memory.pointer;
-  }
-  return v.memory.pointer;
+  return value(kernel_.same_scales(id, needed_)).memory.pointer;
 }
 
 void KernelEmitter::rescale(int id) {

@@ -1,6 +1,5 @@
 // Matrix products inside a kernel whose right operand lies along the contracted axis and whose left
 // one has few rows.
-#include <algorithm>
 
 #include "backend/cpu/emitter.h"
 #include "base/check.h"
@@ -93,11 +92,8 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
                ", b + n*" + num(ldb) + ", " + k.text() + ");");
     code_.close();
   }
-  touch(left->pointer);
-  touch(right->pointer);
-  touch(to.pointer);
-  while (opened-- > 0) code_.close();
-  code_.close();
+  touch({left->pointer, right->pointer, to.pointer});
+  code_.close(opened + 1);
 }
 
 }  // namespace tessera

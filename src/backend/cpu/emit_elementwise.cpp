@@ -178,8 +178,7 @@ std::optional<ElementwiseText> emit_transpose(const std::string& name, const Gra
             n(rows) + " - row;");
   code.line("t_transpose<" + t + ">(a0 + matrix + row, " + n(rows) + ", out + matrix + row * " +
             n(columns) + ", " + n(columns) + ", rows, " + n(columns) + ");");
-  code.close();
-  code.close();
+  code.close(2);
   return ElementwiseText{code.text(), matrices * slabs};
 }
 
@@ -254,8 +253,7 @@ std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph&
     code.close();
   }
   if (whole) code.close();
-  code.close();
-  code.close();
+  code.close(2);
   out.text = code.text();
   return out;
 }

@@ -1,8 +1,6 @@
 #include "backend/cpu/emit_images.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <set>
 
 #include "backend/cpu/image_finish.h"
@@ -84,8 +82,7 @@ ImageStage padded(const std::string& name, const ImageGeometry& g) {
   code.line("for (long i = 0; i < first; ++i) out[i] = 0;");
   code.line("for (long i = first; i < behind; ++i) out[i] = from[i - first];");
   code.line("for (long i = behind; i < " + n(line) + "; ++i) out[i] = 0;");
-  code.close();
-  code.close();
+  code.close(2);
   stage.text = code.text();
   return stage;
 }
@@ -123,11 +120,9 @@ ImageStage packed_weights(const std::string& name, int64_t taps, const Groups& g
               n(groups.filters) + " + " + n(first) + " + j) * " + n(groups.channels) + " + c) * " +
               n(taps) + " + t];");
     code.line("for (long j = " + n(real) + "; j < " + n(width) + "; ++j) out[j] = 0;");
-    code.close();
-    code.close();
+    code.close(2);
   }
-  code.close();
-  code.close();
+  code.close(2);
   stage.text = code.text();
   return stage;
 }
@@ -212,8 +207,7 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
     code.close();
     code.line(finish.call("sums", n(columns), "base + from", "column", "rows", "columns"));
     code.line("from += rows;");
-    code.close();
-    code.close();
+    code.close(2);
   }
   std::vector<std::string> arguments{"x", "w"};
   open_stage(code, name, arguments);
@@ -245,8 +239,7 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
     code.close();
     p = next;
   }
-  code.close();
-  code.close();
+  code.close(2);
   stage.text = code.text();
   return stage;
 }
@@ -288,8 +281,7 @@ void emit_onednn(const std::string& name, const ImageGeometry& g,
               " - at, from = unit / " + n(slices) + " * " + n(g.pixels) + " + at;");
     text.line(finish.call("out + from * " + n(g.filters), n(g.filters), "from", "0",
                           "left < " + n(chunk) + " ? left : " + n(chunk), n(g.filters)));
-    text.close();
-    text.close();
+    text.close(2);
     stage.text = text.text();
   }
   code.stages.push_back(std::move(stage));

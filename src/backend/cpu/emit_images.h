@@ -3,7 +3,6 @@
 // cache.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>

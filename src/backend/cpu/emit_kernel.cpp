@@ -136,8 +136,7 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   head.append(code_.text());
   for (const auto& [tile, sharing] : kept_)
     head.line(packed_memory(tile).pointer + "of = block / " + std::to_string(sharing) + ";");
-  head.close();
-  head.close();
+  head.close(2);
   return head.text();
 }
 

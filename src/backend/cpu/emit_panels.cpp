@@ -246,11 +246,8 @@ void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool 
     strips(v, p, k, *shape, accumulate, !packed_operand(b));
   }
   if (!rows.name.empty()) touch(rows.name);
-  touch(left->pointer);
-  touch(right->pointer);
-  touch(to.pointer);
-  while (opened-- > 0) code_.close();
-  code_.close();
+  touch({left->pointer, right->pointer, to.pointer});
+  code_.close(opened + 1);
 }
 
 void KernelEmitter::streams(const Value& v, const PanelOperands& p, const Extent& k,

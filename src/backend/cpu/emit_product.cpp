@@ -321,11 +321,8 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     }
   }
   if (pack) touch(packed);
-  touch(left->pointer);
-  touch(right->pointer);
-  touch(to.pointer);
-  while (opened-- > 0) code_.close();
-  code_.close();
+  touch({left->pointer, right->pointer, to.pointer});
+  code_.close(opened + 1);
 }
 
 }  // namespace tessera

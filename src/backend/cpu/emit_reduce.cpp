@@ -64,15 +64,15 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     }
     count = "(" + type + ")(" + std::to_string(whole) + count + ")";
   }
-  // Offset of the result element for an index of the operand.
-  const auto target = [&](const std::vector<Index>& index) {
+  // The result element, in such memory, for an index of the operand.
+  const auto result_at = [&](const Memory& memory, const std::vector<Index>& index) {
     std::vector<Index> kept;
     for (size_t i = 0; i < rank; ++i)
       if (!gone[i])
         kept.push_back(index[i]);
       else if (a.keepdims)
         kept.push_back({});
-    return to.pointer + "[" + Nest::offset(kept, to.strides).text + "]";
+    return memory.pointer + "[" + Nest::offset(kept, memory.strides).text + "]";
   };
 
   size_t inner = rank;  // innermost axis that is not 1
@@ -161,7 +161,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
           (v.dtype == DType::F64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")") + " : " + s +
           ")";
     }
-    const std::string at = target(index);
+    const std::string at = result_at(to, index);
     if (!accumulate)
       loops.after(outside, at + " = " + s + ";");
     else if (sum)
@@ -183,20 +183,11 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     if (wide) into.storage = DType::F64;
     allocate(into.pointer, into.storage, buffer_elements(v));
   }
-  const auto result_at = [&](const Memory& memory) {
-    std::vector<Index> kept;
-    for (size_t i = 0; i < rank; ++i)
-      if (!gone[i])
-        kept.push_back(index[i]);
-      else if (a.keepdims)
-        kept.push_back({});
-    return memory.pointer + "[" + Nest::offset(kept, memory.strides).text + "]";
-  };
   if (!accumulate || apart) {
     Nest clear = nest();
     for (size_t i = 0; i < rank; ++i)
       if (!gone[i]) index[i] = clear.loop(x.extents[i].text());
-    clear.statement(clear.depth() - 1, result_at(into) + " = " + start + ";");
+    clear.statement(clear.depth() - 1, result_at(into, index) + " = " + start + ";");
     emit(clear);
   }
   Nest loops = nest();
@@ -207,7 +198,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   index[inner] = loops.loop(x.extents[inner].text());
   for (size_t i = inner + 1; i < rank; ++i) index[i] = {};
   const std::string e = loops.element(from, index);
-  const std::string at = result_at(into);
+  const std::string at = result_at(into, index);
   const int level = loops.depth() - 1;
   if (sum)
     loops.statement(level, at + " += " + e + ";");
@@ -218,8 +209,8 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     Nest finish = nest();
     for (size_t i = 0; i < rank; ++i)
       if (!gone[i]) index[i] = finish.loop(x.extents[i].text());
-    finish.statement(finish.depth() - 1, result_at(to) + (accumulate ? " += " : " = ") +
-                                             result_at(into) +
+    finish.statement(finish.depth() - 1, result_at(to, index) + (accumulate ? " += " : " = ") +
+                                             result_at(into, index) +
                                              (count.empty() ? "" : " / " + count) + ";");
     emit(finish);
   }

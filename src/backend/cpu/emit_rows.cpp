@@ -1,5 +1,4 @@
 // Products of few rows with a large row-major matrix, by row kernels.
-#include <algorithm>
 
 #include "backend/cpu/emitter.h"
 #include "base/check.h"
@@ -192,11 +191,8 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
     touch(tail);
   }
   if (!rows_of_a.empty()) touch(rows_of_a);
-  touch(left->pointer);
-  touch(right->pointer);
-  touch(to.pointer);
-  while (opened-- > 0) code_.close();
-  code_.close();
+  touch({left->pointer, right->pointer, to.pointer});
+  code_.close(opened + 1);
 }
 
 }  // namespace tessera

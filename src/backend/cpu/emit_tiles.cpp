@@ -21,22 +21,6 @@ std::vector<Index> KernelEmitter::all_loops(Nest& loops, const std::vector<Exten
   return index;
 }
 
-std::vector<KernelEmitter::Split>
-KernelEmitter::splits(int64_t extent, size_t axis, const GridMap& grid, const LoopMap& loop) const {
-  std::vector<Split> result;
-  for (size_t d = 0; d < kernel_.grid.size(); ++d) {
-    if (grid[d] != int(axis)) continue;
-    extent = ceil_div(extent, kernel_.grid[d]);
-    result.push_back({"g" + std::to_string(d), extent});
-  }
-  for (size_t l = 0; l < kernel_.loops.size(); ++l) {
-    if (loop[l] != int(axis)) continue;
-    extent = ceil_div(extent, kernel_.loops[l]);
-    result.push_back({"l" + std::to_string(l), extent});
-  }
-  return result;
-}
-
 void KernelEmitter::declare_extents(uint8_t loops, int last) {
   for (int id = 0; id < int(kernel_.values.size()); ++id) {
     const Value& v = value(id);
@@ -56,12 +40,12 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
       const LoopMap& loop =
           iter ? std::get<IterAttrs>(v.attrs).fmap : std::get<SaveAttrs>(v.attrs).fmap;
       const int64_t whole = kernel_.argument_extents[size_t(v.argument)][axis];
-      const std::vector<Split> parts = splits(whole, axis, grid, loop);
+      const std::vector<KernelValues::Split> parts = kernel_.splits(whole, axis, grid, loop);
       if (part_ == Part::Once && parts.front().variable[0] == 'g')
         continue;  // of no block in particular
       std::string low = "0", high = std::to_string(whole);
       int step = 0;
-      for (const Split& s : parts) {
+      for (const KernelValues::Split& s : parts) {
         const std::string part = s.variable + "*" + std::to_string(s.size);
         const std::string from = low == "0" ? part : low + " + " + part;
         const std::string k = stem + "_" + std::to_string(step++);
@@ -82,11 +66,11 @@ std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<E
   const std::vector<int64_t> strides = kernel_.argument_pitch(argument);
   std::string offset;
   for (size_t axis = 0; axis < whole.size(); ++axis) {
-    const std::vector<Split> parts = splits(whole[axis], axis, grid, loop);
+    const std::vector<KernelValues::Split> parts = kernel_.splits(whole[axis], axis, grid, loop);
     if (parts.empty()) continue;
     std::string begin;
     if (extents[axis].exact()) {
-      for (const Split& s : parts)
+      for (const KernelValues::Split& s : parts)
         begin += (begin.empty() ? "" : " + ") + s.variable + "*" + std::to_string(s.size);
       if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
     } else {

@@ -118,8 +118,7 @@ class Convolution {
         code.close();
       }
       if (stage_weights_) stage_filter(code, planes);
-      code.close();
-      code.close();
+      code.close(2);
     }
     const std::string kernel = "tile_" + name_;
     const int64_t whole = filters_ / tile_.rows * tile_.rows;
@@ -161,9 +160,7 @@ class Convolution {
       code.line(kernel + "(ws, xs + tile * " + columns + ", offsets, sums);");
     }
     write_lines(code);
-    code.close();
-    code.close();
-    code.close();
+    code.close(3);
     text.text = code.text();
     return text;
   }
@@ -272,8 +269,7 @@ class Convolution {
                                          : "(f * " + n(channels_) + " + c) * " + n(taps_) + " + t";
     code.line("w[(f * " + n(channels_) + " + c) * " + n(taps_) + " + t] = (" + type_ + ")" +
               loaded(dtype_, "weights[" + from + "]", unit_.prelude) + ";");
-    code.close();
-    code.close();
+    code.close(2);
   }
 
   // sums[i][j] = Σ over channels and taps of w[i] · x at the tap's offset + j, in registers.
@@ -348,8 +344,7 @@ class Convolution {
         is_float(dtype_) ? "from[j]" : "(" + std::string(storage_type(dtype_)) + ")from[j]";
     code.line("#pragma omp simd");
     code.line("for (long j = 0; j < keep; ++j) " + store(memory, "j", value, unit_.prelude));
-    code.close();
-    code.close();
+    code.close(2);
   }
 
   const std::string name_;
@@ -443,9 +438,7 @@ WindowText emit_pooling(const std::string& name, const Graph& graph, const Op& o
   const Memory memory{"to", dtype, {}};
   code.line("for (long o = 0; o < " + n(line.out) + "; ++o) " +
             store(memory, "o", real ? "sums[o]" : "(" + stored + ")sums[o]", unit.prelude));
-  code.close();
-  code.close();
-  code.close();
+  code.close(3);
   text.text = code.text();
   return text;
 }

@@ -78,6 +78,9 @@ class KernelEmitter {
   void workspace_pointer(int id);
   void touch(const std::string& name);
   void touch(int id);
+  void touch(std::initializer_list<std::string> names) {
+    for (const std::string& name : names) touch(name);
+  }
   int64_t buffer_elements(const Value& v) const;
 
   // Loop bodies.
@@ -99,13 +102,6 @@ class KernelEmitter {
   std::vector<Index> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
   std::string tile_offset(int id, int argument, const std::vector<Extent>& extents,
                           const GridMap& grid, const LoopMap& loop) const;
-  // How the grid and the loops cut an axis: index variable and size of a part, outermost first.
-  struct Split {
-    std::string variable;
-    int64_t size;
-  };
-  std::vector<Split> splits(int64_t extent, size_t axis, const GridMap& grid,
-                            const LoopMap& loop) const;
   // Declares begin and extent of tiles that may be shorter, in the body of the loop they vary with.
   void declare_extents(uint8_t loops, int last);
   void tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop);

@@ -11,7 +11,6 @@
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/matmul.h"
 #include "backend/lower.h"
-#include "base/check.h"
 #include "base/thread_pool.h"
 #include "ir/block.h"
 #include "ir/weights.h"

@@ -1,6 +1,5 @@
 #include "backend/cpu/image_finish.h"
 
-#include <algorithm>
 #include <map>
 
 #include "backend/nest.h"
@@ -85,8 +84,7 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
   nest.statement(nest.depth() - 1,
                  store({"(to + row * " + c + ")", DType::F32, {}}, j.text, x, unit.prelude));
   nest.emit(code);
-  code.close();
-  code.close();
+  code.close(2);
   finish.text = code.text();
   return finish;
 }

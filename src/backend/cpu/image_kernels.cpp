@@ -1,7 +1,5 @@
 #include "backend/cpu/image_kernels.h"
 
-#include <algorithm>
-
 #include "backend/cpu/matmul.h"
 #include "ir/block.h"
 

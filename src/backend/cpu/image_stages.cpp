@@ -85,9 +85,7 @@ class WindowFolds {
     code.close();
     code.line(finish.call("sums + first", n(g_.channels), "line * " + n(last_.out) + " + from",
                           "first", "pixels", "last - first"));
-    code.close();
-    code.close();
-    code.close();
+    code.close(3);
     stage.text = code.text();
     return stage;
   }
@@ -202,8 +200,7 @@ class WindowFolds {
         code.line("*(" + v + "*)(sums + c + " + n(i * g_.channels + j * lanes_) + ") = " + s(i, j) +
                   ";");
     code.line("if (c == last - " + n(width) + ") break;");
-    code.close();
-    code.close();
+    code.close(2);
   }
 
   const std::string& name_;

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "backend/cpu/image_finish.h"
 #include "ir/graph.h"

@@ -1,12 +1,9 @@
 #include "backend/cpu/operands.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <set>
 
 #include "backend/cpu/emitter.h"
-#include "backend/cpu/panel_kernels.h"
 #include "backend/cpu/row_kernels.h"
 
 namespace tessera {

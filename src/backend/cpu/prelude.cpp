@@ -17,6 +17,13 @@ struct Function {
 // Selections (?:) keep both sides evaluated, so that loops over these functions vectorise.
 const std::vector<Function>& functions() {
   static const std::vector<Function> table = {
+      {"t_poly", {}, R"(
+// A polynomial in x by Horner's rule; its coefficients begin with that of the highest power.
+template <class T> INLINE T t_poly(T, T q) { return q; }
+template <class T, class... C> INLINE T t_poly(T x, T q, T c, C... more) {
+  return t_poly(x, q * x + c, more...);
+}
+)"},
       {"t_bits", {}, R"(
 INLINE int t_bits(float x) { int r; __builtin_memcpy(&r, &x, 4); return r; }
 INLINE long t_bits(double x) { long r; __builtin_memcpy(&r, &x, 8); return r; }
@@ -100,31 +107,19 @@ INLINE double t_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x + 0.0; }
 INLINE long t_sign(long x) { return (x > 0) - (x < 0); }
 INLINE int t_sign(int x) { return (x > 0) - (x < 0); }
 )"},
-      {"t_exp", {"t_bits"}, R"(
+      {"t_exp", {"t_bits", "t_poly"}, R"(
 // e^x = 2^n e^r with |r| <= ln(2)/2; 2^n in two factors, so that results may be subnormal.
 // Polynomials: relative error 1.6e-9 (float), 2.2e-20 (double). t_expm1 is exact near 0.
 INLINE float t_exp_tail(float r) {  // e^r - 1
-  float q = 0.00019892991763f;
-  q = q * r + 0.00139354518439f;
-  q = q * r + 0.00833330908652f;
-  q = q * r + 0.0416664483657f;
-  q = q * r + 0.166666666835f;
-  q = q * r + 0.500000001516f;
+  float q = t_poly(r, 0.00019892991763f, 0.00139354518439f, 0.00833330908652f, 0.0416664483657f,
+                   0.166666666835f, 0.500000001516f);
   return q * (r * r) + r;
 }
 INLINE double t_exp_tail(double r) {
-  double q = 1.6087737571667892192e-10;
-  q = q * r + 2.0919802534908384295e-9;
-  q = q * r + 2.5052068034668043454e-8;
-  q = q * r + 2.7557258688623930226e-7;
-  q = q * r + 2.7557319250135433051e-6;
-  q = q * r + 0.000024801587340818260645;
-  q = q * r + 0.00019841269841262181842;
-  q = q * r + 0.0013888888888877397697;
-  q = q * r + 0.0083333333333341538;
-  q = q * r + 0.041666666666666678976;
-  q = q * r + 0.16666666666666666667;
-  q = q * r + 0.5;
+  double q = t_poly(r, 1.6087737571667892192e-10, 2.0919802534908384295e-9,
+                    2.5052068034668043454e-8, 2.7557258688623930226e-7, 2.7557319250135433051e-6,
+                    0.000024801587340818260645, 0.00019841269841262181842, 0.0013888888888877397697,
+                    0.0083333333333341538, 0.041666666666666678976, 0.16666666666666666667, 0.5);
   return q * (r * r) + r;
 }
 INLINE float t_exp(float x) {
@@ -149,7 +144,7 @@ INLINE double t_exp(double x) {
   return y * t_double((long)((int)k - h + 1023) << 52);
 }
 )"},
-      {"t_exp_down", {"t_exp"}, R"(
+      {"t_exp_down", {"t_exp", "t_poly"}, R"(
 // e^x for x <= 0, as differences to a maximum are; 0 where 2^n is below the normal numbers. The
 // polynomial is one term shorter than that of t_exp: relative error 1.1e-8.
 INLINE float t_exp_down(float x) {
@@ -157,26 +152,19 @@ INLINE float t_exp_down(float x) {
   float t = c * 1.44269504f + 12583039.0f;  // rounds; the low bits are the result's exponent
   float n = t - 12583039.0f;
   float r = (c - n * 0.693145752f) - n * 1.42860677e-6f;
-  float q = 0.00139262134663f;
-  q = q * r + 0.00836320297158f;
-  q = q * r + 0.0416665544377f;
-  q = q * r + 0.16666576846f;
-  q = q * r + 0.5f;
-  q = q * r + 1.0f;
+  float q = t_poly(r, 0.00139262134663f, 0.00836320297158f, 0.0416665544377f, 0.16666576846f, 0.5f,
+                   1.0f);
   return (q * r + 1.0f) * t_float((int)((unsigned)t_bits(t) << 23));
 }
 INLINE double t_exp_down(double x) { return t_exp(x); }
 )"},
-      {"t_exp_down16", {"t_bits"}, R"(
+      {"t_exp_down16", {"t_bits", "t_poly"}, R"(
 // The same for results of 16 bits, to 4e-6: 2^n 2^f with |f| <= 1/2.
 INLINE float t_exp_down16(float x) {
   float c = x < -88.0f ? -88.0f : x;
   float t = c * 1.44269504f + 12583039.0f;
   float f = c * 1.44269504f - (t - 12583039.0f);
-  float q = 0.0095701f;
-  q = q * f + 0.05591786f;
-  q = q * f + 0.24024745f;
-  q = q * f + 0.69312181f;
+  float q = t_poly(f, 0.0095701f, 0.05591786f, 0.24024745f, 0.69312181f);
   return (q * f + 0.99999926f) * t_float((int)((unsigned)t_bits(t) << 23));
 }
 )"},
@@ -197,7 +185,7 @@ INLINE double t_expm1(double x) {
   return s * t_exp_tail(r) + (s - 1.0);
 }
 )"},
-      {"t_log", {"t_bits"}, R"(
+      {"t_log", {"t_bits", "t_poly"}, R"(
 // log x = k ln 2 + log(1+f) with 1+f in [sqrt(1/2), sqrt(2)); log(1+f) = f - f^2/2 + s(f^2/2 + R),
 // s = f/(2+f). Polynomial error 1.3e-9 (float), 1.7e-20 (double), relative to R.
 INLINE float t_log(float x) {
@@ -206,10 +194,7 @@ INLINE float t_log(float x) {
   int k = (b - 0x3f3504f3) >> 23;
   float f = t_float(b - (k << 23)) - 1.0f;
   float s = f / (2.0f + f), z = s * s, h = 0.5f * f * f;
-  float q = 0.233534276037f;
-  q = q * z + 0.285499685913f;
-  q = q * z + 0.40000129427f;
-  q = q * z + 0.666666665451f;
+  float q = t_poly(z, 0.233534276037f, 0.285499685913f, 0.40000129427f, 0.666666665451f);
   float e = (float)(x < 1.17549435e-38f ? k - 25 : k);
   float r = e * 0.693145752f - ((h - (s * (h + q * z) + e * 1.42860677e-6f)) - f);
   r = x == 0.0f ? -__builtin_inff() : r;
@@ -222,15 +207,9 @@ INLINE double t_log(double x) {
   long k = (b - 0x3fe6a09e667f3bcdL) >> 52;
   double f = t_double(b - (k << 52)) - 1.0;
   double s = f / (2.0 + f), z = s * s, h = 0.5 * f * f;
-  double q = 0.11911140964953425846;
-  q = q * z + 0.11684875777034337673;
-  q = q * z + 0.13335785054380889394;
-  q = q * z + 0.15384571714534154042;
-  q = q * z + 0.18181818637598999785;
-  q = q * z + 0.22222222219554103805;
-  q = q * z + 0.28571428571436387475;
-  q = q * z + 0.39999999999999991192;
-  q = q * z + 0.66666666666666666668;
+  double q = t_poly(z, 0.11911140964953425846, 0.11684875777034337673, 0.13335785054380889394,
+                    0.15384571714534154042, 0.18181818637598999785, 0.22222222219554103805,
+                    0.28571428571436387475, 0.39999999999999991192, 0.66666666666666666668);
   double e = (double)(int)(x < 2.2250738585072014e-308 ? k - 54 : k);
   double r = e * 0.693147180369123816490 -
              ((h - (s * (h + q * z) + e * 1.90821492927058770002e-10)) - f);
@@ -265,7 +244,7 @@ INLINE double t_log1p(double x) {
   return __builtin_copysign(u > 0.0 && u < __builtin_inf() ? r : t_log(u), x);
 }
 )"},
-      {"t_tanh", {"t_expm1"}, R"(
+      {"t_tanh", {"t_expm1", "t_poly"}, R"(
 // tanh x = m / (m + 2) with m = e^(2|x|) - 1, in float as 2^n 2^f - 1: an error in the product with
 // 2/ln 2 matters less, the larger x is. Below 2^-12 x itself is the nearest float.
 INLINE float t_tanh(float x) {
@@ -275,12 +254,9 @@ INLINE float t_tanh(float x) {
   float n = t - 12583039.0f;
   float f = a * 2.88539004f - n;
   float s = t_float((int)((unsigned)t_bits(t) << 23));
-  float q = 0.000154531629451f;  // (2^f - 1)/f, to 8e-9
-  q = q * f + 0.00133908633647f;
-  q = q * f + 0.00961808255728f;
-  q = q * f + 0.0555035711422f;
-  q = q * f + 0.240226507606f;
-  q = q * f + 0.693147188026f;
+  // (2^f - 1)/f, to 8e-9
+  float q = t_poly(f, 0.000154531629451f, 0.00133908633647f, 0.00961808255728f, 0.0555035711422f,
+                   0.240226507606f, 0.693147188026f);
   float m = s * (q * f) + (s - 1.0f);
   return a < 0x1p-12f ? x : __builtin_copysignf(m / (m + 2.0f), x);
 }
@@ -291,7 +267,7 @@ INLINE double t_tanh(double x) {
   return __builtin_copysign(x != x ? x : m / (m + 2.0), x);
 }
 )"},
-      {"t_sigmoid", {"t_exp"}, R"(
+      {"t_sigmoid", {"t_exp", "t_poly"}, R"(
 // In float, e^-x is infinite where the result would be below the normal numbers, and it is 0.
 INLINE float t_sigmoid(float x) {
   float c = x < -89.0f ? -89.0f : x;
@@ -299,12 +275,9 @@ INLINE float t_sigmoid(float x) {
   float t = c * -1.44269504f + 12583039.0f;  // rounds; the low bits are the exponent of 2^n
   float n = t - 12583039.0f;
   float r = -n * 1.42860677e-6f - (n * 0.693145752f + c);
-  float q = 0.00139262134663f;  // e^r, to 1.1e-8 (t_exp_down)
-  q = q * r + 0.00836320297158f;
-  q = q * r + 0.0416665544377f;
-  q = q * r + 0.16666576846f;
-  q = q * r + 0.5f;
-  q = q * r + 1.0f;
+  // e^r, to 1.1e-8 (t_exp_down)
+  float q = t_poly(r, 0.00139262134663f, 0.00836320297158f, 0.0416665544377f, 0.16666576846f, 0.5f,
+                   1.0f);
   return 1.0f / ((q * r + 1.0f) * t_float((int)((unsigned)t_bits(t) << 23)) + 1.0f);
 }
 INLINE double t_sigmoid(double x) {
@@ -312,62 +285,37 @@ INLINE double t_sigmoid(double x) {
   return (x < 0 ? e : 1.0) / (1.0 + e);
 }
 )"},
-      {"t_erf", {"t_exp_down"}, R"(
+      {"t_erf", {"t_exp_down", "t_poly"}, R"(
 // erf x = x P(x^2) below 1 (errors 3e-11, 2e-21). Above, in double, erfc x =
 // e^(-x^2) Q((x-2.5)/(x+2.5)) (relative error 5e-19 up to 28), with the rounding error of x^2 put
 // back; in float, erfc x = 2^-G(x) up to 4, where erf rounds to 1 (error 5e-8).
 INLINE float t_erf_small(float z) {  // erf(x)/x, z = x^2
-  float p = -9.66704457149e-6f;
-  p = p * z + 0.000112659590256f;
-  p = p * z - 0.000848408040554f;
-  p = p * z + 0.00522103180786f;
-  p = p * z - 0.0268654307277f;
-  p = p * z + 0.112837824952f;
-  p = p * z - 0.37612638468f;
+  float p = t_poly(z, -9.66704457149e-6f, 0.000112659590256f, -0.000848408040554f,
+                   0.00522103180786f, -0.0268654307277f, 0.112837824952f, -0.37612638468f);
   return p * z + 1.12837916706f;
 }
 INLINE double t_erf_small(double z) {
-  double p = -4.2309458242953378173e-12;
-  p = p * z + 8.7090451290531066896e-11;
-  p = p * z - 1.2164560057283450081e-9;
-  p = p * z + 1.4792401209404813002e-8;
-  p = p * z - 1.6364642158167615302e-7;
-  p = p * z + 1.6462045441468418937e-6;
-  p = p * z - 0.000014925647567519332125;
-  p = p * z + 0.0001205533290288873541;
-  p = p * z - 0.00085483270219348295955;
-  p = p * z + 0.0052239776254232983087;
-  p = p * z - 0.026866170645129840806;
-  p = p * z + 0.11283791670955120236;
-  p = p * z - 0.37612638903183752379;
+  double p = t_poly(z, -4.2309458242953378173e-12, 8.7090451290531066896e-11,
+                    -1.2164560057283450081e-9, 1.4792401209404813002e-8, -1.6364642158167615302e-7,
+                    1.6462045441468418937e-6, -0.000014925647567519332125, 0.0001205533290288873541,
+                    -0.00085483270219348295955, 0.0052239776254232983087, -0.026866170645129840806,
+                    0.11283791670955120236, -0.37612638903183752379);
   return p * z + 1.1283791670955125739;
 }
 INLINE double t_erfc_large(double x) {
   double a = x > 28.0 ? 28.0 : x;
   double t = (a - 2.5) / (a + 2.5);
-  double q = -6.951484416539366735823e-9;
-  q = q * t + 2.370913600920818235871e-8;
-  q = q * t - 2.341049272862824895495e-9;
-  q = q * t - 4.810010741566571511681e-8;
-  q = q * t - 5.316537632214576780496e-8;
-  q = q * t + 9.042776910080083447e-8;
-  q = q * t + 3.872785693798207713533e-7;
-  q = q * t + 7.499622013689749877129e-8;
-  q = q * t - 1.816232135446137058361e-6;
-  q = q * t - 2.298365795336252112712e-6;
-  q = q * t + 7.555113098584460724074e-6;
-  q = q * t + 0.00001861457258450246956005;
-  q = q * t - 0.00003418249754194080793072;
-  q = q * t - 0.0001288771851638330399766;
-  q = q * t + 0.0002283803945994395607987;
-  q = q * t + 0.0008759154509366183399474;
-  q = q * t - 0.002642365964830888715118;
-  q = q * t - 0.003993701165881323332775;
-  q = q * t + 0.03992253907559385704611;
-  q = q * t - 0.1250330523788290279282;
-  q = q * t + 0.2517131932174492452712;
-  q = q * t - 0.3717367339489733533381;
-  q = q * t + 0.2108063640611435806491;
+  double q = t_poly(t, -6.951484416539366735823e-9, 2.370913600920818235871e-8,
+                    -2.341049272862824895495e-9, -4.810010741566571511681e-8,
+                    -5.316537632214576780496e-8, 9.042776910080083447e-8,
+                    3.872785693798207713533e-7, 7.499622013689749877129e-8,
+                    -1.816232135446137058361e-6, -2.298365795336252112712e-6,
+                    7.555113098584460724074e-6, 0.00001861457258450246956005,
+                    -0.00003418249754194080793072, -0.0001288771851638330399766,
+                    0.0002283803945994395607987, 0.0008759154509366183399474,
+                    -0.002642365964830888715118, -0.003993701165881323332775,
+                    0.03992253907559385704611, -0.1250330523788290279282, 0.2517131932174492452712,
+                    -0.3717367339489733533381, 0.2108063640611435806491);
   double hi = t_double(t_bits(a) & ~0x7ffffffL), lo = a - hi;  // hi has 26 bits: hi*hi is exact
   double low = (a + hi) * lo;                                  // a^2 = hi^2 + low
   return t_exp(-hi * hi) * t_exp(-low) * q;
@@ -375,22 +323,12 @@ INLINE double t_erfc_large(double x) {
 INLINE float t_erf(float x) {
   float a = __builtin_fabsf(x);
   a = a > 4.0f ? 4.0f : a;
-  float g = 1.9147970566e-05f;
-  g = g * a - 0.000457243470622f;
-  g = g * a + 0.00495183631552f;
-  g = g * a - 0.0326117928083f;
-  g = g * a + 0.149003156177f;
-  g = g * a + 0.922085922834f;
-  g = g * a + 1.6243211889f;
-  g = g * a + 0.0011049569286f;
+  float g = t_poly(a, 1.9147970566e-05f, -0.000457243470622f, 0.00495183631552f, -0.0326117928083f,
+                   0.149003156177f, 0.922085922834f, 1.6243211889f, 0.0011049569286f);
   float t = 12583039.0f - g;  // rounds; the low bits are the exponent of 2^n
   float f = (12583039.0f - t) - g;
-  float q = 0.00133908633647f;
-  q = q * f + 0.00967603191832f;
-  q = q * f + 0.0555035711422f;
-  q = q * f + 0.240221074853f;
-  q = q * f + 0.693147188026f;
-  q = q * f + 1.00000007545f;
+  float q = t_poly(f, 0.00133908633647f, 0.00967603191832f, 0.0555035711422f, 0.240221074853f,
+                   0.693147188026f, 1.00000007545f);
   float l = 1.0f - q * t_float((int)((unsigned)t_bits(t) << 23));
   float r = a < 1.0f ? a * t_erf_small(a * a) : l;
   return __builtin_copysignf(r, x);
@@ -406,16 +344,9 @@ INLINE float t_gelu(float x) {
   float a = __builtin_fabsf(x);
   a = a > 13.3f ? 13.3f : a;
   float t = (a - 3.0f) / (a + 3.0f);
-  float q = 5.42102320992e-05f;
-  q = q * t + 0.000116136371376f;
-  q = q * t - 0.000339921935639f;
-  q = q * t - 0.000984258691394f;
-  q = q * t + 0.00290469152452f;
-  q = q * t + 0.00613220196594f;
-  q = q * t - 0.046213310897f;
-  q = q * t + 0.123225020106f;
-  q = q * t - 0.206402618061f;
-  q = q * t + 0.121513947746f;
+  float q = t_poly(t, 5.42102320992e-05f, 0.000116136371376f, -0.000339921935639f,
+                   -0.000984258691394f, 0.00290469152452f, 0.00613220196594f, -0.046213310897f,
+                   0.123225020106f, -0.206402618061f, 0.121513947746f);
   float below = q * t_exp_down(-0.5f * a * a);
   return x * (x < 0 ? below : 1.0f - below);
 }
@@ -572,7 +503,7 @@ extern "C" double atan2(double, double) T_LIBM;
 INLINE float t_atan2(float y, float x) { return atan2f(y, x); }
 INLINE double t_atan2(double y, double x) { return atan2(y, x); }
 )"},
-      {"t_trig", {"t_forms"}, R"(
+      {"t_trig", {"t_forms", "t_poly"}, R"(
 #ifdef __FMA__
 #define T_WAVE T_VECTORS
 #else
@@ -596,10 +527,7 @@ INLINE float t_wave(float x, long turn) {
   low += n * 1.71512451e-15f;
   float z = r * r;
   int k = t_bits(t) + (int)turn;
-  float s = 2.72493140547e-6f;
-  s = s * z - 0.000198400820128f;
-  s = s * z + 0.00833333186596f;
-  s = s * z - 0.166666666638f;
+  float s = t_poly(z, 2.72493140547e-6f, -0.000198400820128f, 0.00833333186596f, -0.166666666638f);
   float c = 2.45474372102e-5f;
   c = c * z - 0.00138883006969f;
   c = c * z + 0.0416666646475f;
@@ -616,18 +544,12 @@ INLINE double t_wave(double x, long turn) {
   low += n * 1.4973849048591698e-33;
   double z = r * r;
   long k = t_bits(t) + turn;
-  double s = 1.5917848524808261007e-10;
-  s = s * z - 2.5051127944014187575e-8;
-  s = s * z + 2.755731608381635861e-6;
-  s = s * z - 0.00019841269836722417756;
-  s = s * z + 0.0083333333333309245621;
-  s = s * z - 0.16666666666666664599;
-  double c = -1.1382456778061305849e-11;
-  c = c * z + 2.0876143827993132496e-9;
-  c = c * z - 2.7557317260008838164e-7;
-  c = c * z + 0.000024801587298743069286;
-  c = c * z - 0.0013888888888887382271;
-  c = c * z + 0.041666666666666665373;
+  double s = t_poly(z, 1.5917848524808261007e-10, -2.5051127944014187575e-8,
+                    2.755731608381635861e-6, -0.00019841269836722417756, 0.0083333333333309245621,
+                    -0.16666666666666664599);
+  double c = t_poly(z, -1.1382456778061305849e-11, 2.0876143827993132496e-9,
+                    -2.7557317260008838164e-7, 0.000024801587298743069286,
+                    -0.0013888888888887382271, 0.041666666666666665373);
   double h = 0.5 * z, w = 1.0 - h;
   double y = (k & 1) != 0 ? w + (((1.0 - w) - h) + (z * z * c - r * low))
                           : r + (s * z * r + (low - h * low));

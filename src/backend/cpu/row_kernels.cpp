@@ -44,6 +44,11 @@ std::string type_definitions(CpuIsa isa, DType dtype, DType right, int lanes) {
          "*)p);\n}\n";
 }
 
+std::string sum_at(int i, int j) { return "c" + num(i) + "_" + num(j); }
+
+// The type of the sums.
+DType sums_of(DType left) { return left == DType::F64 ? DType::F64 : DType::F32; }
+
 }  // namespace
 
 bool row_kernel_reads(CpuIsa isa, DType dtype, DType right) {
@@ -82,15 +87,6 @@ std::string RowKernels::use(CpuIsa isa, DType left, DType right, int64_t m,
   used_.insert(kernel);
   return kernel.name();
 }
-
-namespace {
-
-std::string sum_at(int i, int j) { return "c" + num(i) + "_" + num(j); }
-
-// The type of the sums.
-DType sums_of(DType left) { return left == DType::F64 ? DType::F64 : DType::F32; }
-
-}  // namespace
 
 std::string RowKernels::step_of(const Kernel& kernel, int rows, const std::string& first) {
   const RegisterTile& tile = kernel.tile;

@@ -8,11 +8,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 
@@ -31,6 +29,13 @@ void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #endif
+}
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t rounded(size_t bytes) {
+  const size_t unit = bytes >= kHugePage ? kHugePage : 64;
+  return (bytes + unit - 1) / unit * unit;
 }
 
 }  // namespace
@@ -181,17 +186,6 @@ void KernelPool::parallel_for(long count, long chunk, Body body, void* context) 
     take_chunks(job, 0);
   finish(workers - 1);
 }
-
-namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t rounded(size_t bytes) {
-  const size_t unit = bytes >= kHugePage ? kHugePage : 64;
-  return (bytes + unit - 1) / unit * unit;
-}
-
-}  // namespace
 
 AlignedBuffer::AlignedBuffer(size_t bytes, KernelPool* pool) : bytes_(bytes) {
   if (bytes == 0) return;

@@ -219,8 +219,7 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
   code.line("from[i][j] = inside && y >= 0 && y < " + n(t.axes[0].in) + " && u >= 0 && u < " +
             n(t.axes[1].in) + " ? whole + (y * " + n(t.axes[1].in) + " + u) * " + n(g.channels) +
             " : zeros;");
-  code.close();
-  code.close();
+  code.close(2);
   code.open("for (long c = 0; c < " + n(g.channels) + "; c += " + n(lanes) + ")");
   const auto named = [](const char* what, int i, int j) {
     return what + std::to_string(i) + "_" + std::to_string(j);
@@ -244,9 +243,7 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
       code.line("*(v_lanes*)(out + " + n((int64_t{i} * t.side[1] + j) * image_pitch(g, t)) +
                 "L) = " + combination(right.image[size_t(j)], row, "f") + ";");
   }
-  code.close();
-  code.close();
-  code.close();
+  code.close(3);
   stage.text = code.text();
   return stage;
 }
@@ -313,12 +310,10 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
                 n(panels.channels()) + ", " + ahead("ws", panel, vectors) + "); break;");
     code.close();
     code.line("tile += rows;");
-    code.close();
-    code.close();
+    code.close(2);
     p = next;
   }
-  code.close();
-  code.close();
+  code.close(2);
   stage.text = code.text();
   return stage;
 }
@@ -385,10 +380,7 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
               finish.call(from + " + j * " + n(most), n(most),
                           "pixel + j * " + n(t.axes[1].dilation), "column", "1", "columns"));
   }
-  code.close();
-  code.close();
-  code.close();
-  code.close();
+  code.close(4);
   stage.text = code.text();
   return stage;
 }

@@ -133,12 +133,6 @@ class BlockEmitter {
   std::string n(int64_t x) const { return std::to_string(x); }
 
   // emit_tiles.cpp
-  struct Split {
-    std::string variable;
-    int64_t size;
-  };
-  std::vector<Split> splits(int64_t extent, size_t axis, const GridMap& grid,
-                            const LoopMap& loop) const;
   // Lines that declare begin and extent of tiles that may be shorter, of the loop they vary with.
   void declare_extents(uint8_t loops, int last, std::vector<std::string>& lines) const;
   void declare_extent(int id, size_t axis, std::vector<std::string>& lines) const;

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "backend/cuda/libraries.h"

@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "backend/cuda/cudnn_graph.h"

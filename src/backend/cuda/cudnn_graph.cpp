@@ -1,9 +1,7 @@
 #include "backend/cuda/cudnn_graph.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/error.h"
 
 namespace tessera {

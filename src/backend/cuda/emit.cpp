@@ -1,7 +1,6 @@
 #include "backend/cuda/emit.h"
 
 #include <algorithm>
-#include <map>
 
 #include "backend/cuda/block_emitter.h"
 #include "backend/cuda/emit_joined.h"

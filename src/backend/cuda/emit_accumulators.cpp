@@ -1,5 +1,4 @@
 // What is added up, or kept, over the iterations of a block's loops.
-#include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
 #include "base/check.h"
@@ -139,20 +138,7 @@ void BlockEmitter::finish_accumulator(int id) {
 }
 
 std::string BlockEmitter::scales_of(int id) const {
-  const Value& v = value(id);
-  const auto maxima = [&](const Value& accumulator) {  // axes of extent 1 do not matter
-    int m = accumulator.inputs[1];
-    while (value(m).kind == OpKind::Squeeze || value(m).kind == OpKind::Unsqueeze)
-      m = value(m).inputs[0];
-    return m;
-  };
-  for (int i = 0; i < id; ++i) {
-    const Value& u = value(i);
-    if (u.kind == OpKind::AccumRescale && needed_[size_t(i)] && maxima(u) == maxima(v) &&
-        u.attrs == v.attrs && u.phase == v.phase && u.dtype == v.dtype)
-      return "v" + n(i);
-  }
-  return "v" + n(id);
+  return "v" + n(kernel_.same_scales(id, needed_));
 }
 
 // Old sums are scaled by s = e^(old maximum - new), new terms by p = e^(theirs - new).

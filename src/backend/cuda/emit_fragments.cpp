@@ -286,8 +286,7 @@ void BlockEmitter::hold_operand(int id) {
   loops.emit(code_);
   if (!inside.empty()) code_.close();
   for (int i = u.wide ? 3 : 4; i > 0; --i) code_.close();
-  code_.close();
-  code_.close();
+  code_.close(2);
   for (int holder : holders) holds(holder, false);
   reads_touched("");
   holds(id, true);
@@ -392,8 +391,7 @@ void BlockEmitter::store_held(int id) {
     code_.close();
   }
   for (int i = u.wide ? 2 : 3; i > 0; --i) code_.close();
-  code_.close();
-  code_.close();
+  code_.close(2);
   if (save) code_.close();
   for (int holder : holders) holds(holder, false);
   reads_touched("");
@@ -491,8 +489,7 @@ void BlockEmitter::reduce_held(int id, int into) {
   }
   code_.close();
   for (int i = 0; i < outer; ++i) code_.close();
-  code_.close();
-  code_.close();
+  code_.close(2);
   for (int holder : holders) holds(holder, false);
   reads_touched("");
   writes(parts == 1 ? m.pointer : partial, "");

@@ -1,6 +1,5 @@
 // Matrix products: by tensor cores, a warp to a unit of fragments, or by plain multiply-adds, a
 // thread to a unit of numbers.
-#include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
 #include "base/check.h"
@@ -89,8 +88,7 @@ void BlockEmitter::product(int id, int into) {
     rescale_sums(id, into, u);
   else if (!u.registers)
     store_sums(id, into, u, sums, into != id);
-  code_.close();
-  code_.close();
+  code_.close(2);
   for (const Pair& pair : pairs(v))
     for (int operand : {pair.left, pair.right})
       if (home(operand) == Home::Fragment)
@@ -181,9 +179,7 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
   unrolled("j", u.columns);
   code_.line("ts::multiply_add(" + sums + "[i][j], a[i], b[j], " + (u.tf32 ? "ts::tf32" : type) +
              "{});");
-  code_.close();
-  code_.close();
-  code_.close();
+  code_.close(3);
 }
 
 void BlockEmitter::scalars(int id, const Pair& pair, const Units& u, const std::string& sums) {
@@ -230,9 +226,7 @@ void BlockEmitter::scalars(int id, const Pair& pair, const Units& u, const std::
   unrolled("i", u.rows);
   unrolled("j", u.columns);
   code_.line(sums + "[i][j] += a[i] * b[j];");
-  code_.close();
-  code_.close();
-  code_.close();
+  code_.close(3);
 }
 
 // Runs `inside` for every number of the unit that lies in the matrix: its name, its indices.
@@ -325,8 +319,7 @@ void BlockEmitter::spill(int accumulator) {
   open_units(u);
   leading_ = u.batch > 1 ? leading_index(from) : std::vector<Index>(value(from).extents.size() - 2);
   store_sums(from, accumulator, u, "r" + n(accumulator) + "[s]", false);
-  code_.close();
-  code_.close();
+  code_.close(2);
   holds(accumulator, false);
   writes(m.pointer, "");
   finish();

@@ -19,31 +19,16 @@ const LoopMap& loop_map(const Value& v) {
 
 }  // namespace
 
-std::vector<BlockEmitter::Split>
-BlockEmitter::splits(int64_t extent, size_t axis, const GridMap& grid, const LoopMap& loop) const {
-  std::vector<Split> result;
-  for (size_t d = 0; d < kernel_.grid.size(); ++d) {
-    if (grid[d] != int(axis)) continue;
-    extent = ceil_div(extent, kernel_.grid[d]);
-    result.push_back({"g" + n(int64_t(d)), extent});
-  }
-  for (size_t l = 0; l < kernel_.loops.size(); ++l) {
-    if (loop[l] != int(axis)) continue;
-    extent = ceil_div(extent, kernel_.loops[l]);
-    result.push_back({"l" + n(int64_t(l)), extent});
-  }
-  return result;
-}
-
 void BlockEmitter::declare_extent(int id, size_t axis, std::vector<std::string>& lines) const {
   const Value& v = value(id);
   const std::string stem = n(id) + "_" + n(int64_t(axis));
   const int64_t whole = kernel_.argument_extents[size_t(v.argument)][axis];
   std::string low = "0", high = n(whole);
   // Begin and end of the part, clipped at every split.
-  const std::vector<Split> parts = splits(whole, axis, grid_map(v), loop_map(v));
+  const std::vector<KernelValues::Split> parts =
+      kernel_.splits(whole, axis, grid_map(v), loop_map(v));
   for (size_t k = 0; k < parts.size(); ++k) {
-    const Split& s = parts[k];
+    const KernelValues::Split& s = parts[k];
     const std::string at = stem + (k + 1 == parts.size() ? "" : "_" + n(int64_t(k)));
     const std::string part = s.variable + "*" + n(s.size);
     const std::string from = low == "0" ? part : low + " + " + part;
@@ -79,11 +64,12 @@ std::string BlockEmitter::tile_offset(int id) const {
   const std::string wide = last > 0x7ffffffe ? "LL" : "";
   std::string offset = first == 0 ? "" : n(first);
   for (size_t axis = 0; axis < whole.size(); ++axis) {
-    const std::vector<Split> parts = splits(whole[axis], axis, grid_map(v), loop_map(v));
+    const std::vector<KernelValues::Split> parts =
+        kernel_.splits(whole[axis], axis, grid_map(v), loop_map(v));
     if (parts.empty()) continue;
     std::string begin;
     if (v.extents[axis].exact()) {
-      for (const Split& s : parts)
+      for (const KernelValues::Split& s : parts)
         begin += (begin.empty() ? "" : " + ") + s.variable + "*" + n(s.size);
       if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
     } else {
@@ -116,7 +102,8 @@ int BlockEmitter::piece_bytes(int id) const {
                 kernel_.argument_offset(v.argument) * size % bytes == 0;
     for (size_t axis = 0; axis + 1 < whole.size(); ++axis)
       fits = fits && (whole[axis] == 1 || pitch[axis] * size % bytes == 0);
-    for (const Split& s : splits(whole.back(), whole.size() - 1, grid_map(v), loop_map(v)))
+    for (const KernelValues::Split& s :
+         kernel_.splits(whole.back(), whole.size() - 1, grid_map(v), loop_map(v)))
       fits = fits && s.size * size % bytes == 0;
     if (fits) return bytes;
   }

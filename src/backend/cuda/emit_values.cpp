@@ -204,15 +204,13 @@ void BlockEmitter::save(int id) {
       std::vector<Index> single = index;
       single.back() = {"y", -1};
       store_element(v.inputs[0], single, memory);
-      code_.close();
-      code_.close();
+      code_.close(2);
     }
   } else {
     store_element(v.inputs[0], index, memory);
   }
   if (!inside.empty()) code_.close();
-  code_.close();
-  code_.close();
+  code_.close(2);
   reads_touched(mapping_of(v.extents, width), v.inputs, width);
   finish();
 }
@@ -364,8 +362,7 @@ void BlockEmitter::reduce(int id, int into) {
   code_.open("if (ts::lane() == 0" + (inside.empty() ? "" : " && " + inside) + ")");
   code_.line("ts::store_shared(" + parts + " + o * " + n(warps) + " + ts::warp() % " + n(warps) +
              ", r);");
-  code_.close();
-  code_.close();
+  code_.close(2);
   reads_touched("");
   writes(parts, "");
   finish();

@@ -1,6 +1,5 @@
 // What only Hopper has: products of four warps (wgmma) whose operands lie in swizzled boxes, and
 // tiles that the asynchronous proxy brings as boxes (TMA), told to barriers in shared memory.
-#include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
 #include "base/check.h"
@@ -101,7 +100,8 @@ bool BlockEmitter::boxes_fit(int id) const {
   int64_t matrices = 1;
   for (size_t axis = 0; axis + 2 < rank; ++axis) matrices *= whole[axis];
   for (size_t axis = 0; axis < rank; ++axis) {
-    const std::vector<Split> parts = splits(whole[axis], axis, iter.imap, iter.fmap);
+    const std::vector<KernelValues::Split> parts =
+        kernel_.splits(whole[axis], axis, iter.imap, iter.fmap);
     // What a box sees beyond its tile is nothing only beyond the array.
     for (size_t k = 0; k + 1 < parts.size(); ++k)
       if (parts[k].size % parts[k + 1].size != 0) return false;
@@ -190,7 +190,7 @@ void BlockEmitter::copy_boxes(int id, const std::string& full, Code& code) const
   for (size_t axis = rank; axis-- > 0;) {
     std::string begin;
     if (v.extents[axis].exact())
-      for (const Split& s : splits(whole[axis], axis, iter.imap, iter.fmap))
+      for (const KernelValues::Split& s : kernel_.splits(whole[axis], axis, iter.imap, iter.fmap))
         begin += (begin.empty() ? "" : " + ") + s.variable + " * " + n(s.size);
     else
       begin = "b" + n(id) + "_" + n(int64_t(axis));
@@ -349,8 +349,7 @@ void BlockEmitter::store_as_matrices(int id) {
   code_.close();
   code_.line("parts[2 * q + h] = ts::pair_of<" +
              std::string(storage_type(m.storage, Dialect::Cuda)) + ">(z[0], z[1]);");
-  code_.close();
-  code_.close();
+  code_.close(2);
   const std::string second = across == 2 ? " + ts::lane() / 16 * 8" : "";
   std::vector<Index> place = leading_;
   if (u.swapped) {
@@ -364,8 +363,7 @@ void BlockEmitter::store_as_matrices(int id) {
              m.pointer + " + " + element_place(m, Nest::offset(place, m.strides).text) +
              ", parts);");
   for (int i = u.wide ? 2 : 3; i > 0; --i) code_.close();
-  code_.close();
-  code_.close();
+  code_.close(2);
   for (int holder : holders) holds(holder, false);
   reads_touched("");
   writes(m.pointer, "");

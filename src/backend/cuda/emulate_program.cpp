@@ -4,9 +4,7 @@
 #include <new>
 
 #include "backend/arrays.h"
-#include "backend/host_kernels.h"
 #include "base/check.h"
-#include "base/error.h"
 #include "eval/eval.h"
 
 #include "backend/cuda/device/device.cuh"

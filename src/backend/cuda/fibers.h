@@ -1,7 +1,6 @@
 // Cooperative threads of one operating-system thread: each has a stack of its own and runs until it
 // yields. What the emulator of CUDA blocks is made of.
 #pragma once
-#include <cstddef>
 #include <functional>
 #include <memory>
 

@@ -1,8 +1,6 @@
 // What library.cpp chooses from: the libraries, one file each.
 #pragma once
-#include <array>
 #include <memory>
-#include <string>
 
 #include "backend/cuda/library.h"
 

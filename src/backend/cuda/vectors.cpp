@@ -1,7 +1,6 @@
 #include "backend/cuda/vectors.h"
 
 #include <functional>
-#include <map>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,7 @@
 #include "search/mugraph/coef.h"
 
 #include <cmath>
+#include <numeric>
 
 namespace tessera::mugraph {
 namespace {

@@ -2,8 +2,6 @@
 // Arithmetic that leaves this set (overflow, sums of unlike roots) yields a `bad` coefficient.
 #pragma once
 #include <cstdint>
-#include <numeric>
-#include <optional>
 
 #include "base/rational.h"
 

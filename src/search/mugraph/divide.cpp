@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <set>
 
-#include "base/check.h"
 #include "base/interruption.h"
 #include "search/mugraph/normal_form.h"
 

@@ -1,9 +1,8 @@
 #include "search/mugraph/exhaustive.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
-
-#include "base/check.h"
 
 namespace tessera::mugraph {
 namespace {

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <queue>
 #include <set>
 #include <unordered_map>
 
-#include "base/check.h"
 #include "base/interruption.h"
 #include "ir/block.h"
 
@@ -48,6 +46,22 @@ struct KeyHash {
   }
 };
 
+struct ChainNode {
+  uint32_t edge;
+  int32_t previous;
+};
+struct Entry {
+  double bound;
+  int64_t sequence;
+  uint32_t state;
+  bool operator>(const Entry& o) const {
+    return bound != o.bound ? bound > o.bound : sequence > o.sequence;
+  }
+};
+
+// Passes as counted from the first one, which comes after nothing.
+uint8_t pass_bit(int pass) { return uint8_t(1u << (pass - 1)); }
+
 }  // namespace
 
 // A partly built kernel: values still to be computed, from the highest rank downwards.
@@ -64,21 +78,6 @@ struct KernelSearch::State {
   int32_t chain = -1;  // chosen edges, newest first
   int cuts = 0, operators = 0;
 };
-
-namespace {
-struct ChainNode {
-  uint32_t edge;
-  int32_t previous;
-};
-struct Entry {
-  double bound;
-  int64_t sequence;
-  uint32_t state;
-  bool operator>(const Entry& o) const {
-    return bound != o.bound ? bound > o.bound : sequence > o.sequence;
-  }
-};
-}  // namespace
 
 void KernelCounters::add(const KernelCounters& o) {
   expanded += o.expanded;
@@ -460,13 +459,6 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
                    [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
   return out;
 }
-
-namespace {
-
-// Passes as counted from the first one, which comes after nothing.
-uint8_t pass_bit(int pass) { return uint8_t(1u << (pass - 1)); }
-
-}  // namespace
 
 int KernelSearch::passes_of(const std::map<ValueId, Placed>& placed) {
   unsigned all = 1;

@@ -2,7 +2,6 @@
 // best-first branch and bound with an additive lower bound; tiles are chosen when one completes.
 #pragma once
 #include <cmath>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>

@@ -2,7 +2,6 @@
 // accumulators and savers. Scalars that edges carry become multiplications, placed where they cost
 // least (a factor before a square root rather than on the whole result).
 #pragma once
-#include <map>
 #include <string>
 #include <vector>
 

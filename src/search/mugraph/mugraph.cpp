@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "base/error.h"
 #include "search/mugraph/assemble.h"

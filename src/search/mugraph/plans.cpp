@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
-#include <map>
 #include <queue>
 #include <set>
 #include <tuple>

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
-#include <set>
 
 #include "base/check.h"
 #include "base/interruption.h"

@@ -1,7 +1,6 @@
 // What the stages of one µGraph search share: the program, limits, and what was counted so far.
 #pragma once
 #include <chrono>
-#include <cmath>
 #include <string>
 
 #include "base/thread_pool.h"

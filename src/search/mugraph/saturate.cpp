@@ -1,6 +1,7 @@
 #include "search/mugraph/saturate.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include "base/check.h"

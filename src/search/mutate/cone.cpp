@@ -14,6 +14,15 @@ uint64_t residue(const Modulus<uint64_t>& field, const Rational& r) {
   return field.mul(value, r.exp2() < 0 ? field.inv(scale) : scale);
 }
 
+// The next of all taps of a window; false after the last.
+bool next_taps(const std::vector<WindowAxis>& axes, Index& taps) {
+  for (size_t i = axes.size(); i-- > 0;) {
+    if (++taps[i] < axes[i].taps) return true;
+    taps[i] = 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 ThinAxes thin_axes(const Graph& g) {
@@ -133,12 +142,7 @@ uint64_t Cone::conv(const Node& n, const Op& op, const Index& index) {
       if (weight == 0) continue;
       sum = field_.add(sum, field_.mul(weight, at(n.in[0], x)));
     }
-    size_t i = axes;
-    while (i-- > 0) {
-      if (++taps[i] < n.axes[i].taps) break;
-      taps[i] = 0;
-    }
-    if (i == SIZE_MAX) return sum;
+    if (!next_taps(n.axes, taps)) return sum;
   }
 }
 
@@ -163,12 +167,7 @@ uint64_t Cone::conv_transpose(const Node& n, const Op& op, const Index& index) {
       x[1] = w[0] = g * channels + c;
       sum = field_.add(sum, field_.mul(at(n.in[1], w), at(n.in[0], x)));
     }
-    size_t i = axes;
-    while (i-- > 0) {
-      if (++taps[i] < n.axes[i].taps) break;
-      taps[i] = 0;
-    }
-    if (i == SIZE_MAX) return sum;
+    if (!next_taps(n.axes, taps)) return sum;
   }
 }
 

@@ -65,10 +65,6 @@ Graph region_of(const Pattern& p, const Graph& def, Match& m, bool holes = false
   return g;
 }
 
-}  // namespace
-
-namespace {
-
 // Sizes for which a body may be used with some setting, small ones first.
 class Sizes {
  public:

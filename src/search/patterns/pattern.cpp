@@ -1,7 +1,6 @@
 #include "search/patterns/pattern.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/check.h"
 #include "base/error.h"

@@ -2,7 +2,6 @@
 // loops and their meaning fit. Unlike the paper's, a place is found by numbers and not by the names
 // of operators, what is proposed is proved like all else, and the cover is chosen by cost.
 #pragma once
-#include <memory>
 
 #include "search/engine.h"
 #include "search/patterns/pattern.h"

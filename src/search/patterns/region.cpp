@@ -1,7 +1,6 @@
 #include "search/patterns/region.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/error.h"

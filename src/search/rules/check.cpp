@@ -277,10 +277,6 @@ std::string wrong_domain(const Rule& rule) {
   return "";
 }
 
-}  // namespace
-
-namespace {
-
 // With all that `sizes` says, but no axes for "..." of the variable `without`, if there is one.
 std::string not_for_all_sizes(const Rule& rule, Sizes sizes, std::optional<size_t> without,
                               Rng& rng) {

@@ -1,11 +1,9 @@
 #include "search/rules/generalise.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 
-#include "base/check.h"
 #include "search/rules/check.h"
 #include "search/rules/instance.h"
 

@@ -8,7 +8,6 @@
 #include "search/rules/check.h"
 #include "search/rules/generalise.h"
 #include "search/rules/rewrite.h"
-#include "search/synth/egraph.h"
 
 namespace tessera::rules {
 namespace {

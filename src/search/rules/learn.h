@@ -2,7 +2,6 @@
 // unless it follows from what is known.
 #pragma once
 #include <atomic>
-#include <functional>
 
 #include "ir/graph.h"
 #include "search/rules/rule.h"

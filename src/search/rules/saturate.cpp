@@ -4,7 +4,6 @@
 #include <set>
 #include <unordered_set>
 
-#include "base/check.h"
 #include "base/interruption.h"
 #include "base/rng.h"
 #include "search/rules/sign.h"

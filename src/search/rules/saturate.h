@@ -5,8 +5,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "search/rules/match.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace tessera::rules {
 
 using synth::EGraph;

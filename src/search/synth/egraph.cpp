@@ -1,9 +1,7 @@
 #include "search/synth/egraph.h"
 
-#include <algorithm>
 #include <limits>
 
-#include "base/check.h"
 #include "base/interruption.h"
 
 namespace tessera::synth {

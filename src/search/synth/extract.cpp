@@ -1,7 +1,6 @@
 #include "search/synth/extract.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/check.h"

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "base/check.h"
 #include "base/rng.h"
 
 namespace tessera::synth {

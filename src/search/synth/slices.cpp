@@ -1,8 +1,5 @@
 #include "search/synth/slices.h"
 
-#include <algorithm>
-#include <optional>
-
 #include "search/synth/large.h"
 #include "search/synth/slice_graph.h"
 

@@ -1,7 +1,6 @@
 // A kernel-level program as synthesis sees it: values named by numbers, axes by dimensions.
 #pragma once
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "ir/graph.h"

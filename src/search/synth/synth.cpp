@@ -8,7 +8,6 @@
 #include <set>
 
 #include "search/rules/saturate.h"
-#include "search/synth/egraph.h"
 #include "search/synth/explain.h"
 #include "search/synth/extract.h"
 #include "search/synth/inputs.h"

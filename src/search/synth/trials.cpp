@@ -4,8 +4,6 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "search/synth/inputs.h"
-
 namespace tessera::synth {
 namespace {
 

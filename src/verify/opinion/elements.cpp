@@ -1,14 +1,12 @@
 #include "verify/opinion/elements.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 
 #include "base/check.h"
 #include "ir/block.h"
 #include "ir/window.h"
 #include "verify/decisions.h"
-#include "verify/opinion/numbers.h"
 
 namespace tessera {
 namespace {

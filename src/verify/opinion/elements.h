@@ -2,7 +2,6 @@
 // kernels and loops mean, independent of eval/interpreter.h.
 #pragma once
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "ir/graph.h"

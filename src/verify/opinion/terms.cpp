@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <set>
 
 #include "base/check.h"
 #include "base/rng.h"

@@ -22,7 +22,7 @@ from tessera.frontends.torch.operators import (
     reduced,
     wide,
 )
-from tessera.frontends.torch.structure import _within, slice_
+from tessera.frontends.torch.structure import _within, row_major_places, slice_
 from tessera.graph import Tensor
 from tessera.ops.scatter import scatter
 from tessera.types import is_float, to_numpy
@@ -213,15 +213,9 @@ def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
         return emit("gather", x, _within(call, used[0][1], x.shape[axes[0]]), axis=axes[0])
     if axes != list(range(axes[0], axes[0] + len(axes))):
         raise UnsupportedError("by tensors of axes that are not neighbours")
-    places = None
-    for axis, t in used:
-        at = _within(call, t, x.shape[axis])
-        if places is not None:
-            places = emit("mul", places, call.graph.const(x.shape[axis], "i64"))
-        places = at if places is None else emit("add", places, at)
+    places = row_major_places(call, x, used)
     shape = list(x.shape)
     shape[axes[0] : axes[-1] + 1] = [math.prod(x.shape[a] for a in axes)]
-    assert places is not None
     return emit("gather", f("reshape")(x, shape), places, axis=axes[0])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, concrete, handles
 from tessera.frontends.torch.operators import cast, emit, f, operand, wide
-from tessera.frontends.torch.structure import _within
+from tessera.frontends.torch.structure import _within, row_major_places
 from tessera.graph import Tensor
 from tessera.ops.scatter import scatter, scatter_rows
 from tessera.types import is_float
@@ -91,13 +91,7 @@ def index_put(
         return emit("where", f("reshape")(cast(mask, "bool"), side),
                     f("reshape")(values, []), x)  # fmt: skip
     shape = list(np.broadcast_shapes(*(t.shape for _, t in used)))
-    places = None
-    for axis, t in used:
-        at = _within(call, t, x.shape[axis])
-        if places is not None:
-            places = emit("mul", places, call.graph.const(x.shape[axis], "i64"))
-        places = at if places is None else emit("add", places, at)
-    assert places is not None
+    places = row_major_places(call, x, used)
     places = f("reshape")(f("broadcast_to")(places, shape), [math.prod(shape)])
     rest = [a for a in range(x.ndim) if a not in axes]
     # What is indexed stands where the first index does, or in front if others are between.

@@ -142,6 +142,17 @@ def _within(call: Call, index: Tensor, extent: int) -> Tensor:
     return emit("min", emit("max", index, zero), last)
 
 
+def row_major_places(call: Call, x: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
+    """What tensors select together along their axes of x, counted as in rows of these axes."""
+    (axis, first), *others = indices
+    places = _within(call, first, x.shape[axis])
+    for axis, t in others:
+        at = _within(call, t, x.shape[axis])
+        places = emit("mul", places, call.graph.const(x.shape[axis], "i64"))
+        places = emit("add", places, at)
+    return places
+
+
 @handles("aten.embedding.default")
 def embedding(call: Call, table: Tensor, index: Tensor, *_: Any, **__: Any) -> Tensor:
     return emit("gather", table, _within(call, index, table.shape[0]), axis=0)
