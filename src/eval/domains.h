@@ -37,7 +37,7 @@ template <class T> struct RealDomain {
   static constexpr size_t kWord = sizeof(T);
   static constexpr bool kIsField = false, kIsTerm = false;
   Precision precision = Precision::Exact;
-  const Substitution* supposed = nullptr;
+  std::vector<Substitution> supposed{};
 
   uint8_t value_planes(Components) const { return 1; }
   static bool may_flag(OpKind) { return false; }
@@ -47,7 +47,7 @@ template <class T> struct RealDomain {
   void set_scalar(const View& v, const Rational& c) const { *v.as<T>(0) = T(c.to_double()); }
   // Rounds a value to what a tensor of this dtype holds at this level.
   void round(const View& v, Level level) const {
-    if (supposed != nullptr && is_float(v.dtype)) suppose(v);
+    if (!supposed.empty() && is_float(v.dtype)) suppose(v);
     if (precision == Precision::Exact || !is_float(v.dtype)) return;
     DType to = v.dtype;
     if (level != Level::Kernel && (to == DType::F16 || to == DType::BF16)) to = DType::F32;
@@ -64,13 +64,14 @@ template <class T> struct RealDomain {
     }
   }
   void suppose(const View& v) const {
-    const double from = supposed->value, near = 1e-6 * std::abs(from);
     T* x = v.as<T>(0);
     for (int64_t i = 0, n = v.size(); i < n; ++i)
-      if (std::abs(double(x[i]) - from) <= near)
-        x[i] = T(supposed->by);
-      else if (std::abs(double(x[i]) + from) <= near)
-        x[i] = T(-supposed->by);
+      for (const Substitution& s : supposed) {
+        const double here = double(x[i]);
+        if (!s.holds(here) && !s.holds(-here)) continue;
+        x[i] = T(s.holds(here) ? s.by : -s.by);
+        break;
+      }
   }
   void matmul(const View& a, const View& b, const View& c, ThreadPool* pool) const {
     real_matmul<T>(

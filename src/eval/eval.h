@@ -2,6 +2,7 @@
 // magnitudes. Every operator has one reference meaning (eval/pointwise.h, eval/interpreter*.h), and
 // all evaluations below instantiate it over their own domain.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -33,16 +34,23 @@ enum class Precision {
 using OpaqueFunction = std::function<std::vector<NDArray>(const Op&, const std::vector<NDArray>&)>;
 
 // Elements that are taken for others wherever they are computed, what follows included: what is
-// within a millionth of `value` for `by`, and of -value for -by.
+// within a millionth of one of `values`, which ascend, for `by`, and of its negative for -by.
 struct Substitution {
-  double value = 0, by = 0;
+  std::vector<double> values;
+  double by = 0;
+
+  bool holds(double x) const {
+    const double near = 1e-6 * std::abs(x);
+    const auto above = std::lower_bound(values.begin(), values.end(), x - near);
+    return above != values.end() && *above <= x + near;
+  }
 };
 
 struct EvalOptions {
   Precision precision = Precision::Exact;
   ThreadPool* pool = nullptr;  // null: the calling thread only; results never depend on it
   OpaqueFunction opaque;       // empty: opaque operators throw Error(Unsupported)
-  const Substitution* supposed = nullptr;  // null: nothing is
+  std::vector<Substitution> supposed{};
 };
 
 // The outputs of a kernel graph with static shapes. Throws Error(BadInput) when `inputs` do not

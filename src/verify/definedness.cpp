@@ -223,8 +223,11 @@ class Operands {
   bool complete() const { return std::find(met_.begin(), met_.end(), 0) == met_.end(); }
   // One of the operand's elements.
   double value(size_t k, const std::vector<NDArray>& inputs, uint64_t choice) const {
-    const NDArray y = eval(values_, inputs, {Precision::Exact, pool_, {}, nullptr})[k];
-    return y.reals.empty() ? NAN : y.reals[choice % y.reals.size()];
+    const std::vector<double> all = values(k, inputs);
+    return all.empty() ? NAN : all[choice % all.size()];
+  }
+  std::vector<double> values(size_t k, const std::vector<NDArray>& inputs) const {
+    return eval(values_, inputs, {Precision::Exact, pool_, {}, {}})[k].reals;
   }
 
   // Moves the inputs so that an element of the operand that was out of its domain least is, within
@@ -314,7 +317,7 @@ bool passes_on(const Graph& g, const Op& op) {
     return std::all_of(ops.begin(), ops.end(),
                        [&](const Op& o) { return passes_on(g.body(op), o); });
   }
-  if (op.kind == OpKind::Cast || op.kind == OpKind::Where)
+  if (op.kind == OpKind::Cast)
     return is_float(g.type(op.result()).dtype) && is_float(g.type(op.inputs.back()).dtype);
   return has(op.kind, algebra::Movement) ||
          std::find(std::begin(some), std::end(some), op.kind) != std::end(some);
@@ -375,37 +378,71 @@ OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate, uint64_t
   return found;
 }
 
+namespace {
+
+using Outputs = std::vector<NDArray>;
+
+// Whether an element that the original has finite (or, of `infinities`, any) is another in the
+// rewrite, and was not already where nothing was supposed.
+bool differ(const Outputs& spec, const Outputs& candidate, bool infinities, size_t k, size_t i,
+            double scale) {
+  const NDArray &a = spec[k], &b = candidate[k];
+  if (!is_float(a.dtype)) return a.ints[i] != b.ints[i];
+  const double x = a.reals[i], y = b.reals[i];
+  if (!std::isfinite(x)) return infinities && x != y && !(std::isnan(x) && std::isnan(y));
+  return !(std::fabs(x - y) <= 1e-6 * std::fabs(x) + 1e-9 * scale);
+}
+
+}  // namespace
+
 bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities, uint64_t seed,
                       double work, ThreadPool* pool) {
   const Operands of[] = {{spec, pool}, {candidate, pool}};
-  const size_t count = of[0].with_quotients() + of[1].with_quotients();
-  const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(count)), 2.0, 24.0));
+  std::vector<std::pair<const Operands*, size_t>> all;
+  for (const Operands& o : of)
+    for (size_t k = 0; k < o.with_quotients(); k++) all.emplace_back(&o, k);
+  const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(all.size())), 2.0, 16.0));
   for (int t = 0; t < draws; t++) {
     Rng rng = Rng(seed).split(uint64_t(t));
-    const std::vector<NDArray> inputs =
-        make_inputs(spec, "normal", rng(), integer_ranges(spec, candidate, {-3, 3}));
-    using Outputs = std::vector<NDArray>;
-    const auto at = [&](const Substitution* supposed) {
-      const EvalOptions how{Precision::Exact, pool, {}, supposed};
+    const std::vector<NDArray> inputs = make_inputs(
+        spec, t % 2 == 0 ? "normal" : "constants", rng(), integer_ranges(spec, candidate, {-3, 3}));
+    const auto at = [&](std::vector<Substitution> supposed) {
+      const EvalOptions how{Precision::Exact, pool, {}, std::move(supposed)};
       return std::pair<Outputs, Outputs>(eval(spec, inputs, how), eval(candidate, inputs, how));
     };
-    const auto differ = [&](const std::pair<Outputs, Outputs>& out, size_t k, size_t i) {
-      const NDArray &a = out.first[k], &b = out.second[k];
-      if (!is_float(a.dtype)) return a.ints[i] != b.ints[i];
-      const double x = a.reals[i], y = b.reals[i];
-      if (!std::isfinite(x)) return infinities && x != y && !(std::isnan(x) && std::isnan(y));
-      return !(std::fabs(x - y) <= 1e-6 * (1 + std::fabs(x)));
+    const auto inside = at({});
+    const auto same = [&](std::vector<Substitution> supposed) {
+      const auto [a, b] = at(std::move(supposed));
+      for (size_t k = 0; k < a.size(); k++) {
+        double scale = 0;
+        for (double x : a[k].reals)
+          if (std::isfinite(x)) scale = std::max(scale, std::fabs(x));
+        for (size_t i = 0; i < size_t(a[k].size()); i++)
+          if (differ(a, b, infinities, k, i, scale) &&
+              !differ(inside.first, inside.second, infinities, k, i, scale))
+            return false;
+      }
+      return true;
     };
-    const auto inside = at(nullptr);
-    for (const Operands& operands : of)
-      for (size_t k = 0; k < operands.with_quotients(); k++)
-        for (double by : operands.outside(k)) {
-          const Substitution supposed{operands.value(k, inputs, rng()), by};
-          const auto out = at(&supposed);
-          for (size_t o = 0; o < out.first.size(); o++)
-            for (size_t i = 0; i < size_t(out.first[o].size()); i++)
-              if (differ(out, o, i) && !differ(inside, o, i)) return false;
-        }
+    // An element, all of them, and an element beside one of another operand or its neighbour.
+    const uint64_t choice = rng();
+    std::vector<Substitution> together;
+    for (const auto& [operands, k] : all) {
+      const std::vector<double> outside = operands->outside(k);
+      std::vector<double> values = operands->values(k, inputs);
+      if (values.empty()) continue;
+      const double one = values[choice % values.size()],
+                   next = values[(choice + rng.below(2)) % values.size()];
+      std::erase_if(values, [](double x) { return std::isnan(x); });
+      std::sort(values.begin(), values.end());
+      for (double by : outside)
+        if (!same({Substitution{{one}, by}}) || !same({Substitution{values, by}})) return false;
+      together.push_back(
+          {{std::min(one, next), std::max(one, next)}, outside[rng.below(outside.size())]});
+    }
+    if (together.size() > 1 && !same(together)) return false;
+    for (Substitution& s : together)
+      if (!same({s})) return false;
   }
   return true;
 }

@@ -311,7 +311,7 @@ std::vector<double> turning_points(const Graph& spec, const Graph& candidate) {
   for (size_t i = 0; i < paired; i++)
     for (size_t j = 0; j < paired; j++)
       for (double x : {plain[i] + plain[j], plain[i] - plain[j], plain[i] * plain[j],
-                       plain[j] == 0 ? 0 : plain[i] / plain[j]})
+                       plain[j] == 0 ? 0 : plain[i] / plain[j], plain[i] / 2 + plain[j] / 2})
         if (std::fabs(x) <= 1e15) made.insert(x);
   // The constants themselves make up half of what is drawn.
   points.assign(made.begin(), made.end());

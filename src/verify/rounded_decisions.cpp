@@ -132,7 +132,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
     std::vector<NDArray> in_range;            // likewise
     const auto unbounded = [&](size_t k, size_t i) {
       if (in_range.empty())
-        in_range = eval(spec, inputs, {Precision::Unbounded, native.pool, {}, nullptr});
+        in_range = eval(spec, inputs, {Precision::Unbounded, native.pool, {}, {}});
       return in_range[k].at(i);
     };
     bool skipped = false;
