@@ -40,14 +40,15 @@ class Clock:
             raise OutOfTime
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """What a call gives. Plain Python code in it too ends by Interrupted when no time is left
-        (but for a moment), and again where somebody handles that."""
+        """What a call gives. Plain Python code in it too ends by Interrupted when no time is left,
+        and again where somebody handles that."""
         thread = ctypes.c_ulong(threading.get_ident())
         running, gate, late = threading.Lock(), threading.Lock(), list[bool]()
         running.acquire()
 
         def watch() -> None:
-            wait = min(max(self.left(), 0.05), threading.TIMEOUT_MAX)
+            # What looks at the clock itself says more; it gets a moment more.
+            wait = min(self.left() + 0.05, threading.TIMEOUT_MAX)
             while not running.acquire(timeout=wait):
                 with gate:
                     if running.locked():
