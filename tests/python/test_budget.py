@@ -5,6 +5,7 @@ Time limits of subprocesses are guards against hanging; nothing is timed.
 
 from __future__ import annotations
 
+import operator
 import os
 import random
 import signal
@@ -167,7 +168,7 @@ def gives(x: Any) -> Any:
         (lambda x: x if x[0] > 0 else -x, (X,), ("branches on the value", "use np.where")),
         (lambda x: x[1:], (X,), ("returns memory of its arguments", "return a copy")),
         (lambda x: (print(end=""), x * 2)[1], (X,), ("uses print", "has no effects")),
-        (lambda x: x.__iadd__(1), (X.copy(),), ("in place", "write x = x + y")),
+        (lambda x: operator.iadd(x, 1), (X.copy(),), ("in place", "write x = x + y")),
         (lambda x: x[x > 1], (X,), ("what a mask picks", "use np.where")),
     ],
 )

@@ -46,7 +46,7 @@ class Number:
     def __array_function__(
         self, function: Callable[..., Any], types: Sequence[type], args: Any, kwargs: Any
     ) -> Any:
-        if set(types) == {Number} and function not in (np.shape, np.ndim):
+        if set(types) == {Number} and function not in (np.shape, np.ndim, np.stack):
             self._refuse()  # many make other things of numbers than of NumPy's scalars
         return self._tessera.__array_function__(function, types, args, kwargs)
 
