@@ -40,6 +40,7 @@ struct Substitution {
   double by = 0;
 
   bool holds(double x) const {
+    if (!std::isfinite(x)) return false;
     const double near = 1e-6 * std::abs(x);
     const auto above = std::lower_bound(values.begin(), values.end(), x - near);
     return above != values.end() && *above <= x + near;

@@ -188,13 +188,24 @@ class PoleDraws {
   std::vector<bool> zero_;  // of the last draw
 };
 
+// Whether it is an operator with a domain, of one of these operands.
+bool is_partial(const Op& op, const std::vector<TensorId>& operands) {
+  const OpKind some[] = {OpKind::Div, OpKind::Mod,   OpKind::Sqrt, OpKind::Rsqrt,
+                         OpKind::Log, OpKind::Log1p, OpKind::Pow,  OpKind::Power};
+  const auto reads = [&](TensorId t) {
+    return std::find(op.inputs.begin(), op.inputs.end(), t) != op.inputs.end();
+  };
+  return std::find(std::begin(some), std::end(some), op.kind) != std::end(some) &&
+         std::any_of(operands.begin(), operands.end(), reads);
+}
+
 // The operands of a program's own operators that may be out of their domains, as a program; and
 // inputs at which they are.
 class Operands {
  public:
   Operands(const Graph& g, ThreadPool* pool) : values_(without_dead_code(g)), pool_(pool) {
     const Domains domains = domains_of(values_);
-    std::vector<TensorId> operands = domains.poles;
+    std::vector<TensorId> operands = domains.poles, results;
     least_.assign(operands.size(), 0);
     only_least_.assign(operands.size(), true);
     for (const Domains::Base& b : domains.bases) {
@@ -204,17 +215,16 @@ class Operands {
     }
     met_.assign(operands.size(), 0);
     for (const Op& op : values_.ops())
-      if (op.inputs.size() == 2 && (op.kind == OpKind::Div || op.kind == OpKind::Mod) &&
-          std::count(domains.poles.begin(), domains.poles.end(), op.inputs[1]) != 0)
-        operands.push_back(op.result());
+      if (is_partial(op, operands)) results.push_back(op.result());
+    operands.insert(operands.end(), results.begin(), results.end());
     all_ = operands.size();
     values_.set_outputs(operands);
     values_ = without_dead_code(values_);
   }
 
   size_t count() const { return met_.size(); }
-  size_t with_quotients() const { return all_; }
-  // Values that are; of a quotient, which may be of 0 and 0, what it is then.
+  size_t with_results() const { return all_; }
+  // Values that are; results are none, as those of 0 and 0 or multiplied with 0 are.
   std::vector<double> outside(size_t k) const {
     if (k >= count()) return {NAN};
     if (only_least_[k]) return {least_[k]};
@@ -340,18 +350,10 @@ bool is_made_finite(const Graph& g, const std::vector<TensorId>& values) {
 
 bool hides_undefined(const Graph& g) {
   const Domains domains = domains_of(g);
-  std::vector<TensorId> results;
+  std::vector<TensorId> operands = domains.poles, results;
+  for (const Domains::Base& b : domains.bases) operands.push_back(b.operand);
   for (const Op& op : g.ops()) {
-    const auto reads = [&](TensorId t) {
-      return std::find(op.inputs.begin(), op.inputs.end(), t) != op.inputs.end();
-    };
-    const OpKind partial[] = {OpKind::Div, OpKind::Mod,   OpKind::Sqrt, OpKind::Rsqrt,
-                              OpKind::Log, OpKind::Log1p, OpKind::Pow,  OpKind::Power};
-    const bool own =
-        std::find(std::begin(partial), std::end(partial), op.kind) != std::end(partial) &&
-        (std::any_of(domains.poles.begin(), domains.poles.end(), reads) ||
-         std::any_of(domains.bases.begin(), domains.bases.end(),
-                     [&](const Domains::Base& b) { return reads(b.operand); }));
+    const bool own = is_partial(op, operands);
     const bool inside = op.body.valid() && !is_total(g) && !is_total(g.body(op));
     if (inside && !passes_on(g, op)) return true;
     for (uint32_t r = 0; r < op.num_results && (own || inside); r++)
@@ -400,7 +402,7 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
   const Operands of[] = {{spec, pool}, {candidate, pool}};
   std::vector<std::pair<const Operands*, size_t>> all;
   for (const Operands& o : of)
-    for (size_t k = 0; k < o.with_quotients(); k++) all.emplace_back(&o, k);
+    for (size_t k = 0; k < o.with_results(); k++) all.emplace_back(&o, k);
   const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(all.size())), 2.0, 16.0));
   for (int t = 0; t < draws; t++) {
     Rng rng = Rng(seed).split(uint64_t(t));

@@ -260,11 +260,13 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
   if (infinite.empty()) return true;
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
   for (int trial = 0; trial < 48; trial++) {
-    std::vector<NDArray> inputs = make_inputs(spec, "normal", rng(), ranges);
+    // What guards a pole is often zero there, or one of the constants.
+    const char* families[] = {"normal", "zeros", "constants"};
+    std::vector<NDArray> inputs = make_inputs(spec, families[trial / 2 % 3], rng(), ranges);
     for (size_t k : infinite) {
       if (rng.chance(0.5)) continue;  // an effect shows where other values are numbers
       std::vector<double>& x = inputs[k].reals;
-      const size_t count = size_t(1) << (trial / 2 % 4);
+      const size_t count = size_t(1) << (trial / 6 % 4);
       for (size_t i = 0; i < count && !x.empty(); i++)
         x[rng.below(x.size())] = trial % 2 == 1 ? NAN : rng.chance(0.5) ? INFINITY : -INFINITY;
     }

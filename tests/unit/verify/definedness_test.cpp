@@ -142,6 +142,11 @@ TEST(Definedness, WhatIsChosenOrMaskedOfWhatIsNone) {
        "w = abs d; t = div p, w; c = ne w, zero; f = cast c {dtype=f32}; z = mul f, t; return z"},
       {"w = abs d; t = div a, w; c = gt w, zero; z = where c, t, zero; return z",
        "w = abs d; t = div a, w; c = gt w, zero; f = cast c {dtype=f32}; z = mul t, f; return z"},
+      // 0 · inf by a root.
+      {"h = mean d {axes=[1], keepdims=true}; v = sub d, h; o = sqr v; j = mean o {axes=[1], "
+       "keepdims=true}; i = rsqrt j; t = mul v, i; c = gt t, zero; z = where c, t, zero; return z",
+       "h = mean d {axes=[1], keepdims=true}; v = sub d, h; o = sqr v; j = mean o {axes=[1], "
+       "keepdims=true}; i = rsqrt j; t = mul v, i; z = relu t; return z"},
       // Two at once: inf >= inf, and inf - inf is none.
       {"f = sub d, c2; t = div x, d; u = div y, f; n = ge t, u; z = cast n {dtype=f32}; return z",
        "f = sub d, c2; t = div x, d; u = div y, f; v = sub t, u; n = ge v, zero; "
@@ -170,6 +175,18 @@ TEST(Definedness, WhatIsChosenOrMaskedOfWhatIsNone) {
        "t = sqrt s; v = lt t, c2; w = cast v {dtype=f32}; u = const {value=0.0000001} : f32[]; "
        "z = mul w, u; return z"},
   };
+  const auto in_kernel = [](const std::string& body) {
+    return "x = input : f32[4,8]; y = input : f32[4,8]; z = kernel x, y grid[x=1] { ; a = input : "
+           "f32[4,8]; b = input : f32[4,8]; c = iter a {imap={x:0}}; e = iter b {imap={x:0}}; one "
+           "= "
+           "const {value=1} : f32[]; " +
+           body +
+           "; m = min t, one; o = save m {omap={x:0}} : f32[4,8]; "
+           "return o; }; return z";
+  };
+  EXPECT_FALSE(compare_programs(in_kernel("d = sub c, e; t = div c, d"),
+                                in_kernel("d = sub e, c; u = div c, d; t = neg u"), Accuracy::Fast)
+                   .equal());
   for (const auto& [a, b] : rewrites)
     EXPECT_FALSE(compare_programs(in + a, in + b, Accuracy::Fast).equal()) << a << "\n" << b;
   // Guards stay what they are.
