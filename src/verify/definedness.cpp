@@ -439,6 +439,7 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
       std::sort(values.begin(), values.end());
       for (double by : outside)
         if (!same({Substitution{{one}, by}}) || !same({Substitution{values, by}})) return false;
+      if (k >= operands->count()) continue;  // which would hide what its operands make
       together.push_back(
           {{std::min(one, next), std::max(one, next)}, outside[rng.below(outside.size())]});
     }

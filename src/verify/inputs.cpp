@@ -307,11 +307,12 @@ std::vector<double> turning_points(const Graph& spec, const Graph& candidate) {
   constexpr size_t kMostPlain = 32, kMostPaired = 6;
   if (plain.size() > kMostPlain) plain.resize(kMostPlain);
   const size_t paired = std::min(plain.size(), kMostPaired);
-  std::set<double> made;
+  std::set<double> made;  // between neighbours, and of pairs
+  for (size_t i = 0; i + 1 < plain.size(); i++) made.insert(plain[i] / 2 + plain[i + 1] / 2);
   for (size_t i = 0; i < paired; i++)
     for (size_t j = 0; j < paired; j++)
       for (double x : {plain[i] + plain[j], plain[i] - plain[j], plain[i] * plain[j],
-                       plain[j] == 0 ? 0 : plain[i] / plain[j], plain[i] / 2 + plain[j] / 2})
+                       plain[j] == 0 ? 0 : plain[i] / plain[j]})
         if (std::fabs(x) <= 1e15) made.insert(x);
   // The constants themselves make up half of what is drawn.
   points.assign(made.begin(), made.end());

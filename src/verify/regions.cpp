@@ -274,9 +274,12 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
                                b = eval(candidate, inputs, {Precision::Exact, pool, {}});
     for (size_t k = 0; k < a.size(); k++) {
       if (a[k].ints != b[k].ints) return false;
+      double scale = 0;
+      for (double x : a[k].reals)
+        if (std::isfinite(x)) scale = std::max(scale, std::fabs(x));
       for (size_t i = 0; i < a[k].reals.size(); i++) {
         const double x = a[k].reals[i], y = b[k].reals[i];
-        if (std::isfinite(x) && !(std::fabs(x - y) <= 1e-6 * (1 + std::fabs(x)))) return false;
+        if (std::isfinite(x) && !(std::fabs(x - y) <= 1e-6 * scale)) return false;
       }
     }
   }
