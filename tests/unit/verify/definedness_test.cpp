@@ -148,8 +148,8 @@ TEST(Definedness, WhatIsChosenOrMaskedOfWhatIsNone) {
        "h = mean d {axes=[1], keepdims=true}; v = sub d, h; o = sqr v; j = mean o {axes=[1], "
        "keepdims=true}; i = rsqrt j; t = mul v, i; z = relu t; return z"},
       // Two at once: inf >= inf, and inf - inf is none.
-      {"f = sub d, c2; t = div x, d; u = div y, f; n = ge t, u; z = cast n {dtype=f32}; return z",
-       "f = sub d, c2; t = div x, d; u = div y, f; v = sub t, u; n = ge v, zero; "
+      {"f = add px, qy; t = div x, d; u = div y, f; n = ge t, u; z = cast n {dtype=f32}; return z",
+       "f = add px, qy; t = div x, d; u = div y, f; v = sub t, u; n = ge v, zero; "
        "z = cast n {dtype=f32}; return z"},
       {"t = div x, d; t0 = slice t {starts=[0,0], stops=[6,3], steps=[1,1]}; t1 = slice t "
        "{starts=[0,1], stops=[6,4], steps=[1,1]}; n = ge t0, t1; z = cast n {dtype=f32}; return z",
