@@ -327,6 +327,10 @@ bool passes_on(const Graph& g, const Op& op) {
     return std::all_of(ops.begin(), ops.end(),
                        [&](const Op& o) { return passes_on(g.body(op), o); });
   }
+  if (op.kind == OpKind::Accum) {
+    const AccumKind kind = g.attrs<AccumAttrs>(op).kind;
+    return kind == AccumKind::Sum || kind == AccumKind::Concat;
+  }
   if (op.kind == OpKind::Cast)
     return is_float(g.type(op.result()).dtype) && is_float(g.type(op.inputs.back()).dtype);
   return has(op.kind, algebra::Movement) ||
@@ -355,7 +359,7 @@ bool hides_undefined(const Graph& g) {
   for (const Op& op : g.ops()) {
     const bool own = is_partial(op, operands);
     const bool inside = op.body.valid() && !is_total(g) && !is_total(g.body(op));
-    if (inside && !passes_on(g, op)) return true;
+    if (inside && hides_undefined(g.body(op))) return true;
     for (uint32_t r = 0; r < op.num_results && (own || inside); r++)
       results.push_back(op.result(r));
   }
