@@ -134,7 +134,10 @@ class Optimized(_core.Dispatch):
             setattr(self._function, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self._function, name)
+        if name in _STATE:
+            super().__delattr__(name)
+        else:
+            delattr(self._function, name)
 
     def __getattr__(self, name: str) -> Any:
         """What functions have: `__code__`, `__defaults__`, …"""

@@ -406,7 +406,7 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
   const Operands of[] = {{spec, pool}, {candidate, pool}};
   std::vector<std::pair<const Operands*, size_t>> all;
   for (const Operands& o : of)
-    for (size_t k = 0; k < o.with_results(); k++) all.emplace_back(&o, k);
+    for (size_t k = 0; k < (&o == of ? o.with_results() : o.count()); k++) all.emplace_back(&o, k);
   const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(all.size())), 2.0, 16.0));
   for (int t = 0; t < draws; t++) {
     Rng rng = Rng(seed).split(uint64_t(t));
