@@ -404,14 +404,19 @@ bool differ(const Outputs& spec, const Outputs& candidate, bool infinities, size
 bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities, uint64_t seed,
                       double work, ThreadPool* pool) {
   const Operands of[] = {{spec, pool}, {candidate, pool}};
+  std::vector<double> points = turning_points(spec, candidate);
+  for (double x : {0.0, 1.0, 2.0, 0.5}) points.push_back(x);
+  std::sort(points.begin(), points.end());
   std::vector<std::pair<const Operands*, size_t>> all;
   for (const Operands& o : of)
     for (size_t k = 0; k < (&o == of ? o.with_results() : o.count()); k++) all.emplace_back(&o, k);
   const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(all.size())), 2.0, 16.0));
   for (int t = 0; t < draws; t++) {
     Rng rng = Rng(seed).split(uint64_t(t));
-    const std::vector<NDArray> inputs = make_inputs(
-        spec, t % 2 == 0 ? "normal" : "constants", rng(), integer_ranges(spec, candidate, {-3, 3}));
+    std::vector<NDArray> inputs = make_inputs(spec, t % 2 == 0 ? "normal" : "constants", rng(),
+                                              integer_ranges(spec, candidate, {-3, 3}));
+    for (NDArray& a : inputs)  // beside constants, so that no two numbers are equal by chance
+      for (double& x : a.reals) x *= 1 + 1e-3 * (rng.unit() - 0.5);
     const auto at = [&](std::vector<Substitution> supposed) {
       const EvalOptions how{Precision::Exact, pool, {}, std::move(supposed)};
       return std::pair<Outputs, Outputs>(eval(spec, inputs, how), eval(candidate, inputs, how));
@@ -437,12 +442,18 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
       const std::vector<double> outside = operands->outside(k);
       std::vector<double> values = operands->values(k, inputs);
       if (values.empty()) continue;
+      for (double& x : values)  // constants stay what they are
+        if (std::binary_search(points.begin(), points.end(), std::fabs(x)) ||
+            std::binary_search(points.begin(), points.end(), -std::fabs(x)))
+          x = NAN;
       const double one = values[choice % values.size()],
                    next = values[(choice + rng.below(2)) % values.size()];
       std::erase_if(values, [](double x) { return std::isnan(x); });
       std::sort(values.begin(), values.end());
       for (double by : outside)
-        if (!same({Substitution{{one}, by}}) || !same({Substitution{values, by}})) return false;
+        if (!same({Substitution{{one}, by}}) ||
+            (k < operands->count() && !same({Substitution{values, by}})))
+          return false;
       if (k >= operands->count()) continue;  // which would hide what its operands make
       together.push_back(
           {{std::min(one, next), std::max(one, next)}, outside[rng.below(outside.size())]});
