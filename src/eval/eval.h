@@ -51,7 +51,7 @@ struct EvalOptions {
   Precision precision = Precision::Exact;
   ThreadPool* pool = nullptr;  // null: the calling thread only; results never depend on it
   OpaqueFunction opaque;       // empty: opaque operators throw Error(Unsupported)
-  std::vector<Substitution> supposed{};
+  std::vector<Substitution> supposed{};  // the first that holds counts
 };
 
 // The outputs of a kernel graph with static shapes. Throws Error(BadInput) when `inputs` do not

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "base/error.h"
 #include "base/interruption.h"
 #include "base/rng.h"
 #include "eval/field.h"
@@ -188,6 +190,17 @@ class PoleDraws {
   std::vector<bool> zero_;  // of the last draw
 };
 
+// Nothing where an index is out of range.
+std::optional<std::vector<NDArray>>
+eval_where_defined(const Graph& g, const std::vector<NDArray>& inputs, const EvalOptions& options) {
+  try {
+    return eval(g, inputs, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) throw;
+    return std::nullopt;
+  }
+}
+
 // Whether it is an operator with a domain, of one of these operands.
 bool is_partial(const Op& op, const std::vector<TensorId>& operands) {
   const OpKind some[] = {OpKind::Div, OpKind::Mod,   OpKind::Sqrt, OpKind::Rsqrt,
@@ -237,7 +250,8 @@ class Operands {
     return all.empty() ? NAN : all[choice % all.size()];
   }
   std::vector<double> values(size_t k, const std::vector<NDArray>& inputs) const {
-    return eval(values_, inputs, {Precision::Exact, pool_, {}, {}})[k].reals;
+    const auto all = eval_where_defined(values_, inputs, {Precision::Exact, pool_, {}, {}});
+    return all ? (*all)[k].reals : std::vector<double>{};
   }
 
   // Moves the inputs so that an element of the operand that was out of its domain least is, within
@@ -386,30 +400,66 @@ OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate, uint64_t
 
 namespace {
 
-using Outputs = std::vector<NDArray>;
+// Both programs at the same inputs, as they are and with some elements taken for others.
+class SupposedRuns {
+ public:
+  SupposedRuns(const Graph& spec, const Graph& candidate, const std::vector<NDArray>& inputs,
+               bool infinities, ThreadPool* pool)
+      : spec_(spec), candidate_(candidate), inputs_(inputs), infinities_(infinities), pool_(pool),
+        as_is_(at({})) {}
 
-// Whether an element that the original has finite (or, of `infinities`, any) is another in the
-// rewrite, and was not already where nothing was supposed.
-bool differ(const Outputs& spec, const Outputs& candidate, bool infinities, size_t k, size_t i,
-            double scale) {
-  const NDArray &a = spec[k], &b = candidate[k];
-  if (!is_float(a.dtype)) return a.ints[i] != b.ints[i];
-  const double x = a.reals[i], y = b.reals[i];
-  if (!std::isfinite(x)) return infinities && x != y && !(std::isnan(x) && std::isnan(y));
-  return !(std::fabs(x - y) <= 1e-6 * std::fabs(x) + 1e-9 * scale);
-}
+  // Whether the rewrite computes nothing else than before where the original is finite (or, of
+  // `infinities`, anywhere).
+  bool same(std::vector<Substitution> supposed) const {
+    const Both both = at(std::move(supposed));
+    if (!both.spec) return true;  // an index out of range
+    if (!both.candidate) return false;
+    for (size_t k = 0; k < both.spec->size(); k++) {
+      const NDArray& a = (*both.spec)[k];
+      double scale = 0;
+      for (double x : a.reals)
+        if (std::isfinite(x)) scale = std::max(scale, std::fabs(x));
+      for (size_t i = 0; i < size_t(a.size()); i++)
+        if (differ(both, k, i, scale) &&
+            !(as_is_.spec && as_is_.candidate && differ(as_is_, k, i, scale)))
+          return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Both {
+    std::optional<std::vector<NDArray>> spec, candidate;
+  };
+  Both at(std::vector<Substitution> supposed) const {
+    const EvalOptions how{Precision::Exact, pool_, {}, std::move(supposed)};
+    return {eval_where_defined(spec_, inputs_, how), eval_where_defined(candidate_, inputs_, how)};
+  }
+  bool differ(const Both& both, size_t k, size_t i, double scale) const {
+    const NDArray &a = (*both.spec)[k], &b = (*both.candidate)[k];
+    if (!is_float(a.dtype)) return a.ints[i] != b.ints[i];
+    const double x = a.reals[i], y = b.reals[i];
+    if (!std::isfinite(x)) return infinities_ && x != y && !(std::isnan(x) && std::isnan(y));
+    return !(std::fabs(x - y) <= 1e-6 * std::fabs(x) + 1e-9 * scale);
+  }
+
+  const Graph &spec_, &candidate_;
+  const std::vector<NDArray>& inputs_;
+  bool infinities_;
+  ThreadPool* pool_;
+  Both as_is_;
+};
 
 }  // namespace
 
 bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities, uint64_t seed,
                       double work, ThreadPool* pool) {
   const Operands of[] = {{spec, pool}, {candidate, pool}};
-  std::vector<double> points = turning_points(spec, candidate);
-  for (double x : {0.0, 1.0, 2.0, 0.5}) points.push_back(x);
-  std::sort(points.begin(), points.end());
   std::vector<std::pair<const Operands*, size_t>> all;
-  for (const Operands& o : of)
-    for (size_t k = 0; k < (&o == of ? o.with_results() : o.count()); k++) all.emplace_back(&o, k);
+  for (size_t k = 0; k < of[0].with_results(); k++) all.emplace_back(&of[0], k);
+  for (size_t k = 0; k < of[1].count(); k++) all.emplace_back(&of[1], k);
+  std::set<double> constants{0, 0.5, 1, 2};
+  for (double x : turning_points(spec, candidate)) constants.insert(std::fabs(x));
   const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(all.size())), 2.0, 16.0));
   for (int t = 0; t < draws; t++) {
     Rng rng = Rng(seed).split(uint64_t(t));
@@ -417,24 +467,7 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
                                               integer_ranges(spec, candidate, {-3, 3}));
     for (NDArray& a : inputs)  // beside constants, so that no two numbers are equal by chance
       for (double& x : a.reals) x *= 1 + 1e-3 * (rng.unit() - 0.5);
-    const auto at = [&](std::vector<Substitution> supposed) {
-      const EvalOptions how{Precision::Exact, pool, {}, std::move(supposed)};
-      return std::pair<Outputs, Outputs>(eval(spec, inputs, how), eval(candidate, inputs, how));
-    };
-    const auto inside = at({});
-    const auto same = [&](std::vector<Substitution> supposed) {
-      const auto [a, b] = at(std::move(supposed));
-      for (size_t k = 0; k < a.size(); k++) {
-        double scale = 0;
-        for (double x : a[k].reals)
-          if (std::isfinite(x)) scale = std::max(scale, std::fabs(x));
-        for (size_t i = 0; i < size_t(a[k].size()); i++)
-          if (differ(a, b, infinities, k, i, scale) &&
-              !differ(inside.first, inside.second, infinities, k, i, scale))
-            return false;
-      }
-      return true;
-    };
+    const SupposedRuns runs(spec, candidate, inputs, infinities, pool);
     // An element, all of them, and an element beside one of another operand or its neighbour.
     const uint64_t choice = rng();
     std::vector<Substitution> together;
@@ -442,25 +475,24 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
       const std::vector<double> outside = operands->outside(k);
       std::vector<double> values = operands->values(k, inputs);
       if (values.empty()) continue;
-      for (double& x : values)  // constants stay what they are
-        if (std::binary_search(points.begin(), points.end(), std::fabs(x)) ||
-            std::binary_search(points.begin(), points.end(), -std::fabs(x)))
-          x = NAN;
+      for (double& x : values)  // of no input: constants stay what they are
+        if (constants.count(std::fabs(x)) != 0) x = NAN;
       const double one = values[choice % values.size()],
                    next = values[(choice + rng.below(2)) % values.size()];
+      const bool is_operand = k < operands->count();
       std::erase_if(values, [](double x) { return std::isnan(x); });
       std::sort(values.begin(), values.end());
       for (double by : outside)
-        if (!same({Substitution{{one}, by}}) ||
-            (k < operands->count() && !same({Substitution{values, by}})))
+        if (!runs.same({Substitution{{one}, by}}) ||
+            (is_operand && !runs.same({Substitution{values, by}})))
           return false;
-      if (k >= operands->count()) continue;  // which would hide what its operands make
-      together.push_back(
-          {{std::min(one, next), std::max(one, next)}, outside[rng.below(outside.size())]});
+      if (is_operand)  // a result would hide what its operands make
+        together.push_back(
+            {{std::min(one, next), std::max(one, next)}, outside[rng.below(outside.size())]});
     }
-    if (together.size() > 1 && !same(together)) return false;
+    if (together.size() > 1 && !runs.same(together)) return false;
     for (Substitution& s : together)
-      if (!same({s})) return false;
+      if (!runs.same({s})) return false;
   }
   return true;
 }

@@ -114,11 +114,9 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
     if (cancel != nullptr && cancel->load()) return std::nullopt;
     Rng rng = Rng(seed).split(uint64_t(n));
     const bool is_tame = n % 2 == 1;
-    const std::vector<NDArray> inputs = hostile_inputs(spec, draw_integers(spec, rng(), ranges),
-                                                       is_tame      ? tame
-                                                       : n % 4 == 0 ? widest
-                                                                    : smaller,
-                                                       rng);
+    const std::vector<Exponents>& range = is_tame ? tame : n % 4 == 0 ? widest : smaller;
+    const std::vector<NDArray> inputs =
+        hostile_inputs(spec, draw_integers(spec, rng(), ranges), range, rng);
     std::vector<NDArray> s, c;
     std::vector<WithMagnitude> exact;
     try {

@@ -172,6 +172,12 @@ class StaticTest {
     const Unknown unmet{UnknownReason::Undefined,
                         "what follows a quotient, root or logarithm may make numbers of what is "
                         "none, and no inputs were met at which each of them is undefined"};
+    const bool inside = std::any_of(spec_.bodies().begin(), spec_.bodies().end(),
+                                    [](const Graph& body) { return !is_total(body); });
+    if (hides && inside)
+      return Unknown{UnknownReason::Undefined,
+                     "kernels of the original may make numbers of a quotient, root or logarithm "
+                     "that is none, and are not looked into"};
     if (is_total(candidate_)) {
       if (hides && !outside.complete) return unmet;
       return std::nullopt;
@@ -189,12 +195,6 @@ class StaticTest {
           "of a few thousand elements"};
     }
     if (!test.unsupported.empty()) return Unknown{UnknownReason::Undefined, test.unsupported};
-    const bool inside = std::any_of(spec_.bodies().begin(), spec_.bodies().end(),
-                                    [](const Graph& body) { return !is_total(body); });
-    if (hides && inside)
-      return Unknown{UnknownReason::Undefined,
-                     "kernels of the original may make numbers of a quotient, root or logarithm "
-                     "that is none, and are not looked into"};
     if (test.same_poles) {
       if (hides &&
           !is_alike_outside(spec_, candidate_, false, seeds_.split(75)(), work, reference_.pool()))

@@ -17,6 +17,7 @@ from tessera import _core
 from tessera.api import superoptimize
 from tessera.api import verify as prove
 from tessera.cli.common import ProgressLine, duration, stdout
+from tessera.cli.optimize import NOISY, PROVISIONAL
 from tessera.contest import as_entrant
 from tessera.frontends.trace import trace_call
 from tessera.graph import Graph
@@ -123,13 +124,15 @@ def show_kernels(
                 f"   {best} is faster on this machine; [bold]@ts.optimize[/] would call what is "
                 "fastest of NumPy and its own kernels"
             )
-        if race.provisional or race.undecided(1.0):
-            stdout().print("   [yellow]provisional: other programs keep the machine busy[/]")
+        for said, why in ((race.undecided(1.0), NOISY), (race.provisional, PROVISIONAL)):
+            if said:
+                stdout().print(f"   [yellow]{why}[/]")
     if certificate is not None:
         chance = f"chance of a wrong acceptance ≤ 2^{certificate.record()['error_log2']:.0f}"
-        stdout().print(f"   proved  equal whatever the numbers; {chance}", highlight=False)
-    else:
-        stdout().print("   nothing was faster here than the program compiled operator by operator")
+        stdout().print(f"   proved  equal over the real numbers; {chance}", highlight=False)
+    if result.certificate is None:
+        what = "; below is the runner-up" if certificate is not None else ""
+        stdout().print(f"   the program compiled operator by operator was the fastest{what}")
     show_code("before", body(inspect.getsource(function)))
     lines = [line for line in str(graph).splitlines() if verbose or " = input " not in line]
     show_code("after", "\n".join(lines), len(lines) if verbose else _LINES)
