@@ -8,6 +8,7 @@
 #include "base/interruption.h"
 #include "base/rng.h"
 #include "eval/field.h"
+#include "verify/driven_inputs.h"
 #include "verify/field_test.h"
 #include "verify/signs.h"
 
@@ -57,6 +58,7 @@ class SamePoles {
     const auto at = [&](const Graph& g, const DeemedPoles& poles) {
       FieldOptions options;
       options.deemed = &poles;
+      options.outputs = 7;  // of constants, too, all that there is of inputs
       return eval_field(g, model, inputs, options);
     };
     const auto words = [&](const Graph& g) {
@@ -212,113 +214,53 @@ bool is_partial(const Op& op, const std::vector<TensorId>& operands) {
          std::any_of(operands.begin(), operands.end(), reads);
 }
 
-// The operands of a program's own operators that may be out of their domains, as a program; and
-// inputs at which they are.
+// The operands of a program's own operators that may be out of their domains, and the results of
+// these operators.
 class Operands {
  public:
-  Operands(const Graph& g, ThreadPool* pool) : values_(without_dead_code(g)), pool_(pool) {
-    const Domains domains = domains_of(values_);
-    std::vector<TensorId> operands = domains.poles, results;
-    least_.assign(operands.size(), 0);
-    only_least_.assign(operands.size(), true);
-    for (const Domains::Base& b : domains.bases) {
-      operands.push_back(b.operand);
-      least_.push_back(b.least);
-      only_least_.push_back(b.is_least);
-    }
-    met_.assign(operands.size(), 0);
-    for (const Op& op : values_.ops())
-      if (is_partial(op, operands)) results.push_back(op.result());
-    operands.insert(operands.end(), results.begin(), results.end());
-    all_ = operands.size();
-    values_.set_outputs(operands);
-    values_ = without_dead_code(values_);
-  }
+  Operands(const Graph& g, ThreadPool* pool) : targets_(targets_of(g, pool, with_results_)) {}
 
-  size_t count() const { return met_.size(); }
-  size_t with_results() const { return all_; }
+  size_t count() const { return targets_.count(); }
+  size_t with_results() const { return with_results_; }
   // Values that are; results are none, as those of 0 and 0 or multiplied with 0 are.
   std::vector<double> outside(size_t k) const {
     if (k >= count()) return {NAN};
-    if (only_least_[k]) return {least_[k]};
-    return {least_[k], least_[k] - 1};
+    const auto [unused, least, only_least] = targets_[k];
+    if (only_least) return {least};
+    return {least, least - 1};
   }
-  bool complete() const { return std::find(met_.begin(), met_.end(), 0) == met_.end(); }
-  // One of the operand's elements.
-  double value(size_t k, const std::vector<NDArray>& inputs, uint64_t choice) const {
-    const std::vector<double> all = values(k, inputs);
-    return all.empty() ? NAN : all[choice % all.size()];
+  bool complete() const {
+    for (size_t k = 0; k < count(); k++)
+      if (!targets_.reached(k)) return false;
+    return true;
   }
   std::vector<double> values(size_t k, const std::vector<NDArray>& inputs) const {
-    const auto all = eval_where_defined(values_, inputs, {Precision::Exact, pool_, {}, {}});
-    return all ? (*all)[k].reals : std::vector<double>{};
+    return targets_.values(k, inputs);
   }
-
-  // Moves the inputs so that an element of the operand that was out of its domain least is, within
-  // `runs` of the program: on a line, by its slope, then by bisection where its sign changes.
+  // An element of the operand that was so least.
   bool leave_domain(std::vector<NDArray>& inputs, Rng rng, int& runs) {
-    const size_t k = size_t(std::min_element(met_.begin(), met_.end()) - met_.begin());
-    const std::vector<NDArray> start = inputs;
-    const std::vector<std::vector<double>> line = direction(start, rng);
-    const uint64_t choice = rng();
-    const auto at = [&](double by) {
-      for (size_t i = 0; i < line.size(); i++)
-        for (size_t j = 0; j < line[i].size(); j++)
-          inputs[i].reals[j] = round_to(inputs[i].dtype, start[i].reals[j] + by * line[i][j]);
-      runs--;
-      return value(k, inputs, choice);
-    };
-    const bool only_least = only_least_[k];
-    const auto is_out = [&](double x) { return only_least ? x == least_[k] : x < least_[k]; };
-    const auto reached = [&](double by) {
-      if (!is_out(at(by))) return false;
-      met_[k]++;
-      return true;
-    };
-    const double first = at(0), slope = at(1) - first;
-    if (is_out(first) || (only_least && std::isfinite(first / slope))) {
-      if (reached(is_out(first) ? 0 : -first / slope)) return true;
-    }
-    for (double far = 1; far <= 4096 && runs > 0; far *= 4)
-      for (double by : {far, -far}) {
-        const double x = at(by);
-        if (is_out(x)) return reached(by);
-        if (!only_least || !(x * first < 0)) continue;
-        double low = 0, high = by;  // of unlike signs
-        for (int i = 0; i < 60 && runs > 0; i++) {
-          const double middle = low + (high - low) / 2, y = at(middle);
-          if (y == 0) return reached(middle);
-          (y * first < 0 ? high : low) = middle;
-        }
-        return false;
-      }
-    return false;
+    return targets_.reach(targets_.least_reached(), inputs, rng, runs);
   }
 
  private:
-  // One input, some elements of all, or all of them away from zero.
-  static std::vector<std::vector<double>> direction(const std::vector<NDArray>& start, Rng& rng) {
-    const uint64_t way = rng.below(4);
-    std::vector<size_t> movable;
-    for (size_t i = 0; i < start.size(); i++)
-      if (!start[i].reals.empty()) movable.push_back(i);
-    const size_t one = movable.empty() ? 0 : movable[rng.below(movable.size())];
-    std::vector<std::vector<double>> line;
-    for (size_t i = 0; i < start.size(); i++) {
-      line.push_back(start[i].reals);
-      for (double& x : line[i])
-        if (way != 3) x = way == 2 ? double(rng.below(3)) - 1 : double(i == one);
+  static Targets targets_of(const Graph& graph, ThreadPool* pool, size_t& all) {
+    Graph g = without_dead_code(graph);
+    const Domains domains = domains_of(g);
+    std::vector<TensorId> operands = domains.poles, results;
+    std::vector<Target> targets;
+    for (TensorId t : operands) targets.push_back({t, 0, true});
+    for (const Domains::Base& b : domains.bases) {
+      operands.push_back(b.operand);
+      targets.push_back({b.operand, b.least, b.is_least});
     }
-    return line;
+    for (const Op& op : g.ops())
+      if (is_partial(op, operands)) results.push_back(op.result());
+    all = operands.size() + results.size();
+    return {std::move(g), std::move(targets), results, pool};
   }
 
-  Graph values_;
-  ThreadPool* pool_;
-  // Out of their domain if they are below, or only where they are equal to this.
-  std::vector<double> least_;
-  std::vector<bool> only_least_;
-  std::vector<int> met_;
-  size_t all_ = 0;
+  size_t with_results_ = 0;
+  Targets targets_;
 };
 
 // Equal numbers share a pole; unlike ones show it beside what is defined.
@@ -380,18 +322,22 @@ bool hides_undefined(const Graph& g) {
   return is_made_finite(g, results);
 }
 
-OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate, uint64_t seed, double work,
-                             ThreadPool* pool) {
-  constexpr int kTries = 48;
+OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate,
+                             const std::vector<std::vector<NDArray>>& starts, uint64_t seed,
+                             double work, ThreadPool* pool) {
+  const int tries = 48 + int(8 * starts.size());
   int runs = int(std::clamp(2e7 / std::max(1.0, work), 16.0, 4000.0));
   Operands of[] = {{candidate, pool}, {spec, pool}};
   OutsideInputs found;
-  for (int t = 0; t < kTries && runs > 0; t++) {
+  for (int t = 0; t < tries && runs > 0; t++) {
     Operands& operands = of[t % 2];
     if (operands.count() == 0) continue;
     Rng rng = Rng(seed).split(uint64_t(t));
+    const auto n = size_t(t / 2);
     std::vector<NDArray> inputs =
-        small_inputs(spec, candidate, size_t(t / 2) / operands.count() % 2 == 0, rng());
+        !starts.empty() && n % 2 == 1
+            ? starts[n / 2 % starts.size()]
+            : small_inputs(spec, candidate, n / operands.count() % 2 == 0, rng());
     if (operands.leave_domain(inputs, rng.split(1), runs)) found.sets.push_back(std::move(inputs));
   }
   found.complete = of[0].complete() && of[1].complete();
@@ -400,13 +346,13 @@ OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate, uint64_t
 
 namespace {
 
-// Both programs at the same inputs, as they are and with some elements taken for others.
+// Both programs at the same inputs, with some elements always taken for others, and with more.
 class SupposedRuns {
  public:
   SupposedRuns(const Graph& spec, const Graph& candidate, const std::vector<NDArray>& inputs,
-               bool infinities, ThreadPool* pool)
-      : spec_(spec), candidate_(candidate), inputs_(inputs), infinities_(infinities), pool_(pool),
-        as_is_(at({})) {}
+               bool infinities, std::vector<Substitution> always, ThreadPool* pool)
+      : spec_(spec), candidate_(candidate), inputs_(inputs), infinities_(infinities),
+        always_(std::move(always)), pool_(pool), as_is_(at({})) {}
 
   // Whether the rewrite computes nothing else than before where the original is finite (or, of
   // `infinities`, anywhere).
@@ -432,6 +378,7 @@ class SupposedRuns {
     std::optional<std::vector<NDArray>> spec, candidate;
   };
   Both at(std::vector<Substitution> supposed) const {
+    supposed.insert(supposed.end(), always_.begin(), always_.end());
     const EvalOptions how{Precision::Exact, pool_, {}, std::move(supposed)};
     return {eval_where_defined(spec_, inputs_, how), eval_where_defined(candidate_, inputs_, how)};
   }
@@ -446,14 +393,55 @@ class SupposedRuns {
   const Graph &spec_, &candidate_;
   const std::vector<NDArray>& inputs_;
   bool infinities_;
+  std::vector<Substitution> always_;
   ThreadPool* pool_;
   Both as_is_;
 };
 
+// What a program compares, at its own level.
+class Comparisons {
+ public:
+  Comparisons(const Graph& graph, ThreadPool* pool)
+      : values_(without_dead_code(graph)), pool_(pool) {
+    std::vector<TensorId> operands;
+    for (const Op& op : values_.ops())
+      if (is_comparison(op.kind) && is_float(values_.type(op.inputs[0]).dtype))
+        operands.insert(operands.end(), {op.inputs[0], op.inputs[1]});
+    values_.set_outputs(operands);
+    values_ = without_dead_code(values_);
+  }
+
+  // Some of them, at one element or everywhere, taken to fall otherwise than most do there.
+  std::vector<Substitution> forced(const std::vector<NDArray>& inputs, Rng rng) const {
+    std::vector<Substitution> all;
+    const auto operands = eval_where_defined(values_, inputs, {Precision::Exact, pool_, {}});
+    for (size_t k = 0; operands && k < operands->size(); k += 2) {
+      size_t of = k + size_t(rng.below(2));  // whichever is moved
+      if ((*operands)[of].size() == 1) of ^= 1;
+      std::vector<double> moved = (*operands)[of].reals;
+      const std::vector<double>& others = (*operands)[of ^ 1].reals;
+      if (moved.empty() || others.empty() || rng.chance(0.25)) continue;
+      const double to = others[rng.below(others.size())], sizes[] = {0, 1e-3, 1, 50};
+      const auto less = std::count_if(moved.begin(), moved.end(), [&](double x) { return x < to; });
+      const double by = size_t(less) * 2 > moved.size() ? 1 : -1, off = by * sizes[rng.below(4)];
+      if (rng.chance(0.25)) moved = {moved[rng.below(moved.size())]};
+      std::erase_if(moved, [](double x) { return !std::isfinite(x); });
+      std::sort(moved.begin(), moved.end());
+      all.push_back({std::move(moved), to + off});
+    }
+    return all;
+  }
+
+ private:
+  Graph values_;
+  ThreadPool* pool_;
+};
+
 }  // namespace
 
-bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities, uint64_t seed,
-                      double work, ThreadPool* pool) {
+bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities,
+                      const std::vector<std::vector<NDArray>>& others, uint64_t seed, double work,
+                      ThreadPool* pool) {
   const Operands of[] = {{spec, pool}, {candidate, pool}};
   std::vector<std::pair<const Operands*, size_t>> all;
   for (size_t k = 0; k < of[0].with_results(); k++) all.emplace_back(&of[0], k);
@@ -461,13 +449,18 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
   std::set<double> constants{0, 0.5, 1, 2};
   for (double x : turning_points(spec, candidate)) constants.insert(std::fabs(x));
   const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(all.size())), 2.0, 16.0));
-  for (int t = 0; t < draws; t++) {
+  const Comparisons comparisons(spec, pool);
+  for (int t = 0; t < 2 * draws + int(others.size()); t++) {
     Rng rng = Rng(seed).split(uint64_t(t));
-    std::vector<NDArray> inputs = make_inputs(spec, t % 2 == 0 ? "normal" : "constants", rng(),
-                                              integer_ranges(spec, candidate, {-3, 3}));
+    std::vector<NDArray> inputs = t < 2 * draws
+                                      ? make_inputs(spec, t % 2 == 0 ? "normal" : "constants",
+                                                    rng(), integer_ranges(spec, candidate, {-3, 3}))
+                                      : others[size_t(t - 2 * draws)];
     for (NDArray& a : inputs)  // beside constants, so that no two numbers are equal by chance
       for (double& x : a.reals) x *= 1 + 1e-3 * (rng.unit() - 0.5);
-    const SupposedRuns runs(spec, candidate, inputs, infinities, pool);
+    std::vector<Substitution> forced;
+    if (t >= draws) forced = comparisons.forced(inputs, rng.split(1));
+    const SupposedRuns runs(spec, candidate, inputs, infinities, std::move(forced), pool);
     // An element, all of them, and an element beside one of another operand or its neighbour.
     const uint64_t choice = rng();
     std::vector<Substitution> together;

@@ -33,8 +33,10 @@ struct OutsideInputs {
   std::vector<std::vector<NDArray>> sets;
   bool complete = true;  // each such operand at the graphs' own level was out of its domain
 };
-OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate, uint64_t seed, double work,
-                             ThreadPool* pool);
+// Half of them are sought from `starts` on, if there are any.
+OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate,
+                             const std::vector<std::vector<NDArray>>& starts, uint64_t seed,
+                             double work, ThreadPool* pool);
 
 // Whether something that reads these values may make numbers of infinities and of what is none.
 bool is_made_finite(const Graph& g, const std::vector<TensorId>& values);
@@ -43,8 +45,10 @@ bool hides_undefined(const Graph& g);
 
 // Of programs with the same poles: whether the rewrite computes what the original does, if that is
 // finite (or, asked for `infinities`, whatever it is), wherever an operand, in both the same, is
-// taken for one that is out of its domain, whether or not there are inputs at which it is.
-bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities, uint64_t seed,
-                      double work, ThreadPool* pool);
+// taken for one that is out of its domain, whether or not there are inputs at which it is: at
+// random inputs and at `others`.
+bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities,
+                      const std::vector<std::vector<NDArray>>& others, uint64_t seed, double work,
+                      ThreadPool* pool);
 
 }  // namespace tessera

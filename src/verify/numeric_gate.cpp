@@ -125,11 +125,13 @@ class Comparison {
   // The original at one family, with what is known of it already.
   Reference::Run& run(const std::string& family, uint64_t seed) const {
     Reference::Run& r = reference_.run({family, seed, ranges(family)});
-    if (r.inputs.empty()) {
-      std::vector<NDArray> made = inputs(family, seed);
-      r.exact = magnitudes(spec_, made);  // throws where an index is out of range
-      r.inputs = std::move(made);
-    }
+    if (r.inputs.empty()) r = run_at(inputs(family, seed));
+    return r;
+  }
+  Reference::Run run_at(std::vector<NDArray> made) const {
+    Reference::Run r;
+    r.exact = magnitudes(spec_, made);  // throws where an index is out of range
+    r.inputs = std::move(made);
     return r;
   }
   std::vector<WithMagnitude> magnitudes(const Graph& g, const std::vector<NDArray>& inputs) const {
@@ -378,6 +380,8 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   bool larger_domain = false;
   const bool elementwise = !adds_up(spec) && !adds_up(candidate);
   std::vector<std::string> families = cmp.families();
+  size_t rare = 0;  // of these, so many were looked at
+  if (o.rare != nullptr) families.insert(families.end(), o.rare->size(), "rare");
   if (o.level == Accuracy::Fast) std::erase_if(families, is_harsh);
   // Dense special inputs soon make everything NaN, where nothing can differ.
   if (o.special) {
@@ -400,7 +404,9 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     const bool whole = family == "whole" || family == "integers";
     const Rng seeds = Rng(o.seed).split(result.families.size());
     const uint64_t seed = whole ? cmp.telling(family, seeds) : Rng(seeds)();
-    Reference::Run& run = cmp.run(family, seed);
+    Reference::Run own;
+    if (family == "rare") own = cmp.run_at((*o.rare)[rare++]);
+    Reference::Run& run = family == "rare" ? own : cmp.run(family, seed);
     const std::vector<NDArray>& inputs = run.inputs;
     const bool special = family == "special" || family == "few_special" || family == "extreme";
     Exact e;
@@ -537,7 +543,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           *differs_special);
       return result;
     }
-    result.families.push_back(f);
+    if (family != "rare") result.families.push_back(f);  // others find other ones
   }
   if (o.scales && o.level != Accuracy::Fast &&
       !breaks_nowhere(cmp, reference, candidate, o, result))

@@ -18,8 +18,10 @@ struct GateOptions {
   bool special = false;  // see VerifyOptions
   bool scales = true;    // see VerifyOptions
   uint64_t seed = 1;
-  bool region = false;    // of larger programs, over cuts that are inputs here
-  bool minimise = true;   // see VerifyOptions
+  bool region = false;   // of larger programs, over cuts that are inputs here
+  bool minimise = true;  // see VerifyOptions
+  // Inputs to look at besides, where decisions fall as they do at no others.
+  const std::vector<std::vector<NDArray>>* rare = nullptr;
   double c = 8;           // of the second bound
   double max_work = 5e8;  // element operations; expensive programs are run on fewer families
   const std::atomic<bool>* cancel = nullptr;

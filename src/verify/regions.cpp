@@ -421,7 +421,7 @@ class Regions {
       return false;
     const EvalOptions exact{Precision::Exact, pool_, {}};
     const OutsideInputs outside =
-        inputs_outside(here.spec, here.candidate, seeds.split(6)(), work, pool_);
+        inputs_outside(here.spec, here.candidate, {}, seeds.split(6)(), work, pool_);
     for (const std::vector<NDArray>& inputs : outside.sets) {
       const std::vector<NDArray> a = eval(here.spec, inputs, exact),
                                  b = eval(here.candidate, inputs, exact);
@@ -432,7 +432,7 @@ class Regions {
           if (!(std::isfinite(x) && std::isfinite(y)) && x != y && !none) return false;
         }
     }
-    return is_alike_outside(here.spec, here.candidate, true, seeds.split(7)(), work, pool_);
+    return is_alike_outside(here.spec, here.candidate, true, {}, seeds.split(7)(), work, pool_);
   }
 
   // Only the proofs that the outputs rest on: without one of the others they follow all the same.

@@ -13,6 +13,7 @@
 #include "verify/coverage.h"
 #include "verify/decisions.h"
 #include "verify/definedness.h"
+#include "verify/driven_inputs.h"
 #include "verify/field_test.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
@@ -147,10 +148,17 @@ class StaticTest {
   // What equality over the reals does not speak of: poles, decisions made by rounding, and the
   // range and precision of floats.
   std::optional<Verdict> at_the_edges() {
+    const double work = count_work(spec_) + count_work(candidate_);
+    if (!region_ && (has_decisions(spec_) || has_decisions(candidate_))) {
+      tell("rare sides of comparisons");
+      rare_ = rare_sides(spec_, candidate_, seeds_.split(76)(), work, reference_.pool());
+      for (const std::vector<NDArray>& inputs : rare_)
+        if (auto c = difference_at(reference_, candidate_, inputs, gate_options()))
+          return Refuted{std::move(*c)};
+    }
     if (auto v = definedness()) return v;
     if (has_jumps(spec_) || has_jumps(candidate_)) {
       tell("decisions made by rounding");
-      const double work = count_work(spec_) + count_work(candidate_);
       if (auto c = decided_by_rounding(reference_, candidate_, has_jumps(spec_), seeds_.split(72)(),
                                        work, o_.cancel))
         return Refuted{std::move(*c)};
@@ -164,7 +172,7 @@ class StaticTest {
     tell("definedness");
     const double work = count_work(spec_) + count_work(candidate_);
     const OutsideInputs outside =
-        inputs_outside(spec_, candidate_, seeds_.split(74)(), work, reference_.pool());
+        inputs_outside(spec_, candidate_, rare_, seeds_.split(74)(), work, reference_.pool());
     for (const std::vector<NDArray>& inputs : outside.sets)
       if (auto c = difference_at(reference_, candidate_, inputs, gate_options()))
         return Refuted{std::move(*c)};
@@ -196,8 +204,8 @@ class StaticTest {
     }
     if (!test.unsupported.empty()) return Unknown{UnknownReason::Undefined, test.unsupported};
     if (test.same_poles) {
-      if (hides &&
-          !is_alike_outside(spec_, candidate_, false, seeds_.split(75)(), work, reference_.pool()))
+      if (hides && !is_alike_outside(spec_, candidate_, false, rare_, seeds_.split(75)(), work,
+                                     reference_.pool()))
         return Unknown{UnknownReason::Undefined,
                        "they make different numbers of a quotient, root or logarithm that is none"};
       return std::nullopt;
@@ -353,6 +361,7 @@ class StaticTest {
     g.level = o_.level;
     g.special = o_.special;
     g.scales = o_.scales;
+    g.rare = &rare_;
     g.seed = seeds_.split(1)();
     g.region = region_;
     g.minimise = o_.minimise;
@@ -608,6 +617,7 @@ class StaticTest {
   const bool region_;
   const Signs signs_;
   bool branches_met_ = true;  // the bound of draws with characters needs no assumption about signs
+  std::vector<std::vector<NDArray>> rare_;  // inputs at which comparisons fall as hardly ever
   std::string unproved_ = "its decisions are not comparable";  // why not on every branch
   bool patient_ = true, gave_up_early_ = false;  // of whole programs hardly ever defined
   Rng seeds_;

@@ -1,0 +1,233 @@
+#include "verify/driven_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+#include "eval/eval.h"
+#include "verify/inputs.h"
+
+namespace tessera {
+namespace {
+
+using Inputs = std::vector<NDArray>;
+using Line = std::vector<std::vector<double>>;
+
+// One input, an element of one, some elements of all, or all of them away from zero.
+Line direction(const Inputs& start, Rng& rng) {
+  const uint64_t way = rng.below(8);
+  std::vector<size_t> movable;
+  for (size_t i = 0; i < start.size(); i++)
+    if (!start[i].reals.empty()) movable.push_back(i);
+  const size_t one = movable.empty() ? 0 : movable[rng.below(movable.size())];
+  Line line;
+  for (size_t i = 0; i < start.size(); i++) {
+    line.push_back(start[i].reals);
+    for (double& x : line[i])
+      if (way != 3) x = way == 2 ? double(rng.below(3)) - 1 : double(i == one && way != 4);
+  }
+  if (way == 4 && !movable.empty()) line[one][rng.below(line[one].size())] = 1;
+  return line;
+}
+
+// start + by·line, of numbers that their dtypes hold; false where one would be infinite.
+bool move(Inputs& inputs, const Inputs& start, const Line& line, double by) {
+  bool finite = true;
+  for (size_t i = 0; i < line.size(); i++)
+    for (size_t j = 0; j < line[i].size(); j++) {
+      inputs[i].reals[j] = round_to(inputs[i].dtype, start[i].reals[j] + by * line[i][j]);
+      finite = finite && std::isfinite(inputs[i].reals[j]);
+    }
+  return finite;
+}
+
+bool is_out(const Target& t, double x) { return t.only_least ? x == t.least : x < t.least; }
+
+}  // namespace
+
+Targets::Targets(Graph graph, std::vector<Target> targets, const std::vector<TensorId>& others,
+                 ThreadPool* pool)
+    : values_(std::move(graph)), targets_(std::move(targets)), met_(targets_.size(), 0),
+      pool_(pool) {
+  std::vector<TensorId> outputs;
+  for (const Target& t : targets_) outputs.push_back(t.value);
+  outputs.insert(outputs.end(), others.begin(), others.end());
+  values_.set_outputs(outputs);
+  values_ = without_dead_code(values_);
+}
+
+size_t Targets::least_reached() const {
+  return size_t(std::min_element(met_.begin(), met_.end()) - met_.begin());
+}
+
+std::vector<NDArray> Targets::at(const Inputs& inputs) const {
+  try {
+    return eval(values_, inputs, {Precision::Exact, pool_, {}});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) throw;
+    return {};
+  }
+}
+
+std::vector<double> Targets::values(size_t k, const Inputs& inputs) const {
+  const std::vector<NDArray> all = at(inputs);
+  return all.empty() ? std::vector<double>{} : all[k].reals;
+}
+
+void Targets::look(const Inputs& inputs) {
+  const std::vector<NDArray> all = at(inputs);
+  for (size_t k = 0; k < std::min(all.size(), targets_.size()); k++)
+    met_[k] += std::any_of(all[k].reals.begin(), all[k].reals.end(),
+                           [&](double x) { return is_out(targets_[k], x); });
+}
+
+// By the slope, or by bisection where the sign changes, if only equality counts; else as far as it
+// gets nearer, and from there on along other lines.
+bool Targets::reach(size_t k, Inputs& inputs, Rng rng, int& runs) {
+  constexpr int kLines = 96, kHalvings = 60;
+  constexpr double kFar = 4096;
+  const bool only_least = targets_[k].only_least;
+  const uint64_t choice = rng();
+  Inputs start = inputs;
+  Line line = direction(start, rng);
+  const auto value = [&](double by) {
+    runs--;
+    if (!move(inputs, start, line, by)) return double(NAN);
+    const std::vector<double> all = values(k, inputs);
+    return all.empty() ? NAN : all[choice % all.size()];
+  };
+  const auto found = [&](double by) {
+    if (!is_out(targets_[k], value(by))) return false;
+    met_[k]++;
+    return true;
+  };
+  const double first = value(0), slope = value(1) - first;
+  if (is_out(targets_[k], first)) return found(0);
+  if (only_least && std::isfinite(first / slope) && found(-first / slope)) return true;
+  double nearest = first;
+  for (int lines = 0; lines < kLines && runs > 0; lines++) {
+    double best = 0;
+    for (double far = only_least ? 1 : 1 / 64.0; far <= kFar && runs > 0; far *= 4)
+      for (double by : {far, -far}) {
+        const double x = value(by);
+        if (is_out(targets_[k], x)) return found(by);
+        if (x < nearest) nearest = x, best = by;
+        if (!only_least || !(x * first < 0)) continue;
+        double low = 0, high = by;  // of unlike signs
+        for (int i = 0; i < kHalvings && runs > 0; i++) {
+          const double middle = low + (high - low) / 2, y = value(middle);
+          if (y == 0) return found(middle);
+          (y * first < 0 ? high : low) = middle;
+        }
+        return false;
+      }
+    if (only_least) break;
+    move(inputs, start, line, best);
+    start = inputs;
+    line = direction(start, rng);
+  }
+  return false;
+}
+
+namespace {
+
+// Of two scores that of `and`: what both lack, so that each may be made up for alone; or of `or`.
+TensorId both(Graph& g, TensorId a, TensorId b, bool either) {
+  const TensorId zero = g.add_const(0, Type{g.type(a).dtype, {}});
+  const OpKind less = either ? OpKind::Max : OpKind::Min, more = either ? OpKind::Min : OpKind::Max;
+  const TensorId lack = g.add(OpKind::Add, {g.add(less, {a, zero}), g.add(less, {b, zero})});
+  return g.add(OpKind::Add, {lack, g.add(more, {g.add(less, {a, b}), zero})});
+}
+
+// Numbers that tell how decisions about floats fall: above 0 if they hold, below if they do not.
+std::vector<TensorId> scores_of(Graph& g) {
+  std::vector<std::optional<TensorId>> score(g.tensors().size());
+  std::vector<bool> varies(g.tensors().size(), false);
+  std::vector<TensorId> all;
+  const size_t count = g.ops().size();
+  for (size_t i = 0; i < count; i++) {
+    const Op op = g.ops()[i];
+    bool from_inputs = op.kind == OpKind::Input;
+    for (TensorId t : op.inputs) from_inputs = from_inputs || varies[t.index];
+    for (uint32_t r = 0; r < op.num_results; r++) varies[op.result(r).index] = from_inputs;
+    if (!from_inputs || op.body.valid() || op.inputs.empty()) continue;
+    const auto in = [&](size_t n) { return op.inputs[n]; };
+    std::optional<TensorId> made;
+    if (is_float(g.type(in(0)).dtype)) {
+      const bool less = op.kind == OpKind::Lt || op.kind == OpKind::Le;
+      if (less || op.kind == OpKind::Gt || op.kind == OpKind::Ge || op.kind == OpKind::Max ||
+          op.kind == OpKind::Min)
+        made = g.add(OpKind::Sub, {in(less ? 1 : 0), in(less ? 0 : 1)});
+      else if (op.kind == OpKind::Relu || op.kind == OpKind::Abs || op.kind == OpKind::Sign)
+        made = in(0);
+    } else if (op.kind == OpKind::Not) {
+      if (score[in(0).index]) made = g.add(OpKind::Neg, {*score[in(0).index]});
+    } else if (op.kind == OpKind::And || op.kind == OpKind::Or) {
+      if (score[in(0).index] && score[in(1).index])
+        made = both(g, *score[in(0).index], *score[in(1).index], op.kind == OpKind::Or);
+    }
+    if (!made) continue;
+    score[op.result().index] = made;
+    all.push_back(*made);
+  }
+  return all;
+}
+
+Targets sides_of(const Graph& graph, ThreadPool* pool) {
+  Graph g = without_dead_code(graph);
+  std::vector<Target> targets;
+  for (TensorId score : scores_of(g)) {
+    targets.push_back({score});
+    targets.push_back({g.add(OpKind::Neg, {score})});
+  }
+  return {std::move(g), std::move(targets), {}, pool};
+}
+
+// Every element of inputs of the target's size as at one that reaches it.
+Inputs spread(const Targets& targets, size_t k, Inputs inputs) {
+  const std::vector<double> all = targets.values(k, inputs);
+  const auto one =
+      std::find_if(all.begin(), all.end(), [&](double x) { return is_out(targets[k], x); });
+  for (NDArray& a : inputs)
+    if (one != all.end() && a.reals.size() == all.size())
+      a.reals.assign(all.size(), a.reals[size_t(one - all.begin())]);
+  return inputs;
+}
+
+}  // namespace
+
+std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64_t seed,
+                               double work, ThreadPool* pool) {
+  constexpr int kOrdinary = 12, kStarts = 3;
+  constexpr size_t kMost = 16;
+  const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-3, 3});
+  const auto drawn = [&](int n) {
+    return make_inputs(spec,
+                       n % 3 == 0   ? "normal"
+                       : n % 3 == 1 ? "mixed"
+                                    : "constants",
+                       Rng(seed).split(uint64_t(n))(), ranges);
+  };
+  std::vector<Inputs> found;
+  for (const Graph* g : {&spec, &candidate}) {
+    Targets sides = sides_of(*g, pool);
+    if (sides.count() == 0) continue;
+    for (int n = 0; n < kOrdinary; n++) sides.look(drawn(n));
+    int runs = int(std::clamp(1e7 / std::max(1.0, work), 16.0, 8000.0));
+    for (size_t k = 0; k < sides.count() && runs > 0 && found.size() < kMost; k++)
+      for (int n = 0; n < kStarts && runs > 0 && !sides.reached(k); n++) {
+        Inputs inputs = drawn(3 * n);
+        int some = std::min(runs, 2000);
+        runs -= some;
+        if (sides.reach(k, inputs, Rng(seed).split(100 + 8 * k + uint64_t(n)), some)) {
+          found.push_back(spread(sides, k, inputs));
+          found.push_back(std::move(inputs));
+        }
+        runs += std::max(0, some);
+      }
+  }
+  return found;
+}
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+// Inputs at which values of a program are what chance hardly ever makes them: operands out of their
+// operator's domain, comparisons on their rare side. They are found by moving inputs along lines.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/thread_pool.h"
+#include "eval/ndarray.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Reached at inputs at which an element of the value is below the number, or only if it is equal.
+struct Target {
+  TensorId value;
+  double least = 0;
+  bool only_least = false;
+};
+
+class Targets {
+ public:
+  // `pool` may be null. Programs without operators for the values are cut off.
+  Targets(Graph graph, std::vector<Target> targets, const std::vector<TensorId>& others,
+          ThreadPool* pool);
+
+  size_t count() const { return targets_.size(); }
+  const Target& operator[](size_t k) const { return targets_[k]; }
+  bool reached(size_t k) const { return met_[k] > 0; }
+  size_t least_reached() const;
+  // In f64; the k-th of targets and others, none where an index is out of range.
+  std::vector<double> values(size_t k, const std::vector<NDArray>& inputs) const;
+  // Counts what is reached at these inputs.
+  void look(const std::vector<NDArray>& inputs);
+  // Moves the inputs until an element of the k-th target reaches it, within `runs` of the program.
+  bool reach(size_t k, std::vector<NDArray>& inputs, Rng rng, int& runs);
+
+ private:
+  std::vector<NDArray> at(const std::vector<NDArray>& inputs) const;
+
+  Graph values_;
+  std::vector<Target> targets_;
+  std::vector<int> met_;
+  ThreadPool* pool_;
+};
+
+// Inputs at which a decision about floats of either program falls as it does at none of its
+// ordinary inputs: `where(x * y + z > 1000, …)`. Decisions inside kernels are not looked at.
+std::vector<std::vector<NDArray>> rare_sides(const Graph& spec, const Graph& candidate,
+                                             uint64_t seed, double work, ThreadPool* pool);
+
+}  // namespace tessera
