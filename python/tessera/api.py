@@ -73,23 +73,34 @@ def optimize_traced(
     stop: Callable[[], bool] | None = None,
     known: Known | None = None,
     clock: Clock | None = None,
+    held: str = "",
+    key: str = "",
 ) -> Result:
     """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
 
     `known` is source that was found for the function at other extents. `clock` is what is left of
-    the budget; part of it is for the contest of kernels, source and the function."""
+    the budget; part of it is for the contest of kernels, source and the function, unless that was
+    `held` (see contest.py) elsewhere; `key` is what it is remembered by."""
     clock = clock or Clock(options.budget)
     call = FunctionCall(function, traced)
     if options.level == "bitwise" and (other := rounds_otherwise(traced.calls)):
         raise UnsupportedError(
             f"level bitwise: np.{other} is not known to compute what it is traced as, bit for bit"
         )
-    fits = [share for share in _SEARCH if share * options.budget <= clock.left()]
-    search = options.replace(budget=max(fits, default=_SEARCH[-1]) * options.budget)
-    result = _optimize_graph(traced.graph, call, search, progress, stop)
+    result = _optimize_graph(traced.graph, call, _search(options, clock), progress, stop)
     if not result.interrupted:
-        result.hold_contest(options, known, clock.left())
+        result.hold_contest(options, known, clock.left(), held, key)
     return result
+
+
+def search_only(graph: Graph, options: Options) -> None:
+    """Of `optimize_traced` the search, for what the cache keeps of it."""
+    _optimize_graph(graph, GraphCall(graph), _search(options, Clock(options.budget)), None)
+
+
+def _search(options: Options, clock: Clock) -> Options:
+    fits = [share for share in _SEARCH if share * options.budget <= clock.left()]
+    return options.replace(budget=max(fits, default=_SEARCH[-1]) * options.budget)
 
 
 def _optimize_graph(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_VERSION = 4  # of what is remembered
+_VERSION = 5  # of what is remembered
 _SECONDS = 0.2  # that the race takes
 _FASTER = 1.02  # than kernels, to be preferred to them
 _REWRITE_SECONDS = 2.0  # budget of the search for source
@@ -88,32 +88,37 @@ def choose(
     options: Options,
     known: Known | None = None,
     seconds_left: float = math.inf,
+    held: str = "",
+    key: str = "",
 ) -> Choice:
     """The fastest of what computes a traced function on these arrays.
 
     `kernel` runs the compiled program; `as_call(f, as_given)` makes a run of a function that takes
     the call's arguments or, unless `as_given`, the program's inputs. `known` is taken for the
     source where it is proved for these extents too: then there is no search. A search ends, and
-    proofs do, when `seconds_left` have passed.
+    proofs do, when `seconds_left` have passed. `held` is a contest that a process of its own held
+    (background.py), `written`; that process is told the `key` to remember it by.
     """
     if "numpy" in options.disable:
         return Choice("kernel")
-    key = _key(function, traced.graph, arrays, options)
+    key = key or key_of(function, traced.graph, arrays, options)
     clock = Clock(seconds_left)
     within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, max(0.01, seconds_left)))
-    if options.cache and (remembered := _remembered(key, traced, within)) is not None:
-        return remembered
     # What was traced has no effects, so that it may be run for its time alone.
     original = as_call(function, True)
+    remembered = _remembered(key, traced, within, held) if options.cache else None
+    # Whoever held it may not have had the function itself.
+    if remembered is not None and (
+        remembered.runs != "source" or _alike(_run_of(remembered, as_call), original, arrays)
+    ):
+        return remembered
     entrants = {"kernel": kernel, "function": as_entrant(original, traced.graph, arrays)}
     rewritten = None
     if "synth" not in options.disable and len(traced.graph.ops) <= _MOST_OPERATORS:
         rewritten = _at_these_extents(known, traced, within) if known is not None else None
         rewritten = rewritten or _source(function, traced, within, _SOURCE_SHARE * clock.left())
     if rewritten is not None and rewritten.graph is not None:
-        from tessera.emit import compile_source
-
-        run = as_call(compile_source(rewritten.source, rewritten.name), False)
+        run = _run_of(rewritten, as_call)
         if _alike(run, original, arrays):
             entrants["source"] = as_entrant(run, rewritten.graph, arrays)
     if not clock.left():
@@ -128,8 +133,14 @@ def choose(
         choice.graph, choice.certificate = rewritten.graph, rewritten.certificate
     # A verdict of chance would stand for ever.
     if options.cache and choice.times and not (choice.undecided or choice.provisional):
-        _core.store_text(key, _written(choice))
+        _core.store_text(key, written(choice))
     return choice
+
+
+def _run_of(choice: Choice, as_call: Callable[[Callable[..., Any], bool], Run]) -> Run:
+    from tessera.emit import compile_source
+
+    return as_call(compile_source(choice.source, choice.name), False)
 
 
 def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
@@ -273,7 +284,7 @@ def _address(array: Array) -> int:
 # --- remembering ---------------------------------------------------------------------------------
 
 
-def _key(
+def key_of(
     function: Callable[..., Any], graph: Graph, arrays: Sequence[Any], options: Options
 ) -> str:
     """SHA-256 of what the choice depends on."""
@@ -299,29 +310,40 @@ def _digest(code: CodeType | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _written(choice: Choice) -> str:
+def is_kept(key: str) -> bool:
+    """Whether a contest is remembered: then its programs are, too."""
+    return bool(kept_json(key))
+
+
+def written(choice: Choice) -> str:
+    """A choice as text, to be remembered or told by another process."""
     record = {
         "runs": choice.runs,
         "times": {kind: dataclasses.asdict(t) for kind, t in choice.times.items()},
         "source": choice.source,
         "name": choice.name,
         "known": None if choice.known is None else [choice.known.source, choice.known.name],
+        "noise": [choice.undecided, choice.provisional],  # never true of what is remembered
     }
     return json.dumps(record)
 
 
-def _remembered(key: str, traced: Traced, options: Options) -> Choice | None:
-    """What was chosen before; source is traced and proved again. None where that cannot be."""
-    record = kept_json(key)
+def _remembered(key: str, traced: Traced, options: Options, held: str) -> Choice | None:
+    """What was chosen before, or elsewhere; source is traced and proved again. None where that
+    cannot be."""
     try:
-        runs, times = record["runs"], {k: Times(**t) for k, t in record["times"].items()}
+        record = json.loads(held) if held else kept_json(key)
+        choice: Choice | None = Choice(record["runs"])
         known = None if record["known"] is None else Known(*map(str, record["known"]))
-        if runs != "source":
-            return Choice(runs, times, known=known) if runs in ("kernel", "function") else None
-        source = Known(str(record["source"]), str(record["name"]))
-        choice = _at_these_extents(source, traced, options)
+        if record["runs"] == "source":
+            source = Known(str(record["source"]), str(record["name"]))
+            choice = _at_these_extents(source, traced, options)
+        elif record["runs"] not in ("kernel", "function"):
+            return None
+        if choice is not None:
+            choice.times = {k: Times(**t) for k, t in record["times"].items()}
+            choice.known = known
+            choice.undecided, choice.provisional = map(bool, record["noise"])
     except Exception:  # whatever the text does: as good as none
         return None
-    if choice is not None:
-        choice.times, choice.known = times, known
     return choice

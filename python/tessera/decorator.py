@@ -2,8 +2,10 @@
 
 The promise: results have the original's values (up to rounding), dtypes, shapes and order of axes
 in memory, and a call raises only where the original raises. The first call of a form returns what
-the original returns; tracing it has no effects (frontends/outside.py). What cannot be traced, or
-returns memory of its arguments, runs as the original, after one warning that says where and why.
+the original returns; tracing it has no effects (frontends/outside.py). Later ones do, too, until a
+process in the background (background.py) has found, proved and raced its program. What cannot be
+traced, or returns memory of its arguments, runs as the original, after one warning that says where
+and why.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import contextlib
 import functools
 import importlib
 import inspect
+import os
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
@@ -22,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
+from tessera.background import Helper
 from tessera.clock import Clock
-from tessera.contest import Known
+from tessera.contest import Known, is_kept, key_of
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct import Slot, call_order, direct_call, layout, quiet_now, slots
 from tessera.errors import (
@@ -47,6 +52,7 @@ from tessera.frontends.trace import (
     trace_call,
 )
 from tessera.options import Options, is_gpu
+from tessera.race import LostError
 from tessera.result import Result
 from tessera.tuner import Tuner
 from tessera.types import dtype_name, is_plain_dtype
@@ -73,7 +79,32 @@ class _Entry:
     seen: bool = False  # whether the original has run once, and its results were of the same kind
     changes: int = 0  # of what it reads from outside
     final: bool = False  # whatever changes
+    pending: bool = False  # its program is being made in the background
+    stale: bool = False  # nobody waits for that any more
+    why: str = ""  # there is no result
+    form: str = ""  # of its calls, for a reader
+
+    @property
+    def failed(self) -> bool:
+        """Whether floats turned out to be no arguments of a program."""
+        return self.floats and self.result is None and not self.pending
+
     settled: bool = False  # whether there is a direct call or none can be
+
+
+@dataclass(frozen=True)
+class Status:
+    """What calls of one form run: "original" (why), "kernel" or "source", and how much faster than
+    the original that was in its race (None: there was none, or it does not run yet)."""
+
+    form: str
+    runs: str
+    why: str
+    speedup: float | None
+
+    def __str__(self) -> str:
+        gain = "" if self.speedup is None else f", {self.speedup:.3g}x"
+        return f"{self.form}: {self.runs}{gain}" + (f" ({self.why})" if self.why else "")
 
 
 class _NoConstantError(TypeError):
@@ -95,7 +126,7 @@ class _Bound:
 
 
 _STATE = {"__wrapped__", "_function", "_options", "_optimize", "_known", "_variants", "_warned",
-          "_tuner", "_on_gpu", "_sources"}  # fmt: skip
+          "_tuner", "_on_gpu", "_sources", "_waits", "_swap", "_told", "_refused"}  # fmt: skip
 
 
 class Optimized(_core.Dispatch):
@@ -123,6 +154,13 @@ class Optimized(_core.Dispatch):
         self._warned = False
         self._tuner = Tuner()
         self._on_gpu = is_gpu(options.target)
+        # Without a cache there is nothing to take from another process; arrays of a GPU are none
+        # that the original takes.
+        self._waits = (options.wait or os.environ.get("TESSERA_WAIT", "0") != "0"
+                       or self._on_gpu or not options.cache)  # fmt: skip
+        self._swap = threading.Lock()
+        self._told: object = None  # a reason to fall back, of the background
+        self._refused = ""  # the last such reason
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -179,6 +217,9 @@ class Optimized(_core.Dispatch):
                 return self._call_on_device(args, kwargs, *like)
         if _errors_wanted():
             return self._function(*args, **kwargs)
+        if self._told is not None:
+            told, self._told = self._told, None
+            self._fall_back(told)
         entry = self._entry(args, kwargs)
         if entry is None:
             return self._function(*args, **kwargs)
@@ -272,11 +313,21 @@ class Optimized(_core.Dispatch):
         if self._on_gpu:
             args, kwargs = standing((args, kwargs), {}, is_tensor_or_device_array)
         entry = self._entry(args, kwargs)
+        if entry is not None and entry.pending:
+            self.wait()
         return None if entry is None else entry.result
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for tuning in the background; whether it has ended."""
+        """Waits until nothing is under way in the background, at most so many seconds; whether
+        that is so. The next call of a form then runs its program (after the original, once)."""
         return self._tuner.wait(timeout)
+
+    def status(self) -> list[Status]:
+        """What runs now, by form of call, the latest last."""
+        entries = {id(e): e for e in self._known.values() if not e.failed}
+        known = [_status(entry) for entry in entries.values()]
+        refused = [Status("other calls", "original", self._refused, None)] if self._refused else []
+        return known + [s for s in refused if all(k.why != s.why for k in known)]
 
     # --- which program
     def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
@@ -286,7 +337,9 @@ class Optimized(_core.Dispatch):
         loose = _without_floats(key)
         for k in (key, loose) if loose != key else (key,):
             entry = self._known.get(k)
-            if entry is not None and (entry.final or entry.environment.unchanged()):
+            if entry is None or entry.failed:
+                continue
+            if entry.final or entry.environment.unchanged():
                 self._remember(entry)
                 return entry
         if self._on_gpu and is_capturing():
@@ -295,7 +348,9 @@ class Optimized(_core.Dispatch):
                 "while a CUDA graph is captured; call once with such arguments before"
             )
         if key in self._known:
-            entry = self._known[key] = self._prepare_again(self._known[key], args, kwargs)
+            before = self._known[key]
+            entry = self._known[key] = self._prepare_again(before, args, kwargs)
+            before.stale = entry is not before
         else:
             entry = self._new_entry(key, loose, args, kwargs)
         self._remember(entry)
@@ -307,9 +362,10 @@ class Optimized(_core.Dispatch):
         """A program for a new form; where only floats are new, one that takes them as arguments."""
         family = _shapes(key)
         self._variants[family] += 1
-        if loose != key and self._variants[family] > 1:
+        tried = self._known.get(loose)
+        if loose != key and self._variants[family] > 1 and not (tried and tried.failed):
             entry = self._prepare(args, kwargs, True)
-            if entry.result is not None:
+            if entry.result is not None or entry.pending:
                 self._known[loose] = entry
                 return entry
         if self._variants[family] > _MOST_VARIANTS:
@@ -328,7 +384,9 @@ class Optimized(_core.Dispatch):
         if before.changes >= _MOST_VARIANTS:
             self._fall_back("what it reads from outside changes from call to call; pass it as an "
                             "argument")  # fmt: skip
-            before.final, before.result, before.direct = True, None, None
+            with self._swap:
+                before.final = before.stale = True
+                before.result = before.direct = None
             return before
         if before.result is not None and before.seen:
             with contextlib.suppress(Error):
@@ -346,8 +404,9 @@ class Optimized(_core.Dispatch):
         return entry
 
     def _remember(self, entry: _Entry) -> None:
-        if entry.direct is not None and (entry.seen or entry.result is None):
-            self.prefer(entry.direct)
+        with self._swap:
+            if entry.direct is not None and (entry.seen or entry.result is None):
+                self.prefer(entry.direct)
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What decides which program fits; None, with a warning, for what none can."""
@@ -394,47 +453,103 @@ class Optimized(_core.Dispatch):
             entry.direct.run_function(self._function, None, True)
 
     def _optimized(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
-        entry = _Entry(Environment(), floats=floats)
+        entry = _Entry(Environment(), floats=floats, form=_form(args, kwargs))
         clock = Clock(self._options.budget)
-        try:
+        with self._failures_of(entry):
             traced = trace_call(
                 self._function, args, kwargs, floats, entry.environment, _RECORDING_S,
                 Clock(_TRACING * self._options.budget),
             )  # fmt: skip
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
-                family = _ranks(args, kwargs)
-                result = self._optimize(
-                    self._function,
-                    traced,
-                    self._options,
-                    known=self._sources.get(family),
-                    clock=clock,
-                )
-            if result.choice is not None and result.choice.known is not None:
-                self._sources[family] = result.choice.known
-            if result.interpreted:
-                why = result.details["original_failed"]
-                self._fall_back(f"it has no compiled code that is right ({why})")
-                return entry
-            entry.result = result
             order = call_order(self._function, args, kwargs)
             known = slots(args, kwargs, order, floats, traced.extra)
-            entry.direct = result.direct_call(known, entry.environment)
-            if floats and entry.direct is None:
-                entry.result = None
-            elif self._options.tune == "background" and not result.details["tuned"]:
-                self._tuner.add(functools.partial(self._tuned, entry, traced, result, known))
+            family = _ranks(args, kwargs)
+            if self._waits:
+                self._adopt(entry, traced, known, self._made(traced, family, clock=clock))
+            else:
+                entry.pending, entry.why = True, "its program is being made in the background"
+                helper = Helper()
+                job = self._made_elsewhere(entry, traced, known, family, helper)
+                self._tuner.add(job, helper)
+        return entry
+
+    def _made(self, traced: Traced, family: Any, **how: Any) -> Result:
+        result = self._optimize(
+            self._function, traced, self._options, known=self._sources.get(family), **how
+        )
+        if result.choice is not None and result.choice.known is not None:
+            self._sources[family] = result.choice.known
+        return result
+
+    def _made_elsewhere(
+        self,
+        entry: _Entry,
+        traced: Traced,
+        known: Sequence[Slot] | None,
+        family: Any,
+        helper: Helper,
+    ) -> Callable[[Callable[[], bool]], None]:
+        """The job of making a program in the background."""
+        from tessera.rewrite import arguments
+
+        def job(stop: Callable[[], bool]) -> None:
+            if not entry.stale:
+                with self._failures_of(entry):
+                    graph, options = traced.graph, self._options
+                    arrays = arguments(graph, traced, options.seed)
+                    key = key_of(self._function, graph, arrays, options)
+                    held = "" if is_kept(key) else helper.optimise(graph, arrays, options, key)
+                    result = self._made(traced, family, held=held, stop=stop)
+                    self._adopt(entry, traced, known, result)
+            entry.pending = False
+
+        return job
+
+    def _adopt(
+        self, entry: _Entry, traced: Traced, known: Sequence[Slot] | None, result: Result
+    ) -> None:
+        """Has the entry's calls run a program, from the next one on."""
+        if result.interpreted:
+            why = result.details["original_failed"]
+            raise UnsupportedError(f"it has no compiled code that is right ({why})")
+        direct = result.direct_call(known, entry.environment)
+        if entry.floats and direct is None:
+            return
+        with self._swap:
+            if entry.stale:
+                return
+            entry.direct, entry.result = direct, result
+            self.forget()
+        if self._options.tune == "background" and not result.details["tuned"]:
+            self._tuner.add(functools.partial(self._tuned, entry, traced, result, known))
+
+    @contextlib.contextmanager
+    def _failures_of(self, entry: _Entry) -> Iterator[None]:
+        """What goes wrong while its program is made is told, and the original runs."""
+        why: object = None
+        try:
+            with warnings.catch_warnings() if self._waits else contextlib.nullcontext():
+                if self._waits:
+                    warnings.simplefilter("ignore", RuntimeWarning)  # one is enough: ours
+                yield
+            return
         except CancelledError:
             raise KeyboardInterrupt from None
+        except LostError as error:
+            why = f"the process that makes its program ended early: {error}"
         except Error as error:
-            if not floats:
-                self._fall_back(error)
+            if entry.floats:
+                return
+            why = error
         except MemoryError:
-            self._fall_back("there is not memory enough to try it beside the original")
+            why = "there is not memory enough to try it beside the original"
         except Exception as error:  # a bug, which is no reason to fail where the original works
-            self._fall_back(f"{type(error).__name__}: {error} (please report this)")
-        return entry
+            why = f"{type(error).__name__}: {error} (please report this)"
+        entry.why = why.message if isinstance(why, Error) else str(why)
+        if not entry.pending:
+            self._fall_back(why)
+        else:  # the next call tells
+            self._told = why
+            self.forget()
 
     def _tuned(
         self,
@@ -455,19 +570,19 @@ class Optimized(_core.Dispatch):
 
     def _fall_back(self, reason: object) -> None:
         """Warns, once, that the original runs, and names line and reason."""
+        self._refused = reason.message if isinstance(reason, Error) else str(reason)
         if self._warned:
             return
         self._warned = True
         name = getattr(self._function, "__qualname__", repr(self._function))
         place = getattr(reason, "location", None) or definition(self._function)
-        message = reason.message if isinstance(reason, Error) else str(reason)
         level = 2  # the caller's line: outside of this file
         frame = inspect.currentframe()
-        while frame is not None and frame.f_code.co_filename == __file__:
+        while frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__):
             frame = frame.f_back
             level += 1
         warnings.warn(
-            f"tessera: {name} runs as plain NumPy: {_place(place)}{message}",
+            f"tessera: {name} runs as plain NumPy: {_place(place)}{self._refused}",
             RuntimeWarning,
             stacklevel=level - 1,
         )
@@ -479,6 +594,31 @@ def _not_compiled(result: Result, budget: float) -> str:
     return f"its budget of {budget:g} s ended before it was compiled; give a larger budget=" + (
         f", or: {loops}" if many > _MANY_STEPS else ""
     )
+
+
+def _form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A call for a reader: "f32[64,256], axis=-1"."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, np.ndarray):
+            return str(value.dtype) + str([*value.shape]).replace(" ", "")
+        return repr(value)[:40]
+
+    return ", ".join([*map(text, args), *(f"{name}={text(v)}" for name, v in kwargs.items())])
+
+
+def _status(entry: _Entry) -> Status:
+    result = entry.result
+    if result is None:
+        return Status(entry.form, "original", entry.why, None)
+    choice = result.choice
+    runs = "original" if choice.runs == "function" else choice.runs
+    why = "too noisy to be sure" if choice.undecided or choice.provisional else ""
+    if runs == "original" and not why:
+        why = "nothing proved is faster"
+    took = choice.seconds
+    known = "function" in took and choice.runs in took
+    return Status(entry.form, runs, why, took["function"] / took[choice.runs] if known else None)
 
 
 def _place(place: Location | None) -> str:

@@ -168,6 +168,9 @@ class Options:
     # Time more candidates and other tiles of the fastest, up front; "background": @ts.optimize does
     # so on a thread of its own while the first calls use what was found at once.
     tune: bool | Literal["background"] = False
+    # @ts.optimize: first calls wait for their programs, as with TESSERA_WAIT=1; else the original
+    # runs until a process in the background has found, proved and raced something faster.
+    wait: bool = False
     exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
     # GPUs: the factors of f32 products may be rounded to 10 bits of fraction (TF32).
     tf32: bool = False
@@ -241,7 +244,8 @@ class Options:
         fields["tune"] = self.tune is True
         fields["accept_tested"] = fields.pop("accept") == "tested"
         fields["cost"] = "flops" if self.cost == "flops" else "times"
-        del fields["weights"], fields["freeze"]  # part of the program (api.py), and of calls
+        # Part of the program (api.py), and of calls.
+        del fields["weights"], fields["freeze"], fields["wait"]
         fields["target_directory"] = target_directory()
         fields["rule_folders"] = rule_folders()
         fields["pattern_folders"] = pattern_folders()

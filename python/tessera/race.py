@@ -108,9 +108,13 @@ class Child:
             self.close()
             raise
 
+    def kill(self) -> None:
+        """Has it end; who waits for its answer hears that there is none."""
+        self._process.kill()
+
     def close(self) -> None:
         """Ends it, whatever it is doing."""
-        self._process.kill()
+        self.kill()
         self._process.wait()
         self.abandon()
 

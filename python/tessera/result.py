@@ -381,11 +381,17 @@ class Result:
         return self._call.result(self._run(arrays))
 
     def hold_contest(
-        self, options: Options, known: Known | None = None, seconds: float = math.inf
+        self,
+        options: Options,
+        known: Known | None = None,
+        seconds: float = math.inf,
+        held: str = "",
+        key: str = "",
     ) -> None:
         """Has the kernels, NumPy source and the function itself race, and runs who wins.
 
-        `known`: source that calls of other extents have found. `seconds` are left for a search."""
+        `known`: source that calls of other extents have found. `seconds` are left for a search.
+        `held`, `key`: see contest.choose."""
         from tessera.contest import choose
         from tessera.rewrite import arguments
 
@@ -423,7 +429,7 @@ class Result:
         text = {"graph": str(self.graph), "disable": self._plan_off, "exact": exact}
         entrant = Entrant(kernel(), f"tessera:{self.details['threads']}", text)
         self.choice = choose(
-            call.function, traced, arrays, entrant, as_call, options, known, seconds
+            call.function, traced, arrays, entrant, as_call, options, known, seconds, held, key
         )
         if self.choice.graph is not None:
             from tessera.emit import compile_source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import warnings
@@ -10,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
+from tessera.background import Helper
 from tessera.errors import Error
 
 Job = Callable[[Callable[[], bool]], None]  # is given a function that says whether to stop
@@ -23,15 +25,16 @@ class Tuner:
     """A queue of jobs with a thread that lives as long as there are any."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[tuple[Job, Helper | None]] = deque()
+        self._helper: Helper | None = None  # of the running job
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def add(self, job: Job) -> None:
-        """Runs the job when its turn comes."""
+    def add(self, job: Job, helper: Helper | None = None) -> None:
+        """Runs the job when its turn comes; the process that it starts is ended with it."""
         with self._lock:
-            self._jobs.append(job)
+            self._jobs.append((job, helper))
             if self._thread is None:
                 _tuners.add(self)
                 self._thread = threading.Thread(target=self._work, daemon=True)
@@ -49,7 +52,16 @@ class Tuner:
     def stop(self) -> None:
         """Ends the running job early and forgets the others."""
         self._stopping = True
+        if (helper := self._helper) is not None:
+            helper.stop()
         self.wait()
+
+    def after_fork(self) -> None:
+        """Nothing is under way in a process that was forked from one where something was."""
+        if self._helper is not None:
+            self._helper.abandon()
+        self._jobs.clear()
+        self._lock, self._thread, self._helper = threading.Lock(), None, None
 
     def _work(self) -> None:
         while True:
@@ -57,7 +69,7 @@ class Tuner:
                 if self._stopping or not self._jobs:
                     self._thread = None
                     return
-                job = self._jobs.popleft()
+                job, self._helper = self._jobs.popleft()
             with _turn:
                 if self._stopping:
                     continue
@@ -76,4 +88,12 @@ def _stop_all() -> None:
         tuner.stop()
 
 
+def _after_fork() -> None:
+    global _turn
+    _turn = threading.Lock()
+    for tuner in list(_tuners):
+        tuner.after_fork()
+
+
 atexit.register(_stop_all)
+os.register_at_fork(after_in_child=_after_fork)

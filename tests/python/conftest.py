@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+os.environ["TESSERA_WAIT"] = "1"  # programs are what tests are about; test_background.py unsets it
+
 
 @pytest.fixture(autouse=True, scope="session")
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

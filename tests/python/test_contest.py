@@ -161,7 +161,7 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(second.certificate) != str(first.certificate)  # proved again
     # What is written there is not believed: other source, other programs, what is no text of ours.
     options = Options(budget=10)
-    key = contest._key(rows, traced.graph, [A, B], options)
+    key = contest.key_of(rows, traced.graph, [A, B], options)
     text = _core.find_text(key)
     assert text is not None
     other = trace_call(lambda a, b: (a + b).sum(axis=1), (A, B), {})
