@@ -37,7 +37,7 @@ if command -v qemu-x86_64 >/dev/null; then
 fi
 step "2,000 random programs: search, code, run" random_programs
 step "Python tests" .venv/bin/python -m pytest -n 2 --dist loadfile
-if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
+if [ -d tests/text ]; then step "text tests" .venv/bin/python tests/texttest.py; fi
 # Without what is minutes of the system's compiler, or of searches that others do on less.
 slow='CpuPanels.*:CpuRows.*:CpuOps.*:CpuPacked.*:CpuMath.*:Attention.*:Rows.*:CudaFaults.*'
 slow+=':CpuImages.ConvolutionsOfAllKinds:Calibrate.*:VerifyBench.DeepPrograms:VerifyBench.BranchFaultsAreRefused'

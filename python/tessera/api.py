@@ -14,8 +14,8 @@ from tessera.clock import Clock
 from tessera.contest import Known
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
-from tessera.errors import UnsupportedError, UsageError
-from tessera.frontends.numpy import rounds_otherwise
+from tessera.errors import UsageError
+from tessera.frontends.numpy import require_rounding
 from tessera.frontends.trace import Traced, trace_call
 from tessera.graph import Graph
 from tessera.options import (
@@ -83,10 +83,7 @@ def optimize_traced(
     `held` (see contest.py) elsewhere; `key` is what it is remembered by."""
     clock = clock or Clock(options.budget)
     call = FunctionCall(function, traced)
-    if options.level == "bitwise" and (other := rounds_otherwise(traced.calls)):
-        raise UnsupportedError(
-            f"level bitwise: np.{other} is not known to compute what it is traced as, bit for bit"
-        )
+    require_rounding(traced.calls, options.level)
     result = _optimize_graph(traced.graph, call, _search(options, clock), progress, stop)
     if not result.interrupted:
         result.hold_contest(options, known, clock.left(), held, key)

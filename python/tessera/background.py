@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tessera.options import Options
 
 _NICE = 10
-_PATIENCE = 1.2, 15.0  # times the budget, and seconds for its start: then it is given up
+_START_S = 15.0
 
 
 class Helper:
@@ -35,12 +35,11 @@ class Helper:
         """Warms the cache; who is to run, as contest.py remembers it. LostError where it dies."""
         order = {"do": "optimise", "graph": str(graph), "asks_for_nan": graph.asks_for_nan,
                  "key": key, "options": dataclasses.asdict(options)}  # fmt: skip
-        times, more = _PATIENCE
         self._child = child = Child("tessera", "all")
         try:
             if self._stopped:
                 raise LostError("stopped")
-            answer, _ = child.ask(order, arrays, times * options.budget + more)
+            answer, _ = child.ask(order, arrays, 1.2 * options.budget + _START_S)
         finally:
             self._child = None
             child.close()

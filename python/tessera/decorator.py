@@ -40,6 +40,7 @@ from tessera.errors import (
     UsageError,
 )
 from tessera.frontends.environment import Environment
+from tessera.frontends.numpy import require_rounding
 from tessera.frontends.plain import is_constant
 from tessera.frontends.trace import (
     FLOAT_SCALARS,
@@ -460,6 +461,7 @@ class Optimized(_core.Dispatch):
                 self._function, args, kwargs, floats, entry.environment, _RECORDING_S,
                 Clock(_TRACING * self._options.budget),
             )  # fmt: skip
+            require_rounding(traced.calls, self._options.level)
             order = call_order(self._function, args, kwargs)
             known = slots(args, kwargs, order, floats, traced.extra)
             family = _ranks(args, kwargs)
@@ -519,8 +521,6 @@ class Optimized(_core.Dispatch):
                 return
             entry.direct, entry.result = direct, result
             self.forget()
-        if self._options.tune == "background" and not result.details["tuned"]:
-            self._tuner.add(functools.partial(self._tuned, entry, traced, result, known))
 
     @contextlib.contextmanager
     def _failures_of(self, entry: _Entry) -> Iterator[None]:
@@ -533,6 +533,8 @@ class Optimized(_core.Dispatch):
                 yield
             return
         except CancelledError:
+            if entry.pending:  # the program ends
+                return
             raise KeyboardInterrupt from None
         except LostError as error:
             why = f"the process that makes its program ended early: {error}"
@@ -549,23 +551,6 @@ class Optimized(_core.Dispatch):
             self._fall_back(why)
         else:  # the next call tells
             self._told = why
-            self.forget()
-
-    def _tuned(
-        self,
-        entry: _Entry,
-        traced: Traced,
-        first: Result,
-        known: Sequence[Slot] | None,
-        stop: Callable[[], bool],
-    ) -> None:
-        """Tunes a program in the background, and has later calls use what won."""
-        tuned = self._optimize(self._function, traced, self._options.replace(tune=True), stop=stop)
-        if not tuned.improved or (first.improved and tuned.speedup < first.speedup):
-            return
-        if entry.result is first:
-            tuned.keep_order_of(first)
-            entry.result, entry.direct = tuned, tuned.direct_call(known, entry.environment)
             self.forget()
 
     def _fall_back(self, reason: object) -> None:

@@ -165,12 +165,8 @@ class Options:
     # "close": as accurate wherever the original is finite and accurate. "fast": as accurate at
     # inputs of ordinary magnitudes.
     level: Level = "close"
-    # Time more candidates and other tiles of the fastest, up front; "background": @ts.optimize does
-    # so on a thread of its own while the first calls use what was found at once.
-    tune: bool | Literal["background"] = False
-    # @ts.optimize: first calls wait for their programs, as with TESSERA_WAIT=1; else the original
-    # runs until a process in the background has found, proved and raced something faster.
-    wait: bool = False
+    tune: bool = False  # time more candidates, and other tiles of the fastest
+    wait: bool = False  # first calls of @ts.optimize, for their programs; so does TESSERA_WAIT=1
     exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
     # GPUs: the factors of f32 products may be rounded to 10 bits of fraction (TF32).
     tf32: bool = False
@@ -199,8 +195,8 @@ class Options:
         require_budget(self.budget)
         if isinstance(self.weights, str):
             raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
-        if self.tune not in (True, False, "background"):
-            raise UsageError(f'tune is True, False or "background", not {self.tune!r}')
+        if self.tune not in (True, False):
+            raise UsageError(f"tune is True or False, not {self.tune!r}")
         require_level(self.level)
         if self.accept not in ("proved", "tested"):
             raise UsageError(f'accept is "proved" or "tested", not {self.accept!r}')
@@ -241,7 +237,6 @@ class Options:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields["budget"] = float(self.budget)
         fields["disable"] = set(self.disable) - {"numpy"}
-        fields["tune"] = self.tune is True
         fields["accept_tested"] = fields.pop("accept") == "tested"
         fields["cost"] = "flops" if self.cost == "flops" else "times"
         # Part of the program (api.py), and of calls.

@@ -534,11 +534,6 @@ class Result:
                 )
         call.keep_order([_layout(theirs[n]) for n in range(len(outputs))])
 
-    def keep_order_of(self, other: Result) -> None:
-        """Has results lie in memory as another's do."""
-        if isinstance(self._call, FunctionCall) and isinstance(other._call, FunctionCall):
-            self._call.keep_order(other._call.orders or ())
-
     def takes_over(self, traced: Traced) -> bool:
         """Has the program run with other arrays from outside, where it is the same for them."""
         call = self._call

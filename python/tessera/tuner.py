@@ -6,13 +6,11 @@ import atexit
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
 
 from tessera.background import Helper
-from tessera.errors import Error
 
 Job = Callable[[Callable[[], bool]], None]  # is given a function that says whether to stop
 
@@ -73,14 +71,7 @@ class Tuner:
             with _turn:
                 if self._stopping:
                     continue
-                try:
-                    job(lambda: self._stopping)
-                except Error as error:  # what runs already goes on running
-                    warnings.warn(
-                        f"tessera: tuning in the background failed: {error}",
-                        RuntimeWarning,
-                        stacklevel=2,
-                    )
+                job(lambda: self._stopping)
 
 
 def _stop_all() -> None:

@@ -243,11 +243,11 @@ class Operands {
   }
 
  private:
-  static Targets targets_of(const Graph& graph, ThreadPool* pool, size_t& all) {
+  static Thresholds targets_of(const Graph& graph, ThreadPool* pool, size_t& all) {
     Graph g = without_dead_code(graph);
     const Domains domains = domains_of(g);
     std::vector<TensorId> operands = domains.poles, results;
-    std::vector<Target> targets;
+    std::vector<Threshold> targets;
     for (TensorId t : operands) targets.push_back({t, 0, true});
     for (const Domains::Base& b : domains.bases) {
       operands.push_back(b.operand);
@@ -260,7 +260,7 @@ class Operands {
   }
 
   size_t with_results_ = 0;
-  Targets targets_;
+  Thresholds targets_;
 };
 
 // Equal numbers share a pole; unlike ones show it beside what is defined.

@@ -42,26 +42,26 @@ bool move(Inputs& inputs, const Inputs& start, const Line& line, double by) {
   return finite;
 }
 
-bool is_out(const Target& t, double x) { return t.only_least ? x == t.least : x < t.least; }
+bool is_out(const Threshold& t, double x) { return t.only_least ? x == t.least : x < t.least; }
 
 }  // namespace
 
-Targets::Targets(Graph graph, std::vector<Target> targets, const std::vector<TensorId>& others,
+Thresholds::Thresholds(Graph graph, std::vector<Threshold> targets, const std::vector<TensorId>& others,
                  ThreadPool* pool)
     : values_(std::move(graph)), targets_(std::move(targets)), met_(targets_.size(), 0),
       pool_(pool) {
   std::vector<TensorId> outputs;
-  for (const Target& t : targets_) outputs.push_back(t.value);
+  for (const Threshold& t : targets_) outputs.push_back(t.value);
   outputs.insert(outputs.end(), others.begin(), others.end());
   values_.set_outputs(outputs);
   values_ = without_dead_code(values_);
 }
 
-size_t Targets::least_reached() const {
+size_t Thresholds::least_reached() const {
   return size_t(std::min_element(met_.begin(), met_.end()) - met_.begin());
 }
 
-std::vector<NDArray> Targets::at(const Inputs& inputs) const {
+std::vector<NDArray> Thresholds::at(const Inputs& inputs) const {
   try {
     return eval(values_, inputs, {Precision::Exact, pool_, {}});
   } catch (const Error& error) {
@@ -70,12 +70,12 @@ std::vector<NDArray> Targets::at(const Inputs& inputs) const {
   }
 }
 
-std::vector<double> Targets::values(size_t k, const Inputs& inputs) const {
+std::vector<double> Thresholds::values(size_t k, const Inputs& inputs) const {
   const std::vector<NDArray> all = at(inputs);
   return all.empty() ? std::vector<double>{} : all[k].reals;
 }
 
-void Targets::look(const Inputs& inputs) {
+void Thresholds::look(const Inputs& inputs) {
   const std::vector<NDArray> all = at(inputs);
   for (size_t k = 0; k < std::min(all.size(), targets_.size()); k++)
     met_[k] += std::any_of(all[k].reals.begin(), all[k].reals.end(),
@@ -84,7 +84,7 @@ void Targets::look(const Inputs& inputs) {
 
 // By the slope, or by bisection where the sign changes, if only equality counts; else as far as it
 // gets nearer, and from there on along other lines.
-bool Targets::reach(size_t k, Inputs& inputs, Rng rng, int& runs) {
+bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, int& runs) {
   constexpr int kLines = 96, kHalvings = 60;
   constexpr double kFar = 4096;
   const bool only_least = targets_[k].only_least;
@@ -174,9 +174,9 @@ std::vector<TensorId> scores_of(Graph& g) {
   return all;
 }
 
-Targets sides_of(const Graph& graph, ThreadPool* pool) {
+Thresholds sides_of(const Graph& graph, ThreadPool* pool) {
   Graph g = without_dead_code(graph);
-  std::vector<Target> targets;
+  std::vector<Threshold> targets;
   for (TensorId score : scores_of(g)) {
     targets.push_back({score});
     targets.push_back({g.add(OpKind::Neg, {score})});
@@ -185,7 +185,7 @@ Targets sides_of(const Graph& graph, ThreadPool* pool) {
 }
 
 // Every element of inputs of the target's size as at one that reaches it.
-Inputs spread(const Targets& targets, size_t k, Inputs inputs) {
+Inputs spread(const Thresholds& targets, size_t k, Inputs inputs) {
   const std::vector<double> all = targets.values(k, inputs);
   const auto one =
       std::find_if(all.begin(), all.end(), [&](double x) { return is_out(targets[k], x); });
@@ -211,7 +211,7 @@ std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64
   };
   std::vector<Inputs> found;
   for (const Graph* g : {&spec, &candidate}) {
-    Targets sides = sides_of(*g, pool);
+    Thresholds sides = sides_of(*g, pool);
     if (sides.count() == 0) continue;
     for (int n = 0; n < kOrdinary; n++) sides.look(drawn(n));
     int runs = int(std::clamp(1e7 / std::max(1.0, work), 16.0, 8000.0));

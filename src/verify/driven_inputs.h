@@ -1,5 +1,4 @@
-// Inputs at which values of a program are what chance hardly ever makes them: operands out of their
-// operator's domain, comparisons on their rare side. They are found by moving inputs along lines.
+// Inputs at which values are what chance hardly ever makes them, found by moving along lines.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,20 +11,20 @@
 namespace tessera {
 
 // Reached at inputs at which an element of the value is below the number, or only if it is equal.
-struct Target {
+struct Threshold {
   TensorId value;
   double least = 0;
   bool only_least = false;
 };
 
-class Targets {
+class Thresholds {
  public:
   // `pool` may be null. Programs without operators for the values are cut off.
-  Targets(Graph graph, std::vector<Target> targets, const std::vector<TensorId>& others,
+  Thresholds(Graph graph, std::vector<Threshold> targets, const std::vector<TensorId>& others,
           ThreadPool* pool);
 
   size_t count() const { return targets_.size(); }
-  const Target& operator[](size_t k) const { return targets_[k]; }
+  const Threshold& operator[](size_t k) const { return targets_[k]; }
   bool reached(size_t k) const { return met_[k] > 0; }
   size_t least_reached() const;
   // In f64; the k-th of targets and others, none where an index is out of range.
@@ -39,7 +38,7 @@ class Targets {
   std::vector<NDArray> at(const std::vector<NDArray>& inputs) const;
 
   Graph values_;
-  std::vector<Target> targets_;
+  std::vector<Threshold> targets_;
   std::vector<int> met_;
   ThreadPool* pool_;
 };

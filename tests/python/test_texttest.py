@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tools import texttest
-from tools.texttest import run_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import texttest
+from texttest import run_file
 
 TEXT = "// RUN: tessera echo %s\n// CHECK: graph\n// CHECK-NEXT: body\ngraph\nbody 1.5 ms\n"
 

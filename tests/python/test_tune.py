@@ -1,4 +1,4 @@
-"""Tuning: other tiles of the fastest, up front or in the background, remembered."""
+"""Tuning: other tiles of the fastest, remembered; and jobs in the background."""
 
 import subprocess
 import sys
@@ -47,22 +47,11 @@ def test_tuning_is_remembered_for_all(own_cache: None) -> None:
     assert again.certificate is not None
 
 
-def test_in_the_background(own_cache: None) -> None:
-    f = ts.optimize(tune="background", budget=10)(softmax)
-    x = np.random.default_rng(0).standard_normal((64, 300), dtype=np.float32)
-    expected = softmax(x.astype(np.float64))
-    np.testing.assert_allclose(f(x), expected, rtol=1e-5, atol=1e-7)
-    first = f.result(x)
-    assert first is not None
-    assert f.wait(120)
-    np.testing.assert_allclose(f(x), expected, rtol=1e-5, atol=1e-7)
-
-
 def test_a_program_that_ends_is_not_held_up(tmp_path: Path) -> None:
     program = tmp_path / "p.py"
     program.write_text(
         "import numpy as np, tessera as ts\n"
-        "f = ts.optimize(tune='background', budget=3600)(lambda x: np.exp(x) / np.sum(np.exp(x)))\n"
+        "f = ts.optimize(budget=3600)(lambda x: np.exp(x) / np.sum(np.exp(x)))\n"
         "print(f(np.zeros((64, 64), np.float32)).sum())\n"
     )
     done = subprocess.run(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tessera import ops
+from tessera.errors import UnsupportedError
 from tessera.frontends.number import Number, bare
 from tessera.frontends.outside import is_numpys
 from tessera.graph import Tensor, unsupported
@@ -220,6 +221,14 @@ _SAME_ROUNDING = """
 def rounds_otherwise(calls: Iterable[str]) -> str:
     """One of these calls that NumPy is not known to compute as traced, bit for bit; empty: none."""
     return min(set(calls) - set(_SAME_ROUNDING.split()), default="")
+
+
+def require_rounding(calls: Iterable[str], level: str) -> None:
+    """Refuses, at level "bitwise", calls that NumPy is not known to compute as traced."""
+    if level == "bitwise" and (other := rounds_otherwise(calls)):
+        raise UnsupportedError(
+            f"level bitwise: np.{other} is not known to compute what it is traced as, bit for bit"
+        )
 
 
 # --- functions --------------------------------------------------------------------------------
