@@ -44,7 +44,7 @@ def work(budget: float = 1.0) -> None:
         np.testing.assert_allclose(result(x, w), program(x, w), rtol=1e-3, atol=1e-3)
         if result.certificate is not None:
             assert ts.verify(result.original, result.graph).equal, "a certificate of what differs"
-    function = ts.optimize(budget=budget)(rms)
+    function = ts.optimize(budget=budget, wait=True)(rms)
     np.testing.assert_allclose(function(x, w), rms(x, w), rtol=1e-3, atol=1e-3)
     MeasurementStore.default().recent()
     load_rules()

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import QUICK
 
 import tessera as ts
 from tessera import background, contest
 from tessera.race import Times
 
-BUDGET = 2.0
 x = np.linspace(-3, 3, 32 * 48).reshape(32, 48)
 scale = np.linspace(1, 2, 48)
 
@@ -33,7 +33,7 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def optimised(function: Callable[..., Any], **options: Any) -> Any:
-    return ts.optimize(budget=BUDGET, **options)(function)
+    return ts.optimize(**QUICK, **options)(function)
 
 
 def softmax(a: Any) -> Any:
@@ -63,6 +63,7 @@ def test_the_original_runs_until_its_program_is_there() -> None:
     assert status.runs in ("kernel", "source", "original")
     assert status.speedup is not None
     assert "background" not in str(status)
+    assert all(entry.seen for entry in f._known.values())  # a call went through the new program
     assert f.result(x).choice.runs == status.runs.replace("original", "function")
 
 
@@ -215,6 +216,22 @@ def test_what_is_remembered_needs_no_process(monkeypatch: pytest.MonkeyPatch) ->
     assert f.wait()
     f(x)
     assert f.status()[0].runs == "kernel"
+
+
+def test_source_found_elsewhere_shares_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(a: Any) -> Any:
+        return np.ascontiguousarray(a.T) + 0.0
+
+    source = "import numpy as np\n\ndef program(a):\n    return np.transpose(a)\n"
+    choice = contest.Choice("source", {}, source, "program")
+    monkeypatch.setattr(background.Helper, "optimise", lambda *_: contest.written(choice))
+    f = optimised(turned)
+    a = x.copy()
+    f(a)
+    assert f.wait()
+    f(a)
+    assert f.status()[0].speedup is not None
+    assert not np.may_share_memory(f(a), a)
 
 
 def test_bits_stay_at_level_bitwise() -> None:
