@@ -69,13 +69,13 @@ trust: bench-core
 
 # With the machine's own Python and no .venv: GPU machines often reach no package registry.
 gpu-test:
-	@tools/gpu.sh test
+	@tests/gpu/run.sh test
 
 gpu-bench:
-	@tools/gpu.sh bench
+	@tests/gpu/run.sh bench
 
 gpu-bundle: .venv/stamp-dev
-	@$(PY) tools/gpu_bundle.py
+	@$(PY) tests/gpu/bundle.py
 
 lint: .venv/stamp-dev core
 	@tools/lint.sh

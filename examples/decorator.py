@@ -1,4 +1,4 @@
-"""A function that optimises itself on its first call.
+"""A function that is optimised while it is used.
 
 python examples/decorator.py
 """
@@ -18,5 +18,8 @@ def attention(Q, K, V):  # type: ignore[no-untyped-def]
 if __name__ == "__main__":
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, 512, 64), dtype=np.float32)
+    print(attention(q, k, v)[0, :4])  # the original
+    print(*attention.status())
+    attention.wait()
     print(attention(q, k, v)[0, :4])
-    print(repr(attention.result(q, k, v)))
+    print(*attention.status())

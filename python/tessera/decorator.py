@@ -520,7 +520,8 @@ class Optimized(_core.Dispatch):
             if entry.stale:
                 return
             entry.direct, entry.result = direct, result
-            self.forget()
+            if entry.pending:  # the original stands for it
+                self.forget()
 
     @contextlib.contextmanager
     def _failures_of(self, entry: _Entry) -> Iterator[None]:

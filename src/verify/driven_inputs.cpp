@@ -46,8 +46,8 @@ bool is_out(const Threshold& t, double x) { return t.only_least ? x == t.least :
 
 }  // namespace
 
-Thresholds::Thresholds(Graph graph, std::vector<Threshold> targets, const std::vector<TensorId>& others,
-                 ThreadPool* pool)
+Thresholds::Thresholds(Graph graph, std::vector<Threshold> targets,
+                       const std::vector<TensorId>& others, ThreadPool* pool)
     : values_(std::move(graph)), targets_(std::move(targets)), met_(targets_.size(), 0),
       pool_(pool) {
   std::vector<TensorId> outputs;
@@ -140,8 +140,9 @@ TensorId both(Graph& g, TensorId a, TensorId b, bool either) {
   return g.add(OpKind::Add, {lack, g.add(more, {g.add(less, {a, b}), zero})});
 }
 
-// Numbers that tell how decisions about floats fall: above 0 if they hold, below if they do not.
-std::vector<TensorId> scores_of(Graph& g) {
+// Numbers that tell how decisions about floats fall: above 0 if they hold, below if they do not. Or
+// what is 0 where operands of comparisons are equal.
+std::vector<TensorId> scores_of(Graph& g, bool ties) {
   std::vector<std::optional<TensorId>> score(g.tensors().size());
   std::vector<bool> varies(g.tensors().size(), false);
   std::vector<TensorId> all;
@@ -156,8 +157,10 @@ std::vector<TensorId> scores_of(Graph& g) {
     std::optional<TensorId> made;
     if (is_float(g.type(in(0)).dtype)) {
       const bool less = op.kind == OpKind::Lt || op.kind == OpKind::Le;
-      if (less || op.kind == OpKind::Gt || op.kind == OpKind::Ge || op.kind == OpKind::Max ||
-          op.kind == OpKind::Min)
+      if (ties) {
+        if (is_comparison(op.kind)) made = g.add(OpKind::Sub, {in(0), in(1)});
+      } else if (less || op.kind == OpKind::Gt || op.kind == OpKind::Ge || op.kind == OpKind::Max ||
+                 op.kind == OpKind::Min)
         made = g.add(OpKind::Sub, {in(less ? 1 : 0), in(less ? 0 : 1)});
       else if (op.kind == OpKind::Relu || op.kind == OpKind::Abs || op.kind == OpKind::Sign)
         made = in(0);
@@ -174,12 +177,12 @@ std::vector<TensorId> scores_of(Graph& g) {
   return all;
 }
 
-Thresholds sides_of(const Graph& graph, ThreadPool* pool) {
+Thresholds sides_of(const Graph& graph, bool ties, ThreadPool* pool) {
   Graph g = without_dead_code(graph);
   std::vector<Threshold> targets;
-  for (TensorId score : scores_of(g)) {
-    targets.push_back({score});
-    targets.push_back({g.add(OpKind::Neg, {score})});
+  for (TensorId score : scores_of(g, ties)) {
+    targets.push_back({score, 0, ties});
+    if (!ties) targets.push_back({g.add(OpKind::Neg, {score})});
   }
   return {std::move(g), std::move(targets), {}, pool};
 }
@@ -199,7 +202,7 @@ Inputs spread(const Thresholds& targets, size_t k, Inputs inputs) {
 
 std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64_t seed,
                                double work, ThreadPool* pool) {
-  constexpr int kOrdinary = 12, kStarts = 3;
+  constexpr int kOrdinary = 12, kStarts = 3, kTies = 24;
   constexpr size_t kMost = 16;
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-3, 3});
   const auto drawn = [&](int n) {
@@ -211,11 +214,19 @@ std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64
   };
   std::vector<Inputs> found;
   for (const Graph* g : {&spec, &candidate}) {
-    Thresholds sides = sides_of(*g, pool);
+    Thresholds ties = sides_of(*g, true, pool), sides = sides_of(*g, false, pool);
+    for (int n = 0; n < kTies && ties.count() > 0; n++) {
+      Rng rng = Rng(seed).split(1000 + uint64_t(n));
+      Inputs inputs = make_inputs(spec, n % 2 == 0 ? "whole" : "ties", rng(), ranges);
+      int some = int(std::clamp(1e6 / std::max(1.0, work), 4.0, 150.0));
+      if (ties.reach(ties.least_reached(), inputs, rng.split(1), some))
+        found.push_back(std::move(inputs));
+    }
+    const size_t most = found.size() + kMost;
     if (sides.count() == 0) continue;
     for (int n = 0; n < kOrdinary; n++) sides.look(drawn(n));
     int runs = int(std::clamp(1e7 / std::max(1.0, work), 16.0, 8000.0));
-    for (size_t k = 0; k < sides.count() && runs > 0 && found.size() < kMost; k++)
+    for (size_t k = 0; k < sides.count() && runs > 0 && found.size() < most; k++)
       for (int n = 0; n < kStarts && runs > 0 && !sides.reached(k); n++) {
         Inputs inputs = drawn(3 * n);
         int some = std::min(runs, 2000);

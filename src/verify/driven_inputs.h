@@ -21,7 +21,7 @@ class Thresholds {
  public:
   // `pool` may be null. Programs without operators for the values are cut off.
   Thresholds(Graph graph, std::vector<Threshold> targets, const std::vector<TensorId>& others,
-          ThreadPool* pool);
+             ThreadPool* pool);
 
   size_t count() const { return targets_.size(); }
   const Threshold& operator[](size_t k) const { return targets_[k]; }
@@ -44,7 +44,8 @@ class Thresholds {
 };
 
 // Inputs at which a decision about floats of either program falls as it does at none of its
-// ordinary inputs: `where(x * y + z > 1000, …)`. Decisions inside kernels are not looked at.
+// ordinary inputs: `where(x * y + z > 1000, …)`; and whole numbers at which what it compares is
+// equal. Decisions inside kernels are not looked at.
 std::vector<std::vector<NDArray>> rare_sides(const Graph& spec, const Graph& candidate,
                                              uint64_t seed, double work, ThreadPool* pool);
 

@@ -40,39 +40,6 @@ std::string representatives(const Graph& g, const std::vector<TensorId>& tensors
   return text;
 }
 
-// Inputs of whole programs from those of representatives: zeros elsewhere, on which the elements
-// that are shown do not depend. Kept as they are where whole inputs would be too large to show.
-void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositions>& inputs,
-            const std::vector<KeptPositions>& outputs) {
-  int64_t elements = 0;
-  for (TensorId t : whole.inputs()) elements += num_elements(whole.type(t).shape);
-  if (elements > (int64_t(1) << 22)) {
-    c.what += "; shown on representative tiles of the programs";
-    return;
-  }
-  for (size_t k = 0; k < c.inputs.size(); k++) {
-    ConcreteTensor& part = c.inputs[k];
-    const Type& type = whole.type(whole.inputs()[k]);
-    NDArray numbers = NDArray::zeros(DType::I64, extents(type.shape));
-    for (size_t i = 0; i < numbers.ints.size(); i++) numbers.ints[i] = int64_t(i);
-    const std::vector<int64_t> to = select(numbers, inputs[k]).ints;
-    ConcreteTensor all{part.name, type, {}, {}};
-    if (is_float(type.dtype))
-      all.reals.assign(numbers.ints.size(), 0);
-    else
-      all.ints.assign(numbers.ints.size(), 0);
-    for (size_t i = 0; i < to.size(); i++)
-      if (is_float(type.dtype))
-        all.reals[size_t(to[i])] = part.reals[i];
-      else
-        all.ints[size_t(to[i])] = part.ints[i];
-    part = std::move(all);
-  }
-  for (size_t d = 0; d < c.position.size(); d++)
-    if (const auto& kept = outputs[size_t(c.output)][d])
-      c.position[d] = (*kept)[size_t(c.position[d])];
-}
-
 }  // namespace
 
 struct Verifier::State {

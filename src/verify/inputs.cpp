@@ -50,7 +50,8 @@ void index_limits(const Graph& g, std::vector<int64_t>& limit) {
 bool turns(OpKind kind, bool integers) {
   return kind == OpKind::Eq || kind == OpKind::Ne || kind == OpKind::Lt || kind == OpKind::Le ||
          kind == OpKind::Gt || kind == OpKind::Ge || kind == OpKind::Cast || kind == OpKind::Mod ||
-         kind == OpKind::Floor || (integers && (kind == OpKind::Max || kind == OpKind::Min));
+         kind == OpKind::Floor || kind == OpKind::Round ||
+         (integers && (kind == OpKind::Max || kind == OpKind::Min));
 }
 }  // namespace
 
@@ -238,7 +239,10 @@ class Maker {
   NDArray numbers(const Type& type, const IntRange& range) {
     NDArray a = NDArray::zeros(type.dtype, extents(type.shape));
     if (!is_float(type.dtype)) {
-      for (int64_t& x : a.ints) x = integer(range);
+      // Masks of everything, of nothing, and of all but a few are what users have.
+      static const double odds[] = {0.5, 0.5, 0.5, 0, 1, 1.0 / 16, 15.0 / 16};
+      const double often = type.dtype == DType::Bool ? odds[rng_.below(7)] : 0.5;
+      for (int64_t& x : a.ints) x = often == 0.5 ? integer(range) : int64_t(rng_.chance(often));
       return a;
     }
     if (family_ != "mixed") {

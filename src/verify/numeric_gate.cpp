@@ -48,6 +48,15 @@ bool is_harsh(const std::string& family) {
   return ordinary.count(family) == 0;
 }
 
+bool are_whole(const std::vector<NDArray>& inputs) {
+  return std::all_of(
+      inputs.begin(), inputs.end(),
+      [](const NDArray& a) {
+        return std::all_of(
+            a.reals.begin(), a.reals.end(), [](double x) { return x == std::floor(x); });
+      });
+}
+
 // The element where two f64 results differ most beyond `allowed`.
 struct Worst {
   double ratio = 0;  // > 1: a difference
@@ -401,13 +410,14 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     if (o.progress) o.progress("real inputs: " + family);
     spent += cmp.work();
     // At whole numbers no jump is an accident: the rewrite jumps where the original does.
-    const bool whole = family == "whole" || family == "integers";
+    bool whole = family == "whole" || family == "integers";
     const Rng seeds = Rng(o.seed).split(result.families.size());
     const uint64_t seed = whole ? cmp.telling(family, seeds) : Rng(seeds)();
     Reference::Run own;
     if (family == "rare") own = cmp.run_at((*o.rare)[rare++]);
     Reference::Run& run = family == "rare" ? own : cmp.run(family, seed);
     const std::vector<NDArray>& inputs = run.inputs;
+    if (family == "rare") whole = are_whole(inputs);
     const bool special = family == "special" || family == "few_special" || family == "extreme";
     Exact e;
     e.spec = run.exact;

@@ -35,10 +35,11 @@ double largest(DType dtype) {
 
 constexpr double kStep = 0.25;  // octaves: how exactly the edge of a range is found
 constexpr int kLeastPoints = 4;
-constexpr int kMostPoints = 160;
+constexpr int kMostPoints = 600;
 
 enum class Sides { Positive, Both, Negative };
 enum class Change { Scale, Shift, Slices };
+constexpr int64_t kEveryOther = -1;
 
 // A way from ordinary inputs to the ends of the range: its points are exponents of two.
 struct Direction {
@@ -47,7 +48,19 @@ struct Direction {
   Sides signs = Sides::Positive;
   bool up = true;  // towards overflow
   int axis = 0;    // of Slices, counted from the last
+  int64_t slice = kEveryOther;
 };
+
+bool has_exponentials(const Graph& g) {
+  const OpKind some[] = {OpKind::Exp,  OpKind::Expm1, OpKind::Tanh,     OpKind::Sigmoid,
+                         OpKind::Silu, OpKind::Gelu,  OpKind::GeluTanh, OpKind::Erf};
+  return std::any_of(g.ops().begin(), g.ops().end(),
+                     [&](const Op& op) {
+                       return std::find(std::begin(some), std::end(some), op.kind) !=
+                              std::end(some);
+                     }) ||
+         std::any_of(g.bodies().begin(), g.bodies().end(), has_exponentials);
+}
 
 class Search {
  public:
@@ -111,10 +124,19 @@ class Search {
       all.push_back({k, Change::Scale, Sides::Positive, false, 0});
       all.push_back({k, Change::Shift, Sides::Positive, true, 0});
       for (int axis = 0; k >= 0 && axis < std::min(2, type(size_t(k)).rank()); axis++)
-        if (extent(size_t(k), axis) > 1)
-          all.push_back({k, Change::Slices, Sides::Both, true, axis});
+        for (const int64_t slice : slices(extent(size_t(k), axis)))
+          all.push_back({k, Change::Slices, Sides::Both, true, axis, slice});
     }
     return all;
+  }
+  // Every other one, and some alone: one of the programs may read what the other does not.
+  std::vector<int64_t> slices(int64_t extent) const {
+    if (extent < 2) return {};
+    std::vector<int64_t> some = {kEveryOther};
+    if (extent > 8)
+      return {kEveryOther, 0, extent - 1, 1 + int64_t(o_.seed % uint64_t(extent - 2))};
+    for (int64_t i = 0; i < extent; i++) some.push_back(i);
+    return some;
   }
   int64_t extent(size_t k, int axis) const {
     return type(k).shape[size_t(type(k).rank() - 1 - axis)].extent;
@@ -171,10 +193,14 @@ class Search {
   // Where both programs fail at the end the rewrite may have failed before the original did.
   void refine(const Direction& d, bool fails) {
     double edge = end(d), inner = 0;
-    const bool few = d.change == Change::Slices || d.signs == Sides::Negative;
+    const bool few = d.change == Change::Slices;
     if (!fails || few) {
-      for (const double part : {0.5, 0.25})
-        if (!over() && !(few && part < 0.5)) try_point(d, rounded(edge * part));
+      // Between the ends, too, something may leave the range whose effect fades further out; and
+      // exponentials lose their digits where they are small, a few octaves from 1.
+      for (const double part : few ? std::vector{0.75, 0.5, 0.25} : kParts)
+        if (!over()) try_point(d, rounded(edge * part));
+      for (double e = 1.5; e <= 6.5 && exponentials_ && d.up && !over(); e += few ? 1 : 0.5)
+        if (d.change != Change::Shift) try_point(d, e);
       return;
     }
     while (!over() && std::fabs(edge - inner) > kStep) {
@@ -182,6 +208,8 @@ class Search {
       (try_point(d, middle) ? edge : inner) = middle;
     }
   }
+  static const inline std::vector<double> kParts = {0.5,   0.25, 0.75, 0.9, 0.125, 0.375,
+                                                    0.625, 0.8,  0.7,  0.3, 0.2,   0.1};
   static double rounded(double e) { return std::round(e / kStep) * kStep; }
 
   NDArray input(const Direction& d, size_t k, double e) const {
@@ -198,7 +226,8 @@ class Search {
       const double u = units_[k][i], size = shift ? 4 * std::fabs(u) - 2 : 1 + std::fabs(u) / 16;
       const bool minus = !shift && (d.signs == Sides::Both ? std::signbit(u)
                                                            : d.signs == Sides::Negative && changed);
-      const bool here = width == 0 || int64_t(i) / inner % width % 2 == 1;
+      const int64_t slice = width == 0 ? 0 : int64_t(i) / inner % width;
+      const bool here = width == 0 || (d.slice == kEveryOther ? slice % 2 == 1 : slice == d.slice);
       const double x = std::fmin(size * (here ? scale : 1) + by, largest(a.dtype));
       a.reals[i] = round_to(a.dtype, minus ? -x : x);
     }
@@ -207,8 +236,8 @@ class Search {
 
   Reference::Run& run_at(const Direction& d, double e) {
     char name[80];
-    std::snprintf(name, sizeof name, "scales %d %d %d %d %.2f", d.input, int(d.change),
-                  int(d.signs), d.axis, e);
+    std::snprintf(name, sizeof name, "scales %d %d %d %d %d %.2f", d.input, int(d.change),
+                  int(d.signs), d.axis, int(d.slice), e);
     Reference::Run& r = reference_.run({name, o_.seed, o_.ranges});
     if (!r.inputs.empty()) return r;
     std::vector<NDArray> inputs;
@@ -238,6 +267,15 @@ class Search {
       }
     }
     return same;
+  }
+
+  // Whether a result leaves its range: the inputs are beyond the original's own.
+  static bool overflows(const Reference::Run& r) {
+    for (size_t k = 0; k < r.native.size(); k++)
+      for (size_t i = 0; i < r.native[k].reals.size(); i++)
+        if (!std::isfinite(r.native[k].reals[i]) && std::isfinite(r.exact[k].value.reals[i]))
+          return true;
+    return false;
   }
 
   double unit_of(size_t output) const {
@@ -280,8 +318,8 @@ class Search {
     if (further != e) measure(*(next = &run_at(d, further)));
     fault = worst(here, c, fails, true, next);
     if (!fault) return fails;
-    if (overflow_.happens(here.inputs, reference_.pool()) ||
-        (next && overflow_.happens(next->inputs, reference_.pool())))
+    if (overflows(here) || overflow_.of_terms(here.inputs, reference_.pool()) ||
+        (next && overflow_.of_terms(next->inputs, reference_.pool())))
       return fails;
     fault->where = describe(d, e);
     fault->inputs = here.inputs;
@@ -339,10 +377,12 @@ class Search {
     char by[80];
     const char* how = d.change == Change::Shift ? "shifted" : "scaled";
     std::snprintf(by, sizeof by, " %s by 2^%g", how, e);
-    const std::string which = d.input < 0
-                                  ? "all inputs"
-                                  : "input " + std::to_string(d.input) +
-                                        (d.change == Change::Slices ? ", every other slice" : "");
+    const std::string which =
+        d.input < 0 ? "all inputs"
+                    : "input " + std::to_string(d.input) +
+                          (d.change != Change::Slices ? ""
+                           : d.slice == kEveryOther   ? ", every other slice"
+                                                      : ", slice " + std::to_string(d.slice));
     return which + by;
   }
 
@@ -354,6 +394,7 @@ class Search {
   const std::vector<DType> rounded_;  // coarsest on the way to each output
   const std::vector<NDArray> integers_;
   std::vector<std::vector<double>> units_;  // of each float input's elements, in (-1, 1)
+  const bool exponentials_ = has_exponentials(spec_) || has_exponentials(candidate_);
   int points_left_ = 0;
   RangeResult result_;
 };
@@ -369,6 +410,14 @@ InnerOverflow::InnerOverflow(const Graph& graph) : values_(graph) {
 }
 
 bool InnerOverflow::happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+  return any(inputs, pool, false);
+}
+bool InnerOverflow::of_terms(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+  return any(inputs, pool, true);
+}
+
+bool InnerOverflow::any(const std::vector<NDArray>& inputs, ThreadPool* pool,
+                        bool cancelling) const {
   const std::vector<WithMagnitude> exact =
       eval_with_magnitude(values_, inputs, {Precision::Wide, pool, {}});
   const std::vector<NDArray> native = eval(values_, inputs, {Precision::Native, pool, {}});
@@ -376,7 +425,7 @@ bool InnerOverflow::happens(const std::vector<NDArray>& inputs, ThreadPool* pool
     for (size_t i = 0; i < native[k].reals.size(); i++) {
       const double x = exact[k].value.reals[i], terms = exact[k].magnitude.reals[i];
       // Infinite constants, of masks, have no magnitude.
-      if (std::isnan(x)) continue;
+      if (std::isnan(x) || (cancelling && !(terms > 1.25 * std::fabs(x)))) continue;
       if (terms > largest(native[k].dtype) ||
           (std::isfinite(x) && !std::isfinite(native[k].reals[i])))
         return true;

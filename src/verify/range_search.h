@@ -23,8 +23,13 @@ class InnerOverflow {
  public:
   explicit InnerOverflow(const Graph& graph);
   bool happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const;
+  // Only terms that cancel, whose order decides: what else leaves the range does no harm where the
+  // result is right all the same.
+  bool of_terms(const std::vector<NDArray>& inputs, ThreadPool* pool) const;
 
  private:
+  bool any(const std::vector<NDArray>& inputs, ThreadPool* pool, bool cancelling) const;
+
   Graph values_;  // with all of them as outputs
 };
 
@@ -56,7 +61,7 @@ struct RangeResult {
   bool cancelled = false;
 };
 
-// Numbers near 1 are scaled by powers of two, shifted by them, or scaled in every other slice:
+// Numbers near 1 are scaled by powers of two, shifted by them, or scaled in some slices alone:
 // all inputs at once and each alone, of one sign and of both, up to the ends of their dtypes and
 // where the rewrite first fails (found by bisection). A fault counts where the original is finite
 // and about as accurate as rounding explains, with all that it computes on the way in range, there

@@ -28,6 +28,7 @@ namespace {
 // Draws of one pair: many where elements are rarely all defined and evaluation is cheap.
 int max_draws(double work) { return int(std::clamp(1e6 / std::max(1.0, work), 200.0, 600.0)); }
 constexpr int kTieDraws = 48;
+constexpr double kFewPoints = 2e6;  // work of programs that the searches of the gate look at long
 constexpr int kIntegerDraws = 64;
 // Proofs in parts: at most so many questions, each answered with an error so much smaller.
 constexpr int kMaxPartTests = 256;
@@ -152,9 +153,6 @@ class StaticTest {
     if (!region_ && (has_decisions(spec_) || has_decisions(candidate_))) {
       tell("rare sides of comparisons");
       rare_ = rare_sides(spec_, candidate_, seeds_.split(76)(), work, reference_.pool());
-      for (const std::vector<NDArray>& inputs : rare_)
-        if (auto c = difference_at(reference_, candidate_, inputs, gate_options()))
-          return Refuted{std::move(*c)};
     }
     if (auto v = definedness()) return v;
     if (has_jumps(spec_) || has_jumps(candidate_)) {
@@ -164,7 +162,27 @@ class StaticTest {
         return Refuted{std::move(*c)};
       if (is_cancelled(o_)) return cancelled();
     }
-    return gate();
+    if (auto v = gate()) return v;
+    return work > kFewPoints ? at_the_edges_of_tiles() : std::nullopt;
+  }
+
+  // Of expensive programs few inputs can be looked at; of representative tiles many.
+  std::optional<Verdict> at_the_edges_of_tiles() {
+    const Symmetry symmetry({&spec_, &candidate_});
+    const auto kept = symmetry.choose(kFewPoints / 8, 2, seeds_.split(77));
+    const auto a = kept ? symmetry.restrict(0, *kept) : std::nullopt,
+               b = kept ? symmetry.restrict(1, *kept) : std::nullopt;
+    if (!a || !b || count_work(*a) + count_work(*b) > kFewPoints) return std::nullopt;
+    tell("representative tiles");
+    Reference small(*a, reference_.pool());
+    Certificate apart = certificate_;
+    const auto v =
+        StaticTest(small, *b, o_, seeds_.split(78), binding_, apart, {nullptr, nullptr, region_})
+            .at_the_edges();
+    if (!v || !v->refuted()) return v;
+    Counterexample shown = v->counterexample();
+    expand(shown, spec_, symmetry.input_positions(*kept), symmetry.output_positions(*kept));
+    return Refuted{std::move(shown)};
   }
 
   std::optional<Verdict> definedness() {
@@ -631,6 +649,37 @@ std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
                                    const VerifyOptions& options, Rng seeds, int binding,
                                    Certificate& certificate, WholePrograms whole) {
   return StaticTest(reference, candidate, options, seeds, binding, certificate, whole).run();
+}
+
+void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositions>& inputs,
+            const std::vector<KeptPositions>& outputs) {
+  int64_t elements = 0;
+  for (TensorId t : whole.inputs()) elements += num_elements(whole.type(t).shape);
+  if (elements > (int64_t(1) << 22)) {
+    c.what += "; shown on representative tiles of the programs";
+    return;
+  }
+  for (size_t k = 0; k < c.inputs.size(); k++) {
+    ConcreteTensor& part = c.inputs[k];
+    const Type& type = whole.type(whole.inputs()[k]);
+    NDArray numbers = NDArray::zeros(DType::I64, extents(type.shape));
+    for (size_t i = 0; i < numbers.ints.size(); i++) numbers.ints[i] = int64_t(i);
+    const std::vector<int64_t> to = select(numbers, inputs[k]).ints;
+    ConcreteTensor all{part.name, type, {}, {}};
+    if (is_float(type.dtype))
+      all.reals.assign(numbers.ints.size(), 0);
+    else
+      all.ints.assign(numbers.ints.size(), 0);
+    for (size_t i = 0; i < to.size(); i++)
+      if (is_float(type.dtype))
+        all.reals[size_t(to[i])] = part.reals[i];
+      else
+        all.ints[size_t(to[i])] = part.ints[i];
+    part = std::move(all);
+  }
+  for (size_t d = 0; d < c.position.size(); d++)
+    if (const auto& kept = outputs[size_t(c.output)][d])
+      c.position[d] = (*kept)[size_t(c.position[d])];
 }
 
 std::string fixed(double x) {

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "verify/funnel.h"
 #include "verify/reference.h"
+#include "verify/symmetry.h"
 
 namespace tessera {
 
@@ -22,6 +23,11 @@ struct WholePrograms {
 std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
                                    const VerifyOptions& options, Rng seeds, int binding,
                                    Certificate& certificate, WholePrograms whole = {});
+
+// Inputs of whole programs from those of representatives: zeros elsewhere, on which the elements
+// that are shown do not depend. Kept as they are where whole inputs would be too large to show.
+void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositions>& inputs,
+            const std::vector<KeptPositions>& outputs);
 
 // With one decimal.
 std::string fixed(double x);

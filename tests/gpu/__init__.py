@@ -1,1 +1,1 @@
-"""What only a real GPU can tell; `make gpu-test` runs this folder (tools/gpu.sh, docs/gpu.md)."""
+"""What only a real GPU can tell; `make gpu-test` runs this folder (run.sh, docs/gpu.md)."""

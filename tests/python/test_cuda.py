@@ -6,7 +6,6 @@ import ctypes
 import shutil
 import subprocess
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Iterator
@@ -457,47 +456,6 @@ def test_the_decorator_takes_arrays_by_dlpack(stand_in: StandIn) -> None:
     made = twice(Foreign(x))
     assert stand_in.library.stand_in_allocated() - allocated == X.nbytes  # nothing but the result
     close(made, np.exp(X) * 2)
-
-
-def test_the_decorator_tunes_in_the_background(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first answer serves until others have been measured, and then the fastest does."""
-
-    @ts.optimize(**{**QUICK, "tune": "background"})
-    def f(x: Any, g: Any) -> Any:
-        return (x + g * g) * (g * g)
-
-    x, g = to_device(X), to_device(G)
-    search = f._optimize
-    served = threading.Event()
-
-    def found_later(function: Any, traced: Any, options: Any, **rest: Any) -> Any:
-        if options.tune is not True:
-            return search(function, traced, options, **rest)
-        assert served.wait(100)
-        return search(function, traced, ts.Options(**OPTIONS), **rest)
-
-    monkeypatch.setattr(f, "_optimize", found_later)
-
-    def launches() -> int:
-        before = stand_in.calls("cuLaunchKernel")
-        close(f(x, g))
-        return stand_in.calls("cuLaunchKernel") - before
-
-    launches()
-    first = launches()
-    served.set()
-    assert f.wait(100)
-    launches()
-    assert launches() < first
-    result = f.result(x, g)
-    assert result is not None
-    model = result.details["model"]
-    assert model["programs"] >= 2
-    assert -1 <= model["rank"] <= 1
-    assert result.json()["model"] == model
-    assert any(c.warm_us > 0 for c in result.candidates)
 
 
 def test_tensors_are_looked_at(stand_in: StandIn, torch: Any) -> None:

@@ -14,9 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from gpu import __main__ as gpu_runner  # noqa: E402
+from gpu import bundle as gpu_bundle  # noqa: E402
 from gpu import conftest as gpu_tests  # noqa: E402
-
-from tools import gpu_bundle, gpu_machine  # noqa: E402
+from gpu import machine as gpu_machine  # noqa: E402
 
 STAND_IN = (
     "int cuInit(unsigned f) { return %d; } int cuDeviceGetCount(int* n) { *n = %d; return 0; }"
@@ -24,10 +24,10 @@ STAND_IN = (
 
 
 def run(mode: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """tools/gpu.sh with this Python and nothing of a real GPU."""
+    """tests/gpu/run.sh with this Python and nothing of a real GPU."""
     return subprocess.run(
-        ["tools/gpu.sh", mode], cwd=ROOT, text=True, capture_output=True, check=False, timeout=60,
-        env=os.environ | {"PYTHON": sys.executable, **environment},
+        ["tests/gpu/run.sh", mode], cwd=ROOT, text=True, capture_output=True, check=False,
+        timeout=60, env=os.environ | {"PYTHON": sys.executable, **environment},
     )  # fmt: skip
 
 

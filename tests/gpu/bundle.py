@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Packs the tracked tree and the Python packages that a GPU machine may lack into one archive.
 
-Usage: gpu_bundle.py [FILE]. For machines that reach no package registry: unpack FILE there
+Usage: tests/gpu/bundle.py [FILE]. For machines that reach no package registry: unpack FILE there
 (default build/tessera-gpu.tar.gz), then `make gpu-test` or `make gpu-bench` in its folder. Packages
 are those of this Python and lie in packages/NAME, in packages/NAME-3.11 where they hold machine
-code; tools/gpu_machine.py takes those that the machine has not.
+code; tests/gpu/machine.py takes those that the machine has not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.gpu_machine import MODULES, PACKAGES, REPOSITORY
+from gpu.machine import MODULES, PACKAGES, REPOSITORY
 
 FOLDER = "tessera-gpu"
 

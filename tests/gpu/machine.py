@@ -20,8 +20,8 @@ from pathlib import Path
 MODULES = ("numpy", "click", "rich", "ml_dtypes", "nanobind", "torch", "pytest")
 PROGRAMS = {"cmake": "cmake", "ninja": "ninja"}
 TOOLKIT = Path("/usr/local/cuda/lib64")
-REPOSITORY = Path(__file__).resolve().parents[1]
-PACKAGES = "packages"  # what tools/gpu_bundle.py brings along
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGES = "packages"  # what tests/gpu/bundle.py brings along
 
 
 def find_program(name: str) -> str | None:

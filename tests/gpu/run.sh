@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # Builds with the machine's own Python (no .venv, no package registry) and then tests or measures on
-# its NVIDIA GPU. Usage: gpu.sh test|bench. Both end within TESSERA_GPU_SECONDS (default 570).
+# its NVIDIA GPU. Usage: tests/gpu/run.sh test|bench. Both end within TESSERA_GPU_SECONDS (default 570).
 #   PYTHON         the interpreter; needs torch, cmake, ninja and nanobind (default python3)
 #   GPU_RESULTS    where results go (default bench/results/cuda.json and cuda-test.json); what is
 #                  there already is kept, so a second run goes on where the first one stopped
 set -euo pipefail
-cd "$(dirname "$0")/.."
-mode=${1:?usage: gpu.sh test|bench}
+cd "$(dirname "$0")/../.."
+mode=${1:?usage: tests/gpu/run.sh test|bench}
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null || { echo "tessera: there is no $python; set PYTHON" >&2; exit 1; }
 seconds=${TESSERA_GPU_SECONDS:-570}
 left() { echo $((seconds - SECONDS)); }
 
-brought=$("$python" tools/gpu_machine.py --packages)
+brought=$("$python" tests/gpu/machine.py --packages)
 export PYTHONPATH=$brought${PYTHONPATH:+${brought:+:}$PYTHONPATH}
-"$python" tools/gpu_machine.py
-cmake=$("$python" tools/gpu_machine.py --program cmake)
-ninja=$("$python" tools/gpu_machine.py --program ninja)
+"$python" tests/gpu/machine.py
+cmake=$("$python" tests/gpu/machine.py --program cmake)
+ninja=$("$python" tests/gpu/machine.py --program ninja)
 
 # Another Python or another compiler needs another build.
 build=build/gpu-$("$python" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1]}")')
@@ -42,6 +42,6 @@ case $mode in
       --stop-after "$stop"
     "$python" bench/table.py "$results"
     ;;
-  *) echo "usage: gpu.sh test|bench" >&2; exit 64 ;;
+  *) echo "usage: tests/gpu/run.sh test|bench" >&2; exit 64 ;;
 esac
 echo "done in $SECONDS s"

@@ -1,0 +1,71 @@
+"""What an installed wheel does where there is no compiler: `python try_wheel.py`.
+
+NumPy to NumPy, `@ts.optimize`, the report and `tessera doctor`, in a cache of its own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-")
+os.environ.pop("CXX", None)
+
+import numpy as np
+
+import tessera as ts
+
+PROGRAM = """
+import numpy as np
+
+example_inputs = {"X": "f64[300,40]", "P": "f64[40,40]"}
+
+def distances(X, P):
+    return np.diag(X @ P @ X.T)
+"""
+
+
+def run(folder: Path, *arguments: str) -> str:
+    """What the command line prints."""
+    command = [sys.executable, "-m", "tessera", *arguments]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"{arguments}: {ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+def main() -> None:
+    """Asserts, and says how long each took."""
+    compilers = [c for c in ("g++", "c++", "clang++", "cc", "gcc") if shutil.which(c)]
+    assert not compilers, f"there is a compiler: {compilers}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "p.py").write_text(PROGRAM)
+        start = time.perf_counter()
+        said = run(folder, "optimize", "p.py", "-o", "fast.py")
+        assert "proved equal" in (folder / "fast.py").read_text(), said
+        print(f"NumPy to NumPy: {time.perf_counter() - start:.1f} s")
+
+        start = time.perf_counter()
+        run(folder, "optimize", "p.py", "--report", "report.html", "-o", "again.py")
+        assert "<svg" in (folder / "report.html").read_text()
+        print(f"report: {time.perf_counter() - start:.1f} s")
+        assert "compiler" in run(folder, "doctor")
+
+    X, P = np.random.default_rng(0).standard_normal((2, 40, 40))
+    function = lambda X, P: np.diag(X @ P @ X.T)  # noqa: E731
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimised = ts.optimize(wait=True, budget=10)(function)
+        for _ in range(3):
+            np.testing.assert_allclose(optimised(X, P), function(X, P), rtol=1e-10)
+    for w in caught:
+        print(f"told: {w.message}")
+    print(*optimised.status(), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
