@@ -491,13 +491,12 @@ class Optimized(_core.Dispatch):
         helper: Helper,
     ) -> Callable[[Callable[[], bool]], None]:
         """The job of making a program in the background."""
-        from tessera.rewrite import arguments
 
         def job(stop: Callable[[], bool]) -> None:
             if not entry.stale:
                 with self._failures_of(entry):
                     graph, options = traced.graph, self._options
-                    arrays = arguments(graph, traced, options.seed)
+                    arrays = [*traced.arguments, *traced.extra]
                     key = key_of(self._function, graph, arrays, options)
                     held = "" if is_kept(key) else helper.optimise(graph, arrays, options, key)
                     result = self._made(traced, family, held=held, stop=stop)
