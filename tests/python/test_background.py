@@ -224,7 +224,7 @@ def test_source_found_elsewhere_shares_no_memory(monkeypatch: pytest.MonkeyPatch
 
     source = "import numpy as np\n\ndef program(a):\n    return np.transpose(a)\n"
     choice = contest.Choice("source", {}, source, "program")
-    monkeypatch.setattr(background.Helper, "optimise", lambda *_: contest.written(choice))
+    monkeypatch.setattr(background.Helper, "optimise", lambda *_: (contest.written(choice), False))
     f = optimised(turned)
     a = x.copy()
     f(a)
