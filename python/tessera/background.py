@@ -70,6 +70,7 @@ class Helper:
         """Leaves it to the process whose child it is."""
         if (child := self._child) is not None:
             child.abandon()
+        self._child = None
 
 
 def optimised(order: Facts, arrays: list[Any]) -> Facts:

@@ -155,7 +155,7 @@ class Optimized(_core.Dispatch):
         self._known: dict[Any, _Entry] = {}
         self._variants: Counter[Any] = Counter()
         self._warned = False
-        self._tuner = Tuner()
+        self._tuner = Tuner(self._forked)
         self._on_gpu = is_gpu(options.target)
         # Without a cache there is nothing to take from another process; arrays of a GPU are none
         # that the original takes.
@@ -165,6 +165,11 @@ class Optimized(_core.Dispatch):
         self._told: object = None  # a reason to fall back, of the background
         self._refused = ""  # the last such reason
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
+
+    def _forked(self) -> None:
+        """In a process that was forked: the next call has its programs made there."""
+        self._swap = threading.Lock()
+        self.forget()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """All but what this has of its own is the function's, which may read it."""
@@ -353,6 +358,8 @@ class Optimized(_core.Dispatch):
             if entry is None or entry.failed:
                 continue
             if entry.final or entry.environment.unchanged():
+                if entry.pending:
+                    self._tuner.go_on()
                 self._remember(entry)
                 return entry
         if self._on_gpu and is_capturing():
