@@ -28,7 +28,7 @@ from tessera.options import (
     require_seed,
     require_threads,
 )
-from tessera.result import FunctionCall, GraphCall, Result, Verdict
+from tessera.result import ENGINES, FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
 
 Progress = Callable[[dict[str, Any]], None]
@@ -76,24 +76,29 @@ def optimize_traced(
     clock: Clock | None = None,
     held: str = "",
     key: str = "",
+    improved: bool = True,
 ) -> Result:
     """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
 
     `known` is source that was found for the function at other extents. `clock` is what is left of
     the budget; part of it is for the contest of kernels, source and the function, unless that was
-    `held` (see contest.py) elsewhere; `key` is what it is remembered by."""
+    `held` (see contest.py) elsewhere; `key` is what it is remembered by. Where a search is known
+    to have `improved` nothing, which noise may keep from being remembered, there is no other."""
     clock = clock or Clock(options.budget)
     call = FunctionCall(function, traced)
     require_rounding(traced.calls, options.level)
-    result = _optimize_graph(traced.graph, call, _search(options, clock), progress, stop)
+    search = _search(options, clock)
+    if not improved:
+        search = search.replace(disable=(*search.disable, *ENGINES))
+    result = _optimize_graph(traced.graph, call, search, progress, stop)
     if not result.interrupted:
         result.hold_contest(options, known, clock.left(), held, key)
     return result
 
 
-def search_only(graph: Graph, options: Options) -> None:
+def search_only(graph: Graph, options: Options) -> Result:
     """Of `optimize_traced` the search, for what the cache keeps of it."""
-    _optimize_graph(graph, GraphCall(graph), _search(options, Clock(options.budget)), None)
+    return _optimize_graph(graph, GraphCall(graph), _search(options, Clock(options.budget)), None)
 
 
 def _search(options: Options, clock: Clock) -> Options:

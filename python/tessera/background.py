@@ -8,11 +8,18 @@ who is to run is its answer.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
+import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tessera import options as chosen
+from tessera.direct import layout
 from tessera.race import Child, LostError
 from tessera.racer import Facts
 
@@ -31,10 +38,15 @@ class Helper:
         self._child: Child | None = None
         self._stopped = False
 
-    def optimise(self, graph: Graph, arrays: Sequence[Any], options: Options, key: str) -> str:
-        """Warms the cache; who is to run, as contest.py remembers it. LostError where it dies."""
+    def optimise(
+        self, graph: Graph, arrays: Sequence[Any], options: Options, key: str
+    ) -> tuple[str, bool]:
+        """Warms the cache; who is to run, as contest.py remembers it, and whether the program was
+        improved. LostError where it dies."""
         order = {"do": "optimise", "graph": str(graph), "asks_for_nan": graph.asks_for_nan,
-                 "key": key, "options": dataclasses.asdict(options)}  # fmt: skip
+                 "key": key, "options": dataclasses.asdict(options),
+                 "patterns": chosen.registered_patterns,
+                 "strides": [a.strides if layout(a) == 2 else None for a in arrays]}  # fmt: skip
         self._child = child = Child("tessera", "all")
         try:
             if self._stopped:
@@ -45,19 +57,20 @@ class Helper:
             child.close()
         if "failed" in answer:
             raise LostError(answer["failed"])
-        return str(answer["choice"])
+        return str(answer["choice"]), bool(answer["improved"])
 
     def stop(self) -> None:
         """Ends the process, whatever it does."""
         self._stopped = True
         if (child := self._child) is not None:
             with contextlib.suppress(OSError):
-                child.kill()
+                child.terminate()
 
     def abandon(self) -> None:
         """Leaves it to the process whose child it is."""
         if (child := self._child) is not None:
             child.abandon()
+        self._child = None
 
 
 def optimised(order: Facts, arrays: list[Any]) -> Facts:
@@ -70,8 +83,12 @@ def optimised(order: Facts, arrays: list[Any]) -> Facts:
     from tessera.graph import Graph
     from tessera.options import Options
 
-    with contextlib.suppress(OSError):
+    signal.signal(signal.SIGTERM, _end)
+    with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, of Linux
+    chosen.registered_patterns[:] = order["patterns"]
+    arrays = [_strided(a, s) if s else a for a, s in zip(arrays, order["strides"], strict=True)]
     graph = Graph.parse(order["graph"])
     graph.asks_for_nan = order["asks_for_nan"]
     given = order["options"]
@@ -82,8 +99,28 @@ def optimised(order: Facts, arrays: list[Any]) -> Facts:
         floats = any(type(a) in (float, *FLOAT_SCALARS) for a in arrays)
         traced = trace_call(function, arrays, {}, floats)
     except Error:  # operators without a spelling: kernels only
-        search_only(graph, options)
-        return {"choice": ""}
+        return {"choice": "", "improved": search_only(graph, options).improved}
     traced = dataclasses.replace(traced, graph=graph)
     result = optimize_traced(function, traced, options, key=order["key"])
-    return {"choice": written(result.choice) if result.choice.times else ""}
+    choice = written(result.choice) if result.choice.times else ""
+    return {"choice": choice, "improved": result.improved}
+
+
+def _end(*_: Any) -> None:
+    """Ends this process and those that it has started, compilers among them."""
+    with contextlib.suppress(OSError):
+        for task in Path("/proc/self/task").iterdir():
+            for pid in (task / "children").read_text().split():
+                with contextlib.suppress(OSError):
+                    os.killpg(int(pid), signal.SIGKILL)  # each leads a group
+    os._exit(0)
+
+
+def _strided(array: Any, strides: Sequence[int]) -> Any:
+    """The same values, with gaps between them or in another order."""
+    steps = [s * (n - 1) for s, n in zip(strides, array.shape, strict=True)]
+    first, last = (sum(f(s, 0) for s in steps) for f in (min, max))
+    memory = np.empty(last - first + array.itemsize, np.uint8)
+    made = np.ndarray(array.shape, array.dtype, memory, -first, strides)
+    made[...] = array
+    return made

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_VERSION = 5  # of what is remembered
+_VERSION = 6  # of what is remembered
 _SECONDS = 0.2  # that the race takes
 _FASTER = 1.02  # than kernels, to be preferred to them
 _REWRITE_SECONDS = 2.0  # budget of the search for source
 _SOURCE_SHARE = 0.7  # of the time that is left, for source with its races and proofs
+_ALIKE = ("verify_seed", "resume", "refresh")  # options that change no choice
 _MOST_OPERATORS = 500  # of programs that source is made for
 
 
@@ -63,6 +64,7 @@ class Choice:
     known: Known | None = None  # what calls of other extents need not search for
     undecided: bool = False  # too noisy to tell who is the fastest
     provisional: bool = False  # others kept the machine busy
+    improved: bool = False  # the kernels' program is another one than the original
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -106,7 +108,8 @@ def choose(
     within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, max(0.01, seconds_left)))
     # What was traced has no effects, so that it may be run for its time alone.
     original = as_call(function, True)
-    remembered = _remembered(key, traced, within, held) if options.cache else None
+    held = held or ("" if options.refresh or not options.cache else kept(key))
+    remembered = _remembered(held, traced, within) if held else None
     # Whoever held it may not have had the function itself.
     if remembered is not None and (
         remembered.runs != "source" or _alike(_run_of(remembered, as_call), original, arrays)
@@ -131,8 +134,8 @@ def choose(
     if choice.runs == "source" and rewritten is not None:
         choice.source, choice.name = rewritten.source, rewritten.name
         choice.graph, choice.certificate = rewritten.graph, rewritten.certificate
-    # A verdict of chance would stand for ever.
-    if options.cache and choice.times and not (choice.undecided or choice.provisional):
+    choice.improved = kernel.text.get("graph") != str(traced.graph)
+    if options.cache and choice.times:
         _core.store_text(key, written(choice))
     return choice
 
@@ -288,7 +291,7 @@ def key_of(
     function: Callable[..., Any], graph: Graph, arrays: Sequence[Any], options: Options
 ) -> str:
     """SHA-256 of what the choice depends on."""
-    fields = {k: v for k, v in options.fields().items() if k not in ("verify_seed", "resume")}
+    fields = {k: v for k, v in options.fields().items() if k not in _ALIKE}
     fields["disable"] = sorted(options.disable)
     parts = [
         f"choice {_VERSION} {_core.version} numpy {np.__version__}",
@@ -310,9 +313,17 @@ def _digest(code: CodeType | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def is_kept(key: str) -> bool:
-    """Whether a contest is remembered: then its programs are, too."""
-    return bool(kept_json(key))
+def kept(key: str, noisy: bool = False) -> str:
+    """What is remembered of a contest: then its programs are, too. A verdict of chance is none,
+    except for who does without one until there is a better (`noisy`)."""
+    record = kept_json(key)
+    good = type(record) is dict and (noisy or not is_noisy(record))
+    return json.dumps(record) if good else ""
+
+
+def is_noisy(record: Mapping[str, Any]) -> bool:
+    """Whether a record tells of a race in which chance had its part."""
+    return record.get("noise") != [False, False]
 
 
 def written(choice: Choice) -> str:
@@ -323,16 +334,17 @@ def written(choice: Choice) -> str:
         "source": choice.source,
         "name": choice.name,
         "known": None if choice.known is None else [choice.known.source, choice.known.name],
-        "noise": [choice.undecided, choice.provisional],  # never true of what is remembered
+        "noise": [choice.undecided, choice.provisional],
+        "improved": choice.improved,
     }
     return json.dumps(record)
 
 
-def _remembered(key: str, traced: Traced, options: Options, held: str) -> Choice | None:
+def _remembered(held: str, traced: Traced, options: Options) -> Choice | None:
     """What was chosen before, or elsewhere; source is traced and proved again. None where that
     cannot be."""
     try:
-        record = json.loads(held) if held else kept_json(key)
+        record = json.loads(held)
         choice: Choice | None = Choice(record["runs"])
         known = None if record["known"] is None else Known(*map(str, record["known"]))
         if record["runs"] == "source":
@@ -344,6 +356,7 @@ def _remembered(key: str, traced: Traced, options: Options, held: str) -> Choice
             choice.times = {k: Times(**t) for k, t in record["times"].items()}
             choice.known = known
             choice.undecided, choice.provisional = map(bool, record["noise"])
+            choice.improved = bool(record["improved"])
     except Exception:  # whatever the text does: as good as none
         return None
     return choice

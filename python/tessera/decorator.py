@@ -14,8 +14,10 @@ import contextlib
 import functools
 import importlib
 import inspect
+import json
 import os
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +30,7 @@ import numpy as np
 from tessera import _core
 from tessera.background import Helper
 from tessera.clock import Clock
-from tessera.contest import Known, is_kept, key_of
+from tessera.contest import Known, is_noisy, kept, key_of
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct import Slot, call_order, direct_call, layout, quiet_now, slots
 from tessera.errors import (
@@ -153,7 +155,7 @@ class Optimized(_core.Dispatch):
         self._known: dict[Any, _Entry] = {}
         self._variants: Counter[Any] = Counter()
         self._warned = False
-        self._tuner = Tuner()
+        self._tuner = Tuner(self._forked)
         self._on_gpu = is_gpu(options.target)
         # Without a cache there is nothing to take from another process; arrays of a GPU are none
         # that the original takes.
@@ -163,6 +165,11 @@ class Optimized(_core.Dispatch):
         self._told: object = None  # a reason to fall back, of the background
         self._refused = ""  # the last such reason
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
+
+    def _forked(self) -> None:
+        """In a process that was forked: the next call has its programs made there."""
+        self._swap = threading.Lock()
+        self.forget()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """All but what this has of its own is the function's, which may read it."""
@@ -225,8 +232,9 @@ class Optimized(_core.Dispatch):
         if entry is None:
             return self._function(*args, **kwargs)
         if entry.result is not None and not entry.seen:
+            start = time.perf_counter()
             value = self._function(*args, **kwargs)
-            self._look_at(value, entry, args, kwargs)
+            self._look_at(value, time.perf_counter() - start, entry, args, kwargs)
             return value
         if entry.direct is not None:
             value = entry.direct(*args, **kwargs)
@@ -244,15 +252,24 @@ class Optimized(_core.Dispatch):
             return self._function(*args, **kwargs)
 
     def _look_at(
-        self, value: Any, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        value: Any,
+        seconds: float,
+        entry: _Entry,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
-        """Compares the original's own results with what the program promises, once."""
+        """Compares the original's own results with what the program promises, once, and the seconds
+        that it took: source of it may have raced in its place, which may be slower."""
         assert entry.result is not None
         entry.seen = True
         try:
             _, leaves = bind_arguments(self._function, args, kwargs)
             given = [a for _, a in leaves if isinstance(a, np.ndarray)]
             entry.result.returns_like(value, [*given, *entry.environment.arrays()])
+            choice = entry.result.choice
+            if seconds < choice.seconds.get(choice.runs, 0.0):
+                entry.result.run_function()
             if not entry.result.compiled:
                 raise UnsupportedError(_not_compiled(entry.result, self._options.budget))
         except Error as error:
@@ -341,6 +358,8 @@ class Optimized(_core.Dispatch):
             if entry is None or entry.failed:
                 continue
             if entry.final or entry.environment.unchanged():
+                if entry.pending:
+                    self._tuner.go_on()
                 self._remember(entry)
                 return entry
         if self._on_gpu and is_capturing():
@@ -466,7 +485,8 @@ class Optimized(_core.Dispatch):
             known = slots(args, kwargs, order, floats, traced.extra)
             family = _ranks(args, kwargs)
             if self._waits:
-                self._adopt(entry, traced, known, self._made(traced, family, clock=clock))
+                made = self._made(traced, self._options, family, clock=clock)
+                self._adopt(entry, traced, known, made)
             else:
                 entry.pending, entry.why = True, "its program is being made in the background"
                 helper = Helper()
@@ -474,9 +494,9 @@ class Optimized(_core.Dispatch):
                 self._tuner.add(job, helper)
         return entry
 
-    def _made(self, traced: Traced, family: Any, **how: Any) -> Result:
+    def _made(self, traced: Traced, options: Options, family: Any, **how: Any) -> Result:
         result = self._optimize(
-            self._function, traced, self._options, known=self._sources.get(family), **how
+            self._function, traced, options, known=self._sources.get(family), **how
         )
         if result.choice is not None and result.choice.known is not None:
             self._sources[family] = result.choice.known
@@ -491,17 +511,27 @@ class Optimized(_core.Dispatch):
         helper: Helper,
     ) -> Callable[[Callable[[], bool]], None]:
         """The job of making a program in the background."""
-        from tessera.rewrite import arguments
 
         def job(stop: Callable[[], bool]) -> None:
             if not entry.stale:
                 with self._failures_of(entry):
                     graph, options = traced.graph, self._options
-                    arrays = arguments(graph, traced, options.seed)
+                    arrays = [*traced.arguments, *traced.extra]
                     key = key_of(self._function, graph, arrays, options)
-                    held = "" if is_kept(key) else helper.optimise(graph, arrays, options, key)
-                    result = self._made(traced, family, held=held, stop=stop)
+                    held = "" if options.refresh else kept(key, noisy=True)
+                    ask = functools.partial(helper.optimise, graph, arrays, options, key)
+                    record = json.loads(held) if held else {}
+                    improved = bool(record.get("improved"))
+                    if not held:
+                        held, improved = ask()
+                    plain = options.replace(refresh=False, resume=False)
+                    result = self._made(
+                        traced, plain, family, held=held, improved=improved, stop=stop
+                    )
                     self._adopt(entry, traced, known, result)
+                    if record and is_noisy(record):  # for the next process
+                        with contextlib.suppress(LostError):
+                            ask()
             entry.pending = False
 
         return job

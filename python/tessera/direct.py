@@ -113,10 +113,13 @@ def _array(where: Where | None, fixed: Array | None, value: Array) -> Slot:
 
 
 def direct_call(known: Sequence[Slot] | None, environment: Environment | None) -> Any:
-    """A call of arguments like these while nothing outside changes; None where there is none."""
+    """A call of arguments like these while nothing outside changes; None where there is none.
+
+    Without an environment, as in races, nothing else is asked either: not how errors are reported.
+    """
     if known is None:
         return None
-    guards = [(_filters, "same", True), *([] if environment is None else environment.guards())]
+    guards = [] if environment is None else [(_filters, "same", True), *environment.guards()]
     unchanged = (
         environment.unchanged if environment is not None and environment.needs_more else None
     )

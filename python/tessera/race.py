@@ -36,7 +36,7 @@ _BELIEVED = 10.0  # more than that is timed again from scratch
 _ATTEMPTS = 3
 _SLEEP_LIMIT_S = 0.5  # for threads to fall asleep; OpenBLAS' take 2^26 ticks
 _BUSY = 0.2  # of the processors, used by others
-_START_S, _ANSWER_S, _COMPILE_S = 60.0, 60.0, 300.0
+_START_S, _ANSWER_S, _COMPILE_S, _END_S = 60.0, 60.0, 300.0, 2.0
 _POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS")
 _SINGLE = {"TESSERA_THREADS": "1"} | {f"{pool}_NUM_THREADS": "1" for pool in _POOLS}
 _XLA_SINGLE = "--xla_cpu_multi_thread_eigen=false"
@@ -108,13 +108,16 @@ class Child:
             self.close()
             raise
 
-    def kill(self) -> None:
-        """Has it end; who waits for its answer hears that there is none."""
+    def terminate(self) -> None:
+        """Has it end what it started, and itself; who waits for its answer hears of no one."""
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
         self._process.kill()
 
     def close(self) -> None:
         """Ends it, whatever it is doing."""
-        self.kill()
+        self._process.kill()
         self._process.wait()
         self.abandon()
 

@@ -22,24 +22,30 @@ _tuners: weakref.WeakSet[Tuner] = weakref.WeakSet()
 class Tuner:
     """A queue of jobs with a thread that lives as long as there are any."""
 
-    def __init__(self) -> None:
+    def __init__(self, forked: Callable[[], None] = lambda: None) -> None:
         self._jobs: deque[tuple[Job, Helper | None]] = deque()
-        self._helper: Helper | None = None  # of the running job
+        self._running: tuple[Job, Helper | None] | None = None
+        self._forked = forked  # told so
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def add(self, job: Job, helper: Helper | None = None) -> None:
         """Runs the job when its turn comes; the process that it starts is ended with it."""
+        self._jobs.append((job, helper))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Sees to what is left: after a fork there is no thread."""
         with self._lock:
-            self._jobs.append((job, helper))
-            if self._thread is None:
+            if self._thread is None and self._jobs and not self._stopping:
                 _tuners.add(self)
                 self._thread = threading.Thread(target=self._work, daemon=True)
                 self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until nothing is left to do; whether that is so."""
+        self.go_on()
         deadline = None if timeout is None else time.monotonic() + timeout
         while (thread := self._thread) is not None:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -50,16 +56,18 @@ class Tuner:
     def stop(self) -> None:
         """Ends the running job early and forgets the others."""
         self._stopping = True
-        if (helper := self._helper) is not None:
-            helper.stop()
+        if (running := self._running) is not None and running[1] is not None:
+            running[1].stop()
         self.wait()
 
     def after_fork(self) -> None:
-        """Nothing is under way in a process that was forked from one where something was."""
-        if self._helper is not None:
-            self._helper.abandon()
-        self._jobs.clear()
-        self._lock, self._thread, self._helper = threading.Lock(), None, None
+        """In a process that was forked nothing is under way; it begins anew when it goes on."""
+        if self._running is not None:
+            self._jobs.appendleft(self._running)
+            if self._running[1] is not None:
+                self._running[1].abandon()
+        self._lock, self._thread, self._running = threading.Lock(), None, None
+        self._forked()
 
     def _work(self) -> None:
         while True:
@@ -67,11 +75,11 @@ class Tuner:
                 if self._stopping or not self._jobs:
                     self._thread = None
                     return
-                job, self._helper = self._jobs.popleft()
+                self._running = job, _ = self._jobs.popleft()
             with _turn:
-                if self._stopping:
-                    continue
-                job(lambda: self._stopping)
+                if not self._stopping:
+                    job(lambda: self._stopping)
+            self._running = None
 
 
 def _stop_all() -> None:
