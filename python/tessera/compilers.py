@@ -13,17 +13,13 @@ from tessera.store import cache_directory, is_own
 
 
 def find_compiler() -> None:
-    """Has the core take the clang of the package ziglang (`pip install tessera-opt[jit]`), if there
-    is no other: by a script in the cache, since the core starts programs without options.
-
-    Its first use takes some seconds more, while it makes a library of its own.
-    """
+    """Has the core take ziglang's clang (`pip install tessera-opt[jit]`) where there is none: a
+    script in the cache, since the core starts programs without options. Its first use takes 9 s."""
     if os.environ.get("TESSERA_CXX") or any(map(shutil.which, ("c++", "g++", "clang++"))):
         return
     spec = importlib.util.find_spec("ziglang")
     for folder in (spec.submodule_search_locations if spec is not None else None) or ():
-        cache = cache_directory()
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (cache := cache_directory()).mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_own(cache, alone=True):
             script = cache / "zig-c++"
             write_text(script, f'#!/bin/sh\nexec {shlex.quote(str(Path(folder, "zig")))} cc "$@"\n')

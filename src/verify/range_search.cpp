@@ -424,13 +424,6 @@ InnerOverflow::InnerOverflow(const Graph& graph) : values_(graph) {
   values_.set_outputs(all);
 }
 
-bool InnerOverflow::happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
-  return any(inputs, pool, false);
-}
-bool InnerOverflow::of_terms(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
-  return any(inputs, pool, true);
-}
-
 bool InnerOverflow::any(const std::vector<NDArray>& inputs, ThreadPool* pool,
                         bool cancelling) const {
   const std::vector<WithMagnitude> exact =
