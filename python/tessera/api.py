@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 
 from tessera import _core
 from tessera.clock import Clock
+from tessera.compilers import find_compiler
 from tessera.contest import Known
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
@@ -123,6 +124,7 @@ def _optimize_graph(
 
     if is_gpu(options.target):
         find_libraries()
+    find_compiler()
     find_highs()
     fields = {**options.fields(), "special": graph.asks_for_nan}
     record = _core.optimize(graph.core, fields, watch, stop)

@@ -31,7 +31,8 @@ Compiler find_compiler() {
     if (!path) {
       throw Error(ErrorKind::ToolMissing,
                   "no C++ compiler found: install one (Debian, Ubuntu: apt-get install g++; "
-                  "Fedora: dnf install gcc-c++) or set TESSERA_CXX to its path");
+                  "Fedora: dnf install gcc-c++; without root: pip install 'tessera-opt[jit]') or "
+                  "set TESSERA_CXX to its path");
     }
   }
   struct stat info {};

@@ -85,7 +85,7 @@ void Thresholds::look(const Inputs& inputs) {
 // By the slope, or by bisection where the sign changes, if only equality counts; else as far as it
 // gets nearer, and from there on along other lines.
 bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, int& runs) {
-  constexpr int kLines = 96, kHalvings = 60;
+  constexpr int kLines = 96, kVain = 10, kHalvings = 60;
   constexpr double kFar = 4096;
   const bool only_least = targets_[k].only_least;
   const uint64_t choice = rng();
@@ -106,13 +106,13 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, int& runs) {
   if (is_out(targets_[k], first)) return found(0);
   if (only_least && std::isfinite(first / slope) && found(-first / slope)) return true;
   double nearest = first;
-  for (int lines = 0; lines < kLines && runs > 0; lines++) {
+  for (int lines = 0, vain = 0; lines < kLines && vain < kVain && runs > 0; lines++, vain++) {
     double best = 0;
     for (double far = only_least ? 1 : 1 / 64.0; far <= kFar && runs > 0; far *= 4)
       for (double by : {far, -far}) {
         const double x = value(by);
         if (is_out(targets_[k], x)) return found(by);
-        if (x < nearest) nearest = x, best = by;
+        if (x < nearest) nearest = x, best = by, vain = 0;
         if (!only_least || !(x * first < 0)) continue;
         double low = 0, high = by;  // of unlike signs
         for (int i = 0; i < kHalvings && runs > 0; i++) {
@@ -202,7 +202,7 @@ Inputs spread(const Thresholds& targets, size_t k, Inputs inputs) {
 
 std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64_t seed,
                                double work, ThreadPool* pool) {
-  constexpr int kOrdinary = 12, kStarts = 3, kTies = 24;
+  constexpr int kOrdinary = 12, kStarts = 3, kTies = 64;
   constexpr size_t kMost = 16;
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-3, 3});
   const auto drawn = [&](int n) {
@@ -215,7 +215,8 @@ std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64
   std::vector<Inputs> found;
   for (const Graph* g : {&spec, &candidate}) {
     Thresholds ties = sides_of(*g, true, pool), sides = sides_of(*g, false, pool);
-    for (int n = 0; n < kTies && ties.count() > 0; n++) {
+    const int wanted = int(std::clamp(1e6 / std::max(1.0, work), 8.0, double(kTies)));
+    for (int n = 0; n < wanted && ties.count() > 0; n++) {
       Rng rng = Rng(seed).split(1000 + uint64_t(n));
       Inputs inputs = make_inputs(spec, n % 2 == 0 ? "whole" : "ties", rng(), ranges);
       int some = int(std::clamp(1e6 / std::max(1.0, work), 4.0, 150.0));
@@ -225,11 +226,11 @@ std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64
     const size_t most = found.size() + kMost;
     if (sides.count() == 0) continue;
     for (int n = 0; n < kOrdinary; n++) sides.look(drawn(n));
-    int runs = int(std::clamp(1e7 / std::max(1.0, work), 16.0, 8000.0));
+    int runs = int(std::clamp(1e7 / std::max(1.0, work), 16.0, 4000.0));
     for (size_t k = 0; k < sides.count() && runs > 0 && found.size() < most; k++)
       for (int n = 0; n < kStarts && runs > 0 && !sides.reached(k); n++) {
         Inputs inputs = drawn(3 * n);
-        int some = std::min(runs, 2000);
+        int some = std::min(runs, 1500);
         runs -= some;
         if (sides.reach(k, inputs, Rng(seed).split(100 + 8 * k + uint64_t(n)), some)) {
           found.push_back(spread(sides, k, inputs));

@@ -40,6 +40,7 @@ constexpr int kMostPoints = 600;
 enum class Sides { Positive, Both, Negative };
 enum class Change { Scale, Shift, Slices };
 constexpr int64_t kEveryOther = -1;
+constexpr int kAsDrawn = -1;
 
 // A way from ordinary inputs to the ends of the range: its points are exponents of two.
 struct Direction {
@@ -49,6 +50,7 @@ struct Direction {
   bool up = true;  // towards overflow
   int axis = 0;    // of Slices, counted from the last
   int64_t slice = kEveryOther;
+  int masks = kAsDrawn;  // 0, 1: all bools are that
 };
 
 bool has_exponentials(const Graph& g) {
@@ -121,13 +123,23 @@ class Search {
     for (const int k : which) {
       for (const Sides s : {Sides::Positive, Sides::Both, Sides::Negative})
         all.push_back({k, Change::Scale, s, true, 0});
+      for (const int masks : {0, 1})
+        if (has_masks())
+          all.push_back({k, Change::Scale, Sides::Both, true, 0, kEveryOther, masks});
       all.push_back({k, Change::Scale, Sides::Positive, false, 0});
       all.push_back({k, Change::Shift, Sides::Positive, true, 0});
       for (int axis = 0; k >= 0 && axis < std::min(2, type(size_t(k)).rank()); axis++)
         for (const int64_t slice : slices(extent(size_t(k), axis)))
-          all.push_back({k, Change::Slices, Sides::Both, true, axis, slice});
+          for (const Sides s : {Sides::Both, Sides::Positive})
+            if (s == Sides::Both || (exponentials_ && slice != kEveryOther))
+              all.push_back({k, Change::Slices, s, true, axis, slice});
     }
     return all;
+  }
+  bool has_masks() const {
+    return std::any_of(
+        spec_.inputs().begin(), spec_.inputs().end(),
+        [&](TensorId t) { return spec_.type(t).dtype == DType::Bool; });
   }
   // Every other one, and some alone: one of the programs may read what the other does not.
   std::vector<int64_t> slices(int64_t extent) const {
@@ -197,10 +209,11 @@ class Search {
     if (!fails || few) {
       // Between the ends, too, something may leave the range whose effect fades further out; and
       // exponentials lose their digits where they are small, a few octaves from 1.
-      for (const double part : few ? std::vector{0.75, 0.5, 0.25} : kParts)
-        if (!over()) try_point(d, rounded(edge * part));
-      for (double e = 1.5; e <= 6.5 && exponentials_ && d.up && !over(); e += few ? 1 : 0.5)
-        if (d.change != Change::Shift) try_point(d, e);
+      const size_t parts = few ? 1 : d.signs == Sides::Both || !d.up ? kParts.size() : 2;
+      for (size_t n = 0; n < parts && !over(); n++) try_point(d, rounded(edge * kParts[n]));
+      const bool near = few ? d.signs == Sides::Positive : parts > 2;
+      for (double e = 1.5; e <= 6.5 && exponentials_ && d.up && near && !over(); e += 0.25)
+        try_point(d, e);
       return;
     }
     while (!over() && std::fabs(edge - inner) > kStep) {
@@ -215,6 +228,8 @@ class Search {
   NDArray input(const Direction& d, size_t k, double e) const {
     NDArray a = NDArray::zeros(type(k).dtype, extents(type(k).shape));
     a.ints = integers_[k].ints;
+    if (a.dtype == DType::Bool && d.masks != kAsDrawn)
+      std::fill(a.ints.begin(), a.ints.end(), d.masks);
     if (a.reals.empty()) return a;
     const FloatFormat f = format_of(a.dtype);
     const bool changed = changes(d, k), shift = changed && d.change == Change::Shift;
@@ -236,8 +251,8 @@ class Search {
 
   Reference::Run& run_at(const Direction& d, double e) {
     char name[80];
-    std::snprintf(name, sizeof name, "scales %d %d %d %d %d %.2f", d.input, int(d.change),
-                  int(d.signs), d.axis, int(d.slice), e);
+    std::snprintf(name, sizeof name, "scales %d %d %d %d %d %d %.2f", d.input, int(d.change),
+                  int(d.signs), d.axis, int(d.slice), d.masks, e);
     Reference::Run& r = reference_.run({name, o_.seed, o_.ranges});
     if (!r.inputs.empty()) return r;
     std::vector<NDArray> inputs;
@@ -407,13 +422,6 @@ InnerOverflow::InnerOverflow(const Graph& graph) : values_(graph) {
     for (uint32_t r = 0; r < op.num_results; r++)
       if (is_float(graph.type(op.result(r)).dtype)) all.push_back(op.result(r));
   values_.set_outputs(all);
-}
-
-bool InnerOverflow::happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
-  return any(inputs, pool, false);
-}
-bool InnerOverflow::of_terms(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
-  return any(inputs, pool, true);
 }
 
 bool InnerOverflow::any(const std::vector<NDArray>& inputs, ThreadPool* pool,

@@ -22,10 +22,14 @@ FloatFormat format_of(DType dtype);
 class InnerOverflow {
  public:
   explicit InnerOverflow(const Graph& graph);
-  bool happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const;
+  bool happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+    return any(inputs, pool, false);
+  }
   // Only terms that cancel, whose order decides: what else leaves the range does no harm where the
   // result is right all the same.
-  bool of_terms(const std::vector<NDArray>& inputs, ThreadPool* pool) const;
+  bool of_terms(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+    return any(inputs, pool, true);
+  }
 
  private:
   bool any(const std::vector<NDArray>& inputs, ThreadPool* pool, bool cancelling) const;

@@ -190,8 +190,7 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
         (text, traced, True), (text, other, False), (changed, traced, False), ("[]", traced, False),
         ('{"runs": "source"}', traced, False), ("1" * 5000, traced, False),
     ]:  # fmt: skip
-        monkeypatch.setattr(_core, "find_text", lambda key, planted=planted: planted)
-        assert (contest._remembered(contest.kept(key), of, options) is not None) is read
+        assert (contest._remembered(planted, of, options) is not None) is read
 
 
 def test_source_that_holds_for_other_extents_is_not_searched_again(

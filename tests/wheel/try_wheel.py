@@ -1,8 +1,9 @@
 """What an installed wheel does where there is no compiler: `python try_wheel.py`.
 
-NumPy to NumPy, `@ts.optimize`, the report and `tessera doctor`, in a cache of its own.
+NumPy to NumPy, `@ts.optimize` and `tessera doctor`, in a cache of its own.
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -29,11 +30,11 @@ def distances(X, P):
 """
 
 
-def run(folder: Path, *arguments: str) -> str:
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
     """What the command line prints."""
     command = [sys.executable, "-m", "tessera", *arguments]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, f"{arguments}: {ran.stdout}\n{ran.stderr}"
+    assert ran.returncode == code, f"{arguments}: {ran.returncode} {ran.stdout}\n{ran.stderr}"
     return ran.stdout
 
 
@@ -49,11 +50,9 @@ def main() -> None:
         assert "proved equal" in (folder / "fast.py").read_text(), said
         print(f"NumPy to NumPy: {time.perf_counter() - start:.1f} s")
 
-        start = time.perf_counter()
-        run(folder, "optimize", "p.py", "--report", "report.html", "-o", "again.py")
-        assert "<svg" in (folder / "report.html").read_text()
-        print(f"report: {time.perf_counter() - start:.1f} s")
-        assert "compiler" in run(folder, "doctor")
+        zig = importlib.util.find_spec("ziglang") is not None
+        said = run(folder, "doctor", code=0 if zig else 1)
+        assert zig or "tessera-opt[jit]" in said, said
 
     X, P = np.random.default_rng(0).standard_normal((2, 40, 40))
     function = lambda X, P: np.diag(X @ P @ X.T)  # noqa: E731

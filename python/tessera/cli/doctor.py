@@ -15,6 +15,7 @@ import numpy as np
 from tessera import _core, costs
 from tessera.calibrate import calibrate, calibrated_path
 from tessera.cli import common
+from tessera.compilers import find_compiler
 from tessera.cuda import find_libraries
 from tessera.options import Options
 
@@ -74,6 +75,7 @@ def _row(what: str, ok: bool, found: str, needed: bool = True) -> dict[str, Any]
 
 def examine() -> list[dict[str, Any]]:
     """One row per thing that Tessera uses."""
+    find_compiler()
     machine = _core.machine()
     cache = machine["cache_directory"]
     problem = machine["cache_problem"]

@@ -1,0 +1,55 @@
+"""Without a C++ compiler: the package ziglang's, else NumPy to NumPy and the original."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import numpy as np, tessera as ts
+f = ts.optimize(wait=True, budget=60, disable=("synth", "mugraph", "patterns", "mutate"))(
+    lambda x: np.exp(x) * 2
+)
+x = np.linspace(0, 1, 12).reshape(3, 4)
+for _ in range(3):
+    np.testing.assert_allclose(f(x), np.exp(x) * 2)
+print(f.result(x) is not None)
+"""
+
+
+def run(folder: Path, *path: Path) -> subprocess.CompletedProcess[str]:
+    """The code in a process that finds no compiler, with these folders to import from."""
+    cache = folder / "cache"
+    cache.mkdir(mode=0o700)
+    return subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=200, check=False,
+        env={"PATH": str(folder), "TESSERA_CACHE_DIR": str(cache), "HOME": str(folder),
+             "PYTHONPATH": os.pathsep.join([*map(str, path), *sys.path])},
+    )  # fmt: skip
+
+
+def test_the_original_runs_and_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "ziglang.py").write_text("")  # no package with a compiler, whatever is installed
+    ran = run(tmp_path, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "False\n"
+    assert ran.stderr.count("RuntimeWarning") == 1
+    assert "pip install 'tessera-opt[jit]'" in ran.stderr
+
+
+@pytest.mark.skipif(not Path("/usr/bin/g++").exists(), reason="there is no /usr/bin/g++")
+def test_the_compiler_of_ziglang_is_taken(tmp_path: Path) -> None:
+    package = tmp_path / "modules" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    zig = package / "zig"  # a stand-in
+    zig.write_text(f'#!/bin/sh\n[ "$1" = cc ] && shift && PATH=/usr/bin:/bin '
+                   f'&& echo "$@" >>{tmp_path}/called && exec /usr/bin/g++ "$@"\n')  # fmt: skip
+    zig.chmod(0o700)
+    ran = run(tmp_path, package.parent)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "True\n", "")
+    assert "-shared" in (tmp_path / "called").read_text()
