@@ -31,7 +31,7 @@ core: build/release/build.ninja
 	@$(NINJA) -C build/release -j$(JOBS) _core
 
 demo: core
-	@$(PY) -m tessera.cli demo
+	@$(PY) -m tessera demo
 
 # Everything, unit tests included; GoogleTest may have been installed after the first configure.
 build: .venv/stamp-dev build/release/build.ninja
@@ -59,7 +59,7 @@ bench-core: core
 bench: bench-core
 	@mkdir -p build/bench
 	@for suite in search verify "mirage --quick"; do \
-	  $(PY) -m tessera.cli bench $$suite --json build/bench/$${suite%% *}.json || exit 1; done
+	  $(PY) -m tessera bench $$suite --json build/bench/$${suite%% *}.json || exit 1; done
 	@$(PY) bench/table.py build/bench/*.json
 
 compare: core

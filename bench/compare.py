@@ -33,6 +33,7 @@ _TURNS = 9
 _TURN_S = 5e-3  # runs of one turn take about as long
 _BUDGET_S = 10
 _LIMIT_S = 120  # after which a tree has no answer
+_CLI = "import sys; from tessera.cli import main; sys.exit(main())"  # of earlier trees, too
 
 
 # --- one tree: what its process does --------------------------------------------------------------
@@ -200,7 +201,7 @@ def told(row: Row) -> str:
 def cuda(tree: Path) -> dict[str, Row]:
     """What this tree's kernels for GPUs take, and their emulated errors, by case."""
     out = tree / "build" / "compare-cuda.json"
-    command = [sys.executable, "-m", "tessera.cli", "bench", "mirage", "--target", "cuda",
+    command = [sys.executable, "-c", _CLI, "bench", "mirage", "--target", "cuda",
                "--emulate", "--quick", "--json", str(out)]  # fmt: skip
     path = os.pathsep.join([str(tree / "python"), str(tree)])
     out.unlink(missing_ok=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shlex
 import shutil
 from pathlib import Path
 
+from tessera.errors import Error
 from tessera.files import write_text
 from tessera.store import cache_directory, is_own
 
@@ -19,9 +21,12 @@ def find_compiler() -> None:
         return
     spec = importlib.util.find_spec("ziglang")
     for folder in (spec.submodule_search_locations if spec is not None else None) or ():
-        (cache := cache_directory()).mkdir(mode=0o700, parents=True, exist_ok=True)
-        if is_own(cache, alone=True):
+        with contextlib.suppress(OSError, Error):  # a folder that cannot be written
+            (cache := cache_directory()).mkdir(mode=0o700, parents=True, exist_ok=True)
             script = cache / "zig-c++"
-            write_text(script, f'#!/bin/sh\nexec {shlex.quote(str(Path(folder, "zig")))} cc "$@"\n')
-            script.chmod(0o700)
-            os.environ["TESSERA_CXX"] = str(script)
+            text = f'#!/bin/sh\nexec {shlex.quote(str(Path(folder, "zig")))} cc "$@"\n'
+            if is_own(cache, alone=True):
+                if not os.access(script, os.X_OK) or script.read_text() != text:
+                    write_text(script, text)
+                    script.chmod(0o700)
+                os.environ["TESSERA_CXX"] = str(script)

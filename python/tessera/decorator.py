@@ -87,12 +87,12 @@ class _Entry:
     why: str = ""  # there is no result
     form: str = ""  # of its calls, for a reader
 
+    settled: bool = False  # whether there is a direct call or none can be
+
     @property
     def failed(self) -> bool:
         """Whether floats turned out to be no arguments of a program."""
         return self.floats and self.result is None and not self.pending
-
-    settled: bool = False  # whether there is a direct call or none can be
 
 
 @dataclass(frozen=True)

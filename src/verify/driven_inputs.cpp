@@ -167,8 +167,9 @@ std::vector<TensorId> scores_of(Graph& g, bool ties) {
     } else if (op.kind == OpKind::Not) {
       if (score[in(0).index]) made = g.add(OpKind::Neg, {*score[in(0).index]});
     } else if (op.kind == OpKind::And || op.kind == OpKind::Or) {
-      if (score[in(0).index] && score[in(1).index])
-        made = both(g, *score[in(0).index], *score[in(1).index], op.kind == OpKind::Or);
+      const auto a = score[in(0).index], b = score[in(1).index];
+      if (a && b && g.type(*a).dtype == g.type(*b).dtype)
+        made = both(g, *a, *b, op.kind == OpKind::Or);
     }
     if (!made) continue;
     score[op.result().index] = made;
@@ -206,13 +207,13 @@ std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64
   constexpr size_t kMost = 16;
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-3, 3});
   const auto drawn = [&](int n) {
-    return make_inputs(spec,
-                       n % 3 == 0   ? "normal"
-                       : n % 3 == 1 ? "mixed"
-                                    : "constants",
-                       Rng(seed).split(uint64_t(n))(), ranges);
+    static const char* const families[] = {"normal", "mixed", "constants"};
+    return make_inputs(spec, families[n % 3], Rng(seed).split(uint64_t(n))(), ranges);
   };
   std::vector<Inputs> found;
+  const auto keep = [&](Inputs inputs) {  // indices may be made of floats
+    if (is_defined_at(spec, inputs)) found.push_back(std::move(inputs));
+  };
   for (const Graph* g : {&spec, &candidate}) {
     Thresholds ties = sides_of(*g, true, pool), sides = sides_of(*g, false, pool);
     const int wanted = int(std::clamp(1e6 / std::max(1.0, work), 8.0, double(kTies)));
@@ -220,8 +221,7 @@ std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64
       Rng rng = Rng(seed).split(1000 + uint64_t(n));
       Inputs inputs = make_inputs(spec, n % 2 == 0 ? "whole" : "ties", rng(), ranges);
       int some = int(std::clamp(1e6 / std::max(1.0, work), 4.0, 150.0));
-      if (ties.reach(ties.least_reached(), inputs, rng.split(1), some))
-        found.push_back(std::move(inputs));
+      if (ties.reach(ties.least_reached(), inputs, rng.split(1), some)) keep(std::move(inputs));
     }
     const size_t most = found.size() + kMost;
     if (sides.count() == 0) continue;
@@ -233,8 +233,8 @@ std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64
         int some = std::min(runs, 1500);
         runs -= some;
         if (sides.reach(k, inputs, Rng(seed).split(100 + 8 * k + uint64_t(n)), some)) {
-          found.push_back(spread(sides, k, inputs));
-          found.push_back(std::move(inputs));
+          keep(spread(sides, k, inputs));
+          keep(std::move(inputs));
         }
         runs += std::max(0, some);
       }

@@ -38,7 +38,7 @@ case $mode in
   bench)
     results=${GPU_RESULTS:-bench/results/cuda.json}
     stop=$(($(left) - 45)) # a case that is begun then is finished
-    "$python" -m tessera.cli bench mirage --target cuda --json "$results" --resume --budget 25 \
+    "$python" -m tessera bench mirage --target cuda --json "$results" --resume --budget 25 \
       --stop-after "$stop"
     "$python" bench/table.py "$results"
     ;;

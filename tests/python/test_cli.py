@@ -334,7 +334,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
 
 def tessera(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tessera.cli", *args],
+        [sys.executable, "-m", "tessera", *args],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -374,7 +374,7 @@ def test_read_only_cache_folder(small: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_full_disk(small: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        f"{sys.executable} -m tessera.cli emit {small} > /dev/full",
+        f"{sys.executable} -m tessera emit {small} > /dev/full",
         shell=True, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 70
@@ -391,7 +391,7 @@ def test_output_folder_that_does_not_exist(small: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["search", "emit", "verify {small}", "doctor --json #"])
 def test_reader_that_goes_away(verb: str, small: str) -> None:
-    command = f"{sys.executable} -m tessera.cli {verb.format(small=small)} {small} | true"
+    command = f"{sys.executable} -m tessera {verb.format(small=small)} {small} | true"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command.replace(f"# {small}", "")],
         capture_output=True, text=True, timeout=60, check=False,
@@ -402,7 +402,7 @@ def test_reader_that_goes_away(verb: str, small: str) -> None:
 
 def test_closed_standard_output(small: str) -> None:
     done = subprocess.run(
-        f"{sys.executable} -m tessera.cli search {small} >&-",
+        f"{sys.executable} -m tessera search {small} >&-",
         shell=True, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -412,7 +412,7 @@ def test_program_on_standard_input(small: str) -> None:
     for text, code, where in ((Path(small).read_bytes(), 0, ""), (b"graph", 65, "<stdin>:1:"),
                               (b"\xff", 65, "<stdin>: ")):  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-m", "tessera.cli", "emit", "-"],
+            [sys.executable, "-m", "tessera", "emit", "-"],
             input=text, capture_output=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == code
@@ -461,7 +461,7 @@ def test_interrupted_while_it_loads(small: str) -> None:
 
 
 def test_interrupted_checks_are_no_verdict() -> None:
-    command = [sys.executable, "-m", "tessera.cli", "rules", "check"]
+    command = [sys.executable, "-m", "tessera", "rules", "check"]
     start = time.monotonic()
     subprocess.run(command, stdout=subprocess.DEVNULL, timeout=300, check=True)
     took = time.monotonic() - start

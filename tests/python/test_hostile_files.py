@@ -26,7 +26,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "tessera.cli", *args]
+    return [sys.executable, "-m", "tessera", *args]
 
 
 def environment() -> dict[str, str]:

@@ -57,7 +57,7 @@ def masked(line: str) -> str:
 def test_commands_print_what_is_shown(page: Path, command: str, shown: str, tmp_path: Path) -> None:
     words = [str(ROOT / w) if w.startswith("examples/") else w for w in shlex.split(command)]
     printed = subprocess.run(
-        [sys.executable, "-m", "tessera.cli", *words],
+        [sys.executable, "-m", "tessera", *words],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     lines = iter([masked(line) for line in printed.stdout.splitlines()])

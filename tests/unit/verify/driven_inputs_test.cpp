@@ -48,6 +48,20 @@ TEST(DrivenInputs, PolesBehindARareCondition) {
   }
 }
 
+TEST(DrivenInputs, ConditionsOfUnlikeTypesAndIndicesOfFloats) {
+  const std::string mixed =
+      "x = input : f32[6]; h = input : f16[6]; k = const {value=700} : f32[]; "
+      "l = const {value=300} : f16[]; c0 = gt x, k; c1 = lt h, l; "
+      "c = and c0, c1; r = where c, x, k; return r";
+  expect_equal(mixed, mixed);
+  const std::string indexed =
+      "x = input : f32[6]; t = input : f32[7]; z = const {value=0} : f32[]; s = const {value=6} : "
+      "f32[]; a = max x, z; b = min a, s; i = cast b {dtype=i64} : i64[6]; g = gather t, i "
+      "{axis=0}; "
+      "k = const {value=9000} : f32[]; q = sqr x; c = gt q, k; r = where c, g, x; return r";
+  expect_equal(indexed, indexed);
+}
+
 TEST(DrivenInputs, SidesThatOrdinaryInputsMeetAreNotSought) {
   const Graph g = program("x = input : f32[6]; y = input : f32[6]; c = gt x, y; r = where c, x, y; "
                           "return r");
