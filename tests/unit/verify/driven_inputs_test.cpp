@@ -2,6 +2,7 @@
 #include "verify/driven_inputs.h"
 
 #include "programs.h"
+#include "verify/inputs.h"
 
 namespace tessera {
 namespace {
@@ -51,15 +52,19 @@ TEST(DrivenInputs, PolesBehindARareCondition) {
 TEST(DrivenInputs, ConditionsOfUnlikeTypesAndIndicesOfFloats) {
   const std::string mixed =
       "x = input : f32[6]; h = input : f16[6]; k = const {value=700} : f32[]; "
-      "l = const {value=300} : f16[]; c0 = gt x, k; c1 = lt h, l; "
-      "c = and c0, c1; r = where c, x, k; return r";
-  expect_equal(mixed, mixed);
-  const std::string indexed =
-      "x = input : f32[6]; t = input : f32[7]; z = const {value=0} : f32[]; s = const {value=6} : "
-      "f32[]; a = max x, z; b = min a, s; i = cast b {dtype=i64} : i64[6]; g = gather t, i "
-      "{axis=0}; "
-      "k = const {value=9000} : f32[]; q = sqr x; c = gt q, k; r = where c, g, x; return r";
-  expect_equal(indexed, indexed);
+      "l = const {value=300} : f16[]; c0 = gt x, k; c1 = gt h, l; ";
+  const Graph unlike = program(mixed + "c = and c0, c1; r = where c, x, k; return r");
+  EXPECT_NO_THROW(rare_sides(unlike, unlike, 1, 100, nullptr));
+  expect_equal(mixed + "c = and c0, c1; r = where c, x, k; return r",
+               mixed + "c = and c1, c0; r = where c, x, k; return r");
+  // In range near 1 only.
+  const Graph indexed = program(
+      "x = input : f32[6]; t = input : f32[99]; s = const {value=40} : f32[]; b = add x, s; "
+      "i = cast b {dtype=i64} : i64[6]; g = gather t, i {axis=0}; k = const {value=9000.5} : "
+      "f32[]; "
+      "q = sqr x; c = gt q, k; r = where c, g, x; return r");
+  for (const auto& inputs : rare_sides(indexed, indexed, 1, 100, nullptr))
+    EXPECT_TRUE(is_defined_at(indexed, inputs));
 }
 
 TEST(DrivenInputs, SidesThatOrdinaryInputsMeetAreNotSought) {
