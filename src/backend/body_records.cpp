@@ -81,19 +81,6 @@ void BodyRecords::store(const BodyRecord& r) const {
   if (!problem.empty()) throw Error(ErrorKind::Io, problem);
 }
 
-std::string BodyRecords::key() const {
-  std::vector<std::string> all;
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_, none))
-    if (entry.path().extension() == ".body")
-      all.push_back(entry.path().filename().string() +
-                    read_file(entry.path()).value_or("").substr(0, 64));
-  std::sort(all.begin(), all.end());
-  std::string text;
-  for (const std::string& a : all) text += a;
-  return sha256_hex(text);
-}
-
 std::vector<Language> languages_of(bool cuda) {
   if (cuda) return {Language::Cuda, Language::Raw};
   return {Language::Cpp, Language::Torch, Language::OneDnn};

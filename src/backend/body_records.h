@@ -30,8 +30,6 @@ class BodyRecords {
   std::optional<BodyRecord> find(const std::string& source, const std::string& machine) const;
   // Throws Error(Io).
   void store(const BodyRecord&) const;
-  // Changes with every record.
-  std::string key() const;
 
  private:
   std::string file(const std::string& source, const std::string& machine) const;

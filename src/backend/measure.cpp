@@ -32,14 +32,6 @@ double quantile(std::vector<double> values, double q) {
 
 }  // namespace
 
-const char* to_string(CacheMode mode) {
-  switch (mode) {
-  case CacheMode::Warm: return "warm";
-  case CacheMode::Cold: return "cold";
-  }
-  unreachable("CacheMode");
-}
-
 int64_t last_level_cache_bytes() {
   int64_t bytes = 0;
   // What a core shares, where Linux tells: sysconf adds up all last-level caches of some

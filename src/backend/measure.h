@@ -15,7 +15,6 @@ enum class CacheMode {
   Warm,  // repeated on the same buffers
   Cold,  // buffers evicted before every repetition
 };
-const char* to_string(CacheMode mode);
 
 struct Contestant {
   std::string name;

@@ -297,18 +297,4 @@ GpuTimes GpuMachine::library_times(const LibraryCall& call) const {
   return idle.seconds < split.seconds ? idle : split;
 }
 
-std::string GpuTimes::str() const {
-  std::ostringstream s;
-  s.precision(3);
-  auto us = [&](const char* name, double v) { s << name << " " << v * 1e6 << " us, "; };
-  us("launch", launch);
-  us("first load", first_load);
-  us("chain", chain);
-  us("memory", memory);
-  us("compute", compute);
-  s << threads << " threads, " << blocks_per_sm << " blocks at once, " << waves << " waves, "
-    << stages << " stages, " << in_flight / 1024 << " KB in flight";
-  return s.str();
-}
-
 }  // namespace tessera

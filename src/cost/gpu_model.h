@@ -34,7 +34,6 @@ struct GpuTimes {
 
   // The formula above, with factors on its terms.
   double scaled(const Scales&) const;
-  std::string str() const;  // one line
 };
 
 class GpuMachine : public Machine {

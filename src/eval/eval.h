@@ -34,14 +34,14 @@ enum class Precision {
 using OpaqueFunction = std::function<std::vector<NDArray>(const Op&, const std::vector<NDArray>&)>;
 
 // Elements that are taken for others wherever they are computed, what follows included: what is
-// within a millionth of one of `values`, which ascend, for `by`, and of its negative for -by.
+// within 1e-11 of one of `values`, which ascend, for `by`, and of its negative for -by.
 struct Substitution {
   std::vector<double> values;
   double by = 0;
 
   bool holds(double x) const {
     if (!std::isfinite(x)) return false;
-    const double near = 1e-6 * std::abs(x);
+    const double near = 1e-11 * std::abs(x);
     const auto above = std::lower_bound(values.begin(), values.end(), x - near);
     return above != values.end() && *above <= x + near;
   }

@@ -52,7 +52,6 @@ Shape nominal_tile(const Shape& shape, const GridMap& grid_map, const LoopMap& l
   return result;
 }
 
-int Phase::depth() const { return int(std::bit_width(unsigned(varies))) - 1; }
 
 namespace {
 

@@ -31,8 +31,6 @@ Shape nominal_tile(const Shape& shape, const GridMap&, const LoopMap&, const Gra
 // `folded` over a loop by an accumulator. Invariant: both empty; loop value: varies; post: folded.
 struct Phase {
   uint8_t varies = 0, folded = 0;
-  // -1 outside all loops, else the index of the innermost loop in which the value is computed.
-  int depth() const;
   friend bool operator==(const Phase&, const Phase&) = default;
 };
 

@@ -169,15 +169,4 @@ std::string MemoryPlan::summary() const {
          (optimal ? "optimal" : "at least " + std::to_string(lower_bound));
 }
 
-std::string MemoryPlan::str(const std::vector<MemoryRequest>& requests) const {
-  std::string out = "arena " + summary() + "\n";
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const MemoryRequest& r = requests[i];
-    out += "  buffer " + r.name + " offset " + std::to_string(offsets[i]) + " bytes " +
-           std::to_string(r.bytes) + " live " + std::to_string(r.birth) + ".." +
-           std::to_string(r.death) + "\n";
-  }
-  return out;
-}
-
 }  // namespace tessera

@@ -24,7 +24,6 @@ struct MemoryPlan {
   int64_t steps = 0;             // of the exact search
   // "1024 bytes, optimal" or "1024 bytes, at least 960".
   std::string summary() const;
-  std::string str(const std::vector<MemoryRequest>& requests) const;
 };
 
 struct MemoryPlanOptions {

@@ -448,6 +448,8 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
   for (size_t k = 0; k < of[1].count(); k++) all.emplace_back(&of[1], k);
   std::set<double> constants{0, 0.5, 1, 2};
   for (double x : turning_points(spec, candidate)) constants.insert(std::fabs(x));
+  // Elements are told by their values; of too many, some would be taken for others.
+  constexpr size_t kUnlike = 61, kMostUnlike = 512;
   const int draws = int(std::clamp(1e7 / std::max(1.0, work * double(all.size())), 2.0, 16.0));
   const Comparisons comparisons(spec, pool);
   for (int t = 0; t < 2 * draws + int(others.size()); t++) {
@@ -457,7 +459,10 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
                                                     rng(), integer_ranges(spec, candidate, {-3, 3}))
                                       : others[size_t(t - 2 * draws)];
     for (NDArray& a : inputs)  // beside constants, so that no two numbers are equal by chance
-      for (double& x : a.reals) x *= 1 + 1e-3 * (rng.unit() - 0.5);
+      for (size_t i = 0; i < a.reals.size(); i++) {
+        a.reals[i] *= 1 + 1e-2 * (rng.unit() - 0.5);
+        if (t < 2 * draws && i >= kUnlike) a.reals[i] = a.reals[i - kUnlike];
+      }
     std::vector<Substitution> forced;
     if (t >= draws) forced = comparisons.forced(inputs, rng.split(1));
     const SupposedRuns runs(spec, candidate, inputs, infinities, std::move(forced), pool);
@@ -475,6 +480,9 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
       const bool is_operand = k < operands->count();
       std::erase_if(values, [](double x) { return std::isnan(x); });
       std::sort(values.begin(), values.end());
+      values.erase(std::unique(values.begin(), values.end()), values.end());
+      if (const size_t n = values.size() / kMostUnlike; n > 1)
+        std::erase_if(values, [&, i = size_t(0)](double) mutable { return i++ % n != 0; });
       for (double by : outside)
         if (!runs.same({Substitution{{one}, by}}) ||
             (is_operand && !runs.same({Substitution{values, by}})))

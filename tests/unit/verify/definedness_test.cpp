@@ -130,6 +130,24 @@ TEST(Definedness, WhatFollowsMakesNumbersOfWhatIsNone) {
         << operands[i];
 }
 
+// Elements are told by their values, and of many some are alike.
+TEST(Definedness, ManyElementsAreNotTakenForEachOther) {
+  const std::string in = "x = input : f64[120,120]; r = sqrt x; ";
+  const std::string outer = "x = input : f64[120,1]; y = input : f64[1,120]; s = add x, y; ";
+  const std::string equal[][2] = {
+      {in + "z = div x, r; return z", in + "return r"},
+      {outer + "q = div x, s; m = reduce_min q {axes=[0]}; return m",
+       outer + "o = const {value=1} : f64[]; i = div o, s; q = mul x, i; "
+               "m = reduce_min q {axes=[0]}; return m"},
+  };
+  for (const auto& [a, b] : equal)
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+      VerifyOptions options;
+      options.seed = seed;
+      EXPECT_TRUE(verify(program(a), program(b), options).equal()) << b << seed;
+    }
+}
+
 TEST(Definedness, WhatIsChosenOrMaskedOfWhatIsNone) {
   const std::string in =
       kInputs +
