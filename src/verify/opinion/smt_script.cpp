@@ -8,6 +8,8 @@
 namespace tessera {
 namespace {
 
+constexpr size_t kMostText = size_t(4) << 20;  // what takes longer to write no solver reads in time
+
 std::string digits(__int128 n) {
   if (n < 0) return "(- " + digits(-n) + ")";
   if (n == 0) return "0";
@@ -37,7 +39,7 @@ class Script {
 
   std::string text(TermId id, bool real) {
     const Term& term = t_.term(id);
-    if (term.sum.empty()) return "0.0";
+    if (term.sum.empty() || too_long()) return "0.0";
     std::vector<std::string> parts;
     for (const auto& [m, c] : term.sum) {
       std::vector<std::string> decided, factors;
@@ -45,10 +47,12 @@ class Script {
       add_factors(t_.monomial(m), real, decided, factors);
       std::string part = factors.empty() ? "1.0" : joined("*", factors);
       if (!decided.empty()) part = "(ite " + joined("and", decided) + " " + part + " 0.0)";
+      written_ += part.size();
       parts.push_back(std::move(part));
     }
     return joined("+", parts);
   }
+  bool too_long() const { return written_ > kMostText; }  // and what was written no terms
   // All facts about what was written so far.
   std::string facts() const { return facts_.str(); }
 
@@ -133,6 +137,7 @@ class Script {
 
   const Terms& t_;
   std::ostringstream facts_;
+  size_t written_ = 0;
   std::set<uint32_t> atoms_;
   std::set<TermId> exponents_;
   std::map<std::string, std::string> functions_;  // by what they are called in terms
@@ -146,6 +151,7 @@ std::string smt_script(const Terms& terms, const std::vector<std::pair<TermId, T
   for (const auto& [a, b] : pairs) {
     Script script(terms);
     const std::string x = script.text(a, real), y = script.text(b, real), facts = script.facts();
+    if (script.too_long() || all.size() > kMostText) break;
     all += "(push)\n" + facts + "(assert (not (= " + x + " " + y + ")))\n(check-sat)\n(pop)\n";
   }
   return all;

@@ -16,6 +16,7 @@
 #include "verify/bench/random_program.h"
 #include "verify/funnel.h"
 #include "verify/opinion/elements.h"
+#include "verify/opinion/smt_script.h"
 
 namespace tessera {
 namespace {
@@ -289,6 +290,23 @@ TEST(SecondOpinion, IntegersOfNothingAreNoTerms) {
   const Graph a = parse(program("n = input : i32[1,1,4]\n" + pool)),
               b = parse(program("m = input : i32[1,1,4]\nk = neg m\nn = neg k\n" + pool));
   EXPECT_EQ(second_opinion(a, b, {}).opinion, Opinion::CannotTell);
+}
+
+// A fault of the bench once wrote a script of more than a gigabyte.
+TEST(SecondOpinion, ScriptsAreNoLongerThanASolverReads) {
+  const auto asked = [](int64_t functions) {
+    Terms terms(1);
+    std::vector<TermId> all;
+    for (int64_t f = 1; f <= functions; f++) {
+      std::vector<TermId> of;
+      for (int64_t i = 0; i < 64; i++)
+        of.push_back(terms.mul(terms.variable(i), terms.integer(f * i + 1)));
+      all.push_back(terms.function("f", terms.power(terms.sum(of), 2), Terms::Parity::None));
+    }
+    return smt_script(terms, {{terms.sum(all), Terms::kZero}}, false, 100);
+  };
+  EXPECT_NE(asked(4).find("check-sat"), std::string::npos);
+  EXPECT_LT(asked(150).size(), 100U);
 }
 
 }  // namespace
