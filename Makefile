@@ -1,6 +1,7 @@
 # Everything a person does first; each target sets up what it needs by itself.
 #   make demo   build the core, then `tessera demo`: three programs, before/after, proofs, times
-#   make test   build and pass all tests       make bench  measure (bench/results)
+#   make test   build and pass all tests (TESSERA_TEST_MINIMAL=1: without PyTorch, JAX, onnxruntime)
+#   make bench  measure (bench/results)
 #   make compare BASE=COMMIT   verdicts, errors and times beside an earlier commit
 #   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
 #   make gpu-bundle   the tree and what such a machine may lack, as one archive
@@ -21,6 +22,9 @@ all: build
 
 .venv/stamp-dev: .venv/stamp-run tools/requirements-dev.txt
 	@tools/bootstrap.sh dev
+
+.venv/stamp-peers: .venv/stamp-dev tools/requirements-peers.txt
+	@tools/bootstrap.sh peers
 
 # Only what `import tessera` needs.
 build/release/build.ninja: .venv/stamp-run
@@ -48,7 +52,7 @@ checks:
 	@python3 tools/check_layers.py
 	@python3 tools/size.py
 
-test: checks build build/asan/build.ninja
+test: checks build build/asan/build.ninja $(if $(TESSERA_TEST_MINIMAL),,.venv/stamp-peers)
 	@$(NINJA) -C build/asan -j$(JOBS) tessera_tests
 	@tools/run_tests.sh
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Prepares a bare machine: compiler, Python headers, .venv. Usage: bootstrap.sh run|dev
-# `run` is what building and using the package needs; `dev` adds what tests and lint need.
+# Prepares a bare machine: compiler, Python headers, .venv. Usage: bootstrap.sh run|dev|peers
+# `run` is what building and using the package needs; `dev` adds what tests and lint need; `peers`,
+# after `dev`, PyTorch, JAX and onnxruntime.
 # As root on Debian/Ubuntu missing system packages are installed; otherwise it says what to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mode=${1:?usage: bootstrap.sh run|dev}
+mode=${1:?usage: bootstrap.sh run|dev|peers}
 python=${PYTHON:-python3}
 
 fail() { echo "tessera set-up: $*" >&2; exit 1; }
@@ -76,6 +77,10 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check -q "$@"; }
 case $mode in
   run) pip install -r tools/requirements.txt ;;
   dev) pip install -r tools/requirements.txt -r tools/requirements-dev.txt ;;
+  peers)
+    echo "tessera set-up: PyTorch, JAX and onnxruntime, whose tests TESSERA_TEST_MINIMAL=1 leaves out"
+    pip install -r tools/requirements.txt -r tools/requirements-dev.txt -r tools/requirements-peers.txt ||
+      fail "no PyTorch, JAX or onnxruntime; TESSERA_TEST_MINIMAL=1 make test does without them" ;;
   *) fail "unknown mode $mode" ;;
 esac
 
@@ -86,4 +91,4 @@ printf '#!%s\nimport sys\nfrom tessera.cli import main\nsys.exit(main())\n' "$PW
 chmod +x .venv/bin/tessera
 
 touch ".venv/stamp-run"
-if [ "$mode" = dev ]; then touch ".venv/stamp-dev"; fi
+if [ "$mode" != run ]; then touch ".venv/stamp-dev" ".venv/stamp-$mode"; fi

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tessera import errors
 from tessera import options as chosen
 from tessera.direct import layout
 from tessera.race import Child, LostError
@@ -56,7 +57,8 @@ class Helper:
             self._child = None
             child.close()
         if "failed" in answer:
-            raise LostError(answer["failed"])
+            kind = getattr(errors, answer["kind"], None)
+            raise kind(answer["said"]) if kind else LostError(answer["failed"])
         return str(answer["choice"]), bool(answer["improved"])
 
     def stop(self) -> None:

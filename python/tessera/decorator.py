@@ -38,6 +38,7 @@ from tessera.errors import (
     CancelledError,
     Error,
     Location,
+    ToolMissingError,
     UnsupportedError,
     UsageError,
 )
@@ -63,6 +64,7 @@ from tessera.types import dtype_name, is_plain_dtype
 Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
+_missing: set[str] = set()  # what has to be installed, said once a process
 _MANY_STEPS = 100
 _RECORDING_S = 0.02  # seconds of a first call after which its recording stops
 _TRACING = 0.2  # of the budget: a race calls the function some times more
@@ -587,9 +589,11 @@ class Optimized(_core.Dispatch):
     def _fall_back(self, reason: object) -> None:
         """Warns, once, that the original runs, and names line and reason."""
         self._refused = reason.message if isinstance(reason, Error) else str(reason)
-        if self._warned:
+        if self._warned or self._refused in _missing:
             return
         self._warned = True
+        if isinstance(reason, ToolMissingError):
+            _missing.add(self._refused)
         name = getattr(self._function, "__qualname__", repr(self._function))
         place = getattr(reason, "location", None) or definition(self._function)
         level = 2  # the caller's line: outside of this file

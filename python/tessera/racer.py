@@ -153,7 +153,9 @@ def main(library: str, threads: str) -> None:
         try:
             facts, results = racer.answer(order, arrays)
         except Exception as error:
-            facts, results = {"failed": f"{type(error).__name__}: {error}"[:1000]}, ()
+            kind = type(error).__name__
+            facts = {"failed": f"{kind}: {error}"[:1000], "kind": kind, "said": str(error)}
+            results = ()
         del arrays
         try:
             write(answers, facts, results)

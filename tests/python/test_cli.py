@@ -329,6 +329,16 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
 
 
+def test_options_of_experts_are_shown_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("optimize", "search", "bench"):
+        run(verb, "--help")
+        assert "--seed N" not in capsys.readouterr().out
+        assert run(verb, "--help-all") == 0  # SRC is not asked for
+        shown = capsys.readouterr().out
+        assert "--seed N" in shown
+        assert "Examples:" in shown
+
+
 # --- the environment: 70, nothing half-written ---------------------------------------------------
 
 

@@ -76,8 +76,17 @@ def source_options(function: F) -> F:
     return click.argument("src")(function)
 
 
+def _help_all(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        for option in context.command.params:
+            if isinstance(option, click.Option):
+                option.hidden = False
+        click.echo(context.get_help())
+        context.exit()
+
+
 def search_options(function: F) -> F:
-    """What `optimize`, `search` and `bench` have in common."""
+    """What `optimize`, `search` and `bench` have in common; those for experts: --help-all."""
     for option in reversed(
         [
             click.option("--target", default="cpu", show_default=True, metavar="NAME",
@@ -87,19 +96,21 @@ def search_options(function: F) -> F:
                          metavar="SECONDS", help="Wall time for everything."),
             click.option("--threads", type=int, default=0, metavar="N",
                          help="Worker threads; 0 for all."),
-            click.option("--seed", type=int, default=0, metavar="N",
+            click.option("--seed", hidden=True, type=int, default=0, metavar="N",
                          help="Seed of search and measurement."),
-            click.option("--max-block-ops", type=int, default=None, metavar="N",
+            click.option("--max-block-ops", hidden=True, type=int, default=None, metavar="N",
                          help="Largest block graph, counted as Mirage does; default: no limit."),
-            click.option("--exhaustive", is_flag=True,
+            click.option("--exhaustive", hidden=True, is_flag=True,
                          help="Mirage's Algorithm 1 instead of saturation; small programs only."),
-            click.option("--tf32", is_flag=True,
+            click.option("--tf32", hidden=True, is_flag=True,
                          help="GPUs: f32 products may round their factors to 10 bits (TF32)."),
-            click.option("--cost", type=click.Choice(["measured", "flops"]), default="measured",
-                         show_default=True,
+            click.option("--cost", hidden=True, type=click.Choice(["measured", "flops"]),
+                         default="measured", show_default=True,
                          help="What synthesis minimises: times measured here, or flops."),
-            click.option("--disable", multiple=True, metavar="ENGINE[:PASS]",
+            click.option("--disable", hidden=True, multiple=True, metavar="ENGINE[:PASS]",
                          help="Switch off an engine, or one of its pruning rules."),
+            click.option("--help-all", is_flag=True, is_eager=True, expose_value=False,
+                         callback=_help_all, help="Show all options, experts' as well."),
         ]
     ):  # fmt: skip
         function = option(function)
@@ -111,6 +122,7 @@ def resume_option(function: F) -> F:
     return click.option(
         "--resume",
         is_flag=True,
+        hidden=True,
         help="Go on where an unfinished search of SRC with these options stopped.",
     )(function)
 

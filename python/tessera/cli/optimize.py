@@ -36,13 +36,17 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 @click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
               help="tested: also what was tried on both sides of every decision.")  # fmt: skip
 @common.level_option
-@click.option("--tune", is_flag=True, help="Time more candidates, and other tiles.")
-@click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
-@click.option("--refresh", is_flag=True, help="The same, and remember what is found instead.")
+@click.option("--tune", is_flag=True, hidden=True, help="Time more candidates, and other tiles.")
+@click.option(
+    "--no-cache", is_flag=True, hidden=True, help="Search even if the result is remembered."
+)
+@click.option("--refresh", is_flag=True, hidden=True,
+              help="The same, and remember what is found instead.")  # fmt: skip
 @click.option(
     "--learn",
     "keep_rules",
     is_flag=True,
+    hidden=True,
     help="Keep what the search of SRC finds as rules (see `tessera rules`).",
 )
 @click.option(
