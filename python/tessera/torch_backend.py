@@ -326,11 +326,12 @@ def _views_apart(gm: Any) -> None:
         gm.recompile()
 
 
-# What PyTorch computes by one rounding an element, as the imported operator does, or only moves.
+# What PyTorch computes by one rounding an element, as the imported operator does, or only moves;
+# not sqrt, which MKL's vectors do not round correctly.
 _ROUNDED_ONCE = _VIEWS | {
     *(f"aten.{name}.{kind}" for kind in ("Tensor", "Scalar")
       for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")),
-    *(f"aten.{name}.default" for name in ("neg", "abs", "sqrt", "clone", "logical_not", "cat",
+    *(f"aten.{name}.default" for name in ("neg", "abs", "clone", "logical_not", "cat",
                                           "flip", "_unsafe_view", "_to_copy")),
     "aten.where.self",
 }  # fmt: skip
