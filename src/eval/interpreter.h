@@ -35,7 +35,8 @@ template <class D> class Interpreter {
   void set_sample_blocks(int n) { sample_blocks_ = n; }
 
   // Evaluates the operators that `demand` needs. `values` has the inputs set; afterwards those of
-  // the outputs are valid, in storage of `arenas` (one per operator, freed after its last reader).
+  // the outputs are valid, in storage of `arenas` (one per operator, freed after its last reader;
+  // in one where all is small).
   void run(const Graph& g, const Demand& demand, std::vector<View>& values,
            std::vector<Arena>& arenas, const Observer& observer = {});
 

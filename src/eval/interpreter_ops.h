@@ -554,10 +554,9 @@ View Interpreter<D>::gather(Arena& arena, const Op& op, const View& x, const Vie
 
 // --- kernel graphs
 
-template <class D>
-void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>& values,
-                         std::vector<Arena>& arenas, const Observer& observer) {
-  // Storage of operator i is free after the last operator that reads it, directly or as a view.
+// For each operator the operators whose storage is free after it: nothing reads it any more,
+// directly or as a view.
+inline std::vector<std::vector<uint32_t>> last_reads(const Graph& g) {
   const size_t n = g.ops().size();
   std::vector<std::vector<uint32_t>> storage(g.tensors().size());
   std::vector<size_t> last(n, 0);
@@ -575,17 +574,28 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
   }
   for (TensorId t : g.outputs())
     for (uint32_t s : storage[t.index]) last[s] = n;
-  arenas.resize(n);
   std::vector<std::vector<uint32_t>> free_after(n + 1);
   for (size_t i = 0; i < n; ++i) free_after[std::max(last[i], i)].push_back(uint32_t(i));
+  return free_after;
+}
 
+template <class D>
+void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>& values,
+                         std::vector<Arena>& arenas, const Observer& observer) {
+  const size_t n = g.ops().size();
+  int64_t elements = 0;
+  for (const Tensor& t : g.tensors()) elements += num_elements(t.type.shape);
+  const bool keep = elements < 4096;  // small programs are evaluated thousands of times
+  const auto free_after = keep ? std::vector<std::vector<uint32_t>>() : last_reads(g);
+  arenas.resize(keep ? 1 : n);
   std::vector<View> in;
   for (size_t i = 0; i < n; ++i) {
     interruption_point();
     const Op& op = g.ops()[i];
     if (op.kind == OpKind::Input || !demand.any(op)) continue;
+    Arena& arena = arenas[keep ? 0 : i];
     if (op.kind == OpKind::Kernel) {
-      run_kernel(arenas[i], g, op, demand, values);
+      run_kernel(arena, g, op, demand, values);
     } else {
       in.clear();
       for (TensorId t : op.inputs) in.push_back(values[t.index]);
@@ -593,7 +603,7 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
         std::vector<View> out;
         for (uint32_t r = 0; r < op.num_results; ++r) {
           const Type& type = g.type(op.result(r));
-          out.push_back(allocate(arenas[i], type.dtype, type.rank(), to_array(extents(type.shape)),
+          out.push_back(allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)),
                                  demand.of(op.result(r)), D::kIsField, false));
         }
         if (!opaque_) {
@@ -605,11 +615,12 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
         for (uint32_t r = 0; r < op.num_results; ++r) values[op.result(r).index] = out[r];
       } else {
         values[op.result().index] =
-            apply(arenas[i], g, op, in, demand.of(op.result()), Level::Kernel, pool_);
+            apply(arena, g, op, in, demand.of(op.result()), Level::Kernel, pool_);
       }
     }
     if (observer) observer(op, values);
-    for (uint32_t s : free_after[i]) arenas[s] = Arena();
+    if (!keep)
+      for (uint32_t s : free_after[i]) arenas[s] = Arena();
   }
 }
 

@@ -48,38 +48,34 @@ bool is_out(const Threshold& t, double x) { return t.only_least ? x == t.least :
 
 Thresholds::Thresholds(Graph graph, std::vector<Threshold> targets,
                        const std::vector<TensorId>& others, ThreadPool* pool)
-    : values_(std::move(graph)), targets_(std::move(targets)), met_(targets_.size(), 0),
-      pool_(pool) {
-  std::vector<TensorId> outputs;
-  for (const Threshold& t : targets_) outputs.push_back(t.value);
-  outputs.insert(outputs.end(), others.begin(), others.end());
-  values_.set_outputs(outputs);
-  values_ = without_dead_code(values_);
+    : targets_(std::move(targets)), met_(targets_.size(), 0), pool_(pool) {
+  const auto add = [&](TensorId value) {
+    graph.set_outputs({value});
+    values_.push_back(without_dead_code(graph));
+  };
+  for (const Threshold& t : targets_) add(t.value);
+  for (TensorId t : others) add(t);
 }
 
 size_t Thresholds::least_reached() const {
   return size_t(std::min_element(met_.begin(), met_.end()) - met_.begin());
 }
 
-std::vector<NDArray> Thresholds::at(const Inputs& inputs) const {
+std::vector<double> Thresholds::values(size_t k, const Inputs& inputs) const {
   try {
-    return eval(values_, inputs, {Precision::Exact, pool_, {}});
+    return eval(values_[k], inputs, {Precision::Exact, pool_, {}})[0].reals;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::BadInput) throw;
     return {};
   }
 }
 
-std::vector<double> Thresholds::values(size_t k, const Inputs& inputs) const {
-  const std::vector<NDArray> all = at(inputs);
-  return all.empty() ? std::vector<double>{} : all[k].reals;
-}
-
 void Thresholds::look(const Inputs& inputs) {
-  const std::vector<NDArray> all = at(inputs);
-  for (size_t k = 0; k < std::min(all.size(), targets_.size()); k++)
-    met_[k] += std::any_of(all[k].reals.begin(), all[k].reals.end(),
-                           [&](double x) { return is_out(targets_[k], x); });
+  for (size_t k = 0; k < targets_.size(); k++) {
+    const std::vector<double> all = values(k, inputs);
+    met_[k] +=
+        std::any_of(all.begin(), all.end(), [&](double x) { return is_out(targets_[k], x); });
+  }
 }
 
 // By the slope, or by bisection where the sign changes, if only equality counts; else as far as it

@@ -35,9 +35,7 @@ class Thresholds {
   bool reach(size_t k, std::vector<NDArray>& inputs, Rng rng, int& runs);
 
  private:
-  std::vector<NDArray> at(const std::vector<NDArray>& inputs) const;
-
-  Graph values_;
+  std::vector<Graph> values_;  // of targets and others, each alone
   std::vector<Threshold> targets_;
   std::vector<int> met_;
   ThreadPool* pool_;
