@@ -284,15 +284,6 @@ class Search {
     return same;
   }
 
-  // Whether a result leaves its range: the inputs are beyond the original's own.
-  static bool overflows(const Reference::Run& r) {
-    for (size_t k = 0; k < r.native.size(); k++)
-      for (size_t i = 0; i < r.native[k].reals.size(); i++)
-        if (!std::isfinite(r.native[k].reals[i]) && std::isfinite(r.exact[k].value.reals[i]))
-          return true;
-    return false;
-  }
-
   double unit_of(size_t output) const {
     return std::ldexp(1.0, 1 - format_of(rounded_[output]).bits);
   }
@@ -333,7 +324,7 @@ class Search {
     if (further != e) measure(*(next = &run_at(d, further)));
     fault = worst(here, c, fails, true, next);
     if (!fault) return fails;
-    if (overflows(here) || overflow_.of_terms(here.inputs, reference_.pool()) ||
+    if (overflow_.of_terms(here.inputs, reference_.pool()) ||
         (next && overflow_.of_terms(next->inputs, reference_.pool())))
       return fails;
     fault->where = describe(d, e);

@@ -117,24 +117,28 @@ class Comparison {
       : options_(options), at_(at), terms_(options.seed) {
     result_.shapes = at_.shapes;
     terms_.stop_when([this] { return over(); });
-    const std::vector<Elements> inputs = variables(terms_, at_.spec);
     const Observer observe = [this](std::vector<TermId>& values) { this->observe(values); };
+    const std::vector<Elements> inputs = variables(terms_, at_.spec);
     // What a solver proves of values on the way may settle what it cannot prove of the outputs.
-    constexpr int kRounds = 4;
+    // Simple ones first, which make others simple.
+    constexpr int kRounds = 6;
+    size_t longest = size_t(1) << 16;
     for (int round = 0; round < kRounds; ++round) {
       result_.elements = result_.by_laws = 0;
       open_.clear();
-      const std::vector<Elements> x = evaluate(terms_, at_.spec, inputs, spec, observe),
-                                  y = evaluate(terms_, at_.candidate, inputs, candidate, observe);
+      const auto x = evaluate(terms_, at_.spec, inputs, spec, observe),
+                 y = evaluate(terms_, at_.candidate, inputs, candidate, observe);
       for (size_t k = 0; k < x.size(); ++k) compare(k, x[k], y[k]);
       if (round == 0) by_laws_ = result_.by_laws;
       if (open_.empty() || doubtful_ || !options_.solver || !(z3_ = find_z3(options_.z3))) break;
       std::vector<Pair> asked = alike_;  // simpler ones first
       asked.insert(asked.end(), open_.begin(), open_.end());
       const size_t known = united_.size();
-      for (const auto& [a, b] : settle(asked, false))
+      for (const auto& [a, b] : settle(asked, false, longest))
         united_.emplace(std::max(a, b), std::min(a, b));
-      if (open_.empty() || united_.size() == known) break;
+      const bool all = std::exchange(longest, united_.size() == known ? kLongestScript : longest) ==
+                       kLongestScript;
+      if (open_.empty() || (all && united_.size() == known)) break;
       met_.clear(), known_.clear(), alike_.clear();
     }
   }
@@ -209,35 +213,40 @@ class Comparison {
   }
 
   // Those of the pairs that a solver proves equal, see smt_script(), which are open no longer.
-  std::set<Pair> settle(std::vector<Pair> pairs, bool real) {
+  std::set<Pair> settle(std::vector<Pair> pairs, bool real, size_t longest = kLongestScript) {
     std::set<Pair> proved;
     if (pairs.size() > kMaxQuestions) pairs.resize(kMaxQuestions);
     const double seconds = (options_.seconds - since(start_)) / 3;  // time for another round
     if (pairs.empty() || seconds <= 0) return proved;
     const int each = std::max(20, int(1000 * seconds / double(pairs.size())));
-    const std::vector<SmtStatus> answers =
-        solve_smt(*z3_, smt_script(terms_, pairs, real, each), {seconds, options_.megabytes});
+    const std::vector<SmtStatus> answers = solve_smt(
+        *z3_, smt_script(terms_, pairs, real, each, longest), {seconds, options_.megabytes});
     for (size_t i = 0; i < answers.size() && i < pairs.size(); ++i)
       if (answers[i] == SmtStatus::Unsat) proved.insert(pairs[i]);
     std::erase_if(open_, [&](const Pair& pair) { return proved.contains(pair); });
     return proved;
   }
 
-  // Writes one term for values that are proved equal, and notes which others look alike.
+  // Writes one term for values that are proved equal, and notes which others look alike, most
+  // of them at the same place.
   void observe(std::vector<TermId>& values) {
     constexpr double kDigits = 1e-9;
-    constexpr size_t kMostAlike = 3;
-    for (TermId& a : values) {
+    constexpr size_t kMostHere = 3;
+    for (size_t i = 0; i < values.size(); ++i) {
+      TermId& a = values[i];
       for (auto it = united_.find(a); it != united_.end(); it = united_.find(a)) a = it->second;
       if (infinite(a) || !met_.insert(a).second) continue;
       const TermValue& s = terms_.shadow(a, 0);
       if (!std::isfinite(s.value) || !std::isfinite(s.scale)) continue;
-      size_t alike = 0;
+      size_t here = 0, alike = 0;
       const auto last = known_.upper_bound(s.value + kDigits * s.scale);
-      for (auto it = known_.lower_bound(s.value - kDigits * s.scale);
-           it != last && alike < kMostAlike; ++it)
-        if (!terms_.different_at(a, it->second)) alike_.emplace_back(a, it->second), ++alike;
-      known_.emplace(s.value, a);
+      for (auto it = known_.lower_bound(s.value - kDigits * s.scale); it != last; ++it) {
+        const auto [other, place] = it->second;
+        size_t& count = place == i ? here : alike;
+        if (count < (place == i ? kMostHere : 1) && !terms_.different_at(a, other))
+          alike_.emplace_back(a, other), ++count;
+      }
+      known_.emplace(s.value, std::pair(a, i));
     }
   }
 
@@ -267,8 +276,8 @@ class Comparison {
   bool doubtful_ = false;
   int looked_ = 0;
   std::optional<std::string> z3_;
-  std::set<TermId> met_;                 // values of both programs
-  std::multimap<double, TermId> known_;  // by what they are at a point
+  std::set<TermId> met_;                                    // values of both programs
+  std::multimap<double, std::pair<TermId, size_t>> known_;  // with places, by what they are
   std::map<TermId, TermId> united_;
 };
 

@@ -8,8 +8,6 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostText = size_t(4) << 20;  // what takes longer to write no solver reads in time
-
 std::string digits(__int128 n) {
   if (n < 0) return "(- " + digits(-n) + ")";
   if (n == 0) return "0";
@@ -52,7 +50,7 @@ class Script {
     }
     return joined("+", parts);
   }
-  bool too_long() const { return written_ > kMostText; }  // and what was written no terms
+  bool too_long() const { return written_ > kLongestScript; }  // and what was written no terms
   // All facts about what was written so far.
   std::string facts() const { return facts_.str(); }
 
@@ -146,12 +144,12 @@ class Script {
 }  // namespace
 
 std::string smt_script(const Terms& terms, const std::vector<std::pair<TermId, TermId>>& pairs,
-                       bool real, int milliseconds_each) {
+                       bool real, int milliseconds_each, size_t longest) {
   std::string all = "(set-option :timeout " + std::to_string(milliseconds_each) + ")\n";
   for (const auto& [a, b] : pairs) {
     Script script(terms);
     const std::string x = script.text(a, real), y = script.text(b, real), facts = script.facts();
-    if (script.too_long() || all.size() > kMostText) break;
+    if (script.too_long() || all.size() > longest) break;
     all += "(push)\n" + facts + "(assert (not (= " + x + " " + y + ")))\n(check-sat)\n(pop)\n";
   }
   return all;

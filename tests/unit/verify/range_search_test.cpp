@@ -39,6 +39,16 @@ TEST(RangeSearch, FactorsAndTheirInverses) {
                       "y = div x, c; z = mul y, c; return z", "return x", {"bf16", "f32"});
 }
 
+// One result that overflows excuses no other.
+TEST(RangeSearch, ResultsBesideOneThatOverflows) {
+  const std::string in = "x = input : f16[2,2]; one = const {value=1} : f16[]; ",
+                    out = "m = mean u {axes=[0]}; p = pow m {exponent=3}; return p, m";
+  const Verdict v =
+      compare_programs(in + "u = mul x, one; " + out,
+                       in + "y = add x, one; e = eq y, x; d = add x, x; u = where e, d, x; " + out);
+  EXPECT_FALSE(v.equal()) << v.str();
+}
+
 TEST(RangeSearch, HalvesBeforeOrAfterTheSum) {
   expect_only_towards("a = input : T[16]; b = input : T[16]; c = const {value=2} : T[]; ",
                       "s = add a, b; y = div s, c; return y",

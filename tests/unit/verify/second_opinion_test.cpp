@@ -292,6 +292,23 @@ TEST(SecondOpinion, IntegersOfNothingAreNoTerms) {
   EXPECT_EQ(second_opinion(a, b, {}).opinion, Opinion::CannotTell);
 }
 
+// Clipped values are alike in many places; the pairs that make others simple are asked first.
+TEST(SecondOpinion, LawsBelowProducts) {
+  if (!find_z3("")) GTEST_SKIP() << "there is no Z3";
+  const std::string in = "graph g {\n v = input : f64[4,4]\n w = input : f64[4,4]\n zero = const : "
+                         "f64[]\n one = const {value=1} : f64[]\n four = const {value=4} : f64[]\n "
+                         "nine = const {value=9} : f64[]\n a = max v, one\n c = min a, four\n ",
+                    out = " p = matmul u, u\n z = matmul p, w\n return z\n}\n";
+  for (uint64_t seed = 1; seed <= 3; seed++) {
+    VerifyOptions options;
+    options.level = Accuracy::Fast;
+    options.seed = seed;
+    const Verdict v = verify(parse(in + "b = max c, zero\n u = min b, nine\n" + out),
+                             parse(in + "u = min c, nine\n" + out), options);
+    EXPECT_TRUE(v.equal()) << v.str();
+  }
+}
+
 // A fault of the bench once wrote a script of more than a gigabyte.
 TEST(SecondOpinion, ScriptsAreNoLongerThanASolverReads) {
   const auto asked = [](int64_t functions) {
