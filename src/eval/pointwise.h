@@ -77,9 +77,10 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Expm1: out.f = expm1(x.f); return;
   case OpKind::Not: out.i = logical_not(x.i); return;
   case OpKind::Cast:
-    if (real && is_float(result))
+    if (real && is_float(result)) {
       out.f = x.f;
-    else if (real)
+      if constexpr (requires { out.f.narrow(operand, result); }) out.f.narrow(operand, result);
+    } else if (real)
       out.i = result == DType::Bool ? not_zero(x.f) : truncate(x.f, result);
     else if (is_float(result))
       out.f.assign_integers(x.i);

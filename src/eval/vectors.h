@@ -392,6 +392,15 @@ template <class T> struct MagnitudeVec {
       m[i] = std::abs(v[i]);
     }
   }
+  // After a cast: what was rounded more finely weighs less by as much.
+  void narrow(DType from, DType to) {
+    const auto digits = [](DType t) {
+      return t == DType::F64 ? 53 : t == DType::F32 ? 24 : t == DType::F16 ? 11 : 8;
+    };
+    const T finer = std::exp2(T(std::min(0, digits(to) - digits(from))));
+    for (int i = 0; i < n; ++i)
+      m[i] = m[i] * finer < std::abs(v[i]) ? std::abs(v[i]) : m[i] * finer;
+  }
   void accumulate(const MagnitudeVec& x) {
     for (int i = 0; i < x.n; ++i) {
       v[i] += x.v[i];

@@ -45,7 +45,6 @@ enum class Instruction {
   Bulk,                  // cp.async.bulk.tensor
   Operand,               // read by wgmma
 };
-const char* name(Instruction);
 
 // Predicted for one execution by the whole block. A wavefront is one pass over all banks.
 struct AccessPlan {
@@ -104,7 +103,6 @@ struct BlockPlan {
   // Totals over the whole block's life.
   int64_t barriers = 0, wavefronts = 0, conflicts = 0;
   bool layouts_optimal = true, memory_optimal = true;
-  std::string str(const Block& block) const;
 };
 
 // Throws Error(Unsupported) where no plan fits the limits, naming what is too large.

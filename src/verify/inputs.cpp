@@ -63,8 +63,6 @@ bool turns(const Graph& g, bool integers) {
              g.bodies().begin(), g.bodies().end(),
              [&](const Graph& body) { return turns(body, integers); });
 }
-namespace {
-
 void constants_of(const Graph& g, std::set<double>& values) {
   constexpr double kMost = 1e15;  // so that integers are exact, and their sums
   for (const Op& op : g.ops()) {
@@ -74,6 +72,8 @@ void constants_of(const Graph& g, std::set<double>& values) {
   }
   for (const Graph& body : g.bodies()) constants_of(body, values);
 }
+
+namespace {
 
 // Whether the original is defined where all of an input is `value`, the others 0.
 bool is_defined_at(const Graph& spec, size_t input, int64_t value) {
@@ -194,8 +194,8 @@ class Maker {
       each([&](int64_t) { return c; });
     } else if (family == "shifted") {
       each([&](int64_t) { return s.large * 4 + normal(); });
-    } else if (family == "opposed") {
-      const double side = index_ % 2 == 0 ? 4 * s.large : -4 * s.large;
+    } else if (family == "opposed") {  // exp is infinite there, in f16 just so: few digits are left
+      const double far = std::min(4 * s.large, s.huge / 5), side = index_ % 2 == 0 ? far : -far;
       each([&](int64_t) { return side + normal(); });
     } else if (family == "alternating") {
       // 0 - 0, not -0: whose sign only strict verdicts heed.
@@ -204,12 +204,13 @@ class Maker {
       each([&](int64_t) { return rng_.chance(0.1) ? s.large * normal() : normal(); });
     } else if (family == "special" || family == "few_special") {
       const uint64_t odds = family == "special" ? 12 : std::max<uint64_t>(12, 2 * uint64_t(size));
+      const double beside = family == "special" ? 0 : 8 * (double(rng_.below(3)) - 1);
       each([&](int64_t) {
         switch (rng_.below(odds)) {
         case 0: return double(INFINITY);
         case 1: return -double(INFINITY);
         case 2: return double(NAN);
-        default: return normal();
+        default: return beside + normal();
         }
       });
     } else if (family == "extreme") {

@@ -2,6 +2,7 @@
 // the range a program can take, and conversion to what verdicts print.
 #pragma once
 #include <compare>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ std::vector<NDArray> draw_integers(const Graph& graph, uint64_t seed,
 // Whether some operator of a program takes another course where its operand passes some number:
 // comparisons, floors and casts; of `integers` also the greater and the smaller one.
 bool turns(const Graph& graph, bool integers);
+// The constants of a program up to 1e15.
+void constants_of(const Graph& graph, std::set<double>& values);
 // Constants of two programs that may change course at them, their sums, differences, products and
 // quotients: no random number meets `x == 1000`. None for programs without comparisons.
 std::vector<double> turning_points(const Graph& spec, const Graph& candidate);

@@ -394,7 +394,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   if (o.level == Accuracy::Fast) std::erase_if(families, is_harsh);
   // Dense special inputs soon make everything NaN, where nothing can differ.
   if (o.special) {
-    families.insert(families.end(), 24, "few_special");
+    families.insert(families.end(), 48, "few_special");
     families.insert(families.end(), 24, "extreme");
   }
   for (const std::string& family : families) {
@@ -480,8 +480,15 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           if (special || !usable(i)) {
             f.not_finite++;
             const bool both_finite = std::isfinite(x) && std::isfinite(y);
+            // What is made of NaN and infinities by programs that ask for them.
+            const double near = std::isfinite(mag.reals[i])
+                                    ? o.c * unit * cmp.length() * mag.reals[i] + 4 * floor
+                                    : 0x1p-6 * std::max(std::fabs(x), std::fabs(y));
             const bool differ =
-                special && both_finite ? o.special && zeros_differ(x, y) : !same_special(x, y);
+                special && both_finite
+                    ? o.special &&
+                          (zeros_differ(x, y) || std::fabs(x - y) > std::max(near, 2 * off(i, x)))
+                    : !same_special(x, y);
             if (differ) {
               f.special_differ++;
               if (!differs_special) differs_special = Worst{2, int(k), int64_t(i), x, y, 0, true};

@@ -36,6 +36,8 @@ double largest(DType dtype) {
 constexpr double kStep = 0.25;  // octaves: how exactly the edge of a range is found
 constexpr int kLeastPoints = 4;
 constexpr int kMostPoints = 600;
+constexpr size_t kMostConstants = 6;
+constexpr int kMixed = 8;
 
 enum class Sides { Positive, Both, Negative };
 enum class Change { Scale, Shift, Slices };
@@ -51,6 +53,7 @@ struct Direction {
   int axis = 0;    // of Slices, counted from the last
   int64_t slice = kEveryOther;
   int masks = kAsDrawn;  // 0, 1: all bools are that
+  int near = -1;         // of Shift: what the inputs are near instead of a power of two, see near()
 };
 
 bool has_exponentials(const Graph& g) {
@@ -85,6 +88,13 @@ class Search {
         }
       units_.push_back(std::move(unit));
     }
+    for (size_t k = 0; k < units_.size(); k++)
+      if (!units_[k].empty() && format_of(type(k).dtype).bits > format_of(widest_).bits)
+        widest_ = type(k).dtype;
+    std::set<double> constants;
+    constants_of(spec_, constants);
+    for (const double x : constants)
+      if (x != 0 && constants_.size() < kMostConstants) constants_.push_back(std::fabs(x));
     result_.family.family = "scales";
     result_.family.seed = o_.seed;
   }
@@ -107,6 +117,7 @@ class Search {
         try_point(d, e);
         if (over()) return std::move(result_);
       }
+    beside_constants();
     return std::move(result_);
   }
 
@@ -202,6 +213,30 @@ class Search {
     return {exponents.begin(), exponents.end()};
   }
 
+  // (x - 1000)² is accurate beside 1000, what it expands to is not.
+  void beside_constants() {
+    const int sets = constants_.empty() ? 0 : 2 * int(constants_.size()) + kMixed;
+    for (int near = 0; near < sets; near++)
+      for (int k = -1; k < int(units_.size()); k++)
+        for (const double digits : {0.4, 0.15}) {
+          if (over()) return;
+          if (k >= 0 && (units_.size() == 1 || units_[size_t(k)].empty())) continue;
+          const int bits = format_of(k < 0 ? widest_ : type(size_t(k)).dtype).bits;
+          try_point({k, Change::Shift, Sides::Positive, true, 0, kEveryOther, kAsDrawn, near},
+                    rounded(-digits * bits));
+        }
+  }
+  // One of the constants of the original, of either sign, for all; or one for each input and
+  // column.
+  double near(const Direction& d, size_t input, size_t i) const {
+    const size_t n = size_t(d.near), count = constants_.size();
+    if (n < 2 * count) return n % 2 == 0 ? constants_[n / 2] : -constants_[n / 2];
+    const bool columns = n % 2 == 0 && type(input).rank() > 0;
+    const uint64_t place = columns ? i % uint64_t(extent(input, 0)) : i;
+    const uint64_t of = Rng(o_.seed).split(n).split(input).split(place).below(count + 1);
+    return of == count ? 0 : constants_[of];
+  }
+
   // Where both programs fail at the end the rewrite may have failed before the original did.
   void refine(const Direction& d, bool fails) {
     double edge = end(d), inner = 0;
@@ -234,7 +269,7 @@ class Search {
     const FloatFormat f = format_of(a.dtype);
     const bool changed = changes(d, k), shift = changed && d.change == Change::Shift;
     const double at = std::clamp(e, double(f.least), double(f.most));
-    const double scale = changed && !shift ? std::exp2(at) : 1, by = shift ? std::exp2(at) : 0;
+    const double scale = changed && !shift ? std::exp2(at) : 1;
     const int64_t inner = d.change == Change::Slices && changed && d.axis > 0 ? extent(k, 0) : 1,
                   width = d.change == Change::Slices && changed ? extent(k, d.axis) : 0;
     for (size_t i = 0; i < a.reals.size(); i++) {
@@ -243,7 +278,11 @@ class Search {
                                                            : d.signs == Sides::Negative && changed);
       const int64_t slice = width == 0 ? 0 : int64_t(i) / inner % width;
       const bool here = width == 0 || (d.slice == kEveryOther ? slice % 2 == 1 : slice == d.slice);
-      const double x = std::fmin(size * (here ? scale : 1) + by, largest(a.dtype));
+      const double to = d.near >= 0 ? near(d, k, i) : std::exp2(at),
+                   by = !shift        ? size * (here ? scale : 1)
+                        : d.near >= 0 ? to + size * (to == 0 ? 1 : to) * std::exp2(e)
+                                      : to + size,
+                   x = std::clamp(by, -largest(a.dtype), largest(a.dtype));
       a.reals[i] = round_to(a.dtype, minus ? -x : x);
     }
     return a;
@@ -251,8 +290,8 @@ class Search {
 
   Reference::Run& run_at(const Direction& d, double e) {
     char name[80];
-    std::snprintf(name, sizeof name, "scales %d %d %d %d %d %d %.2f", d.input, int(d.change),
-                  int(d.signs), d.axis, int(d.slice), d.masks, e);
+    std::snprintf(name, sizeof name, "scales %d %d %d %d %d %d %d %.2f", d.input, int(d.change),
+                  int(d.signs), d.axis, int(d.slice), d.masks, d.near, e);
     Reference::Run& r = reference_.run({name, o_.seed, o_.ranges});
     if (!r.inputs.empty()) return r;
     std::vector<NDArray> inputs;
@@ -381,7 +420,9 @@ class Search {
 
   std::string describe(const Direction& d, double e) const {
     char by[80];
-    const char* how = d.change == Change::Shift ? "shifted" : "scaled";
+    const char* how = d.near >= 0                 ? "beside constants"
+                      : d.change == Change::Shift ? "shifted"
+                                                  : "scaled";
     std::snprintf(by, sizeof by, " %s by 2^%g", how, e);
     const std::string which =
         d.input < 0 ? "all inputs"
@@ -400,6 +441,8 @@ class Search {
   const std::vector<DType> rounded_;  // coarsest on the way to each output
   const std::vector<NDArray> integers_;
   std::vector<std::vector<double>> units_;  // of each float input's elements, in (-1, 1)
+  std::vector<double> constants_;           // of the original, few
+  DType widest_ = DType::F16;
   const bool exponentials_ = has_exponentials(spec_) || has_exponentials(candidate_);
   int points_left_ = 0;
   RangeResult result_;

@@ -338,6 +338,14 @@ TermId Terms::log(TermId a) {
 }
 
 TermId Terms::function(const std::string& name, TermId a, Parity parity) {
+  const auto rounds = [](const std::string& f) { return f == "floor" || f == "round"; };
+  if (const Term& t = terms_[a];
+      rounds(name) && t.sum.size() == 1 && t.sum[0].second == Fraction{1, 1}) {
+    const Monomial& m = monomials_[t.sum[0].first];  // of what is whole already
+    if (m.factors.size() == 1 && m.factors[0].power == 1 && m.exponent == kZero &&
+        rounds(atoms_[m.factors[0].atom].name))
+      return a;
+  }
   // f(−u) = ∓f(u)
   const TermId u = canonical(a), v = parity == Parity::None ? u : canonical(negative(a));
   const TermId argument = u != v && opposite_first(u, v) ? v : u;

@@ -108,7 +108,7 @@ TEST(CudaDescribe, KernelsOfAllProgramsArePlannedAndReplayed) {
       } catch (const Error& e) {
         fault = e.message();
       }
-      EXPECT_EQ(fault, "") << g.name() << "\n" << p.str(d.block);
+      EXPECT_EQ(fault, "") << g.name() << "\n" << text(p, d.block);
     }
   }
   EXPECT_GT(kernels, 50);

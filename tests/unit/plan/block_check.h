@@ -11,5 +11,7 @@ namespace tessera {
 // after its writing by barriers; nothing may be overwritten that is still to be read. Empty if all
 // is well, else the first fault.
 std::string block_fault(const Block& block, const BlockLimits& limits, const BlockPlan& plan);
+// A plan for a reader.
+std::string text(const BlockPlan& plan, const Block& block);
 
 }  // namespace tessera

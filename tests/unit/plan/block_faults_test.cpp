@@ -346,7 +346,7 @@ TEST(BlockFaults, EveryInjectedFaultIsFound) {
         ++tried;
         EXPECT_NE(block_fault(c.block, c.limits, broken), "")
             << kind.first << " in " << c.name << "\n"
-            << broken.str(c.block);
+            << text(broken, c.block);
       }
     }
     EXPECT_GT(tried, 0) << kind.first;

@@ -86,7 +86,7 @@ TEST(BlockPlan, OperandsFromRegistersAreStoredAsMatrices) {
     BlockLimits with = hopper();
     with.matrix_stores = true;
     const BlockPlan stored = plan_block(b, with), plain = plan_block(b, hopper());
-    EXPECT_EQ(stored.steps[0].writes[0].instruction, Instruction::MatrixStore) << stored.str(b);
+    EXPECT_EQ(stored.steps[0].writes[0].instruction, Instruction::MatrixStore) << text(stored, b);
     EXPECT_EQ(stored.steps[0].writes[0].instructions, 16);
     EXPECT_EQ(stored.conflicts, 0);
     EXPECT_EQ(block_fault(b, with, stored), "");
@@ -102,7 +102,7 @@ TEST(BlockPlan, OperandsFromRegistersAreStoredAsMatrices) {
 TEST(BlockPlan, ElementByElementKernelsPassSharedMemoryBy) {
   const Block b = norm_block();
   const BlockPlan p = plan_block(b);
-  EXPECT_EQ(p.values[0].place, BlockPlace::Registers) << p.str(b);
+  EXPECT_EQ(p.values[0].place, BlockPlace::Registers) << text(p, b);
   EXPECT_EQ(p.values[1].place, BlockPlace::Global);
   EXPECT_EQ(p.barriers, 0);
   // A row belongs to one warp.
@@ -192,7 +192,7 @@ TEST(BlockPlan, RandomBlocksReplayWithoutFault) {
     if (seed % 7 == 4) options.stages = false;
     if (seed % 7 == 5) options.registers = options.through = false;
     const BlockPlan p = plan_block(b, {}, options);
-    ASSERT_EQ(block_fault(b, {}, p), "") << "seed " << seed << "\n" << p.str(b);
+    ASSERT_EQ(block_fault(b, {}, p), "") << "seed " << seed << "\n" << text(p, b);
     for (size_t v = 0; v < p.values.size(); ++v) {
       tiles += p.values[v].place == BlockPlace::Shared;
       kept += p.values[v].place == BlockPlace::Registers;

@@ -222,6 +222,33 @@ TEST(Special, RefusesOtherNanAndInfinity) {
   only_special_refuses(in + "c = log a; d = exp c; return d", in + "return a");
 }
 
+TEST(Special, RefusesOtherNumbersMadeOfNanAndInfinity) {
+  const std::string in = "a = input : f32[6]; b = input : f32[6]; zero = const : f32[]; "
+                         "one = const {value=1} : f32[]; six = const {value=6} : f32[]; ";
+  const std::string nan = in + "n = ne a, a; ", inf = in + "e = exp a; c = sub a, a; n = ne c, c; ";
+  for (const std::string& asks : {nan, inf}) {
+    only_special_refuses(asks + "z = where n, zero, a; return z",
+                         asks + "z = where n, one, a; return z");
+    only_special_refuses(asks + "z = where n, b, a; return z",
+                         asks + "c2 = add b, one; z = where n, c2, a; return z");
+    only_special_refuses(
+        asks + "f = cast n {dtype=f32}; s = sum f {axes=[0]}; z = div s, six; return z",
+        asks + "f = cast n {dtype=f32}; s = sum f {axes=[0]}; t = add s, s; "
+               "z = div t, six; return z");
+    EXPECT_TRUE(compare_programs(asks + "z = where n, zero, a; y = mul z, b; return y",
+                                 asks + "o = not n; z = where o, a, zero; y = mul b, z; return y",
+                                 Accuracy::Close, true)
+                    .equal());
+  }
+  // Where all that is left is below zero.
+  const std::string least = "i = const {value=-1e+30} : f32[]; ";
+  EXPECT_FALSE(
+      compare_programs(nan + least + "z = where n, i, a; m = reduce_max z {axes=[0]}; return m",
+                       nan + "z = where n, zero, a; m = reduce_max z {axes=[0]}; return m",
+                       Accuracy::Close, true)
+          .equal());
+}
+
 TEST(Special, OnlyItsInputsHoldNegativeZeros) {
   // √y / √z is -inf at z = -0 where √(y / z) is NaN: a verdict must not hang on whether one is
   // drawn.

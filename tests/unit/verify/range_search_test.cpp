@@ -39,6 +39,53 @@ TEST(RangeSearch, FactorsAndTheirInverses) {
                       "y = div x, c; z = mul y, c; return z", "return x", {"bf16", "f32"});
 }
 
+// Accurate beside a constant, where its expansion has no digits left.
+TEST(RangeSearch, BesideConstants) {
+  const std::string c = "c = const {value=1000} : T[]; d = const {value=2000} : T[]; "
+                        "e = const {value=1000000} : T[]; ";
+  const std::string square = "u = sub x, c; v = sqr u; ",
+                    expanded = "a = sqr x; b = mul x, d; u = sub a, b; v = add u, e; ";
+  for (const std::string& after : {std::string("return v"), std::string("z = sqrt v; return z"),
+                                   std::string("m = mean v {axes=[1]}; z = sqrt m; return z")})
+    for (const char* type : {"f32", "f64"}) {
+      const std::string in = "x = input : T[4,6]; " + c;
+      EXPECT_FALSE(compare_programs(with_type(in + square + after, type),
+                                    with_type(in + expanded + after, type))
+                       .equal())
+          << after;
+    }
+  // Of another in each column.
+  const std::string in =
+      "x = input : f32[5,2]; c = const {value=640} : f32[]; d = const {value=360} "
+      ": f32[]; p = slice x {starts=[0,0], stops=[5,1], steps=[1,1]}; "
+      "q = slice x {starts=[0,1], stops=[5,2], steps=[1,1]}; ";
+  EXPECT_FALSE(
+      compare_programs(
+          in + "a = sub p, c; b = sub q, d; e = sqr a; f = sqr b; g = add e, f; h = sqrt g; return "
+               "h",
+          in +
+              "c2 = const {value=1280} : f32[]; d2 = const {value=720} : f32[]; k = const "
+              "{value=539200} : f32[]; a = sqr p; b = mul p, c2; e = sqr q; f = mul q, d2; g = sub "
+              "a, b; l = sub e, f; m = add g, l; n = add m, k; h = sqrt n; return h")
+          .equal());
+  const std::string twice = "x = input : f32[4,6]; c = const {value=1000} : f32[]; two = const "
+                            "{value=2} : f32[]; ";
+  EXPECT_TRUE(compare_programs(twice + "a = sub x, c; z = mul a, two; return z",
+                               twice + "a = mul x, two; d = mul c, two; z = sub a, d; return z")
+                  .equal());
+}
+
+TEST(RangeSearch, ExponentialsOfOpposedNumbers) {
+  const std::string in = "x = input : f16[6]; y = input : f16[6]; ";
+  for (uint64_t seed = 1; seed <= 6; seed++) {
+    VerifyOptions options;
+    options.seed = seed;
+    EXPECT_FALSE(verify(program(in + "s = add x, y; z = exp s; return z"),
+                        program(in + "a = exp x; b = exp y; z = mul a, b; return z"), options)
+                     .equal());
+  }
+}
+
 // One result that overflows excuses no other.
 TEST(RangeSearch, ResultsBesideOneThatOverflows) {
   const std::string in = "x = input : f16[2,2]; one = const {value=1} : f16[]; ",

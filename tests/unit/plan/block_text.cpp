@@ -1,9 +1,23 @@
 // A block's plan as text.
 #include "base/check.h"
-#include "plan/block_plan.h"
+#include "plan/block_check.h"
 
 namespace tessera {
 namespace {
+
+const char* name(Instruction i) {
+  switch (i) {
+  case Instruction::None: return "none";
+  case Instruction::Vector: return "vector";
+  case Instruction::AsyncCopy: return "async copy";
+  case Instruction::MatrixRows: return "ldmatrix";
+  case Instruction::MatrixRowsTransposed: return "ldmatrix transposed";
+  case Instruction::MatrixStore: return "stmatrix";
+  case Instruction::Bulk: return "bulk";
+  case Instruction::Operand: return "wgmma";
+  }
+  unreachable("Instruction");
+}
 
 std::string access(const AccessPlan& a) {
   if (a.instruction == Instruction::None) return "";
@@ -35,24 +49,10 @@ std::string action(const Block& block, const Action& a) {
 
 }  // namespace
 
-const char* name(Instruction i) {
-  switch (i) {
-  case Instruction::None: return "none";
-  case Instruction::Vector: return "vector";
-  case Instruction::AsyncCopy: return "async copy";
-  case Instruction::MatrixRows: return "ldmatrix";
-  case Instruction::MatrixRowsTransposed: return "ldmatrix transposed";
-  case Instruction::MatrixStore: return "stmatrix";
-  case Instruction::Bulk: return "bulk";
-  case Instruction::Operand: return "wgmma";
-  }
-  unreachable("Instruction");
-}
-
-std::string BlockPlan::str(const Block& block) const {
+std::string text(const BlockPlan& plan, const Block& block) {
   std::string out;
-  for (size_t v = 0; v < values.size(); ++v) {
-    const ValuePlan& p = values[v];
+  for (size_t v = 0; v < plan.values.size(); ++v) {
+    const ValuePlan& p = plan.values[v];
     out += "value " + block.values[v].name;
     switch (p.place) {
     case BlockPlace::Registers: out += " in registers\n"; continue;
@@ -65,11 +65,11 @@ std::string BlockPlan::str(const Block& block) const {
       out += " in " + std::to_string(p.copies) + " copies every " + std::to_string(p.pitch);
     out += "\n";
   }
-  for (size_t s = 0; s < steps.size(); ++s) {
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
     const BlockStep& step = block.steps[s];
-    out += "step " + step.name + " " + step.walks[size_t(steps[s].walk)].str() + "\n";
+    out += "step " + step.name + " " + step.walks[size_t(plan.steps[s].walk)].str() + "\n";
     for (const bool write : {false, true}) {
-      const auto& priced = write ? steps[s].writes : steps[s].reads;
+      const auto& priced = write ? plan.steps[s].writes : plan.steps[s].reads;
       const auto& named = write ? step.writes : step.reads;
       for (size_t i = 0; i < priced.size(); ++i)
         if (const std::string a = access(priced[i]); !a.empty())
@@ -78,15 +78,16 @@ std::string BlockPlan::str(const Block& block) const {
     }
   }
   std::string indent;
-  for (const Action& a : actions) {
+  for (const Action& a : plan.actions) {
     if (a.kind == ActionKind::LoopEnd) indent.resize(indent.size() - 2);
     out += indent + action(block, a) + "\n";
     if (a.kind == ActionKind::LoopBegin) indent += "  ";
   }
-  return out + std::to_string(shared_bytes) + " bytes" +
-         (memory_optimal ? "" : " (not proved least)") + ", " + std::to_string(barriers) +
-         " barriers, " + std::to_string(wavefronts) + " wavefronts, " + std::to_string(conflicts) +
-         " by conflicts" + (layouts_optimal ? "" : " (layouts not proved best)") + "\n";
+  return out + std::to_string(plan.shared_bytes) + " bytes" +
+         (plan.memory_optimal ? "" : " (not proved least)") + ", " + std::to_string(plan.barriers) +
+         " barriers, " + std::to_string(plan.wavefronts) + " wavefronts, " +
+         std::to_string(plan.conflicts) + " by conflicts" +
+         (plan.layouts_optimal ? "" : " (layouts not proved best)") + "\n";
 }
 
 }  // namespace tessera
