@@ -427,7 +427,11 @@ class Optimized(_core.Dispatch):
 
     def _remember(self, entry: _Entry) -> None:
         with self._swap:
-            if entry.direct is not None and (entry.seen or entry.result is None):
+            call = getattr(self._function, "__call__", None)  # noqa: B004
+            code = getattr(self._function, "__code__", getattr(call, "__code__", None))
+            # The order of any names counts, which the preferred program does not look at.
+            named = code is None or code.co_flags & inspect.CO_VARKEYWORDS
+            if entry.direct is not None and not named and (entry.seen or entry.result is None):
                 self.prefer(entry.direct)
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -445,7 +449,7 @@ class Optimized(_core.Dispatch):
                     dtype_name(value.dtype)  # says why
             key = (
                 _static_key(tree),
-                tuple((v.shape, v.dtype) if isinstance(v, np.ndarray) else v for _, v in leaves),
+                tuple(_array_key(v) if isinstance(v, np.ndarray) else v for _, v in leaves),
             )
             hash(key)
             return key
@@ -649,8 +653,7 @@ def _quick_key(value: Any) -> Any:
     """The key of an argument that is a plain array or constant; None for others."""
     kind = type(value)
     if kind is np.ndarray and is_plain_dtype(value.dtype):
-        how = layout(value)
-        return (value.shape, value.dtype, how if how < 2 else value.strides)
+        return _array_key(value)
     if kind is float:
         return (float, repr(value))  # -0.0 is not 0.0
     if issubclass(kind, np.generic):
@@ -658,6 +661,12 @@ def _quick_key(value: Any) -> Any:
     if kind in (int, bool, type(None)):
         return (kind, value)
     return None
+
+
+def _array_key(array: np.ndarray[Any, Any]) -> Any:
+    how = layout(array)
+    kind = () if type(array) is np.ndarray else (type(array),)  # of np.memmap
+    return (array.shape, array.dtype, how if how < 2 else array.strides, *kind)
 
 
 def _without_floats(key: Any) -> Any:
@@ -711,11 +720,13 @@ def _again(function: Callable[..., Any], options: Options) -> Any:
 def _static_key(tree: Tree) -> Any:
     """A hashable key of an argument tree; 1, 1.0 and True stay different."""
     if isinstance(tree, Node):
-        return (tree.kind, tree.keys, tuple(_static_key(c) for c in tree.children))
+        keys = tuple((type(k), k) for k in tree.keys)
+        return (tree.kind, keys, tuple(_static_key(c) for c in tree.children))
     if isinstance(tree, Static):
         if not is_constant(tree.value) and not isinstance(tree.value, type):
             raise _NoConstantError(type(tree.value).__name__)
-        by_text = isinstance(tree.value, (float, complex, slice, np.generic))  # -0.0 is not 0.0
+        # -0.0 is not 0.0, nor are ranges of the same numbers or dtypes of other metadata the same.
+        by_text = isinstance(tree.value, (float, complex, slice, range, np.dtype, np.generic))
         value = repr(tree.value) if by_text else tree.value
         return (type(tree.value), value)
     return tree

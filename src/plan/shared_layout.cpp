@@ -75,19 +75,6 @@ int64_t shared_bytes(const SharedLayout& l, const std::vector<int64_t>& extents,
   return up(n * element_bytes, l.swizzle_bits > 0 ? int64_t{16} << l.swizzle_bits : 1);
 }
 
-int64_t shared_offset(const SharedLayout& l, const std::vector<int64_t>& extents, int element_bytes,
-                      const std::vector<int64_t>& index) {
-  const std::vector<int64_t> strides = shared_strides(l, extents, element_bytes);
-  int64_t at = 0;
-  for (size_t a = 0; a < index.size(); ++a) {
-    const bool columns = l.block > 0 && int(a) == l.innermost(index.size());
-    at += columns ? index[a] / l.block * block_stride(l, extents, element_bytes) +
-                        index[a] % l.block * element_bytes
-                  : index[a] * strides[a];
-  }
-  return swizzled(l, at);
-}
-
 std::vector<int64_t> shared_offsets(const SharedLayout& l, const std::vector<int64_t>& extents,
                                     int element_bytes) {
   const std::vector<int64_t> strides = shared_strides(l, extents, element_bytes);

@@ -40,10 +40,8 @@ int64_t block_stride(const SharedLayout& layout, const std::vector<int64_t>& ext
                      int element_bytes);
 // `offset` with its bits exchanged.
 int64_t swizzled(const SharedLayout& layout, int64_t offset);
-// Where the element at `index` is, in bytes from the tile's beginning.
-int64_t shared_offset(const SharedLayout& layout, const std::vector<int64_t>& extents,
-                      int element_bytes, const std::vector<int64_t>& index);
-// The same for all elements, in the row-major order of the extents as they come.
+// Where elements are, in bytes from the tile's beginning: all, in the row-major order of the
+// extents as they come.
 std::vector<int64_t> shared_offsets(const SharedLayout& layout, const std::vector<int64_t>& extents,
                                     int element_bytes);
 // What the tile's beginning must be a multiple of, in bytes, so that vectors are in line and

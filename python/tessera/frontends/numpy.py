@@ -99,6 +99,8 @@ def apply_ufunc(
     out = options.pop("out", None)
     if out is not None:
         result = apply_ufunc(ufunc, method, args, options)
+        if method != "__call__":
+            _require_same_dtype(name, out[0] if isinstance(out, tuple) else out, result)
         return _written(name, out[0] if isinstance(out, tuple) and len(out) == 1 else out, result)
     dtype = options.pop("dtype", None)
     if dtype is not None and method == "__call__" and ufunc.__name__ in _ARITHMETIC:
@@ -118,10 +120,10 @@ def apply_ufunc(
     elif method == "reduce" and ufunc.__name__ in _REDUCE:
         axis = options.pop("axis", 0 if "axis" not in kwargs else None)
         keepdims = options.pop("keepdims", False)
-        if dtype is not None and ufunc.__name__ == "add":
-            return ops.reduce.sum(args[0], axis=axis, dtype=dtype, keepdims=keepdims)
         if options:
             unsupported(f"{name}.reduce with {', '.join(options)} is not supported")
+        if dtype is not None and ufunc.__name__ == "add":
+            return ops.reduce.sum(args[0], axis=axis, dtype=dtype, keepdims=keepdims)
         reduce = _REDUCE[ufunc.__name__]
         result = reduce(args[0], axis=axis, keepdims=keepdims)
     elif method == "accumulate" and ufunc.__name__ == "add":
@@ -131,7 +133,9 @@ def apply_ufunc(
         result = UFUNCS[ufunc.__name__](ops.shape.expand_dims(a, range(a.ndim, a.ndim + b.ndim)), b)
     else:
         unsupported(f"{name}.{method} is not supported")
-    return fresh(result if dtype is None else ops.pointwise.astype(result, dtype))
+    if dtype is not None and result.dtype != ops.operands.numpy_dtype(dtype):
+        unsupported(f"{name} with a dtype= that it would not compute in is not supported")
+    return fresh(result)
 
 
 def _is_empty(x: Any) -> bool:
@@ -191,6 +195,12 @@ def _written(name: str, target: Any, result: Any) -> Any:
     if not isinstance(target, Tensor) or not isinstance(result, Tensor):
         unsupported(f"{name} with out= writes in place, which a traced program cannot express")
     return target.overwrite(result)
+
+
+def _require_same_dtype(name: str, target: Any, result: Any) -> None:
+    """Reductions compute in the dtype of out=."""
+    if isinstance(target, Tensor) and isinstance(result, Tensor) and target.dtype != result.dtype:
+        unsupported(f"{name} with out= of another dtype than its result's is not supported")
 
 
 def _note(name: str, operands: Sequence[Any]) -> None:
@@ -376,7 +386,9 @@ def _array_split(x: Tensor, sections: Any, axis: int = 0) -> list[Tensor]:
 def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Tensor:
     if weights is None:
         return ops.reduce.mean(x, axis, keepdims=keepdims)
-    weights = lift(x.builder, weights)
+    if isinstance(weights, Tensor) or not np.all(np.sum(weights, axis=-1)):
+        unsupported("np.average with weights that may sum to zero, which raises, is not supported")
+    weights = lift(x.builder, np.asarray(weights, np.result_type(x.dtype, weights, np.float64)))
     if weights.shape != x.shape:
         axes = list(range(x.ndim)) if axis is None else list(normalize_axis_tuple(axis, x.ndim))
         if weights.shape != tuple(x.shape[a] for a in axes):
@@ -385,6 +397,21 @@ def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = 
         weights = ops.shape.reshape(weights, [n if a in axes else 1 for a, n in enumerate(x.shape)])
     total = ops.reduce.sum(ops.pointwise.multiply(x, weights), axis, keepdims=keepdims)
     return ops.pointwise.divide(total, ops.reduce.sum(weights, axis, None, keepdims))
+
+
+def _nan_to_num(
+    x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Tensor:
+    _options("nan_to_num", {"copy": copy})
+    return ops.derived.nan_to_num(x, nan, posinf, neginf)
+
+
+def _cross(
+    x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
+) -> Tensor:
+    if not axisa == axisb == axisc:
+        unsupported("np.cross is supported with axis= only")
+    return ops.derived.cross(x, y, axisa if axis is None else axis)
 
 
 def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -463,6 +490,8 @@ FUNCTIONS |= {
     np.array_equal: lambda x, y: _array_equal(x, y),
     np.linalg.multi_dot: ops.derived.multi_dot,
     np.linalg.matrix_power: ops.derived.matrix_power,
+    np.nan_to_num: _nan_to_num,
+    np.cross: _cross,
     np.linalg.cross: _linalg_cross,
     np.linalg.tensordot: ops.contract.tensordot,
     np.linalg.vecdot: ops.contract.vecdot,
@@ -505,7 +534,7 @@ _HARMLESS = {"order", "subok", "device", "copy", "casting"}
 
 def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments that matter, with those refused that write in place or change meaning."""
-    if kwargs.get("copy") is False and name.endswith("nan_to_num"):
+    if kwargs.get("copy", True) is not True and name.endswith("nan_to_num"):
         unsupported("np.nan_to_num with copy=False writes to its argument")
     if kwargs.get("where", True) not in (True, np._NoValue):
         unsupported(f"{name} with where= is not supported; use np.where")
@@ -528,7 +557,9 @@ def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str,
         unsupported(f"{name} is not supported")
     if (out := kwargs.get("out")) is not None:
         rest = {k: v for k, v in kwargs.items() if k != "out"}
-        return _written(name, out, apply_function(function, args, rest))
+        result = apply_function(function, args, rest)
+        _require_same_dtype(name, out, result)
+        return _written(name, out, result)
     result = _checked(name, ours, args, _options(name, kwargs))
     array = function in _ARRAYS or (
         function in _AS_ARGUMENT

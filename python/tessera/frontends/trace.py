@@ -665,11 +665,22 @@ def trace_call(
         )
     plain = subprogram(graph, core.outputs, inputs)
     plain.asks_for_nan = graph.asks_for_nan
+    if (rounded := graph.calls & {"log2", "log10", "exp2"}) and any(map(_jumps, plain.ops)):
+        raise UnsupportedError(
+            f"np.{min(rounded)} is exact at powers, and what is computed instead not, so that "
+            "floors, casts to integers and comparisons of it would be others"
+        )
     given = [v for _, v in leaves]
     return Traced(
         plain, tree, given, extra, results, graph.forms, environment, check,
         frozenset(graph.calls),
     )  # fmt: skip
+
+
+def _jumps(op: dict[str, Any]) -> bool:
+    """Whether it decides something."""
+    whole = op["op"] == "cast" and op["attrs"]["dtype"][0] in "iub"
+    return whole or op["op"] in ("floor", "round", "mod", "lt", "le", "gt", "ge", "eq", "ne")
 
 
 def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None) -> Graph:

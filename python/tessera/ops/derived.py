@@ -74,6 +74,8 @@ def prod(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = Fals
 def diff(x: Operand, n: int = 1, axis: int = -1) -> Tensor:
     """Differences of neighbours along an axis, n times."""
     x = lift(builder_of(x), x)
+    if n == 0:
+        unsupported("np.diff with n=0, which is its argument itself, is not supported")
     for _ in range(n):
         after, before = _along(x, axis, slice(1, None)), _along(x, axis, slice(None, -1))
         x = not_equal(after, before) if x.dtype == np.bool_ else subtract(after, before)
@@ -158,8 +160,8 @@ def multi_dot(arrays: Sequence[Operand]) -> Tensor:
 def matrix_power(x: Operand, n: int) -> Tensor:
     """A matrix to a positive power, by squaring."""
     x = lift(builder_of(x), x)
-    if not isinstance(n, (int, np.integer)) or not 0 < n <= 1024:
-        unsupported("np.linalg.matrix_power is supported for powers from 1 to 1024")
+    if not isinstance(n, (int, np.integer)) or not 1 < n <= 1024:
+        unsupported("np.linalg.matrix_power is supported for powers from 2 to 1024")
     result: Tensor | None = None
     square = x
     while n:
@@ -279,8 +281,10 @@ def isclose(x: Operand, y: Operand, rtol: float = 1e-5, atol: float = 1e-8) -> T
             return same
         bound = atol + rtol * np.abs(number)
         return logical_or(less_equal(absolute(subtract(x, number)), bound), same)
-    near = less_equal(absolute(subtract(x, y)), add(atol, multiply(rtol, absolute(y))))
     builder = builder_of(x, y)
+    y = lift(builder, y)
+    y = y if is_float(y.dtype) else cast(y, np.dtype(np.float64))
+    near = less_equal(absolute(subtract(x, y)), add(atol, multiply(rtol, absolute(y))))
     return logical_or(logical_and(near, isfinite(lift(builder, y))), equal(x, y))
 
 

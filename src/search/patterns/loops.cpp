@@ -115,24 +115,14 @@ class LineParser {
   size_t at_ = 0;
 };
 
-std::string tensors(const std::vector<TensorId>& ids, const Graph& g) {
-  std::string text;
-  for (TensorId t : ids) {
-    const std::string& name = g.tensor(t).name;
-    text += (text.empty() ? "" : ",") + (name.empty() ? "%" + std::to_string(t.index) : name);
-  }
-  return "{" + text + "}";
-}
-
-void print(const LoopGraph& loops, const Graph* g, size_t depth, int& number, std::string& text) {
+void print(const LoopGraph& loops, size_t depth, int& number, std::string& text) {
   for (const Loop& l : loops) {
     text += std::string(2 * depth, ' ') + "loop" + std::to_string(number++) + " [" +
             product(l.size) + (l.parallel ? ", para" : ", non-para");
     for (size_t i = 0; i < l.ops.size(); i++) text += (i == 0 ? ", (" : ", ") + l.ops[i];
     text += l.ops.empty() ? "]" : ")]";
-    if (g) text += " " + tensors(l.inputs, *g) + ":" + tensors(l.outputs, *g);
     text += "\n";
-    print(l.children, g, depth + 1, number, text);
+    print(l.children, depth + 1, number, text);
   }
 }
 
@@ -225,14 +215,7 @@ std::vector<std::string> keys(const LoopGraph& loops) {
 std::string print(const LoopGraph& loops) {
   std::string text;
   int number = 0;
-  print(loops, nullptr, 0, number, text);
-  return text;
-}
-
-std::string print_with_tensors(const LoopGraph& loops, const Graph& g) {
-  std::string text;
-  int number = 0;
-  print(loops, &g, 0, number, text);
+  print(loops, 0, number, text);
   return text;
 }
 

@@ -44,8 +44,6 @@ bool is_key(std::string_view op);
 std::vector<std::string> keys(const LoopGraph&);
 
 std::string print(const LoopGraph&);
-// With the tensors of each loop behind it, {x2}:{x3} (Fig. 8).
-std::string print_with_tensors(const LoopGraph&, const Graph&);
 // Throws Error(BadInput) with file:line:col. `first_line` is the number of the text's first line.
 LoopGraph parse_loops(std::string_view text, const std::string& file, int first_line = 1);
 

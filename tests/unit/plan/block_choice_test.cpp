@@ -1,3 +1,4 @@
+#include "layout_offset.h"
 #include "plan/block_choice.h"
 
 #include <gtest/gtest.h>

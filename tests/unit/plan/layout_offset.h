@@ -1,10 +1,11 @@
-// Where an element of a tensor lies, as plan/layout.h words it.
+// Where an element of a tensor lies, as plan/layout.h words it, and of a tile in shared memory.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "plan/layout.h"
+#include "plan/shared_layout.h"
 
 namespace tessera {
 
@@ -31,6 +32,20 @@ inline int64_t layout_offset(const Layout& layout, const std::vector<int64_t>& e
   const int64_t depth = up(extents[axis(layout, rank - 2)], g);
   const int64_t width = panel_columns(layout, extents[axis(layout, rank - 1)]);
   return at * depth * width + n / p * depth * p + k / g * g * p + n % p * g + k % g;
+}
+
+// Where the element at `index` is, in bytes from the tile's beginning.
+inline int64_t shared_offset(const SharedLayout& l, const std::vector<int64_t>& extents,
+                             int element_bytes, const std::vector<int64_t>& index) {
+  const std::vector<int64_t> strides = shared_strides(l, extents, element_bytes);
+  int64_t at = 0;
+  for (size_t a = 0; a < index.size(); ++a) {
+    const bool columns = l.block > 0 && int(a) == l.innermost(index.size());
+    at += columns ? index[a] / l.block * block_stride(l, extents, element_bytes) +
+                        index[a] % l.block * element_bytes
+                  : index[a] * strides[a];
+  }
+  return swizzled(l, at);
 }
 
 }  // namespace tessera
