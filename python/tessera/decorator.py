@@ -665,8 +665,7 @@ def _quick_key(value: Any) -> Any:
 
 def _array_key(array: np.ndarray[Any, Any]) -> Any:
     how = layout(array)
-    kind = () if type(array) is np.ndarray else (type(array),)  # of np.memmap
-    return (array.shape, array.dtype, how if how < 2 else array.strides, *kind)
+    return (array.shape, array.dtype, how if how < 2 else array.strides)
 
 
 def _without_floats(key: Any) -> Any:

@@ -11,7 +11,8 @@ import pytest
 
 CODE = """
 import sys, numpy as np, tessera as ts
-waiting = ts.optimize(wait="wait" in sys.argv, budget=60, disable=("synth", "mugraph", "patterns", "mutate"))
+unsearched = ("synth", "mugraph", "patterns", "mutate")
+waiting = ts.optimize(wait="wait" in sys.argv, budget=60, disable=unsearched)
 f, g = waiting(lambda x: np.exp(x) * 2), waiting(lambda x: np.log1p(x) * 2)
 x = np.linspace(0, 1, 12).reshape(3, 4)
 for _ in range(3):
@@ -27,7 +28,8 @@ def run(folder: Path, *path: Path, how: str = "wait") -> subprocess.CompletedPro
     cache = folder / "cache"
     cache.mkdir(mode=0o700)
     return subprocess.run(
-        [sys.executable, "-W", "always", "-c", CODE, how], capture_output=True, text=True, timeout=200, check=False,
+        [sys.executable, "-W", "always", "-c", CODE, how],
+        capture_output=True, text=True, timeout=200, check=False,
         env={"PATH": str(folder), "TESSERA_CACHE_DIR": str(cache), "HOME": str(folder),
              "PYTHONPATH": os.pathsep.join([*map(str, path), *sys.path])},
     )  # fmt: skip

@@ -160,7 +160,7 @@ def unflatten(tree: Tree, leaves: Sequence[Any], copies: dict[int, Any] | None =
 
 def _is_array(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        if type(value) is not np.ndarray and not isinstance(value, np.memmap):
+        if type(value) is not np.ndarray:
             raise UnsupportedError(
                 f"arguments of type {type(value).__name__} are not supported; pass a plain array"
             )
