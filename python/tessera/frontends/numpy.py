@@ -18,6 +18,7 @@ from tessera.frontends.number import Number, bare
 from tessera.frontends.outside import is_numpys
 from tessera.graph import Tensor, unsupported
 from tessera.ops.operands import lift, operand_dtype
+from tessera.types import is_float
 
 Function = Callable[..., Any]
 
@@ -386,9 +387,10 @@ def _array_split(x: Tensor, sections: Any, axis: int = 0) -> list[Tensor]:
 def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Tensor:
     if weights is None:
         return ops.reduce.mean(x, axis, keepdims=keepdims)
-    if isinstance(weights, Tensor) or not np.all(np.sum(weights, axis=-1)):
-        unsupported("np.average with weights that may sum to zero, which raises, is not supported")
-    weights = lift(x.builder, np.asarray(weights, np.result_type(x.dtype, weights, np.float64)))
+    weights = lift(x.builder, weights)
+    least = [] if is_float(x.dtype) else [np.float64]
+    dtype = np.result_type(x.dtype, weights.dtype, *least)
+    x, weights = (ops.pointwise.astype(a, dtype) for a in (x, weights))
     if weights.shape != x.shape:
         axes = list(range(x.ndim)) if axis is None else list(normalize_axis_tuple(axis, x.ndim))
         if weights.shape != tuple(x.shape[a] for a in axes):
@@ -396,7 +398,11 @@ def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = 
         weights = ops.shape.transpose(weights, np.argsort(axes).tolist())
         weights = ops.shape.reshape(weights, [n if a in axes else 1 for a, n in enumerate(x.shape)])
     total = ops.reduce.sum(ops.pointwise.multiply(x, weights), axis, keepdims=keepdims)
-    return ops.pointwise.divide(total, ops.reduce.sum(weights, axis, None, keepdims))
+    scale = ops.reduce.sum(weights, axis, None, keepdims)
+    # Where NumPy raises an error, the original does: calls check that these are 0.
+    zeros = ops.pointwise.astype(ops.pointwise.equal(scale, 0), "i64")
+    x.builder.indices.append((zeros.id, 1))
+    return ops.pointwise.divide(total, scale)
 
 
 def _nan_to_num(
