@@ -80,7 +80,7 @@ case $mode in
   peers)
     echo "tessera set-up: PyTorch, JAX and onnxruntime, whose tests TESSERA_TEST_MINIMAL=1 leaves out"
     pip install -r tools/requirements.txt -r tools/requirements-dev.txt -r tools/requirements-peers.txt ||
-      fail "no PyTorch, JAX or onnxruntime; TESSERA_TEST_MINIMAL=1 make test does without them" ;;
+      { echo "tessera set-up: they could not be installed: THEIR TESTS ARE LEFT OUT" >&2; exit 0; } ;;
   *) fail "unknown mode $mode" ;;
 esac
 
