@@ -52,7 +52,6 @@ Shape nominal_tile(const Shape& shape, const GridMap& grid_map, const LoopMap& l
   return result;
 }
 
-
 namespace {
 
 [[noreturn]] void bad(const Graph& g, const Op& op, const std::string& what) {
