@@ -63,6 +63,7 @@ bool turns(const Graph& g, bool integers) {
              g.bodies().begin(), g.bodies().end(),
              [&](const Graph& body) { return turns(body, integers); });
 }
+
 void constants_of(const Graph& g, std::set<double>& values) {
   constexpr double kMost = 1e15;  // so that integers are exact, and their sums
   for (const Op& op : g.ops()) {

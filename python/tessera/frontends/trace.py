@@ -680,7 +680,7 @@ def trace_call(
 def _jumps(op: dict[str, Any]) -> bool:
     """Whether it decides something."""
     whole = op["op"] == "cast" and op["attrs"]["dtype"][0] in "iub"
-    return whole or op["op"] in ("floor", "round", "mod", "lt", "le", "gt", "ge", "eq", "ne")
+    return whole or op["op"] in "floor round sign mod lt le gt ge eq ne".split()
 
 
 def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None) -> Graph:

@@ -136,9 +136,9 @@ class Comparison {
       const size_t known = united_.size();
       for (const auto& [a, b] : settle(asked, false, longest))
         united_.emplace(std::max(a, b), std::min(a, b));
-      const bool all = std::exchange(longest, united_.size() == known ? kLongestScript : longest) ==
-                       kLongestScript;
-      if (open_.empty() || (all && united_.size() == known)) break;
+      const bool none = united_.size() == known;
+      if (open_.empty() || (none && longest == kLongestScript)) break;
+      if (none) longest = kLongestScript;
       met_.clear(), known_.clear(), alike_.clear();
     }
   }
