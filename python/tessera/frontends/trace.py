@@ -679,8 +679,9 @@ def trace_call(
 
 def _jumps(op: dict[str, Any]) -> bool:
     """Whether it decides something."""
-    whole = op["op"] == "cast" and op["attrs"]["dtype"][0] in "iub"
-    return whole or op["op"] in "floor round sign mod lt le gt ge eq ne".split()
+    kind = op["op"]
+    whole = kind == "cast" and op["attrs"]["dtype"][0] in "iub"
+    return whole or kind in ("floor", "round", "sign", "mod", "lt", "le", "gt", "ge", "eq", "ne")
 
 
 def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None) -> Graph:
