@@ -238,8 +238,8 @@ class Operands {
     return targets_.values(k, inputs);
   }
   // An element of the operand that was so least.
-  bool leave_domain(std::vector<NDArray>& inputs, Rng rng, int& runs) {
-    return targets_.reach(targets_.least_reached(), inputs, rng, runs);
+  bool leave_domain(std::vector<NDArray>& inputs, Rng rng, double& work) {
+    return targets_.reach(targets_.least_reached(), inputs, rng, work);
   }
 
  private:
@@ -326,10 +326,10 @@ OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate,
                              const std::vector<std::vector<NDArray>>& starts, uint64_t seed,
                              double work, ThreadPool* pool) {
   const int tries = 48 + int(8 * starts.size());
-  int runs = int(std::clamp(2e7 / std::max(1.0, work), 16.0, 4000.0));
+  double left = std::max(2e7, 16 * work);
   Operands of[] = {{candidate, pool}, {spec, pool}};
   OutsideInputs found;
-  for (int t = 0; t < tries && runs > 0; t++) {
+  for (int t = 0; t < tries && left > 0; t++) {
     Operands& operands = of[t % 2];
     if (operands.count() == 0) continue;
     Rng rng = Rng(seed).split(uint64_t(t));
@@ -338,7 +338,7 @@ OutsideInputs inputs_outside(const Graph& spec, const Graph& candidate,
         !starts.empty() && n % 2 == 1
             ? starts[n / 2 % starts.size()]
             : small_inputs(spec, candidate, n / operands.count() % 2 == 0, rng());
-    if (operands.leave_domain(inputs, rng.split(1), runs)) found.sets.push_back(std::move(inputs));
+    if (operands.leave_domain(inputs, rng.split(1), left)) found.sets.push_back(std::move(inputs));
   }
   found.complete = of[0].complete() && of[1].complete();
   return found;

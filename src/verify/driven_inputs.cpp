@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "eval/eval.h"
 #include "verify/inputs.h"
+#include "verify/work.h"
 
 namespace tessera {
 namespace {
@@ -14,12 +15,21 @@ namespace {
 using Inputs = std::vector<NDArray>;
 using Line = std::vector<std::vector<double>>;
 
-// One input, an element of one, some elements of all, or all of them away from zero.
-Line direction(const Inputs& start, Rng& rng) {
+bool reads(const Graph& g, TensorId input) {
+  return std::any_of(
+      g.ops().begin(), g.ops().end(),
+      [&](const Op& op) {
+        return std::find(op.inputs.begin(), op.inputs.end(), input) != op.inputs.end();
+      });
+}
+
+// One input that the program reads, an element of one, some elements of all, or all of them away
+// from zero.
+Line direction(const Graph& g, const Inputs& start, Rng& rng) {
   const uint64_t way = rng.below(8);
   std::vector<size_t> movable;
   for (size_t i = 0; i < start.size(); i++)
-    if (!start[i].reals.empty()) movable.push_back(i);
+    if (!start[i].reals.empty() && reads(g, g.inputs()[i])) movable.push_back(i);
   const size_t one = movable.empty() ? 0 : movable[rng.below(movable.size())];
   Line line;
   for (size_t i = 0; i < start.size(); i++) {
@@ -52,6 +62,7 @@ Thresholds::Thresholds(Graph graph, std::vector<Threshold> targets,
   const auto add = [&](TensorId value) {
     graph.set_outputs({value});
     values_.push_back(without_dead_code(graph));
+    costs_.push_back(std::max(5e3, count_work(values_.back())));  // small ones are not free
   };
   for (const Threshold& t : targets_) add(t.value);
   for (TensorId t : others) add(t);
@@ -70,25 +81,26 @@ std::vector<double> Thresholds::values(size_t k, const Inputs& inputs) const {
   }
 }
 
-void Thresholds::look(const Inputs& inputs) {
-  for (size_t k = 0; k < targets_.size(); k++) {
-    const std::vector<double> all = values(k, inputs);
-    met_[k] +=
-        std::any_of(all.begin(), all.end(), [&](double x) { return is_out(targets_[k], x); });
-  }
+bool Thresholds::look(size_t k, const Inputs& inputs) {
+  const std::vector<double> all = values(k, inputs);
+  const bool out =
+      std::any_of(all.begin(), all.end(), [&](double x) { return is_out(targets_[k], x); });
+  met_[k] += out;
+  return out;
 }
 
 // By the slope, or by bisection where the sign changes, if only equality counts; else as far as it
 // gets nearer, and from there on along other lines.
-bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, int& runs) {
+bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
   constexpr int kLines = 96, kVain = 10, kHalvings = 60;
   constexpr double kFar = 4096;
   const bool only_least = targets_[k].only_least;
   const uint64_t choice = rng();
+  const Inputs given = inputs;
   Inputs start = inputs;
-  Line line = direction(start, rng);
+  Line line = direction(values_[k], start, rng);
   const auto value = [&](double by) {
-    runs--;
+    work -= costs_[k];
     if (!move(inputs, start, line, by)) return double(NAN);
     const std::vector<double> all = values(k, inputs);
     return all.empty() ? NAN : all[choice % all.size()];
@@ -98,32 +110,33 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, int& runs) {
     met_[k]++;
     return true;
   };
+  const auto elsewhere = [&] { return look(k, inputs = given); };  // in another element
   const double first = value(0), slope = value(1) - first;
   if (is_out(targets_[k], first)) return found(0);
   if (only_least && std::isfinite(first / slope) && found(-first / slope)) return true;
   double nearest = first;
-  for (int lines = 0, vain = 0; lines < kLines && vain < kVain && runs > 0; lines++, vain++) {
+  for (int lines = 0, vain = 0; lines < kLines && vain < kVain && work > 0; lines++, vain++) {
     double best = 0;
-    for (double far = only_least ? 1 : 1 / 64.0; far <= kFar && runs > 0; far *= 4)
+    for (double far = only_least ? 1 : 1 / 64.0; far <= kFar && work > 0; far *= 4)
       for (double by : {far, -far}) {
         const double x = value(by);
         if (is_out(targets_[k], x)) return found(by);
         if (x < nearest) nearest = x, best = by, vain = 0;
         if (!only_least || !(x * first < 0)) continue;
         double low = 0, high = by;  // of unlike signs
-        for (int i = 0; i < kHalvings && runs > 0; i++) {
+        for (int i = 0; i < kHalvings && work > 0; i++) {
           const double middle = low + (high - low) / 2, y = value(middle);
           if (y == 0) return found(middle);
           (y * first < 0 ? high : low) = middle;
         }
-        return false;
+        return elsewhere();
       }
     if (only_least) break;
     move(inputs, start, line, best);
     start = inputs;
-    line = direction(start, rng);
+    line = direction(values_[k], start, rng);
   }
-  return false;
+  return elsewhere();
 }
 
 namespace {
@@ -216,23 +229,26 @@ std::vector<Inputs> rare_sides(const Graph& spec, const Graph& candidate, uint64
     for (int n = 0; n < wanted && ties.count() > 0; n++) {
       Rng rng = Rng(seed).split(1000 + uint64_t(n));
       Inputs inputs = make_inputs(spec, n % 2 == 0 ? "whole" : "ties", rng(), ranges);
-      int some = int(std::clamp(1e6 / std::max(1.0, work), 4.0, 150.0));
+      double some = std::max(1e6, 4 * work);
       if (ties.reach(ties.least_reached(), inputs, rng.split(1), some)) keep(std::move(inputs));
     }
     const size_t most = found.size() + kMost;
     if (sides.count() == 0) continue;
-    for (int n = 0; n < kOrdinary; n++) sides.look(drawn(n));
-    int runs = int(std::clamp(1e7 / std::max(1.0, work), 16.0, 4000.0));
-    for (size_t k = 0; k < sides.count() && runs > 0 && found.size() < most; k++)
-      for (int n = 0; n < kStarts && runs > 0 && !sides.reached(k); n++) {
+    for (int n = 0; n < kOrdinary; n++) {
+      const Inputs ordinary = drawn(n);
+      for (size_t k = 0; k < sides.count(); k++) sides.look(k, ordinary);
+    }
+    double left = std::max(2e7, 16 * work);
+    for (size_t k = 0; k < sides.count() && left > 0 && found.size() < most; k++)
+      for (int n = 0; n < kStarts && left > 0 && !sides.reached(k); n++) {
         Inputs inputs = drawn(3 * n);
-        int some = std::min(runs, 1500);
-        runs -= some;
+        double some = std::min(left, std::max(7.5e6, 16 * work));
+        left -= some;
         if (sides.reach(k, inputs, Rng(seed).split(100 + 8 * k + uint64_t(n)), some)) {
           keep(spread(sides, k, inputs));
           keep(std::move(inputs));
         }
-        runs += std::max(0, some);
+        left += std::max(0.0, some);
       }
   }
   return found;

@@ -29,13 +29,14 @@ class Thresholds {
   size_t least_reached() const;
   // In f64; the k-th of targets and others, none where an index is out of range.
   std::vector<double> values(size_t k, const std::vector<NDArray>& inputs) const;
-  // Counts what is reached at these inputs.
-  void look(const std::vector<NDArray>& inputs);
-  // Moves the inputs until an element of the k-th target reaches it, within `runs` of the program.
-  bool reach(size_t k, std::vector<NDArray>& inputs, Rng rng, int& runs);
+  // Whether the k-th target is reached at these inputs, which counts.
+  bool look(size_t k, const std::vector<NDArray>& inputs);
+  // Moves the inputs until an element of the k-th target reaches it, within `work` multiply-adds.
+  bool reach(size_t k, std::vector<NDArray>& inputs, Rng rng, double& work);
 
  private:
   std::vector<Graph> values_;  // of targets and others, each alone
+  std::vector<double> costs_;  // of an evaluation of these
   std::vector<Threshold> targets_;
   std::vector<int> met_;
   ThreadPool* pool_;

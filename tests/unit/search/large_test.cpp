@@ -125,7 +125,8 @@ TEST(Large, AGainInTheMiddleIsFound) {
     ASSERT_FALSE(f.candidates.empty()) << f.report.detail;
     const Graph& best = f.candidates[0].graph;
     validate(best);
-    EXPECT_TRUE(verify(g, best).equal()) << print(best);
+    const Verdict verdict = verify(g, best);
+    EXPECT_TRUE(verdict.equal()) << verdict.str().substr(0, 600) << print(best);
     EXPECT_LT(f.candidates[0].cost, f.report.original_cost);
     EXPECT_EQ(count(best, c.gone), c.left) << print(best);
     EXPECT_GT(f.report.figures.at("parts"), 0);
