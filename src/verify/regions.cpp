@@ -253,18 +253,22 @@ bool depends_on_any(const Graph& g, TensorId t, const std::set<TensorId>& on) {
 
 // --- one region
 
-// Cuts that may be infinite are made so here and there: where the original is a number all the
-// same, so must the rewrite be.
+// Cuts that may be infinite are made so here and there, each alone and several at once: where the
+// original is a number all the same, so must the rewrite be.
 bool same_at_infinities(const Graph& spec, const Graph& candidate,
                         const std::vector<size_t>& infinite, Rng rng, ThreadPool* pool) {
   if (infinite.empty()) return true;
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
-  for (int trial = 0; trial < 48; trial++) {
+  constexpr size_t kTogether = 48, kAlone = 24, kMostAlone = 16;
+  const size_t trials = kTogether + kAlone * std::min(infinite.size(), kMostAlone);
+  for (size_t trial = 0; trial < trials; trial++) {
+    const bool alone = trial >= kTogether;
+    const size_t only = infinite[(trial - (alone ? kTogether : 0)) / kAlone % infinite.size()];
     // What guards a pole is often zero there, or one of the constants.
     const char* families[] = {"normal", "zeros", "constants"};
     std::vector<NDArray> inputs = make_inputs(spec, families[trial / 2 % 3], rng(), ranges);
     for (size_t k : infinite) {
-      if (rng.chance(0.5)) continue;  // an effect shows where other values are numbers
+      if (alone ? k != only : rng.chance(0.5)) continue;
       std::vector<double>& x = inputs[k].reals;
       const size_t count = size_t(1) << (trial / 6 % 4);
       for (size_t i = 0; i < count && !x.empty(); i++)
