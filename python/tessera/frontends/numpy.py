@@ -35,7 +35,7 @@ UFUNCS: dict[str, Function] = {name: ops.function(name) for name in _SAME_UFUNCS
 UFUNCS |= {
     "absolute": ops.pointwise.abs,
     "fabs": ops.pointwise.abs,
-    "float_power": lambda x, y: ops.pointwise.pow(lift_float(x), y),
+    "float_power": lambda x, y: ops.pointwise.pow(ops.pointwise.astype(x, "f64"), y),
     "positive": lambda x: x,
     "conjugate": lambda x: x,
     "bitwise_and": ops.pointwise.bitwise("and"),
@@ -68,11 +68,6 @@ _REDUCE: dict[str, Function] = {
     "logical_and": ops.reduce.all,
     "logical_or": ops.reduce.any,
 }
-
-
-def lift_float(x: Tensor) -> Tensor:
-    """What np.float_power computes in: f64."""
-    return ops.pointwise.astype(x, "f64")
 
 
 def _ignoring_nan(choose: Function, ufunc: np.ufunc, x: Any, y: Any) -> Tensor:
@@ -354,18 +349,6 @@ def _apply_along_axis(function: Function, axis: int, x: Tensor) -> Tensor:
     return stacked if results[0].ndim == 0 else ops.shape.moveaxis(stacked, -1, axis)
 
 
-def _fliplr(x: Tensor) -> Tensor:
-    return ops.index.flip(x, 1)
-
-
-def _flipud(x: Tensor) -> Tensor:
-    return ops.index.flip(x, 0)
-
-
-def _linalg_cross(x: Any, y: Any, axis: int = -1) -> Tensor:
-    return ops.derived.cross(x, y, axis)
-
-
 def _split_along(axis: int) -> Function:
     return lambda x, sections: ops.index.split(x, sections, axis if np.ndim(x) > axis else 0)
 
@@ -432,10 +415,6 @@ def _clip(
     return ops.pointwise.clip(x, a_min if min is None else min, a_max if max is None else max)
 
 
-def _permuted(x: Tensor, axes: Any = None) -> Tensor:
-    return ops.shape.transpose(x, axes)
-
-
 def _einsum(subscripts: str, *operands: Any, optimize: object = False) -> Tensor:
     return ops.contract.einsum(subscripts, *operands)
 
@@ -448,10 +427,6 @@ def _started(reduce: Function, combine: Function) -> Function:
         return result if initial is None else combine(result, initial)  # type: ignore[no-any-return]
 
     return function
-
-
-def _linalg_matmul(x: Any, y: Any) -> Tensor:
-    return ops.contract.matmul(x, y)
 
 
 def _last_axes(function: Function) -> Function:
@@ -490,15 +465,15 @@ FUNCTIONS |= {
     np.broadcast_arrays: _broadcast_arrays,
     np.meshgrid: _meshgrid,
     np.apply_along_axis: _apply_along_axis,
-    np.fliplr: _fliplr,
-    np.flipud: _flipud,
+    np.fliplr: lambda x: ops.index.flip(x, 1),
+    np.flipud: lambda x: ops.index.flip(x, 0),
     np.around: ops.pointwise.round,
     np.array_equal: lambda x, y: _array_equal(x, y),
     np.linalg.multi_dot: ops.derived.multi_dot,
     np.linalg.matrix_power: ops.derived.matrix_power,
     np.nan_to_num: _nan_to_num,
     np.cross: _cross,
-    np.linalg.cross: _linalg_cross,
+    np.linalg.cross: ops.derived.cross,
     np.linalg.tensordot: ops.contract.tensordot,
     np.linalg.vecdot: ops.contract.vecdot,
     np.linalg.vector_norm: lambda x, axis=None, keepdims=False, ord=2: ops.reduce.norm(
@@ -512,13 +487,13 @@ FUNCTIONS |= {
     np.ptp: _ptp,
     np.einsum: _einsum,
     np.linalg.norm: ops.reduce.norm,
-    np.linalg.matmul: _linalg_matmul,
+    np.linalg.matmul: ops.contract.matmul,
     np.linalg.outer: ops.contract.outer,
     np.linalg.trace: _last_axes(ops.index.trace),
     np.linalg.diagonal: _last_axes(ops.index.diagonal),
     np.linalg.matrix_transpose: ops.contract.matrix_transpose,
     np.matrix_transpose: ops.contract.matrix_transpose,
-    np.permute_dims: _permuted,
+    np.permute_dims: ops.shape.transpose,
     np.zeros_like: _like(0),
     np.ones_like: _like(1),
     np.empty_like: _like(0),

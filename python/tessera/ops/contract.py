@@ -215,17 +215,3 @@ def _pair(
 def matrix_transpose(x: Operand) -> Tensor:
     """The last two axes exchanged."""
     return swapaxes(x, -1, -2)
-
-
-__all__ = [
-    "concat_matmul",
-    "dot",
-    "einsum",
-    "inner",
-    "matmul",
-    "matrix_transpose",
-    "outer",
-    "tensordot",
-    "vdot",
-    "vecdot",
-]
