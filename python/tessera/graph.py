@@ -62,6 +62,15 @@ def _operator(
     return forward, reflected
 
 
+def _unary_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
+    """The same of one operand."""
+
+    def operator(self: Tensor) -> Tensor:
+        return ufunc(self)  # type: ignore[no-any-return]
+
+    return operator
+
+
 def _in_place_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor, Any], Tensor]:
     """`x += y`: of an array the memory is written, a scalar is replaced."""
 
@@ -289,21 +298,8 @@ class Tensor:
     __eq__ = _operator(np.equal)[0]  # type: ignore[assignment]
     __ne__ = _operator(np.not_equal)[0]  # type: ignore[assignment]
 
-    def __neg__(self) -> Tensor:
-        return self._unary(np.negative)
-
-    def __pos__(self) -> Tensor:
-        return self._unary(np.positive)
-
-    def __abs__(self) -> Tensor:
-        return self._unary(np.absolute)
-
-    def __invert__(self) -> Tensor:
-        return self._unary(np.invert)
-
-    def _unary(self, ufunc: Callable[..., Any]) -> Tensor:
-        result: Tensor = ufunc(self)
-        return result
+    __neg__, __pos__ = _unary_operator(np.negative), _unary_operator(np.positive)
+    __abs__, __invert__ = _unary_operator(np.absolute), _unary_operator(np.invert)
 
     def __getitem__(self, key: Any) -> Tensor:
         from tessera.frontends.numpy import view
@@ -378,23 +374,20 @@ class Builder:
             return self.const(array.item(), array.dtype)
         bad_input("an array of values cannot be part of a program: declare it as an input")
 
-    # --- functions by their NumPy names, for code that prefers g.exp(x) to np.exp(x)
-    def _call(self, function: str, *args: Any, **kwargs: Any) -> Any:
-        from tessera import ops
-
-        return ops.function(function)(*args, **kwargs)
-
 
 def _function(name: str) -> Callable[..., Any]:
     def method(self: Builder, *args: Any, **kwargs: Any) -> Any:
-        return self._call(name, *args, **kwargs)
+        from tessera import ops
+
+        return ops.function(name)(*args, **kwargs)
 
     method.__name__ = name
     method.__doc__ = f"`{name}`, as in NumPy where NumPy has it."
     return method
 
 
-# The functions that every builder offers as methods; their meaning is in ops.py.
+# The functions that every builder offers as methods, for code that prefers g.exp(x) to np.exp(x);
+# their meaning is in ops.py.
 _FUNCTIONS = """
     abs add all any arccos arcsin arctan arctan2 astype broadcast_to ceil clip concat_matmul
     concatenate cos cosh cumsum diag diagonal div divide dot einsum equal erf exp exp2
