@@ -41,46 +41,32 @@ _NOT_NEEDED = frozenset(
 )  # fmt: skip
 
 
+def _unary(name: str) -> Callable[[_Ops, Tensor], Tensor]:
+    def operator(self: _Ops, A: Tensor) -> Tensor:
+        return self._call(name, A)
+
+    return operator
+
+
+def _binary(name: str) -> Callable[[_Ops, Tensor, Tensor], Tensor]:
+    def operator(self: _Ops, A: Tensor, B: Tensor) -> Tensor:
+        return self._call(name, A, B)
+
+    return operator
+
+
 class _Ops:
     """The operators that kernel graphs and block graphs share."""
 
     builder: Graph | Block
 
-    def matmul(self, A: Tensor, B: Tensor) -> Tensor:
-        return self._call("matmul", A, B)
-
-    def exp(self, A: Tensor) -> Tensor:
-        return self._call("exp", A)
-
-    def silu(self, A: Tensor) -> Tensor:
-        return self._call("silu", A)
-
-    def gelu(self, A: Tensor) -> Tensor:
-        return self._call("gelu", A)
-
-    def relu(self, A: Tensor) -> Tensor:
-        return self._call("relu", A)
-
-    def sqrt(self, A: Tensor) -> Tensor:
-        return self._call("sqrt", A)
-
-    def square(self, A: Tensor) -> Tensor:
-        return self._call("square", A)
+    matmul, add, sub = _binary("matmul"), _binary("add"), _binary("subtract")
+    mul, div = _binary("multiply"), _binary("divide")
+    exp, silu, gelu, relu = _unary("exp"), _unary("silu"), _unary("gelu"), _unary("relu")
+    sqrt, square = _unary("sqrt"), _unary("square")
 
     def clamp(self, A: Tensor, min_val: float, max_val: float) -> Tensor:
         return self._call("clip", A, min_val, max_val)
-
-    def add(self, A: Tensor, B: Tensor) -> Tensor:
-        return self._call("add", A, B)
-
-    def sub(self, A: Tensor, B: Tensor) -> Tensor:
-        return self._call("subtract", A, B)
-
-    def mul(self, A: Tensor, B: Tensor) -> Tensor:
-        return self._call("multiply", A, B)
-
-    def div(self, A: Tensor, B: Tensor) -> Tensor:
-        return self._call("divide", A, B)
 
     def pow(self, A: Tensor, B: float) -> Tensor:
         return self._call("pow", A, B)
