@@ -170,9 +170,7 @@ class Spelling:
 
     def _function(self, node: Node, *args: Code) -> Code:
         name = self.functions.get(node.op, node.op)
-        if not isinstance(getattr(np, self.functions.get(node.op, node.op), None), np.ufunc) and (
-            node.op not in self.functions
-        ):
+        if node.op not in self.functions and not isinstance(getattr(np, name, None), np.ufunc):
             raise UnsupportedError(f"operator '{node.op}' has no spelling in NumPy")
         return self.call(name, *(a.text for a in args))
 
@@ -247,8 +245,10 @@ class Spelling:
     def _cast(self, node: Node, x: Code) -> Code:
         return self.method(x, "astype", self.dtype(node.dtype))
 
-    def _where(self, node: Node, *args: Code) -> Code:
-        return self.call("where", *(a.text for a in args))
+    def _called(self, node: Node, *args: Code) -> Code:
+        return self.call(node.op, *(a.text for a in args))
+
+    _where = _vdot = _vecdot = _diag = _called
 
     # --- reductions
     def _reduction(self, node: Node, x: Code, *more: str) -> Code:
@@ -274,12 +274,6 @@ class Spelling:
         if node.dtype.kind != "f":  # not one that BLAS knows
             return self._binary(Node("matmul", (), node.dtype, node.shape), a, b)
         return self.call("dot", a.text, b.text)
-
-    def _vdot(self, node: Node, a: Code, b: Code) -> Code:
-        return self.call("vdot", a.text, b.text)
-
-    def _vecdot(self, node: Node, a: Code, b: Code) -> Code:
-        return self.call("vecdot", a.text, b.text)
 
     def _ones(self, node: Node, x: Code) -> Code:
         """As many as x has along an axis: for arguments of all sizes."""
@@ -345,7 +339,8 @@ class Spelling:
 
     def _repeat_each(self, node: Node, x: Code) -> Code:
         axis = f"{self.axis}={node.attrs['axis']}"
-        return self.call("repeat", x.text, str(node.attrs["repeats"]), axis)
+        name = "repeat_interleave" if self.flavour == "torch" else "repeat"
+        return self.call(name, x.text, str(node.attrs["repeats"]), axis)
 
     def _concat(self, node: Node, *args: Code) -> Code:
         return self._joined("concatenate", node, args)
@@ -393,9 +388,6 @@ class Spelling:
             return self.method(x, "diagonal", str(k) if k else "")
         return self.call("diagonal", x.text, str(k), "-2", "-1")
 
-    def _diag(self, node: Node, x: Code) -> Code:
-        return self.call("diag", x.text)
-
 
 def _number(text: str) -> Fraction | float:
     from tessera.emit.lift import number
@@ -410,26 +402,31 @@ def _item(item: Any) -> str:
     return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"
 
 
-class JaxSpelling(Spelling):
-    """jax.numpy; fused by XLA, so products are summed as they are written."""
+class _Fused(Spelling):
+    """What a compiler fuses, so that products are summed as they are written."""
 
-    flavour = "jax"
-    module = "jnp"
-    header = "import jax.numpy as jnp"
     native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf"})
     dot_products = False
-
-    def dtype(self, dtype: np.dtype[Any]) -> str:
-        return "jnp.bfloat16" if dtype_name(dtype) == "bf16" else super().dtype(dtype)
-
-    def places(self, indices: Sequence[int]) -> str:
-        return f"jnp.array({indices})"
 
     def _matrix_dtype(self, node: Node, code: Code) -> Code:
         return code
 
     def _dot(self, node: Node, a: Code, b: Code) -> Code:
         return Code(f"{a.at(MUL)} @ {b.at(MUL + 1)}", MUL)
+
+
+class JaxSpelling(_Fused):
+    """jax.numpy, which XLA fuses."""
+
+    flavour = "jax"
+    module = "jnp"
+    header = "import jax.numpy as jnp"
+
+    def dtype(self, dtype: np.dtype[Any]) -> str:
+        return "jnp.bfloat16" if dtype_name(dtype) == "bf16" else super().dtype(dtype)
+
+    def places(self, indices: Sequence[int]) -> str:
+        return f"jnp.array({indices})"
 
     def _jax(self, function: str, *args: str) -> Code:
         self.imports.add("import jax")
@@ -452,14 +449,12 @@ class JaxSpelling(Spelling):
     _sigmoid = _silu = _relu = _activation
 
 
-class TorchSpelling(Spelling):
-    """PyTorch; fused by its compiler, so products are summed as they are written."""
+class TorchSpelling(_Fused):
+    """PyTorch, which its compiler fuses."""
 
     flavour = "torch"
     module = "torch"
     header = "import torch"
-    native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf"})
-    dot_products = False
     axis = "dim"
     keepdims = "keepdim"
     functions = Spelling.functions | {
@@ -472,9 +467,6 @@ class TorchSpelling(Spelling):
         if dtype_name(dtype) == "bf16":
             return "torch.bfloat16"
         return "torch.bool" if dtype == np.bool_ else super().dtype(dtype)
-
-    def _matrix_dtype(self, node: Node, code: Code) -> Code:
-        return code
 
     def _copy(self, node: Node, x: Code) -> Code:
         return self.method(x, "clone")
@@ -502,9 +494,6 @@ class TorchSpelling(Spelling):
 
     def _cast(self, node: Node, x: Code) -> Code:
         return self.method(x, "to", self.dtype(node.dtype))
-
-    def _dot(self, node: Node, a: Code, b: Code) -> Code:
-        return Code(f"{a.at(MUL)} @ {b.at(MUL + 1)}", MUL)
 
     def _max(self, node: Node, x: Code, y: Code) -> Code:
         bound = "min" if node.op == "max" else "max"  # a literal is the other side's bound
@@ -534,10 +523,6 @@ class TorchSpelling(Spelling):
         if node.attrs["k"] == 0:
             return self.call("trace", x.text)
         return self.method(self.method(x, "diagonal", str(node.attrs["k"])), "sum")
-
-    def _repeat_each(self, node: Node, x: Code) -> Code:
-        axis = f"dim={node.attrs['axis']}"
-        return self.call("repeat_interleave", x.text, str(node.attrs["repeats"]), axis)
 
     def _index(self, node: Node, x: Code) -> Code:
         items = list(node.attrs["items"])
