@@ -333,6 +333,14 @@ _ONE: dict[str, Callable[[_Writer, dict[str, Any], Sequence[str]], tuple[Any, ..
     "cast": lambda w, r, x: ("Cast", x, {"to": w.code(w.dtype(r["results"][0]))}),
     "repeat": lambda w, r, x: ("Tile", [x[0], w.constant(r["attrs"]["repeats"])]),
     "concat": lambda w, r, x: ("Concat", x, {"axis": r["attrs"]["axis"]}),
+    "cumsum": lambda w, r, x: ("CumSum", [x[0], w.constant(r["attrs"]["axis"])]),
+    "transpose": lambda w, r, x: ("Transpose", x, {"perm": r["attrs"]["perm"]}),
+    "reshape": lambda w, r, x: ("Reshape", [x[0], _target(w, r)]),
+    "unsqueeze": lambda w, r, x: ("Unsqueeze", [x[0], w.constant(r["attrs"]["axes"])]),
+    "squeeze": lambda w, r, x: ("Squeeze", [x[0], w.constant(r["attrs"]["axes"])]),
+    "triu": lambda w, r, x: ("Trilu", [x[0], w.constant(r["attrs"]["k"])], {"upper": 1}),
+    "tril": lambda w, r, x: ("Trilu", [x[0], w.constant(r["attrs"]["k"])], {"upper": 0}),
+    "gather": lambda w, r, x: ("Gather", x, {"axis": r["attrs"]["axis"]}),
 }
 
 
@@ -404,11 +412,6 @@ for _op, _name in {
     _WRITERS[_op] = _reduction(_name)
 
 
-@_writes("cumsum")
-def _cumsum(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("CumSum", [x[0], w.constant(r["attrs"]["axis"])], {}, w.result(r))
-
-
 @_writes("concat_matmul")
 def _concat_matmul(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     parts = [w.add("MatMul", [x[0], x[2]]), w.add("MatMul", [x[1], x[3]])]
@@ -424,7 +427,6 @@ def _conv(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
         w.add("Conv", x, {**attrs, "pads": low + high}, w.result(r))
         return
     extra = [max(0, -h) for h in high]
-    source = x[0]
     if any(v < 0 for v in low) or any(e >= s for e, s in zip(extra, a["strides"], strict=True)):
         # zeros around, which ONNX's attributes cannot say
         before, behind = [max(0, -v) for v in low], extra
@@ -432,12 +434,7 @@ def _conv(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
         w.add("Pad", [name, w.constant([0, 0, *before, 0, 0, *behind])], {}, w.result(r))
         return
     pads = low + [max(0, h) for h in high]
-    w.add(
-        "ConvTranspose",
-        [source, x[1]],
-        {**attrs, "pads": pads, "output_padding": extra},
-        w.result(r),
-    )
+    w.add("ConvTranspose", x, {**attrs, "pads": pads, "output_padding": extra}, w.result(r))
 
 
 @_writes("pool_max", "pool_sum")
@@ -469,16 +466,6 @@ def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
         w.add("Reshape", [source, w.constant(w.shape(r["results"][0]))], {}, w.result(r))
 
 
-@_writes("transpose")
-def _transpose(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Transpose", x, {"perm": r["attrs"]["perm"]}, w.result(r))
-
-
-@_writes("reshape")
-def _reshape(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Reshape", [x[0], _target(w, r)], {}, w.result(r))
-
-
 def _target(w: _Writer, r: dict[str, Any]) -> str:
     """A shape as an operand; one extent may be a symbol."""
     dims = r["attrs"]["shape"]
@@ -496,12 +483,6 @@ def _broadcast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
         if isinstance(d, str) and h != d:
             raise UnsupportedError(f"broadcast to {d}: ONNX needs the extent; bind symbols")
     w.add("Expand", [x[0], w.constant(dims)], {}, w.result(r))
-
-
-@_writes("unsqueeze", "squeeze")
-def _squeeze(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    op = "Unsqueeze" if r["op"] == "unsqueeze" else "Squeeze"
-    w.add(op, [x[0], w.constant(r["attrs"]["axes"])], {}, w.result(r))
 
 
 @_writes("stack")
@@ -526,14 +507,3 @@ def _pad(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     a = r["attrs"]
     value = _like(w, r, fraction(a["value"]))
     w.add("Pad", [x[0], w.constant([*a["low"], *a["high"]]), value], {}, w.result(r))
-
-
-@_writes("triu", "tril")
-def _trilu(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    k = w.constant(r["attrs"]["k"])
-    w.add("Trilu", [x[0], k], {"upper": int(r["op"] == "triu")}, w.result(r))
-
-
-@_writes("gather")
-def _gather(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Gather", x, {"axis": r["attrs"]["axis"]}, w.result(r))

@@ -69,11 +69,9 @@ for _name, _handler in {
 def reduce_extremum(node: Node) -> Tensor:
     op = "reduce_max" if node.proto.op_type == "ReduceMax" else "reduce_min"
     result = _reduction(op, _bits)(node)
-    return (
-        emit("ne", result, result.builder.const(0, result.dtype))
-        if (node.dtype() == np.bool_)
-        else result
-    )
+    if node.dtype() != np.bool_:
+        return result
+    return emit("ne", result, result.builder.const(0, result.dtype))
 
 
 @handles("ReduceMean")
@@ -141,15 +139,11 @@ def cumulative(node: Node) -> Tensor:
 
 def _shifted(x: Tensor, axis: int, step: int) -> Tensor:
     """Each element `step` places further on, after ones."""
+    if x.shape[axis] <= step:
+        return f("broadcast_to")(x.builder.const(1, x.dtype), list(x.shape))
     low, high = [0] * x.ndim, [0] * x.ndim
     low[axis] = step
-    kept = (
-        x[(*(slice(None),) * axis, slice(0, x.shape[axis] - step))]
-        if x.shape[axis] > step
-        else None
-    )
-    if kept is None:
-        return f("broadcast_to")(x.builder.const(1, x.dtype), list(x.shape))
+    kept = x[(*(slice(None),) * axis, slice(0, x.shape[axis] - step))]
     return emit("pad", kept, low=low, high=high, value=1)
 
 
@@ -303,9 +297,7 @@ def local_response_normalization(node: Node) -> Tensor:
 # --- contractions
 
 
-@handles("MatMul")
-def matmul(node: Node) -> Tensor:
-    return f("matmul")(*node.all())
+handles("MatMul")(lambda node: f("matmul")(*node.all()))
 
 
 @handles("Gemm")
