@@ -12,7 +12,7 @@ from tessera import ops
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, dtype_of, handles
 from tessera.graph import Tensor
-from tessera.types import is_float, to_numpy
+from tessera.types import dtype_name, is_float, to_numpy
 
 # A function of tensors by its NumPy name.
 f: Callable[[str], Callable[..., Tensor]] = ops.function
@@ -56,23 +56,18 @@ def _floats(call: Call) -> None:
 
 
 # --- element by element
-_UNARY = {
-    "exp": "exp", "log": "log", "sin": "sin", "cos": "cos", "erf": "erf", "tanh": "tanh",
-    "sigmoid": "sigmoid", "silu": "silu", "sqrt": "sqrt", "rsqrt": "rsqrt", "log1p": "log1p",
-    "expm1": "expm1",
-}  # fmt: skip
-for _name, _op in _UNARY.items():
+for _name in ("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "silu", "sqrt", "rsqrt",
+              "log1p", "expm1"):  # fmt: skip
 
     @handles(f"aten.{_name}.default")
-    def _unary(call: Call, x: Tensor, _op: str = _op) -> Tensor:
+    def _unary(call: Call, x: Tensor, _op: str = _name) -> Tensor:
         return emit(_op, cast(x, call.dtype))
 
 
-for _name, _op in {"neg": "neg", "abs": "abs", "sign": "sign", "relu": "relu", "floor": "floor",
-                   "round": "round"}.items():  # fmt: skip
+for _name in ("neg", "abs", "sign", "relu", "floor", "round"):
 
     @handles(f"aten.{_name}.default")
-    def _same(call: Call, x: Tensor, _op: str = _op) -> Tensor:
+    def _same(call: Call, x: Tensor, _op: str = _name) -> Tensor:
         if x.dtype == np.bool_:
             raise UnsupportedError("of bool it is left to PyTorch")
         if _op in ("floor", "round") and not is_float(x.dtype):
@@ -80,12 +75,10 @@ for _name, _op in {"neg": "neg", "abs": "abs", "sign": "sign", "relu": "relu", "
         return emit(_op, x)
 
 
-for _name, _function in {"reciprocal": "reciprocal", "exp2": "exp2", "log2": "log2",
-                         "log10": "log10", "ceil": "ceil", "trunc": "trunc",
-                         "sinh": "sinh", "cosh": "cosh", "tan": "tan"}.items():  # fmt: skip
+for _name in ("reciprocal", "exp2", "log2", "log10", "ceil", "trunc", "sinh", "cosh", "tan"):
 
     @handles(f"aten.{_name}.default")
-    def _derived(call: Call, x: Tensor, _function: str = _function) -> Tensor:
+    def _derived(call: Call, x: Tensor, _function: str = _name) -> Tensor:
         _floats(call)
         x = cast(x, call.dtype)
         return emit("div", call.const(1), x) if _function == "reciprocal" else f(_function)(x)
@@ -177,8 +170,8 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 @handles("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
 def logical(call: Call, x: Any, y: Any) -> Tensor:
-    name = call.node.target.__name__.split(".")[0]
-    op = {"logical_and": "and", "logical_or": "or", "logical_xor": "ne"}[name]
+    name = call.node.target.__name__.split(".")[0].split("_")[1]
+    op = {"and": "and", "or": "or", "xor": "ne"}[name]
     return emit(op, operand(call, x, "bool"), operand(call, y, "bool"))
 
 
@@ -186,9 +179,7 @@ def logical(call: Call, x: Any, y: Any) -> Tensor:
 def bitwise(call: Call, x: Any, y: Any) -> Tensor:
     if call.dtype != "bool":
         raise UnsupportedError("of integers it is left to PyTorch")
-    name = call.node.target.__name__.split(".")[0]
-    op = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "ne"}[name]
-    return emit(op, operand(call, x, "bool"), operand(call, y, "bool"))
+    return logical(call, x, y)
 
 
 @handles("aten.pow.Tensor_Scalar")
@@ -245,10 +236,6 @@ def isinf(call: Call, x: Tensor) -> Tensor:
 
 @handles("aten._to_copy.default")
 def to_copy(call: Call, x: Tensor, **_: Any) -> Tensor:
-    if x.dtype == np.bool_ or not is_float(x.dtype) or is_float(to_numpy(call.dtype)):
-        return cast(x, call.dtype)
-    if call.dtype == "bool":
-        return cast(x, "bool")
     return cast(x, call.dtype)
 
 
@@ -353,8 +340,6 @@ def layer_norm(
 
 
 def _name_of(x: Tensor) -> str:
-    from tessera.types import dtype_name
-
     return dtype_name(x.dtype)
 
 
@@ -400,7 +385,10 @@ def mm(call: Call, x: Tensor, y: Tensor) -> Tensor:
 
 @handles("aten.addmm.default", "aten.baddbmm.default")
 def addmm(call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    product = mm(call, x, y)
+    return _added(call, c, mm(call, x, y), beta, alpha)
+
+
+def _added(call: Call, c: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     product = product if alpha == 1 else product * call.const(alpha)
     if beta == 0:
         return product
@@ -420,10 +408,7 @@ def addmv(call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: 
         product = mv(call, x, y)
     else:
         product = cast(reduced("sum", wide(mm(call, x, y)), [0], False), call.dtype)
-    product = product if alpha == 1 else product * call.const(alpha)
-    if beta == 0:
-        return product
-    return product + (c if beta == 1 else c * call.const(beta))
+    return _added(call, c, product, beta, alpha)
 
 
 def _masked(call: Call, s: Tensor, causal: bool, mask: Any) -> Tensor:
@@ -473,22 +458,15 @@ def flash_attention(
     return [*attention(call, q, k, v, dropout, causal, scale=scale), *[None] * 7]
 
 
-@handles(f"{_ON_GPUS}_efficient_attention.default")
-def efficient_attention(
-    call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Any, logs: bool, dropout: float = 0.0,
-    causal: bool = False, *, scale: float | None = None,
-) -> list[Any]:  # fmt: skip
-    """The same with a mask that is added; the logarithms' layout is PyTorch's own."""
-    return [attention(call, q, k, v, dropout, causal, attn_mask=bias, scale=scale)[0], *[None] * 3]
-
-
-@handles(f"{_ON_GPUS}_cudnn_attention.default")
-def cudnn_attention(
+@handles(f"{_ON_GPUS}_efficient_attention.default", f"{_ON_GPUS}_cudnn_attention.default")
+def biased_attention(
     call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Any, logs: bool, dropout: float = 0.0,
     causal: bool = False, debug: bool = False, *, scale: float | None = None,
 ) -> list[Any]:  # fmt: skip
-    """The same as cuDNN's."""
-    return [attention(call, q, k, v, dropout, causal, attn_mask=bias, scale=scale)[0], *[None] * 8]
+    """The same with a mask that is added; the logarithms' layout is PyTorch's or cuDNN's own."""
+    others = 3 if "efficient" in str(call.node.target) else 8
+    made = attention(call, q, k, v, dropout, causal, attn_mask=bias, scale=scale)[0]
+    return [made, *[None] * others]
 
 
 def _scores(call: Call, q: Tensor, k: Tensor, causal: bool, mask: Any, scale: Any) -> Tensor:
