@@ -82,21 +82,16 @@ class Runner:
         if self._weights:
             arrays = list(arrays)
             prepared = self._prepared(arrays)
+        plain = not self._words_out
         if out is None:
             outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
-            # The common case, arrays of exactly the right types, is settled without a loop here.
-            if not self._words_out and self._module.run_exactly(arrays, outputs, prepared):
-                return outputs
         else:
             outputs = given_outputs(out, [(dtype, shape) for dtype, shape, _ in self._outputs])
             ready = [a for a in arrays if type(a) is np.ndarray]
-            apart = not any(np.may_share_memory(r, a) for r in outputs for a in ready)
-            if (
-                apart
-                and not self._words_out
-                and self._module.run_exactly(arrays, outputs, prepared)
-            ):
-                return outputs
+            plain &= not any(np.may_share_memory(r, a) for r in outputs for a in ready)
+        # The common case, arrays of exactly the right types, is settled without a loop here.
+        if plain and self._module.run_exactly(arrays, outputs, prepared):
+            return outputs
         inputs = []
         for array, (name, dtype, shape, words) in zip(arrays, self._inputs, strict=True):
             if (
@@ -109,14 +104,11 @@ class Runner:
             inputs.append(array if words is None else array.view(words))
         if out is not None:
             self._refuse_overlaps(inputs, outputs)
-        if self._words_out:
-            views = [
-                array if words is None else array.view(words)
-                for array, (_, _, words) in zip(outputs, self._outputs, strict=True)
-            ]
-            self._module.run(inputs, views, prepared)
-        else:
-            self._module.run(inputs, outputs, prepared)
+        views = [
+            array if words is None else array.view(words)
+            for array, (_, _, words) in zip(outputs, self._outputs, strict=True)
+        ]
+        self._module.run(inputs, views, prepared)
         return outputs
 
     def _refuse_overlaps(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -130,7 +122,7 @@ class Runner:
                     self._may_overwrite[i, o] = self._module.may_overwrite(i, o)
                 if not (same and self._may_overwrite[i, o]):
                     raise BadInputError(
-                        f"{_out_name(o, len(outputs))} shares memory with argument "
+                        f"{out_name(o, len(outputs))} shares memory with argument "
                         f"{self._inputs[i][0]}, which the program reads while it writes results; "
                         "give it memory of its own"
                     )
@@ -214,7 +206,7 @@ def given_outputs(out: Any, types: Sequence[tuple[np.dtype[Any], tuple[int, ...]
         raise BadInputError(f"out must hold {len(types)} arrays, one per result, not {len(given)}")
     arrays: list[Array] = []
     for i, (value, (dtype, shape)) in enumerate(zip(given, types, strict=True)):
-        name = _out_name(i, len(given))
+        name = out_name(i, len(given))
         if is_tensor(value):
             if value.requires_grad:
                 raise BadInputError(f"{name} requires a gradient; give {name}.detach()")
@@ -235,13 +227,14 @@ def given_outputs(out: Any, types: Sequence[tuple[np.dtype[Any], tuple[int, ...]
         for j, other in enumerate(arrays):
             if np.may_share_memory(value, other):
                 raise BadInputError(
-                    f"{name} and {_out_name(j, len(given))} share memory; each needs its own"
+                    f"{name} and {out_name(j, len(given))} share memory; each needs its own"
                 )
         arrays.append(value)
     return arrays
 
 
-def _out_name(position: int, count: int) -> str:
+def out_name(position: int, count: int) -> str:
+    """How messages name one of so many results that are written to."""
     return "out" if count == 1 else f"out[{position}]"
 
 
