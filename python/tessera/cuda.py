@@ -20,24 +20,16 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, NotFoundError, WrongTypeError
-from tessera.types import dtype_name, format_type, to_numpy
+from tessera.runner import out_name
+from tessera.torch_arrays import is_tensor
+from tessera.types import DTYPES, dtype_name, format_type, to_numpy
 
 _ALIGNMENT = 16  # bytes
 _CUDA_DEVICES = (2, 13)  # DLPack: on a device, and managed memory
 _MOST_WEIGHT_SETS = 4
 _LEGACY_STREAM = 1  # DLPack: the default stream, which is 0 for the driver
 
-_TORCH_DTYPES = {
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "i64": "int64",
-    "i32": "int32",
-    "i8": "int8",
-    "u8": "uint8",
-    "bool": "bool",
-}
+_TORCH_DTYPES = {name: dtype.name for name, dtype in DTYPES.items()}
 
 
 def library_folders() -> list[str]:
@@ -57,7 +49,7 @@ def find_libraries() -> None:
 
 def is_device_array(value: Any) -> bool:
     """Whether this is an array on a CUDA device."""
-    if _is_tensor(value):
+    if is_tensor(value):
         return bool(value.device.type == "cuda")
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
         return False
@@ -66,7 +58,7 @@ def is_device_array(value: Any) -> bool:
 
 def placeholder(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
     """An array of the same type and no memory, for what only looks at types."""
-    if _is_tensor(value):
+    if is_tensor(value):
         known = {name: ours for ours, name in _TORCH_DTYPES.items()}
         name = str(value.dtype).removeprefix("torch.")
         if name not in known:
@@ -95,7 +87,7 @@ def standing(
 
 def is_tensor_or_device_array(value: Any) -> bool:
     """Whether this is an array that a program for a GPU takes, or is told to be elsewhere."""
-    return _is_tensor(value) or is_device_array(value)
+    return is_tensor(value) or is_device_array(value)
 
 
 def is_capturing() -> bool:
@@ -120,11 +112,6 @@ def to_host(array: _core.DeviceArray) -> np.ndarray[Any, np.dtype[Any]]:
     """A copy of a device's array as a NumPy array; waits for what computes it."""
     dtype, shape = array.type
     return np.frombuffer(bytearray(array.read()), to_numpy(dtype)).reshape(shape)
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
 def _gradients_are_on() -> bool:
@@ -174,7 +161,7 @@ class DeviceRunner:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         given = [] if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
-        torch = sys.modules["torch"] if any(_is_tensor(a) for a in (*arrays, *given)) else None
+        torch = sys.modules["torch"] if any(is_tensor(a) for a in (*arrays, *given)) else None
         stream = int(torch.cuda.current_stream(self._device).cuda_stream) if torch else 0
         inputs = [
             self._view(array, name, dtype, shape, stream, True)
@@ -191,7 +178,7 @@ class DeviceRunner:
                 f"out must hold {len(self._outputs)} arrays, one per result, not {len(given)}"
             )
         outputs = [
-            self._view(array, _out_name(i, len(given)), dtype, shape, stream, False)
+            self._view(array, out_name(i, len(given)), dtype, shape, stream, False)
             for i, (array, (dtype, shape)) in enumerate(zip(given, self._outputs, strict=True))
         ]
         if out is not None:
@@ -217,7 +204,7 @@ class DeviceRunner:
         self, value: Any, name: str, dtype: str, shape: tuple[int, ...], stream: int, read: bool
     ) -> _View:
         """The memory of an argument; refused where it is not what the program takes."""
-        if _is_tensor(value):
+        if is_tensor(value):
             view = self._tensor_view(value, name, dtype, shape, read)
         elif isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
             kind = BadInputError if isinstance(value, np.ndarray) else WrongTypeError
@@ -308,7 +295,7 @@ class DeviceRunner:
     def _refuse_overlaps(self, inputs: Sequence[_View], outputs: Sequence[_View]) -> None:
         """Raises where writing a result would change what is still to be read."""
         for o, result in enumerate(outputs):
-            name = _out_name(o, len(outputs))
+            name = out_name(o, len(outputs))
             for other in outputs[:o]:
                 if _meet(result, other):
                     raise BadInputError(f"{name} shares memory with another result")
@@ -356,10 +343,6 @@ class Elsewhere:
 
 def _meet(a: _View, b: _View) -> bool:
     return a.address < b.address + b.bytes and b.address < a.address + a.bytes
-
-
-def _out_name(position: int, count: int) -> str:
-    return "out" if count == 1 else f"out[{position}]"
 
 
 def _article(value: Any) -> str:

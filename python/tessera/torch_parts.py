@@ -29,17 +29,14 @@ from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
 from tessera.torch_cache import KeptPart, digest, fusion, kept_fusion, own_key
 from tessera.torch_compare import disagreement, is_alike, same_bits
+from tessera.types import DTYPES
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
 _MOST_SETS = 256  # of weights that one part is called with
-_FROM_NAME = {
-    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-    "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8,
-    "bool": torch.bool,
-}  # fmt: skip
+_FROM_NAME = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
 
 
 @functools.cache

@@ -15,7 +15,8 @@ from tessera.errors import BadInputError, UnsupportedError
 Dim = int | str
 Shape = tuple[Dim, ...]
 
-_NUMPY: dict[str, np.dtype[Any]] = {
+# By Tessera's name; NumPy's own, as in "float64", are those of other libraries as well.
+DTYPES: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
@@ -26,8 +27,8 @@ _NUMPY: dict[str, np.dtype[Any]] = {
     "u8": np.dtype(np.uint8),
     "bool": np.dtype(np.bool_),
 }
-_NAMES = {dtype: name for name, dtype in _NUMPY.items()}
-_FLOATS = frozenset(_NUMPY[name] for name in ("f64", "f32", "f16", "bf16"))
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_FLOATS = frozenset(DTYPES[name] for name in ("f64", "f32", "f16", "bf16"))
 _TYPE = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([^\]]*)\]\s*")
 
 
@@ -38,9 +39,9 @@ def to_numpy(name: str) -> np.dtype[Any]:
     dtype('float32')
     """
     try:
-        return _NUMPY[name]
+        return DTYPES[name]
     except KeyError:
-        raise BadInputError(f"unknown dtype '{name}'; Tessera has {' '.join(_NUMPY)}") from None
+        raise BadInputError(f"unknown dtype '{name}'; Tessera has {' '.join(DTYPES)}") from None
 
 
 def dtype_name(dtype: object) -> str:
@@ -49,17 +50,17 @@ def dtype_name(dtype: object) -> str:
     >>> dtype_name(np.float32), dtype_name("bf16"), dtype_name("float64")
     ('f32', 'bf16', 'f64')
     """
-    if isinstance(dtype, str) and dtype in _NUMPY:
+    if isinstance(dtype, str) and dtype in DTYPES:
         return dtype
     try:
         numpy_dtype = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
-        raise BadInputError(f"unknown dtype {dtype!r}; Tessera has {' '.join(_NUMPY)}") from None
+        raise BadInputError(f"unknown dtype {dtype!r}; Tessera has {' '.join(DTYPES)}") from None
     name = _NAMES.get(numpy_dtype) if is_plain_dtype(numpy_dtype) else None
     if name is None:
         raise UnsupportedError(
             f"dtype {numpy_dtype}{_more(numpy_dtype)} is not supported; Tessera has "
-            f"{' '.join(_NUMPY)}"
+            f"{' '.join(DTYPES)}"
         )
     return name
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tessera.errors import Error, UnsupportedError
 from tessera.graph import Graph, Tensor
+from tessera.types import DTYPES
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
@@ -22,11 +23,7 @@ _SCALARS = {
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod,
     operator.neg, operator.pow, max, min,
 }  # fmt: skip
-DTYPES = {
-    "torch.float64": "f64", "torch.float32": "f32", "torch.float16": "f16",
-    "torch.bfloat16": "bf16", "torch.int64": "i64", "torch.int32": "i32", "torch.int8": "i8",
-    "torch.uint8": "u8", "torch.bool": "bool",
-}  # fmt: skip
+_NAMES = {f"torch.{dtype.name}": name for name, dtype in DTYPES.items()}
 
 
 def handles(*names: str, moves: bool = False) -> Callable[[H], H]:
@@ -45,7 +42,7 @@ def handles(*names: str, moves: bool = False) -> Callable[[H], H]:
 
 def dtype_of(dtype: Any) -> str:
     """Tessera's name of a torch dtype."""
-    name = DTYPES.get(str(dtype))
+    name = _NAMES.get(str(dtype))
     if name is None:
         raise UnsupportedError(f"{dtype} is not a dtype of programs")
     return name
