@@ -23,6 +23,7 @@ from tessera import _core
 from tessera.clock import Clock
 from tessera.direct import layout
 from tessera.errors import Error
+from tessera.frontends.trace import parts
 from tessera.options import Options
 from tessera.race import Entrant, Times, decide
 from tessera.racer import Run
@@ -239,7 +240,7 @@ def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
     """
     with np.errstate(all="ignore"):
         try:
-            ours, theirs = _leaves(run()), _leaves(original())
+            ours, theirs = list(parts(run())), list(parts(original()))
         except Exception:  # whatever it is, it is no contestant
             return False
     if len(ours) != len(theirs):
@@ -256,14 +257,6 @@ def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
             return False
     given = [a for a in arrays if isinstance(a, np.ndarray)]
     return _sharing(ours, given) <= _sharing(theirs, given)
-
-
-def _leaves(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [x for v in value for x in _leaves(v)]
-    if isinstance(value, dict):
-        return [x for v in value.values() for x in _leaves(v)]
-    return [value]
 
 
 def _sharing(results: Sequence[Any], given: Sequence[Array]) -> set[tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from tessera.clock import Clock
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
 from tessera.frontends.numpy import rounds_otherwise
-from tessera.frontends.trace import Leaf, Node, Spec, Traced, Tree, trace_call, unflatten
+from tessera.frontends.trace import Leaf, Node, Spec, Traced, Tree, parts, trace_call, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.types import dtype_name
@@ -130,8 +130,8 @@ class DropIn:
         with np.errstate(all="ignore"):
             if self._results is None:
                 args, kwargs = self.bind(self.arrays)
-                self._results = list(_arrays(self.of_program(self.original(*args, **kwargs))))
-            found = list(_arrays(flat(*inputs)))
+                self._results = _arrays(self.of_program(self.original(*args, **kwargs)))
+            found = _arrays(flat(*inputs))
         wanted = self._results
         if len(wanted) != len(found):  # a result that the original makes of no array
             return {"copies": [n for n, a in enumerate(found) if a.ndim]}
@@ -266,11 +266,7 @@ class DropIn:
         """
         if self._function is None or self._traced is None or self._call is None:
             return False
-        specs = [
-            a if isinstance(a, Spec) else Spec(dtype_name(a.dtype), a.shape)
-            for a in self._traced.arguments
-            if not isinstance(a, float)
-        ]
+        specs = [s for s in self._given() if isinstance(s, Spec)]
         source = compile_source(self.source(graph, **more), self.name)
         return not all(self._safe_at(source, other, options) for other in _other_ranks(specs))
 
@@ -423,16 +419,9 @@ def _tied(
     return (axes for axes in found if len(axes) < len(alike))
 
 
-def _arrays(value: Any) -> Iterator[Any]:
+def _arrays(value: Any) -> list[Any]:
     """The arrays of a result, one after the other, NumPy's scalars among them."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for child in value:
-            yield from _arrays(child)
-    elif isinstance(value, dict):
-        for child in value.values():
-            yield from _arrays(child)
+    return [v for v in parts(value) if isinstance(v, (np.ndarray, np.generic))]
 
 
 def _shares_more(

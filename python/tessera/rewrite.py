@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from tessera.drop_in import DropIn
 from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frontends.trace import Spec, Traced
+from tessera.frontends.trace import Spec, Traced, parts
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, Race, Times
@@ -493,17 +493,7 @@ class _Arena:
 
 def _results(value: Any) -> list[np.ndarray[Any, Any]]:
     """The arrays of a result, however nested; numbers between them are not the program's."""
-
-    def leaves(value: Any) -> Iterator[Any]:
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, (list, tuple)):
-            for child in value:
-                yield from leaves(child)
-        elif hasattr(value, "dtype"):
-            yield np.asarray(value)
-
-    return list(leaves(value))
+    return [np.asarray(v) for v in parts(value) if hasattr(v, "dtype")]
 
 
 def _widened(array: Any) -> Any:

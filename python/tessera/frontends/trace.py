@@ -158,6 +158,15 @@ def unflatten(tree: Tree, leaves: Sequence[Any], copies: dict[int, Any] | None =
     return tree.kind(children)
 
 
+def parts(value: Any) -> Iterator[Any]:
+    """What lists, tuples and dicts hold, however nested, one after the other."""
+    if isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from parts(part)
+    else:
+        yield value
+
+
 def _is_array(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray:
