@@ -282,12 +282,7 @@ class Optimized(_core.Dispatch):
             if entry.direct is not None:
                 entry.settled = False
                 entry.direct = None
-                if not entry.floats:
-                    self._settle(entry, args, kwargs)
-                else:
-                    order = call_order(self._function, args, kwargs)
-                    known = slots(args, kwargs, order, True, entry.result.extra_arrays())
-                    entry.direct = entry.result.direct_call(known, entry.environment)
+                self._settle(entry, args, kwargs)
         self._remember(entry)
 
     def _settle(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -295,7 +290,7 @@ class Optimized(_core.Dispatch):
         if entry.direct is None and entry.result is not None and not entry.settled:
             entry.settled = True
             order = call_order(self._function, args, kwargs)
-            known = slots(args, kwargs, order, extra=entry.result.extra_arrays())
+            known = slots(args, kwargs, order, entry.floats, entry.result.extra_arrays())
             entry.direct = entry.result.direct_call(known, entry.environment)
             self._remember(entry)
 
