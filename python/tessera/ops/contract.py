@@ -121,8 +121,7 @@ def einsum(subscripts: str, *operands: Operand) -> Tensor:
         next_term, next_value = _reduce_term(terms[n], values[n], output, [*later, term])
         term, value = _pair(term, value, next_term, next_value, output, later)
         term, value = _reduce_term(term, value, output, later)
-    result = transpose(value, [term.index(c) for c in output])
-    return result
+    return transpose(value, [term.index(c) for c in output])
 
 
 def _without_ellipsis(subscripts: str, ndims: Sequence[int]) -> str:

@@ -60,6 +60,8 @@ silu = _float_unary("silu")
 gelu = _float_unary("gelu")
 gelu_tanh = _float_unary("gelu_tanh")
 
+relu = _unary("relu", np.negative)  # max(x, 0)
+sqr = square = _unary("sqr", np.square)  # x·x
 log1p = _unary("log1p", np.log1p)
 expm1 = _unary("expm1", np.expm1)
 arctan2 = _binary("atan2", np.arctan2)
@@ -84,21 +86,6 @@ def abs(x: Operand) -> Tensor:
     """|x|; of a bool, itself."""
     (t,) = promote(np.absolute, x)
     return t if t.dtype == np.bool_ else t.builder.emit("abs", [t])
-
-
-def sqr(x: Operand) -> Tensor:
-    """x·x."""
-    (t,) = promote(np.square, x)
-    return t.builder.emit("sqr", [t])
-
-
-square = sqr
-
-
-def relu(x: Operand) -> Tensor:
-    """max(x, 0)."""
-    (t,) = promote(np.negative, x)
-    return t.builder.emit("relu", [t])
 
 
 def reciprocal(x: Operand) -> Tensor:
@@ -152,9 +139,6 @@ def round(x: Operand, decimals: int = 0) -> Tensor:
         return rint(t)
     scale = 10.0 ** builtins.abs(decimals)
     return rint(t * scale) / scale if decimals > 0 else rint(t / scale) * scale
-
-
-around = round
 
 
 def floor_divide(x: Operand, y: Operand) -> Tensor:
@@ -312,7 +296,7 @@ def pow(x: Operand, exponent: Operand) -> Tensor:
 power = pow
 
 
-def _logical(op: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
+def _logical(op: str) -> Callable[..., Tensor]:
     def function(*operands: Operand) -> Tensor:
         builder = builder_of(*operands)
         return builder.emit(op, [cast(lift(builder, x), np.bool_) for x in operands])
@@ -320,15 +304,10 @@ def _logical(op: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
     return function
 
 
-logical_and = _logical("and", np.logical_and)
-logical_or = _logical("or", np.logical_or)
-logical_not = _logical("not", np.logical_not)
-
-
-def logical_xor(x: Operand, y: Operand) -> Tensor:
-    """Exactly one of both is true."""
-    builder = builder_of(x, y)
-    return builder.emit("ne", [cast(lift(builder, v), np.bool_) for v in (x, y)])
+logical_and = _logical("and")
+logical_or = _logical("or")
+logical_not = _logical("not")
+logical_xor = _logical("ne")
 
 
 def bitwise(name: str) -> Callable[..., Tensor]:

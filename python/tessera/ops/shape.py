@@ -132,9 +132,6 @@ def _common_of(full: Sequence[Operand], all_: Sequence[Operand]) -> list[Tensor]
     return [lift(builder_of(*full), t, dtype) for t in full]
 
 
-concat = concatenate
-
-
 def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis."""
     parts = common(*tensors)
