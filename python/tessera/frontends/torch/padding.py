@@ -158,15 +158,14 @@ class _Walk:
 
     def _plain(self, value: torch.Tensor) -> Layout:
         """Of axes that are the symbol itself, or do without it."""
-        axes: list[Any] = []
-        for size in map(_expression, value.shape):
-            if self.symbol not in getattr(size, "free_symbols", ()):
-                axes.append(None)
-            elif size == self.symbol:
-                axes.append((1, 1))
-            else:
-                raise _RefusedError(f"an axis of {size}")
-        return tuple(axes)
+        return tuple(map(self._axis, map(_expression, value.shape)))
+
+    def _axis(self, size: Any) -> tuple[int, int] | None:
+        if self.symbol not in getattr(size, "free_symbols", ()):
+            return None
+        if size != self.symbol:
+            raise _RefusedError(f"an axis of {size}")
+        return 1, 1
 
     def _of(self, node: Any) -> Layout:
         made: Layout = self.layout[node]
@@ -313,17 +312,8 @@ class _Walk:
     def _expand(self, node: Any, x: Any, *args: Any, **kwargs: Any) -> Layout:
         value, own = node.meta["val"], self._of(x)
         own = (None,) * (value.ndim - len(own)) + own
-        plain = self._plain_where(value, own)
-        return tuple(a if a is not None else p for a, p in zip(own, plain, strict=True))
-
-    def _plain_where(self, value: Any, own: Layout) -> Layout:
-        axes: list[Any] = []
-        for size, known in zip(map(_expression, value.shape), own, strict=True):
-            new = known is None and self.symbol in getattr(size, "free_symbols", ())
-            if new and size != self.symbol:
-                raise _RefusedError(f"an axis of {size}")
-            axes.append((1, 1) if new else None)
-        return tuple(axes)
+        sizes = map(_expression, value.shape)
+        return tuple(self._axis(n) if a is None else a for a, n in zip(own, sizes, strict=True))
 
     def _slice(self, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None,
                step: int = 1) -> Layout:  # fmt: skip

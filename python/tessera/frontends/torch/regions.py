@@ -242,7 +242,6 @@ class Regions:
         found = self.operands(region, place)
         if found is None:
             return False
-        inner = [o for o in found if o.kind == "in"]
         if op["op"] == "matmul":
             if found[0].kind == "in":
                 heads = bool(region.products) and len(region.rows) > 1
@@ -256,16 +255,18 @@ class Regions:
                 and set(region.widths.values()) <= {width, 1}
             )
         if region.products:
-            columns = self.shape[self.ops[region.products[0]]["results"][0]][-1]
-            plain = (
-                op["op"] in POINTWISE
-                and width == columns
-                and all(o.width == columns and o.offset == 0 for o in inner)
-            )
-            if plain and not region.whole:
-                return True
-            return self._may_be_whole(region)
+            plain = self._is_plain(region, op, width, found) and not region.whole
+            return plain or self._may_be_whole(region)
         return True
+
+    def _is_plain(
+        self, region: Region, op: dict[str, Any], width: int, operands: Sequence[Operand]
+    ) -> bool:
+        """Whether an operator computes each column of a product from that column alone."""
+        columns = self.shape[self.ops[region.products[0]]["results"][0]][-1]
+        inner = [o for o in operands if o.kind == "in"]
+        return (op["op"] in POINTWISE and width == columns
+                and all(o.width == columns and o.offset == 0 for o in inner))  # fmt: skip
 
     def _may_be_whole(self, region: Region) -> bool:
         if region.whole or not region.products:
@@ -320,13 +321,7 @@ class Regions:
             region.products.append(place)
             region.left = (found[0], self.shape[op["inputs"][0]][-1])
         elif region.products:
-            columns = self.shape[self.ops[region.products[0]]["results"][0]][-1]
-            plain = (
-                op["op"] in POINTWISE
-                and width == columns
-                and all(o.kind != "in" or (o.width == columns and o.offset == 0) for o in found)
-            )
-            region.whole = region.whole or not plain
+            region.whole = region.whole or not self._is_plain(region, op, width, found)
         region.members.append(place)
         region.widths[result] = width
 
