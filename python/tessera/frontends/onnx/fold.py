@@ -78,15 +78,7 @@ def _shape(node: Node, x: Array) -> Array:
 
 
 def constant_of_shape(node: Node, shape: Sequence[int]) -> Array:
-    from tessera.frontends.onnx.reader import array_of, onnx_package
-
-    value: Any = np.float32(0)
-    if node.has_attr("value"):
-        value = array_of(
-            node.require_attr("value", onnx_package().TensorProto),
-            node.importer.folder,
-            node.importer.where,
-        )
+    value = constant(node) if node.has_attr("value") else np.float32(0)
     count = 1
     for d in shape:
         count *= int(d)
@@ -250,7 +242,7 @@ def _only_small(function: Any) -> Callable[..., Any]:
 
 
 _FOLDS: dict[str, Callable[..., Any]] = {
-    "Constant": lambda node: constant(node),
+    "Constant": constant,
     "Shape": _shape,
     "Size": lambda node, x: np.int64(x.size),
     "ConstantOfShape": lambda node, shape: constant_of_shape(node, [int(d) for d in shape]),

@@ -80,6 +80,7 @@ for _onnx, _name in {
 
 handles("Identity")(lambda node: node.value(0))
 handles("Xor")(lambda node: emit("ne", *node.all()))
+handles("Where")(lambda node: emit("where", *node.all()))
 handles("Not")(lambda node: emit("not", node.x()))
 handles("IsNaN")(lambda node: emit("ne", node.x(), node.x()))
 
@@ -143,11 +144,6 @@ def variadic(node: Node) -> Tensor:
     if node.proto.op_type == "Mean":
         result = emit("div", result, number(result, len(terms)))
     return result
-
-
-@handles("Where")
-def where(node: Node) -> Tensor:
-    return emit("where", *node.all())
 
 
 @handles("Clip")
