@@ -41,7 +41,7 @@ class Error(Exception):
     `message` says what is wrong and what to do, `location` where, if a place is known.
     """
 
-    exit_code: ClassVar[int] = 70
+    exit_code: ClassVar[int] = 70  # unless a kind says otherwise
     kind: ClassVar[str] = "error"
 
     def __init__(self, message: str, location: Location | None = None) -> None:
@@ -91,14 +91,12 @@ class UnsupportedError(Error, NotImplementedError):
 class ToolMissingError(Error, RuntimeError):
     """A compiler or library that has to be installed."""
 
-    exit_code = 70
     kind = "tool missing"
 
 
 class IoError(Error, OSError):
     """The operating system refused: permissions, full disk."""
 
-    exit_code = 70
     kind = "input/output"
 
 
@@ -112,19 +110,16 @@ class CancelledError(Error):
 class OutOfMemoryError(Error, MemoryError):
     """A device has not enough memory."""
 
-    exit_code = 70
     kind = "out of memory"
 
 
 class DeviceError(Error, RuntimeError):
     """A GPU or its driver reports a failure; the message says whether the process can go on."""
 
-    exit_code = 70
     kind = "device"
 
 
 class InternalError(Error):
     """Something that should work did not: a bug of Tessera, please report it."""
 
-    exit_code = 70
     kind = "internal"

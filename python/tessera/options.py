@@ -18,10 +18,13 @@ _HERE = Path(__file__).resolve().parent
 
 def target_directory() -> str:
     """Where the machine descriptions are: beside the package, or in the source tree."""
-    for folder in (_HERE / "targets", _HERE.parents[1] / "targets"):
-        if folder.is_dir():
-            return str(folder)
-    return ""
+    return str(_shipped("targets") or "")
+
+
+def _shipped(name: str) -> Path | None:
+    """A folder that ships: beside the package, or in the source tree."""
+    folders = (_HERE / name, _HERE.parents[1] / name)
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def is_described(target: str) -> bool:
@@ -50,10 +53,7 @@ def _own(folder: Path, within_cache: bool = True) -> list[str]:
 
 def shipped_rules() -> Path | None:
     """The rules that ship: beside the package, or in the source tree."""
-    for folder in (_HERE / "rules", _HERE.parents[1] / "rules"):
-        if folder.is_dir():
-            return folder
-    return None
+    return _shipped("rules")
 
 
 def user_rules() -> Path:
@@ -86,10 +86,7 @@ registered_patterns: list[str] = []
 
 def shipped_patterns() -> Path | None:
     """The patterns that ship: beside the package, or in the source tree."""
-    for folder in (_HERE / "patterns", _HERE.parents[1] / "patterns"):
-        if folder.is_dir():
-            return folder
-    return None
+    return _shipped("patterns")
 
 
 def installed_patterns() -> list[Path]:
