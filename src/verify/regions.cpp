@@ -253,16 +253,65 @@ bool depends_on_any(const Graph& g, TensorId t, const std::set<TensorId>& on) {
 
 // --- one region
 
+// The program with one comparison that falls the other way where an operand is no number.
+Graph other_at_nan(const Graph& g, const Op& at) {
+  Graph out(g.name());
+  std::vector<TensorId> to(g.tensors().size());
+  for (const Op& op : g.ops()) {
+    copy_op(g, op, out, to);
+    if (&op != &at) continue;
+    const TensorId a = to[op.inputs[0].index], b = to[op.inputs[1].index];
+    const TensorId none =
+        out.add(OpKind::Or, {out.add(OpKind::Ne, {a, a}), out.add(OpKind::Ne, {b, b})});
+    TensorId& result = to[op.result().index];
+    result = out.add(OpKind::Ne, {result, none});
+  }
+  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
+  return out;
+}
+
+// A comparison that may be with none, until it was seen in the results which way it falls then.
+struct Unseen {
+  bool of_spec;
+  Graph otherwise;
+  int left = 2;
+};
+void add_comparisons(const Graph& g, const std::vector<size_t>& infinite, bool of_spec,
+                     std::vector<Unseen>& unseen) {
+  std::set<TensorId> on;
+  for (size_t k : infinite) on.insert(g.inputs()[k]);
+  for (const Op& op : g.ops())
+    if (is_comparison(op.kind) && is_float(g.type(op.inputs[0]).dtype) &&
+        depends_on_any(g, op.result(), on))
+      unseen.push_back({of_spec, other_at_nan(g, op)});
+}
+
+bool same_bits(const std::vector<NDArray>& a, const std::vector<NDArray>& b) {
+  const auto same = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  for (size_t k = 0; k < a.size(); k++)
+    if (a[k].ints != b[k].ints ||
+        !std::equal(a[k].reals.begin(), a[k].reals.end(), b[k].reals.begin(), same))
+      return false;
+  return true;
+}
+
 // Cuts that may be infinite are made so here and there, each alone and several at once: where the
-// original is a number all the same, so must the rewrite be.
+// original is a number all the same, so must the rewrite be. Of what cannot be seen in the results,
+// whichever way a comparison with none falls, nothing is said: false.
 bool same_at_infinities(const Graph& spec, const Graph& candidate,
                         const std::vector<size_t>& infinite, Rng rng, ThreadPool* pool) {
   if (infinite.empty()) return true;
+  const EvalOptions exact{Precision::Exact, pool, {}};
+  std::vector<Unseen> unseen;
+  for (const Graph* g : {&spec, &candidate}) add_comparisons(*g, infinite, g == &spec, unseen);
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
   constexpr size_t kTogether = 48, kAlone = 24, kMostAlone = 16;
   const size_t trials = kTogether + kAlone * std::min(infinite.size(), kMostAlone);
-  for (size_t trial = 0; trial < trials; trial++) {
-    const bool alone = trial >= kTogether;
+  const double work = count_work(spec) + count_work(candidate);
+  const size_t most = trials + size_t(std::min(4000.0, 1e8 / work));
+  for (size_t trial = 0; trial < (unseen.empty() ? trials : most); trial++) {
+    interruption_point();
+    const bool alone = trial >= kTogether, nan = trial % 2 == 1 || trial >= trials;
     const size_t only = infinite[(trial - (alone ? kTogether : 0)) / kAlone % infinite.size()];
     // What guards a pole is often zero there, or one of the constants.
     const char* families[] = {"normal", "zeros", "constants"};
@@ -272,10 +321,9 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
       std::vector<double>& x = inputs[k].reals;
       const size_t count = size_t(1) << (trial / 6 % 4);
       for (size_t i = 0; i < count && !x.empty(); i++)
-        x[rng.below(x.size())] = trial % 2 == 1 ? NAN : rng.chance(0.5) ? INFINITY : -INFINITY;
+        x[rng.below(x.size())] = nan ? NAN : rng.chance(0.5) ? INFINITY : -INFINITY;
     }
-    const std::vector<NDArray> a = eval(spec, inputs, {Precision::Exact, pool, {}}),
-                               b = eval(candidate, inputs, {Precision::Exact, pool, {}});
+    const std::vector<NDArray> a = eval(spec, inputs, exact), b = eval(candidate, inputs, exact);
     for (size_t k = 0; k < a.size(); k++) {
       if (a[k].ints != b[k].ints) return false;
       double scale = 0;
@@ -286,8 +334,11 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
         if (std::isfinite(x) && !(std::fabs(x - y) <= 1e-6 * scale)) return false;
       }
     }
+    for (Unseen& u : unseen)
+      if (nan && !same_bits(eval(u.otherwise, inputs, exact), u.of_spec ? a : b)) u.left--;
+    std::erase_if(unseen, [](const Unseen& u) { return u.left <= 0; });
   }
-  return true;
+  return unseen.empty();
 }
 
 struct Proof {

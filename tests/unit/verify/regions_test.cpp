@@ -280,6 +280,27 @@ TEST(Regions, SignsOfPolesMatterWhereNumbersAreMadeOfThem) {
       compare_nets(good + "y = mul h, t; return y", bad + "y = mul h, t; return y").equal());
 }
 
+// Where x < 0 the comparison is with none. Only a result far above its row's mean shows it.
+TEST(Regions, ComparisonsWithNoneAreSeenInRareResults) {
+  const auto softmax = [](const std::string& above) {
+    return program("x = input : f64[4,4]; b = input : f64[4,4]; "
+                   "m = reduce_max x {axes=[0], keepdims=true}; d = sub x, m; r = sqrt x; " +
+                   above +
+                   "u = add d, d; w = where c, u, d; e = exp w; "
+                   "s = sum e {axes=[0], keepdims=true}; p = div e, s; "
+                   "a = mean p {axes=[1], keepdims=true}; q = sub p, a; "
+                   "big = const {value=0.6} : f64[]; f = gt q, big; zero = const : f64[]; "
+                   "out = where f, q, zero; return out");
+  };
+  VerifyOptions o;
+  o.whole_cost = 0;
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    o.seed = seed;
+    EXPECT_FALSE(verify(softmax("c = gt r, b; "), softmax("l = le r, b; c = not l; "), o).equal());
+    EXPECT_TRUE(verify(softmax("c = gt r, b; "), softmax("c = lt b, r; "), o).equal());
+  }
+}
+
 TEST(Regions, TellsWhatMayBeInfinite) {
   Graph g = program("x = input : f32[4]; v = input : f32[4]; h = const {value=0.5} : f32[]; "
                     "r = rsqrt v; a = mul x, r; e = exp x; b = add e, h; p = relu x; q = div x, h; "
