@@ -20,7 +20,7 @@ constexpr int kMaxDepth = 60;
 bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string shown;
   for (char c : text.substr(0, 40)) shown += c >= 0x20 && c < 0x7f ? c : '?';
   return "'" + shown + (text.size() > 40 ? "…'" : "'");
@@ -44,7 +44,7 @@ class Parser {
     return line_.at >= line_.text.size();
   }
   void expect_end() {
-    if (!at_end()) fail("expected the end of the line, not " + quoted(rest()));
+    if (!at_end()) fail("expected the end of the line, not " + in_quotes(rest()));
   }
   // A word is letters, digits and "_"; names of rules may have "-", "." and "/" too.
   std::string word(const std::string& what, bool of_rule = false) {
@@ -58,7 +58,7 @@ class Parser {
       text += c;
       ++line_.at;
     }
-    if (text.empty()) fail("expected " + what + ", not " + quoted(rest()));
+    if (text.empty()) fail("expected " + what + ", not " + in_quotes(rest()));
     if (text.size() > kMaxName) fail("a name of more than 100 characters", from);
     return text;
   }
@@ -74,7 +74,7 @@ class Parser {
     return true;
   }
   void expect(std::string_view token) {
-    if (!take(token)) fail("expected '" + std::string(token) + "', not " + quoted(rest()));
+    if (!take(token)) fail("expected '" + std::string(token) + "', not " + in_quotes(rest()));
   }
   std::string rest() {
     skip();
@@ -87,7 +87,7 @@ class Parser {
     do {
       const size_t from = (skip(), line_.at);
       const std::string name = word("the name of a variable");
-      if (names_.count(name)) fail(quoted(name) + " is declared twice", from);
+      if (names_.count(name)) fail(in_quotes(name) + " is declared twice", from);
       Node leaf;
       if (take("constant")) {
         Constant c;
@@ -120,7 +120,7 @@ class Parser {
     expect_end();
     if (rule_.left == rule_.right) fail("both sides are the same", from);
     for (const std::string& name : names_in(rule_.right))
-      if (!known.count(name)) fail(quoted(name) + " is on the right only", from);
+      if (!known.count(name)) fail(in_quotes(name) + " is on the right only", from);
   }
 
   void condition(bool implied) {
@@ -131,13 +131,13 @@ class Parser {
     c.kind = take(">=")   ? Condition::Kind::NonNegative
              : take(">")  ? Condition::Kind::Positive
              : take("!=") ? Condition::Kind::Nonzero
-                          : (fail("expected '> 0', '>= 0' or '!= 0', not " + quoted(rest())),
+                          : (fail("expected '> 0', '>= 0' or '!= 0', not " + in_quotes(rest())),
                              Condition::Kind::Nonzero);
     expect("0");
     expect_end();
     const std::set<std::string> known = names_in(rule_.left);
     for (const std::string& name : names_in(c.value))
-      if (!known.count(name)) fail(quoted(name) + " is not on the left side", from);
+      if (!known.count(name)) fail(in_quotes(name) + " is not on the left side", from);
     rule_.conditions.push_back(c);
   }
 
@@ -145,7 +145,7 @@ class Parser {
     rule_.real = rule_.integer = false;
     do {
       bool& which = take("real") ? rule_.real : take("integer") ? rule_.integer : unknown_;
-      if (&which == &unknown_) fail("expected 'real' or 'integer', not " + quoted(rest()));
+      if (&which == &unknown_) fail("expected 'real' or 'integer', not " + in_quotes(rest()));
       which = true;
     } while (take(","));
     expect_end();
@@ -325,7 +325,7 @@ class Parser {
     if (from < line_.text.size() && is_digit(line_.text[from])) return number();
     const std::string name = word("a variable, a number, a function or '('");
     if (const auto at = names_.find(name); at != names_.end() && !peek('(')) return add(at->second);
-    if (!peek('(')) fail(quoted(name) + " is not declared", from);
+    if (!peek('(')) fail(in_quotes(name) + " is not declared", from);
     return call(name, from);
   }
   bool peek(char c) {
@@ -352,7 +352,7 @@ class Parser {
       }
     }
     const auto value = Rational::parse(text);
-    if (!value || !value->finite()) fail(quoted(text) + " is not a number", from);
+    if (!value || !value->finite()) fail(in_quotes(text) + " is not a number", from);
     return literal(*value);
   }
 
@@ -363,7 +363,7 @@ class Parser {
     std::string digits;
     while (line_.at < line_.text.size() && is_digit(line_.text[line_.at]) && digits.size() < 4)
       digits += line_.text[line_.at++];
-    if (digits.empty()) fail("expected a whole number, not " + quoted(rest()));
+    if (digits.empty()) fail("expected a whole number, not " + in_quotes(rest()));
     const int value = (negative ? -1 : 1) * std::stoi(digits);
     if (value < least || value > most)
       fail("expected a number from " + std::to_string(least) + " to " + std::to_string(most) +
@@ -416,7 +416,7 @@ class Parser {
     expect(")");
     const ValueId v = made(name, args, along, order, to, k, from);
     if (along || order || to || k)
-      fail(quoted(name) + " takes no " +
+      fail(in_quotes(name) + " takes no " +
                (along   ? "'axis'"
                 : order ? "'axes'"
                 : to    ? "'shape'"
@@ -431,7 +431,7 @@ class Parser {
                std::optional<ShapePattern>& to, std::optional<int>& k, size_t from) {
     Node n;
     auto one = [&](Form form, OpKind kind = OpKind::Input) {
-      if (args.size() != 1) fail(quoted(name) + " takes one operand", from);
+      if (args.size() != 1) fail(in_quotes(name) + " takes one operand", from);
       n.form = form;
       n.kind = kind;
       n.arg[0] = args[0];
@@ -456,7 +456,7 @@ class Parser {
       order.reset();
     } else if (name == "expand_dims" || name == "squeeze") {
       one(name == "squeeze" ? Form::Squeeze : Form::Unsqueeze);
-      if (!along) fail(quoted(name) + " needs 'axis'", from);
+      if (!along) fail(in_quotes(name) + " needs 'axis'", from);
       n.attr = mask(*along);
       along.reset();
     } else if (name == "broadcast_to") {
@@ -487,9 +487,10 @@ class Parser {
       const auto other = kOthers.find(name);
       const auto kind = other != kOthers.end() ? other->second : op_from_name(name);
       if (!kind || !has(*kind, algebra::Pointwise) || *kind == OpKind::Pow || *kind == OpKind::Cast)
-        fail(quoted(name) + " is not a function of rules", from);
+        fail(in_quotes(name) + " is not a function of rules", from);
       if (int(args.size()) != info(*kind).min_arity)
-        fail(quoted(name) + " takes " + std::to_string(info(*kind).min_arity) + " operands", from);
+        fail(in_quotes(name) + " takes " + std::to_string(info(*kind).min_arity) + " operands",
+             from);
       n.form = Form::Pointwise;
       n.kind = *kind;
       for (ValueId a : args) n.arg[n.arity++] = a;
@@ -572,7 +573,7 @@ std::vector<Rule> parse_rules(std::string_view text, const std::string& file) {
         rule.checked = p.rest();
       } else {
         p.fail("expected 'assumes', 'where', 'holds for', 'learned' or 'checked', not " +
-               quoted(p.rest()));
+               in_quotes(p.rest()));
       }
     }
     if (!equation) fail("rule '" + rule.name + "' has no equation LEFT = RIGHT", rule.line);
