@@ -166,8 +166,9 @@ CudaObject compile_cuda_kernels(const std::string& source, const std::vector<std
     ~Destroy() { n.destroy(program); }
   } destroy{n, &program};
   const std::string architecture = "--gpu-architecture=" + arch;
-  const std::array<const char*, 3> options = {architecture.c_str(), "--std=c++17",
-                                              "--ptxas-options=-v"};
+  std::vector<const char*> options = {architecture.c_str(), "--std=c++17", "--ptxas-options=-v"};
+  // What comes from NVRTC's cache, which the driver keeps, has no report of ptxas.
+  if (nvrtc_version_number() >= 12090) options.push_back("--no-cache");
   const int result = n.compile(program, int(options.size()), options.data());
   size_t size = 0;
   n.log_size(program, &size);
