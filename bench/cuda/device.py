@@ -124,7 +124,7 @@ class Device:
             # Other threads (of compilers) may do what they like meanwhile.
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 results = [program(*tensors) for tensors in sets]
-        return Replay(self, graph, results)
+        return Replay(self, graph, results, (program, list(sets)))
 
     def warm(self, program: Program, tensors: Tensors) -> Entrant:
         """The program on the same arguments again and again."""
@@ -172,12 +172,14 @@ class Device:
 
 
 class Replay:
-    """A captured graph."""
+    """A captured graph, and what it reads: PyTorch gives memory of dead tensors back to the device
+    whenever it begins to capture another."""
 
-    def __init__(self, device: Device, graph: Any, results: list[Any]) -> None:
+    def __init__(self, device: Device, graph: Any, results: list[Any], reads: Any) -> None:
         self._device = device
         self._graph = graph
         self.results = results
+        self._reads = reads
 
     def seconds(self, times: int) -> float:
         """How long so many replays take on the device."""

@@ -104,7 +104,10 @@ def run_job(
             if ended is None:
                 lost = f"no answer in {limit_s:.0f} s: its process was ended"
             else:
-                lost = f"its process ended with {ended}\n{log.read_text()[-2000:]}"
+                text = log.read_text()
+                crash = text.find("Fatal Python error")  # what was said before it, and where it was
+                told_last = text[max(0, crash - 500) : crash + 2500] if crash >= 0 else text[-2000:]
+                lost = f"its process ended with {ended}\n{told_last}"
             late = ended is None and not in_time
             found[rest.pop(0)] = {
                 "outcome": "skipped" if late else "failed", "seconds": seconds,
