@@ -69,7 +69,7 @@ class Tree:
         certificate = result.certificate
         return {
             "improved": result.improved,
-            "basis": "" if certificate is None else certificate.basis.split(":")[0],
+            "basis": "" if certificate is None else certificate.record()["basis"].split(":")[0],
             "error": error,
             "once_s": once,
         }

@@ -144,8 +144,13 @@ def tessera(
 
     def aten_graph() -> Any:
         found: list[Any] = []
+
+        def keep(gm: Any) -> Any:
+            found.append(gm)
+            return make_boxed_func(gm.forward)
+
         with torch.no_grad():
-            traced(lambda gm: found.append(gm) or make_boxed_func(gm.forward))
+            traced(keep)
         return found[0]
 
     kept: Kept | None = None

@@ -68,7 +68,7 @@ def same_bits(got: Any, want: Any) -> bool:
     if (got.shape, got.dtype) != (want.shape, want.dtype):
         return False
     if not want.is_floating_point():
-        return torch.equal(got, want)
+        return bool(torch.equal(got, want))
     same = (got == want) & (torch.signbit(got) == torch.signbit(want))
     return bool((same | (torch.isnan(got) & torch.isnan(want))).all())
 

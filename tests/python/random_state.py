@@ -206,10 +206,10 @@ class _Source(Result):
         text = emit(traced.graph, name="program", copies=copies, as_scalars=scalars,
                     as_arrays=plain)  # fmt: skip
         self._source = compile_source(text, "program")
-        self._run, self._direct, self._target, self.details = self._source, None, "", {}  # type: ignore[assignment]
+        self._run, self._direct, self._target, self.details = self._source, None, "", {}
         self._certificate = None
 
-    interpreted = False  # type: ignore[assignment]
+    interpreted = False
 
 
 def sourced(function: Callable[..., Any]) -> Optimized:

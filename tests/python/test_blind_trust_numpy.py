@@ -113,9 +113,9 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[[], None]]]:
         return x * np.exp(w)
 
     def attribute(x: Any) -> Any:
-        return x * attribute.w  # type: ignore[attr-defined]
+        return x * attribute.w
 
-    attribute.w = w  # type: ignore[attr-defined]
+    attribute.w = w
     helper = functools.partial(lambda a, x: x + a, w)
     change = filled(w)
     found: dict[str, tuple[Callable[..., Any], Callable[[], None]]] = {
@@ -273,10 +273,10 @@ def effects() -> dict[str, tuple[Callable[..., Any], Callable[[], Any]]]:
     gen, total = (i for i in range(10**6)), 0
 
     def attribute(x: Any) -> Any:
-        attribute.calls += 1  # type: ignore[attr-defined]
+        attribute.calls += 1
         return x * 2
 
-    attribute.calls = 0  # type: ignore[attr-defined]
+    attribute.calls = 0
 
     def closure(x: Any) -> Any:
         nonlocal total
@@ -329,7 +329,7 @@ def effects() -> dict[str, tuple[Callable[..., Any], Callable[[], Any]]]:
         "deque": (lambda x: (words.append(1), x * 2)[1], lambda: len(words)),
         "object": (loud.method, lambda: loud.count),
         "list of object": (loud.listing, lambda: len(loud.seen)),
-        "attribute": (attribute, lambda: attribute.calls),  # type: ignore[attr-defined]
+        "attribute": (attribute, lambda: attribute.calls),
         "closure": (closure, lambda: total),
         "module": (module, lambda: Model.gain),
         "array": (lambda x: (array.__setitem__(0, array[0] + 1), x * 2)[1], lambda: array.copy()),
@@ -641,10 +641,10 @@ def test_filters_of_warnings_that_are_written_in_place_are_seen() -> None:
             ours(x)
         kept = warnings.filters[1]
         for _ in range(2):
-            warnings.filters[1] = ("error", None, RuntimeWarning, None, 0)  # type: ignore[index]
+            warnings.filters[1] = ("error", None, RuntimeWarning, None, 0)
             with pytest.raises(RuntimeWarning):
                 ours(x)
-            warnings.filters[1] = kept  # type: ignore[index]
+            warnings.filters[1] = kept
             assert np.isinf(ours(x)).all()
 
 
@@ -765,7 +765,7 @@ def test_attributes_of_helpers_that_come_later() -> None:
 
     def scaled(x: Any) -> Any:
         try:
-            scale = helper.scale  # type: ignore[attr-defined]
+            scale = helper.scale
         except AttributeError:
             scale = 1.0
         return x * scale * len(helper.__name__)
@@ -773,7 +773,7 @@ def test_attributes_of_helpers_that_come_later() -> None:
     ours = ts.optimize(budget=1)(scaled)
     for _ in range(3):
         ours(x)
-    helper.scale = 3.0  # type: ignore[attr-defined]
+    helper.scale = 3.0
     same(ours(x), scaled(x))
     helper.__dict__ = {"scale": 7.0}
     same(ours(x), scaled(x))
@@ -789,7 +789,7 @@ def counted(x: Any) -> Any:
     return x * getattr(counted, "k", 2.0) * counted._m * len(counted.__name__)
 
 
-counted.k, counted._m = 2.0, 1.0  # type: ignore[attr-defined]
+counted.k, counted._m = 2.0, 1.0
 counted = ts.optimize(**KERNEL)(counted)
 
 
@@ -824,7 +824,7 @@ def test_dictionaries_and_members_that_change(what: str) -> None:
 
     def of_part(x: Any) -> Any:
         try:
-            return part(x) * part.k  # type: ignore[attr-defined]
+            return part(x) * part.k
         except AttributeError:
             return part(x)
 

@@ -109,7 +109,7 @@ def test_races_and_results_call_whatever_is_reported_of_errors(
 ) -> None:
     """As in a process that has called no decorated function: nobody has looked yet."""
     monkeypatch.setattr(direct._Filters, "same", None)
-    raced = []
+    raced: list[Any] = []
 
     def decide(entrants: list[Entrant], *_: Any) -> Race:
         raced.extend(e.run() for e in entrants if e.run is not None)

@@ -176,7 +176,8 @@ def test_no_pickle_is_loaded(traced: Traced, folder: Path, tmp_path: Path) -> No
     for index in folder.glob("index/*"):
         for end in (".pickle", ".part"):
             (graphs / f"{index.name}{end}").write_bytes(evil)
-    plant(folder, *kept(folder), evil)
+    (file,) = kept(folder)
+    plant(folder, file, evil)
     for place in (*graphs.iterdir(), *folder.glob("objects/*.txt")):
         place.write_bytes(evil)
     assert traced.during(folder, scaled(2.0), x) == 1

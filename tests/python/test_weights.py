@@ -41,7 +41,7 @@ def test_text_and_options_agree() -> None:
     with pytest.raises(UsageError, match="no input 'V'"):
         ts.superoptimize(plain, weights=("V",))
     with pytest.raises(UsageError, match="tuple of names"):
-        ts.Options(weights="W")  # type: ignore[arg-type]
+        ts.Options(weights="W")
 
 
 def check(result: ts.Result, x: np.ndarray, gain: np.ndarray, w: np.ndarray) -> None:

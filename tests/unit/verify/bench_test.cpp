@@ -128,7 +128,8 @@ TEST(VerifyBench, StructuresOfFusedKernels) {
         EXPECT_EQ(row.accepted, 0) << failures;
       } else {
         EXPECT_GE(row.accepted, 10) << failures;
-        EXPECT_LE(row.refuted, 1) << failures;  // folded scales overflow sooner beside the range's end
+        EXPECT_LE(row.refuted, 1)
+            << failures;  // folded scales overflow sooner beside the range's end
       }
     }
 }
