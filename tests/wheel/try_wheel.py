@@ -12,6 +12,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-")
 os.environ.pop("CXX", None)
@@ -55,7 +56,10 @@ def main() -> None:
         assert zig or "tessera-opt[jit]" in said, said
 
     X, P = np.random.default_rng(0).standard_normal((2, 40, 40))
-    function = lambda X, P: np.diag(X @ P @ X.T)  # noqa: E731
+
+    def function(X: Any, P: Any) -> Any:
+        return np.diag(X @ P @ X.T)
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         optimised = ts.optimize(wait=True, budget=10)(function)
