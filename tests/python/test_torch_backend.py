@@ -77,6 +77,32 @@ def test_training_goes_forward_and_backward() -> None:
     assert all(p.programs for r in torch_backend.REPORTS for p in r.parts)
 
 
+@pytest.mark.parametrize("follows", [
+    torch.floor, lambda y: y.to(torch.int32), lambda y: y == 2, torch.trunc,
+    lambda y: torch.div(y, 1.0, rounding_mode="floor"), lambda y: (y + 0).argmax(),
+])  # fmt: skip
+def test_logarithms_that_are_exact_at_powers_stay_so(follows: Any) -> None:
+    x = 10.0 ** torch.arange(-12, 16, dtype=torch.float64)
+    for function in (torch.log10, torch.log2, torch.exp2):
+        with torch.no_grad():
+            compiled = torch.compile(lambda x, f=function: follows(f(x)), backend="tessera")
+            for _ in range(2):
+                torch.testing.assert_close(
+                    compiled(x), follows(function(x)), rtol=0, atol=0, equal_nan=True
+                )
+        torch._dynamo.reset()
+
+
+def test_logarithms_that_decide_nothing_are_ours() -> None:
+    x = torch.rand(64, 64) + 0.5
+    with torch.no_grad():
+        compiled = torch.compile(lambda x: torch.log10(x) * 2 + torch.exp2(x), backend="tessera")
+        for _ in range(2):
+            close(compiled(x), torch.log10(x) * 2 + torch.exp2(x))
+    (report,) = torch_backend.REPORTS
+    assert not report.eager and programs() == 1
+
+
 def test_a_changed_weight_is_noticed() -> None:
     model, x = torch.nn.Linear(16, 16), torch.randn(4, 16)
     compiled = torch.compile(model, backend="tessera")

@@ -81,6 +81,12 @@ def is_scalar_function(target: Any) -> bool:
     return target in _SCALARS or operator_name(target).startswith("aten.sym_")
 
 
+_ROUNDING = {f"aten.{name}" for name in (
+    "floor", "ceil", "round", "trunc", "frac", "sign", "remainder", "fmod", "floor_divide",
+    "div.Tensor_mode", "div.Scalar_mode",
+)}  # fmt: skip
+
+
 class Call:
     """What a handler may ask about the operator it imports."""
 
@@ -98,6 +104,23 @@ class Call:
         """Whether result i of several is used."""
         return any(u.target is operator.getitem and u.args[1] == i and u.users
                    for u in self.node.users)  # fmt: skip
+
+    def decides(self) -> bool:
+        """Whether what follows is rounded to whole numbers, compared, or cast to integers."""
+        seen, todo = set(), [*self.node.users]
+        while todo:
+            node = todo.pop()
+            if node.op != "call_function" or node in seen:
+                continue
+            seen.add(node)
+            value = node.meta.get("val")
+            name = operator_name(node.target)
+            if {name, name.rpartition(".")[0]} & _ROUNDING or (
+                hasattr(value, "dtype") and not value.dtype.is_floating_point
+            ):
+                return True
+            todo += node.users
+        return False
 
     def const(self, value: Any, dtype: str | None = None) -> Tensor:
         return self.graph.const(value, dtype or self.dtype)
