@@ -38,6 +38,9 @@ constexpr int kLeastPoints = 4;
 constexpr int kMostPoints = 600;
 constexpr size_t kMostConstants = 6;
 constexpr int kMixed = 8;
+constexpr size_t kMany = 64;  // elements, of whose errors the middle one is compared
+constexpr uint64_t kMostDraws = 16;
+constexpr double kMuchLarger = 8;
 
 enum class Sides { Positive, Both, Negative };
 enum class Change { Scale, Shift, Slices };
@@ -78,16 +81,7 @@ class Search {
     const double work = count_work(spec_) * 4 + count_work(candidate);
     points_left_ = int(
         std::clamp(o_.max_work / std::max(1.0, work), double(kLeastPoints), double(kMostPoints)));
-    for (size_t k = 0; k < spec_.inputs().size(); k++) {
-      Rng rng = Rng(o_.seed).split(k);
-      std::vector<double> unit;
-      if (is_float(type(k).dtype))
-        for (int64_t n = num_elements(type(k).shape); n > 0; n--) {
-          const double u = rng.unit();
-          unit.push_back(rng.chance(0.5) ? u : -u);
-        }
-      units_.push_back(std::move(unit));
-    }
+    draw_units(0);
     for (size_t k = 0; k < units_.size(); k++)
       if (!units_[k].empty() && format_of(type(k).dtype).bits > format_of(widest_).bits)
         widest_ = type(k).dtype;
@@ -101,6 +95,8 @@ class Search {
 
   RangeResult run() {
     const std::vector<Direction> all = directions();
+    far_from_zero(all);
+    if (over()) return std::move(result_);
     std::vector<bool> fails(all.size());
     // The ends first: where work is short, they tell most.
     for (size_t n = 0; n < all.size(); n++) {
@@ -122,6 +118,80 @@ class Search {
   }
 
  private:
+  // `alike`: inputs of as many elements are the same before they are scaled or shifted.
+  void draw_units(uint64_t draw, bool alike = false) {
+    units_.assign(spec_.inputs().size(), {});
+    for (size_t k = 0; k < units_.size(); k++) {
+      Rng rng = Rng(o_.seed).split((alike ? 0 : k) + 1000 * draw);
+      if (is_float(type(k).dtype))
+        for (int64_t n = num_elements(type(k).shape); n > 0; n--) {
+          const double u = rng.unit();
+          units_[k].push_back(rng.chance(0.5) ? u : -u);
+        }
+    }
+  }
+
+  // Of few digits rounding explains nearly any error of one element, but not the middle one of
+  // many: variances as mean(x²) − mean(x)² in bf16, sums of f32 in f64 that are taken in f32.
+  void far_from_zero(const std::vector<Direction>& all) {
+    for (const Direction& d : all)
+      for (const double part : {1.0, 0.75, 0.5})
+        for (const bool alike : {false, true})
+          if (d.change == Change::Shift && !over() && (d.input < 0 || !alike))
+            try_many(d, rounded(part * end(d)), alike);
+    draw_units(0);
+  }
+  void try_many(const Direction& d, double e, bool alike) {
+    struct Off {
+      std::vector<double> own, other;  // over a rounding of all terms
+      double most = 0;
+      RangeFault worst;
+    };
+    std::vector<Off> off(spec_.outputs().size());
+    size_t fewest = 0;
+    for (uint64_t draw = 0; draw < kMostDraws && fewest < kMany && points_left_-- > 0; draw++) {
+      if (o_.cancel != nullptr && o_.cancel->load()) result_.cancelled = true;
+      if (result_.cancelled) return;
+      draw_units(draw, alike);
+      Reference::Run r;
+      for (size_t k = 0; k < units_.size(); k++) r.inputs.push_back(input(d, k, e));
+      r.native = eval(spec_, r.inputs, {Precision::Native, reference_.pool(), {}});
+      measure(r);
+      const std::vector<NDArray> c =
+          eval(candidate_, r.inputs, {Precision::Native, reference_.pool(), {}});
+      fewest = kMany;
+      for (size_t k = 0; k < off.size(); k++) {
+        Off& o = off[k];
+        const double before = o.most;
+        for (size_t i = 0; i < c[k].reals.size(); i++) {
+          const double x = r.native[k].reals[i], y = c[k].reals[i],
+                       one = unit_of(k) * r.exact[k].magnitude.reals[i];
+          if (!is_fine(r, k, i) || !std::isfinite(y) || !(one > 0)) continue;
+          o.own.push_back(r.exact[k].error(i, x) / one);
+          o.other.push_back(r.exact[k].error(i, y) / one);
+          if (o.other.back() <= o.most) continue;
+          o.most = o.other.back();
+          o.worst = {describe(d, e), {}, int(k), int64_t(i), x, y, one, false};
+        }
+        if (o.most > before) o.worst.inputs = r.inputs;
+        if (!c[k].reals.empty()) fewest = std::min(fewest, o.own.size());
+      }
+    }
+    for (Off& o : off) {
+      if (o.own.size() < kMany / 4) continue;
+      const double own = middle(o.own), other = middle(o.other);
+      const double most = std::max({1.0, length_ / 8, kMuchLarger * own});
+      if (other <= most) continue;
+      o.worst.allowed *= most;
+      result_.fault = std::move(o.worst);
+      return;
+    }
+  }
+  static double middle(std::vector<double>& x) {
+    std::nth_element(x.begin(), x.begin() + long(x.size() / 2), x.end());
+    return x[x.size() / 2];
+  }
+
   const Type& type(size_t input) const { return spec_.type(spec_.inputs()[input]); }
   bool over() const { return result_.fault || result_.cancelled || points_left_ <= 0; }
 

@@ -17,6 +17,9 @@
 #include "base/check.h"
 #include "base/error.h"
 
+#if defined(__USE_FORTIFY_LEVEL) && __USE_FORTIFY_LEVEL > 0
+#error "no header, a precompiled one neither, may be read before _FORTIFY_SOURCE is undefined"
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #define TESSERA_ASAN 1
 #elif defined(__has_feature)

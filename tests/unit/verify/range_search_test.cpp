@@ -30,6 +30,19 @@ void expect_only_towards(const std::string& in, const std::string& bad, const st
 
 const std::vector<std::string> kAll = {"f16", "bf16", "f32", "f64"};
 
+// Rounding explains nearly any error of one element that has few digits, but not those of most.
+TEST(RangeSearch, FarFromZero) {
+  for (const char* columns : {"2", "6", "64"})
+    expect_only_towards(
+        std::string("x = input : T[4,") + columns + "]; m = mean x {axes=[1], keepdims=true}; ",
+        "q = sqr x; s = mean q {axes=[1], keepdims=true}; p = sqr m; "
+        "v = sub s, p; return v",
+        "d = sub x, m; q = sqr d; v = mean q {axes=[1], keepdims=true}; return v", kAll);
+  expect_only_towards("x = input : f32[4,64]; ",
+                      "y = sum x {axes=[1]}; z = cast y {dtype=T}; return z",
+                      "y = cast x {dtype=T}; z = sum y {axes=[1]}; return z", {"f64"});
+}
+
 TEST(RangeSearch, FactorsAndTheirInverses) {
   expect_only_towards("x = input : T[4,8]; c = const {value=8} : T[]; ",
                       "y = mul x, c; z = div y, c; return z",
