@@ -97,7 +97,7 @@ class Server:
             return onnxruntime_of(model, inputs, self.threads)
         if name.startswith("tessera"):
             importlib.import_module("tessera.torch_backend")  # registers the backend
-            compiled = torch.compile(model, backend="tessera")
+            compiled = torch.compile(model, backend="tessera", options={"wait": True})
         elif name != "eager":
             torch._inductor.config.freezing = name == "inductor_max"
             mode = "max-autotune" if name == "inductor_max" else None
@@ -126,7 +126,7 @@ class Server:
         torch.set_num_threads(self.threads)
         if self.model is None:
             self.model = build(case, batch)[0]
-            options = {"dynamic": "wait"} if name == "tessera" else None
+            options = {"dynamic": "wait", "wait": True} if name == "tessera" else None
             importlib.import_module("tessera.torch_backend")
 
             self.compiled = torch.compile(self.model, backend=name, dynamic=dynamic,

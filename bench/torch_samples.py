@@ -81,7 +81,7 @@ def outcome(op: Any, dtype: torch.dtype, count: int) -> tuple[str, str]:
         except Exception:
             continue
         torch._dynamo.reset()
-        made = torch.compile(run, backend="tessera", options={"check": False})
+        made = torch.compile(run, backend="tessera", options={"check": False, "wait": True})
         try:
             made(*args)
             got = tensors(made(*args))

@@ -407,15 +407,26 @@ void bind_backend(nb::module_& m) {
       nb::arg("key"), nb::arg("text"));
   m.def(
       "compile",
-      [](const Graph& program, const std::set<std::string>& disable, bool exact) {
-        nb::gil_scoped_release release;
+      [](const Graph& program, const std::set<std::string>& disable, bool exact, nb::object stop) {
         Cache cache;
         ModuleOptions options;
         options.exact = exact;
         for (const std::string& name : disable) disable_plan(options.plan, name);
-        return std::shared_ptr<Module>(Module::compile(program, cache, options));
+        const auto work = [&] {
+          return std::shared_ptr<Module>(Module::compile(program, cache, options));
+        };
+        if (stop.is_none()) {
+          nb::gil_scoped_release release;
+          return work();
+        }
+        LongCall call;
+        call.stop = std::move(stop);
+        options.cancel = &call.abandon;
+        bool interrupted = false;
+        return call.run(work, nb::none(), interrupted);
       },
-      nb::arg("program"), nb::arg("disable") = std::set<std::string>(), nb::arg("exact") = false);
+      nb::arg("program"), nb::arg("disable") = std::set<std::string>(), nb::arg("exact") = false,
+      nb::arg("stop") = nb::none());
   m.def(
       "emit_source",
       [](const Graph& program, const std::string& isa) {

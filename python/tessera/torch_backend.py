@@ -39,9 +39,9 @@ from tessera.graph import Graph
 from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph
 from tessera.torch_explain import explain
-from tessera.torch_parts import Part
+from tessera.torch_parts import BEHIND, Part
 
-__all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera"]
+__all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
 
 log = logging.getLogger("tessera.torch")
 
@@ -61,6 +61,7 @@ class Settings:
     # Programs for lengths after the first: made in the background while PyTorch runs, or at once;
     # in the background, and sizes are never rounded up.
     dynamic: Literal["background", "wait", "exact"] = "background"
+    wait: bool = False  # first calls, for their programs; so does TESSERA_WAIT=1
     cache_dir: str | None = None  # instead of TESSERA_CACHE_DIR
     weights: bool = True  # pack parameters once per values (inference)
     freeze: bool = False  # promised: nothing writes to them unseen by PyTorch's versions
@@ -73,7 +74,7 @@ class Settings:
                     f"torch.compile: option {name} is one of {', '.join(allowed)}, "
                     f"not {getattr(self, name)!r}"
                 )
-        for name in ("strict", "check", "weights", "freeze"):
+        for name in ("strict", "check", "wait", "weights", "freeze"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"torch.compile: option {name} is True or False")
         require_level(self.level)
@@ -84,6 +85,11 @@ class Settings:
                 f"torch.compile: target {self.target!r} is none of auto (where the tensors are), "
                 "cpu and cuda; tensors say which device"
             )
+
+    @property
+    def waits(self) -> bool:
+        """Whether first calls return what a program of ours computed."""
+        return self.wait or self.strict or os.environ.get("TESSERA_WAIT", "0") != "0"
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> Settings:
@@ -180,6 +186,12 @@ def _weights() -> set[int]:
     if context is None or context.fw_metadata is None:
         return set()
     return set(context.fw_metadata.static_input_indices or ())
+
+
+def wait(timeout: float | None = None) -> bool:
+    """Waits until programs that are being made in the background run, at most so many seconds;
+    whether they do."""
+    return BEHIND.wait(timeout)
 
 
 def reset() -> None:

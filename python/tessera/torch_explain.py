@@ -24,13 +24,15 @@ _QUIET = {"input", "const", "iter", "save", "accum", "reshape", "transpose", "sq
 
 
 def explain(timed: bool = True, patterns: bool = True) -> str:
-    """A text about all graphs that `torch.compile(..., backend="tessera")` has made so far.
+    """A text about all graphs that `torch.compile(..., backend="tessera")` has made so far, once
+    what is under way is done.
 
     Kernels that are alike share a line. `timed`: each is also run alone, in microseconds with
     warm caches. `patterns`: where experts' kernels fit, and what nearly fitting ones lack.
     """
-    from tessera.torch_backend import REPORTS
+    from tessera.torch_backend import REPORTS, wait
 
+    wait()
     return "\n".join(line for n, report in enumerate(REPORTS, 1)
                      for line in _graph(n, report, timed, patterns))  # fmt: skip
 

@@ -6,12 +6,10 @@ Memory is exchanged by address: nothing here is linked against libtorch.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import logging
 import math
 import os
-import queue
 import sys
 import threading
 import time
@@ -29,28 +27,19 @@ from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
 from tessera.torch_cache import KeptPart, digest, fusion, kept_fusion, own_key
 from tessera.torch_compare import disagreement, is_alike, same_bits
+from tessera.tuner import Tuner
 from tessera.types import DTYPES
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
+_BEHIND_NICE = 10
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
 _MOST_SETS = 256  # of weights that one part is called with
 _FROM_NAME = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
 
 
-@functools.cache
-def _orders() -> queue.SimpleQueue[Callable[[], Any]]:
-    """What the thread that makes programs while PyTorch runs is to do, one after the other."""
-    orders: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
-
-    def work() -> None:
-        while True:
-            with contextlib.suppress(Exception):  # with option strict: the next call's matter
-                orders.get()()
-
-    threading.Thread(target=work, name="tessera-torch", daemon=True).start()
-    return orders
+BEHIND = Tuner()  # makes programs while PyTorch runs
 
 
 def array_of(tensor: torch.Tensor) -> Any:
@@ -333,6 +322,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._dynamic: list[int] = []
         self.paddings: list[Padding] = []
         self._single = False
+        self._stop: Callable[[], bool] | None = None  # of work in the background
         if kept is None:
             placeholders = graph.graph.find_nodes(op="placeholder")
             self._dynamic = [i for i, n in enumerate(placeholders)
@@ -395,8 +385,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """A call with extents that no call had yet."""
         if self._device is not None and self._device.capturing():
             return self.eager(*args)  # nothing is compiled or compared in a capture
-        wait = (self._settings.dynamic == "wait" or not self._programs
-                or self._device is not None)  # fmt: skip
+        wait = (self._settings.waits or self._device is not None or self._kept is not None
+                or (bool(self._programs) and self._settings.dynamic == "wait"))  # fmt: skip
         own: tuple[Any, list[tuple[Padding, int]]] = (key, [])
         name, extents = self._rounded(args) if self.paddings else own
         if self._settings.dynamic == "exact":
@@ -419,7 +409,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def _near(self, name: Any) -> Padded | None:
         """The smallest program of larger sizes, of which at most half is in vain."""
-        if name[:1] != ("rounded",):
+        if name is None or name[:1] != ("rounded",):
             return None
         _, fixed, sizes = name
         found = [(math.prod(other[2]), p) for other, p in list(self._programs.items())
@@ -445,11 +435,19 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         kept = set(self.weights.places)
         copies = [a.clone() if isinstance(a, torch.Tensor) and i not in kept else a
                   for i, a in enumerate(args)]  # fmt: skip
-        _orders().put(lambda: self._make(name, copies, extents))
 
-    def _make(self, name: Any, args: Sequence[Any], extents: Any) -> Any:
+        def job(stop: Callable[[], bool]) -> None:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND_NICE)
+            self._make(name, copies, extents, stop)
+
+        BEHIND.add(job)
+
+    def _make(
+        self, name: Any, args: Sequence[Any], extents: Any, stop: Callable[[], bool] | None = None,
+    ) -> Any:  # fmt: skip
         """Compiles a program and checks it; PyTorch's own results where there was a check."""
         expected = None
+        self._stop = stop
         program: Program | Padded | None
         try:
             program = kept = self._as_kept(args)
@@ -460,6 +458,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 if kept is None:
                     self._write(program)
         except Exception as error:
+            if stop is not None and stop():
+                return None  # the process ends
             program, expected = None, None
             why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             if extents:
@@ -491,7 +491,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return None
         fused = Graph.parse(kept.fused)
         with cache_in(self._settings.cache_dir):
-            module = _core.compile(fused.core)
+            module = _core.compile(fused.core, stop=self._stop)
         if digest(module.source) != kept.code:
             return None
         tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
@@ -539,7 +539,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return program
 
         def made_of(fused: Graph, module: _core.Module | None = None) -> Program | Padded:
-            module = _core.compile(fused.core, exact=self._bits) if module is None else module
+            module = self._code(fused) if module is None else module
             program = Program(module, tensors, self.weights, results, self._single)
             program.source, program.graph = graph, fused
             return Padded(program, extents) if extents else program
@@ -563,12 +563,15 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
             fused = kept_fusion(graph)
-            return fused, _core.compile(fused.core, exact=self._bits)
+            return fused, self._code(fused)
         except Exception as error:  # a slower program is no reason to fail
             level = logging.INFO if isinstance(error, Error) else logging.WARNING
             log.log(level, "tessera: %s is not fused: %s: %s", self.name, type(error).__name__,
                     error)  # fmt: skip
-            return graph, _core.compile(graph.core, exact=self._bits)
+            return graph, self._code(graph)
+
+    def _code(self, graph: Graph) -> _core.Module:
+        return _core.compile(graph.core, exact=self._bits, stop=self._stop)
 
     def _optimize(self, graph: Any) -> list[tuple[Graph, _core.Module]]:
         """The fastest program that a search of the given budget finds and proves, if any."""

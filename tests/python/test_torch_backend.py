@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -60,6 +61,79 @@ def test_a_layer_is_one_part_without_leftovers() -> None:
     assert len(report.parts) == 1
     assert not report.eager
     assert programs() == 1
+
+
+@pytest.fixture
+def behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """Options of calls that do not wait, with a cache of their own."""
+    monkeypatch.setenv("TESSERA_WAIT", "0")
+    return {"cache_dir": str(tmp_path)}
+
+
+def test_first_calls_do_not_wait(behind: dict[str, Any]) -> None:
+    model, x = Block(), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        compiled = torch.compile(model, backend="tessera", options=behind)
+        assert torch.equal(compiled(x), model(x))  # PyTorch's own
+        assert programs() == 0
+        assert "1 program(s)" in torch_backend.explain(timed=False, patterns=False)  # waits
+        assert torch_backend.wait(0)
+        assert programs() == 1
+        close(compiled(x), model(x))
+        assert not torch.equal(compiled(x), model(x))
+        # Another process' program is not waited for long.
+        torch._dynamo.reset()
+        again = torch.compile(model, backend="tessera", options=behind)
+        close(again(x), model(x))
+        assert programs() == 1
+
+
+def test_training_does_not_wait_either(behind: dict[str, Any]) -> None:
+    model, x = Block(), torch.randn(2, 6, 32)
+    compiled = torch.compile(model, backend="tessera", options=behind)
+    for _ in range(3):
+        model.zero_grad()
+        compiled(x).square().sum().backward()
+        ours = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).square().sum().backward()
+        for a, p in zip(ours, model.parameters(), strict=True):
+            torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-4)
+        assert torch_backend.wait(120)
+    assert all(p.programs for r in torch_backend.REPORTS for p in r.parts)
+
+
+def test_a_program_that_goes_wrong_behind_is_left_to_pytorch(
+    behind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise Error("no compiler")
+
+    monkeypatch.setattr(_core, "compile", fails)
+    model, x = Block(), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        compiled = torch.compile(model, backend="tessera", options=behind)
+        for _ in range(3):
+            assert torch.equal(compiled(x), model(x))
+            assert torch_backend.wait(60)
+    (part,) = torch_backend.REPORTS[0].parts
+    assert part.reason == "no compiler"
+
+
+def test_a_process_ends_though_programs_are_being_made(tmp_path: Path) -> None:
+    code = (
+        "import torch, tessera.torch_backend\n"
+        "m = torch.nn.Sequential(*[torch.nn.Linear(8 + i, 9 + i) for i in range(12)])\n"
+        f"f = torch.compile(m, backend='tessera', options={{'cache_dir': {str(tmp_path)!r}}})\n"
+        "with torch.no_grad(): f(torch.ones(4, 8))\n"
+        "print('called')"
+    )
+    environment = os.environ | {"TESSERA_WAIT": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True,
+                          text=True, timeout=120, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "called\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "terminate" not in done.stderr
 
 
 def test_training_goes_forward_and_backward() -> None:

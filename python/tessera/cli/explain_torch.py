@@ -82,7 +82,7 @@ def explain_model(
 
     model, args, kwargs = found
     model.eval()
-    compiled = torch.compile(model, backend="tessera")
+    compiled = torch.compile(model, backend="tessera", options={"wait": True})
 
     def seconds(function: Callable[..., Any]) -> float:
         best = float("inf")
