@@ -437,7 +437,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                   for i, a in enumerate(args)]  # fmt: skip
 
         def job(stop: Callable[[], bool]) -> None:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND_NICE)
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND_NICE)
             self._make(name, copies, extents, stop)
 
         BEHIND.add(job)

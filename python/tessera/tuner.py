@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from tessera.background import Helper
 
 Job = Callable[[Callable[[], bool]], None]  # is given a function that says whether to stop
 
+log = logging.getLogger("tessera")
 # One job at a time in the whole process: they measure, and would disturb each other.
 _turn = threading.Lock()
 _tuners: weakref.WeakSet[Tuner] = weakref.WeakSet()
@@ -77,8 +79,11 @@ class Tuner:
                     return
                 self._running = job, _ = self._jobs.popleft()
             with _turn:
-                if not self._stopping:
-                    job(lambda: self._stopping)
+                try:
+                    if not self._stopping:
+                        job(lambda: self._stopping)
+                except Exception:  # the next ones are to be done all the same
+                    log.exception("tessera: work in the background failed")
             self._running = None
 
 

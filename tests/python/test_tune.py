@@ -82,6 +82,7 @@ def test_jobs_take_turns_and_can_be_stopped() -> None:
     assert tuner.wait(0)
 
     other = Tuner()
+    other.add(lambda stop: order.remove("not there"))  # which the others outlive
     other.add(lambda stop: order.append("next"))
     assert other.wait(10)
     assert order == ["long", "next"]
