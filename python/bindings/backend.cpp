@@ -5,6 +5,9 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -423,7 +426,14 @@ void bind_backend(nb::module_& m) {
         call.stop = std::move(stop);
         options.cancel = &call.abandon;
         bool interrupted = false;
-        return call.run(work, nb::none(), interrupted);
+        KernelPool::shared();  // whose threads keep their priority
+        return call.run(
+            [&] {  // a thread of its own, whose priority the compiler has
+              const id_t me = id_t(gettid());
+              setpriority(PRIO_PROCESS, me, std::max(10, getpriority(PRIO_PROCESS, me)));
+              return work();
+            },
+            nb::none(), interrupted);
       },
       nb::arg("program"), nb::arg("disable") = std::set<std::string>(), nb::arg("exact") = false,
       nb::arg("stop") = nb::none());

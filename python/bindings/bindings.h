@@ -31,6 +31,19 @@ Shape shape_from(nb::handle object);
 DType dtype_from(const std::string& name);
 Type type_from(const std::string& dtype, nb::handle shape);
 
+// Of names and values in turn.
+inline void fill(nb::dict&) {}
+template <class T, class... Rest>
+void fill(nb::dict& d, const char* name, const T& value, const Rest&... rest) {
+  d[name] = value;
+  fill(d, rest...);
+}
+template <class... Fields> nb::dict dict_of(const Fields&... fields) {
+  nb::dict d;
+  fill(d, fields...);
+  return d;
+}
+
 // What `convert` makes of each element.
 template <class Range, class F> nb::list list_of(const Range& range, F convert) {
   nb::list list;

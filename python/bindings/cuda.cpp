@@ -210,13 +210,9 @@ nb::list kernels_of(const CudaCode& code) {
 }
 
 nb::dict describe(const CudaDevice& device) {
-  nb::dict d;
-  d["name"] = device.name;
-  d["ordinal"] = device.ordinal;
-  d["arch"] = device.arch();
-  d["memory_bytes"] = device.memory_bytes;
-  d["shared_bytes"] = device.shared_bytes;
-  d["multiprocessors"] = device.multiprocessors;
+  nb::dict d = dict_of("name", device.name, "ordinal", device.ordinal, "arch", device.arch(),
+                       "memory_bytes", device.memory_bytes, "shared_bytes", device.shared_bytes,
+                       "multiprocessors", device.multiprocessors);
   return d;
 }
 

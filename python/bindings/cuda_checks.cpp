@@ -54,15 +54,10 @@ nb::list compiled(const Graph& graph, const std::string& target, const std::stri
   for (size_t i = 0; i < program.kernels.size(); ++i) {
     const CudaKernel& k = program.kernels[i];
     const CudaBinary& b = object.kernels[i];
-    nb::dict d;
-    d["name"] = k.name;
-    d["grid"] = nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]);
-    d["threads"] = k.threads;
-    d["registers"] = b.registers;
-    d["spilled_bytes"] = b.spilled_bytes;
-    d["serialized"] = b.serialized;
-    d["stack_bytes"] = b.stack_bytes;
-    d["smem_bytes"] = k.shared_bytes + b.static_shared_bytes;
+    nb::dict d = dict_of("name", k.name, "grid", nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]),
+                         "threads", k.threads, "registers", b.registers, "spilled_bytes",
+                         b.spilled_bytes, "serialized", b.serialized, "stack_bytes", b.stack_bytes,
+                         "smem_bytes", k.shared_bytes + b.static_shared_bytes);
     list.append(d);
   }
   return list;

@@ -22,18 +22,10 @@ namespace tessera::python {
 namespace {
 
 nb::dict record(const SearchReport& r) {
-  nb::dict d;
-  d["stop"] = name(r.stop);
-  d["detail"] = r.detail;
-  d["seconds"] = r.seconds;
-  d["values"] = r.values;
-  d["edges"] = r.edges;
-  d["graphs"] = r.graphs;
-  d["tilings"] = r.tilings;
-  d["states"] = r.states();
-  d["candidates"] = r.candidates;
-  d["best_cost"] = r.best_cost;
-  d["original_cost"] = r.original_cost;
+  nb::dict d = dict_of("stop", name(r.stop), "detail", r.detail, "seconds", r.seconds, "values",
+                       r.values, "edges", r.edges, "graphs", r.graphs, "tilings", r.tilings,
+                       "states", r.states(), "candidates", r.candidates, "best_cost", r.best_cost,
+                       "original_cost", r.original_cost);
   nb::dict pruned;
   for (const auto& [rule, count] : r.pruned) pruned[rule.c_str()] = count;
   d["pruned"] = pruned;
@@ -45,37 +37,17 @@ nb::dict record(const SearchReport& r) {
 }
 
 nb::dict record(const Outcome& o) {
-  nb::dict d;
-  d["graph"] = o.graph;
-  d["origin"] = o.origin;
-  d["derivation"] = o.derivation;
-  d["notes"] = o.notes;
-  d["part"] = o.part;
-  d["rank"] = o.rank;
-  d["model_s"] = o.model_seconds;
-  d["fate"] = name(o.fate);
-  d["why"] = o.why;
-  d["seconds"] = o.seconds;
-  d["least_s"] = o.least_seconds;
-  d["spread"] = o.spread;
-  d["warm_s"] = o.warm_seconds;
-  d["speedup"] = o.speedup;
+  nb::dict d = dict_of("graph", o.graph, "origin", o.origin, "derivation", o.derivation, "notes",
+                       o.notes, "part", o.part, "rank", o.rank, "model_s", o.model_seconds, "fate",
+                       name(o.fate), "why", o.why, "seconds", o.seconds, "least_s", o.least_seconds,
+                       "spread", o.spread, "warm_s", o.warm_seconds, "speedup", o.speedup);
   return d;
 }
 
 nb::dict record(const SubprogramReport& r) {
-  nb::dict d;
-  d["name"] = r.name;
-  d["times"] = r.times;
-  d["verdict"] = r.verdict;
-  d["chosen"] = r.chosen;
-  d["gain"] = r.best_gain;
-  d["stop"] = r.stop;
-  d["rounds"] = r.rounds;
-  d["tried"] = r.tried;
-  d["mutants"] = r.mutants;
-  d["partial"] = r.partial;
-  d["corrected"] = r.corrected;
+  nb::dict d = dict_of("name", r.name, "times", r.times, "verdict", r.verdict, "chosen", r.chosen,
+                       "gain", r.best_gain, "stop", r.stop, "rounds", r.rounds, "tried", r.tried,
+                       "mutants", r.mutants, "partial", r.partial, "corrected", r.corrected);
   d["proven"] = std::count_if(r.alternatives.begin(), r.alternatives.end(),
                               [](const auto& a) { return a.proven; });
   d["search_s"] = r.search_s;
@@ -83,15 +55,9 @@ nb::dict record(const SubprogramReport& r) {
   d["measured_s"] = r.measured_s;
   nb::list alternatives;
   for (const SubprogramReport::Alternative& a : r.alternatives) {
-    nb::dict one;
-    one["derivation"] = a.derivation;
-    one["notes"] = a.notes;
-    one["round"] = a.round;
-    one["model_s"] = a.model_s;
-    one["measured_s"] = a.measured_s;
-    one["proven"] = a.proven;
-    one["why_not"] = a.why_not;
-    one["chosen"] = a.chosen;
+    nb::dict one = dict_of("derivation", a.derivation, "notes", a.notes, "round", a.round,
+                           "model_s", a.model_s, "measured_s", a.measured_s, "proven", a.proven,
+                           "why_not", a.why_not, "chosen", a.chosen);
     alternatives.append(one);
   }
   d["alternatives"] = alternatives;
@@ -99,18 +65,10 @@ nb::dict record(const SubprogramReport& r) {
 }
 
 nb::dict record(const CoverReport& r) {
-  nb::dict d;
-  d["values"] = r.values;
-  d["kernels"] = r.kernels;
-  d["offered"] = r.offered;
-  d["chosen"] = r.chosen;
-  d["pieces"] = r.pieces;
-  d["variables"] = r.variables;
-  d["proved"] = r.proved;
-  d["solver"] = r.solver;
-  d["seconds"] = r.seconds;
-  d["original_s"] = r.original_s;
-  d["expected_s"] = r.expected_s;
+  nb::dict d =
+      dict_of("values", r.values, "kernels", r.kernels, "offered", r.offered, "chosen", r.chosen,
+              "pieces", r.pieces, "variables", r.variables, "proved", r.proved, "solver", r.solver,
+              "seconds", r.seconds, "original_s", r.original_s, "expected_s", r.expected_s);
   return d;
 }
 
@@ -120,45 +78,23 @@ template <class T> nb::list records(const std::vector<T>& all) {
 }
 
 nb::dict record(const OptimizeReport& r) {
-  nb::dict d;
-  d["searches"] = records(r.searches);
-  d["experts"] = records(r.experts);
-  d["synthesis"] = r.synthesis ? nb::object(record(*r.synthesis)) : nb::object(nb::none());
-  d["subprograms"] = records(r.subprograms);
-  d["cover"] = r.cover ? nb::object(record(*r.cover)) : nb::object(nb::none());
-  d["simplified"] = r.simplified;
-  d["parts"] = r.parts;
-  d["search_s"] = r.search_s;
-  d["verify_s"] = r.verify_s;
-  d["compile_s"] = r.compile_s;
-  d["check_s"] = r.check_s;
-  d["measure_s"] = r.measure_s;
-  d["total_s"] = r.total_s;
-  d["from_cache"] = r.from_cache;
-  d["tuned"] = r.tuned;
-  d["original_failed"] = r.original_failed;
-  d["convolutions"] = r.convolutions;
-  d["cancelled"] = r.cancelled;
-  d["unfinished"] = r.unfinished;
-  d["too_noisy"] = r.too_noisy;
-  d["resumable"] = r.resumable;
-  d["resumed"] = r.resumed;
-  d["target"] = r.target;
-  d["not_measured"] = r.not_measured;
-  d["model"] = nb::none();
+  nb::dict d = dict_of("searches", records(r.searches), "experts", records(r.experts), "synthesis",
+                       r.synthesis ? nb::object(record(*r.synthesis)) : nb::object(nb::none()),
+                       "subprograms", records(r.subprograms), "cover",
+                       r.cover ? nb::object(record(*r.cover)) : nb::object(nb::none()),
+                       "simplified", r.simplified, "parts", r.parts, "search_s", r.search_s,
+                       "verify_s", r.verify_s, "compile_s", r.compile_s, "check_s", r.check_s,
+                       "measure_s", r.measure_s, "total_s", r.total_s, "from_cache", r.from_cache,
+                       "tuned", r.tuned, "original_failed", r.original_failed, "convolutions",
+                       r.convolutions, "cancelled", r.cancelled, "unfinished", r.unfinished,
+                       "too_noisy", r.too_noisy, "resumable", r.resumable, "resumed", r.resumed,
+                       "target", r.target, "not_measured", r.not_measured, "model", nb::none());
   if (r.model) {
-    nb::dict m;
-    m["programs"] = r.model->rows;
-    m["rank"] = r.model->rank_before;
-    m["error"] = r.model->error_before;
-    m["fitted_rank"] = r.model->rank;
-    m["fitted_error"] = r.model->error;
-    m["used"] = r.model->worthwhile();
-    nb::dict scales;
-    scales["launch"] = r.model->scales.launch;
-    scales["latency"] = r.model->scales.latency;
-    scales["memory"] = r.model->scales.memory;
-    scales["compute"] = r.model->scales.compute;
+    nb::dict m = dict_of("programs", r.model->rows, "rank", r.model->rank_before, "error",
+                         r.model->error_before, "fitted_rank", r.model->rank, "fitted_error",
+                         r.model->error, "used", r.model->worthwhile());
+    nb::dict scales = dict_of("launch", r.model->scales.launch, "latency", r.model->scales.latency,
+                              "memory", r.model->scales.memory, "compute", r.model->scales.compute);
     m["scales"] = scales;
     d["model"] = m;
   }
@@ -173,14 +109,9 @@ std::function<void(const Progress&)> publisher(LongCall& call) {
     std::optional<SearchReport> search;
     if (p.search) search = *p.search;
     call.publish([p, search]() -> nb::object {
-      nb::dict d;
-      d["stage"] = p.stage;
-      d["part"] = p.part;
-      d["done"] = p.done;
-      d["total"] = p.total;
-      d["best_speedup"] = p.best_speedup;
-      d["t"] = p.seconds;
-      d["search"] = search ? nb::object(record(*search)) : nb::object(nb::none());
+      nb::dict d = dict_of("stage", p.stage, "part", p.part, "done", p.done, "total", p.total,
+                           "best_speedup", p.best_speedup, "t", p.seconds, "search",
+                           search ? nb::object(record(*search)) : nb::object(nb::none()));
       return d;
     });
   };
@@ -246,19 +177,14 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   OptimizeResult result =
       call.run([&] { return optimize(program, options, tell, &call.cancel, &call.abandon); },
                progress, interrupted);
-  nb::dict d;
-  d["original"] = result.original;
-  d["graph"] = result.graph;
-  d["improved"] = result.improved;
-  d["certificate"] = result.certificate ? nb::cast(*result.certificate) : nb::object(nb::none());
-  d["module"] = result.module ? nb::cast(result.module) : nb::object(nb::none());
-  d["cuda"] = result.cuda ? nb::cast(result.cuda) : nb::object(nb::none());
-  d["original_s"] = result.original_s;
-  d["original_least_s"] = result.original_least_s;
-  d["original_spread"] = result.original_spread;
-  d["seconds"] = result.seconds;
-  d["speedup"] = result.speedup;
-  d["candidates"] = records(result.candidates);
+  nb::dict d = dict_of("original", result.original, "graph", result.graph, "improved",
+                       result.improved, "certificate",
+                       result.certificate ? nb::cast(*result.certificate) : nb::object(nb::none()),
+                       "module", result.module ? nb::cast(result.module) : nb::object(nb::none()),
+                       "cuda", result.cuda ? nb::cast(result.cuda) : nb::object(nb::none()),
+                       "original_s", result.original_s, "original_least_s", result.original_least_s,
+                       "original_spread", result.original_spread, "seconds", result.seconds,
+                       "speedup", result.speedup, "candidates", records(result.candidates));
   nb::dict report = record(result.report);
   Cache cache;
   const bool gpu = result.cuda != nullptr;
@@ -279,12 +205,8 @@ nb::dict search_to_dict(const Graph& program, const nb::dict& fields, nb::object
   nb::dict d;
   nb::list candidates;
   for (const Candidate& c : outcome.candidates) {
-    nb::dict row;
-    row["graph"] = c.graph;
-    row["model_s"] = c.cost;
-    row["origin"] = c.origin;
-    row["derivation"] = c.derivation;
-    row["notes"] = c.notes;
+    nb::dict row = dict_of("graph", c.graph, "model_s", c.cost, "origin", c.origin, "derivation",
+                           c.derivation, "notes", c.notes);
     candidates.append(row);
   }
   d["candidates"] = candidates;

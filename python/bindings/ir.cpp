@@ -49,12 +49,9 @@ std::vector<uint32_t> results(const Op& op) {
 
 nb::dict op_record(const Graph& g, size_t index) {
   const Op& op = g.ops()[index];
-  nb::dict record;
-  record["op"] = name(op.kind);
-  record["attrs"] = to_python(op.attrs);
-  record["inputs"] = indices(op.inputs);
-  record["results"] = results(op);
-  record["body"] = op.body.valid() ? nb::cast(g.body(op)) : nb::none();
+  nb::dict record =
+      dict_of("op", name(op.kind), "attrs", to_python(op.attrs), "inputs", indices(op.inputs),
+              "results", results(op), "body", op.body.valid() ? nb::cast(g.body(op)) : nb::none());
   return record;
 }
 

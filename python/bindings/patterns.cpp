@@ -41,12 +41,8 @@ nb::dict record(const Pattern& p) {
   d["when"] = texts(p.when);
   nb::list bodies;
   for (const patterns::Body& b : p.bodies) {
-    nb::dict body;
-    body["target"] = b.target;
-    body["library"] = b.library;
-    body["when"] = texts(b.when);
-    body["line"] = b.line;
-    body["language"] = name(b.language);
+    nb::dict body = dict_of("target", b.target, "library", b.library, "when", texts(b.when), "line",
+                            b.line, "language", name(b.language));
     bodies.append(body);
   }
   d["bodies"] = bodies;
@@ -68,22 +64,16 @@ nb::dict check_pattern(const std::string& text, const std::string& file, uint64_
         return patterns::check(p, options);
       },
       progress, interrupted);
-  nb::dict d;
-  d["name"] = p.name;
-  d["holds"] = result.ok();
-  d["why"] = result.why;
-  d["instances"] = result.instances;
+  nb::dict d = dict_of("name", p.name, "holds", result.ok(), "why", result.why, "instances",
+                       result.instances);
   return d;
 }
 
 nb::dict record(const std::optional<BodyRecord>& r) {
-  nb::dict d;
-  d["state"] = r ? name(r->state) : "unchecked";
-  d["runs"] = r ? r->runs : 0;
-  d["instances"] = r ? r->instances : 0;
-  d["what"] = r ? r->what : std::string();
-  d["machine"] = r ? r->machine : std::string();
-  d["source"] = r ? r->source : std::string();
+  nb::dict d =
+      dict_of("state", r ? name(r->state) : "unchecked", "runs", r ? r->runs : 0, "instances",
+              r ? r->instances : 0, "what", r ? r->what : std::string(), "machine",
+              r ? r->machine : std::string(), "source", r ? r->source : std::string());
   return d;
 }
 

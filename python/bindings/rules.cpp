@@ -16,11 +16,8 @@ namespace {
 using rules::Rule;
 
 nb::dict record(const Rule& r) {
-  nb::dict d;
-  d["name"] = r.name;
-  d["text"] = print(r);
-  d["left"] = print(r, r.left);
-  d["right"] = print(r, r.right);
+  nb::dict d = dict_of("name", r.name, "text", print(r), "left", print(r, r.left), "right",
+                       print(r, r.right));
   nb::list conditions;
   for (const rules::Condition& c : r.conditions) {
     nb::dict condition;
@@ -70,14 +67,9 @@ nb::list check_rules(const std::string& text, const std::string& file, int insta
       progress, interrupted);
   nb::list list;
   for (size_t i = 0; i < all.size(); ++i) {
-    nb::dict d;
-    d["name"] = all[i].name;
-    d["line"] = all[i].line;
-    d["holds"] = results[i].holds;
-    d["why"] = results[i].why;
-    d["instances"] = results[i].instances;
-    d["agreed"] = results[i].agreed;
-    d["all_sizes"] = results[i].all_sizes;
+    nb::dict d = dict_of("name", all[i].name, "line", all[i].line, "holds", results[i].holds, "why",
+                         results[i].why, "instances", results[i].instances, "agreed",
+                         results[i].agreed, "all_sizes", results[i].all_sizes);
     list.append(d);
   }
   return list;
@@ -117,13 +109,9 @@ nb::dict learn_rules(const std::vector<std::pair<Graph, std::string>>& programs,
   d["rules"] = records(learnt);
   d["refused"] = learner.refusals();
   const auto& c = learner.counts();
-  nb::dict counts;
-  counts["programs"] = c.programs;
-  counts["discoveries"] = c.discoveries;
-  counts["candidates"] = c.candidates;
-  counts["refused"] = c.refused;
-  counts["derived"] = c.derived;
-  counts["kept"] = c.kept;
+  nb::dict counts =
+      dict_of("programs", c.programs, "discoveries", c.discoveries, "candidates", c.candidates,
+              "refused", c.refused, "derived", c.derived, "kept", c.kept);
   d["counts"] = counts;
   d["interrupted"] = interrupted;
   return d;

@@ -15,47 +15,26 @@ namespace tessera::python {
 namespace {
 
 nb::dict record(const Certificate& c) {
-  nb::dict d;
-  d["spec"] = c.spec_name;
-  d["candidate"] = c.candidate_name;
-  d["seed"] = c.seed;
-  d["level"] = name(c.level);
-  d["level_means"] = meaning(c.level);
-  d["inputs"] = c.inputs;
-  d["outputs"] = c.outputs;
-  d["coverage"] = c.coverage;
-  d["all_sizes"] = c.all_sizes;
-  d["error_log2"] = c.error_log2;
-  d["bound"] = c.bound;
-  d["basis"] = c.basis;
-  d["proved"] = c.proved();
-  d["assumptions"] = c.assumptions;
-  d["notes"] = c.notes;
-  d["second_opinion"] = c.second_opinion;
+  nb::dict d =
+      dict_of("spec", c.spec_name, "candidate", c.candidate_name, "seed", c.seed, "level",
+              name(c.level), "level_means", meaning(c.level), "inputs", c.inputs, "outputs",
+              c.outputs, "coverage", c.coverage, "all_sizes", c.all_sizes, "error_log2",
+              c.error_log2, "bound", c.bound, "basis", c.basis, "proved", c.proved(), "assumptions",
+              c.assumptions, "notes", c.notes, "second_opinion", c.second_opinion);
   nb::list draws;
   for (const FieldDraw& draw : c.draws) {
-    nb::dict row;
-    row["field"] = draw.field;
-    row["primes"] = draw.primes;
-    row["seed"] = draw.seed;
-    row["elements"] = draw.elements;
-    row["undefined"] = draw.undefined;
+    nb::dict row = dict_of("field", draw.field, "primes", draw.primes, "seed", draw.seed,
+                           "elements", draw.elements, "undefined", draw.undefined);
     draws.append(row);
   }
   d["draws"] = draws;
   nb::list gate;
   for (const GateFamily& family : c.gate) {
-    nb::dict row;
-    row["family"] = family.family;
-    row["seed"] = family.seed;
-    row["elements"] = family.elements;
-    row["not_finite"] = family.not_finite;
-    row["special_differ"] = family.special_differ;
-    row["spec_error"] = family.spec_error;
-    row["candidate_error"] = family.candidate_error;
-    row["spec_mean"] = family.spec_mean;
-    row["candidate_mean"] = family.candidate_mean;
-    row["worst_ratio"] = family.worst_ratio;
+    nb::dict row = dict_of(
+        "family", family.family, "seed", family.seed, "elements", family.elements, "not_finite",
+        family.not_finite, "special_differ", family.special_differ, "spec_error", family.spec_error,
+        "candidate_error", family.candidate_error, "spec_mean", family.spec_mean, "candidate_mean",
+        family.candidate_mean, "worst_ratio", family.worst_ratio);
     gate.append(row);
   }
   d["gate"] = gate;
@@ -68,12 +47,9 @@ nb::dict record(const Counterexample& c) {
   d["what"] = c.what;
   nb::list inputs;
   for (const ConcreteTensor& tensor : c.inputs) {
-    nb::dict row;
-    row["name"] = tensor.name;
-    row["dtype"] = name(tensor.type.dtype);
-    row["shape"] = to_python(tensor.type.shape);
-    row["reals"] = tensor.reals;
-    row["ints"] = tensor.ints;
+    nb::dict row =
+        dict_of("name", tensor.name, "dtype", name(tensor.type.dtype), "shape",
+                to_python(tensor.type.shape), "reals", tensor.reals, "ints", tensor.ints);
     inputs.append(row);
   }
   d["inputs"] = inputs;

@@ -89,7 +89,8 @@ class Settings:
     @property
     def waits(self) -> bool:
         """Whether first calls return what a program of ours computed."""
-        return self.wait or self.strict or os.environ.get("TESSERA_WAIT", "0") != "0"
+        asked = os.environ.get("TESSERA_WAIT", "0") != "0"
+        return asked or self.wait or self.strict or self.budget > 0
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> Settings:

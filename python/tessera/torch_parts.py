@@ -32,7 +32,8 @@ from tessera.types import DTYPES
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
-_BEHIND_NICE = 10
+_MOST_WAITING = 8  # programs to be made; who is not among them asks again
+_TRIES = 3  # where weights may have changed in between
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
 _MOST_SETS = 256  # of weights that one part is called with
@@ -314,6 +315,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._routes: dict[Any, tuple[Callable[..., Any] | None, Any]] = {}
         self._calls: dict[Any, int] = {}  # with extents that have no program of their own
         self._pending: set[Any] = set()
+        self._tries: dict[Any, int] = {}  # that failed
         self._lock = threading.Lock()
         self._clock = itertools.count(1)
         self.compile_s = 0.0
@@ -386,6 +388,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         if self._device is not None and self._device.capturing():
             return self.eager(*args)  # nothing is compiled or compared in a capture
         wait = (self._settings.waits or self._device is not None or self._kept is not None
+                or bool(own_key())
                 or (bool(self._programs) and self._settings.dynamic == "wait"))  # fmt: skip
         own: tuple[Any, list[tuple[Padding, int]]] = (key, [])
         name, extents = self._rounded(args) if self.paddings else own
@@ -429,17 +432,18 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _behind(self, name: Any, args: Sequence[Any], extents: Any) -> None:
         """Has a program made by the thread that makes them, one after the other."""
         with self._lock:
-            if name in self._pending:
+            if name in self._pending or BEHIND.jobs >= _MOST_WAITING:
                 return
             self._pending.add(name)
         kept = set(self.weights.places)
         copies = [a.clone() if isinstance(a, torch.Tensor) and i not in kept else a
                   for i, a in enumerate(args)]  # fmt: skip
 
+        alive = weakref.ref(self)
+
         def job(stop: Callable[[], bool]) -> None:
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND_NICE)
-            self._make(name, copies, extents, stop)
+            if (part := alive()) is not None:
+                part._make(name, copies, extents, stop)
 
         BEHIND.add(job)
 
@@ -459,8 +463,10 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 if kept is None:
                     self._write(program)
         except Exception as error:
-            if stop is not None and stop():
-                return None  # the process ends
+            self._tries[name] = self._tries.get(name, 0) + 1
+            if stop is not None and (stop() or self._tries[name] < _TRIES):
+                self._pending.discard(name)  # weights may be others next time
+                return None
             program, expected = None, None
             why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             if extents:

@@ -37,6 +37,11 @@ class Tuner:
         self._jobs.append((job, helper))
         self.go_on()
 
+    @property
+    def jobs(self) -> int:
+        """Those that have not begun."""
+        return len(self._jobs)
+
     def go_on(self) -> None:
         """Sees to what is left: after a fork there is no thread."""
         with self._lock:
@@ -89,7 +94,12 @@ class Tuner:
 
 def _stop_all() -> None:
     for tuner in list(_tuners):
-        tuner.stop()
+        while True:
+            try:
+                tuner.stop()
+                break
+            except KeyboardInterrupt:  # it ends soon, and nothing may be left running
+                continue
 
 
 def _after_fork() -> None:

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -56,7 +57,8 @@ struct Direction {
   int axis = 0;    // of Slices, counted from the last
   int64_t slice = kEveryOther;
   int masks = kAsDrawn;  // 0, 1: all bools are that
-  int near = -1;         // of Shift: what the inputs are near instead of a power of two, see near()
+  int near = -1;      // of Shift: what the inputs are near instead of a power of two, see near(),
+  double spread = 2;  // and how far around it they lie
 };
 
 bool has_exponentials(const Graph& g) {
@@ -134,12 +136,29 @@ class Search {
   // Of few digits rounding explains nearly any error of one element, but not the middle one of
   // many: variances as mean(x²) − mean(x)² in bf16, sums of f32 in f64 that are taken in f32.
   void far_from_zero(const std::vector<Direction>& all) {
+    int points = std::exchange(points_left_, points_left_ / 2);
+    std::vector<Direction> some;
+    if (!o_.together) some.push_back({-1, Change::Shift});
     for (const Direction& d : all)
-      for (const double part : {1.0, 0.75, 0.5})
+      if (d.change == Change::Shift) some.push_back(d);
+    for (Direction d : some) {
+      const double far = end(d), bits = far + 2;
+      const auto at = [&](double e, double spread) {
+        d.spread = spread;
         for (const bool alike : {false, true})
-          if (d.change == Change::Shift && !over() && (d.input < 0 || !alike))
-            try_many(d, rounded(part * end(d)), alike);
+          if (!over() && (d.input < 0 || !alike)) try_many(d, rounded(e), alike);
+      };
+      for (const Sides signs : {Sides::Positive, Sides::Both}) {
+        d.signs = signs;
+        // Of long sums of numbers too much alike the same digits are lost with every term.
+        for (const double e : {far, far * 0.75, far * 0.5})
+          at(e, bits < 24 ? 2 : std::max(2.0, 4 * std::exp2(e - bits) * length_ * length_));
+      }
+      d.signs = Sides::Positive;
+      for (const double e : {1.5, 5.0, 10.0, 15.0}) at(e, std::exp2(e - 3));
+    }
     draw_units(0);
+    points_left_ = points;
   }
   void try_many(const Direction& d, double e, bool alike) {
     struct Off {
@@ -330,6 +349,14 @@ class Search {
                                                     0.625, 0.8,  0.7,  0.3, 0.2,   0.1};
   static double rounded(double e) { return std::round(e / kStep) * kStep; }
 
+  // Whether an element lies on the one half of the squares of a chessboard.
+  bool is_odd(size_t k, size_t i) const {
+    int64_t sum = 0, rest = int64_t(i);
+    for (int axis = 0; axis < type(k).rank(); rest /= extent(k, axis++))
+      sum += rest % extent(k, axis);
+    return sum % 2 == 1;
+  }
+
   NDArray input(const Direction& d, size_t k, double e) const {
     NDArray a = NDArray::zeros(type(k).dtype, extents(type(k).shape));
     a.ints = integers_[k].ints;
@@ -343,12 +370,16 @@ class Search {
     const int64_t inner = d.change == Change::Slices && changed && d.axis > 0 ? extent(k, 0) : 1,
                   width = d.change == Change::Slices && changed ? extent(k, d.axis) : 0;
     for (size_t i = 0; i < a.reals.size(); i++) {
-      const double u = units_[k][i], size = shift ? 4 * std::fabs(u) - 2 : 1 + std::fabs(u) / 16;
+      const double u = units_[k][i],
+                   size = shift ? d.spread * (2 * std::fabs(u) - 1) : 1 + std::fabs(u) / 16;
       const bool minus = !shift && (d.signs == Sides::Both ? std::signbit(u)
                                                            : d.signs == Sides::Negative && changed);
       const int64_t slice = width == 0 ? 0 : int64_t(i) / inner % width;
       const bool here = width == 0 || (d.slice == kEveryOther ? slice % 2 == 1 : slice == d.slice);
-      const double to = d.near >= 0 ? near(d, k, i) : std::exp2(at),
+      const bool below = shift && d.signs == Sides::Both && is_odd(k, i);
+      const double to = d.near >= 0 ? near(d, k, i)
+                        : below     ? -std::exp2(at)
+                                    : std::exp2(at),
                    by = !shift        ? size * (here ? scale : 1)
                         : d.near >= 0 ? to + size * (to == 0 ? 1 : to) * std::exp2(e)
                                       : to + size,

@@ -253,37 +253,35 @@ bool depends_on_any(const Graph& g, TensorId t, const std::set<TensorId>& on) {
 
 // --- one region
 
-// The program with one comparison that falls the other way where an operand is no number.
-Graph other_at_nan(const Graph& g, const Op& at) {
-  Graph out(g.name());
-  std::vector<TensorId> to(g.tensors().size());
+// The programs with one comparison of floats, in kernels too, that falls the other way where an
+// operand is no number; of those that depend on some values, if given.
+std::vector<Graph> others_at_nan(const Graph& g, const std::set<TensorId>* on) {
+  std::vector<Graph> all;
+  const auto rebuilt = [&](const Op& at, const Graph* body) {
+    Graph out = g.level() == Level::Kernel  ? Graph(g.name())
+                : g.level() == Level::Block ? Graph::block(g.grid(), g.loops())
+                                            : Graph::thread();
+    std::vector<TensorId> to(g.tensors().size());
+    for (const Op& op : g.ops()) {
+      copy_op(g, op, out, to, &op == &at && body ? std::optional<Graph>(*body) : std::nullopt);
+      if (&op != &at || body) continue;
+      const TensorId a = to[op.inputs[0].index], b = to[op.inputs[1].index];
+      const TensorId none =
+          out.add(OpKind::Or, {out.add(OpKind::Ne, {a, a}), out.add(OpKind::Ne, {b, b})});
+      TensorId& result = to[op.result().index];
+      result = out.add(OpKind::Ne, {result, none});
+    }
+    for (TensorId t : g.outputs()) out.add_output(to[t.index]);
+    all.push_back(std::move(out));
+  };
   for (const Op& op : g.ops()) {
-    copy_op(g, op, out, to);
-    if (&op != &at) continue;
-    const TensorId a = to[op.inputs[0].index], b = to[op.inputs[1].index];
-    const TensorId none =
-        out.add(OpKind::Or, {out.add(OpKind::Ne, {a, a}), out.add(OpKind::Ne, {b, b})});
-    TensorId& result = to[op.result().index];
-    result = out.add(OpKind::Ne, {result, none});
+    if (on && !depends_on_any(g, op.result(), *on)) continue;
+    if (op.body.valid())
+      for (const Graph& body : others_at_nan(g.body(op), nullptr)) rebuilt(op, &body);
+    else if (is_comparison(op.kind) && is_float(g.type(op.inputs[0]).dtype))
+      rebuilt(op, nullptr);
   }
-  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
-  return out;
-}
-
-// A comparison that may be with none, until it was seen in the results which way it falls then.
-struct Unseen {
-  bool of_spec;
-  Graph otherwise;
-  int left = 2;
-};
-void add_comparisons(const Graph& g, const std::vector<size_t>& infinite, bool of_spec,
-                     std::vector<Unseen>& unseen) {
-  std::set<TensorId> on;
-  for (size_t k : infinite) on.insert(g.inputs()[k]);
-  for (const Op& op : g.ops())
-    if (is_comparison(op.kind) && is_float(g.type(op.inputs[0]).dtype) &&
-        depends_on_any(g, op.result(), on))
-      unseen.push_back({of_spec, other_at_nan(g, op)});
+  return all;
 }
 
 bool same_bits(const std::vector<NDArray>& a, const std::vector<NDArray>& b) {
@@ -302,8 +300,17 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
                         const std::vector<size_t>& infinite, Rng rng, ThreadPool* pool) {
   if (infinite.empty()) return true;
   const EvalOptions exact{Precision::Exact, pool, {}};
+  struct Unseen {
+    bool of_spec;
+    Graph otherwise;
+    int left = 2;
+  };
   std::vector<Unseen> unseen;
-  for (const Graph* g : {&spec, &candidate}) add_comparisons(*g, infinite, g == &spec, unseen);
+  for (const Graph* g : {&spec, &candidate}) {
+    std::set<TensorId> on;
+    for (size_t k : infinite) on.insert(g->inputs()[k]);
+    for (Graph& other : others_at_nan(*g, &on)) unseen.push_back({g == &spec, std::move(other)});
+  }
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
   constexpr size_t kTogether = 48, kAlone = 24, kMostAlone = 16;
   const size_t trials = kTogether + kAlone * std::min(infinite.size(), kMostAlone);

@@ -167,6 +167,19 @@ def test_logarithms_that_are_exact_at_powers_stay_so(follows: Any) -> None:
         torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_floors_of_quotients_are_pytorchs(dtype: Any) -> None:
+    x = torch.arange(-32, 33, dtype=dtype) / 10
+    y = torch.full_like(x, 0.1)
+    functions: list[Any] = [lambda x, y: x // 0.1, lambda x, y: x // y, lambda x, y: x // -0.3,
+                            lambda x, y: torch.div(x, y, rounding_mode="floor")]  # fmt: skip
+    for function in functions:
+        compiled = torch.compile(function, backend="tessera")
+        for _ in range(2):
+            assert torch.equal(compiled(x, y), function(x, y))
+    assert not any(r.eager for r in torch_backend.REPORTS)
+
+
 def test_logarithms_that_decide_nothing_are_ours() -> None:
     x = torch.rand(64, 64) + 0.5
     with torch.no_grad():

@@ -43,6 +43,27 @@ TEST(RangeSearch, FarFromZero) {
                       "y = cast x {dtype=T}; z = sum y {axes=[1]}; return z", {"f64"});
 }
 
+TEST(RangeSearch, FarFromZeroAtOtherSpreadsAndOfBothSigns) {
+  const std::string rest = "w = add v, e; r = sqrt w; z = div y, r; return z";
+  expect_only_towards(
+      "x = input : T[4,64]; c = const {value=0.01} : T[]; e = const {value=0.1} : T[]; "
+      "y = mul x, c; m = mean y {axes=[1], keepdims=true}; ",
+      "q = sqr y; s = mean q {axes=[1], keepdims=true}; p = sqr m; v = sub s, p; " + rest,
+      "d = sub y, m; q = sqr d; v = mean q {axes=[1], keepdims=true}; " + rest, {"bf16"});
+  expect_only_towards("x = input : f64[4,64]; ",
+                      "y = cast x {dtype=T}; z = sum y {axes=[1]}; return z",
+                      "y = sum x {axes=[1]}; z = cast y {dtype=T}; return z", {"f32", "bf16"});
+}
+
+// What is looked at far from zero takes nothing from the ends of the range.
+TEST(RangeSearch, FewResultsOfManyElements) {
+  expect_only_towards("x = input : T[16384]; y = input : T[16384]; two = const {value=2} : T[]; ",
+                      "a = add x, y; s = div a, two; z = reduce_max s {axes=[0]}; return z",
+                      "a = div x, two; b = div y, two; s = add a, b; "
+                      "z = reduce_max s {axes=[0]}; return z",
+                      {"f32"});
+}
+
 TEST(RangeSearch, FactorsAndTheirInverses) {
   expect_only_towards("x = input : T[4,8]; c = const {value=8} : T[]; ",
                       "y = mul x, c; z = div y, c; return z",

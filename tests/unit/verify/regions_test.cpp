@@ -301,6 +301,31 @@ TEST(Regions, ComparisonsWithNoneAreSeenInRareResults) {
   }
 }
 
+// So it is inside of kernels.
+TEST(Regions, ComparisonsOfKernelsWithNoneAreSeen) {
+  const auto fused = [](const std::string& above) {
+    return parse(
+        "graph g {\nX = input : f32[16,64]\nW = input : f32[64,16]\nb = input : f32[16,16]\n"
+        "z = input : f32[16,16]\nh = matmul X, W\nr = sqrt h\n"
+        "y = kernel r, b, z grid[x=16] {\nrr = input : f32[16,16]\nbb = input : f32[16,16]\n"
+        "zz = input : f32[16,16]\nr = iter rr {imap={x:0}}\nb = iter bb {imap={x:0}}\n"
+        "z = iter zz {imap={x:0}}\n" +
+        above +
+        "u = add z, z\nv = where c, u, z\nM = reduce_max v {axes=[1], keepdims=true}\n"
+        "d = sub v, M\ne = exp d\nS = sum e {axes=[1], keepdims=true}\np = div e, S\n"
+        "big = const {value=0.9} : f32[]\nf = gt p, big\nzero = const : f32[]\n"
+        "w = where f, p, zero\no = save w {omap={x:0}} : f32[16,16]\nreturn o\n} : f32[16,16]\n"
+        "return y\n}\n");
+  };
+  VerifyOptions o;
+  o.whole_cost = 0;
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    o.seed = seed;
+    EXPECT_FALSE(verify(fused("c = gt r, b\n"), fused("l = le r, b\nc = not l\n"), o).equal());
+    EXPECT_TRUE(verify(fused("c = gt r, b\n"), fused("c = lt b, r\n"), o).equal());
+  }
+}
+
 TEST(Regions, TellsWhatMayBeInfinite) {
   Graph g = program("x = input : f32[4]; v = input : f32[4]; h = const {value=0.5} : f32[]; "
                     "r = rsqrt v; a = mul x, r; e = exp x; b = add e, h; p = relu x; q = div x, h; "
