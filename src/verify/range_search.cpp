@@ -136,9 +136,9 @@ class Search {
   // Of few digits rounding explains nearly any error of one element, but not the middle one of
   // many: variances as mean(x²) − mean(x)² in bf16, sums of f32 in f64 that are taken in f32.
   void far_from_zero(const std::vector<Direction>& all) {
-    int points = std::exchange(points_left_, points_left_ / 2);
+    const int points = std::exchange(points_left_, points_left_ / 2);
     std::vector<Direction> some;
-    if (!o_.together) some.push_back({-1, Change::Shift});
+    if (!o_.together && units_.size() > 1) some.push_back({-1, Change::Shift});
     for (const Direction& d : all)
       if (d.change == Change::Shift) some.push_back(d);
     for (Direction d : some) {
