@@ -6,7 +6,6 @@
 #include <nanobind/stl/tuple.h>
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -428,9 +427,8 @@ void bind_backend(nb::module_& m) {
         bool interrupted = false;
         KernelPool::shared();  // whose threads keep their priority
         return call.run(
-            [&] {  // a thread of its own, whose priority the compiler has
-              const id_t me = id_t(gettid());
-              setpriority(PRIO_PROCESS, me, std::max(10, getpriority(PRIO_PROCESS, me)));
+            [&] {  // a thread of its own (0 is that, on Linux), whose priority the compiler has
+              setpriority(PRIO_PROCESS, 0, std::max(10, getpriority(PRIO_PROCESS, 0)));
               return work();
             },
             nb::none(), interrupted);

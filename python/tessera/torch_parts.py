@@ -467,6 +467,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if stop is not None and (stop() or self._tries[name] < _TRIES):
                 self._pending.discard(name)  # weights may be others next time
                 return None
+            del self._tries[name]
             program, expected = None, None
             why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             if extents:

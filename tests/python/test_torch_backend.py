@@ -51,6 +51,16 @@ def close(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
 
 
+def gradients_agree(compiled: Any, model: Any, x: Any) -> None:
+    model.zero_grad()
+    compiled(x).square().sum().backward()
+    ours = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    model(x).square().sum().backward()
+    for a, p in zip(ours, model.parameters(), strict=True):
+        torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_a_layer_is_one_part_without_leftovers() -> None:
     model, x = Block(), torch.randn(2, 6, 32)
     with torch.no_grad():
@@ -92,13 +102,7 @@ def test_training_does_not_wait_either(behind: dict[str, Any]) -> None:
     model, x = Block(), torch.randn(2, 6, 32)
     compiled = torch.compile(model, backend="tessera", options=behind)
     for _ in range(3):
-        model.zero_grad()
-        compiled(x).square().sum().backward()
-        ours = [p.grad.clone() for p in model.parameters()]
-        model.zero_grad()
-        model(x).square().sum().backward()
-        for a, p in zip(ours, model.parameters(), strict=True):
-            torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-4)
+        gradients_agree(compiled, model, x)
         assert torch_backend.wait(120)
     assert all(p.programs for r in torch_backend.REPORTS for p in r.parts)
 
@@ -140,13 +144,7 @@ def test_training_goes_forward_and_backward() -> None:
     model, x = Block(), torch.randn(2, 6, 32)
     compiled = torch.compile(model, backend="tessera")
     for _ in range(2):
-        model.zero_grad()
-        compiled(x).square().sum().backward()
-        ours = [p.grad.clone() for p in model.parameters()]
-        model.zero_grad()
-        model(x).square().sum().backward()
-        for a, p in zip(ours, model.parameters(), strict=True):
-            torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-4)
+        gradients_agree(compiled, model, x)
     assert len(torch_backend.REPORTS) == 2
     assert all(p.programs for r in torch_backend.REPORTS for p in r.parts)
 

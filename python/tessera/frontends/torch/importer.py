@@ -107,9 +107,9 @@ class Call:
 
     def decides(self) -> bool:
         """Whether what follows is rounded to whole numbers, compared, or cast to integers."""
-        seen, todo = set(), [*self.node.users]
-        while todo:
-            node = todo.pop()
+        seen, ahead = set(), [*self.node.users]
+        while ahead:
+            node = ahead.pop()
             if node.op != "call_function" or node in seen:
                 continue
             seen.add(node)
@@ -119,7 +119,7 @@ class Call:
                 hasattr(value, "dtype") and not value.dtype.is_floating_point
             ):
                 return True
-            todo += node.users
+            ahead += node.users
         return False
 
     def const(self, value: Any, dtype: str | None = None) -> Tensor:

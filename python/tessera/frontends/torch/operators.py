@@ -142,6 +142,7 @@ def div(call: Call, x: Any, y: Any, *, rounding_mode: str | None = None) -> Tens
         size = f("floor_divide")(emit("abs", x), emit("abs", y))
         return emit("mul", size, emit("mul", emit("sign", x), emit("sign", y)))
     if rounding_mode == "floor":  # by C's remainder, as NumPy: 1 // 0.1 is 9
+        y = operand(call, y, call.dtype) if isinstance(y, Tensor) else y
         return f("floor_divide")(operand(call, x, call.dtype), y)
     ratio = emit("div", operand(call, x, call.dtype), operand(call, y, call.dtype))
     return f("trunc")(ratio) if rounding_mode == "trunc" else ratio
