@@ -387,9 +387,10 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """A call with extents that no call had yet."""
         if self._device is not None and self._device.capturing():
             return self.eager(*args)  # nothing is compiled or compared in a capture
-        wait = (self._settings.waits or self._device is not None or self._kept is not None
-                or bool(own_key())
-                or (bool(self._programs) and self._settings.dynamic == "wait"))  # fmt: skip
+        if self._programs or self._device is not None:
+            wait = self._settings.dynamic == "wait" or self._device is not None
+        else:
+            wait = self._settings.waits or self._kept is not None or bool(own_key())
         own: tuple[Any, list[tuple[Padding, int]]] = (key, [])
         name, extents = self._rounded(args) if self.paddings else own
         if self._settings.dynamic == "exact":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -165,8 +166,15 @@ def test_extents_that_return_often_get_a_program_of_their_own(monkeypatch: Any) 
         wait_for(lambda: programs() == 2)
         torch.testing.assert_close(compiled(x), model(x))
         x = torch.rand(2, 30, 16)  # another bucket, which is made while others run
+        makers: list[Any] = []
+        make = torch_parts.Part._make
+        monkeypatch.setattr(
+            torch_parts.Part, "_make",
+            lambda *a: makers.append(threading.current_thread()) or make(*a),  # type: ignore[func-returns-value]
+        )  # fmt: skip
         torch.testing.assert_close(compiled(x), model(x))
         wait_for(lambda: programs() == 3)
+        assert threading.main_thread() not in makers
         torch.testing.assert_close(compiled(x), model(x))
 
 
