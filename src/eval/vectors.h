@@ -433,12 +433,15 @@ template <class T> struct MagnitudeVec {
   }
 };
 
+// As std::fmax and std::fmin, which are calls.
+template <class T> T larger(T x, T y) { return x > y || y != y ? x : y; }
+template <class T> T smaller(T x, T y) { return x < y || y != y ? x : y; }
 // The m of a result that is not 0 but is rounded to 0 or to few digits, for want of exponents: in
 // f64 it is off by half of the least subnormal number, whatever its size, and what it is multiplied
 // with makes that large.
 template <class T> T or_underflow(T v, T m, bool is_zero) {
   constexpr T kLeastNormal = std::numeric_limits<T>::min();
-  return std::abs(v) < kLeastNormal && !is_zero ? std::fmax(m, kLeastNormal) : m;
+  return std::abs(v) < kLeastNormal && !is_zero ? larger(m, kLeastNormal) : m;
 }
 // f(v) and the factor by which it scales m.
 template <class T, class F, class G>
@@ -496,14 +499,21 @@ template <class T> MagnitudeVec<T> sqrt(const MagnitudeVec<T>& a) {
   for (int i = 0; i < a.n; ++i) {
     r.v[i] = std::sqrt(a.v[i]);
     const T most = std::sqrt(a.m[i] / kRounding);
-    r.m[i] = std::fmax(std::abs(r.v[i]), std::fmin(0.5 * a.m[i] / r.v[i], most));
+    r.m[i] = larger(std::abs(r.v[i]), smaller(0.5 * a.m[i] / r.v[i], most));
   }
   return r;
 }
 template <class T> MagnitudeVec<T> exp(const MagnitudeVec<T>& a) {
-  MagnitudeVec<T> r = map_magnitude(
-      a, [](T x) { return std::exp(x); }, [](T x) { return std::exp(x); });
-  for (int i = 0; i < r.n; ++i) r.m[i] = or_underflow(r.v[i], r.m[i], std::isinf(a.v[i]));
+  // libm takes four times as long to tell that a result is out of range.
+  constexpr T kBeyond = std::numeric_limits<T>::max_exponent + std::numeric_limits<T>::digits;
+  MagnitudeVec<T> r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) {
+    const T x = a.v[i];
+    r.v[i] = x > kBeyond ? std::numeric_limits<T>::infinity() : x < -kBeyond ? 0 : std::exp(x);
+    const T carried = r.v[i] * a.m[i];
+    r.m[i] = or_underflow(r.v[i], carried > r.v[i] ? carried : r.v[i], std::isinf(x));
+  }
   return r;
 }
 template <class T> MagnitudeVec<T> log(const MagnitudeVec<T>& a) {
@@ -578,7 +588,7 @@ template <class T> MagnitudeVec<T> operator*(const MagnitudeVec<T>& a, const Mag
         v = x * y;
         // The last one is of second order: the product of two errors, where both values cancelled
         // to nothing.
-        m = std::fmax(std::fmax(std::abs(x) * my, std::abs(y) * mx), kRounding * mx * my);
+        m = larger(larger(std::abs(x) * my, std::abs(y) * mx), kRounding * mx * my);
         m = or_underflow(v, m, x == 0 || y == 0);
       });
 }
@@ -587,7 +597,7 @@ template <class T> MagnitudeVec<T> operator/(const MagnitudeVec<T>& a, const Mag
       a, b,
       [](T x, T mx, T y, T my, T& v, T& m) {
         v = x / y;
-        m = std::fmax(mx, std::abs(v) * my) / std::abs(y);
+        m = larger(mx, std::abs(v) * my) / std::abs(y);
         // A divisor that overflowed is any number beyond the largest; one that is infinite has no
         // m.
         constexpr T kMost = std::numeric_limits<T>::max(), kRoundings = 0x1p52;
@@ -602,9 +612,9 @@ template <class T> MagnitudeVec<T> power(const MagnitudeVec<T>& a, const Magnitu
         v = std::pow(x, y);
         T base = std::abs(y * std::pow(x, y - 1)) * mx;
         // Near zero a root's slope is no measure: see sqrt.
-        if (y > 0 && y < 1) base = std::fmin(base, std::pow(kRounding * mx, y) / kRounding);
+        if (y > 0 && y < 1) base = smaller(base, std::pow(kRounding * mx, y) / kRounding);
         const T exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x))) * my;
-        m = or_underflow(v, std::fmax(std::abs(v), std::fmax(base, exponent)),
+        m = or_underflow(v, larger(std::abs(v), larger(base, exponent)),
                          x == 0 || std::isinf(x) || std::isinf(y));
       });
 }
@@ -614,7 +624,7 @@ template <class T> MagnitudeVec<T> mod(const MagnitudeVec<T>& a, const Magnitude
       a, b,
       [](T x, T mx, T y, T my, T& v, T& m) {
         v = floored_mod(x, y);
-        m = std::fmax(mx, std::fmax(std::abs(v), std::abs(std::floor(x / y)) * my));
+        m = larger(mx, larger(std::abs(v), std::abs(std::floor(x / y)) * my));
       });
 }
 template <class T> MagnitudeVec<T> atan2(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
@@ -623,7 +633,7 @@ template <class T> MagnitudeVec<T> atan2(const MagnitudeVec<T>& a, const Magnitu
       [](T y, T my, T x, T mx, T& v, T& m) {
         v = std::atan2(y, x);
         const T slope = (std::abs(x) * my + std::abs(y) * mx) / (x * x + y * y);
-        m = std::fmax(std::abs(v), std::fmin(slope, 4 / kRounding));  // never off by more than 2π
+        m = larger(std::abs(v), smaller(slope, T(4 / kRounding)));  // never off by more than 2π
       });
 }
 template <class T> MagnitudeVec<T> max(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {

@@ -61,6 +61,22 @@ struct Direction {
   double spread = 2;  // and how far around it they lie
 };
 
+// Of an output: the coarsest rounding on the way to it, and the ends of its dtype's range.
+struct Limits {
+  double unit = 0, least = 0, largest = 0;
+};
+std::vector<Limits> limits_of(const Graph& g) {
+  const std::vector<DType> rounded = coarsest_rounding(g);
+  std::vector<Limits> all(g.outputs().size());
+  for (size_t k = 0; k < all.size(); k++) {
+    const DType t = g.type(g.outputs()[k]).dtype;
+    if (is_float(t))
+      all[k] = {std::ldexp(1.0, 1 - format_of(rounded[k]).bits),
+                t == DType::F16 ? 0x1p-24 : std::ldexp(1.0, format_of(t).least), largest(t)};
+  }
+  return all;
+}
+
 bool has_exponentials(const Graph& g) {
   const OpKind some[] = {OpKind::Exp,  OpKind::Expm1, OpKind::Tanh,     OpKind::Sigmoid,
                          OpKind::Silu, OpKind::Gelu,  OpKind::GeluTanh, OpKind::Erf};
@@ -79,7 +95,7 @@ class Search {
         overflow_(spec_),
         length_(std::sqrt(std::max(rounding_length(spec_), rounding_length(candidate)))),
         headroom_(std::ceil(std::log2(std::max(most_terms(spec_), most_terms(candidate))))),
-        rounded_(coarsest_rounding(spec_)), integers_(draw_integers(spec_, o_.seed, o_.ranges)) {
+        limits_(limits_of(spec_)), integers_(draw_integers(spec_, o_.seed, o_.ranges)) {
     const double work = count_work(spec_) * 4 + count_work(candidate);
     points_left_ = int(
         std::clamp(o_.max_work / std::max(1.0, work), double(kLeastPoints), double(kMostPoints)));
@@ -366,7 +382,8 @@ class Search {
     const FloatFormat f = format_of(a.dtype);
     const bool changed = changes(d, k), shift = changed && d.change == Change::Shift;
     const double at = std::clamp(e, double(f.least), double(f.most));
-    const double scale = changed && !shift ? std::exp2(at) : 1;
+    const double far = std::exp2(at), fine = std::exp2(e), most = largest(a.dtype),
+                 scale = changed && !shift ? far : 1;
     const int64_t inner = d.change == Change::Slices && changed && d.axis > 0 ? extent(k, 0) : 1,
                   width = d.change == Change::Slices && changed ? extent(k, d.axis) : 0;
     for (size_t i = 0; i < a.reals.size(); i++) {
@@ -378,12 +395,12 @@ class Search {
       const bool here = width == 0 || (d.slice == kEveryOther ? slice % 2 == 1 : slice == d.slice);
       const bool below = shift && d.signs == Sides::Both && is_odd(k, i);
       const double to = d.near >= 0 ? near(d, k, i)
-                        : below     ? -std::exp2(at)
-                                    : std::exp2(at),
+                        : below     ? -far
+                                    : far,
                    by = !shift        ? size * (here ? scale : 1)
-                        : d.near >= 0 ? to + size * (to == 0 ? 1 : to) * std::exp2(e)
+                        : d.near >= 0 ? to + size * (to == 0 ? 1 : to) * fine
                                       : to + size,
-                   x = std::clamp(by, -largest(a.dtype), largest(a.dtype));
+                   x = std::clamp(by, -most, most);
       a.reals[i] = round_to(a.dtype, minus ? -x : x);
     }
     return a;
@@ -424,20 +441,17 @@ class Search {
     return same;
   }
 
-  double unit_of(size_t output) const {
-    return std::ldexp(1.0, 1 - format_of(rounded_[output]).bits);
-  }
+  double unit_of(size_t output) const { return limits_[output].unit; }
   // What rounding explains of an element's error.
   double explained(const Reference::Run& r, size_t k, size_t i) const {
-    const DType t = r.native[k].dtype;
-    const double least = t == DType::F16 ? 0x1p-24 : std::ldexp(1.0, format_of(t).least);
-    return o_.c * unit_of(k) * length_ * r.exact[k].magnitude.reals[i] + 4 * least * length_;
+    return o_.c * unit_of(k) * length_ * r.exact[k].magnitude.reals[i] +
+           4 * limits_[k].least * length_;
   }
   // Finite and accurate, and not for want of terms that cancel: those of a rewrite may be as large.
   bool is_fine(const Reference::Run& r, size_t k, size_t i) const {
     if (r.native[k].reals.empty()) return r.native[k].ints[i] == r.exact[k].value.ints[i];
     return std::isfinite(r.native[k].reals[i]) && std::isfinite(r.exact[k].value.reals[i]) &&
-           r.exact[k].magnitude.reals[i] <= largest(r.native[k].dtype) &&
+           r.exact[k].magnitude.reals[i] <= limits_[k].largest &&
            r.exact[k].error(i, r.native[k].reals[i]) <= explained(r, k, i);
   }
 
@@ -539,7 +553,7 @@ class Search {
   const RangeOptions& o_;
   const InnerOverflow overflow_;
   const double length_, headroom_;
-  const std::vector<DType> rounded_;  // coarsest on the way to each output
+  const std::vector<Limits> limits_;
   const std::vector<NDArray> integers_;
   std::vector<std::vector<double>> units_;  // of each float input's elements, in (-1, 1)
   std::vector<double> constants_;           // of the original, few
