@@ -146,7 +146,7 @@ bool is_plain_array(PyObject* object) { return (PyObject*)Py_TYPE(object) == num
 
 PyObject* new_array(PyObject* shape, PyObject* dtype, size_t bytes) {
   const Numpy& np = numpy();
-  const Py_ssize_t rank = PyTuple_GET_SIZE(shape);
+  const Py_ssize_t rank = NB_TUPLE_GET_SIZE(shape);
   const bool small = bytes < kLeastBytes;
   if (np.make == nullptr || rank > kMostAxes) {
     PyObject* arguments[2] = {shape, dtype};
@@ -154,7 +154,7 @@ PyObject* new_array(PyObject* shape, PyObject* dtype, size_t bytes) {
     return PyObject_Vectorcall(np.empty, arguments, 2, nullptr);
   }
   Py_ssize_t extents[kMostAxes];
-  for (Py_ssize_t i = 0; i < rank; ++i) extents[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, i));
+  for (Py_ssize_t i = 0; i < rank; ++i) extents[i] = PyLong_AsSsize_t(NB_TUPLE_GET_ITEM(shape, i));
   void* data = small ? nullptr : BufferList::shared().take(bytes);
   if (!small && data == nullptr) return PyErr_NoMemory();
   Py_INCREF(dtype);

@@ -27,7 +27,7 @@ bool is_same(PyObject* v, PyObject* value, size_t bytes = 0) {
   if (Py_TYPE(v) != Py_TYPE(value)) return false;
   if (bytes != 0) return std::memcmp(scalar_data(v), scalar_data(value), bytes) == 0;
   if (PyFloat_CheckExact(v)) {
-    const double a = PyFloat_AS_DOUBLE(v), b = PyFloat_AS_DOUBLE(value);
+    const double a = PyFloat_AsDouble(v), b = PyFloat_AsDouble(value);
     return std::memcmp(&a, &b, sizeof a) == 0;
   }
   if (!PyLong_CheckExact(v) && !PyUnicode_CheckExact(v)) return false;
@@ -61,13 +61,13 @@ struct Slot {
   PyObject* find(PyObject* args, PyObject* kwargs, Open* open) const {
     if (container >= 0) {
       PyObject* in = open[container].object;
-      if (PyTuple_Check(in)) return PyTuple_GET_ITEM(in, position);
-      if (PyList_Check(in)) return PyList_GET_ITEM(in, position);
+      if (PyTuple_Check(in)) return NB_TUPLE_GET_ITEM(in, position);
+      if (PyList_Check(in)) return NB_LIST_GET_ITEM(in, position);
       PyObject *key, *v;  // in order, which the function may ask for
       if (!PyDict_Next(in, &open[container].cursor, &key, &v)) return nullptr;
       return is_same(key, name) ? v : nullptr;
     }
-    if (position >= 0) return PyTuple_GET_ITEM(args, position);
+    if (position >= 0) return NB_TUPLE_GET_ITEM(args, position);
     if (name == nullptr) return value;
     PyObject* v = PyDict_GetItemWithError(kwargs, name);
     if (v == nullptr) PyErr_Clear();
@@ -75,7 +75,7 @@ struct Slot {
   }
   bool takes_container(PyObject* v) const {
     return reinterpret_cast<PyObject*>(Py_TYPE(v)) == value &&
-           (PyDict_Check(v) ? PyDict_GET_SIZE(v) : Py_SIZE(v)) == shape[0];
+           (PyDict_Check(v) ? NB_DICT_GET_SIZE(v) : Py_SIZE(v)) == shape[0];
   }
 
   bool takes_array(PyObject* v) const {
@@ -91,22 +91,18 @@ struct Slot {
 };
 
 // Something outside that must still be the same object, or a plain constant of the same value: an
-// entry of a dict, what a closure's cell holds, or an attribute.
+// entry of a dict, or an attribute (of a closure's cell its contents).
 struct Guard {
   PyObject* scope;
-  PyObject* name;   // null: a cell
+  PyObject* name;
   PyObject* value;  // null: there is none
   bool holds() const {
-    if (name != nullptr && !PyDict_CheckExact(scope)) {
-      PyObject* now = PyObject_GetAttr(scope, name);
-      if (now == nullptr) PyErr_Clear();
-      const bool same = fits(now);
-      Py_XDECREF(now);
-      return same;
-    }
-    PyObject* now = name == nullptr ? PyCell_GET(scope) : PyDict_GetItemWithError(scope, name);
+    const bool entry = PyDict_CheckExact(scope);
+    PyObject* now = entry ? PyDict_GetItemWithError(scope, name) : PyObject_GetAttr(scope, name);
     if (now == nullptr) PyErr_Clear();
-    return fits(now);
+    const bool same = fits(now);
+    if (!entry) Py_XDECREF(now);
+    return same;
   }
   bool fits(PyObject* now) const {
     return now == value || (now != nullptr && value != nullptr && is_same(now, value));
@@ -119,7 +115,7 @@ struct Quiet {
   PyObject *state = nullptr, *filters = nullptr, *first = nullptr;
   Py_ssize_t count = -1;
   static Quiet now() {
-    static PyObject* const variable = [] {
+    static PyObject* variable = [] {
       PyObject* umath = PyImport_ImportModule("numpy._core.umath");
       PyObject* v = umath ? PyObject_GetAttrString(umath, "_extobj_contextvar") : nullptr;
       PyErr_Clear();
@@ -127,12 +123,14 @@ struct Quiet {
     }();
     static PyObject* const warnings = PyModule_GetDict(PyImport_ImportModule("warnings"));
     Quiet q;
-    if (variable != nullptr && PyContextVar_Get(variable, nullptr, &q.state) == 0)
-      Py_XDECREF(q.state);  // the context keeps it
+    static PyObject* const get = PyUnicode_InternFromString("get");
+    if (variable != nullptr) q.state = PyObject_VectorcallMethod(get, &variable, 1, nullptr);
+    if (q.state == nullptr) PyErr_Clear();
+    Py_XDECREF(q.state);  // the context keeps it
     q.filters = PyDict_GetItemString(warnings, "filters");
     if (q.filters != nullptr && PyList_CheckExact(q.filters)) {
-      q.count = PyList_GET_SIZE(q.filters);
-      q.first = q.count > 0 ? PyList_GET_ITEM(q.filters, 0) : nullptr;
+      q.count = NB_LIST_GET_SIZE(q.filters);
+      q.first = q.count > 0 ? NB_LIST_GET_ITEM(q.filters, 0) : nullptr;
     }
     return q;
   }
@@ -154,8 +152,8 @@ class Call {
   // `slots`: (kind, where, value, dtype, shape, layout) per argument, in the order of the program's
   // inputs, constants anywhere; a dtype of constants where they are scalars of NumPy. Containers
   // come before what they hold, whose `where` is (number of the container, index or key).
-  // `guards`: (scope, name, value), the value missing where there must be none, and (cell, None,
-  // value). `unchanged`: asked as well unless None.
+  // `guards`: (scope, name, value), the value missing where there must be none. `unchanged`: asked
+  // as well unless None.
   Call(nb::list slots, nb::list guards, nb::object unchanged) : unchanged_(own(unchanged)) {
     for (nb::handle s : slots) {
       const nb::tuple t = nb::cast<nb::tuple>(s);
@@ -270,8 +268,8 @@ class Call {
   };
 
   bool fits(PyObject* args, PyObject* kwargs, Inputs& inputs) const {
-    if (PyTuple_GET_SIZE(args) != positional_ ||
-        (kwargs != nullptr ? PyDict_GET_SIZE(kwargs) : 0) != keywords_)
+    if (NB_TUPLE_GET_SIZE(args) != positional_ ||
+        (kwargs != nullptr ? NB_DICT_GET_SIZE(kwargs) : 0) != keywords_)
       return false;
     Open open[kMost];
     size_t n = 0, opened = 0;
@@ -285,7 +283,7 @@ class Call {
       case Slot::Kind::Float:
         if (!PyFloat_CheckExact(v)) return false;
         // Python's own arithmetic may raise for these, and NumPy's does not.
-        inputs.floats[n] = PyFloat_AS_DOUBLE(v);
+        inputs.floats[n] = PyFloat_AsDouble(v);
         if (inputs.floats[n] == 0 || inputs.floats[n] - inputs.floats[n] != 0) return false;
         break;
       case Slot::Kind::Scalar:
@@ -331,7 +329,7 @@ class Call {
       if (array == nullptr) return nullptr;
       outputs[i] = head_of(array).data;
       if (finish_ != nullptr)
-        PyList_SET_ITEM(results.ptr(), i, array);
+        NB_LIST_SET_ITEM(results.ptr(), i, array);
       else
         results = nb::steal(array);
     }
@@ -354,7 +352,7 @@ class Call {
 
   // Of a reference that this takes over.
   PyObject* finished(PyObject* outputs) const {
-    PyObject* result = PyObject_CallOneArg(finish_, outputs);
+    PyObject* result = PyObject_CallFunctionObjArgs(finish_, outputs, nullptr);
     Py_DECREF(outputs);
     return result;
   }

@@ -17,7 +17,7 @@ class Environment:
     """What a trace read from outside, as it was: as long as it is `unchanged`, the trace holds."""
 
     def __init__(self) -> None:
-        self._guards: dict[tuple[int, str | None], tuple[Any, ...]] = {}
+        self._guards: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._containers: list[tuple[Any, Any]] = []
         self._arrays: list[tuple[Array, Any]] = []
         self.contents: list[tuple[Array, Array]] = []
@@ -28,9 +28,8 @@ class Environment:
         """Takes what another has recorded."""
         vars(self).update(vars(other))
 
-    def guard(self, scope: Any, name: str | None, value: Any = NOTHING) -> None:
-        """Of a dict the entry, of a cell (no name) what it holds, of others the attribute; no
-        value: there was none."""
+    def guard(self, scope: Any, name: str, value: Any = NOTHING) -> None:
+        """Of a dict the entry, of others the attribute; no value: there was none."""
         entry = (scope, name) if value is NOTHING else (scope, name, value)
         self._guards.setdefault((id(scope), name), entry)
 
@@ -77,13 +76,13 @@ def _form(array: Array) -> Any:
     return (array.shape, array.dtype, is_plain_dtype(array.dtype), array.strides)
 
 
-def _now(scope: Any, name: str | None) -> Any:
-    if name is None:
-        try:
-            return scope.cell_contents
-        except ValueError:
-            return NOTHING
-    return scope.get(name, NOTHING) if type(scope) is dict else getattr(scope, name, NOTHING)
+def _now(scope: Any, name: str) -> Any:
+    if type(scope) is dict:
+        return scope.get(name, NOTHING)
+    try:
+        return getattr(scope, name, NOTHING)
+    except ValueError:  # an empty cell
+        return NOTHING
 
 
 def _same_entries(now: Any, before: Any) -> bool:

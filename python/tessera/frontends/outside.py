@@ -378,10 +378,10 @@ class Sandbox:
             try:
                 value = cell.cell_contents
             except ValueError:  # not assigned yet
-                environment.guard(cell, None)
+                environment.guard(cell, "cell_contents")
                 continue
             if _is_empty(copy):
-                environment.guard(cell, None, value)
+                environment.guard(cell, "cell_contents", value)
                 copy.cell_contents = self.admit(value, variable)
                 self._cells[id(cell)] = (cell, copy.cell_contents, copy)
         if function.__defaults__:
