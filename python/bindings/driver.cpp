@@ -78,17 +78,17 @@ template <class T> nb::list records(const std::vector<T>& all) {
 }
 
 nb::dict record(const OptimizeReport& r) {
-  nb::dict d = dict_of("searches", records(r.searches), "experts", records(r.experts), "synthesis",
-                       r.synthesis ? nb::object(record(*r.synthesis)) : nb::object(nb::none()),
-                       "subprograms", records(r.subprograms), "cover",
-                       r.cover ? nb::object(record(*r.cover)) : nb::object(nb::none()),
-                       "simplified", r.simplified, "parts", r.parts, "search_s", r.search_s,
-                       "verify_s", r.verify_s, "compile_s", r.compile_s, "check_s", r.check_s,
-                       "measure_s", r.measure_s, "total_s", r.total_s, "from_cache", r.from_cache,
-                       "tuned", r.tuned, "original_failed", r.original_failed, "convolutions",
-                       r.convolutions, "cancelled", r.cancelled, "unfinished", r.unfinished,
-                       "too_noisy", r.too_noisy, "resumable", r.resumable, "resumed", r.resumed,
-                       "target", r.target, "not_measured", r.not_measured, "model", nb::none());
+  nb::dict d = dict_of(
+      "searches", records(r.searches), "experts", records(r.experts), "synthesis",
+      r.synthesis ? nb::object(record(*r.synthesis)) : nb::object(nb::none()), "subprograms",
+      records(r.subprograms), "cover",
+      r.cover ? nb::object(record(*r.cover)) : nb::object(nb::none()), "simplified", r.simplified,
+      "parts", r.parts, "search_s", r.search_s, "verify_s", r.verify_s, "compile_s", r.compile_s,
+      "check_s", r.check_s, "measure_s", r.measure_s, "total_s", r.total_s, "from_cache",
+      r.from_cache, "tuned", r.tuned, "original_failed", r.original_failed, "no_compiler",
+      r.no_compiler, "convolutions", r.convolutions, "cancelled", r.cancelled, "unfinished",
+      r.unfinished, "too_noisy", r.too_noisy, "resumable", r.resumable, "resumed", r.resumed,
+      "target", r.target, "not_measured", r.not_measured, "model", nb::none());
   if (r.model) {
     nb::dict m = dict_of("programs", r.model->rows, "rank", r.model->rank_before, "error",
                          r.model->error_before, "fitted_rank", r.model->rank, "fitted_error",
@@ -140,6 +140,7 @@ OptimizeOptions options_from(const nb::dict& fields) {
       {"exhaustive", field(&OptimizeOptions::exhaustive)},
       {"tf32", field(&OptimizeOptions::tf32)},
       {"proved", field(&OptimizeOptions::proved)},
+      {"may_lack_code", field(&OptimizeOptions::may_lack_code)},
       {"max_block_ops", field(&OptimizeOptions::max_block_ops)},
       {"disable", field(&OptimizeOptions::disable)},
       {"engine", field(&OptimizeOptions::engine)},

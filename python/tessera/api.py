@@ -63,7 +63,9 @@ def superoptimize(
         args = tuple(placeholder(a) if is_device_array(a) else a for a in args)
     clock = Clock(chosen.budget)
     traced = trace_call(program, args, {}, clock=Clock(_TRACING * chosen.budget))
-    return optimize_traced(program, traced, chosen, progress, clock=clock)
+    result = optimize_traced(program, traced, chosen, progress, clock=clock)
+    result.warn_of_no_code()
+    return result
 
 
 def optimize_traced(
@@ -126,7 +128,8 @@ def _optimize_graph(
         find_libraries()
     find_compiler()
     find_highs()
-    fields = {**options.fields(), "special": graph.asks_for_nan}
+    fields = {**options.fields(), "special": graph.asks_for_nan,
+              "may_lack_code": isinstance(call, FunctionCall)}  # fmt: skip
     record = _core.optimize(graph.core, fields, watch, stop)
     asked = {"timeline": timeline, "requested": options.target, "level": options.level,
              "disable": options.disable, "freeze": options.freeze}  # fmt: skip

@@ -86,7 +86,7 @@ def choose(
     function: Callable[..., Any],
     traced: Traced,
     arrays: Sequence[Any],
-    kernel: Entrant,
+    kernel: Entrant | None,
     as_call: Callable[[Callable[..., Any], bool], Run],
     options: Options,
     known: Known | None = None,
@@ -96,27 +96,34 @@ def choose(
 ) -> Choice:
     """The fastest of what computes a traced function on these arrays.
 
-    `kernel` runs the compiled program; `as_call(f, as_given)` makes a run of a function that takes
-    the call's arguments or, unless `as_given`, the program's inputs. `known` is taken for the
-    source where it is proved for these extents too: then there is no search. A search ends, and
-    proofs do, when `seconds_left` have passed. `held` is a contest that a process of its own held
-    (background.py), `written`; that process is told the `key` to remember it by.
+    `kernel` runs the compiled program, if any; `as_call(f, as_given)` makes a run of a function
+    that takes the call's arguments or, unless `as_given`, the program's inputs. `known` is taken
+    for the source where it is proved for these extents too: then there is no search. A search ends,
+    and proofs do, when `seconds_left` have passed. `held` is a contest that a process of its own
+    held (background.py), `written`; that process is told the `key` to remember it by.
     """
+    first = "function" if kernel is None else "kernel"
     if "numpy" in options.disable:
-        return Choice("kernel")
+        return Choice(first)
     key = key or key_of(function, traced.graph, arrays, options)
+    if kernel is None:
+        key = hashlib.sha256(f"{key} without kernels".encode()).hexdigest()
     clock = Clock(seconds_left)
-    within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, max(0.01, seconds_left)))
+    most = _REWRITE_SECONDS * (1 if kernel is not None else 4)
+    within = options.replace(budget=min(options.budget, most, max(0.01, seconds_left)))
     # What was traced has no effects, so that it may be run for its time alone.
     original = as_call(function, True)
     held = held or ("" if options.refresh or not options.cache else kept(key))
     remembered = _remembered(held, traced, within) if held else None
     # Whoever held it may not have had the function itself.
     if remembered is not None and (
-        remembered.runs != "source" or _alike(_run_of(remembered, as_call), original, arrays)
+        _alike(_run_of(remembered, as_call), original, arrays)
+        if remembered.runs == "source"
+        else kernel is not None or remembered.runs == first
     ):
         return remembered
-    entrants = {"kernel": kernel, "function": as_entrant(original, traced.graph, arrays)}
+    entrants = {} if kernel is None else {"kernel": kernel}
+    entrants["function"] = as_entrant(original, traced.graph, arrays)
     rewritten = None
     if "synth" not in options.disable and len(traced.graph.ops) <= _MOST_OPERATORS:
         rewritten = _at_these_extents(known, traced, within) if known is not None else None
@@ -125,8 +132,8 @@ def choose(
         run = _run_of(rewritten, as_call)
         if _alike(run, original, arrays):
             entrants["source"] = as_entrant(run, rewritten.graph, arrays)
-    if not clock.left():
-        return Choice("kernel")
+    if not clock.left() or len(entrants) == 1:
+        return Choice(first)
     choice = fastest(entrants, arrays, min(clock.left(), max(_SECONDS, options.budget / 4)))
     if rewritten is not None:
         choice.known = rewritten.known
@@ -135,7 +142,7 @@ def choose(
     if choice.runs == "source" and rewritten is not None:
         choice.source, choice.name = rewritten.source, rewritten.name
         choice.graph, choice.certificate = rewritten.graph, rewritten.certificate
-    choice.improved = kernel.text.get("graph") != str(traced.graph)
+    choice.improved = kernel is not None and kernel.text.get("graph") != str(traced.graph)
     if options.cache and choice.times:
         _core.store_text(key, written(choice))
     return choice
@@ -163,14 +170,15 @@ def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
 
 
 def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: float) -> Choice:
-    """Who of the kernel, which comes first, and the others is the fastest."""
+    """Who of the first, which is the kernel if there is one, and the others is the fastest."""
+    first = next(iter(entrants))
     held = decide(list(entrants.values()), _FASTER, arrays, _SECONDS, budget)
     times = {k: t for k, t in zip(entrants, held.times, strict=True) if t is not None}
-    undecided = held.undecided(_FASTER) or "kernel" not in times
+    undecided = held.undecided(_FASTER) or first not in times
     better = [k for k, faster in zip(entrants, held.faster(_FASTER), strict=True) if faster]
     # Where there is no telling, who seems to be.
     of = times if undecided else {k: times[k] for k in better}
-    best = min(of, key=lambda k: of[k].median * (1 if k == "kernel" else _FASTER), default="kernel")
+    best = min(of, key=lambda k: of[k].median * (1 if k == first else _FASTER), default=first)
     return Choice(best, times, undecided=undecided, provisional=held.provisional)
 
 

@@ -64,6 +64,7 @@ from tessera.types import dtype_name, is_plain_dtype
 Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
+_NUMPY = "plain NumPy"
 _missing: set[str] = set()  # what has to be installed, said once a process
 _MANY_STEPS = 100
 _RECORDING_S = 0.02  # seconds of a first call after which its recording stops
@@ -164,7 +165,7 @@ class Optimized(_core.Dispatch):
         self._waits = (options.wait or os.environ.get("TESSERA_WAIT", "0") != "0"
                        or self._on_gpu or not options.cache)  # fmt: skip
         self._swap = threading.Lock()
-        self._told: object = None  # a reason to fall back, of the background
+        self._told: Any = None  # for _fall_back, from the background
         self._refused = ""  # the last such reason
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
 
@@ -227,10 +228,10 @@ class Optimized(_core.Dispatch):
                 return self._call_on_device(args, kwargs, *like)
         if _errors_wanted():
             return self._function(*args, **kwargs)
+        entry = self._entry(args, kwargs)
         if self._told is not None:
             told, self._told = self._told, None
-            self._fall_back(told)
-        entry = self._entry(args, kwargs)
+            self._fall_back(*told)
         if entry is None:
             return self._function(*args, **kwargs)
         if entry.result is not None and not entry.seen:
@@ -543,7 +544,11 @@ class Optimized(_core.Dispatch):
         """Has the entry's calls run a program, from the next one on."""
         if result.interpreted:
             why = result.details["original_failed"]
-            raise UnsupportedError(f"it has no compiled code that is right ({why})")
+            if not result.details["no_compiler"]:
+                raise UnsupportedError(f"it has no compiled code that is right ({why})")
+            if result.choice.runs != "source":
+                raise ToolMissingError(why)
+            self._told = (ToolMissingError(why), "NumPy source")
         direct = result.direct_call(known, entry.environment)
         if entry.floats and direct is None:
             return
@@ -582,17 +587,19 @@ class Optimized(_core.Dispatch):
         if not entry.pending:
             self._fall_back(why)
         else:  # the next call tells
-            self._told = why
+            self._told = (why,)
             self.forget()
 
-    def _fall_back(self, reason: object) -> None:
-        """Warns, once, that the original runs, and names line and reason."""
-        self._refused = reason.message if isinstance(reason, Error) else str(reason)
-        if self._warned or self._refused in _missing:
+    def _fall_back(self, reason: object, on: str = _NUMPY) -> None:
+        """Warns, once, that the original runs, or source, and names line and reason."""
+        why = reason.message if isinstance(reason, Error) else str(reason)
+        if on == _NUMPY:
+            self._refused = why
+        if self._warned or why in _missing:
             return
         self._warned = True
         if isinstance(reason, ToolMissingError):
-            _missing.add(self._refused)
+            _missing.add(why)
         name = getattr(self._function, "__qualname__", repr(self._function))
         place = getattr(reason, "location", None) or definition(self._function)
         level = 2  # the caller's line: outside of this file
@@ -601,7 +608,7 @@ class Optimized(_core.Dispatch):
             frame = frame.f_back
             level += 1
         warnings.warn(
-            f"tessera: {name} runs as plain NumPy: {_place(place)}{self._refused}",
+            f"tessera: {name} runs as {on}: {_place(place)}{why}",
             RuntimeWarning,
             stacklevel=level - 1,
         )

@@ -317,7 +317,9 @@ class Result:
         elif self.details["unfinished"]:
             self._run = self._compile_original
         else:
-            self._no_code(self.details["original_failed"])
+            self._run = self._interpret
+            if isinstance(call, GraphCall):
+                self.warn_of_no_code()
 
     def _runner(
         self, module: _core.Module | None, cuda: _core.CudaCode | None
@@ -339,17 +341,17 @@ class Result:
             return self._run
         return self._runner(self._module, self._cuda)
 
-    def _no_code(self, reason: str) -> None:
-        as_function = self._level == "bitwise" and isinstance(self._call, FunctionCall)
+    def warn_of_no_code(self) -> None:
+        """Tells what calls run instead of kernels, if there are none."""
+        if not self.interpreted:
+            return
+        runs = {"kernel": "are interpreted", "function": "run the function itself"}
         warnings.warn(
-            f"{self.original.name}: nothing faster was found, and the original has no code "
-            f"({reason}); calls {'run the function itself' if as_function else 'are interpreted'}",
+            f"{self.original.name}: there are no kernels ({self.details['original_failed']}); "
+            f"calls {runs.get(self.choice.runs, 'run NumPy source')}",
             RuntimeWarning,
             stacklevel=3,
         )
-        self._run = self._interpret
-        if as_function:
-            self.choice = Choice("function")
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Runs the optimised program on arrays, by position or by name.
@@ -397,16 +399,19 @@ class Result:
         from tessera.contest import choose
         from tessera.rewrite import arguments
 
-        if not isinstance(self._call, FunctionCall) or not isinstance(self._run, Runner):
-            if not self.compiled:  # calls run the function meanwhile
-                self.choice = Choice("function")
+        on_gpu = isinstance(self._run, (DeviceRunner, Elsewhere))
+        if on_gpu or not isinstance(self._call, FunctionCall):
+            return
+        if not self.compiled or (self.interpreted and not self.details["no_compiler"]):
+            self.choice = Choice("function")  # meanwhile, or for good
             return
         traced, call = self._call.traced, self._call
         arrays = arguments(traced.graph, traced, options.seed)
-        if options.level == "bitwise" and (why := self._other_bits(arrays, options.seed)):
+        bitwise = options.level == "bitwise" and not self.interpreted
+        if bitwise and (why := self._other_bits(arrays, options.seed)):
             self.graph, self.improved, self._certificate = self.original, False, None
             self.details["original_failed"] = f"level bitwise: {why}"
-            self._no_code(self.details["original_failed"])
+            self._run, self.choice = self._interpret, Choice("function")
             return
         args, kwargs = unflatten(traced.tree, arrays)
         floats = any(isinstance(a, (float, np.generic)) for a in traced.arguments)
@@ -429,7 +434,9 @@ class Result:
 
         exact = self._level == "bitwise"
         text = {"graph": str(self.graph), "disable": self._plan_off, "exact": exact}
-        entrant = Entrant(kernel(), f"tessera:{self.details['threads']}", text)
+        entrant = None
+        if not self.interpreted:
+            entrant = Entrant(kernel(), f"tessera:{self.details['threads']}", text)
         self.choice = choose(
             call.function, traced, arrays, entrant, as_call, options, known, seconds, held, key
         )
@@ -467,8 +474,8 @@ class Result:
         self, known: Sequence[Slot] | None, environment: Environment | None
     ) -> _core.Call | None:
         """What runs for arguments like these, without detours; None where there is none."""
-        call = self._call
-        if not isinstance(call, FunctionCall) or not isinstance(self._run, Runner):
+        call, run = self._call, self._run
+        if not isinstance(call, FunctionCall) or not (isinstance(run, Runner) or self.interpreted):
             return None
         direct = direct_call(known, environment)
         if direct is None or known is None:
@@ -482,7 +489,7 @@ class Result:
         else:
             packed = all(slot[5] == 0 for slot in known)
             seconds = self.measured_us * 1e-6
-            if not packed or not self._run.aim(direct, call.finish, seconds):
+            if not (packed and isinstance(run, Runner) and run.aim(direct, call.finish, seconds)):
                 direct.run_function(self._run_arrays_of_call, None, False)
         return cast(_core.Call, direct)
 
@@ -600,7 +607,8 @@ class Result:
             raise KeyboardInterrupt
         else:
             self.details["original_failed"] = record["report"]["original_failed"]
-            self._no_code(self.details["original_failed"])
+            self._run = self._interpret
+            self.warn_of_no_code()
         return options
 
     def _interpret(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:

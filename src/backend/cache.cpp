@@ -81,26 +81,6 @@ std::string write_atomically(const std::string& path, std::string_view bytes) {
   return "cannot write '" + path + "': " + reason;
 }
 
-std::optional<std::string> read_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return std::nullopt;
-  struct stat info;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {  // a pipe would never end
-    close(fd);
-    return std::nullopt;
-  }
-  std::string bytes;
-  char buffer[65536];
-  ssize_t n = 0;
-  while ((n = read(fd, buffer, sizeof buffer)) != 0) {
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;
-    bytes.append(buffer, size_t(n));
-  }
-  close(fd);
-  return n == 0 ? std::optional(std::move(bytes)) : std::nullopt;
-}
-
 Cache::Cache(CacheOptions options) : options_(std::move(options)) {
   const std::string dir = options_.directory.empty() ? default_directory() : options_.directory;
   std::string problem = why_not_private(dir);

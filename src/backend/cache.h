@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/folder.h"
+
 namespace tessera {
 
 struct CacheOptions {
@@ -72,7 +74,5 @@ class Cache {
 
 // Replaces a file of the user's alone, all or nothing. The reason of a failure, or "".
 std::string write_atomically(const std::string& path, std::string_view bytes);
-// Whole file, or nullopt where it cannot be read.
-std::optional<std::string> read_file(const std::string& path);
 
 }  // namespace tessera

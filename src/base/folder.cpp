@@ -1,6 +1,7 @@
 #include "base/folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+
+#include "base/error.h"
 
 namespace tessera {
 
@@ -24,6 +27,31 @@ std::vector<std::string> files_of(const std::string& folder, const std::string& 
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+std::optional<std::string> read_file(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return std::nullopt;
+  struct stat info;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {  // a pipe would never end
+    close(fd);
+    return std::nullopt;
+  }
+  std::string bytes;
+  char buffer[65536];
+  ssize_t n = 0;
+  while ((n = read(fd, buffer, sizeof buffer)) != 0) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    bytes.append(buffer, size_t(n));
+  }
+  close(fd);
+  return n == 0 ? std::optional(std::move(bytes)) : std::nullopt;
+}
+
+std::string read_text(const std::string& file) {
+  if (std::optional<std::string> text = read_file(file)) return *std::move(text);
+  throw Error(ErrorKind::Io, "cannot be read", SourceLocation{file});
 }
 
 std::string why_not_own(const std::string& folder, bool alone) {

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iomanip>
 #include <iterator>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/folder.h"
 
 namespace tessera {
 namespace {
@@ -472,14 +472,9 @@ Target parse_target(std::string_view text, const std::string& file) {
 }
 
 Target load_target(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    throw Error(ErrorKind::NotFound,
-                "cannot read target description " + path + ": " + std::strerror(errno));
-  }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return parse_target(text.str(), path);
+  if (const std::optional<std::string> text = read_file(path)) return parse_target(*text, path);
+  throw Error(ErrorKind::NotFound,
+              "cannot read target description " + path + ": " + std::strerror(errno));
 }
 
 Target find_target(const std::string& name, const std::string& directory) {

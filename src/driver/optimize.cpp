@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backend/compiler.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
@@ -96,10 +97,16 @@ class Optimizer {
       const Interruptible scope(s_.deadline.hard());
       if (options_.use_cache && !options_.refresh && !saved_.resumed() && remembered(key))
         return finish();
+      if (!s_.place.gpu) (void)find_compiler();  // before a search that is of no use without
       finished = improve_program();
       if (!result_.improved) keep_original();
     } catch (const Interrupted&) {  // with the best so far
       finished = false;
+    } catch (const Error& e) {
+      if (!options_.may_lack_code || e.kind() != ErrorKind::ToolMissing) throw;
+      s_.report.original_failed = e.message();
+      s_.report.no_compiler = true;
+      return finish();
     }
     if (!has_code() && s_.report.original_failed.empty()) not_compiled();
     s_.report.too_noisy = s_.report.too_noisy && !result_.improved;

@@ -37,6 +37,7 @@ struct OptimizeOptions {
   bool exhaustive = false;  // Mirage's Algorithm 1 instead of saturation
   bool tf32 = false;        // GPUs: f32 products may round their factors to 10 bits of fraction
   bool proved = false;      // with engine "synth": only programs that the verifier accepts
+  bool may_lack_code = false;  // without a compiler: no error, report.original_failed says it
   std::optional<int> max_block_ops;  // none: no limit
   // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
   // be right, in others what is malformed is left out with a line on standard error.
@@ -159,6 +160,7 @@ struct OptimizeReport {
   bool too_noisy = false;
   std::string resumed;          // with `resume`: what it went on from, or why from the beginning
   std::string original_failed;  // empty, or why there is no code of the original
+  bool no_compiler = false;     // which is why; with may_lack_code
   std::string target;
   // How each different convolution is computed, and what each algorithm took; one line each.
   std::vector<std::string> convolutions;

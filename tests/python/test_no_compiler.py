@@ -1,4 +1,5 @@
-"""Without a C++ compiler: the package ziglang's, else NumPy to NumPy and the original."""
+"""Without a C++ compiler: what was compiled before, the package ziglang's, else NumPy source and
+the original."""
 
 from __future__ import annotations
 
@@ -9,6 +10,19 @@ from pathlib import Path
 
 import pytest
 
+# A diagonal that NumPy's source of it takes without the product, and a function that has no better.
+SOURCE = """
+import sys, warnings, numpy as np, tessera as ts
+f = ts.optimize(wait="wait" in sys.argv, budget=60)(lambda x, y: np.diag(x @ y))
+g = ts.optimize(wait="wait" in sys.argv, budget=60)(lambda x: x + 1)
+x = np.linspace(0, 1, 20000).reshape(200, 100)
+for _ in range(3):
+    f.wait(100)
+    np.testing.assert_allclose(f(x, x.T), np.diag(x @ x.T))
+    g.wait(100)
+    np.testing.assert_array_equal(g(x), x + 1)
+print(f.status()[0].runs, len(f.status()), g.status()[0].runs)
+"""
 CODE = """
 import sys, numpy as np, tessera as ts
 unsearched = ("synth", "mugraph", "patterns", "mutate")
@@ -23,14 +37,17 @@ print(f.result(x) is not None)
 """
 
 
-def run(folder: Path, *path: Path, how: str = "wait") -> subprocess.CompletedProcess[str]:
-    """The code in a process that finds no compiler, with these folders to import from."""
+def run(
+    folder: Path, *path: Path, how: str = "wait", code: str = CODE, tools: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """The code in a process that finds no compiler but in `tools`, with these folders to import
+    from."""
     cache = folder / "cache"
-    cache.mkdir(mode=0o700)
+    cache.mkdir(mode=0o700, exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-W", "always", "-c", CODE, how],
+        [sys.executable, "-W", "always", "-c", code, how],
         capture_output=True, text=True, timeout=200, check=False,
-        env={"PATH": str(folder), "TESSERA_CACHE_DIR": str(cache), "HOME": str(folder),
+        env={"PATH": tools or str(folder), "TESSERA_CACHE_DIR": str(cache), "HOME": str(folder),
              "PYTHONPATH": os.pathsep.join([*map(str, path), *sys.path])},
     )  # fmt: skip
 
@@ -44,6 +61,33 @@ def test_the_original_runs_and_says_once_what_to_install(tmp_path: Path, how: st
     assert ran.stderr.count("RuntimeWarning") == 1
     assert ": no C++ compiler found: install one" in ran.stderr
     assert "pip install 'tessera-opt[jit]'" in ran.stderr
+
+
+@pytest.mark.parametrize("how", ["wait", "background"])
+def test_numpy_source_runs_and_says_so_once(tmp_path: Path, how: str) -> None:
+    (tmp_path / "ziglang.py").write_text("")
+    ran = run(tmp_path, tmp_path, how=how, code=SOURCE)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "source 1 original\n"
+    assert ran.stderr.count("RuntimeWarning") == 1
+    assert "runs as NumPy source" in ran.stderr
+    assert ": no C++ compiler found: install one" in ran.stderr
+
+
+def test_what_was_compiled_before_runs(tmp_path: Path) -> None:
+    (tmp_path / "ziglang.py").write_text("")
+    ran = run(tmp_path, tmp_path, tools=os.environ["PATH"])
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "True\n", "")
+    kept = tmp_path / "cache" / "objects"
+    before = sorted(kept.glob("*.so"))
+    assert before
+    ran = run(tmp_path, tmp_path)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "True\n", "")
+    for library in kept.glob("*.so"):
+        library.write_bytes(b"")
+    ran = run(tmp_path, tmp_path)  # what is damaged is as good as none
+    assert (ran.returncode, ran.stdout) == (0, "False\n")
+    assert ": no C++ compiler found: install one" in ran.stderr
 
 
 @pytest.mark.skipif(not Path("/usr/bin/g++").exists(), reason="there is no /usr/bin/g++")

@@ -22,16 +22,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  FILE* file = std::fopen(path.c_str(), "wb");
-  bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr) written = std::fclose(file) == 0 && written;
-  if (!written) {
-    std::remove(path.c_str());
-    throw Error(ErrorKind::Io, "cannot write '" + path + "' (is the disk full?)");
-  }
-}
-
 // Where glibc's functions of vectors are, those of 2.35 among them; empty: nowhere.
 const std::string& vector_functions() {
   static const std::string path = [] {
@@ -74,7 +64,8 @@ std::string compile(const Compiler& compiler, const std::string& source,
   const std::string stem = cache.temporary_directory() + "/kernel" + std::to_string(counter++);
   const std::string source_path = stem + ".cpp";
   const std::string object_path = stem + ".so";
-  write_text(source_path, source);
+  if (const std::string why = write_atomically(source_path, source); !why.empty())
+    throw Error(ErrorKind::Io, why + " (is the disk full?)");
   std::vector<std::string> argv = {compiler.path};
   for (std::string& flag : flags_for(options)) argv.push_back(std::move(flag));
   argv.insert(argv.end(), {"-o", object_path, source_path});
@@ -134,9 +125,30 @@ void* Library::symbol(const std::string& name) const {
   return address;
 }
 
+namespace {
+
+// Where there is no compiler any more, as in images that only run what was compiled before, the one
+// that compiled last stands for it: without a version.
+std::string last_compiler() { return Sha256().field("compiler that was used last").hex(); }
+Compiler compiler_of(const CompileOptions& options, Cache& cache) {
+  if (options.compiler != nullptr) return *options.compiler;
+  try {
+    return find_compiler();
+  } catch (const Error& e) {
+    const char* named = std::getenv("TESSERA_CXX");
+    if (e.kind() != ErrorKind::ToolMissing || (named != nullptr && *named != '\0')) throw;
+    const std::optional<std::string> last = cache.find_text(last_compiler());
+    const size_t end = last ? last->find('\n') : std::string::npos;
+    if (end == std::string::npos) throw;
+    return {last->substr(0, end), "", last->substr(end + 1)};
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Library> compile_and_load(const std::string& source, const CompileOptions& options,
                                           Cache& cache) {
-  const Compiler compiler = options.compiler != nullptr ? *options.compiler : find_compiler();
+  const Compiler compiler = compiler_of(options, cache);
   Sha256 hash;
   hash.field("cpu").field(std::to_string(kCodegenVersion)).field(source).field(compiler.path);
   hash.field(compiler.identity).field(to_string(options.isa));
@@ -148,8 +160,11 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
     if (cached)
       path = cache.find(key, ".so");
     else
-      path = cache.store(key, ".so", compile(compiler, source, options, cache));
+      path = cache.store(
+          key, ".so",
+          compile(compiler.version.empty() ? find_compiler() : compiler, source, options, cache));
     if (!path) continue;
+    if (!cached) cache.store_text(last_compiler(), compiler.path + "\n" + compiler.identity);
     // A path without '/' would be searched for; ours never are.
     CHECK(path->find('/') != std::string::npos);
     void* handle = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);

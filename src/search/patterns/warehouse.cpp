@@ -1,8 +1,6 @@
 #include "search/patterns/warehouse.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/folder.h"
@@ -11,15 +9,7 @@
 namespace tessera::patterns {
 namespace {
 
-std::string text_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw Error(ErrorKind::Io, "cannot be read", SourceLocation{file});
-  return text.str();
-}
-
-Pattern read(const std::string& file) { return parse_pattern(text_of(file), file); }
+Pattern read(const std::string& file) { return parse_pattern(read_text(file), file); }
 
 }  // namespace
 

@@ -1,30 +1,17 @@
 #include "search/rules/library.h"
 
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/folder.h"
 
 namespace tessera::rules {
-namespace {
-
-std::vector<Rule> read(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw Error(ErrorKind::Io, "cannot be read", SourceLocation{file});
-  return parse_rules(text.str(), file);
-}
-
-}  // namespace
 
 std::vector<Rule> load_rules(const std::string& folder) {
   std::vector<Rule> rules;
   std::set<std::string> names;
   for (const std::string& file : files_of(folder, ".rules")) {
-    for (Rule& r : read(file)) {
+    for (Rule& r : parse_rules(read_text(file), file)) {
       if (!names.insert(r.name).second)
         throw Error(ErrorKind::BadInput, "another file has a rule '" + r.name + "' too",
                     SourceLocation{file, r.line, 1});
@@ -40,7 +27,7 @@ void load_more(const std::string& folder, std::vector<Rule>& rules,
   for (const Rule& r : rules) names.insert(r.name);
   for (const std::string& file : files_of(folder, ".rules")) {
     try {
-      for (Rule& r : read(file))
+      for (Rule& r : parse_rules(read_text(file), file))
         if (names.insert(r.name).second) rules.push_back(std::move(r));
     } catch (const Error& e) {
       problems.push_back(e.what());
