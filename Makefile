@@ -7,6 +7,8 @@
 #   make gpu-bundle   the tree and what such a machine may lack, as one archive
 #   make trust  campaigns against trust: faults, kills, hostile files, branches, state (LONG=1: hours)
 #   make wheel  dist/*.whl, tried in an environment without a compiler
+#   make wheel-chroot   the same in a Debian of its own, as root
+#   make docs   the documentation as a site: build/site
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -14,7 +16,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo wheel build checks test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
+.PHONY: all demo wheel wheel-chroot docs build checks test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -94,6 +96,16 @@ wheel: .venv/stamp-run
 	@[ $$(stat -c %s dist/*.whl) -le 8388608 ] || { echo "make wheel: more than 8 MB" >&2; exit 1; }
 	@build/wheel/bin/pip -q --disable-pip-version-check install --force-reinstall dist/*.whl
 	@ls -l dist && cd build/wheel && env -i PATH= HOME="$$HOME" bin/python $(CURDIR)/tests/wheel/try_wheel.py
+
+wheel-chroot: wheel
+	@tests/wheel/in_chroot.sh
+
+build/docs/stamp: tools/requirements-docs.txt
+	@python3 -m venv build/docs && build/docs/bin/pip -q --disable-pip-version-check install -r $<
+	@touch $@
+
+docs: build/docs/stamp
+	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build -q --strict && echo "build/site/index.html"
 
 lint: .venv/stamp-dev core
 	@tools/lint.sh

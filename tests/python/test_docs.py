@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tessera import _core
+from tessera.graph import Graph
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -52,3 +53,29 @@ def test_the_stub_names_what_the_extension_has() -> None:
         n for n in vars(_core) if not n.startswith("_") and n not in ("version", "verifier_version")
     }
     assert stub == real
+
+
+def test_the_site_has_every_page() -> None:
+    listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {p.name for p in (ROOT / "docs").glob("*.md")}
+
+
+UG = (ROOT / "docs/ug.md").read_text()
+
+
+def test_the_text_format_is_as_described() -> None:
+    programs = re.findall(r"```ug\n(.*?)```", UG, re.S)
+    assert len(programs) == 2
+    for text in programs:
+        graph = Graph.parse(text)
+        assert str(Graph.parse(str(graph))) == str(graph)
+
+
+def test_every_operator_is_described_with_its_attributes() -> None:
+    table = (ROOT / "src/ir/ops.def").read_text()
+    for name, attributes in re.findall(r'\(\w+, +"(\w+)", .*?(\w+Attrs)', table):
+        row = next((r for r in UG.splitlines() if re.match(rf"\| .*`{name}[ `]", r)), "")
+        assert row, f"docs/ug.md does not describe {name}"
+        body = (ROOT / "src/ir/op.h").read_text().split(f"struct {attributes} {{")[1]
+        for field in re.findall(r'f\("(\w+)"', body.split("TESSERA_EQUAL")[0]):
+            assert f"{field}=" in row or f"`{field}`" in row, f"{name}: {field}"

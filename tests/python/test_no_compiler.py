@@ -74,6 +74,15 @@ def test_numpy_source_runs_and_says_so_once(tmp_path: Path, how: str) -> None:
     assert ": no C++ compiler found: install one" in ran.stderr
 
 
+def test_the_demo_says_what_it_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "ziglang.py").write_text("")
+    ran = run(tmp_path, tmp_path, code="from tessera.cli import main; main(['demo'])")
+    assert ran.returncode == 0, ran.stderr
+    assert "proved equal" in ran.stdout
+    assert "2, 3  fused kernels: left out, no C++ compiler found" in ran.stdout
+    assert "tessera-opt[jit]" in ran.stdout
+
+
 def test_what_was_compiled_before_runs(tmp_path: Path) -> None:
     (tmp_path / "ziglang.py").write_text("")
     ran = run(tmp_path, tmp_path, tools=os.environ["PATH"])

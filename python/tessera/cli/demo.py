@@ -18,6 +18,7 @@ from tessera.api import superoptimize
 from tessera.api import verify as prove
 from tessera.cli.common import ProgressLine, duration, stdout
 from tessera.cli.optimize import NOISY, PROVISIONAL
+from tessera.compilers import find_compiler
 from tessera.contest import as_entrant
 from tessera.frontends.trace import trace_call
 from tessera.graph import Graph
@@ -165,17 +166,16 @@ def demo(verbose: bool) -> int:
     stdout().print(f"[bold]Tessera {_core.version}[/]: a superoptimizer for tensor programs\n")
     with ProgressLine() as progress:
         show_rewrite(options, progress)
+        find_compiler()
+        if (machine := _core.machine())["compiler"] is None:
+            why = machine["compiler_version"]
+            stdout().print(f"\n2, 3  fused kernels: left out, {why}", markup=False)
+            return 0
         stdout().print("\n[bold]2  one fused kernel[/]: attention, which never stores its scores")
         torch = Entrant(None, "torch", {"source": _SDPA, "name": "sdpa"})
         rivals = [("torch.compile", torch)] if importlib.util.find_spec("torch") else []
-        show_kernels(
-            attention,
-            normal((8, 64, 64), (8, 512, 64), (8, 512, 64)),
-            rivals,
-            options,
-            progress,
-            verbose,
-        )
+        arrays = normal((8, 64, 64), (8, 512, 64), (8, 512, 64))
+        show_kernels(attention, arrays, rivals, options, progress, verbose)
         stdout().print(
             "\n[bold]3  Mirage's Figure 3b[/]: RMSNorm + Linear, one pass over the weights"
         )
