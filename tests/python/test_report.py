@@ -14,7 +14,8 @@ import pytest
 import tessera as ts
 from tessera.cli import main
 from tessera.report import page, record
-from tessera.report.charts import Axis
+from tessera.report.charts import Axis, search_chart
+from tessera.report.drawing import drawing
 from tessera.report.record import work
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,6 +114,44 @@ def test_an_original_that_is_kept_has_a_page_too() -> None:
     assert "nothing faster was found" in text
 
 
+def test_programs_are_drawn_as_graphs(result: ts.Result) -> None:
+    data = record(result)
+    for graph in data["programs"].values():
+        svg = drawing(graph)
+        parse(svg)
+        ops = [op for op in graph["ops"] if op["op"] != "const"]
+        assert svg.count('class="node') == len(ops)
+        made = {r["id"] for op in ops for r in op["results"]}
+        edges = {(t["id"], op["results"][0]["id"]) for op in ops for t in op["inputs"]}
+        assert svg.count('class="edge"') == len([e for e in edges if e[0] in made])
+        boxes = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="(\d+)" height="(\d+)"', svg)
+        for n, (x, y, w, h) in enumerate(tuple(map(float, b)) for b in boxes):
+            for u, v, ww, hh in (tuple(map(float, b)) for b in boxes[:n]):
+                assert x + w <= u or u + ww <= x or y + h <= v or v + hh <= y
+    many = {"name": "m", "ops": data["programs"]["before"]["ops"] * 20}
+    assert drawing(many) == ""
+
+
+def test_the_best_so_far_cannot_rise(result: ts.Result) -> None:
+    costs = [9e-6, 4e-6, 7e-6, 2e-6]
+    seen = [{"t": n / 10, "search": {"best_cost": c}} for n, c in enumerate(costs)]
+    svg = search_chart({"timeline": seen, "search_s": 1.0})
+    (points,) = re.findall(r'points="([^"]*)"', svg)
+    heights = [float(p.split(",")[1]) for p in points.split()]
+    assert heights == sorted(heights)  # downwards on the page
+    assert len(set(heights)) == 3
+
+
+def test_a_contest_shows_who_could_have_run(result: ts.Result) -> None:
+    choice = {"kernel_us": 10.0, "function_us": 40.0, "runs": "kernel"}
+    text = page(record(result) | {"choice": choice})
+    times = text.split("Times of a call</h2>")[1].split("</section>")[0]
+    assert "your function" in times
+    assert "width:100.0%" in times
+    assert "width:25.0%" in times
+    assert "40 µs" in times
+
+
 def test_work_counts_what_moves() -> None:
     g = ts.Graph("g")
     x, w = g.input("x", (16, 32)), g.input("w", (32, 8))
@@ -142,22 +181,24 @@ def test_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
-def test_a_browser_draws_it(result: ts.Result, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (400, "dark")])
+def test_a_browser_draws_it(result: ts.Result, tmp_path: Path, width: int, theme: str) -> None:
     path, shot = tmp_path / "page.html", tmp_path / "page.png"
     result.report(path)
-    arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900",
+    arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
                  "--virtual-time-budget=2000"]  # fmt: skip
     done = subprocess.run(
         ["chromium", *arguments, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
-         f"file://{path}?theme=dark"],
+         f"file://{path}?theme={theme}"],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    assert 'data-theme="dark"' in done.stdout  # the script ran
+    assert f'data-theme="{theme}"' in done.stdout  # the script ran
     subprocess.run(
         ["chromium", *arguments, f"--user-data-dir={tmp_path / 'profile'}",
-         f"--screenshot={shot}", f"file://{path}"],
+         f"--screenshot={shot}", f"file://{path}?theme={theme}"],
         capture_output=True, timeout=120, check=True,
     )  # fmt: skip
+    print(f"screenshot: {shot}")
     assert shot.read_bytes()[:4] == b"\x89PNG"
     assert shot.stat().st_size > 20_000
     assert np.isfinite(result.speedup)

@@ -15,7 +15,7 @@ _KINDS = {
     "movement": "transpose reshape broadcast unsqueeze squeeze repeat concat stack slice pad triu "
     "tril gather cast",
 }
-_KIND = {op: kind for kind, ops in _KINDS.items() for op in ops.split()}
+KIND = {op: kind for kind, ops in _KINDS.items() for op in ops.split()}  # else "pointwise"
 
 
 def program(graph: Data, title: str) -> str:
@@ -105,7 +105,7 @@ def _line(
     outer: Mapping[int, Data] | None = None,
 ) -> str:
     """One operator: result ← operator operands attributes, and the result's type."""
-    kind = _KIND.get(op["op"], "pointwise")
+    kind = KIND.get(op["op"], "pointwise")
     results = ", ".join(_value(r, scope) for r in op["results"])
     types = ", ".join(escape(r["type"]) for r in op["results"])
     operands = " ".join(_value(t, scope) for t in op["inputs"])

@@ -118,98 +118,46 @@ _STAGES = (
 
 
 def search_chart(data: Data) -> str:
-    """States looked at and the best predicted cost, over time."""
-    events = [e for e in data["timeline"] if e.get("search")]
-    if len(events) < 2:
-        return (
-            f"<h3>As it went</h3><p>The search took {duration(data['search_s'] * 1e6)}, too short "
-            "to be watched: it was over before it had anything to report on the way.</p>"
-        )
-    width, height = 520, 260
-    times = [max(e["t"], 1e-4) for e in events]
-    costs = [e["search"]["best_cost"] * 1e6 for e in events]
-    states = [max(e["search"]["states"], 1) for e in events]
-    out = ""
-    end = max(times) * 1.02
+    """The best predicted time so far."""
+    events = [(max(e["t"], 1e-4), e["search"]) for e in data["timeline"] if e.get("search")]
+    known = [(t, search["best_cost"] * 1e6) for t, search in events if search["best_cost"] > 0]
+    if not known or min(cost for _, cost in known) > 0.999 * known[0][1]:
+        took = duration(data["search_s"] * 1e6)
+        return f"<p>The search took {took}; what it was seen to have first stayed the best.</p>"
+    width, height, end = 520, 220, known[-1][0] * 1.02
 
     def x(t: float) -> float:
-        return 58 + float(t / end) * (width - 58 - 58)
+        return 70 + float(t / end) * (width - 90)
 
-    most = max(states)
-    step = 10 ** math.floor(math.log10(most))
-    step = step / 2 if most / step < 2.5 else step * 2 if most / step > 5 else step
-
-    def y_states(n: float) -> float:
-        return float(height - 44 - n / most * (height - 70))
-
-    tick = 0.0
-    while tick <= most:
-        out += _line(58, y_states(tick), width - 58, y_states(tick), "grid")
-        out += _text(52, y_states(tick) + 4, _short(tick), "end", "tick")
-        tick += step
-    times, states = [0.0, *times], [0, *states]
+    y = Axis([c for _, c in known], height - 44, 26)
+    out, path = "", ""
+    for cost in y.ticks()[:8]:
+        out += _line(70, y(cost), width - 20, y(cost), "grid")
+        out += _text(64, y(cost) + 4, duration(cost), "end", "tick")
     for i in range(5):
-        t = end * i / 4
-        out += _text(x(t), height - 28, duration(t * 1e6) if t else "0", kind="tick")
-    path = " ".join(f"{x(t):.1f},{y_states(s):.1f}" for t, s in zip(times, states, strict=True))
-    out += f'<polyline points="{path}" class="line states"/>'
-    for t, s in zip(times, states, strict=True):
-        out += _dot(x(t), y_states(s), "states", f"{s:,.0f} states after {duration(t * 1e6)}", 3)
-    known = [(t, c) for t, c in zip(times[1:], costs, strict=True) if c > 0]
-    if known:
-        y_cost = Axis([c for _, c in known], height - 44, 26)
-        for cost in y_cost.ticks()[:8]:
-            out += _text(width - 52, y_cost(cost) + 4, duration(cost), "start", "tick")
-        steps = ""
-        for n, (t, c) in enumerate(known):
-            steps += f"{x(t):.1f},{y_cost(known[n - 1][1]):.1f} " if n else ""
-            steps += f"{x(t):.1f},{y_cost(c):.1f} "
-        out += f'<polyline points="{steps.strip()}" class="line cost"/>'
-        for t, c in known:
-            title = f"best so far {duration(c)} after {duration(t * 1e6)}"
-            out += _dot(x(t), y_cost(c), "cost", title, 3)
-    out += _text(58, 14, "states", "start", "axis states-text")
-    out += _text(width - 58, 14, "best predicted time", "end", "axis cost-text")
+        out += _text(x(end * i / 4), height - 28, duration(end * i / 4 * 1e6) if i else "0",
+                     kind="tick")  # fmt: skip
+    best = known[0][1]
+    for t, cost in known:
+        path += f"{x(t):.1f},{y(best):.1f} "
+        best = min(best, cost)  # parts of a program have bests of their own
+        path += f"{x(t):.1f},{y(best):.1f} "
+    out += f'<polyline points="{path.strip()}" class="line cost"/>'
+    out += _text(70, 14, "best predicted time so far", "start", "axis")
     out += _text(width / 2, height - 8, "time since the run began", kind="axis")
-    return "<h3>As it went</h3>" + _svg(width, height, out, "states and best cost over time")
+    return _svg(width, height, out, "best predicted time so far")
 
 
-def _short(n: float) -> str:
-    """A count in few letters: 150k."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if n >= size:
-            return f"{n / size:.3g}{unit}"
-    return f"{n:.3g}"
-
-
-def candidates_chart(data: Data) -> str:
-    """Predicted against measured time; on the diagonal the model is right."""
-    points = [c for c in data["candidates"] if c["measured_us"]]
-    if not points:
-        return ""
-    width, height = 520, 320
-    x = Axis([c["model_us"] for c in points], 70, width - 20)
-    original = data["original_us"]
-    measured = [c["measured_us"] for c in points]
-    y = Axis([*measured, original] if original else measured, height - 48, 26)
-    out = _frame(x, y, duration, duration, "predicted by the cost model", "measured")
-    low, high = 10 ** max(x.low, y.low), 10 ** min(x.high, y.high)
-    if low < high:
-        out += _line(x(low), y(low), x(high), y(high), "diagonal")
-    if original:
-        out += _line(x.start, y(original), x.end, y(original), "original")
-        out += _text(x.end - 4, y(original) - 6, "the original", "end", "original-text")
-    for c in sorted(points, key=lambda c: c["fate"] == "chosen"):
-        chosen = c["fate"] == "chosen"
-        title = (
-            f"rank {c['rank']}: predicted {duration(c['model_us'])}, "
-            f"measured {duration(c['measured_us'])}, {c['fate']}"
-        )
-        out += _dot(x(c["model_us"]), y(c["measured_us"]), "chosen" if chosen else "point", title,
-                    7 if chosen else 5)  # fmt: skip
-        if chosen:
-            out += _text(x(c["model_us"]) + 10, y(c["measured_us"]) + 16, "chosen", "start", "axis")
-    return _svg(width, height, out, "predicted and measured time of candidates")
+def times_bars(rows: Sequence[tuple[str, float]]) -> str:
+    """Microseconds of a call, by who ran it."""
+    most = max(us for _, us in rows)
+    bars = "".join(
+        f'<div class="bar-row"><span>{escape(who)}</span><div class="track">'
+        f'<div style="width:{max(0.5, 100 * us / most):.1f}%"></div></div>'
+        f"<b>{duration(us)}</b></div>"
+        for who, us in rows
+    )
+    return f'<div class="bars">{bars}</div>'
 
 
 def roofline(data: Data) -> str:
@@ -268,36 +216,4 @@ def _share(point: tuple[str, float, float], rate: float, dram: float, cache: flo
     return (
         "The result runs from the caches, beyond what memory alone would allow, and reaches "
         f"{min(100 * speed / by_cache, 100):.0f} % of what the caches would."
-    )
-
-
-def error_bars(rows: Sequence[Data]) -> str:
-    """Largest and mean relative errors of original and result, on a logarithmic scale."""
-    width, left = 640, 130
-    height = 46 + 44 * len(rows)
-    values = [v for r in rows for v in (r["original"], r["result"]) if 0 < v < math.inf]
-    x = Axis([*values, min(values, default=1e-7) / 3], left, width - 140)
-    out = ""
-    for t in x.ticks():
-        out += _line(x(t), 8, x(t), height - 30, "grid")
-        out += _text(x(t), height - 14, f"{t:.0e}", kind="tick")
-    for n, r in enumerate(rows):
-        top = 12 + 44 * n
-        out += _text(left - 10, top + 20, r["family"], "end", "axis")
-        for k, key in enumerate(("original", "result")):
-            value = r[key]
-            known = 0 < value < math.inf
-            length = max(2.0, x(value) - left) if known else 2.0
-            out += (
-                f'<rect x="{left}" y="{top + 17 * k}" width="{length:.1f}" height="13" rx="3" '
-                f'class="bar-{key}"><title>{key}: {value:.2e}</title></rect>'
-            )
-            text = f"{value:.1e}" if value else "exact"
-            if value and (mean := r.get(key + "_mean")) is not None:
-                text += f" (mean {mean:.1e})"
-            out += _text(left + length + 6, top + 17 * k + 11, text, "start", "tick")
-    return (
-        '<p class="legend"><i class="bar-original"></i>original <i class="bar-result"></i>result '
-        "· largest (and mean) difference from f64, relative to the largest value; random inputs</p>"
-        + _svg(width, height, out, "errors against f64")
     )

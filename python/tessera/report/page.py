@@ -9,13 +9,13 @@ from typing import Any
 
 from tessera.report.boxes import program
 from tessera.report.charts import (
-    candidates_chart,
     duration,
-    error_bars,
     roofline,
     search_chart,
     time_strip,
+    times_bars,
 )
+from tessera.report.drawing import drawing
 
 _HERE = Path(__file__).parent
 Data = Mapping[str, Any]
@@ -26,6 +26,7 @@ def page(data: Data) -> str:
     sections = [
         ("result", "Result", _summary(data)),
         ("programs", "Before and after", _programs(data)),
+        ("times", "Times of a call", _times(data)),
         ("search", "The search", _search(data)),
         ("candidates", "Candidates", _candidates(data)),
         ("speed", "Where it stands", roofline(data)),
@@ -117,11 +118,24 @@ def _programs(data: Data) -> str:
         '<i class="k-reduction"></i>reduction <i class="k-pointwise"></i>pointwise '
         '<i class="k-movement"></i>movement · hover a value to see who uses it</p>'
     )
-    if not data["improved"]:
-        return legend + f'<div class="programs one">{program(before, "the program")}</div>'
+    shown = [("before", before), ("after", after)][: 1 + data["improved"]]
+    one = "" if data["improved"] else " one"
+    drawn = "".join(f'<div class="scroll"><h3>{title}</h3>{drawing(g)}</div>' for title, g in shown)
+    boxes = "".join(program(g, title) for title, g in shown)
     return (
-        f'{legend}<div class="programs">{program(before, "before")}{program(after, "after")}</div>'
+        f'{legend}<div class="programs{one}">{drawn}</div><details><summary>every operator, with '
+        f'tiles and loops</summary><div class="programs{one}">{boxes}</div></details>'
     )
+
+
+def _times(data: Data) -> str:
+    """Who could have run, where a contest was held; else the original as it is compiled."""
+    names = {"kernel": "kernels", "source": "NumPy, rewritten", "function": "your function"}
+    rows = [(who, data["choice"].get(f"{k}_us")) for k, who in names.items()]
+    if data["choice"].get("kernel_us") is None:
+        rows += [("the original, compiled", data["original_us"]), ("the result", data["ours_us"])]
+    known = [(who, us) for who, us in rows if us]
+    return times_bars(known) if known else ""
 
 
 def _search(data: Data) -> str:
@@ -130,26 +144,7 @@ def _search(data: Data) -> str:
     tiles = "".join(
         _tile(count(data[k]), k) for k in ("values", "edges", "graphs", "tilings")
     ) + _tile(", ".join(dict.fromkeys(data["stop"])) or "none", "why it stopped")
-    pruned = sorted(data["pruned"].items(), key=lambda item: -item[1])
-    most = max((n for _, n in pruned), default=1)
-    bars = "".join(
-        f'<div class="bar-row"><span>{escape(rule)}</span>'
-        f'<div class="track"><div style="width:{max(0.5, 100 * (n / most) ** 0.5):.1f}%"></div>'
-        f"</div><b>{count(n)}</b></div>"
-        for rule, n in pruned
-        if n
-    )
-    prunes = (
-        f"<h3>What was pruned</h3><div class='bars'>{bars}</div>"
-        '<p class="note">Bars grow with the square root, so that the small ones can be seen.</p>'
-        if bars
-        else ""
-    )
-    return (
-        f'<div class="tiles small">{tiles}</div>{time_strip(data)}'
-        f'<div class="columns"><div>{search_chart(data)}'
-        f"</div><div>{prunes}</div></div>"
-    )
+    return f'<div class="tiles small">{tiles}</div>{time_strip(data)}{search_chart(data)}'
 
 
 def _candidates(data: Data) -> str:
@@ -179,7 +174,6 @@ def _candidates(data: Data) -> str:
         else ""
     )
     return (
-        f"{candidates_chart(data)}"
         '<div class="scroll"><table id="candidates-table"><thead><tr><th>rank</th>'
         "<th>predicted</th><th>measured</th><th>speed-up</th><th>kernels</th><th>fate</th></tr>"
         f"</thead><tbody>{''.join(rows)}</tbody></table></div>{more}"
@@ -190,16 +184,39 @@ def _errors(data: Data) -> str:
     found = data["errors"]
     if "skipped" in found:
         return f"<p>{escape(found['skipped'])}</p>"
-    return error_bars(found["rows"])
+    rows = "".join(
+        f"<tr><th>{escape(r['family'])}</th>"
+        f"<td>{r['original']:.1e} (mean {r['original_mean']:.1e})</td>"
+        f"<td>{r['result']:.1e} (mean {r['result_mean']:.1e})</td></tr>"
+        for r in found["rows"]
+    )
+    return (
+        '<p class="note">Largest and mean difference from f64, relative to the largest value; '
+        'random inputs.</p><table class="facts"><tr><th></th><th>original</th><th>result</th></tr>'
+        f"{rows}</table>"
+    )
 
 
 def _certificate(data: Data) -> str:
     if not data["certificate"]:
         return "<p>The original was kept, so there is nothing to prove.</p>"
+    said = ""
+    for line in data["certificate"].splitlines():
+        key, _, rest = line.partition(" ")
+        if key in _SENTENCES:
+            said += f"<tr><th>{_SENTENCES[key]}</th><td>{escape(rest)}</td></tr>"
     return (
-        "<p>Replay it with <code>tessera verify before.ug after.ug --certificate FILE</code>.</p>"
-        f'<pre class="tall">{escape(data["certificate"])}</pre>'
+        f'<table class="facts">{said}</table><p>Replay it with <code>tessera verify before.ug '
+        "after.ug --certificate FILE</code>.</p><details><summary>all of it</summary>"
+        f'<pre class="tall">{escape(data["certificate"])}</pre></details>'
     )
+
+
+_SENTENCES = {
+    "level": "equal means", "basis": "it is", "coverage": "compared were", "note": "note",
+    "error_log2": "wrong with a chance of at most 2 to the", "all_sizes": "for all sizes",
+    "assume": "assuming that",
+}  # fmt: skip
 
 
 def _source(data: Data) -> str:
@@ -224,16 +241,7 @@ def _machine(data: Data) -> str:
     facts["threads"] = data["threads"]
     rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>"
                    for k, v in facts.items())  # fmt: skip
-    times = "".join(
-        f"<tr><th>{label}</th><td>{duration(data[key] * 1e6)}</td></tr>"
-        for key, label in (
-            ("search_s", "search"), ("verify_s", "proofs"), ("compile_s", "compiling"),
-            ("check_s", "checking code"), ("tune_s", "measuring"), ("total_s", "in all"),
-        )
-    )  # fmt: skip
     return (
-        f'<div class="columns"><table class="facts">{rows}</table>'
-        f'<table class="facts">{times}</table></div>'
-        f"<details><summary>target description</summary><pre>{escape(data['target_text'])}</pre>"
-        "</details>"
+        f'<table class="facts">{rows}</table><details><summary>target description</summary>'
+        f"<pre>{escape(data['target_text'])}</pre></details>"
     )
