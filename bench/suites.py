@@ -195,13 +195,6 @@ def search(settings: Settings) -> Iterator[Row]:
         for rule in RULES:
             options = plain.replace(disable=(*plain.disable, f"mugraph:{rule}"))
             yield _search_row(workload, batch, graph, options, settings, without=rule)
-        for limit in (7, 9):
-            options = plain.replace(exhaustive=True, max_block_ops=limit, budget=4)
-            yield _search_row(workload, batch, graph, options, settings)
-            options = options.replace(disable=(*plain.disable, "mugraph:not part of a goal"))
-            yield _search_row(
-                workload, batch, graph, options, settings, without="not part of a goal"
-            )
 
 
 def _search_row(
@@ -215,9 +208,9 @@ def _search_row(
     """One search and the field filter over what it found."""
     settings.tell(
         f"{workload.name}: max_block_ops {options.max_block_ops}, threads {options.threads},"
-        f" without {without}{', exhaustive' if options.exhaustive else ''}"
+        f" without {without}"
     )
-    once = settings.quick or options.exhaustive or without is not None
+    once = settings.quick or without is not None
     seconds = []
     for _ in range(1 if once else 5):
         record = _core.search(graph.core, options.fields())
@@ -238,7 +231,6 @@ def _search_row(
         "dtype": "f32",
         "target": options.target,
         "max_block_ops": options.max_block_ops,
-        "exhaustive": options.exhaustive,
         "without": without,
         "search_s": median(seconds) + filter_s,
         "engine_s": median(seconds),

@@ -137,7 +137,6 @@ OptimizeOptions options_from(const nb::dict& fields) {
       {"accept_tested", field(&OptimizeOptions::accept_tested)},
       {"candidates", field(&OptimizeOptions::candidates)},
       {"tune", field(&OptimizeOptions::tune)},
-      {"exhaustive", field(&OptimizeOptions::exhaustive)},
       {"tf32", field(&OptimizeOptions::tf32)},
       {"proved", field(&OptimizeOptions::proved)},
       {"may_lack_code", field(&OptimizeOptions::may_lack_code)},

@@ -164,7 +164,6 @@ class Options:
     level: Level = "close"
     tune: bool = False  # time more candidates, and other tiles of the fastest
     wait: bool = False  # first calls of @ts.optimize, for their programs; so does TESSERA_WAIT=1
-    exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
     # GPUs: the factors of f32 products may be rounded to 10 bits of fraction (TF32).
     tf32: bool = False
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit

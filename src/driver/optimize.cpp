@@ -176,11 +176,9 @@ class Optimizer {
     if (whole && !mutants_) {
       const double left = s_.deadline.left(), now = s_.deadline.spent();
       MemoryOf memory(saved_, memory_prefix(program_));
-      PartResult found = contest(program_, 0, "",
-                                 {now + kSearchUntil * left * (options_.exhaustive ? 1.6 : 1),
-                                  now + std::max(kRaceUntil, options_.exhaustive ? 0.85 : 0) * left,
-                                  s_.deadline.seconds()},
-                                 memory);
+      PartResult found = contest(
+          program_, 0, "",
+          {now + kSearchUntil * left, now + kRaceUntil * left, s_.deadline.seconds()}, memory);
       const bool searched = found.finished;
       s_.report.too_noisy = found.too_noisy;
       take(std::move(found));
@@ -234,9 +232,7 @@ class Optimizer {
 
   // Mutants of the program's linear subprograms. True where nothing was cut short.
   bool propose_mutants() {
-    if (s_.place.gpu || options_.disable.count("mutate") || options_.exhaustive ||
-        options_.max_block_ops)
-      return true;
+    if (s_.place.gpu || options_.disable.count("mutate") || options_.max_block_ops) return true;
     mutants_ = std::make_unique<ProgramOptimizer>(s_, base_);
     const double now = s_.deadline.spent(), left = s_.deadline.left();
     const bool finished = mutants_->propose(now + kMutateLeast * left, now + kMutateMost * left);

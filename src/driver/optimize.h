@@ -34,7 +34,6 @@ struct OptimizeOptions {
   bool special = false;     // see VerifyOptions
   int candidates = 4096;    // of search() by the engine patterns, at most
   bool tune = false;        // time more candidates, and other tiles of the fastest
-  bool exhaustive = false;  // Mirage's Algorithm 1 instead of saturation
   bool tf32 = false;        // GPUs: f32 products may round their factors to 10 bits of fraction
   bool proved = false;      // with engine "synth": only programs that the verifier accepts
   bool may_lack_code = false;  // without a compiler: no error, report.original_failed says it

@@ -65,9 +65,9 @@ std::string options_key(const OptimizeOptions& o, const Target& target) {
        << gpu_of(o) << "\n"
        << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed
        << " tested " << o.accept_tested << " level " << name(o.level) << " special " << o.special
-       << " tf32 " << o.tf32 << " tune " << o.tune << " exhaustive " << o.exhaustive << " budget "
-       << o.budget_seconds << " max_block_ops " << (o.max_block_ops ? *o.max_block_ops : -1)
-       << " cost " << o.cost << "\n";
+       << " tf32 " << o.tf32 << " tune " << o.tune << " budget " << o.budget_seconds
+       << " max_block_ops " << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost
+       << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
   return text.str();
 }

@@ -102,7 +102,6 @@ SearchReport Session::search(const Graph& graph, const std::string& part, double
   budget.seconds = std::max(0.0, seconds);
   MugraphOptions engine_options;
   engine_options.max_block_ops = options.max_block_ops;
-  engine_options.exhaustive = options.exhaustive;
   for (const std::string& name : options.disable)
     if (name.starts_with("mugraph:")) engine_options.ablate.insert(name.substr(8));
   SearchReport found = within(seconds, [&] {

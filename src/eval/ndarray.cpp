@@ -12,13 +12,13 @@ namespace {
 // subnormals); ties to even through the current rounding mode of the addition trick.
 double round_bits(double x, int bits, int min_exponent, double largest) {
   if (x == 0 || !std::isfinite(x)) return x;
-  int exponent;
-  std::frexp(x, &exponent);  // |x| = f·2^exponent, f in [1/2, 1)
+  if (std::abs(x) > 2 * largest) return std::copysign(INFINITY, x);
+  const int exponent = int(std::bit_cast<uint64_t>(x) >> 52 & 0x7ff) - 1022;  // |x| < 2^exponent
   const int last = std::max(exponent - bits, min_exponent);
-  const double scaled = std::ldexp(x, -last);
-  const double rounded = std::ldexp(std::nearbyint(scaled), last);
-  if (std::abs(rounded) > largest) return std::copysign(INFINITY, x);
-  return rounded;
+  // 1.5·2^(last+52): what is added to it loses all below 2^last.
+  const double shift = std::bit_cast<double>(uint64_t(last + 52 + 1023) << 52 | uint64_t{1} << 51);
+  const double rounded = std::copysign((x + shift) - shift, x);
+  return std::abs(rounded) > largest ? std::copysign(INFINITY, x) : rounded;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -138,6 +139,8 @@ class Search {
  private:
   // `alike`: inputs of as many elements are the same before they are scaled or shifted.
   void draw_units(uint64_t draw, bool alike = false) {
+    units_ = drawn_[{draw, alike}];
+    if (!units_.empty()) return;
     units_.assign(spec_.inputs().size(), {});
     for (size_t k = 0; k < units_.size(); k++) {
       Rng rng = Rng(o_.seed).split((alike ? 0 : k) + 1000 * draw);
@@ -147,6 +150,7 @@ class Search {
           units_[k].push_back(rng.chance(0.5) ? u : -u);
         }
     }
+    drawn_[{draw, alike}] = units_;
   }
 
   // Of few digits rounding explains nearly any error of one element, but not the middle one of
@@ -183,18 +187,8 @@ class Search {
       RangeFault worst;
     };
     std::vector<Off> off(spec_.outputs().size());
-    size_t fewest = 0;
-    for (uint64_t draw = 0; draw < kMostDraws && fewest < kMany && points_left_-- > 0; draw++) {
-      if (o_.cancel != nullptr && o_.cancel->load()) result_.cancelled = true;
-      if (result_.cancelled) return;
-      draw_units(draw, alike);
-      Reference::Run r;
-      for (size_t k = 0; k < units_.size(); k++) r.inputs.push_back(input(d, k, e));
-      r.native = eval(spec_, r.inputs, {Precision::Native, reference_.pool(), {}});
+    const auto collect = [&](Reference::Run& r, const std::vector<NDArray>& c) {
       measure(r);
-      const std::vector<NDArray> c =
-          eval(candidate_, r.inputs, {Precision::Native, reference_.pool(), {}});
-      fewest = kMany;
       for (size_t k = 0; k < off.size(); k++) {
         Off& o = off[k];
         const double before = o.most;
@@ -209,18 +203,54 @@ class Search {
           o.worst = {describe(d, e), {}, int(k), int64_t(i), x, y, one, false};
         }
         if (o.most > before) o.worst.inputs = r.inputs;
-        if (!c[k].reals.empty()) fewest = std::min(fewest, o.own.size());
       }
+    };
+    // Where all are within half a rounding of each other, no middle is off by more than the other's
+    // and a half: nothing has to be measured.
+    std::vector<std::pair<Reference::Run, std::vector<NDArray>>> runs;
+    size_t fewest = 0, measured = 0;
+    bool same = true;
+    for (uint64_t draw = 0; draw < kMostDraws && fewest < kMany && points_left_-- > 0; draw++) {
+      if (o_.cancel != nullptr && o_.cancel->load()) result_.cancelled = true;
+      if (result_.cancelled) return;
+      draw_units(draw, alike);
+      Reference::Run r;
+      for (size_t k = 0; k < units_.size(); k++) r.inputs.push_back(input(d, k, e));
+      r.native = eval(spec_, r.inputs, {Precision::Native, reference_.pool(), {}});
+      std::vector<NDArray> c =
+          eval(candidate_, r.inputs, {Precision::Native, reference_.pool(), {}});
+      same = same && are_near(r, c);
+      runs.emplace_back(std::move(r), std::move(c));
+      for (; !same && measured < runs.size(); measured++)
+        collect(runs[measured].first, runs[measured].second);
+      fewest = kMany;
+      for (size_t k = 0; k < off.size(); k++)
+        if (const size_t n = runs[0].second[k].reals.size(); n > 0)
+          fewest = std::min(fewest, same ? n * runs.size() : off[k].own.size());
+      // Faults are far beyond what is allowed.
+      const auto innocent = [&](Off& o) { return share(o.own, o.other) < 0.5; };
+      if (fewest >= kMany / 4 && std::all_of(off.begin(), off.end(), innocent)) return;
     }
     for (Off& o : off) {
-      if (o.own.size() < kMany / 4) continue;
-      const double own = middle(o.own), other = middle(o.other);
-      const double most = std::max({1.0, length_ / 8, kMuchLarger * own});
-      if (other <= most) continue;
-      o.worst.allowed *= most;
+      if (o.own.size() < kMany / 4 || share(o.own, o.other) <= 1) continue;
+      o.worst.allowed *= allowed(middle(o.own));
       result_.fault = std::move(o.worst);
       return;
     }
+  }
+  double allowed(double own) const { return std::max({1.0, length_ / 8, kMuchLarger * own}); }
+  // Of what is allowed, the part that the middle error takes.
+  double share(std::vector<double>& own, std::vector<double>& other) const {
+    return own.empty() ? 0 : middle(other) / allowed(middle(own));
+  }
+  bool are_near(const Reference::Run& r, const std::vector<NDArray>& c) const {
+    for (size_t k = 0; k < c.size(); k++)
+      for (size_t i = 0; i < c[k].reals.size(); i++) {
+        const double x = r.native[k].reals[i], y = c[k].reals[i];
+        if (std::isfinite(x) && !(std::fabs(x - y) <= 0.5 * unit_of(k) * std::fabs(x)))
+          return false;
+      }
+    return true;
   }
   static double middle(std::vector<double>& x) {
     std::nth_element(x.begin(), x.begin() + long(x.size() / 2), x.end());
@@ -555,6 +585,7 @@ class Search {
   const double length_, headroom_;
   const std::vector<Limits> limits_;
   const std::vector<NDArray> integers_;
+  std::map<std::pair<uint64_t, bool>, std::vector<std::vector<double>>> drawn_;
   std::vector<std::vector<double>> units_;  // of each float input's elements, in (-1, 1)
   std::vector<double> constants_;           // of the original, few
   DType widest_ = DType::F16;

@@ -100,8 +100,6 @@ def search_options(function: F) -> F:
                          help="Seed of search and measurement."),
             click.option("--max-block-ops", hidden=True, type=int, default=None, metavar="N",
                          help="Largest block graph, counted as Mirage does; default: no limit."),
-            click.option("--exhaustive", hidden=True, is_flag=True,
-                         help="Mirage's Algorithm 1 instead of saturation; small programs only."),
             click.option("--tf32", hidden=True, is_flag=True,
                          help="GPUs: f32 products may round their factors to 10 bits (TF32)."),
             click.option("--cost", hidden=True, type=click.Choice(["measured", "flops"]),

@@ -117,10 +117,9 @@ void add(SearchReport& report, const SearchReport& more) {
 
 const std::set<std::string>& ablations() {
   static const std::set<std::string> names = {
-      "bound",  "cancels",       "dominated",       "finer axes",
-      "memory", "moments",       "nests",           "not part of a goal",
-      "passes", "reciprocals",   "running maximum", "sink bound",
-      "split",  "thread graphs", "volume"};
+      "bound",           "cancels", "dominated",          "finer axes", "memory",
+      "moments",         "nests",   "not part of a goal", "passes",     "reciprocals",
+      "running maximum", "split",   "thread graphs",      "volume"};
   return names;
 }
 

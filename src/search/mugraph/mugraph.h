@@ -1,6 +1,7 @@
 // The µGraph engine (Mirage, OSDI'25, §4): saturates the values that can be part of the result in
 // an axis-aware normal form, then extracts kernels and plans of kernels by branch and bound.
 #pragma once
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,12 +10,22 @@
 
 namespace tessera {
 
+namespace mugraph {
+struct Region;
+struct RegionForms;
+class NormalForms;
+struct Enumerated;  // kernels.h
+}  // namespace mugraph
+
 struct MugraphOptions {
   // Operators of a block graph, iterators and savers included (as Mirage counts); none: no limit.
   std::optional<int> max_block_ops;
-  int max_kernels = 4;           // kernels of a plan
-  int variants = 4;              // graphs kept per set of loads, outputs and loop axis
-  bool exhaustive = false;       // Mirage's Algorithm 1 over block graphs instead (small programs)
+  int max_kernels = 4;  // kernels of a plan
+  int variants = 4;     // graphs kept per set of loads, outputs and loop axis
+  // Lists block graphs of a whole region in place of the search: an oracle, see the tests.
+  std::function<mugraph::Enumerated(const mugraph::Region&, mugraph::NormalForms&,
+                                    const mugraph::RegionForms&)>
+      enumerate;
   std::set<std::string> ablate;  // rules switched off, of those that ablations() names
 };
 

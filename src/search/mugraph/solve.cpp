@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ir/block.h"
-#include "search/mugraph/exhaustive.h"
 #include "search/mugraph/stored_region.h"
 
 namespace tessera::mugraph {
@@ -41,7 +40,7 @@ class RegionSolver {
     formulations.push_back({{2, max_shift}, "", true});
     for (const Formulation& f : formulations) {
       if (run_.interrupted()) break;
-      if (f.program_only && run_.options.exhaustive) continue;
+      if (f.program_only && run_.options.enumerate) continue;
       std::unique_ptr<World> world = make_world(region, f);
       if (!world) {
         run_.detail = "a constant of the program has no exact normal form";
@@ -51,7 +50,7 @@ class RegionSolver {
         ++run_.report.pruned["logarithm of a dropped shift"];
         continue;
       }
-      if (run_.options.exhaustive) {
+      if (run_.options.enumerate) {
         enumerate(out, std::move(world));
         continue;
       }
@@ -77,7 +76,7 @@ class RegionSolver {
       explore(out, w, out.worlds.size() - 1, {}, counters);
       run_.merge(counters);
     }
-    if (!run_.options.exhaustive && run_.rule("split")) split_reductions(out);
+    if (!run_.options.enumerate && run_.rule("split")) split_reductions(out);
     std::stable_sort(out.choices.begin(), out.choices.end(), [](const Choice& a, const Choice& b) {
       return a.plan.seconds < b.plan.seconds;
     });
@@ -423,18 +422,9 @@ class RegionSolver {
     return false;
   }
 
-  // Algorithm 1: every block graph of the whole region, priced; the cheapest are kept.
+  // Block graphs of the whole region that were listed, priced; the cheapest are kept.
   void enumerate(RegionResult& out, std::unique_ptr<World> world) {
-    ExhaustiveOptions options;
-    options.max_operators = run_.options.max_block_ops.value_or(10);
-    options.prune_values = run_.rule("not part of a goal");
-    options.sink_bound = run_.rule("sink bound");
-    options.max_states = run_.budget.steps;
-    options.cancel = run_.context.cancel;
-    options.out_of_time = [this] { return run_.out_of_time(); };
-    ExhaustiveResult found =
-        enumerate_blocks(world->region, *world->forms, world->region_forms, options);
-    run_.stopped = run_.stopped || run_.context.cancelled() || run_.out_of_time();
+    Enumerated found = run_.options.enumerate(world->region, *world->forms, world->region_forms);
     run_.limited = run_.limited || !found.complete;
     KernelCounters counters;
     counters.pruned = found.pruned;
@@ -519,7 +509,7 @@ RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
   RegionSolver solver(run);
   // Plain enumeration, and second attempts with less memory, are not worth the space.
   SearchMemory* memory =
-      run.options.exhaustive || run.memory_share < 1 ? nullptr : run.context.memory;
+      run.options.enumerate || run.memory_share < 1 ? nullptr : run.context.memory;
   if (!memory) return solver.solve(outputs, given);
   // One search may look at several forms of its program; what is kept belongs to one of them.
   std::string name = "region " + std::to_string(structural_hash(run.program)) + ":";

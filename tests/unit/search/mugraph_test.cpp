@@ -10,6 +10,7 @@
 #include "ir/block.h"
 #include "ir/text.h"
 #include "places.h"
+#include "search/exhaustive.h"
 #include "search/programs.h"
 #include "verify/bench/random_program.h"
 #include "verify/funnel.h"
@@ -392,10 +393,9 @@ TEST(Mugraph, ExhaustiveFindsNothingCheaper) {
       continue;  // too large here, of several regions, or with functions of several operands
     }
     Graph g = parse(p.text, p.name);
-    MugraphOptions options;
-    options.exhaustive = true;
-    options.max_block_ops = limit;
-    Outcome plain = search(g, default_cpu_target(), options);
+    mugraph::ExhaustiveOptions limits;
+    limits.max_operators = limit;
+    Outcome plain = search(g, default_cpu_target(), mugraph::exhaustively(limits));
     EXPECT_EQ(plain.report.stop, StopReason::Exhausted) << p.name;
     EXPECT_FALSE(plain.candidates.empty()) << p.name;
     if (plain.candidates.empty()) continue;

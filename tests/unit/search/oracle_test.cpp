@@ -8,7 +8,7 @@
 
 #include "eval/eval.h"
 #include "ir/text.h"
-#include "search/mugraph/mugraph.h"
+#include "search/exhaustive.h"
 
 namespace tessera {
 namespace {
@@ -61,9 +61,11 @@ std::vector<Candidate> search(const Graph& g, const Target& target, bool exhaust
   Context context;
   context.target = &target;
   context.threads = threads;
+  mugraph::ExhaustiveOptions limits;
+  limits.max_operators = 8;
+  limits.max_states = 200'000;
   MugraphOptions options;
-  options.exhaustive = exhaustive;
-  if (exhaustive) options.max_block_ops = 8;
+  if (exhaustive) options = mugraph::exhaustively(limits);
   CollectingSink sink;
   Budget budget;
   budget.steps = 200'000;

@@ -1,4 +1,4 @@
-#include "search/mugraph/exhaustive.h"
+#include "search/exhaustive.h"
 
 #include <algorithm>
 #include <set>
@@ -13,7 +13,7 @@ class Enumeration {
               const ExhaustiveOptions& options)
       : region_(region), nf_(nf), rf_(rf), options_(options) {}
 
-  ExhaustiveResult run() {
+  Enumerated run() {
     std::vector<PolyId> targets;
     for (uint32_t t : region_.targets) {
       PolyId f = rf_.of_node[t];
@@ -122,7 +122,7 @@ class Enumeration {
     AxisMask axes = 0;
     for (int i = 0; i < e.arity; ++i) axes |= result_.graph.values[e.in[size_t(i)]].axes;
     if ((axes & ~e.bits) != nf_.poly(p.form).axes) return reject("axes");
-    if (options_.prune_values && !part_of_goal(p.form)) return reject("not part of a goal");
+    if (!part_of_goal(p.form)) return reject("not part of a goal");
     DType dtype = result_.graph.values[e.in[0]].dtype;
     if (e.in[0] == kOne && e.arity > 1) dtype = result_.graph.values[e.in[1]].dtype;
     if (e.op == EdgeOp::Fn && !rf_.functions[e.fn].same_dtype) dtype = rf_.functions[e.fn].result;
@@ -264,7 +264,7 @@ class Enumeration {
     int unconsumed = 0;
     for (const Item& it : items_) unconsumed += it.uses == 0;
     // A binary operator consumes at most one more value than it makes.
-    if (options_.sink_bound && unconsumed - savers > left) {
+    if (unconsumed - savers > left) {
       reject("sink bound");
       return;
     }
@@ -298,9 +298,7 @@ class Enumeration {
   }
 
   bool stopped() {
-    if (result_.states > options_.max_states || result_.kernels.size() >= options_.keep ||
-        (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) ||
-        ((result_.states & 0xfff) == 0 && options_.out_of_time && options_.out_of_time()))
+    if (result_.states > options_.max_states || result_.kernels.size() >= options_.keep)
       result_.complete = false;
     return !result_.complete;
   }
@@ -341,7 +339,7 @@ class Enumeration {
   NormalForms& nf_;
   const RegionForms& rf_;
   const ExhaustiveOptions& options_;
-  ExhaustiveResult result_;
+  Enumerated result_;
   std::vector<PolyId> goals_;
   std::set<AtomId> functions_;
   AxisMask reducible_ = 0;
@@ -357,10 +355,18 @@ class Enumeration {
 
 }  // namespace
 
-ExhaustiveResult enumerate_blocks(const Region& region, NormalForms& forms,
-                                  const RegionForms& region_forms,
-                                  const ExhaustiveOptions& options) {
+Enumerated enumerate_blocks(const Region& region, NormalForms& forms,
+                            const RegionForms& region_forms, const ExhaustiveOptions& options) {
   return Enumeration(region, forms, region_forms, options).run();
+}
+
+MugraphOptions exhaustively(ExhaustiveOptions options) {
+  MugraphOptions engine;
+  engine.enumerate = [options](const Region& region, NormalForms& forms,
+                               const RegionForms& region_forms) {
+    return enumerate_blocks(region, forms, region_forms, options);
+  };
+  return engine;
 }
 
 }  // namespace tessera::mugraph
