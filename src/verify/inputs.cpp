@@ -141,7 +141,8 @@ Scales scales_of(DType dtype) {
 class Maker {
  public:
   Maker(const std::string& family, uint64_t seed, size_t index)
-      : family_(family), rng_(seed), index_(index) {}
+      : family_(family), shared_(Rng(seed).split(9000)()), rng_(Rng(seed).split(index)()),
+        index_(index) {}
 
   // Nearly normal, within ±3.46: the sum of four uniform 16-bit numbers of one random word.
   double normal() {
@@ -151,7 +152,7 @@ class Maker {
   }
 
   void fill(NDArray& a, const std::string& family) {
-    if (family == "integers") return fill(a, "normal");
+    if (family == "integers" || family == "neighbours") return fill(a, "normal");
     const int64_t row = a.shape.empty() ? 1 : a.shape.back();
     const Scales s = scales_of(a.dtype);
     for (int64_t start = 0; start < int64_t(a.reals.size()); start += row)
@@ -244,7 +245,10 @@ class Maker {
       // Masks of everything, of nothing, and of all but a few are what users have.
       static const double odds[] = {0.5, 0.5, 0.5, 0, 1, 1.0 / 16, 15.0 / 16};
       const double often = type.dtype == DType::Bool ? odds[rng_.below(7)] : 0.5;
-      for (int64_t& x : a.ints) x = often == 0.5 ? integer(range) : int64_t(rng_.chance(often));
+      if (family_ == "neighbours" && is_wide(range))
+        neighbours(a);
+      else
+        for (int64_t& x : a.ints) x = often == 0.5 ? integer(range) : int64_t(rng_.chance(often));
       return a;
     }
     if (family_ != "mixed") {
@@ -267,6 +271,26 @@ class Maker {
     return a;
   }
 
+  static bool is_wide(const IntRange& range) {
+    return range.low < -(int64_t{1} << 27) && range.high > int64_t{1} << 27;
+  }
+  // Rows of large numbers (of one, or of as many), the same in all rows of all inputs of that
+  // length but for one number here and there that is greater by one: as few digits as floats have
+  // do not tell their sums. Some inputs are of ones instead, which keep products in range.
+  void neighbours(NDArray& a) {
+    const size_t row = a.shape.empty() ? 1 : size_t(a.shape.back());
+    const int bits = rng_.chance(0.25) ? 0 : a.dtype == DType::I64 ? 55 : 26;
+    const bool constant = Rng(shared_).chance(0.5);
+    for (size_t start = 0; start < a.ints.size(); start += row) {
+      Rng shared = Rng(shared_).split(row);
+      for (size_t i = 0; i < row; i++)
+        a.ints[start + i] = constant && i > 0
+                                ? a.ints[start]
+                                : (int64_t{1} << bits) + int64_t(shared.below(uint64_t{1} << bits));
+      if (bits == 0) continue;
+      a.ints[start + rng_.below(row)] += int64_t(rng_.below(2));
+    }
+  }
   int64_t integer(const IntRange& range) {
     const bool small = family_ == "ties" || family_ == "zeros" || family_ == "all_zero";
     if (rng_.chance(small ? 0.7 : 0.2)) {  // edges
@@ -279,6 +303,7 @@ class Maker {
 
  private:
   std::string family_;
+  uint64_t shared_;  // by all inputs
   Rng rng_;
   size_t index_;  // of the input
 };
@@ -333,7 +358,7 @@ std::vector<NDArray> of_family(const Graph& graph, const std::string& family, ui
                                const std::vector<IntRange>& ranges) {
   std::vector<NDArray> inputs;
   for (size_t i = 0; i < graph.inputs().size(); i++) {
-    Maker maker(family, Rng(seed).split(i)(), i);
+    Maker maker(family, seed, i);
     inputs.push_back(maker.tensor(graph.type(graph.inputs()[i]), ranges[i]));
   }
   return inputs;

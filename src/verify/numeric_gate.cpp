@@ -43,9 +43,9 @@ struct Exact {
 // Families of inputs of extreme magnitude, or at which the original itself loses digits: those that
 // level `fast` lets be.
 bool is_harsh(const std::string& family) {
-  static const std::set<std::string> ordinary = {"normal",   "zeros",    "ties",  "equal",
-                                                 "positive", "negative", "whole", "all_zero",
-                                                 "integers", "constants"};
+  static const std::set<std::string> ordinary = {"normal",   "zeros",      "ties",     "equal",
+                                                 "positive", "negative",   "whole",    "all_zero",
+                                                 "integers", "neighbours", "constants"};
   return ordinary.count(family) == 0;
 }
 
@@ -93,17 +93,22 @@ class Comparison {
     all.push_back("negative");  // where max(x, 0) is 0, sums that cancel are not
     if (std::any_of(spec_.inputs().begin(), spec_.inputs().end(),
                     [&](TensorId t) { return is_integer(spec_.type(t).dtype); }))
-      all.push_back("integers");  // of their dtype's whole range, which wrap
+      all.insert(all.end(), {"integers", "neighbours"});  // of the whole range, which wrap; alike
     if (std::any_of(ranges_.begin(), ranges_.end(),
                     [](const IntRange& r) { return !r.points.empty(); }))
       all.push_back("constants");  // of the programs, which compare with them
     if (exponentials(candidate_) > exponentials(spec_))
       all.push_back("opposed");  // where exp(x + y) is a number and exp(x) is none
     if (turns(spec_, false)) all.push_back("whole");  // where jumps are meant
+    if (std::any_of(spec_.ops().begin(), spec_.ops().end(),
+                    [](const Op& op) { return op.kind == OpKind::Div; }))
+      all.insert(all.end(), 4, "ties");  // where denominators are zero, what clips them is not
     return all;
   }
   const std::vector<IntRange>& ranges(const std::string& family) const {
-    return family == "integers" ? wide_ : family == "whole" ? whole_ : ranges_;
+    return family == "integers" || family == "neighbours" ? wide_
+           : family == "whole"                            ? whole_
+                                                          : ranges_;
   }
   // Whether two results of output `k` that are `off` apart can only be on two sides of a jump.
   bool jumps(size_t k, double magnitude, double off) const {
@@ -416,13 +421,13 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     }
     // "mixed" holds a row of nearly every family and always runs, "integers", "constants" and
     // "opposed" are like no other; the rest while affordable.
-    if (family != families.front() && family != "integers" && family != "constants" &&
-        family != "opposed" && spent + cmp.work() > o.max_work)
+    if (family != families.front() && family != "integers" && family != "neighbours" &&
+        family != "constants" && family != "opposed" && spent + cmp.work() > o.max_work)
       continue;
     if (o.progress) o.progress("real inputs: " + family);
     spent += cmp.work();
     // At whole numbers no jump is an accident: the rewrite jumps where the original does.
-    bool whole = family == "whole" || family == "integers";
+    bool whole = family == "whole" || family == "integers" || family == "neighbours";
     const Rng seeds = Rng(o.seed).split(result.families.size());
     const uint64_t seed = whole ? cmp.telling(family, seeds) : Rng(seeds)();
     Reference::Run own;
@@ -431,7 +436,8 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     const std::vector<NDArray>& inputs = run.inputs;
     // Those sought for may be made to tie: of values that are rounded, rounding decides.
     const bool sought = family == "rare";
-    if (sought) whole = are_whole(inputs);
+    const bool whole_inputs = are_whole(inputs);
+    if (sought) whole = whole_inputs;
     std::vector<std::vector<NDArray>> rounded;
     const auto is_meant = [&](size_t k, size_t i) {
       if (sought && rounded.empty()) rounded = cmp.rounded(inputs);
@@ -528,7 +534,14 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           f.elements += std::isfinite(scale);
           const double error = std::isfinite(y) ? off(i, y) : INFINITY;
           const bool far = whole && cmp.jumps(k, scale, std::fabs(x - y));
-          const bool jump = far && is_meant(k, i);
+          // What is finite beyond a pole (by clip) has the pole's sign. Where neither program
+          // rounds, denominators are not zero by accident.
+          const bool exact =
+              x == ref.reals[i] &&
+              (e.candidate.empty() ? whole_inputs : y == e.candidate[k].value.reals[i]);
+          const bool pole = exact && std::isinf(scale) &&
+                            std::fabs(x - y) > 0x1p-6 * std::fmax(std::fabs(x), std::fabs(y));
+          const bool jump = pole || (far && is_meant(k, i));
           if (!jump && (error == 0 || error <= 2 * off(i, x))) continue;
           if (excuse && !jump && !(whole && !far && x == ref.reals[i]) &&
               4 * (*excuse)[k][i] >= std::min(error, std::fabs(x) + 1e-30))
