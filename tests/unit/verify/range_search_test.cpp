@@ -259,5 +259,68 @@ TEST(RangeSearch, DoublesAreMeasuredWithMoreThanDoubles) {
   EXPECT_LT(most, 0x1p-52);
 }
 
+// An original that saturates is finite: terms that cancel beyond the range are no excuse where only
+// the rewrite has them, be it at that element alone.
+TEST(RangeSearch, SaturatedOriginalsAreFinite) {
+  const auto refuse = [](const std::string& a, const std::string& b, const std::string& type) {
+    SCOPED_TRACE(a + " -> " + b);
+    const Verdict v = compare_programs(with_type(a, type), with_type(b, type));
+    EXPECT_TRUE(v.refuted()) << v.str();
+  };
+  const std::string two = "x = input : T[8]; y = input : T[8]; ";
+  for (const char* type : {"f16", "f32"}) {
+    refuse(two + "d = sub x, y; p = mul x, d; z = tanh p; return z",
+           two + "q = sqr x; r = mul x, y; d = sub q, r; z = tanh d; return z", type);
+    refuse(two + "c = const {value=0} : T[]; d = sub x, y; s = add x, y; p = mul d, s; "
+                 "z = gt p, c; return z",
+           two + "q = sqr x; r = sqr y; z = gt q, r; return z", "f32");
+  }
+  refuse(two + "r = relu x; p = mul r, y; q = mul r, x; z = sub p, q; return z",
+         two + "r = relu x; d = sub y, x; z = mul r, d; return z", "f16");
+}
+
+// Sums that are cut off are scaled together, too.
+TEST(RangeSearch, QuotientsOfNorms) {
+  const std::string norms = "x = input : T[8,16]; y = input : T[8,16]; p = mul x, y; "
+                            "n = sum p {axes=[1]}; q = sqr x; s = sum q {axes=[1]}; r = sqr y; "
+                            "t = sum r {axes=[1]}; ";
+  for (const char* type : {"f32", "f64"}) {
+    const Verdict v = compare_programs(
+        with_type(norms + "a = sqrt s; b = sqrt t; d = mul a, b; z = div n, d; return z", type),
+        with_type(norms + "a = mul s, t; d = sqrt a; z = div n, d; return z", type));
+    EXPECT_FALSE(v.equal()) << type;
+  }
+}
+
+TEST(NumericGate, BeyondAPoleIsItsSign) {
+  const std::string in = "x = input : f32[8]; y = input : f32[8]; one = const {value=1} : f32[]; "
+                         "hi = const {value=10} : f32[]; lo = const {value=-10} : f32[]; ";
+  const std::string clip = "a = max p, lo; z = min a, hi; return z";
+  const Verdict v = compare_programs(in + "d = sub y, x; p = div one, d; " + clip,
+                                     in + "d = sub x, y; q = div one, d; p = neg q; " + clip);
+  EXPECT_TRUE(v.refuted()) << v.str();
+  const Verdict same =
+      compare_programs(in + "p = div x, y; " + clip, in + "q = div one, y; p = mul x, q; " + clip);
+  EXPECT_TRUE(same.equal()) << same.str();
+}
+
+TEST(NumericGate, SumsOfIntegersAreNotThoseOfFloats) {
+  const std::string in = "x = input : i64[4,16]; y = input : i64[4,16]; s = sum x {axes=[1]}; "
+                         "t = sum y {axes=[1]}; ";
+  for (const char* c : {"gt", "eq"}) {
+    const Verdict v = compare_programs(
+        in + "z = " + c + " s, t; return z",
+        in + "a = cast s {dtype=f64}; b = cast t {dtype=f64}; z = " + c + " a, b; return z");
+    EXPECT_TRUE(v.refuted()) << v.str();
+  }
+  const std::string product = "x = input : i32[4,8]; y = input : i32[8,4]; w = input : i32[8,4]; "
+                              "s = matmul x, y; t = matmul x, w; ";
+  const Verdict v = compare_programs(
+      product + "z = gt s, t; return z",
+      product + "a = cast s {dtype=f32}; b = cast t {dtype=f32}; z = gt a, b; return z");
+  EXPECT_TRUE(v.refuted()) << v.str();
+  EXPECT_TRUE(compare_programs(in + "z = gt s, t; return z", in + "z = lt t, s; return z").equal());
+}
+
 }  // namespace
 }  // namespace tessera
