@@ -697,14 +697,22 @@ def _ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     )
 
 
+@functools.cache
+def _warnings() -> list[str]:
+    """What NumPy warns of in computing, by any of its functions."""
+    names = [n for n, f in vars(np).items() if isinstance(f, np.ufunc)]
+    names += [f"scalar {n}" for n in ("add", "subtract", "multiply", "divide", "power", "negative")]
+    places = ["", *(f" in {n}" for n in (*names, "cast", "dot", "reduce", "det", "norm"))]
+    return [f"{what} encountered{place}" for what in _WARNED_OF for place in places]
+
+
 def _errors_wanted() -> bool:
     """Whether NumPy is to raise or report floating-point errors, which only the original does."""
     if any(how not in ("ignore", "warn") for how in np.geterr().values()):
         return True
     for action, message, category, module, line in warnings.filters:
         if issubclass(RuntimeWarning, category):
-            texts = [t for t in _WARNED_OF if message is None or message.match(t + " encountered")]
-            if action == "error" and texts:
+            if action == "error" and (message is None or any(map(message.match, _warnings()))):
                 return True
             if message is None and module is None and line == 0:
                 break

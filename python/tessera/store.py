@@ -223,7 +223,7 @@ class MeasurementStore:
             return self._connect()
         except sqlite3.OperationalError:  # locked, read-only, full: the file may be fine
             raise
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
             aside = self.path.with_suffix(".damaged")
             self.path.replace(aside)
             for suffix in ("-wal", "-shm"):

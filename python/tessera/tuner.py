@@ -60,12 +60,13 @@ class Tuner:
                 return False
         return True
 
-    def stop(self) -> None:
+    def stop(self, wait: bool = True) -> None:
         """Ends the running job early and forgets the others."""
         self._stopping = True
         if (running := self._running) is not None and running[1] is not None:
             running[1].stop()
-        self.wait()
+        if wait:
+            self.wait()
 
     def after_fork(self) -> None:
         """In a process that was forked nothing is under way; it begins anew when it goes on."""
@@ -93,7 +94,10 @@ class Tuner:
 
 
 def _stop_all() -> None:
-    for tuner in list(_tuners):
+    tuners = list(_tuners)
+    for tuner in tuners:  # before any is waited for: they take turns
+        tuner.stop(wait=False)
+    for tuner in tuners:
         while True:
             try:
                 tuner.stop()

@@ -18,7 +18,7 @@ import pytest
 from quick import QUICK
 
 import tessera as ts
-from tessera import background, contest
+from tessera import background, contest, tuner
 from tessera.race import Times
 
 x = np.linspace(-3, 3, 32 * 48).reshape(32, 48)
@@ -337,3 +337,26 @@ os.kill(os.getpid(), KILL) if KILL else None
         while Path(f"/proc/{pid}/exe").exists():  # of no zombie
             assert time.monotonic() < until
             time.sleep(0.05)
+
+
+def test_all_are_told_to_stop_before_any_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tuner.Tuner(), tuner.Tuner()
+    monkeypatch.setattr(
+        tuner, "_tuners", {second: None, first: None}
+    )  # the waiting one comes first
+    began = threading.Event()
+
+    def job(stop: Callable[[], bool]) -> None:
+        began.set()
+        while not stop():
+            time.sleep(0.01)
+
+    for t in (first, second):
+        t._jobs.append((job, None))
+        t._thread = threading.Thread(target=t._work, daemon=True)
+        t._thread.start()
+        began.wait(20)
+    ended = threading.Thread(target=tuner._stop_all, daemon=True)
+    ended.start()
+    ended.join(60)
+    assert not ended.is_alive()

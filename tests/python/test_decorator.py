@@ -354,3 +354,21 @@ def test_attributes_are_not_taken_for_variables_of_their_name() -> None:
     found = [v for _, _, v in trace_call(with_constants, (X,), {}).environment.guards()]
     assert not any(v is conj for v in found)
     assert any(v is TABLE for v in found)
+
+
+@pytest.mark.parametrize(
+    "text", ["divide by zero encountered in log", ".*in sqrt", "invalid value"]
+)
+def test_filters_may_name_the_function_that_warns(text: str) -> None:
+    @ts.optimize(wait=True, budget=5)
+    def f(x: Any) -> Any:
+        return np.log(x) / x + np.sqrt(x)
+
+    x = np.linspace(1, 2, 50)
+    for _ in range(3):
+        f(x)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=text)
+        with pytest.raises(RuntimeWarning):
+            f(np.array([0.0, -1.0] * 25))
+    np.testing.assert_allclose(f(x), np.log(x) / x + np.sqrt(x))

@@ -59,7 +59,9 @@ def test_many_writers(tmp_path: Path) -> None:
     assert store.count() == 41
 
 
-@pytest.mark.parametrize("damage", [b"", b"this is not a database" * 100, None])
+@pytest.mark.parametrize(
+    "damage", [b"", b"this is not a database" * 100, b"CRE\xf2TE TABLE costs", None]
+)
 def test_damage_is_set_aside(tmp_path: Path, damage: bytes | None) -> None:
     store = MeasurementStore(tmp_path / "m.sqlite")
     for _ in range(50):
@@ -68,6 +70,9 @@ def test_damage_is_set_aside(tmp_path: Path, damage: bytes | None) -> None:
     if damage is None:
         data[4096:8192] = b"\xff" * 4096
         damage = bytes(data)
+    if damage.endswith(b"costs"):  # text that is none
+        damage = bytes(data).replace(b"CREATE TABLE costs", damage)
+        assert damage != bytes(data)
     store.path.write_bytes(damage)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
