@@ -508,9 +508,8 @@ class Search {
     if (further != e) measure(*(next = &run_at(d, further)));
     fault = worst(here, c, fails, true, next);
     if (!fault) return fails;
-    const size_t output = size_t(fault->output), element = size_t(fault->index);
-    if (overflow_.of_terms(here.inputs, output, element, reference_.pool()) ||
-        (next && overflow_.of_terms(next->inputs, output, element, reference_.pool())))
+    if (overflow_.of_terms(here.inputs, reference_.pool()) ||
+        (next && overflow_.of_terms(next->inputs, reference_.pool())))
       return fails;
     fault->where = describe(d, e);
     fault->inputs = here.inputs;
@@ -597,69 +596,28 @@ class Search {
 
 }  // namespace
 
-namespace {
-constexpr int kNone = -1, kUnknown = -2;
-}
-
-InnerOverflow::InnerOverflow(const Graph& graph)
-    : values_(graph), terms_(graph), places_(graph.outputs()) {
-  std::vector<TensorId> all, sums;
+InnerOverflow::InnerOverflow(const Graph& graph) : values_(graph) {
+  std::vector<TensorId> all;
   for (const Op& op : graph.ops())
-    for (uint32_t r = 0; r < op.num_results; r++) {
-      if (!is_float(graph.type(op.result(r)).dtype)) continue;
-      all.push_back(op.result(r));
-      const auto size = [&](size_t i) { return terms_.add(OpKind::Abs, {op.inputs[i]}); };
-      int at = int(sums.size());
-      const OpKind kind = op.kind;
-      if (kind == OpKind::Add || kind == OpKind::Sub)
-        sums.push_back(terms_.add(OpKind::Add, {size(0), size(1)}));
-      else if (kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::Cumsum)
-        sums.push_back(terms_.add(kind, {size(0)}, op.attrs));
-      else if (kind == OpKind::Matmul)
-        sums.push_back(terms_.add(kind, {size(0), size(1)}));
-      else
-        at = has(kind, algebra::Pointwise) || has(kind, algebra::Movement) || kind == OpKind::Input
-                 ? kNone
-                 : kUnknown;
-      sums_.push_back(at);
-    }
+    for (uint32_t r = 0; r < op.num_results; r++)
+      if (is_float(graph.type(op.result(r)).dtype)) all.push_back(op.result(r));
   values_.set_outputs(all);
-  terms_.set_outputs(sums);
 }
 
-bool InnerOverflow::happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
-  return any(inputs, pool, nullptr, 0);
-}
-bool InnerOverflow::of_terms(const std::vector<NDArray>& inputs, size_t output, size_t element,
-                             ThreadPool* pool) const {
-  const std::vector<int64_t> shape = extents(values_.type(places_[output]).shape);
-  return any(inputs, pool, &shape, element);
-}
-
-// `cancelling`: the shape of the output at whose `element` only terms that cancel count.
 bool InnerOverflow::any(const std::vector<NDArray>& inputs, ThreadPool* pool,
-                        const std::vector<int64_t>* cancelling, size_t element) const {
+                        bool cancelling) const {
   const std::vector<WithMagnitude> exact =
       eval_with_magnitude(values_, inputs, {Precision::Wide, pool, {}});
   const std::vector<NDArray> native = eval(values_, inputs, {Precision::Native, pool, {}});
-  std::vector<WithMagnitude> sums;
-  if (cancelling && !terms_.outputs().empty())
-    sums = eval_with_magnitude(terms_, inputs, {Precision::Wide, pool, {}});
-  for (size_t k = 0; k < exact.size(); k++) {
-    if (cancelling && sums_[k] == kNone) continue;
-    const bool here = cancelling && native[k].shape == *cancelling;
-    const std::vector<double>& of = cancelling && sums_[k] != kUnknown
-                                        ? sums[size_t(sums_[k])].value.reals
-                                        : exact[k].magnitude.reals;
-    for (size_t i = here ? element : 0; i < (here ? element + 1 : native[k].reals.size()); i++) {
-      const double x = exact[k].value.reals[i], terms = of[i];
+  for (size_t k = 0; k < exact.size(); k++)
+    for (size_t i = 0; i < native[k].reals.size(); i++) {
+      const double x = exact[k].value.reals[i], terms = exact[k].magnitude.reals[i];
       // Infinite constants, of masks, have no magnitude.
       if (std::isnan(x) || (cancelling && !(terms > 1.25 * std::fabs(x)))) continue;
       if (terms > largest(native[k].dtype) ||
           (std::isfinite(x) && !std::isfinite(native[k].reals[i])))
         return true;
     }
-  }
   return false;
 }
 

@@ -22,20 +22,19 @@ FloatFormat format_of(DType dtype);
 class InnerOverflow {
  public:
   explicit InnerOverflow(const Graph& graph);
-  bool happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const;
+  bool happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+    return any(inputs, pool, false);
+  }
   // Only terms that cancel, whose order decides: what else leaves the range does no harm where the
-  // result is right all the same. Of tensors of the output's shape the element of that place alone.
-  bool of_terms(const std::vector<NDArray>& inputs, size_t output, size_t element,
-                ThreadPool* pool) const;
+  // result is right all the same.
+  bool of_terms(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+    return any(inputs, pool, true);
+  }
 
  private:
-  bool any(const std::vector<NDArray>& inputs, ThreadPool* pool,
-           const std::vector<int64_t>* cancelling, size_t element) const;
+  bool any(const std::vector<NDArray>& inputs, ThreadPool* pool, bool cancelling) const;
 
   Graph values_;  // with all of them as outputs
-  Graph terms_;   // sums of magnitudes in place of sums, one for each of these or none (see sums_)
-  std::vector<TensorId> places_;  // of the program's own outputs
-  std::vector<int> sums_;         // by output of values_: its output of terms_; kNone, kUnknown
 };
 
 struct RangeOptions {
