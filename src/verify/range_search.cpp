@@ -42,6 +42,7 @@ constexpr size_t kMostConstants = 6;
 constexpr int kMixed = 8;
 constexpr size_t kMany = 64;  // elements, of whose errors the middle one is compared
 constexpr uint64_t kMostDraws = 16;
+constexpr uint64_t kSuspectDraws = 8;  // elements of one draw may share one error, of a sum
 constexpr double kMuchLarger = 8;
 
 enum class Sides { Positive, Both, Negative };
@@ -210,7 +211,9 @@ class Search {
     std::vector<std::pair<Reference::Run, std::vector<NDArray>>> runs;
     size_t fewest = 0, measured = 0;
     bool same = true;
-    for (uint64_t draw = 0; draw < kMostDraws && fewest < kMany && points_left_-- > 0; draw++) {
+    for (uint64_t draw = 0;
+         draw < kMostDraws && (fewest < kMany || draw < kSuspectDraws) && points_left_-- > 0;
+         draw++) {
       if (o_.cancel != nullptr && o_.cancel->load()) result_.cancelled = true;
       if (result_.cancelled) return;
       draw_units(draw, alike);

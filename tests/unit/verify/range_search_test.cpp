@@ -259,6 +259,23 @@ TEST(RangeSearch, DoublesAreMeasuredWithMoreThanDoubles) {
   EXPECT_LT(most, 0x1p-52);
 }
 
+// All elements of one draw share the error of the one sum that they are divided by.
+TEST(RangeSearch, OneUnluckySumIsNoFault) {
+  const std::string in = "x = input : f32[100]; one = const {value=1} : f32[]; ";
+  const std::string out = "r = sqrt m; d = div one, r; z = mul x, d; return z";
+  const Graph a = program(in + "s = sqr x; m = sum s {axes=[0]}; " + out);
+  const Graph b = program(in +
+                          "p = unsqueeze x {axes=[0]}; q = unsqueeze x {axes=[1]}; "
+                          "s = matmul p, q; m = squeeze s {axes=[0,1]}; " +
+                          out);
+  VerifyOptions o;
+  for (uint64_t seed = 1; seed <= 60; seed++) {
+    o.seed = seed;
+    const Verdict v = verify(a, b, o);
+    ASSERT_TRUE(v.equal()) << seed << ": " << v.str();
+  }
+}
+
 // Sums that are cut off are scaled together, too.
 TEST(RangeSearch, QuotientsOfNorms) {
   const std::string norms = "x = input : T[8,16]; y = input : T[8,16]; p = mul x, y; "
