@@ -55,4 +55,13 @@ Compiler find_compiler() {
   return compiler;
 }
 
+bool has_compiler() {
+  try {
+    (void)find_compiler();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace tessera

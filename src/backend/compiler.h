@@ -13,5 +13,7 @@ struct Compiler {
 
 // $TESSERA_CXX if set, else c++, g++ or clang++ on PATH. Throws Error{ToolMissing}.
 Compiler find_compiler();
+// Whether it finds one.
+bool has_compiler();
 
 }  // namespace tessera

@@ -92,13 +92,14 @@ class Optimizer {
     }
     const std::string key =
         options_.use_cache ? result_key(program_, options_, s_.described) : std::string();
-    bool finished = false;
+    bool finished = false, able = true;
     try {
       const Interruptible scope(s_.deadline.hard());
       if (options_.use_cache && !options_.refresh && !saved_.resumed() && remembered(key))
         return finish();
-      if (!s_.place.gpu) (void)find_compiler();  // before a search that is of no use without
-      finished = improve_program();
+      // A search is of no use without; the original may have been compiled before.
+      able = s_.place.gpu || has_compiler();
+      finished = !able || improve_program();
       if (!result_.improved) keep_original();
     } catch (const Interrupted&) {  // with the best so far
       finished = false;
@@ -113,14 +114,14 @@ class Optimizer {
     result_.candidates = std::move(s_.outcomes);
     s_.report.unfinished = s_.report.unfinished || !finished;
     s_.report.resumed = saved_.note();
-    if (finished)
+    if (finished && able)
       saved_.forget();
-    else
+    else if (!finished)
       s_.report.resumable = saved_.save(s_.deadline.spent());
     // A search that was cut short and found nothing is worth another try, and a race that told
     // nothing: both may be the machine's load.
     const bool cancelled = s_.deadline.cancelled();
-    if (options_.use_cache && !cancelled && !s_.report.too_noisy && has_code() &&
+    if (options_.use_cache && able && !cancelled && !s_.report.too_noisy && has_code() &&
         (result_.improved || (finished && !s_.deadline.proofs_ended()))) {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.

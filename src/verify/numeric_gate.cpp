@@ -375,7 +375,6 @@ bool breaks_nowhere(const Comparison& cmp, Reference& reference, const Graph& ca
   ranges.ranges = cmp.ranges("scales");
   ranges.c = o.c;
   ranges.max_work = o.max_work / 5;
-  ranges.together = true;
   ranges.cancel = o.cancel;
   ranges.progress = o.progress;
   ranges.sensitivity = [&](Reference::Run& r) {

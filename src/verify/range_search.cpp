@@ -159,7 +159,6 @@ class Search {
   void far_from_zero(const std::vector<Direction>& all) {
     const int points = std::exchange(points_left_, points_left_ / 2);
     std::vector<Direction> some;
-    if (!o_.together && units_.size() > 1) some.push_back({-1, Change::Shift});
     for (const Direction& d : all)
       if (d.change == Change::Shift) some.push_back(d);
     for (Direction d : some) {
@@ -267,7 +266,7 @@ class Search {
     std::vector<int> which;
     for (size_t k = 0; k < units_.size(); k++)
       if (!units_[k].empty()) which.push_back(int(k));
-    if (which.size() > 1 && o_.together) which.insert(which.begin(), -1);
+    if (which.size() > 1) which.insert(which.begin(), -1);
     std::vector<Direction> all;
     for (const int k : which) {
       for (const Sides s : {Sides::Positive, Sides::Both, Sides::Negative})

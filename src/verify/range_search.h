@@ -42,7 +42,6 @@ struct RangeOptions {
   std::vector<IntRange> ranges;  // of integer inputs
   double c = 8;                  // see GateOptions
   double max_work = 1e8;         // element operations, but at least a few points are tried
-  bool together = true;          // inputs are scaled all at once, too; cuts need not grow together
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const std::string& step)> progress;
   // Fills in how far the original's results move with the last places of its inputs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -131,8 +132,9 @@ def _programs(data: Data) -> str:
 def _times(data: Data) -> str:
     """Who could have run, where a contest was held; else the original as it is compiled."""
     names = {"kernel": "kernels", "source": "NumPy, rewritten", "function": "your function"}
-    rows = [(who, data["choice"].get(f"{k}_us")) for k, who in names.items()]
-    if data["choice"].get("kernel_us") is None:
+    choice = data.get("choice", {})  # records of old have none
+    rows = [(who, choice.get(f"{k}_us")) for k, who in names.items()]
+    if choice.get("kernel_us") is None:
         rows += [("the original, compiled", data["original_us"]), ("the result", data["ours_us"])]
     known = [(who, us) for who, us in rows if us]
     return times_bars(known) if known else ""
@@ -186,8 +188,8 @@ def _errors(data: Data) -> str:
         return f"<p>{escape(found['skipped'])}</p>"
     rows = "".join(
         f"<tr><th>{escape(r['family'])}</th>"
-        f"<td>{r['original']:.1e} (mean {r['original_mean']:.1e})</td>"
-        f"<td>{r['result']:.1e} (mean {r['result_mean']:.1e})</td></tr>"
+        f"<td>{r['original']:.1e} (mean {r.get('original_mean', math.nan):.1e})</td>"
+        f"<td>{r['result']:.1e} (mean {r.get('result_mean', math.nan):.1e})</td></tr>"
         for r in found["rows"]
     )
     return (
