@@ -31,11 +31,11 @@ struct OptimizeOptions {
   std::optional<uint64_t> verify_seed;  // none: from the operating system
   bool accept_tested = false;           // see VerifyOptions
   Accuracy level = Accuracy::Close;
-  bool special = false;     // see VerifyOptions
-  int candidates = 4096;    // of search() by the engine patterns, at most
-  bool tune = false;        // time more candidates, and other tiles of the fastest
-  bool tf32 = false;        // GPUs: f32 products may round their factors to 10 bits of fraction
-  bool proved = false;      // with engine "synth": only programs that the verifier accepts
+  bool special = false;        // see VerifyOptions
+  int candidates = 4096;       // of search() by the engine patterns, at most
+  bool tune = false;           // time more candidates, and other tiles of the fastest
+  bool tf32 = false;           // GPUs: f32 products may round their factors to 10 bits of fraction
+  bool proved = false;         // with engine "synth": only programs that the verifier accepts
   bool may_lack_code = false;  // without a compiler: no error, report.original_failed says it
   std::optional<int> max_block_ops;  // none: no limit
   // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
