@@ -7,6 +7,7 @@
 #   make gpu-bundle   the tree and what such a machine may lack, as one archive
 #   make trust  campaigns against trust: faults, kills, hostile files, branches, state (LONG=1: hours)
 #   make wheel  dist/*.whl, tried in an environment without a compiler
+#   make sdist  dist/*.tar.gz, and the package built from it
 #   make wheel-chroot   the same in a Debian of its own, as root
 #   make docs   the documentation as a site: build/site
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
@@ -16,7 +17,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo wheel wheel-chroot docs build checks test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
+.PHONY: all said-first demo wheel wheel-chroot sdist docs build checks test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -34,6 +35,7 @@ build/release/build.ninja: .venv/stamp-run
 	@touch $@
 
 core: build/release/build.ninja
+	@test -e build/release/libtessera_core.a || echo "compiling some 300 files, once: 6 to 12 minutes on 2 cores"
 	@$(NINJA) -C build/release -j$(JOBS) _core
 
 demo: core
@@ -54,7 +56,10 @@ checks:
 	@python3 tools/check_layers.py
 	@python3 tools/size.py
 
-test: checks build build/asan/build.ninja $(if $(TESSERA_TEST_MINIMAL),,.venv/stamp-peers)
+said-first:
+	@test -e build/asan/tessera_tests || echo "building and testing from nothing: about an hour on 2 cores"
+
+test: checks said-first build build/asan/build.ninja $(if $(TESSERA_TEST_MINIMAL),,.venv/stamp-peers)
 	@$(NINJA) -C build/asan -j$(JOBS) tessera_tests
 	@tools/run_tests.sh
 
@@ -96,6 +101,14 @@ wheel: .venv/stamp-run
 	@[ $$(stat -c %s dist/*.whl) -le 8388608 ] || { echo "make wheel: more than 8 MB" >&2; exit 1; }
 	@build/wheel/bin/pip -q --disable-pip-version-check install --force-reinstall dist/*.whl
 	@ls -l dist && cd build/wheel && env -i PATH= HOME="$$HOME" bin/python $(CURDIR)/tests/wheel/try_wheel.py
+
+# dist/*.tar.gz, and the package built and tried from it.
+sdist: .venv/stamp-run
+	@rm -rf build/sdist dist/*.tar.gz && $(PY) -m venv build/sdist && build/sdist/bin/pip -q --disable-pip-version-check install build
+	@build/sdist/bin/python -m build --sdist -o dist . > build/sdist/log && ls -l dist/*.tar.gz
+	@echo "building the package from it: 5 to 15 minutes on two cores"
+	@build/sdist/bin/pip -q --disable-pip-version-check install dist/*.tar.gz
+	@cd build/sdist && bin/python -m tessera --version && bin/python -m tessera optimize $(CURDIR)/examples/distances.py
 
 wheel-chroot: wheel
 	@tests/wheel/in_chroot.sh

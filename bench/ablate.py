@@ -61,7 +61,7 @@ def _row(workload: Workload, batch: int, dtype: str, options: Options, quick: bo
         "shape": {name: list(shape) for name, shape in workload.at(batch).items()},
         "dtype": dtype,
         "target": options.target,
-        "threads": _core.machine()["threads"],
+        "threads": _core.default_threads(),
         "cache": "warm",
         "verdict": "equal" if result.improved else "original",
         "ours_us": whole,

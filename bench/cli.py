@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from time import strftime
 from typing import Any
 
 import click
@@ -156,7 +157,7 @@ def bench(
 
     try:
         for row in suites.run(suite, settings):
-            row["machine"] = machine_description()
+            row |= {"date": strftime("%Y-%m-%d"), "machine": machine_description()}
             rows = replaced(rows, row)
             if output != "-":
                 show(row)
@@ -228,7 +229,7 @@ def show(row: dict[str, Any]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, title=_title(row),
                   title_justify="left")  # fmt: skip
     skip = {"suite", "case", "machine", "target", "dtype", "kinds", "failures", "batch", "threads",
-            "cache", "gpu", "facts"}  # fmt: skip
+            "cache", "gpu", "facts", "date"}  # fmt: skip
     for key, value in row.items():
         if key in skip or value is None:
             continue

@@ -1,9 +1,10 @@
 """What a first call of `@ts.optimize` takes beyond the function's own time, in milliseconds.
 
-python -m bench.first_call
+python -m bench.first_call [--json FILE]
 
-In a first process, and in a second one that finds everything in the cache; with how long it took
-until the winner ran. Each figure is the median of so many processes, whose caches are their own.
+In a first process, and in a second one that finds everything in the cache, with how long it took
+until the winner ran; and what a first call takes that waits for it (wait=True, an empty cache).
+Each figure is the median of so many processes, whose caches are their own.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter, sleep, strftime
 from typing import Any
 
 import numpy as np
+
+from tessera.machine import machine_description
 
 _PROCESSES = 3
 
@@ -66,16 +69,64 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return softmax(q @ k.T / 8) @ v
 
 
+def zscore(x: Any) -> Any:
+    return np.clip((x - np.median(x)) / np.std(x), -3, 3)
+
+
+def logsumexp(x: Any) -> Any:
+    m = x.max(axis=1, keepdims=True)
+    return (m + np.log(np.exp(x - m).sum(axis=1, keepdims=True)))[:, 0]
+
+
+def mse(x: Any, y: Any) -> Any:
+    return ((x - y) ** 2).mean()
+
+
+def polynomial(x: Any) -> Any:
+    return 3 * x**4 - 2 * x**3 + x**2 - 5 * x + 1
+
+
+def covariance(x: Any) -> Any:
+    d = x - x.mean(axis=0)
+    return d.T @ d / (len(x) - 1)
+
+
+def quadratic(x: Any, a: Any) -> Any:
+    return np.sum((x @ a) * x, axis=1)
+
+
+def moving_average(x: Any) -> Any:
+    s = np.cumsum(x, axis=1)
+    return (s[:, 8:] - s[:, :-8]) / 8
+
+
+def gravity(p: Any) -> Any:
+    d = p[:, None, :] - p[None, :, :]
+    return (d / (np.sum(d * d, axis=-1, keepdims=True) + 0.01) ** 1.5).sum(axis=1)
+
+
+def mask(x: Any) -> Any:
+    return np.where(x > 0, np.log1p(np.abs(x)), 0.1 * x)
+
+
+def rotary(x: Any, c: Any, s: Any) -> Any:
+    half = x.shape[-1] // 2
+    turned = np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
+    return x * c + turned * s
+
+
 def _cases() -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
     rng = np.random.default_rng(0)
     a, b, c = (rng.standard_normal((64, 256)).astype(np.float32) for _ in range(3))
-    one = [(f, (a,)) for f in (softmax, gelu, standard)]
-    two = [(f, (a, b)) for f in (silu, diagonal, cosine, hinge)]
+    one = [(f, (a,)) for f in (softmax, gelu, standard, zscore, logsumexp, polynomial, covariance,
+                               moving_average, mask)]  # fmt: skip
+    two = [(f, (a, b)) for f in (silu, diagonal, cosine, hinge, mse)]
     return [*one, *two, (layernorm, (a, b[0])), (distances, (a[:, :16], b[:, :16])),
-            (attention, (a, b, c))]  # fmt: skip
+            (attention, (a, b, c)), (quadratic, (a, np.concatenate([a, b, c, a]))),
+            (gravity, (a[:, :3],)), (rotary, (a, b, c))]  # fmt: skip
 
 
-def child(number: int) -> None:
+def child(number: int, waits: bool) -> None:
     """Measures one function; prints JSON."""
     import tessera as ts
 
@@ -84,7 +135,7 @@ def child(number: int) -> None:
     start = perf_counter()
     function(*args)
     own = perf_counter() - start
-    fast = ts.optimize(function)
+    fast = ts.optimize(wait=waits)(function)
     start = perf_counter()
     fast(*args)
     first = perf_counter() - start
@@ -96,25 +147,50 @@ def child(number: int) -> None:
     print(json.dumps([first - own, ready, f"{status.runs} {status.speedup or 0:.3g}x"]))
 
 
+def _measured(number: int, folder: str, waits: bool) -> list[Any]:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bench.first_call", str(number), *["wait"][: int(waits)]],
+        env=os.environ | {"TESSERA_CACHE_DIR": folder, "TESSERA_WAIT": "0"},
+        cwd=Path(__file__).parents[1], check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    row: list[Any] = json.loads(ran.stdout)
+    return row
+
+
 def main() -> None:
+    rows: list[dict[str, Any]] = []
     for number, (function, _) in enumerate(_cases()):
-        rows: list[list[list[Any]]] = [[], []]
+        turns: dict[str, list[list[Any]]] = {"first": [], "second": [], "waiting": []}
         for _ in range(_PROCESSES):
-            with tempfile.TemporaryDirectory() as folder:
-                environment = os.environ | {"TESSERA_CACHE_DIR": folder, "TESSERA_WAIT": "0"}
-                for turn in rows:
-                    ran = subprocess.run(
-                        [sys.executable, "-m", "bench.first_call", str(number)],
-                        env=environment, cwd=Path(__file__).parents[1], check=True,
-                        capture_output=True, text=True,
-                    )  # fmt: skip
-                    turn.append(json.loads(ran.stdout))
-        told = []
-        for turn in rows:
-            extra, ready = (median(row[n] for row in turn) for n in (0, 1))
-            told.append(f"{extra * 1e3:6.1f} ms, winner after {ready:5.2f} s ({turn[0][2]})")
-        print(f"{function.__name__:10} first {told[0]}; second {told[1]}", flush=True)
+            with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+                turns["first"].append(_measured(number, folder, False))
+                turns["second"].append(_measured(number, folder, False))
+                turns["waiting"].append(_measured(number, other, True))
+        row: dict[str, Any] = {"function": function.__name__}
+        for turn, took in turns.items():
+            extra, winner = (median(t[k] for t in took) for k in (0, 1))
+            row[turn] = {"extra_s": extra, "winner_s": winner, "runs": took[0][2]}
+        rows.append(row)
+        print(f"{row['function']:14} first {_text(row['first'])}; second {_text(row['second'])}; "
+              f"waiting {row['waiting']['extra_s']:.2f} s", flush=True)  # fmt: skip
+    for turn in ("first", "second", "waiting"):
+        extra, winner = (sorted(r[turn][k] for r in rows) for k in ("extra_s", "winner_s"))
+        print(f"{turn}: median {median(extra) * 1e3:.1f} ms, most {extra[-1] * 1e3:.1f} ms; "
+              f"winner after {median(winner):.2f} s, {winner[-1]:.2f} s at most")  # fmt: skip
+    late = [r["first"]["winner_s"] / r["waiting"]["winner_s"] for r in rows]
+    print(f"in the background the winner ran after {median(late):.2f} times what waiting takes")
+    if sys.argv[1:2] == ["--json"]:
+        record = {"date": strftime("%Y-%m-%d"), "machine": machine_description(), "rows": rows}
+        Path(sys.argv[2]).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _text(turn: dict[str, Any]) -> str:
+    extra, winner = turn["extra_s"] * 1e3, turn["winner_s"]
+    return f"{extra:6.1f} ms, winner after {winner:5.2f} s ({turn['runs']})"
 
 
 if __name__ == "__main__":
-    child(int(sys.argv[1])) if sys.argv[1:] else main()
+    if sys.argv[1:2] and sys.argv[1] != "--json":
+        child(int(sys.argv[1]), "wait" in sys.argv)
+    else:
+        main()

@@ -246,7 +246,7 @@ def _search_row(
         "stop": report["stop"],
         "best_cost_us": report["best_cost"] * 1e6,
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "threads": options.threads or _core.machine()["threads"],
+        "threads": options.threads or _core.default_threads(),
     }
 
 

@@ -203,17 +203,12 @@ def _case(race: Race, device: Row, step: Step, caches: tuple[str, ...], plan: Pl
         return
     fields = dataclasses.asdict(plan.options.replace(cache=True, resume=False))
     # A search that ends early, as most do, leaves more to the peers.
-    most = (
-        min(_BRIEF_BUDGET_S, seconds)
-        if step.brief
-        else 8.0
-        if plan.quick
-        else max(10.0, seconds / 2)
-    )
-    fields["budget"] = min(plan.options.budget, most)
+    most = 8.0 if plan.quick else max(10.0, seconds / 2)
     failures: dict[str, str] = {}
     answers: dict[str, Row] = {}
-    for name in ("ours", *(n for n in plan.peers if peer_module.applies(n, workload))):
+    peers = [n for n in plan.peers if peer_module.applies(n, workload)]
+    # Those that are ready at once leave enough of a short share to us, and not the other way round.
+    for name in (*peers, "ours") if step.brief else ("ours", *peers):
         left = deadline - clock()
         if name != "ours" and (left < 2 if step.brief else left < 5):
             failures[name] = NO_TIME
@@ -222,6 +217,9 @@ def _case(race: Race, device: Row, step: Step, caches: tuple[str, ...], plan: Pl
             failures[name] = NO_TIME
             continue
         plan.tell(f"{step.label}: preparing {name}")
+        if step.brief:
+            most = max(_BRIEF_BUDGET_S, left - 2 * _MEASURE_S)
+        fields["budget"] = min(plan.options.budget, most)
         limit = max(left, _OURS_S) if name == "ours" else max(5.0, min(left, _PREPARE_S))
         answer = race.prepare(name, fields, limit)
         if "failed" in answer:

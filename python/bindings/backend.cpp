@@ -321,18 +321,18 @@ nb::dict machine() {
   d["last_level_cache_bytes"] = last_level_cache_bytes();
   try {
     Compiler compiler = find_compiler();
-    d["compiler"] = compiler.path;
+    d["compiler"] = readable(compiler.path);
     d["compiler_version"] = compiler.version;
   } catch (const Error& error) {
     d["compiler"] = nb::none();
-    d["compiler_version"] = error.message();
+    d["compiler_version"] = readable(error.message());
   }
   const OneDnnState library = onednn();
   d["onednn"] = library.version;
   d["onednn_problem"] = library.problem;
   Cache cache;
-  d["cache_directory"] = cache.directory();
-  d["cache_problem"] = cache.problem();
+  d["cache_directory"] = readable(cache.directory());
+  d["cache_problem"] = readable(cache.problem());
   return d;
 }
 
@@ -446,6 +446,7 @@ void bind_backend(nb::module_& m) {
     Cache cache;
     return calibrate(cache, KernelPool::shared()).str();
   });
+  m.def("default_threads", &default_threads);
   m.def("machine", &machine);
 }
 

@@ -31,6 +31,11 @@ Shape shape_from(nb::handle object);
 DType dtype_from(const std::string& name);
 Type type_from(const std::string& dtype, nb::handle shape);
 
+// Of text for people that may name a path, which is bytes.
+inline nb::object readable(const std::string& s) {
+  return nb::steal(PyUnicode_DecodeUTF8(s.data(), Py_ssize_t(s.size()), "replace"));
+}
+
 // Of names and values in turn.
 inline void fill(nb::dict&) {}
 template <class T, class... Rest>

@@ -28,9 +28,9 @@ void raise(const Error& error) {
   nb::object location = nb::none();
   if (error.location()) {
     const SourceLocation& at = *error.location();
-    location = errors.attr("Location")(at.file, at.line, at.col);
+    location = errors.attr("Location")(readable(at.file), at.line, at.col);
   }
-  nb::object instance = type(error.message(), location);
+  nb::object instance = type(readable(error.message()), location);
   PyErr_SetObject(type.ptr(), instance.ptr());
 }
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 from tessera import _core
 from tessera.clock import Clock
 from tessera.compilers import find_compiler
-from tessera.contest import Known
+from tessera.contest import Key, kept, key_of
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
 from tessera.errors import UsageError
@@ -28,6 +28,7 @@ from tessera.options import (
     require_seed,
     require_threads,
 )
+from tessera.race import children
 from tessera.result import ENGINES, FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
 
@@ -74,27 +75,31 @@ def optimize_traced(
     options: Options,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
-    known: Known | None = None,
     clock: Clock | None = None,
     held: str = "",
-    key: str = "",
+    key: Key | None = None,
     improved: bool = True,
 ) -> Result:
     """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
 
-    `known` is source that was found for the function at other extents. `clock` is what is left of
-    the budget; part of it is for the contest of kernels, source and the function, unless that was
-    `held` (see contest.py) elsewhere; `key` is what it is remembered by. Where a search is known
-    to have `improved` nothing, which noise may keep from being remembered, there is no other."""
+    `clock` is what is left of the budget; part of it is for the contest of kernels, source and the
+    function, unless that was `held` (see contest.py) elsewhere; `key` is what it is remembered by.
+    Where a search is known to have `improved` nothing, which noise may keep from being remembered,
+    there is no other."""
     clock = clock or Clock(options.budget)
     call = FunctionCall(function, traced)
     require_rounding(traced.calls, options.level)
     search = _search(options, clock)
     if not improved:
         search = search.replace(disable=(*search.disable, *ENGINES))
+    if not (held or is_gpu(options.target) or "numpy" in options.disable):
+        key = key or key_of(function, traced.graph, [*traced.arguments, *traced.extra], options)
+        if options.refresh or not options.cache or not kept(key):  # they will race
+            threads = options.threads or _core.default_threads()
+            children().start(["numpy", f"tessera:{threads}"])
     result = _optimize_graph(traced.graph, call, search, progress, stop)
     if not result.interrupted:
-        result.hold_contest(options, known, clock.left(), held, key)
+        result.hold_contest(options, clock.left(), held, key)
     return result
 
 
@@ -224,6 +229,11 @@ def verify(
             a.asks_for_nan,
         )
     )
+
+
+def verify_by(options: Options, a: Graph, b: Graph, budget: float | None = None) -> Verdict:
+    """`verify` at the options' level, on as many threads."""
+    return verify(a, b, level=options.level, threads=options.threads, budget=budget)
 
 
 def _z3() -> str:

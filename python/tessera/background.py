@@ -21,12 +21,14 @@ import numpy as np
 from tessera import errors
 from tessera import options as chosen
 from tessera.direct import layout
+from tessera.frontends.trace import FLOAT_SCALARS, trace_call
+from tessera.graph import Graph
+from tessera.options import Options
 from tessera.race import Child, LostError
 from tessera.racer import Facts
 
 if TYPE_CHECKING:
-    from tessera.graph import Graph
-    from tessera.options import Options
+    from tessera.contest import Key
 
 _NICE = 10
 _START_S = 15.0
@@ -40,7 +42,7 @@ class Helper:
         self._stopped = False
 
     def optimise(
-        self, graph: Graph, arrays: Sequence[Any], options: Options, key: str
+        self, graph: Graph, arrays: Sequence[Any], options: Options, key: Key
     ) -> tuple[str, bool]:
         """Warms the cache; who is to run, as contest.py remembers it, and whether the program was
         improved. LostError where it dies."""
@@ -78,12 +80,8 @@ class Helper:
 def optimised(order: Facts, arrays: list[Any]) -> Facts:
     """What the process does for `Helper.optimise`."""
     from tessera.api import optimize_traced, search_only
-    from tessera.contest import written
+    from tessera.contest import Key, written
     from tessera.emit import compile_source, emit
-    from tessera.errors import Error
-    from tessera.frontends.trace import FLOAT_SCALARS, trace_call
-    from tessera.graph import Graph
-    from tessera.options import Options
 
     signal.signal(signal.SIGTERM, _end)
     with contextlib.suppress(OSError, AttributeError):
@@ -100,21 +98,21 @@ def optimised(order: Facts, arrays: list[Any]) -> Facts:
         function: Callable[..., Any] = compile_source(emit(graph, name="program"), "program")
         floats = any(type(a) in (float, *FLOAT_SCALARS) for a in arrays)
         traced = trace_call(function, arrays, {}, floats)
-    except Error:  # operators without a spelling: kernels only
+    except errors.Error:  # operators without a spelling: kernels only
         return {"choice": "", "improved": search_only(graph, options).improved}
     traced = dataclasses.replace(traced, graph=graph)
-    result = optimize_traced(function, traced, options, key=order["key"])
+    result = optimize_traced(function, traced, options, key=Key(*order["key"]))
     choice = written(result.choice) if result.choice.times else ""
     return {"choice": choice, "improved": result.improved}
 
 
-def _end(*_: Any) -> None:
-    """Ends this process and those that it has started, compilers among them."""
+def _end(*__: Any) -> None:
+    """Ends this process and the groups that those it started lead, say a compiler's."""
     with contextlib.suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
             for pid in (task / "children").read_text().split():
                 with contextlib.suppress(OSError):
-                    os.killpg(int(pid), signal.SIGKILL)  # each leads a group
+                    os.killpg(int(pid), signal.SIGKILL)
     os._exit(0)
 
 

@@ -15,8 +15,9 @@ from tessera.store import cache_directory, is_own
 
 
 def find_compiler() -> None:
-    """Has the core take ziglang's clang (`pip install tessera-opt[jit]`) where there is none: a
-    script in the cache, since the core starts programs without options. Its first use takes 9 s."""
+    """Has the core take ziglang's clang (`pip install tessera-opt[jit]`: 411 MB) where there is
+    none: a script in the cache, since the core starts programs without options. Its first use takes
+    9 s."""
     if os.environ.get("TESSERA_CXX") or any(map(shutil.which, ("c++", "g++", "clang++"))):
         return
     spec = importlib.util.find_spec("ziglang")

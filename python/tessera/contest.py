@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,11 @@ from tessera import _core
 from tessera.clock import Clock
 from tessera.direct import layout
 from tessera.errors import Error
-from tessera.frontends.trace import parts
+from tessera.frontends.trace import parts, trace_call
 from tessera.options import Options
 from tessera.race import Entrant, Times, decide
 from tessera.racer import Run
+from tessera.runner import address_of
 from tessera.store import kept_json
 
 if TYPE_CHECKING:
@@ -35,21 +36,22 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_VERSION = 6  # of what is remembered
+_VERSION = 7  # of what is remembered
 _SECONDS = 0.2  # that the race takes
 _FASTER = 1.02  # than kernels, to be preferred to them
+_PLAINLY = 3.0  # as fast as the function are kernels with which no source has to race
 _REWRITE_SECONDS = 2.0  # budget of the search for source
 _SOURCE_SHARE = 0.7  # of the time that is left, for source with its races and proofs
 _ALIKE = ("verify_seed", "resume", "refresh")  # options that change no choice
 _MOST_OPERATORS = 500  # of programs that source is made for
 
 
-@dataclass(frozen=True)
-class Known:
-    """NumPy source that was proved at other extents than those it was found at."""
+class Key(NamedTuple):
+    """What a choice is remembered by, and its source for calls of other extents, which prove it
+    again."""
 
-    source: str
-    name: str
+    exact: str
+    alike: str
 
 
 @dataclass
@@ -62,7 +64,7 @@ class Choice:
     name: str = ""
     graph: Graph | None = None
     certificate: _core.Certificate | None = None
-    known: Known | None = None  # what calls of other extents need not search for
+    general: bool = False  # its source was proved at other extents, too
     undecided: bool = False  # too noisy to tell who is the fastest
     provisional: bool = False  # others kept the machine busy
     improved: bool = False  # the kernels' program is another one than the original
@@ -89,25 +91,24 @@ def choose(
     kernel: Entrant | None,
     as_call: Callable[[Callable[..., Any], bool], Run],
     options: Options,
-    known: Known | None = None,
     seconds_left: float = math.inf,
     held: str = "",
-    key: str = "",
+    key: Key | None = None,
 ) -> Choice:
     """The fastest of what computes a traced function on these arrays.
 
     `kernel` runs the compiled program, if any; `as_call(f, as_given)` makes a run of a function
-    that takes the call's arguments or, unless `as_given`, the program's inputs. `known` is taken
-    for the source where it is proved for these extents too: then there is no search. A search ends,
-    and proofs do, when `seconds_left` have passed. `held` is a contest that a process of its own
-    held (background.py), `written`; that process is told the `key` to remember it by.
+    that takes the call's arguments or, unless `as_given`, the program's inputs. Source that was
+    found at other extents is taken where it is proved for these, too: then there is no search. A
+    search ends, and proofs do, when `seconds_left` have passed. `held` is a contest that a process
+    of its own held (background.py), `written`; that process is told the `key` to remember it by.
     """
     first = "function" if kernel is None else "kernel"
     if "numpy" in options.disable:
         return Choice(first)
     key = key or key_of(function, traced.graph, arrays, options)
     if kernel is None:
-        key = hashlib.sha256(f"{key} without kernels".encode()).hexdigest()
+        key = Key(*(hashlib.sha256(f"{k} without kernels".encode()).hexdigest() for k in key))
     clock = Clock(seconds_left)
     most = _REWRITE_SECONDS * (1 if kernel is not None else 4)
     within = options.replace(budget=min(options.budget, most, max(0.01, seconds_left)))
@@ -124,19 +125,29 @@ def choose(
         return remembered
     entrants = {} if kernel is None else {"kernel": kernel}
     entrants["function"] = as_entrant(original, traced.graph, arrays)
+    seconds = max(_SECONDS, options.budget / 4)
     rewritten = None
-    if "synth" not in options.disable and len(traced.graph.ops) <= _MOST_OPERATORS:
-        rewritten = _at_these_extents(known, traced, within) if known is not None else None
-        rewritten = rewritten or _source(function, traced, within, _SOURCE_SHARE * clock.left())
+    choice = fastest(entrants, arrays, min(clock.left(), seconds)) if kernel is not None else None
+    took = choice.seconds if choice is not None and not choice.undecided else {}
+    below = took.get("kernel", math.inf)
+    ahead = took.get("function", 0.0) > _PLAINLY * below
+    if not ahead and "synth" not in options.disable and len(traced.graph.ops) <= _MOST_OPERATORS:
+        known = kept_json(key.alike) if options.cache and not options.refresh else None
+        if known is not None:
+            rewritten = _at_these_extents(known, traced, within)
+        left = _SOURCE_SHARE * clock.left()
+        rewritten = rewritten or _source(function, traced, within, left, below)
+        if options.cache and rewritten is not None and rewritten.general:
+            _core.store_text(key.alike, json.dumps([rewritten.source, rewritten.name]))
     if rewritten is not None and rewritten.graph is not None:
         run = _run_of(rewritten, as_call)
         if _alike(run, original, arrays):
             entrants["source"] = as_entrant(run, rewritten.graph, arrays)
     if not clock.left() or len(entrants) == 1:
         return Choice(first)
-    choice = fastest(entrants, arrays, min(clock.left(), max(_SECONDS, options.budget / 4)))
+    if choice is None or "source" in entrants:
+        choice = fastest(entrants, arrays, min(clock.left(), seconds))
     if rewritten is not None:
-        choice.known = rewritten.known
         choice.undecided |= rewritten.undecided
         choice.provisional |= rewritten.provisional
     if choice.runs == "source" and rewritten is not None:
@@ -144,7 +155,7 @@ def choose(
         choice.graph, choice.certificate = rewritten.graph, rewritten.certificate
     choice.improved = kernel is not None and kernel.text.get("graph") != str(traced.graph)
     if options.cache and choice.times:
-        _core.store_text(key, written(choice))
+        _core.store_text(key.exact, written(choice))
     return choice
 
 
@@ -183,10 +194,10 @@ def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: floa
 
 
 def _source(
-    function: Callable[..., Any], traced: Traced, options: Options, seconds: float
+    function: Callable[..., Any], traced: Traced, options: Options, seconds: float, below: float
 ) -> Choice | None:
     """NumPy source of the program that is proved equal and fastest, or the function: there is no
-    faster; None where there is no source at all."""
+    faster, or none in sight of `below` seconds; None where there is no source at all."""
     from tessera.rewrite import rewrite
 
     try:
@@ -197,6 +208,7 @@ def _source(
             traced=traced,
             tried=4,
             seconds=seconds,
+            below=below,
         )
     except (Error, MemoryError):  # there is no source: no contestant
         return None
@@ -210,35 +222,28 @@ def _source(
         return None
     if not found.improved:
         return Choice("function", undecided=found.undecided, provisional=found.provisional)
-    general = Known(found.source, found.name) if found.other_sizes else None
-    return Choice("source", {}, found.source, found.name, found.graph, found.certificate, general,
-                  found.undecided, found.provisional)  # fmt: skip
+    return Choice("source", {}, found.source, found.name, found.graph, found.certificate,
+                  bool(found.other_sizes), found.undecided, found.provisional)  # fmt: skip
 
 
-def _at_these_extents(known: Known, traced: Traced, options: Options) -> Choice | None:
-    """Source found at other extents, proved at these; None where it is not."""
-    from tessera.api import verify
+def _at_these_extents(known: Any, traced: Traced, options: Options) -> Choice | None:
+    """Source found at other extents and its name, proved at these; None where it is not."""
+    from tessera.api import verify_by
     from tessera.emit import compile_source
-    from tessera.frontends.trace import trace_call
 
     arrays = [*traced.arguments, *traced.extra]
     edges = options.level == "bitwise" or traced.graph.asks_for_nan
     if edges or any(isinstance(a, (float, np.generic)) for a in arrays):
         return None  # which looks at edges, and is traced otherwise
     try:
-        made = trace_call(compile_source(known.source, known.name), arrays, {}).graph
-        verdict = verify(
-            traced.graph,
-            made,
-            level=options.level,
-            threads=options.threads,
-            budget=options.budget,
-        )
-    except (Error, MemoryError):
+        source, name = map(str, known)
+        made = trace_call(compile_source(source, name), arrays, {}).graph
+        verdict = verify_by(options, traced.graph, made, options.budget)
+    except Exception:  # whatever the text does
         return None
     if not verdict.equal:
         return None
-    return Choice("source", {}, known.source, known.name, made, verdict.certificate, known)
+    return Choice("source", {}, source, name, made, verdict.certificate)
 
 
 def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
@@ -276,13 +281,9 @@ def _sharing(results: Sequence[Any], given: Sequence[Array]) -> set[tuple[Any, .
         others = [*given, *(r for r in results[:n] if isinstance(r, np.ndarray))]
         for m, other in enumerate(others):
             if np.may_share_memory(result, other):
-                offset = _address(result) - _address(other)
+                offset = address_of(result) - address_of(other)
                 shared.add((n, m, offset, result.strides, result.flags.writeable))
     return shared
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 # --- remembering ---------------------------------------------------------------------------------
@@ -290,19 +291,19 @@ def _address(array: Array) -> int:
 
 def key_of(
     function: Callable[..., Any], graph: Graph, arrays: Sequence[Any], options: Options
-) -> str:
-    """SHA-256 of what the choice depends on."""
+) -> Key:
+    """SHA-256 of what the choice depends on, and of what calls are alike in at other extents."""
     fields = {k: v for k, v in options.fields().items() if k not in _ALIKE}
     fields["disable"] = sorted(options.disable)
     parts = [
         f"choice {_VERSION} {_core.version} numpy {np.__version__}",
         f"verifier {_core.verifier_version}",
         repr(sorted(fields.items())),
-        repr([layout(a) for a in arrays]),
         _digest(getattr(function, "__code__", None)),
-        str(graph),
     ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    exact = [repr([layout(a) for a in arrays]), str(graph)]
+    alike = [repr([(name, d.name, len(s)) for name, (d, s) in graph.input_types().items()])]
+    return Key(*(hashlib.sha256("\n".join(parts + p).encode()).hexdigest() for p in (exact, alike)))
 
 
 def _digest(code: CodeType | None) -> str:
@@ -314,10 +315,10 @@ def _digest(code: CodeType | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def kept(key: str, noisy: bool = False) -> str:
+def kept(key: Key, noisy: bool = False) -> str:
     """What is remembered of a contest: then its programs are, too. A verdict of chance is none,
     except for who does without one until there is a better (`noisy`)."""
-    record = kept_json(key)
+    record = kept_json(key.exact)
     good = type(record) is dict and (noisy or not is_noisy(record))
     return json.dumps(record) if good else ""
 
@@ -334,7 +335,6 @@ def written(choice: Choice) -> str:
         "times": {kind: dataclasses.asdict(t) for kind, t in choice.times.items()},
         "source": choice.source,
         "name": choice.name,
-        "known": None if choice.known is None else [choice.known.source, choice.known.name],
         "noise": [choice.undecided, choice.provisional],
         "improved": choice.improved,
     }
@@ -347,15 +347,12 @@ def _remembered(held: str, traced: Traced, options: Options) -> Choice | None:
     try:
         record = json.loads(held)
         choice: Choice | None = Choice(record["runs"])
-        known = None if record["known"] is None else Known(*map(str, record["known"]))
         if record["runs"] == "source":
-            source = Known(str(record["source"]), str(record["name"]))
-            choice = _at_these_extents(source, traced, options)
+            choice = _at_these_extents([record["source"], record["name"]], traced, options)
         elif record["runs"] not in ("kernel", "function"):
             return None
         if choice is not None:
             choice.times = {k: Times(**t) for k, t in record["times"].items()}
-            choice.known = known
             choice.undecided, choice.provisional = map(bool, record["noise"])
             choice.improved = bool(record["improved"])
     except Exception:  # whatever the text does: as good as none

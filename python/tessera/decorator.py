@@ -30,7 +30,7 @@ import numpy as np
 from tessera import _core
 from tessera.background import Helper
 from tessera.clock import Clock
-from tessera.contest import Known, is_noisy, kept, key_of
+from tessera.contest import is_noisy, kept, key_of
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct import Slot, call_order, direct_call, layout, quiet_now, slots
 from tessera.errors import (
@@ -64,6 +64,8 @@ from tessera.types import dtype_name, is_plain_dtype
 Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
+# Of sizes that vary the first have programs, others when they came so often, so many at most.
+_FIRST_SIZES, _OFTEN, _MOST_SIZES = 3, 16, 64
 _NUMPY = "plain NumPy"
 _missing: set[str] = set()  # what has to be installed, said once a process
 _MANY_STEPS = 100
@@ -132,7 +134,8 @@ class _Bound:
 
 
 _STATE = {"__wrapped__", "_function", "_options", "_optimize", "_known", "_variants", "_warned",
-          "_tuner", "_on_gpu", "_sources", "_waits", "_swap", "_told", "_refused"}  # fmt: skip
+          "_tuner", "_on_gpu", "_waits", "_swap", "_told", "_refused", "_sizes",
+          "_others"}  # fmt: skip
 
 
 class Optimized(_core.Dispatch):
@@ -167,7 +170,9 @@ class Optimized(_core.Dispatch):
         self._swap = threading.Lock()
         self._told: Any = None  # for _fall_back, from the background
         self._refused = ""  # the last such reason
-        self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
+        # By what calls are alike in but for their extents: those that have programs.
+        self._sizes: dict[Any, set[Any]] = {}
+        self._others: Counter[Any] = Counter()  # calls of some that have none
 
     def _forked(self) -> None:
         """In a process that was forked: the next call has its programs made there."""
@@ -369,10 +374,26 @@ class Optimized(_core.Dispatch):
             before = self._known[key]
             entry = self._known[key] = self._prepare_again(before, args, kwargs)
             before.stale = entry is not before
+        elif self._is_rare(key):
+            return None
         else:
             entry = self._new_entry(key, loose, args, kwargs)
         self._remember(entry)
         return entry
+
+    def _is_rare(self, key: Any) -> bool:
+        """Whether calls of these extents run the original (which takes no arrays of a GPU)."""
+        extents, sizes = _shapes(key), self._sizes.setdefault(_family(key), set())
+        if extents in sizes or self._on_gpu:
+            return False
+        self._others[extents] += len(sizes) >= _FIRST_SIZES
+        if len(sizes) >= _MOST_SIZES or 0 < self._others[extents] < _OFTEN:
+            self._refused = f"further sizes have programs when they came {_OFTEN} times"
+            if len(self._others) > _MOST_SIZES:
+                self._others.clear()
+            return True
+        sizes.add(extents)
+        return False
 
     def _new_entry(
         self, key: Any, loose: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -485,31 +506,21 @@ class Optimized(_core.Dispatch):
             require_rounding(traced.calls, self._options.level)
             order = call_order(self._function, args, kwargs)
             known = slots(args, kwargs, order, floats, traced.extra)
-            family = _ranks(args, kwargs)
             if self._waits:
-                made = self._made(traced, self._options, family, clock=clock)
+                made = self._optimize(self._function, traced, self._options, clock=clock)
                 self._adopt(entry, traced, known, made)
             else:
                 entry.pending, entry.why = True, "its program is being made in the background"
                 helper = Helper()
-                job = self._made_elsewhere(entry, traced, known, family, helper)
+                job = self._made_elsewhere(entry, traced, known, helper)
                 self._tuner.add(job, helper)
         return entry
-
-    def _made(self, traced: Traced, options: Options, family: Any, **how: Any) -> Result:
-        result = self._optimize(
-            self._function, traced, options, known=self._sources.get(family), **how
-        )
-        if result.choice is not None and result.choice.known is not None:
-            self._sources[family] = result.choice.known
-        return result
 
     def _made_elsewhere(
         self,
         entry: _Entry,
         traced: Traced,
         known: Sequence[Slot] | None,
-        family: Any,
         helper: Helper,
     ) -> Callable[[Callable[[], bool]], None]:
         """The job of making a program in the background."""
@@ -527,8 +538,8 @@ class Optimized(_core.Dispatch):
                     if not held:
                         held, improved = ask()
                     plain = options.replace(refresh=False, resume=False)
-                    result = self._made(
-                        traced, plain, family, held=held, improved=improved, stop=stop
+                    result = self._optimize(
+                        self._function, traced, plain, held=held, improved=improved, stop=stop
                     )
                     self._adopt(entry, traced, known, result)
                     if record and is_noisy(record):  # for the next process
@@ -686,15 +697,15 @@ def _shapes(key: Any) -> Any:
     return tuple(k[:1] if type(k) is tuple and k and isinstance(k[0], type) else k for k in key)
 
 
-def _ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call's form but for the extents of its arrays; what is no array counts by its text."""
-    return (
-        *((a.ndim, a.dtype) if isinstance(a, np.ndarray) else repr(a) for a in args),
-        *(
-            (name, a.ndim, a.dtype) if isinstance(a, np.ndarray) else (name, repr(a))
-            for name, a in kwargs.items()
-        ),
-    )
+def _family(key: Any) -> Any:
+    """A key without extents, and without constants but for their types."""
+    if type(key) is not tuple:
+        return key
+    if len(key) == 3 and isinstance(key[1], np.dtype):
+        return len(key[0]), key[1]
+    if len(key) == 2 and isinstance(key[0], type):
+        return key[0]
+    return tuple(_family(k) for k in key)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.api import verify
+from tessera.api import verify_by
 from tessera.clock import Clock
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
@@ -165,7 +165,7 @@ class DropIn:
         if not self._equal_with(_SIZES, graph, options, **more):
             return 0
         source = compile_source(self.source(graph, **more), self.name)
-        specs = [s for s in self._given() if isinstance(s, Spec)]
+        specs = self._specs()
         others = itertools.chain(self._untied(specs), self._narrowed(specs))
         if not all(self._safe_at(source, other, options) for other in others):
             return 0
@@ -203,10 +203,12 @@ class DropIn:
             for a in self._traced.arguments
         ]
 
+    def _specs(self) -> list[Spec]:
+        return [s for s in self._given() if isinstance(s, Spec)]
+
     def _extents(self) -> list[int]:
         """Those of arguments that are longer than 1."""
-        specs = [s for s in self._given() if isinstance(s, Spec)]
-        return sorted({int(d) for s in specs for d in s.shape if int(d) > 1})
+        return _longer(self._specs())
 
     def _equal_with(
         self, choices: Sequence[Sequence[int]], graph: Graph, options: Options, **more: Any
@@ -252,12 +254,7 @@ class DropIn:
         return what if proved else None
 
     def _resized(self, other: Mapping[int, int]) -> list[Spec | float]:
-        return [
-            dataclasses.replace(s, shape=tuple(other.get(int(d), d) for d in s.shape))
-            if isinstance(s, Spec)
-            else s
-            for s in self._given()
-        ]
+        return [_sized(s, other) if isinstance(s, Spec) else s for s in self._given()]
 
     def needs_rank_guards(self, graph: Graph, options: Options, **more: Any) -> bool:
         """Whether the source takes arrays of other ranks, and computes other than the function.
@@ -266,9 +263,9 @@ class DropIn:
         """
         if self._function is None or self._traced is None or self._call is None:
             return False
-        specs = [s for s in self._given() if isinstance(s, Spec)]
         source = compile_source(self.source(graph, **more), self.name)
-        return not all(self._safe_at(source, other, options) for other in _other_ranks(specs))
+        others = _other_ranks(self._specs())
+        return not all(self._safe_at(source, other, options) for other in others)
 
     def _narrowed(self, specs: Sequence[Spec]) -> Iterator[list[Spec]]:
         """Each axis in turn of extent 1, which broadcasts where it did not before."""
@@ -305,8 +302,7 @@ class DropIn:
         and an axis of extent 1 is longer.
         """
         lengths = {(k, d): int(n) for k, s in enumerate(specs) for d, n in enumerate(s.shape)}
-        longer = sorted({n for n in lengths.values() if n > 1})
-        sizes = dict(zip(longer, _SIZES[0], strict=False))
+        sizes = dict(zip(_longer(specs), _SIZES[0], strict=False))
         extents = {axis: sizes.get(n, n) for axis, n in lengths.items()}
 
         def resized(found: Mapping[tuple[int, int], int]) -> list[Spec]:
@@ -373,26 +369,27 @@ class DropIn:
                 return "refuted"
             if options.level == "bitwise" and rounds_otherwise(original.calls | made.calls):
                 return "unknown"
-            verdict = verify(
-                original.graph,
-                made.graph,
-                level=options.level,
-                threads=options.threads,
-                budget=min(_SECONDS, self._clock.left()),
-            )
+            budget = min(_SECONDS, self._clock.left())
+            verdict = verify_by(options, original.graph, made.graph, budget)
         except Error:
             return "refused"
         return "equal" if verdict.equal else "\n".join(str(verdict).splitlines()[:2])
 
 
+def _longer(specs: Sequence[Spec]) -> list[int]:
+    """Their extents that are longer than 1, each once, ascending."""
+    return sorted({int(n) for s in specs for n in s.shape if int(n) > 1})
+
+
+def _sized(spec: Spec, sizes: Mapping[int, int]) -> Spec:
+    """With others in place of some extents."""
+    return dataclasses.replace(spec, shape=tuple(sizes.get(int(n), int(n)) for n in spec.shape))
+
+
 def _small(specs: Sequence[Spec]) -> list[Spec]:
     """The same at small extents."""
-    longer = sorted({int(n) for s in specs for n in s.shape if int(n) > 1})
-    sizes = dict(zip(longer, _SIZES[0], strict=False))
-    return [
-        dataclasses.replace(s, shape=tuple(sizes.get(int(n), int(n)) for n in s.shape))
-        for s in specs
-    ]
+    sizes = dict(zip(_longer(specs), _SIZES[0], strict=False))
+    return [_sized(s, sizes) for s in specs]
 
 
 def _other_ranks(specs: Sequence[Spec]) -> Iterator[list[Spec]]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tessera.frontends.trace import parts
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Function = Callable[..., Any]
 
@@ -59,18 +61,8 @@ def _sprinkled(a: Any, share: float, finite: bool, rng: np.random.Generator) -> 
 
 def results(function: Function, *args: Any, **kwargs: Any) -> list[Array]:
     """All arrays among a function's results, in order; it gets copies of its arguments."""
-
-    def leaves(value: Any) -> Iterator[Array]:
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, (tuple, list)):
-            for v in value:
-                yield from leaves(v)
-        else:
-            yield np.asarray(value)
-
     with np.errstate(all="ignore"):
-        return list(leaves(function(*args, **kwargs)))
+        return [np.asarray(value) for value in parts(function(*args, **kwargs))]
 
 
 def differing(a: Array, b: Array, bits: bool = False) -> int:

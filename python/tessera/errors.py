@@ -44,6 +44,10 @@ class Error(Exception):
     exit_code: ClassVar[int] = 70  # unless a kind says otherwise
     kind: ClassVar[str] = "error"
 
+    def __init_subclass__(cls, kind: str = "", exit_code: int = 0) -> None:
+        cls.kind = kind or cls.kind
+        cls.exit_code = exit_code or cls.exit_code
+
     def __init__(self, message: str, location: Location | None = None) -> None:
         where = str(location) if location else ""
         super().__init__(f"{where}: {message}" if where else message)
@@ -56,70 +60,45 @@ class Error(Exception):
         return str(self.args[0])
 
 
-class UsageError(Error, ValueError):
+class UsageError(Error, ValueError, kind="usage", exit_code=64):
     """A wrong flag, option or call."""
 
-    exit_code = 64
-    kind = "usage"
 
-
-class BadInputError(Error, ValueError):
+class BadInputError(Error, ValueError, kind="bad input", exit_code=65):
     """A malformed or inconsistent program, file or array."""
-
-    exit_code = 65
-    kind = "bad input"
 
 
 class WrongTypeError(BadInputError, TypeError):
     """An argument that is not an array, or one of other elements than the program's."""
 
 
-class NotFoundError(Error, LookupError):
+class NotFoundError(Error, LookupError, kind="not found", exit_code=65):
     """A name, file or entry that does not exist."""
 
-    exit_code = 65
-    kind = "not found"
 
-
-class UnsupportedError(Error, NotImplementedError):
+class UnsupportedError(Error, NotImplementedError, kind="unsupported", exit_code=65):
     """Legal input that Tessera does not handle (yet)."""
 
-    exit_code = 65
-    kind = "unsupported"
 
-
-class ToolMissingError(Error, RuntimeError):
+class ToolMissingError(Error, RuntimeError, kind="tool missing"):
     """A compiler or library that has to be installed."""
 
-    kind = "tool missing"
 
-
-class IoError(Error, OSError):
+class IoError(Error, OSError, kind="input/output"):
     """The operating system refused: permissions, full disk."""
 
-    kind = "input/output"
 
-
-class CancelledError(Error):
+class CancelledError(Error, kind="cancelled", exit_code=2):
     """The user interrupted before there was anything to return."""
 
-    exit_code = 2
-    kind = "cancelled"
 
-
-class OutOfMemoryError(Error, MemoryError):
+class OutOfMemoryError(Error, MemoryError, kind="out of memory"):
     """A device has not enough memory."""
 
-    kind = "out of memory"
 
-
-class DeviceError(Error, RuntimeError):
+class DeviceError(Error, RuntimeError, kind="device"):
     """A GPU or its driver reports a failure; the message says whether the process can go on."""
 
-    kind = "device"
 
-
-class InternalError(Error):
+class InternalError(Error, kind="internal"):
     """Something that should work did not: a bug of Tessera, please report it."""
-
-    kind = "internal"

@@ -144,47 +144,47 @@ def require_level(level: str) -> None:
 class Options:
     """What to optimise for, how long, and how strictly.
 
-    >>> Options(budget=5).target
-    'cpu'
+    - target: this machine ("cpu"), its GPU ("cuda", "cuda:1"), a GPU of an architecture
+      ("cuda:sm_90a"), or a description: a name such as cpu-avx2 or h100, or a path.
+    - budget: seconds of wall time for everything. threads: 0: TESSERA_THREADS, or all processors.
+    - seed: of search and measurement. verify_seed: None: from the system; certificates record it.
+    - accept: "proved": equal on every branch. "tested": also what was tried on both sides of every
+      decision without a difference, and is not proved; its certificate states no error.
+    - level: "bitwise": the original's bits, NaN where it is NaN. "close": as accurate wherever that
+      is finite and accurate. "fast": as accurate at inputs of ordinary magnitudes.
+    - tune: time more candidates, and other tiles of the fastest. wait: first calls of @ts.optimize
+      wait for their programs. tf32: GPUs may round factors of f32 products to 10 bits of fraction.
+    - max_block_ops: operators of a block graph as Mirage counts; None: no limit.
+    - disable: engines, "learnt" (what earlier searches found), "engine:RULE" for one pruning rule,
+      "plan:layout" (schedule, memory, weights), "library": no calls of cuBLASLt, cuDNN and oneDNN,
+      and "numpy": kernels run even where NumPy is faster.
+    - cache: remember results, and unfinished searches, between runs. refresh: search again all the
+      same. resume: go on where a search with the same options (but the budget) was interrupted.
+    - weights: inputs, by name, that keep their values as a rule: folded and packed once for these
+      values, which each call looks at (about 25 us a MB on two cores).
+    - freeze: nobody writes to weights: no call looks at them again (Result.refresh() tells of
+      changes); on a GPU nothing is kept of weights without it.
+    - cost: what synthesis minimises: times of operations, "measured" on this machine for the
+      library that runs the result (costs.py), or "flops", as STENSO's first estimator does.
     """
 
-    # This machine, its GPU ("cuda", "cuda:1"), a GPU of an architecture ("cuda:sm_90a"), or a
-    # description: a name such as cpu-avx2 or h100, or a path.
     target: str = "cpu"
-    budget: float = 30.0  # seconds of wall time for everything
-    threads: int = 0  # 0: TESSERA_THREADS, or all processors
-    seed: int = 0  # of search and measurement
-    verify_seed: int | None = None  # None: from the operating system, recorded in the certificate
-    # "proved": equal on every branch. "tested": also what was tried on both sides of every decision
-    # without a difference, and is not proved; its certificate states no error.
+    budget: float = 30.0
+    threads: int = 0
+    seed: int = 0
+    verify_seed: int | None = None
     accept: Literal["proved", "tested"] = "proved"
-    # How near results are to the original's. "bitwise": the same bits, NaN where it is NaN.
-    # "close": as accurate wherever the original is finite and accurate. "fast": as accurate at
-    # inputs of ordinary magnitudes.
     level: Level = "close"
-    tune: bool = False  # time more candidates, and other tiles of the fastest
-    wait: bool = False  # first calls of @ts.optimize, for their programs; so does TESSERA_WAIT=1
-    # GPUs: the factors of f32 products may be rounded to 10 bits of fraction (TF32).
+    tune: bool = False
+    wait: bool = False
     tf32: bool = False
-    max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
-    # Engines, "learnt" (what earlier searches found), "engine:RULE" for one pruning rule,
-    # "plan:layout" (schedule, memory, weights), "library": no calls of cuBLASLt, cuDNN and oneDNN,
-    # and "numpy": kernels run even where NumPy is faster.
+    max_block_ops: int | None = None
     disable: tuple[str, ...] = ()
-    cache: bool = True  # remember results, and unfinished searches, between runs
-    # Search again in place of what is remembered: results, learnt kernels and failed searches.
+    cache: bool = True
     refresh: bool = False
-    # Go on where an unfinished search of the same program with the same options (the budget aside)
-    # stopped; the result is that of a search that was not interrupted.
     resume: bool = False
-    # Inputs, by name, that keep their values from call to call as a rule: folded and packed once
-    # for these values, which each call looks at (about 25 us a MB on two cores).
     weights: tuple[str, ...] = ()
-    # Promised: nobody writes to weights. They are known by identity, and no call looks at them
-    # again; on a GPU nothing is kept of weights without it. Result.refresh() tells of changes.
     freeze: bool = False
-    # What synthesis minimises: times of operations measured on this machine for the library that
-    # runs the result (costs.py), or flops, as STENSO's first estimator does.
     cost: Literal["measured", "flops"] = "measured"
 
     def __post_init__(self) -> None:

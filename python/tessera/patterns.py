@@ -357,6 +357,19 @@ def check_pattern(
     text = read_text(path)
     pattern = read_pattern(path)
     found = _core.check_pattern(text, str(path), seed, sizes, progress)
+
+    def checked(number: int, raw: bool) -> dict[str, Any]:
+        """Runs a body in a language; raw CUDA stays as it is where NVRTC is missing."""
+        target = "cuda" if raw else cuda or "cuda:sm_80"
+        try:
+            return _core.check_body(
+                text, str(path), number, seed, max(sizes, 2), timeout, target, target_directory()
+            )
+        except ToolMissingError:
+            if not raw:
+                raise
+            return _core.body_record(text, str(path), number)
+
     why = str(found["why"])
     ran: list[str] = []
     states: list[BodyState] = []
@@ -364,7 +377,7 @@ def check_pattern(
         if why:
             break
         if body["language"]:
-            states.append(_check_body(text, path, number, body, seed, sizes, timeout, cuda))
+            states.append(_state(body, checked(number, raw=body["language"] == "raw")))
             if states[-1].state == "refused":
                 why = f"the body in line {body['line']}: {states[-1].why}"
             continue
@@ -381,30 +394,6 @@ def check_pattern(
             if shown not in ran:
                 ran.append(shown)
     return Checked(pattern.name, not why, why, int(found["instances"]), tuple(ran), tuple(states))
-
-
-def _check_body(
-    text: str,
-    path: Path,
-    number: int,
-    body: dict[str, Any],
-    seed: int,
-    sizes: int,
-    timeout: float,
-    cuda: str | None,
-) -> BodyState:
-    """Runs a body in a language; raw CUDA stays as it is where NVRTC is missing."""
-    raw = body["language"] == "raw"
-    target = "cuda" if raw else cuda or "cuda:sm_80"
-    try:
-        record = _core.check_body(
-            text, str(path), number, seed, max(sizes, 2), timeout, target, target_directory()
-        )
-    except ToolMissingError:
-        if not raw:
-            raise
-        record = _core.body_record(text, str(path), number)
-    return _state(body, record)
 
 
 def _run(meaning: Any, kernel: Any, target: str, seed: int) -> str:

@@ -34,7 +34,8 @@ _ENOUGH = 24  # samples, for bounds that mean something
 _MATTERS = 1.05  # a gain that nobody wants to miss
 _BELIEVED = 10.0  # more than that is timed again from scratch
 _ATTEMPTS = 3
-_SLEEP_LIMIT_S = 0.5  # for threads to fall asleep; OpenBLAS' take 2^26 ticks
+_SLEEP_LIMIT_S = 0.5  # for threads to fall asleep; OpenBLAS' take 2^26 ticks of their own accord:
+_BLAS_SPIN = "22"  # 1 to 2 ms are as good within a turn, and do not hold up the next one
 _BUSY = 0.2  # of the processors, used by others
 _START_S, _ANSWER_S, _COMPILE_S, _END_S = 60.0, 60.0, 300.0, 2.0
 _POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS")
@@ -50,7 +51,7 @@ class Child:
     """A process that runs one library ("tessera:2": of two threads), with one thread or all."""
 
     def __init__(self, library: str, threads: str) -> None:
-        environment = dict(os.environ)
+        environment = {"OPENBLAS_THREAD_TIMEOUT": _BLAS_SPIN, **os.environ}
         library, _, most = library.partition(":")
         if most:
             environment["TESSERA_THREADS"] = most
@@ -72,7 +73,7 @@ class Child:
         assert self._process.stdout is not None
         self._orders = io.BufferedWriter(self._process.stdin)
         self._answers = io.BufferedReader(self._process.stdout)  # type: ignore[type-var]
-        self._answer(_START_S)
+        self._greeted = False
 
     @property
     def pid(self) -> int:
@@ -86,6 +87,9 @@ class Child:
         self, order: Facts, arrays: Sequence[Any] = (), limit_s: float = _ANSWER_S
     ) -> tuple[Facts, list[Any]]:
         """What it answers; LostError where it does not."""
+        if not self._greeted:
+            self._answer(_START_S)
+            self._greeted = True
         try:
             write(self._orders, order, arrays)
         except BrokenPipeError:
@@ -144,6 +148,12 @@ class Children:
             self.end(child)
             child = self._of[library, threads] = Child(library, threads)
         return child
+
+    def start(self, libraries: Iterable[str]) -> None:
+        """Starts those of these libraries, side by side."""
+        with self.lock, contextlib.suppress(OSError):
+            for key in [(library, n) for library in libraries for n in ("one", "all")]:
+                self.get(*key)
 
     def end(self, child: Child | None) -> None:
         """Ends one, if it is there."""
@@ -267,6 +277,22 @@ class Entrant:
     plain: Run | None = None
 
     @functools.cached_property
+    def is_short(self) -> bool:
+        """Whether calls here are short, and wake no other threads."""
+        assert self.run is not None
+        looks: list[Facts] = []
+        quiet = asleep()
+        while len(looks) < 3 and not any(s["wall"] > _SLOW_NS for s in looks):
+            try:
+                looks.append(turn(self.run, 1, False))
+            except Exception:  # it drops out wherever it is
+                return True
+        wakes = quiet and _activity((), True)[0]  # they look for work for a while
+        least = min(looks, key=lambda s: float(s["wall"]))
+        return (least["wall"] < _SHORT_NS and not wakes
+                and bool(least["helpers"] <= _HELPED * least["wall"]))  # fmt: skip
+
+    @functools.cached_property
     def scale(self) -> float:
         """Of the time of its text, what the function itself takes; 1 where it takes more.
 
@@ -368,18 +394,7 @@ def _here(entrants: Sequence[Entrant]) -> bool:
         return False
     if not all(e.library for e in entrants):
         return True
-    return all(_is_short(e.run) for e in entrants if e.run is not None)
-
-
-def _is_short(run: Run) -> bool:
-    looks: list[Facts] = []
-    while len(looks) < 3 and not any(s["wall"] > _SLOW_NS for s in looks):
-        try:
-            looks.append(turn(run, 1, False))
-        except Exception:  # it drops out wherever it is
-            return True
-    least = min(looks, key=lambda s: float(s["wall"]))
-    return bool(least["wall"] < _SHORT_NS and least["helpers"] <= _HELPED * least["wall"])
+    return all(e.is_short for e in entrants)
 
 
 class _Ring:

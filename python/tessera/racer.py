@@ -93,6 +93,8 @@ class Racer:
         return turn(run, order["repeats"], order["warm"]), ()
 
     def _prepared(self, order: Facts) -> Run:
+        if self._library == "onnxruntime":
+            return _session(order["graph"], self._arrays, self._threads == "one")
         if "graph" in order:
             return _kernel(order["graph"], order["disable"], order["exact"], self._arrays)
         from tessera.frameworks import FRAMEWORKS
@@ -104,6 +106,23 @@ class Racer:
         names: dict[str, Any] = {}
         exec(compile(order["source"], "<race>", "exec"), names)
         return library.run(names[order["name"]], self._given, {})
+
+
+def _session(text: str, arrays: list[Any], single: bool) -> Run:
+    """The program written as a model, in onnxruntime."""
+    import onnxruntime
+
+    from tessera.frontends.onnx.export import written
+    from tessera.graph import Graph
+
+    graph = Graph.parse(text)
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = int(single)  # 0: its choice
+    settings.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        written(graph).bytes(), settings, providers=["CPUExecutionProvider"]
+    )
+    return functools.partial(session.run, None, dict(zip(graph.input_types(), arrays, strict=True)))
 
 
 def _kernel(text: str, disable: Sequence[str], exact: bool, arrays: Sequence[Any]) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from tessera import _core
-from tessera.contest import Choice, Known
+from tessera.contest import Choice, Key, choose
 from tessera.cuda import DeviceRunner, Elsewhere, standing
 from tessera.direct import Slot, direct_call, slots
 from tessera.errors import BadInputError, UnsupportedError, UsageError
@@ -79,7 +80,7 @@ class FunctionCall:
 
     def __init__(self, function: Callable[..., Any], traced: Traced) -> None:
         self.names = list(traced.graph.input_types())
-        self._function = function
+        self.function = function
         self.traced = traced
         positional, keyword = traced.tree.children if isinstance(traced.tree, Node) else ((), ())
         plain = not keyword.keys and all(isinstance(c, Leaf) for c in positional.children)
@@ -107,10 +108,6 @@ class FunctionCall:
         """Whether the n-th result is an array, and not a scalar."""
         return self._arrays[n]
 
-    @property
-    def function(self) -> Callable[..., Any]:
-        return self._function
-
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         if not kwargs and len(args) == self._plain:
             for value in args:
@@ -122,7 +119,7 @@ class FunctionCall:
         args, kwargs = standing(tuple(args), held), standing(dict(kwargs), held)
         args = [from_tensor(a) if is_tensor(a) else a for a in args]
         kwargs = {name: from_tensor(a) if is_tensor(a) else a for name, a in kwargs.items()}
-        tree, leaves = bind_arguments(self._function, tuple(args), kwargs)
+        tree, leaves = bind_arguments(self.function, tuple(args), kwargs)
         if not same_structure(tree, self.traced.tree):
             raise BadInputError(
                 f"{self.traced.graph.name} was optimised for arguments of another structure or "
@@ -385,22 +382,14 @@ class Result:
         return self._call.result(self._run(arrays))
 
     def hold_contest(
-        self,
-        options: Options,
-        known: Known | None = None,
-        seconds: float = math.inf,
-        held: str = "",
-        key: str = "",
+        self, options: Options, seconds: float = math.inf, held: str = "", key: Key | None = None
     ) -> None:
         """Has the kernels, NumPy source and the function itself race, and runs who wins.
 
-        `known`: source that calls of other extents have found. `seconds` are left for a search.
-        `held`, `key`: see contest.choose."""
-        from tessera.contest import choose
+        `seconds` are left for a search. `held`, `key`: see contest.choose."""
         from tessera.rewrite import arguments
 
-        on_gpu = isinstance(self._run, (DeviceRunner, Elsewhere))
-        if on_gpu or not isinstance(self._call, FunctionCall):
+        if self.on_gpu or not isinstance(self._call, FunctionCall):
             return
         if not self.compiled or (self.interpreted and not self.details["no_compiler"]):
             self.choice = Choice("function")  # meanwhile, or for good
@@ -432,13 +421,9 @@ class Result:
                 return functools.partial(function, *args, **kwargs)
             return lambda: call.of_source(function(*arrays))
 
-        exact = self._level == "bitwise"
-        text = {"graph": str(self.graph), "disable": self._plan_off, "exact": exact}
-        entrant = None
-        if not self.interpreted:
-            entrant = Entrant(kernel(), f"tessera:{self.details['threads']}", text)
+        entrant = None if self.interpreted else self.as_entrant(kernel())
         self.choice = choose(
-            call.function, traced, arrays, entrant, as_call, options, known, seconds, held, key
+            call.function, traced, arrays, entrant, as_call, options, seconds, held, key
         )
         if self.choice.graph is not None:
             from tessera.emit import compile_source
@@ -447,6 +432,17 @@ class Result:
             self.graph = self.choice.graph
             self._certificate = self.choice.certificate
         self._direct = self.direct_call(places, None)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether calls run on a GPU, here or elsewhere."""
+        return isinstance(self._run, (DeviceRunner, Elsewhere))
+
+    def as_entrant(self, run: Callable[[], Any] | None = None) -> Entrant:
+        """Its kernels in a race: in a process of their own, or called by `run` in this one."""
+        text = {"graph": str(self.graph), "disable": self._plan_off,
+                "exact": self._level == "bitwise"}  # fmt: skip
+        return Entrant(run, f"tessera:{self.details['threads']}", text)
 
     def _other_bits(self, arrays: Sequence[Any], seed: int) -> str:
         """Where the kernels' results have other bits than the function's own; empty: nowhere."""
@@ -524,11 +520,8 @@ class Result:
         outputs = call.traced.graph.outputs
         for n, tensor in enumerate(outputs):
             found = theirs.get(n)
-            kind = np.ndarray if call.is_array(n) else np.generic
-            if not isinstance(found, kind) or (found.dtype, found.shape) != (
-                tensor.dtype,
-                tensor.shape,
-            ):
+            kind, own = np.ndarray if call.is_array(n) else np.generic, (tensor.dtype, tensor.shape)
+            if not isinstance(found, kind) or (found.dtype, found.shape) != own:
                 raise UnsupportedError(
                     f"its result is {type(found).__name__}, and as a program {tensor!r} (please "
                     "report this)"
@@ -733,10 +726,9 @@ class Result:
     def json(self) -> dict[str, Any]:
         """Everything measured and proved, as plain data."""
         searches = self.details["searches"]
-        pruned: dict[str, int] = {}
+        pruned: Counter[str] = Counter()
         for search in searches:
-            for rule, count in search["pruned"].items():
-                pruned[rule] = pruned.get(rule, 0) + count
+            pruned.update(search["pruned"])
         total = {
             key: sum(s[key] for s in searches)
             for key in ("values", "edges", "graphs", "tilings", "states")
@@ -769,7 +761,7 @@ class Result:
             "total_s": self.details["total_s"],
             "stop": [s["stop"] for s in searches],
             **total,
-            "pruned": pruned,
+            "pruned": dict(pruned),
             "subprograms": self.details["subprograms"],
             "cover": self.details["cover"],
             "weights": self.weights,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core, costs, race
-from tessera.api import verify
+from tessera.api import verify_by
 from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
@@ -41,6 +41,7 @@ _ALIKE_COMPILED = 1.05  # of calls that take 5 to 20 us before anything is compu
 _FINALISTS = 3  # programs that are also tried in other idioms
 _BEST = 4  # programs and spellings in the last race
 _LEAST_PROOF_SECONDS = 1.0  # that proofs may take together, however short the search
+_HOPE = 1.5  # what another spelling may gain
 _DUEL_S = 0.03  # seconds for a first comparison of two spellings
 
 
@@ -116,13 +117,15 @@ def rewrite(
     progress: Progress | None = None,
     tried: int = _TRIED,
     seconds: float = math.inf,
+    below: float = math.inf,
 ) -> Rewrite:
     """The fastest source found for a program, or its own source where nothing faster is proved.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
     for other flavours, the source of the program as it is. At most `tried` others are timed. Where
     all that is faster is refused by the verifier, the search is done once more around it. When
-    `seconds` have passed, what was proved by then counts.
+    `seconds` have passed, what was proved by then counts. Of use is only what takes hardly more
+    than `below` seconds a call, or less.
     Raises UnsupportedError for programs that have no source (fused kernels, operators without a
     spelling).
     """
@@ -142,7 +145,7 @@ def rewrite(
         result.search = {**record["report"], "seconds": searched + record["report"]["seconds"]}
         try:
             found = record["candidates"]
-            refused = _take_fastest(result, drop_in, found, options, tell, tried, clock)
+            refused = _take_fastest(result, drop_in, found, options, tell, tried, clock, below)
         except OutOfTime:
             result.rejected.append("the time allowed was spent")
             break
@@ -212,6 +215,7 @@ def _take_fastest(
     tell: Progress,
     tried: int,
     clock: Clock,
+    below: float,
 ) -> bool:
     """Times the candidates and takes the fastest that is proved. Were any refused that are faster
     than the original?"""
@@ -234,7 +238,10 @@ def _take_fastest(
     tell(f"timing {len(programs)} programs")
     arena = _Arena(programs, flavour, drop_in, clock)
     seconds = min(1.0, options.budget / 8, clock.left() / 8)
-    final = arena.finalists(seconds)
+    final = arena.finalists(seconds, below)
+    if len(final) == 1:
+        result.rejected.append(f"a call of none takes less than {below * 1e6 * _HOPE:.3g} us")
+        return False
     clock.require(4 * seconds)
     medians = _medians(arena.race(final, seconds))
     order = sorted(range(1, len(final)), key=lambda n: medians[n])
@@ -260,13 +267,7 @@ def _take_fastest(
             break
         tell("proving")
         start = time.perf_counter()
-        verdict = verify(
-            graph,
-            chosen.graph,
-            level=options.level,
-            threads=options.threads,
-            budget=left,
-        )
+        verdict = verify_by(options, graph, chosen.graph, left)
         result.verify_s += time.perf_counter() - start
         if not verdict.equal:
             refused.append(chosen.graph)
@@ -406,7 +407,7 @@ class _Arena:
         budget = min(budget, self._clock.left())
         return race.decide(entrants, _LEAST_GAIN, self._drop_in.arrays, seconds, budget)
 
-    def finalists(self, seconds: float) -> list[_Contestant]:
+    def finalists(self, seconds: float, below: float) -> list[_Contestant]:
         """The original, the fastest programs, and those in the idioms that make them faster.
 
         The first of the others is the original's own source: the same program, which needs no
@@ -414,7 +415,7 @@ class _Arena:
         """
         medians = _medians(self.race([self.original, *self.others], seconds))
         order = sorted(range(len(self.others)), key=lambda n: medians[n + 1])[:_FINALISTS]
-        best = [self.others[n] for n in order]
+        best = [self.others[n] for n in order if medians[n + 1] < _HOPE * below]
         idiomatic = []
         for plain in best:
             now = plain

@@ -15,8 +15,6 @@ from tessera.torch_arrays import from_tensor, is_tensor
 from tessera.types import dtype_name, format_type, to_numpy
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
-
-
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
 _MOST_DIRECT = 256  # results of a direct call
 _MOST_WEIGHT_SETS = 4  # per program; the oldest is forgotten
@@ -100,7 +98,7 @@ class Runner:
                 or array.shape != shape
                 or not array.flags.c_contiguous
             ):
-                array = self._adapt(array, name, dtype, shape)
+                array = np.asarray(self._array(array, name, dtype, shape), order="C")
             inputs.append(array if words is None else array.view(words))
         if out is not None:
             self._refuse_overlaps(inputs, outputs)
@@ -117,7 +115,7 @@ class Runner:
             for i, array in enumerate(inputs):
                 if not np.may_share_memory(result, array):  # contiguous, so this is exact
                     continue
-                same = _address(result) == _address(array) and result.nbytes == array.nbytes
+                same = address_of(result) == address_of(array) and result.nbytes == array.nbytes
                 if same and (i, o) not in self._may_overwrite:
                     self._may_overwrite[i, o] = self._module.may_overwrite(i, o)
                 if not (same and self._may_overwrite[i, o]):
@@ -140,8 +138,7 @@ class Runner:
             given, views = [arrays[i] for i in self._weights], []
             for i in self._weights:
                 name, dtype, shape, words = self._inputs[i]
-                arrays[i] = array = self._array(arrays[i], name, dtype)
-                self._require_type(array, name, dtype, shape)
+                arrays[i] = array = self._array(arrays[i], name, dtype, shape)
                 views.append(array if words is None else array.view(words))
             known = next((k for k in self._sets.values() if k.contents.same(views)), None)
             if known is None:
@@ -165,26 +162,16 @@ class Runner:
                 copies[i] = arrays[i]  # where only identities are looked at
         return _WeightSet(self._module.prepare(of), given, contents, copies)
 
-    def _adapt(self, array: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        """An argument that is not ready as it is: converted, made contiguous, or refused."""
-        array = self._array(array, name, dtype)
-        self._require_type(array, name, dtype, shape)
-        return np.asarray(array, order="C")
-
-    def _array(self, value: Any, name: str, dtype: np.dtype[Any]) -> Array:
-        if isinstance(value, np.ndarray):
-            return value
-        array: Array = from_tensor(value) if is_tensor(value) else self._convert(value, name, dtype)
-        return array
-
-    @staticmethod
-    def _require_type(
-        array: Array, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
-    ) -> None:
+    def _array(self, value: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """An argument that is not ready as it is: converted, or refused."""
+        array: Array = value
+        if not isinstance(value, np.ndarray):
+            array = from_tensor(value) if is_tensor(value) else self._convert(value, name, dtype)
         if array.dtype != dtype or array.shape != shape:
             raise BadInputError(
                 f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
             )
+        return array
 
     @staticmethod
     def _convert(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
@@ -238,7 +225,8 @@ def out_name(position: int, count: int) -> str:
     return "out" if count == 1 else f"out[{position}]"
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
+    """Where an array's first element lies."""
     return int(array.__array_interface__["data"][0])
 
 

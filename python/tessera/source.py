@@ -2,7 +2,8 @@
 
 A Python file is a program that the user asks to run. Its function's argument types come from, in
 this order: `--shape NAME=TYPE`; `example_inputs` in the file (a dict, or a function that returns
-one, of arrays or types); annotations such as `X: "f32[16,1024]"`; STENSO's `arg_ranks`.
+one, of arrays or types); annotations such as `X: "f32[16,1024]"`; STENSO's `arg_ranks`; the first
+call that the file makes when it runs, as a module or as a script.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tessera.errors import (
 from tessera.files import read_stdin, read_text
 from tessera.frontends.trace import Spec, Traced, trace_call
 from tessera.graph import Graph
+from tessera.own_calls import OwnCalls, Seen
 
 
 @dataclass
@@ -111,24 +113,26 @@ def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:
     return graph.bind(**extents) if extents else graph
 
 
-def run_file(path: Path) -> dict[str, Any]:
-    """Runs a Python file as a module and returns its names; errors name its line."""
+def run_file(path: Path, name: str = "") -> dict[str, Any]:
+    """Runs a Python file as a module (of a name) and returns its names; errors name its line."""
     text = read_text(path)  # existence, permissions and encoding, with our messages
-    spec = importlib.util.spec_from_file_location(f"_tessera_{path.stem}", path)
+    if "\0" in text:  # of which Python before 3.11.4 says ValueError
+        raise BadInputError("not valid Python: it holds a NUL character", Location(str(path)))
+    spec = importlib.util.spec_from_file_location(name or f"_tessera_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
     try:
         with _own_surroundings(path.resolve().parent), _numpy_for_jax(text, path):
+            sys.modules[spec.name] = module
+            if name:
+                sys.argv[:] = [str(path)]
             spec.loader.exec_module(module)
-    except Error:
+    except (Error, KeyboardInterrupt, Seen):
         raise
     except SyntaxError as error:
         where = Location(error.filename or str(path), error.lineno or 0, error.offset or 0)
         raise BadInputError(f"not valid Python: {error.msg}", where) from None
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # SystemExit, and whatever a file makes of its own
         files = (str(path), str(path.absolute()))
         own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
@@ -144,6 +148,7 @@ def _own_surroundings(folder: Path) -> Iterator[None]:
     What it prints goes to standard error: standard output is ours, `--json` above all.
     """
     before = list(sys.path), list(sys.argv), sys.stdout, sys.stderr, sys.stdin
+    main = sys.modules["__main__"]
     limit = sys.getrecursionlimit()
     here = os.getcwd()
     sys.path.insert(0, str(folder))
@@ -151,6 +156,7 @@ def _own_surroundings(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        sys.modules["__main__"] = main
         sys.path[:], sys.argv[:], sys.stdout, sys.stderr, sys.stdin = before
         sys.setrecursionlimit(limit)
         os.chdir(here)
@@ -204,12 +210,14 @@ def _stenso_types(path: Path, ranks: Any, parameters: Sequence[str]) -> dict[str
 
 
 def _load_python(path: Path, name: str, shapes: Mapping[str, str]) -> Program:
-    names = run_file(path)
+    calls = OwnCalls(path)
+    with calls.watch():
+        names = run_file(path)
     target = _choose(path, names, name)
     if isinstance(target, Graph):
         return Program(_with_extents(target, shapes))
     function = inspect.unwrap(target)
-    arguments = _argument_types(path, names, function, shapes)
+    arguments = _argument_types(path, names, function, shapes, calls)
     traced = trace_call(function, (), arguments)
     return Program(traced.graph, traced, function)
 
@@ -239,10 +247,26 @@ def _choose(path: Path, names: Mapping[str, Any], name: str) -> Any:
     raise BadInputError("there is neither a function nor a Graph in this file", Location(str(path)))
 
 
+def _seen(path: Path, function: Callable[..., Any], calls: OwnCalls) -> tuple[dict[str, Any], str]:
+    """The arguments of the file's first call of a function, or why there are none."""
+    if (seen := calls.of(function)) or "__main__" not in read_text(path):
+        return seen, "" if seen else "the file does not call it"
+    try:
+        with calls.watch(awaited=function):
+            run_file(path, "__main__")
+    except Error as error:
+        return {}, f"as a script the file fails: {error.message}"
+    return calls.of(function), "the file does not call it, nor as a script without arguments"
+
+
 def _argument_types(
-    path: Path, names: Mapping[str, Any], function: Callable[..., Any], shapes: Mapping[str, str]
+    path: Path,
+    names: Mapping[str, Any],
+    function: Callable[..., Any],
+    shapes: Mapping[str, str],
+    calls: OwnCalls,
 ) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters
+    parameters = dict(inspect.signature(function).parameters)
     for given in shapes:
         if given not in parameters:
             raise UsageError(
@@ -259,39 +283,38 @@ def _argument_types(
         )
     ranks = names.get("arg_ranks")
     stenso = {} if ranks is None else _stenso_types(path, ranks, list(parameters))
-    result: dict[str, Any] = {}
     line = getattr(function, "__code__", None)
     where = Location(str(path), line.co_firstlineno if line else 0)
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = {name: p for name, p in parameters.items() if p.kind not in rest}
+    known: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        value: Any
-        if name in shapes:
-            value = shapes[name]
-        elif name in examples:
-            value = examples[name]
-        elif isinstance(parameter.annotation, str) and "[" in parameter.annotation:
+        value = shapes.get(name, examples.get(name))
+        if value is None and isinstance(parameter.annotation, str) and "[" in parameter.annotation:
             value = parameter.annotation.strip("'\"")
             if not value[:1].islower() or "." in value:
                 value = None
-        else:
-            value = None
-        if value is None:
-            value = stenso.get(name)
-        if value is None:
-            if parameter.default is not parameter.empty or parameter.kind in (
-                parameter.VAR_POSITIONAL,
-                parameter.VAR_KEYWORD,
-            ):
-                continue
+        if (value := stenso.get(name) if value is None else value) is not None:
+            known[name] = value
+    required = [name for name, p in parameters.items() if p.default is p.empty]
+    if any(name not in known for name in required):
+        seen, why = _seen(path, function, calls)
+        for name, parameter in parameters.items():
+            if name not in known and name in seen and seen[name] is not parameter.default:
+                if isinstance(seen[name], str):
+                    raise UnsupportedError(f"{name} of {function.__name__} is text", where)
+                known[name] = seen[name]
+        if missing := [name for name in required if name not in known]:
             raise BadInputError(
-                f"the type of argument {name} of {function.__name__} is not known; pass --shape "
-                f'{name}=f32[16,1024], annotate it as {name}: "f32[16,1024]", or define '
-                "example_inputs or arg_ranks in the file",
+                f"the type of argument {missing[0]} of {function.__name__} is not known; pass "
+                f"--shape {missing[0]}=f32[16,1024], annotate it as {missing[0]}: "
+                '"f32[16,1024]", or define example_inputs or arg_ranks in the file'
+                f" ({why})",
                 where,
             )
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise UnsupportedError(f"{function.__name__} has positional-only parameters", where)
-        result[name] = Spec.parse(value) if isinstance(value, str) else value
-    return result
+    if any(parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY for name in known):
+        raise UnsupportedError(f"{function.__name__} has positional-only parameters", where)
+    return {n: Spec.parse(v) if isinstance(v, str) else v for n, v in known.items()}
 
 
 def example_arrays(graph: Graph, seed: int = 0) -> list[np.ndarray[Any, Any]]:

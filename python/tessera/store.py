@@ -111,10 +111,8 @@ class MeasurementStore:
     def add(self, result: Result) -> None:
         """Remembers what one optimisation measured."""
         data = result.json()
-        details = {
-            key: data[key]
-            for key in ("search_s", "verify_s", "compile_s", "tune_s", "states", "pruned", "shape")
-        }
+        told = ("search_s", "verify_s", "compile_s", "tune_s", "states", "pruned", "shape")
+        details = {key: data[key] for key in told}
         details["candidates"] = [
             {k: c[k] for k in ("rank", "fate", "model_us", "measured_us", "speedup")}
             for c in data["candidates"]

@@ -6,13 +6,12 @@ cannot be compiled runs as PyTorch runs it, with one log line of "tessera.torch"
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from tessera import _core, torch_device
+from tessera.compilers import find_compiler
 from tessera.errors import Error, UnsupportedError, UsageError
 from tessera.frontends.torch.importer import (
     concrete,
@@ -37,9 +37,10 @@ from tessera.frontends.torch.importer import (
 )
 from tessera.graph import Graph
 from tessera.options import Level, Options, require_level
-from tessera.torch_cache import Kept, LaterGraph
+from tessera.torch_cache import Kept, LaterGraph, cache_in
 from tessera.torch_explain import explain
 from tessera.torch_parts import BEHIND, Part
+from tessera.types import to_numpy
 
 __all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
 
@@ -126,6 +127,7 @@ def tessera(
 ) -> Callable[..., Any]:  # fmt: skip
     """The backend: a Dynamo graph to a function of the same inputs."""
     settings = Settings.of(options)
+    find_compiler()
     if mode not in (None, "default"):
         log.info("tessera: mode %r means nothing here; see options", mode)
     device, problem = torch_device.place_of_graph(example_inputs, settings.target)
@@ -383,8 +385,6 @@ def _trial(node: Any, place: str) -> Graph:
         if torch_device.place_of(value) != place:
             raise UnsupportedError(f"its result is on {value.device}")
         have = (*tensor.shape,), tensor.dtype
-        from tessera.types import to_numpy
-
         want = (*concrete(value.shape),), to_numpy(dtype_of(value.dtype))
         if have != want:
             raise UnsupportedError(f"it would make {have[1]}{list(have[0])}, not "
@@ -481,19 +481,3 @@ class Boxed(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *args: Any) -> Any:
         made = self._function(list(args))
         return made[0] if self._single else made
-
-
-@contextlib.contextmanager
-def cache_in(folder: str | None) -> Iterator[None]:
-    """Compiled code is looked for and kept in a folder."""
-    before = os.environ.get("TESSERA_CACHE_DIR")
-    if folder is not None:
-        os.environ["TESSERA_CACHE_DIR"] = folder
-    try:
-        yield
-    finally:
-        if folder is not None:
-            if before is None:
-                del os.environ["TESSERA_CACHE_DIR"]
-            else:
-                os.environ["TESSERA_CACHE_DIR"] = before

@@ -8,11 +8,13 @@ changed, their results alias nothing, their extents are numbers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +67,22 @@ def _is_result(value: Any) -> bool:
         return (kind == "out" and isinstance(at, int)
                 and sorted(order) == list(range(len(order))))  # fmt: skip
     return value is None or isinstance(value, (bool, int, float))
+
+
+@contextlib.contextmanager
+def cache_in(folder: str | None) -> Iterator[None]:
+    """Compiled code is looked for and kept in a folder."""
+    before = os.environ.get("TESSERA_CACHE_DIR")
+    if folder is not None:
+        os.environ["TESSERA_CACHE_DIR"] = folder
+    try:
+        yield
+    finally:
+        if folder is not None:
+            if before is None:
+                del os.environ["TESSERA_CACHE_DIR"]
+            else:
+                os.environ["TESSERA_CACHE_DIR"] = before
 
 
 class LaterGraph:

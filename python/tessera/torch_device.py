@@ -18,7 +18,6 @@ from tessera.torch_parts import Packed, Program, Weights
 
 _ALIGNMENT = 16  # bytes, of arguments of kernels
 _COMPILE_S = 3600.0  # where nothing is searched: an end that compiling does not reach
-_ENGINES = ("synth", "mugraph", "patterns", "mutate", "cover", "fold")
 
 
 class Device:
@@ -130,10 +129,11 @@ class DeviceProgram(Program):
 def device_code(graph: Any, device: Device, settings: Any) -> tuple[Any, _core.CudaCode]:
     """The program (after a search, where the settings have a budget) and its code on the device."""
     from tessera.api import superoptimize
+    from tessera.result import ENGINES
 
     result = superoptimize(
         graph, target=device.name, budget=settings.budget or _COMPILE_S, threads=settings.threads,
-        disable=() if settings.budget else _ENGINES, tf32=may_round_factors(),
+        disable=() if settings.budget else ENGINES, tf32=may_round_factors(),
     )  # fmt: skip
     code = result.device_code
     if code is None or code.module is None:

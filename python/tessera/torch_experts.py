@@ -35,7 +35,7 @@ class Choice:
 
 
 def _place(graph: Graph, key: str) -> str:
-    facts = f"{_core.verifier_version} {fusion()} {key} {_core.machine()['threads']}"
+    facts = f"{_core.verifier_version} {fusion()} {key} {_core.default_threads()}"
     return digest(f"experts {facts} {graph}")
 
 

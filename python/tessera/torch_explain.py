@@ -15,7 +15,7 @@ from tessera.frontends.torch.padding import why_not
 from tessera.frontends.torch.regions import REDUCTIONS
 from tessera.graph import Graph, Tensor
 from tessera.options import Options
-from tessera.torch_cache import own_key
+from tessera.torch_cache import cache_in, own_key
 from tessera.types import dtype_name
 
 _NAMES = {"matmul": "product", "gather": "rows of a table", "concat": "concatenation"}
@@ -64,8 +64,6 @@ def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[st
 
 def _experts(part: Any, program: Any) -> list[str]:
     """What came of own patterns in a program."""
-    from tessera.torch_backend import cache_in
-
     with cache_in(part._settings.cache_dir):
         if part._device is not None or not (key := own_key()):
             return []

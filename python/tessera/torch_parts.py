@@ -25,7 +25,7 @@ from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch.importer import build, dtype_of, operator_name
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
-from tessera.torch_cache import KeptPart, digest, fusion, kept_fusion, own_key
+from tessera.torch_cache import KeptPart, cache_in, digest, fusion, kept_fusion, own_key
 from tessera.torch_compare import disagreement, is_alike, same_bits
 from tessera.tuner import Tuner
 from tessera.types import DTYPES
@@ -58,6 +58,13 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((n - 1) * step for n, step in steps)
     return tensor.data_ptr(), (last + 1) * tensor.element_size()
+
+
+def _turned(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
+    """A tensor whose axes come in this order, with its axes as they are."""
+    if order == list(range(len(order))):
+        return tensor
+    return tensor.permute([order.index(a) for a in range(len(order))])
 
 
 class Packed:
@@ -190,9 +197,7 @@ class Program:
         if not isinstance(result, tuple):
             return result
         _, at, order = result
-        if order == list(range(len(order))):
-            return outputs[at]
-        return outputs[at].permute([order.index(i) for i in range(len(order))])
+        return _turned(outputs[at], order)
 
     def _weighted(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
         """What is packed of the weights, and a list of inputs with these filled in."""
@@ -279,11 +284,7 @@ class Fitted:
                     parts = result.unflatten(axis, (-1, to, within))
                     result = parts.narrow(axis + 1, 0, size).flatten(axis, axis + 2)
             order = self._program.results[i][2]
-            if order == list(range(len(order))):
-                results[i] = result.contiguous()
-            else:
-                turned = result.permute(order).contiguous()
-                results[i] = turned.permute([order.index(a) for a in range(len(order))])
+            results[i] = _turned(result.permute(order).contiguous(), order)
         return results[0] if self._program.single else tuple(results)
 
 
@@ -493,8 +494,6 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def _as_kept(self, args: Sequence[Any]) -> Program | None:
         """The program that another process kept, where it still becomes the code that it became."""
-        from tessera.torch_backend import cache_in
-
         kept, self._kept = self._kept, None
         if kept is None:
             return None
@@ -509,8 +508,6 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return program
 
     def _write(self, program: Program | Padded) -> None:
-        from tessera.torch_backend import cache_in
-
         if self.keep is None or not isinstance(program, Program):
             return
         with cache_in(self._settings.cache_dir), contextlib.suppress(Error):  # no room
@@ -519,8 +516,6 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                       fusion=fusion() + self._own)  # fmt: skip
 
     def _compile(self, args: Sequence[Any], extents: Any) -> Program | Padded:
-        from tessera.torch_backend import cache_in
-
         start = time.perf_counter()
         inputs = [(dtype_of(a.dtype), list(a.shape)) if isinstance(a, torch.Tensor) else a
                   for a in args]  # fmt: skip

@@ -30,9 +30,9 @@ Compiler find_compiler() {
       if (!path) path = find_executable(name);
     if (!path) {
       throw Error(ErrorKind::ToolMissing,
-                  "no C++ compiler found: install one (Debian, Ubuntu: apt-get install g++; "
-                  "Fedora: dnf install gcc-c++; without root: pip install 'tessera-opt[jit]') or "
-                  "set TESSERA_CXX to its path");
+                  "no C++ compiler found: install one (apt-get install g++; dnf install gcc-c++; "
+                  "without root: pip install 'tessera-opt[jit]', 411 MB) or set TESSERA_CXX to its "
+                  "path");
     }
   }
   struct stat info {};

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,8 +16,6 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
-
-extern char** environ;
 
 namespace tessera {
 namespace {
@@ -67,26 +65,29 @@ ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s
   make_pipe(out_read, out_write);
   make_pipe(err_read, err_write);
 
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out_write.get(), 1);
-  posix_spawn_file_actions_adddup2(&actions, err_write.get(), 2);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  // Its own group, so that a time-out reaches the compiler's children as well.
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  posix_spawnattr_setpgroup(&attributes, 0);
-
+  const Fd null(open("/dev/null", O_RDONLY));
   std::vector<char*> args;
   for (const std::string& arg : argv) args.push_back(const_cast<char*>(arg.c_str()));
   args.push_back(nullptr);
-  pid_t pid = 0;
-  const int failed = posix_spawn(&pid, args[0], &actions, &attributes, args.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (failed != 0)
+  const pid_t parent = getpid();
+  volatile int failed = 0;
+  const pid_t pid = vfork();
+  if (pid == 0) {
+    // Its own group, so that a time-out reaches the compiler's children as well; it ends with the
+    // thread that waits for it, whatever ends that.
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent && dup2(null.get(), 0) >= 0 && dup2(out_write.get(), 1) >= 0 &&
+        dup2(err_write.get(), 2) >= 0)
+      execv(args[0], args.data());
+    failed = errno;
+    _exit(127);
+  }
+  if (pid < 0) failed = errno;
+  if (failed != 0) {
+    if (pid > 0) waitpid(pid, nullptr, 0);
     throw Error(ErrorKind::Io, "cannot start '" + argv[0] + "': " + std::strerror(failed));
+  }
   out_write.close();
   err_write.close();
 

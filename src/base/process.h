@@ -20,6 +20,7 @@ struct ProcessResult {
 // Runs argv[0] (a path; PATH is not searched). Throws Error{Io} if it cannot be started.
 // After `timeout_s` seconds, or soon after `cancel` (may be null) is set, the whole process group
 // is killed; where the scope of base/interruption.h ends, too, and Interrupted is thrown.
+// The process itself ends with the thread that called, whatever ends that (prctl(2)).
 ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s,
                           const std::atomic<bool>* cancel = nullptr);
 

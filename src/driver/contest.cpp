@@ -66,14 +66,19 @@ class Contest {
     for (size_t next = 0; again && next < order.size() && !s_.deadline.proofs_ended();) {
       again = false;
       std::vector<Racer> racers;
-      for (; racers.size() < wanted_ && next < order.size(); next++) {
-        if (s_.deadline.proofs_ended() || (!racers.empty() && late())) break;
-        if (racers.empty() && next >= wanted_ && late()) break;
+      const auto more = [&] {
+        return next < order.size() && !s_.deadline.proofs_ended() &&
+               !(late() && (!racers.empty() || next >= wanted_));
+      };
+      while (racers.size() < wanted_ && more()) {
         s_.tell("compile", label_, int(next), int(order.size()));
-        Outcome& o = s_.outcomes[order[next]];
-        if (fell_before(o) || !keep_verdict(o, s_.passes_filter(filter, o))) continue;
-        CompiledCode code = s_.code_for(o);
-        if (keep_verdict(o, bool(code))) racers.push_back({order[next], std::move(code), {}});
+        std::vector<size_t> some;
+        for (; some.size() < at_once(wanted_ - racers.size()) && more(); next++) {
+          Outcome& o = s_.outcomes[order[next]];
+          if (!fell_before(o) && keep_verdict(o, s_.passes_filter(filter, o)))
+            some.push_back(order[next]);
+        }
+        compile(some, racers);
       }
       if (racers.size() < wanted_ && next < order.size()) result.finished = false;
       if (racers.empty()) break;
@@ -294,6 +299,18 @@ class Contest {
 
   // --- races -----------------------------------------------------------------------------------
 
+  // Candidates that are compiled side by side, of those wanted.
+  size_t at_once(size_t wanted) const { return std::min(wanted, size_t(s_.threads)); }
+
+  void compile(const std::vector<size_t>& which, std::vector<Racer>& racers) {
+    std::vector<Outcome*> outcomes;
+    for (size_t i : which) outcomes.push_back(&s_.outcomes[i]);
+    std::vector<CompiledCode> codes = s_.codes_for(outcomes);
+    for (size_t k = 0; k < which.size(); k++)
+      if (keep_verdict(*outcomes[k], bool(codes[k])))
+        racers.push_back({which[k], std::move(codes[k]), {}});
+  }
+
   // Times the racers from `from` on against the original.
   void race(std::vector<Racer>& racers, size_t from) {
     Stopwatch watch(s_.report.measure_s);
@@ -342,10 +359,15 @@ class Contest {
       });
       const double best = racers[0].timing.speedup;
       const size_t from = racers.size();
-      for (Variant& v : variants) {
-        if (racers.size() - from >= kPerWave || late()) break;
+      std::vector<size_t> some;
+      const auto compile_some = [&] {
         s_.tell("tune", label_, int(racers.size() - from),
                 int(std::min(kPerWave, variants.size())));
+        compile(some, racers);
+        some.clear();
+      };
+      for (Variant& v : variants) {
+        if (racers.size() - from + some.size() >= kPerWave || late()) break;
         Outcome o = s_.outcomes[v.base];
         o.graph = std::move(v.graph);
         o.origin += o.origin.ends_with("tiles") ? "" : "+tiles";
@@ -356,10 +378,10 @@ class Contest {
         o.seconds = o.warm_seconds = o.speedup = 0;
         s_.outcomes.push_back(std::move(o));
         Outcome& made = s_.outcomes.back();
-        if (!s_.passes_filter(*filter_, made)) continue;
-        if (CompiledCode code = s_.code_for(made))
-          racers.push_back({s_.outcomes.size() - 1, std::move(code), {}});
+        if (s_.passes_filter(*filter_, made)) some.push_back(s_.outcomes.size() - 1);
+        if (some.size() == at_once(kPerWave - (racers.size() - from))) compile_some();
       }
+      if (!some.empty()) compile_some();
       if (racers.size() == from) break;
       race(racers, from);
       by_speed(racers);

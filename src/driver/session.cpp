@@ -286,6 +286,10 @@ std::vector<bool> Session::computed_with_images(const Graph& graph) const {
 
 CompiledCode Session::compiled(const Graph& graph) {
   Stopwatch watch(report.compile_s);
+  return compile(graph);
+}
+
+CompiledCode Session::compile(const Graph& graph) {
   CompiledCode code;
   const PlanOptions plan = plan_options();
   if (place.gpu) {
@@ -318,20 +322,28 @@ CompiledCode Session::compiled(const Graph& graph) {
   return code;
 }
 
-CompiledCode Session::code_for(Outcome& outcome) {
-  try {
-    return compiled(outcome.graph);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::Cancelled) return {};
-    // A missing compiler, a full disk or a broken device would fail every candidate: the user has
-    // to know.
-    if (e.kind() == ErrorKind::ToolMissing || e.kind() == ErrorKind::Io ||
-        e.kind() == ErrorKind::Device)
-      throw;
-    outcome.fate = Fate::NotCompiled;
-    outcome.why = e.what();
-    return {};
-  }
+std::vector<CompiledCode> Session::codes_for(const std::vector<Outcome*>& outcomes) {
+  Stopwatch watch(report.compile_s);
+  std::vector<CompiledCode> codes(outcomes.size());
+  const auto one = [&](Outcome& outcome) -> CompiledCode {
+    try {
+      return compile(outcome.graph);
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::Cancelled) return {};
+      // A missing compiler, a full disk or a broken device would fail every candidate: the user has
+      // to know.
+      if (e.kind() == ErrorKind::ToolMissing || e.kind() == ErrorKind::Io ||
+          e.kind() == ErrorKind::Device)
+        throw;
+      outcome.fate = Fate::NotCompiled;
+      outcome.why = e.what();
+      return {};
+    }
+  };
+  eval_pool.parallel_for(int64_t(outcomes.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) codes[size_t(i)] = one(*outcomes[size_t(i)]);
+  });
+  return codes;
 }
 
 std::string Session::check_failure(const Graph& graph, const CompiledCode& code) {

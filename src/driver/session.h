@@ -74,8 +74,10 @@ class Session {
   // Candidates and the original alike: what is better than plain compilation has to beat all of
   // it, fused operators included (backend/cpu/fuse.h).
   CompiledCode compiled(const Graph& graph);
-  // Code for a candidate; none where the back end refuses or fails, or the deadline ended it.
-  CompiledCode code_for(Outcome& outcome);
+  // Code for candidates, compiled side by side on up to `threads` threads; none where the back end
+  // refuses or fails, or the deadline ended it.
+  std::vector<CompiledCode> codes_for(const std::vector<Outcome*>& outcomes);
+  CompiledCode code_for(Outcome& outcome) { return std::move(codes_for({&outcome}).front()); }
   // Where compiled code leaves the interpreter of its own graph; empty if nowhere. Code for a GPU
   // that is not here is emulated, at reduced size.
   std::string check_failure(const Graph& graph, const CompiledCode& code);
@@ -109,6 +111,7 @@ class Session {
   double best_speedup = 1;
 
  private:
+  CompiledCode compile(const Graph& graph);
   std::string emulated_failure(const Graph& graph);
   // Has the model learn from what was just measured.
   void learn(const std::vector<CompiledCode>& codes, const std::vector<Timing>& timings);

@@ -98,24 +98,15 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Min: real ? void(out.f = min(x.f, y.f)) : void(out.i = min(x.i, y.i)); return;
   case OpKind::And: out.i = x.i * y.i; return;
   case OpKind::Or: out.i = max(x.i, y.i); return;
-  case OpKind::Eq:
-    out.i = real ? compare(x.f, y.f, Order::Eq) : compare(x.i, y.i, Order::Eq);
-    return;
-  case OpKind::Ne:
-    out.i = real ? compare(x.f, y.f, Order::Ne) : compare(x.i, y.i, Order::Ne);
-    return;
-  case OpKind::Lt:
-    out.i = real ? compare(x.f, y.f, Order::Lt) : compare(x.i, y.i, Order::Lt);
-    return;
-  case OpKind::Le:
-    out.i = real ? compare(x.f, y.f, Order::Le) : compare(x.i, y.i, Order::Le);
-    return;
-  case OpKind::Gt:
-    out.i = real ? compare(y.f, x.f, Order::Lt) : compare(y.i, x.i, Order::Lt);
-    return;
-  case OpKind::Ge:
-    out.i = real ? compare(y.f, x.f, Order::Le) : compare(y.i, x.i, Order::Le);
-    return;
+#define COMPARISON(kind, a, b, order)                                                              \
+  case OpKind::kind: out.i = real ? compare(a.f, b.f, order) : compare(a.i, b.i, order); return;
+    COMPARISON(Eq, x, y, Order::Eq)
+    COMPARISON(Ne, x, y, Order::Ne)
+    COMPARISON(Lt, x, y, Order::Lt)
+    COMPARISON(Le, x, y, Order::Le)
+    COMPARISON(Gt, y, x, Order::Lt)
+    COMPARISON(Ge, y, x, Order::Le)
+#undef COMPARISON
   case OpKind::Where:
     is_float(result) ? void(out.f = select(x.i, y.f, z.f)) : void(out.i = select(x.i, y.i, z.i));
     return;

@@ -234,113 +234,52 @@ template <class T, class F> RealVec<T> zip_real(const RealVec<T>& a, const RealV
   for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i], b.v[i]);
   return r;
 }
-template <class T> RealVec<T> operator-(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return -x; });
-}
-template <class T> RealVec<T> abs(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::abs(x); });
-}
-template <class T> RealVec<T> sign(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return x != x ? x : T((x > 0) - (x < 0)); });
-}
-template <class T> RealVec<T> relu(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return propagating_max(x, T(0)); });
-}
-template <class T> RealVec<T> sqrt(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::sqrt(x); });
-}
-template <class T> RealVec<T> exp(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::exp(x); });
-}
-template <class T> RealVec<T> log(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::log(x); });
-}
-template <class T> RealVec<T> sin(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::sin(x); });
-}
-template <class T> RealVec<T> cos(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::cos(x); });
-}
-template <class T> RealVec<T> erf(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::erf(x); });
-}
-template <class T> RealVec<T> tanh(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::tanh(x); });
-}
-template <class T> RealVec<T> floor(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::floor(x); });
-}
-template <class T> RealVec<T> round(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::nearbyint(x); });
-}
-template <class T> RealVec<T> log1p(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::log1p(x); });
-}
-template <class T> RealVec<T> expm1(const RealVec<T>& a) {
-  return map_real(
-      a, [](T x) -> T { return std::expm1(x); });
-}
-template <class T> RealVec<T> operator+(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T x, T y) -> T { return x + y; });
-}
-template <class T> RealVec<T> operator-(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T x, T y) -> T { return x - y; });
-}
-template <class T> RealVec<T> operator*(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T x, T y) -> T { return x * y; });
-}
-template <class T> RealVec<T> operator/(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T x, T y) -> T { return x / y; });
-}
-template <class T> RealVec<T> max(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T x, T y) -> T { return propagating_max(x, y); });
-}
-template <class T> RealVec<T> min(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T x, T y) -> T { return propagating_min(x, y); });
-}
-template <class T> RealVec<T> power(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T x, T y) -> T { return std::pow(x, y); });
-}
-template <class T> RealVec<T> mod(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T x, T y) -> T { return floored_mod(x, y); });
-}
-template <class T> RealVec<T> atan2(const RealVec<T>& a, const RealVec<T>& b) {
-  return zip_real(
-      a, b, [](T y, T x) -> T { return std::atan2(y, x); });
-}
+#define TESSERA_MAP(name, value)                                                                   \
+  template <class T> RealVec<T> name(const RealVec<T>& a) {                                        \
+    return map_real(a, [](T x) -> T { return value; });                                            \
+  }
+#define TESSERA_ZIP(name, value)                                                                   \
+  template <class T> RealVec<T> name(const RealVec<T>& a, const RealVec<T>& b) {                   \
+    return zip_real(a, b, [](T x, T y) -> T { return value; });                                    \
+  }
+TESSERA_MAP(operator-, -x)
+TESSERA_MAP(abs, std::abs(x))
+TESSERA_MAP(sign, x != x ? x : T((x > 0) - (x < 0)))
+TESSERA_MAP(relu, propagating_max(x, T(0)))
+TESSERA_MAP(sqrt, std::sqrt(x))
+TESSERA_MAP(exp, std::exp(x))
+TESSERA_MAP(log, std::log(x))
+TESSERA_MAP(sin, std::sin(x))
+TESSERA_MAP(cos, std::cos(x))
+TESSERA_MAP(erf, std::erf(x))
+TESSERA_MAP(tanh, std::tanh(x))
+TESSERA_MAP(floor, std::floor(x))
+TESSERA_MAP(round, std::nearbyint(x))
+TESSERA_MAP(log1p, std::log1p(x))
+TESSERA_MAP(expm1, std::expm1(x))
+TESSERA_ZIP(operator+, x + y)
+TESSERA_ZIP(operator-, x - y)
+TESSERA_ZIP(operator*, x* y)
+TESSERA_ZIP(operator/, x / y)
+TESSERA_ZIP(max, propagating_max(x, y))
+TESSERA_ZIP(min, propagating_min(x, y))
+TESSERA_ZIP(power, std::pow(x, y))
+TESSERA_ZIP(mod, floored_mod(x, y))
+TESSERA_ZIP(atan2, std::atan2(x, y))
+#undef TESSERA_MAP
+#undef TESSERA_ZIP
 template <class T> RealVec<T> general_power(const RealVec<T>& a, const Rational& e) {
   const T exponent = T(e.to_double());
   return map_real(a, [&](T x) { return std::pow(x, exponent); });
 }
-template <class T> IntVec compare(const RealVec<T>& a, const RealVec<T>& b, Order order) {
+template <template <class> class V, class T>
+IntVec compare(const V<T>& a, const V<T>& b, Order order) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = ordered(a.v[i], b.v[i], order);
   return r;
 }
-template <class T> IntVec not_zero(const RealVec<T>& a) {
+template <template <class> class V, class T> IntVec not_zero(const V<T>& a) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = a.v[i] != 0;
@@ -463,6 +402,26 @@ MagnitudeVec<T> zip_magnitude(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b
   for (int i = 0; i < a.n; ++i) f(a.v[i], a.m[i], b.v[i], b.m[i], r.v[i], r.m[i]);
   return r;
 }
+template <class T> T tanh_slope(T x) {
+  const T t = std::tanh(x);
+  return 1 - t * t;
+}
+#define TESSERA_MAP(name, value, slope)                                                            \
+  template <class T> MagnitudeVec<T> name(const MagnitudeVec<T>& a) {                              \
+    return map_magnitude(                                                                          \
+        a, [](T x) -> T { return value; }, []([[maybe_unused]] T x) -> T { return slope; });       \
+  }
+TESSERA_MAP(sign, x != x ? x : T((x > 0) - (x < 0)), T(0))
+TESSERA_MAP(log, std::log(x), 1 / x)
+TESSERA_MAP(sin, std::sin(x), std::cos(x))
+TESSERA_MAP(cos, std::cos(x), std::sin(x))
+TESSERA_MAP(erf, std::erf(x), 1.1283791670955126 * std::exp(-x * x))
+TESSERA_MAP(tanh, std::tanh(x), tanh_slope(x))
+TESSERA_MAP(floor, std::floor(x), T(0))
+TESSERA_MAP(round, std::nearbyint(x), T(0))
+TESSERA_MAP(log1p, std::log1p(x), 1 / (1 + x))
+TESSERA_MAP(expm1, std::expm1(x), std::exp(x))
+#undef TESSERA_MAP
 template <class T> MagnitudeVec<T> operator-(MagnitudeVec<T> a) {
   for (int i = 0; i < a.n; ++i) a.v[i] = -a.v[i];
   return a;
@@ -470,10 +429,6 @@ template <class T> MagnitudeVec<T> operator-(MagnitudeVec<T> a) {
 template <class T> MagnitudeVec<T> abs(MagnitudeVec<T> a) {
   for (int i = 0; i < a.n; ++i) a.v[i] = std::abs(a.v[i]);
   return a;
-}
-template <class T> MagnitudeVec<T> sign(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return x != x ? x : T((x > 0) - (x < 0)); }, [](T) { return T(0); });
 }
 // Rounding may change the order of numbers that are near: then the result is as uncertain as the
 // worse of them; else as the one that is chosen.
@@ -515,47 +470,6 @@ template <class T> MagnitudeVec<T> exp(const MagnitudeVec<T>& a) {
     r.m[i] = or_underflow(r.v[i], carried > r.v[i] ? carried : r.v[i], std::isinf(x));
   }
   return r;
-}
-template <class T> MagnitudeVec<T> log(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::log(x); }, [](T x) { return 1 / x; });
-}
-template <class T> MagnitudeVec<T> sin(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::sin(x); }, [](T x) { return std::cos(x); });
-}
-template <class T> MagnitudeVec<T> cos(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::cos(x); }, [](T x) { return std::sin(x); });
-}
-template <class T> MagnitudeVec<T> erf(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::erf(x); },
-      [](T x) { return 1.1283791670955126 * std::exp(-x * x); });
-}
-template <class T> MagnitudeVec<T> tanh(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::tanh(x); },
-      [](T x) {
-        T t = std::tanh(x);
-        return 1 - t * t;
-      });
-}
-template <class T> MagnitudeVec<T> floor(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::floor(x); }, [](T) { return T(0); });
-}
-template <class T> MagnitudeVec<T> round(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::nearbyint(x); }, [](T) { return T(0); });
-}
-template <class T> MagnitudeVec<T> log1p(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::log1p(x); }, [](T x) { return 1 / (1 + x); });
-}
-template <class T> MagnitudeVec<T> expm1(const MagnitudeVec<T>& a) {
-  return map_magnitude(
-      a, [](T x) { return std::expm1(x); }, [](T x) { return std::exp(x); });
 }
 template <class T> MagnitudeVec<T> general_power(const MagnitudeVec<T>& a, const Rational& e) {
   const T k = e.to_double();
@@ -651,18 +565,6 @@ template <class T> MagnitudeVec<T> min(const MagnitudeVec<T>& a, const Magnitude
         v = propagating_min(x, y);
         m = chosen_magnitude(v, x, mx, y, my);
       });
-}
-template <class T> IntVec compare(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b, Order order) {
-  IntVec r;
-  r.n = a.n;
-  for (int i = 0; i < a.n; ++i) r.v[i] = ordered(a.v[i], b.v[i], order);
-  return r;
-}
-template <class T> IntVec not_zero(const MagnitudeVec<T>& a) {
-  IntVec r;
-  r.n = a.n;
-  for (int i = 0; i < a.n; ++i) r.v[i] = a.v[i] != 0;
-  return r;
 }
 template <class T> IntVec truncate(const MagnitudeVec<T>& a, DType dtype) {
   IntVec r;

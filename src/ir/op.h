@@ -110,8 +110,7 @@ struct ReduceAttrs {
   std::vector<int> axes;  // sorted, distinct, non-negative
   bool keepdims = false;
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("axes", s.axes);
-    f("keepdims", s.keepdims);
+    f("axes", s.axes), f("keepdims", s.keepdims);
   }
   TESSERA_EQUAL(ReduceAttrs);
 };
@@ -143,9 +142,7 @@ struct RepeatAttrs {
 struct SliceAttrs {  // 0 <= start < stop <= extent, step >= 1; one entry per axis
   std::vector<int64_t> starts, stops, steps;
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("starts", s.starts);
-    f("stops", s.stops);
-    f("steps", s.steps);
+    f("starts", s.starts), f("stops", s.stops), f("steps", s.steps);
   }
   TESSERA_EQUAL(SliceAttrs);
 };
@@ -153,9 +150,7 @@ struct PadAttrs {  // counts >= 0, one per axis
   std::vector<int64_t> low, high;
   Rational value;
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("low", s.low);
-    f("high", s.high);
-    f("value", s.value);
+    f("low", s.low), f("high", s.high), f("value", s.value);
   }
   TESSERA_EQUAL(PadAttrs);
 };
@@ -166,22 +161,16 @@ struct ConvAttrs {
   std::vector<int64_t> strides, dilations, low, high;
   int64_t groups = 1;
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("strides", s.strides);
-    f("dilations", s.dilations);
-    f("low", s.low);
-    f("high", s.high);
-    f("groups", s.groups);
+    f("strides", s.strides), f("dilations", s.dilations), f("low", s.low), f("high", s.high),
+        f("groups", s.groups);
   }
   TESSERA_EQUAL(ConvAttrs);
 };
 struct WindowAttrs {
   std::vector<int64_t> size, strides, dilations, low, high;  // as many as `size` has, see ConvAttrs
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("size", s.size);
-    f("strides", s.strides);
-    f("dilations", s.dilations);
-    f("low", s.low);
-    f("high", s.high);
+    f("size", s.size), f("strides", s.strides), f("dilations", s.dilations), f("low", s.low),
+        f("high", s.high);
   }
   TESSERA_EQUAL(WindowAttrs);
 };
@@ -195,8 +184,7 @@ struct OpaqueAttrs {
   std::string payload;   // hash of everything else that determines the function
   std::vector<Type> results;
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("function", s.function);
-    f("payload", s.payload);
+    f("function", s.function), f("payload", s.payload);
   }
   TESSERA_EQUAL(OpaqueAttrs);
 };
@@ -204,8 +192,7 @@ struct IterAttrs {
   GridMap imap = kNoGrid;
   LoopMap fmap = kNoLoops;
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("imap", s.imap);
-    f("fmap", s.fmap);
+    f("imap", s.imap), f("fmap", s.fmap);
   }
   TESSERA_EQUAL(IterAttrs);
 };
@@ -214,9 +201,7 @@ struct AccumAttrs {
   std::vector<int> loops;  // which loops it folds, ascending; e.g. [0]
   int axis = -1;           // concat only
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("kind", s.kind);
-    f("loops", s.loops);
-    f("axis", s.axis);
+    f("kind", s.kind), f("loops", s.loops), f("axis", s.axis);
   }
   TESSERA_EQUAL(AccumAttrs);
 };
@@ -225,8 +210,7 @@ struct SaveAttrs {
   LoopMap fmap = kNoLoops;
   Type type;  // of the whole result; printed as the result type
   template <class S, class F> static void fields(S& s, F&& f) {
-    f("omap", s.omap);
-    f("fmap", s.fmap);
+    f("omap", s.omap), f("fmap", s.fmap);
   }
   TESSERA_EQUAL(SaveAttrs);
 };

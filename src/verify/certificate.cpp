@@ -216,8 +216,10 @@ const char* name(Accuracy level) {
 const char* meaning(Accuracy level) {
   switch (level) {
   case Accuracy::Bitwise: return "the same bits as the original's, NaN where it is NaN";
-  case Accuracy::Close: return "as accurate as the original where that is finite and accurate";
-  case Accuracy::Fast: return "as accurate as the original at inputs of ordinary magnitudes";
+  case Accuracy::Close:
+    return "as accurate as the original where that is finite and accurate, at the inputs tried";
+  case Accuracy::Fast:
+    return "as accurate as the original at inputs of ordinary magnitudes, at those tried";
   }
   unreachable("Accuracy");
 }

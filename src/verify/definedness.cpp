@@ -38,6 +38,14 @@ struct Poles {
   }
 };
 
+// Whether an element of the candidate's is undefined where the original's is defined.
+bool is_alone(const std::vector<FieldArray>& candidate, const std::vector<FieldArray>& spec) {
+  for (size_t k = 0; k < std::min(candidate.size(), spec.size()); k++)
+    for (int64_t i = 0; i < candidate[k].size(); i++)
+      if (candidate[k].flag(i) != 0 && spec[k].flag(i) == 0) return true;
+  return false;
+}
+
 // Whether, by a number of draws, the original is undefined wherever the candidate is, whatever
 // values of divisors and of operands of roots are poles: those of the candidate have to be values
 // of the original's, in the same places.
@@ -89,11 +97,7 @@ class SamePoles {
       for (int k = 0; k < 3 && a.size() > 0; k++)
         some.only[size_t(k)] = DeemedPoles::key_of(DeemedPoles::Zero, a.word(k, i));
     }
-    const std::vector<FieldArray> s = at(spec_, some).outputs, c = at(candidate_, some).outputs;
-    for (size_t k = 0; k < c.size(); k++)
-      for (int64_t i = 0; i < c[k].size(); i++)
-        if (c[k].flag(i) != 0 && s[k].flag(i) == 0) return false;
-    return true;
+    return !is_alone(at(candidate_, some).outputs, at(spec_, some).outputs);
   }
 
  private:
@@ -134,11 +138,19 @@ class PoleDraws {
       request.shift.by = to_zero(request, pole, rng());
     }
     const FieldModel model(FieldSize::Small, seed);
-    const std::vector<FieldArray> now = at(request, model);
+    const std::vector<FieldArray> now = at(poles_, request, model);
     zero_.assign(met_.size(), false);
     for (size_t k = 0; k < now.size(); k++)
       for (int64_t i = 0; i < now[k].size(); i++) zero_[k] = zero_[k] || is_zero(now[k], i);
     return request;
+  }
+  // Whether divisors that are zero do so, whatever roots and logarithms are: many of the original's
+  // are hardly ever defined all, and hide what else is not.
+  bool differ_at_zeros(const FieldDrawRequest& request) const {
+    const FieldModel model(FieldSize::Small, request.seed);
+    DeemedPoles zeros;
+    zeros.only[0] = DeemedPoles::key_of(DeemedPoles::Zero, 0);
+    return is_alone(at(candidate_, request, model, &zeros), at(spec_, request, model, &zeros));
   }
   // How the programs were at these inputs: zeros count where they reach a result.
   void judged(int64_t undefined) {
@@ -152,12 +164,13 @@ class PoleDraws {
   static bool is_zero(const FieldArray& a, int64_t i) {
     return a.flag(i) == 0 && a.word(0, i) == 0 && a.word(1, i) == 0 && a.word(2, i) == 0;
   }
-  std::vector<FieldArray> at(const FieldDrawRequest& request, const FieldModel& model) const {
+  std::vector<FieldArray> at(const Graph& g, const FieldDrawRequest& request,
+                             const FieldModel& model, const DeemedPoles* deemed = nullptr) const {
     FieldOptions all;
     all.outputs = 7;
+    all.deemed = deemed;
     const std::vector<Components> components(spec_.inputs().size(), 7);
-    return eval_field(poles_, model, drawn_inputs(spec_, candidate_, request, model, components),
-                      all)
+    return eval_field(g, model, drawn_inputs(spec_, candidate_, request, model, components), all)
         .outputs;
   }
   // By how much to move the input, where that helps: the pole is a polynomial of that, of which
@@ -167,7 +180,7 @@ class PoleDraws {
     std::array<uint64_t, 3> by{}, y[3];
     for (uint64_t x : {0, 1, 2}) {
       request.shift.by = {x, x, x};
-      const std::vector<FieldArray> values = at(request, model);
+      const std::vector<FieldArray> values = at(poles_, request, model);
       if (values.empty() || values[pole].size() == 0) return {};
       const int64_t i = int64_t(choice % uint64_t(values[pole].size()));
       if (values[pole].flag(i) != 0) return {};
@@ -532,7 +545,7 @@ DefinednessTest test_definedness(Reference& spec, const Graph& candidate, uint64
       return test;
     }
     test.draws++;
-    if (r.candidate_undefined > 0) {
+    if (r.candidate_undefined > 0 || (r.both_undefined > 0 && draw.differ_at_zeros(request))) {
       test.differs = true;
       return test;
     }

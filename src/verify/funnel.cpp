@@ -74,6 +74,11 @@ struct Verifier::State {
     return o->reference;
   }
   Verdict verify(const Graph& candidate, const Graph* between);
+  // Rewrites that one search finds fail alike: inputs that refuted one are tried first.
+  std::optional<Counterexample> last;
+  std::optional<Verdict> fails_alike(const Graph& candidate);
+  static constexpr int kHopeless = 3;
+  int undefined = 0;  // rewrites that were not compared as a whole, see kNeverDefined
   Verdict interruptibly(const Graph& candidate, const Graph* between);
   Verdict with_second_opinion(const Graph& candidate, Verdict first) const;
   // Of integers equal values are equal bits.
@@ -104,6 +109,8 @@ Verdict Verifier::verify(const Graph& candidate, const Graph* between) {
   s.step = "the interface";
   s.unproved.clear();
   Verdict verdict = s.interruptibly(candidate, between);
+  if (verdict.refuted() && verdict.counterexample().kind == Difference::Precision)
+    s.last = verdict.counterexample();
   if (verdict.unknown() && !s.unproved.empty())
     verdict = Unknown{verdict.why_unknown().reason,
                       verdict.why_unknown().what + "; the first value that could not be proved " +
@@ -128,11 +135,32 @@ Verdict Verifier::verify(const Graph& candidate, const Graph* between) {
 Verdict Verifier::State::interruptibly(const Graph& candidate, const Graph* between) {
   try {
     const Interruptible scope(options.cancel);
+    if (auto v = fails_alike(candidate)) return *v;
     return verify(candidate, between);
   } catch (const Interrupted&) {
     originals.clear();  // what was under way
     return Unknown{UnknownReason::Cancelled, "cancelled by the caller"};
   }
+}
+
+std::optional<Verdict> Verifier::State::fails_alike(const Graph& candidate) {
+  constexpr double kPlainly = 8;  // so many times what is allowed, which hangs on the rewrite
+  if (!last || !std::isfinite(last->spec) || !symbols_of({&spec, &candidate}).empty()) return {};
+  validate(candidate);
+  if (interface_difference(spec, candidate)) return {};
+  std::vector<NDArray> inputs;
+  for (const ConcreteTensor& t : last->inputs) {
+    if (!(t.type == spec.type(spec.inputs()[inputs.size()])))
+      return {};  // of tiles of the programs
+    inputs.push_back({t.type.dtype, extents(t.type.shape), t.reals, t.ints});
+  }
+  const NDArray y = eval(candidate, inputs, {Precision::Native, pool(), {}})[size_t(last->output)];
+  size_t at = 0;
+  for (size_t d = 0; d < y.shape.size(); d++)
+    at = at * size_t(y.shape[d]) + size_t(last->position[d]);
+  if (y.reals.empty() || std::fabs(y.reals[at] - last->spec) <= kPlainly * last->allowed) return {};
+  last->candidate = y.reals[at];
+  return Refuted{*last};
 }
 
 Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict first) const {
@@ -275,9 +303,11 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
     if (between && !is_integer_program(spec) && by_way_of(*between, candidate, seeds, c))
       return Equal{std::move(c)};
     if (in_regions(spec, candidate, seeds, 0, c)) return Equal{std::move(c)};
+    if (undefined >= kHopeless) return Unknown{UnknownReason::Undefined, kNeverDefined};
     const Certificate before = c;
     const auto v = compare(candidate, seeds, c);
     if (!v) return Equal{std::move(c)};
+    undefined += v->unknown() && v->why_unknown().what == kNeverDefined;
     // What is decided in one place is seen best where the rest is a free input.
     if (Certificate parts = before; v->unknown() && prove_each(candidate, seeds, parts))
       return Equal{std::move(parts)};

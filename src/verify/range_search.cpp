@@ -1,6 +1,7 @@
 #include "verify/range_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -44,8 +45,9 @@ constexpr size_t kMany = 64;  // elements, of whose errors the middle one is com
 constexpr uint64_t kMostDraws = 16;
 constexpr uint64_t kSuspectDraws = 8;  // elements of one draw may share one error, of a sum
 constexpr double kMuchLarger = 8;
+constexpr double kLasting = 4;  // octaves, beside those of the sums' lengths
 
-enum class Sides { Positive, Both, Negative };
+enum class Sides { Positive, Both, Negative };  // of shifts, Negative: one input's are waves
 enum class Change { Scale, Shift, Slices };
 constexpr int64_t kEveryOther = -1;
 constexpr int kAsDrawn = -1;
@@ -90,6 +92,18 @@ bool has_exponentials(const Graph& g) {
          std::any_of(g.bodies().begin(), g.bodies().end(), has_exponentials);
 }
 
+// Whether something is rounded to fewer digits than it was computed with: sums whose terms cancel
+// keep digits that narrower ones lose.
+bool has_narrowing(const Graph& g) {
+  const auto narrows = [&](const Op& op) {
+    if (op.kind != OpKind::Cast) return false;
+    const DType from = g.type(op.inputs[0]).dtype, to = g.type(op.result()).dtype;
+    return is_float(from) && is_float(to) && format_of(from).bits > format_of(to).bits;
+  };
+  return std::any_of(g.ops().begin(), g.ops().end(), narrows) ||
+         std::any_of(g.bodies().begin(), g.bodies().end(), has_narrowing);
+}
+
 class Search {
  public:
   Search(Reference& reference, const Graph& candidate, const RangeOptions& options)
@@ -102,6 +116,7 @@ class Search {
     points_left_ = int(
         std::clamp(o_.max_work / std::max(1.0, work), double(kLeastPoints), double(kMostPoints)));
     draw_units(0);
+    while (first_ < units_.size() && units_[first_].empty()) first_++;
     for (size_t k = 0; k < units_.size(); k++)
       if (!units_[k].empty() && format_of(type(k).dtype).bits > format_of(widest_).bits)
         widest_ = type(k).dtype;
@@ -168,7 +183,8 @@ class Search {
         for (const bool alike : {false, true})
           if (!over() && (d.input < 0 || !alike)) try_many(d, rounded(e), alike);
       };
-      for (const Sides signs : {Sides::Positive, Sides::Both}) {
+      for (const Sides signs : {Sides::Positive, Sides::Both, Sides::Negative}) {
+        if (signs == Sides::Negative && !narrowing_) continue;
         d.signs = signs;
         // Of long sums of numbers too much alike the same digits are lost with every term.
         for (const double e : {far, far * 0.75, far * 0.5})
@@ -405,6 +421,21 @@ class Search {
     return sum % 2 == 1;
   }
 
+  // Signs (by Walsh's functions) with which sums along either of the last axes cancel, those of
+  // products with one input and those of most pairs of rows; 0 where a wave does not end.
+  int wave(const Direction& d, size_t k, size_t i) const {
+    if (d.input < 0 && k != first_) return 1;
+    uint64_t both = ~uint64_t(0), rest = i;
+    for (int axis = 0; axis < std::min(2, type(k).rank()); axis++) {
+      const uint64_t n = uint64_t(extent(k, axis)),
+                     length = std::min<uint64_t>(8, std::bit_floor(n));
+      if (rest % n >= n - n % length) return 0;
+      both &= rest % n % length + 1;
+      rest /= n;
+    }
+    return std::popcount(type(k).rank() < 2 ? both & 1 : both) % 2 == 1 ? -1 : 1;
+  }
+
   NDArray input(const Direction& d, size_t k, double e) const {
     NDArray a = NDArray::zeros(type(k).dtype, extents(type(k).shape));
     a.ints = integers_[k].ints;
@@ -425,10 +456,11 @@ class Search {
                                                            : d.signs == Sides::Negative && changed);
       const int64_t slice = width == 0 ? 0 : int64_t(i) / inner % width;
       const bool here = width == 0 || (d.slice == kEveryOther ? slice % 2 == 1 : slice == d.slice);
-      const bool below = shift && d.signs == Sides::Both && is_odd(k, i);
-      const double to = d.near >= 0 ? near(d, k, i)
-                        : below     ? -far
-                                    : far,
+      const int sign = !shift                       ? 1
+                       : d.signs == Sides::Both     ? (is_odd(k, i) ? -1 : 1)
+                       : d.signs == Sides::Negative ? wave(d, k, i)
+                                                    : 1;
+      const double to = d.near >= 0 ? near(d, k, i) : sign * far,
                    by = !shift        ? size * (here ? scale : 1)
                         : d.near >= 0 ? to + size * (to == 0 ? 1 : to) * fine
                                       : to + size,
@@ -510,13 +542,28 @@ class Search {
     if (further != e) measure(*(next = &run_at(d, further)));
     fault = worst(here, c, fails, true, next);
     if (!fault) return fails;
-    if (overflow_.of_terms(here.inputs, reference_.pool()) ||
-        (next && overflow_.of_terms(next->inputs, reference_.pool())))
+    if ((overflow_.of_terms(here.inputs, reference_.pool()) ||
+         (next && overflow_.of_terms(next->inputs, reference_.pool()))) &&
+        !(overflow_.spares_sums(here.inputs, reference_.pool()) && lasts(d, e)))
       return fails;
     fault->where = describe(d, e);
     fault->inputs = here.inputs;
     result_.fault = std::move(fault);
     return true;
+  }
+
+  // Where the original stays right far beyond what leaves the range on the way (tanh(x·(x − y)) is
+  // ±1), a rewrite that is not fails for more than the order of operations.
+  bool lasts(const Direction& d, double e) {
+    if (d.change == Change::Shift || !d.up) return false;
+    const double far = kLasting + 2 * headroom_, other = e + far <= end(d) ? e + far : e - far;
+    if (other <= 0) return false;
+    Reference::Run& r = run_at(d, other);
+    measure(r);
+    if (r.moved.empty()) o_.sensitivity(r);
+    bool fails = false;
+    const auto c = eval(candidate_, r.inputs, {Precision::Native, reference_.pool(), {}});
+    return worst(r, c, fails, true, nullptr) && overflow_.spares_sums(r.inputs, reference_.pool());
   }
 
   // The worst fault among elements at which the original is fine, also at `further` if given, and
@@ -592,6 +639,8 @@ class Search {
   std::vector<double> constants_;           // of the original, few
   DType widest_ = DType::F16;
   const bool exponentials_ = has_exponentials(spec_) || has_exponentials(candidate_);
+  const bool narrowing_ = has_narrowing(spec_);
+  size_t first_ = 0;  // input of floats
   int points_left_ = 0;
   RangeResult result_;
 };
@@ -602,8 +651,20 @@ InnerOverflow::InnerOverflow(const Graph& graph) : values_(graph) {
   std::vector<TensorId> all;
   for (const Op& op : graph.ops())
     for (uint32_t r = 0; r < op.num_results; r++)
-      if (is_float(graph.type(op.result(r)).dtype)) all.push_back(op.result(r));
+      if (is_float(graph.type(op.result(r)).dtype)) {
+        all.push_back(op.result(r));
+        const bool one_term = has(op.kind, algebra::Pointwise) || has(op.kind, algebra::Movement);
+        sums_.push_back(!one_term || op.kind == OpKind::Add || op.kind == OpKind::Sub);
+      }
   values_.set_outputs(all);
+}
+
+bool InnerOverflow::spares_sums(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+  const std::vector<NDArray> native = eval(values_, inputs, {Precision::Native, pool, {}});
+  for (size_t k = 0; k < native.size(); k++)
+    for (const double x : native[k].reals)
+      if (sums_[k] && !std::isfinite(x)) return false;
+  return true;
 }
 
 bool InnerOverflow::any(const std::vector<NDArray>& inputs, ThreadPool* pool,

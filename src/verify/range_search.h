@@ -30,11 +30,14 @@ class InnerOverflow {
   bool of_terms(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
     return any(inputs, pool, true);
   }
+  // Whether all sums are finite: theirs is no luck that the order of terms decides.
+  bool spares_sums(const std::vector<NDArray>& inputs, ThreadPool* pool) const;
 
  private:
   bool any(const std::vector<NDArray>& inputs, ThreadPool* pool, bool cancelling) const;
 
-  Graph values_;  // with all of them as outputs
+  Graph values_;            // with all of them as outputs
+  std::vector<bool> sums_;  // of these, those with more than one term
 };
 
 struct RangeOptions {

@@ -555,7 +555,7 @@ class StaticTest {
       return Unknown{UnknownReason::Undefined,
                      candidate_undefined > 0
                          ? "some output elements of the rewrite were undefined in every draw"
-                         : "some output elements of the original were undefined in every draw"};
+                         : kNeverDefined};
     }
     if (coverage.worst() > error_log2)
       return Unknown{UnknownReason::Bound, "after " + std::to_string(draws) +

@@ -23,6 +23,8 @@ struct WholePrograms {
 std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
                                    const VerifyOptions& options, Rng seeds, int binding,
                                    Certificate& certificate, WholePrograms whole = {});
+inline constexpr const char* kNeverDefined =  // whatever the rewrite
+    "some output elements of the original were undefined in every draw";
 
 // Inputs of whole programs from those of representatives: zeros elsewhere, on which the elements
 // that are shown do not depend. Kept as they are where whole inputs would be too large to show.

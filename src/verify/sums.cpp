@@ -385,17 +385,23 @@ TermId Sums::sum(std::vector<TermId> positions, TermId body) {
   return total(std::move(ids), body);
 }
 
-TermId Sums::total(Ids ids, TermId body) {
-  if (++depth_ > kDeepest) throw NoTerms{"sums that are too deeply nested"};
-  for (size_t k = ids.size(); k-- > 0;) {  // few positions: written out
+// Few positions: a term for each, which `ids` lose.
+TermId Sums::written_out(Ids& ids, TermId body, bool maximum) {
+  for (size_t k = ids.size(); k-- > 0;) {
     const auto n = t_.as_constant(range_.at(ids[k]));
     if (!n || n->num > kEnumerated) continue;
     std::vector<TermId> all;
     for (int64_t i = 0; i < int64_t(n->num); ++i)
       all.push_back(substitute(body, {{ids[k], t_.integer(i)}}));
-    body = t_.sum(all);
+    body = maximum ? t_.max(all) : t_.sum(all);
     ids.erase(ids.begin() + long(k));
   }
+  return body;
+}
+
+TermId Sums::total(Ids ids, TermId body) {
+  if (++depth_ > kDeepest) throw NoTerms{"sums that are too deeply nested"};
+  body = written_out(ids, body, false);
   std::vector<TermId> all{total_below_cuts(ids, body)};
   const Term term = t_.term(body);
   for (const auto& [m, c] : term.sum) all.push_back(t_.mul(t_.number(c), total_of_product(ids, m)));
@@ -621,15 +627,7 @@ TermId Sums::max(std::vector<TermId> positions, TermId body) {
 }
 
 TermId Sums::largest(Ids ids, TermId body) {
-  for (size_t k = ids.size(); k-- > 0;) {
-    const auto n = t_.as_constant(range_.at(ids[k]));
-    if (!n || n->num > kEnumerated) continue;
-    std::vector<TermId> all;
-    for (int64_t i = 0; i < int64_t(n->num); ++i)
-      all.push_back(substitute(body, {{ids[k], t_.integer(i)}}));
-    body = t_.max(all);
-    ids.erase(ids.begin() + long(k));
-  }
+  body = written_out(ids, body, true);
   if (const std::vector<TermId>* of = t_.maximum_of(body)) {
     std::vector<TermId> all;
     for (TermId a : std::vector<TermId>(*of)) all.push_back(largest(ids, a));

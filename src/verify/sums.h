@@ -60,6 +60,7 @@ class Sums {
   std::vector<TermId> factors(uint32_t m);
   Ids with_splits(const std::vector<TermId>& positions, TermId& body);
   TermId total(Ids ids, TermId body);
+  TermId written_out(Ids& ids, TermId body, bool maximum);
   TermId total_of_product(Ids ids, uint32_t m);
   std::optional<TermId> cut_of(const Atom& bracket, int64_t id);
   TermId total_below_cuts(const Ids& ids, TermId& body);

@@ -86,6 +86,35 @@ def test_forms_have_programs_of_their_own() -> None:
         np.testing.assert_allclose(f(a), softmax(a), rtol=1e-5)
 
 
+def test_lengths_that_vary_do_not_have_a_program_each() -> None:
+    """Three sizes have; of 1,000 others each has when it came often, few at most."""
+    f = optimised(scaled)
+    for n in range(1, 1001):
+        a = x[:1] * np.ones((n, 1))
+        assert f(a).tobytes() == scaled(a).tobytes()
+    assert len(f._known) == 3
+    assert len(f._others) <= 65
+    assert f._tuner.jobs <= 3
+    assert len(f.status()) == 4
+    assert "further sizes" in f.status()[-1].why
+    many = x[:1] * np.ones((2000, 1))
+    for _ in range(16):
+        f(many)
+    assert len(f._known) == 4
+    assert f.wait()
+    np.testing.assert_allclose(f(many), scaled(many))
+    assert f.status()[3].form == "float64[2000,48]"
+    assert "background" not in f.status()[3].why
+
+
+def test_profilers_see_an_end() -> None:
+    """An interrupt of Python's loop that is taken back never ended under one (3.11)."""
+    code = "import cProfile, numpy as np, tessera as ts; f = ts.optimize(budget=2)(np.tanh); "
+    code += "cProfile.run('f(np.ones(9)); print(f.wait(100))')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert "True" in ran.stdout, ran.stderr
+
+
 def test_floats_become_arguments() -> None:
     f = optimised(shifted)
     for by in (0.5, 0.25, 0.125):

@@ -280,6 +280,14 @@ def test_time_is_up_between_cases() -> None:
     assert warm["speedup_vs_best"] is None
 
 
+def test_a_brief_share_has_peers_first() -> None:
+    race = FakeRace()
+    warm = rows_of(race, peers=("torch", "triton"), stop_after_s=500.0)[0]
+    assert race.asked[:4] == ["describe", "load", "torch", "ours"]
+    assert warm["peers"] == pytest.approx({"torch": 4.0})
+    assert warm["peer_failures"] == {"triton": "no time left"}
+
+
 def test_all_cases_are_seen_in_brief_before_any_in_full() -> None:
     limited = plan(peers=("torch", "cublaslt", "triton"), stop_after_s=500.0)
     found = suite.steps(limited)

@@ -348,6 +348,7 @@ def tessera(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=120,
         check=False,
     )
@@ -360,6 +361,13 @@ def test_missing_compiler(small: str, tmp_path: Path) -> None:
     assert "/nowhere/c++" in done.stderr
     assert "Traceback" not in done.stderr
     assert tessera("doctor", TESSERA_CXX="/nowhere/c++").returncode == 1
+
+
+def test_paths_need_not_be_text() -> None:
+    done = tessera("doctor", TESSERA_CXX="/nowhere/\udcff", TESSERA_CACHE_DIR="/dev/null/\udcfe")
+    assert done.returncode == 1
+    assert "/nowhere/\ufffd" in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 def test_unusable_cache_folder_is_named(small: str, tmp_path: Path) -> None:
@@ -499,3 +507,10 @@ def test_a_missing_folder_is_noticed_before_the_work(small: str, tmp_path: Path)
         ["bench", "mirage", "--json", out],
     ):
         assert run(*arguments) == 70, arguments
+
+
+def test_terminals_without_our_letters_are_written_to() -> None:
+    code = "from tessera.cli.app import run; run(['--version']); print('5 µs')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                         env=os.environ | {"PYTHONIOENCODING": "ascii"})  # fmt: skip
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "5 ?s"), ran.stderr

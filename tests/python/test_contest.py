@@ -181,7 +181,7 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     # What is written there is not believed: other source, other programs, what is no text of ours.
     options = Options(budget=10)
     key = contest.key_of(rows, traced.graph, [A, B], options)
-    text = _core.find_text(key)
+    text = _core.find_text(key.exact)
     assert text is not None
     other = trace_call(lambda a, b: (a + b).sum(axis=1), (A, B), {})
     changed = re.sub(r"np\.vecdot\(-?\w, -?\w\)", "np.vecdot(a, a)", text)
@@ -202,9 +202,10 @@ def test_source_that_holds_for_other_extents_is_not_searched_again(
     fast(A, B)
     first = fast.result(A, B)
     assert first is not None
-    assert first.choice.known is not None
+    assert first.choice.runs == "source"
     searched = []
     monkeypatch.setattr(contest, "_source", lambda *args: searched.append(args))
+    fast = ts.optimize(budget=10)(rows)  # of another process, say
     c, d = A[:5, :9], B[:5, :9]
     np.testing.assert_allclose(fast(c, d), rows(c, d), rtol=1e-5)
     again = fast.result(c, d)
@@ -217,13 +218,12 @@ def test_source_that_holds_for_other_extents_is_not_searched_again(
     fast(A.astype(np.float64), B.astype(np.float64))  # another program
     assert searched
     # What is not proved at these extents is not taken.
-    wrong = contest.Known(
-        "def rows(a, b):\n    return (a * b).sum(axis=1) + (len(a) - 5)\n", "rows"
-    )
+    wrong = ("def rows(a, b):\n    return (a * b).sum(axis=1) + (len(a) - 5)\n", "rows")
     traced = trace_call(rows, (c, d), {})
     assert contest._at_these_extents(wrong, traced, Options()) is not None
     traced = trace_call(rows, (A, B), {})
-    assert contest._at_these_extents(wrong, traced, Options()) is None
+    for planted in (wrong, [], 5, ["1", "f"], ("raise KeyError", "f"), {"source": ""}):
+        assert contest._at_these_extents(planted, traced, Options()) is None
 
 
 def test_slow_functions_are_not_run_often() -> None:
@@ -276,6 +276,7 @@ def test_verdicts_of_chance_are_not_remembered(kind: str, monkeypatch: pytest.Mo
 
 
 def test_direct_calls_take_what_they_were_made_for_only() -> None:
+    direct.quiet_now()  # as the first call does
     scale = 3.0
 
     def f(x: Any, n: int = 2, *, name: str = "a") -> Any:
@@ -422,11 +423,29 @@ def test_threads_do_not_share_results() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("ratio", [2.0, 4.0])
+def test_source_is_sought_where_kernels_are_not_plainly_ahead(
+    monkeypatch: pytest.MonkeyPatch, ratio: float
+) -> None:
+    sought: list[float] = []
+
+    def races(entrants: Any, *_: Any) -> contest.Choice:
+        times = {k: Times(s, s) for k, s in zip(entrants, (1e-6, ratio * 1e-6, 3e-6), strict=False)}
+        return contest.Choice("kernel", times)
+
+    monkeypatch.setattr(contest, "fastest", races)
+    monkeypatch.setattr(contest, "_source", lambda *args: sought.append(args[-1]))
+    fast = ts.optimize(budget=5, wait=True, cache=False)(rows)
+    np.testing.assert_allclose(fast(A, B), rows(A, B), rtol=1e-5)
+    assert sought == ([1e-6] if ratio < 3 else [])
+
+
 def test_a_search_for_source_that_breaks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: Any, **__: Any) -> None:
         raise AttributeError("no such thing")
 
     monkeypatch.setattr("tessera.rewrite.rewrite", breaks)
+    monkeypatch.setattr(contest, "_PLAINLY", np.inf)
     fast = ts.optimize(budget=5)(rows)
     with pytest.warns(
         UserWarning, match=r"rows has no NumPy source: AttributeError.*please report"

@@ -97,14 +97,19 @@ class StandIn:
         self.leave()
 
     def enter(self) -> None:
-        context = ctypes.c_void_p()
-        assert self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        context, device = ctypes.c_void_p(), self.device()
+        assert self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
         assert self.library.cuCtxPushCurrent_v2(context) == 0
 
     def leave(self) -> None:
         context = ctypes.c_void_p()
         assert self.library.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
-        assert self.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+        assert self.library.cuDevicePrimaryCtxRelease_v2(self.device()) == 0
+
+    def device(self) -> ctypes.c_int:
+        number = ctypes.c_int()
+        assert self.library.cuDeviceGet(ctypes.byref(number), 0) == 0
+        return number
 
 
 @pytest.fixture

@@ -83,6 +83,31 @@ def test_the_demo_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert "tessera-opt[jit]" in ran.stdout
 
 
+def test_the_report_is_of_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "ziglang.py").write_text("")
+    (tmp_path / "p.py").write_text("import numpy as np\nexample_inputs = {'x': 'f64[30,20]'}\n"
+                                   "def f(x):\n    return np.diag(x @ x.T)\n")  # fmt: skip
+    order = ["report", f"{tmp_path}/p.py", "-o", f"{tmp_path}/page.html"]
+    ran = run(
+        tmp_path, tmp_path, code=f"from tessera.cli import main; raise SystemExit(main({order}))"
+    )
+    assert ran.returncode == 0, ran.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert "there is no compiled code to compare" in page
+    assert "NumPy, rewritten" in page
+
+
+def test_torch_looks_for_a_compiler_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from tessera import torch_backend
+
+    asked: list[int] = []
+    monkeypatch.setattr(torch_backend, "find_compiler", lambda: asked.append(1))
+    fast = torch.compile(lambda x: torch.tanh(x) + 1, backend="tessera", options={"wait": True})
+    torch.testing.assert_close(fast(torch.ones(4)), torch.tanh(torch.ones(4)) + 1)
+    assert asked
+
+
 def test_what_was_compiled_before_runs(tmp_path: Path) -> None:
     (tmp_path / "ziglang.py").write_text("")
     ran = run(tmp_path, tmp_path, tools=os.environ["PATH"])

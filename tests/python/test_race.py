@@ -237,6 +237,7 @@ def test_nothing_is_unpickled(own: race.Children, tmp_path: Path) -> None:
     planted = io.BytesIO()
     np.save(planted, np.array([Trap()], object), allow_pickle=True)
     child = own.get("numpy", "one")
+    child.ask({"do": "begin"})
     child._orders.write(b'{"do": "begin", "arrays": ["ndarray"]}\n' + planted.getvalue())
     child._orders.flush()
     with pytest.raises(LostError):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bench import picture
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,6 +37,14 @@ def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_readme_has_code() -> None:
     assert "README.md" in CODE
+
+
+def test_the_readme_is_short_and_its_picture_is_of_its_table() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 120
+    table = picture.rows(readme)
+    assert len(table) == 10
+    assert picture.PICTURE.read_text() == picture.svg(table)
 
 
 TRANSCRIPT = re.compile(

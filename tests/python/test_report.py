@@ -1,6 +1,8 @@
 """The report: one page that stands alone, from a result or from the record of a run."""
 
+import copy
 import html.parser
+import importlib.util
 import json
 import re
 import shutil
@@ -13,10 +15,10 @@ import pytest
 
 import tessera as ts
 from tessera.cli import main
-from tessera.report import page, record
+from tessera.report import charts, page, record
 from tessera.report.charts import Axis, search_chart
 from tessera.report.drawing import drawing
-from tessera.report.record import work
+from tessera.report.record import _RIVALS, rivals, work
 
 ROOT = Path(__file__).resolve().parents[2]
 VOID = {"meta", "br"}
@@ -59,6 +61,16 @@ def result() -> ts.Result:
     return ts.superoptimize(ts.load(ROOT / "examples/attention.ug"), budget=10, cache=False)
 
 
+@pytest.fixture(scope="module")
+def recorded(result: ts.Result) -> dict[str, Any]:
+    return record(result)
+
+
+@pytest.fixture
+def run(recorded: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(recorded)
+
+
 def test_page_is_whole_and_alone(result: ts.Result, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     result.report(path)
@@ -94,8 +106,49 @@ def test_record_is_plain_data(result: ts.Result, tmp_path: Path) -> None:
         result.report(tmp_path / "page.pdf")
 
 
-def test_what_users_write_is_text_not_markup(result: ts.Result) -> None:
-    data: dict[str, Any] = record(result)
+def test_times_add_up_to_the_run(run: dict[str, Any]) -> None:
+    stages = sum(run[key] for key, _ in charts._STAGES)
+    assert 0 < stages <= run["total_s"]
+    strip = charts.time_strip(run)
+    widths = [float(w) for w in re.findall(r'<rect [^>]*width="([\d.]+)"', strip)]
+    assert len(widths) == len(charts._STAGES) + 1
+    assert abs(sum(widths) - 640) < 2 * len(widths)
+    assert "the rest" in strip
+
+
+def test_the_certificate_is_told_in_sentences(run: dict[str, Any]) -> None:
+    if not run["improved"]:
+        pytest.skip("the original was kept on this machine")
+    text = page(run)
+    facts = text[text.index('<table class="facts">') :]
+    folded = facts.index("<details>")
+    for sentence in ("equal means", "it is", "compared were", "wrong with a chance of"):
+        assert sentence in facts[:folded]
+    assert "as accurate as the original" in facts[:folded]
+    assert "draw field=" in facts[folded:]
+    assert "draw field=" not in facts[:folded]
+
+
+def test_libraries_that_are_installed_run_beside_it(run: dict[str, Any]) -> None:
+    told = run["rivals"]
+    wanted = {"Tessera's kernels", "NumPy"}
+    wanted |= {who for name, who in _RIVALS.items() if importlib.util.find_spec(name)}
+    assert set(told) == wanted
+    assert all(us > 0 for us in told.values())
+    text = page(run)
+    assert "by libraries, in one race" in text
+    assert text.count('<div class="bar-row">') >= len(told)
+
+
+def test_a_gpus_kernels_do_not_race_on_the_processor(
+    result: ts.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ts.Result, "on_gpu", property(lambda _: True))
+    assert rivals(result) == {}
+
+
+def test_what_users_write_is_text_not_markup(run: dict[str, Any]) -> None:
+    data = run
     data["program"] = "<script>alert(1)</script>"
     data["candidates"][0]["why"] = "<b>&"
     data["programs"]["before"]["ops"][0]["results"][0]["name"] = "<i>"
@@ -114,9 +167,8 @@ def test_an_original_that_is_kept_has_a_page_too() -> None:
     assert "nothing faster was found" in text
 
 
-def test_programs_are_drawn_as_graphs(result: ts.Result) -> None:
-    data = record(result)
-    for graph in data["programs"].values():
+def test_programs_are_drawn_as_graphs(run: dict[str, Any]) -> None:
+    for graph in run["programs"].values():
         svg = drawing(graph)
         parse(svg)
         ops = [op for op in graph["ops"] if op["op"] != "const"]
@@ -128,7 +180,7 @@ def test_programs_are_drawn_as_graphs(result: ts.Result) -> None:
         for n, (x, y, w, h) in enumerate(tuple(map(float, b)) for b in boxes):
             for u, v, ww, hh in (tuple(map(float, b)) for b in boxes[:n]):
                 assert x + w <= u or u + ww <= x or y + h <= v or v + hh <= y
-    many = {"name": "m", "ops": data["programs"]["before"]["ops"] * 20}
+    many = {"name": "m", "ops": run["programs"]["before"]["ops"] * 20}
     assert drawing(many) == ""
 
 
@@ -142,9 +194,9 @@ def test_the_best_so_far_cannot_rise(result: ts.Result) -> None:
     assert len(set(heights)) == 3
 
 
-def test_a_contest_shows_who_could_have_run(result: ts.Result) -> None:
+def test_a_contest_shows_who_could_have_run(run: dict[str, Any]) -> None:
     choice = {"kernel_us": 10.0, "function_us": 40.0, "runs": "kernel"}
-    text = page(record(result) | {"choice": choice})
+    text = page(run | {"choice": choice})
     times = text.split("Times of a call</h2>")[1].split("</section>")[0]
     assert "your function" in times
     assert "width:100.0%" in times
@@ -181,7 +233,8 @@ def test_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (400, "dark")])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
 def test_a_browser_draws_it(result: ts.Result, tmp_path: Path, width: int, theme: str) -> None:
     path, shot = tmp_path / "page.html", tmp_path / "page.png"
     result.report(path)
@@ -205,9 +258,9 @@ def test_a_browser_draws_it(result: ts.Result, tmp_path: Path, width: int, theme
 
 
 def test_what_was_not_measured_is_no_number(
-    result: ts.Result, monkeypatch: pytest.MonkeyPatch
+    result: ts.Result, run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = record(result) | {"original_us": None, "ours_us": None, "improved": False}
+    data = run | {"original_us": None, "ours_us": None, "improved": False}
     text = page(data)
     parse(text)
     assert text.count("not measured") == 2

@@ -124,12 +124,15 @@ def test_a_program_that_goes_wrong_behind_is_left_to_pytorch(
     assert part.reason == "no compiler"
 
 
-def test_a_process_ends_though_programs_are_being_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_process_ends_though_programs_are_being_made(tmp_path: Path, threads: int) -> None:
     code = (
         "import torch, tessera.torch_backend\n"
+        f"torch.set_num_threads({threads})\n"
         "m = torch.nn.Sequential(*[torch.nn.Linear(8 + i, 9 + i) for i in range(12)])\n"
         f"f = torch.compile(m, backend='tessera', options={{'cache_dir': {str(tmp_path)!r}}})\n"
-        "with torch.no_grad(): f(torch.ones(4, 8))\n"
+        "with torch.no_grad():\n"
+        "    for length in range(3, 6): f(torch.ones(length, 8))\n"
         "print('called')"
     )
     environment = os.environ | {"TESSERA_WAIT": "0"}

@@ -109,7 +109,7 @@ def test_an_operator_of_one_s_own_is_used_where_its_pattern_fits(
             '{"op": "ours.quickgelu", "args": [{"operand": 0}], "kwargs": {"a": 1.702}}'
         ]
         assert "own pattern used: pattern quickgelu at" in told
-        threads = _core.machine()["threads"]
+        threads = _core.default_threads()
         assert operator.calls[-1] == (threads, False, 1.702, torch.Tensor)
         assert torch.get_num_threads() == before
     # What watches or converts operators around the program does not reach into it.

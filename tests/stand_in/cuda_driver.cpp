@@ -87,7 +87,7 @@ struct Module {
 };
 
 struct Machine {
-  std::vector<std::unique_ptr<Device>> devices;
+  int first = 0, count = 0;  // its devices, among those of all machines
   std::map<CudaHandle, std::unique_ptr<Module>> modules;  // a context that is lost takes its along
   int major = 9, minor = 0, version = 13000;
   int64_t memory = int64_t{1} << 30, shared = 227 << 10;
@@ -108,8 +108,17 @@ struct Machine {
 
 std::recursive_mutex mutex;
 std::unique_ptr<Machine> machine = std::make_unique<Machine>();
+// Of all machines there were: what is left of a program that used an earlier one (a test's garbage)
+// gives back that machine's device, not this one's.
+std::vector<std::unique_ptr<Device>> devices;
 thread_local std::vector<Device*> current;
 thread_local int capture_mode = 0;  // 0 global, 1 thread's own, 2 relaxed
+
+// The device of this machine that a driver's number stands for; null: another machine's.
+Device* numbered(int device) {
+  const bool ours = device >= machine->first && device < machine->first + machine->count;
+  return ours ? devices[size_t(device)].get() : nullptr;
+}
 
 Device* here() { return current.empty() ? nullptr : current.back(); }
 
@@ -242,12 +251,14 @@ extern "C" {
 
 int tessera_stand_in_driver = 1;
 
-void stand_in_reset(int devices, int major, int minor, int64_t memory, int64_t shared) {
+void stand_in_reset(int count, int major, int minor, int64_t memory, int64_t shared) {
   std::lock_guard lock(mutex);
   auto fresh = std::make_unique<Machine>();
-  for (int i = 0; i < devices; ++i) {
-    fresh->devices.push_back(std::make_unique<Device>());
-    fresh->devices.back()->ordinal = i;
+  fresh->first = int(devices.size());
+  fresh->count = count;
+  for (int i = 0; i < count; ++i) {
+    devices.push_back(std::make_unique<Device>());
+    devices.back()->ordinal = i;
   }
   fresh->major = major;
   fresh->minor = minor;
@@ -270,7 +281,7 @@ int64_t stand_in_allocated() {
 }
 int stand_in_contexts() {
   int count = 0;
-  for (const auto& d : machine->devices) count += d->retained > 0;
+  for (int i = 0; i < machine->count; ++i) count += numbered(machine->first + i)->retained > 0;
   return count;
 }
 int stand_in_threads_run() { return machine->threads_run; }
@@ -285,7 +296,7 @@ int cuInit(unsigned) {
   std::lock_guard lock(mutex);
   machine->started = true;
   if (const int result = enter("cuInit", false)) return result;
-  if (!machine->devices.empty()) return 0;
+  if (machine->count > 0) return 0;
   machine->started = false;
   return error::kNoDevice;
 }
@@ -309,17 +320,18 @@ int cuGetErrorString(int result, const char** text) {
 
 int cuDeviceGetCount(int* count) {
   if (const int result = enter("cuDeviceGetCount", false)) return result;
-  *count = int(machine->devices.size());
+  *count = machine->count;
   return 0;
 }
 int cuDeviceGet(int* device, int ordinal) {
   if (const int result = enter("cuDeviceGet", false)) return result;
-  if (ordinal < 0 || ordinal >= int(machine->devices.size())) return error::kInvalidDevice;
-  *device = ordinal;
+  if (ordinal < 0 || ordinal >= machine->count) return error::kInvalidDevice;
+  *device = machine->first + ordinal;
   return 0;
 }
 int cuDeviceGetName(char* name, int bytes, int device) {
-  std::strncpy(name, ("Stand-in " + std::to_string(device)).c_str(), size_t(bytes));
+  std::strncpy(name, ("Stand-in " + std::to_string(device - machine->first)).c_str(),
+               size_t(bytes));
   return enter("cuDeviceGetName", false);
 }
 int cuDeviceGetAttribute(int* value, int which, int) {
@@ -342,7 +354,8 @@ int cuDeviceTotalMem_v2(size_t* bytes, int) {
 int cuDevicePrimaryCtxRetain(CudaHandle* context, int device) {
   std::lock_guard lock(mutex);
   if (const int result = enter("cuDevicePrimaryCtxRetain", false)) return result;
-  Device* d = machine->devices[size_t(device)].get();
+  Device* d = numbered(device);
+  if (d == nullptr) return error::kInvalidDevice;
   ++d->retained;
   *context = d;
   return d->broken;
@@ -350,8 +363,8 @@ int cuDevicePrimaryCtxRetain(CudaHandle* context, int device) {
 int cuDevicePrimaryCtxRelease_v2(int device) {
   std::lock_guard lock(mutex);
   enter("cuDevicePrimaryCtxRelease_v2", false);
-  if (size_t(device) >= machine->devices.size()) return error::kInvalidDevice;
-  Device* d = machine->devices[size_t(device)].get();
+  Device* d = numbered(device);
+  if (d == nullptr) return error::kInvalidDevice;
   if (d->retained == 0) return kInvalidContext;
   if (--d->retained > 0) return 0;
   for (auto at = machine->allocations.begin(); at != machine->allocations.end();)
@@ -362,8 +375,8 @@ int cuCtxPushCurrent_v2(CudaHandle context) {
   std::lock_guard lock(mutex);
   if (const int result = enter("cuCtxPushCurrent_v2", false)) return result;
   Device* d = nullptr;
-  for (auto& known : machine->devices)
-    if (known.get() == context) d = known.get();
+  for (int i = 0; i < machine->count; ++i)
+    if (numbered(machine->first + i) == context) d = numbered(machine->first + i);
   if (d == nullptr || d->retained == 0) return kInvalidContext;
   current.push_back(d);
   return 0;

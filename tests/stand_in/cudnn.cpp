@@ -242,7 +242,7 @@ struct Run {
       case 6: return get(x, at) / get(b, at);
       case 9: return get(x, at) - get(b, at);
       case 13: return std::exp(get(x, at));
-      case 14: return std::log(get(x, at));
+      case 15: return std::log(get(x, at));
       case 100: return std::max(get(x, at), 0.0);
       case 107: {
         const double v = get(x, at);
@@ -409,9 +409,9 @@ int check_graph(const Descriptor& graph) {
   }
   static const std::set<std::string> fused = {
       "10 ", "10 13:0 ", "10 13:100 ", "10 13:107 ", "10 13:0 13:100 ", "10 13:0 13:107 ", "12 "};
-  // Version 9.28 knows flash attention by the one, 9.20 by the other.
+  // Version 9.28 knows flash attention by the one, 9.19 by the other.
   const std::string softmax =
-      version >= kSoftmaxSince ? "45 19 " : "22 13:9 13:13 22 13:14 13:0 13:6 19 ";
+      version >= kSoftmaxSince ? "45 19 " : "22 13:9 13:13 22 13:15 13:0 13:6 19 ";
   static const std::string mask = "13:501 13:501 13:303 13:601 ";
   if (fused.count(kinds)) return 0;
   if (kinds != "19 " + softmax && kinds != "19 13:1 " + softmax &&

@@ -1,6 +1,6 @@
 """What an installed wheel does where there is no compiler: `python try_wheel.py`.
 
-NumPy to NumPy, `@ts.optimize` and `tessera doctor`, in a cache of its own.
+NumPy to NumPy, the report, `@ts.optimize` and `tessera doctor`, in a cache of its own.
 """
 
 import importlib.util
@@ -50,6 +50,9 @@ def main() -> None:
         said = run(folder, "optimize", "p.py", "-o", "fast.py")
         assert "proved equal" in (folder / "fast.py").read_text(), said
         print(f"NumPy to NumPy: {time.perf_counter() - start:.1f} s")
+
+        run(folder, "report", "p.py", "-o", "page.html")
+        assert "distances" in (folder / "page.html").read_text()
 
         zig = importlib.util.find_spec("ziglang") is not None
         said = run(folder, "doctor", code=0 if zig else 1)

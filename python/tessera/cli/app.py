@@ -7,6 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import click
 
@@ -63,6 +64,8 @@ def run(arguments: Sequence[str]) -> int:
     for name in ("stdout", "stderr"):  # None where the caller closed it (`>&-`)
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        if isinstance(stream := getattr(sys, name), TextIOWrapper):  # of ASCII, it may be
+            stream.reconfigure(errors="replace")
     try:
         # Standalone mode would choose exit codes of its own.
         code = cli.main(args=list(arguments), prog_name="tessera", standalone_mode=False)

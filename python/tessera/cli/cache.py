@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import shutil
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -33,7 +34,7 @@ def info(as_json: bool) -> int:
     files = [p for p in folder.rglob("*") if p.is_file()] if folder.is_dir() else []
     store = MeasurementStore(folder / "measurements.sqlite")
     exists = store.path.exists()
-    data = {
+    data: dict[str, Any] = {
         "directory": str(folder),
         "files": len(files),
         "bytes": sum(p.stat().st_size for p in files),
@@ -44,16 +45,13 @@ def info(as_json: bool) -> int:
         common.print_json(data)
         return 0
     console = common.stdout()
-    size = _size(sum(p.stat().st_size for p in files))
-    console.print(
-        f"{folder}: {data['files']} files, {size}, {data['measurements']} measurements",
-        markup=False,
-    )
+    told = f"{data['files']} files, {_size(data['bytes'])}, {data['measurements']} measurements"
+    console.print(f"{folder}: {told}", markup=False)
     if exists:
         table = Table(box=None, pad_edge=False)
         for column in ("when", "program", "target", "original", "ours", "speed-up"):
             table.add_column(column)
-        for row in store.recent(10):
+        for row in data["recent"]:
             when = datetime.datetime.fromtimestamp(row["time"]).strftime("%Y-%m-%d %H:%M")
             table.add_row(when, row["program"], row["target"],
                           common.duration(row["original_us"] / 1e6),

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera import _core
-from tessera.errors import Error, UsageError
+from tessera.errors import Error, Location, UsageError
 from tessera.files import write_text
 from tessera.options import LEVELS, Options
 from tessera.source import Program, load_program
@@ -36,7 +36,8 @@ SRC is one of
 
 \b
 Types of a function's arguments come from --shape, else from `example_inputs` in the
-file (a dict of arrays or types), else from annotations: def f(X: "f32[16,1024]").
+file (a dict of arrays or types), else from annotations: def f(X: "f32[16,1024]"),
+else from the first call that the file makes of it when it runs as a script.
 """
 
 
@@ -56,11 +57,9 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
-def json_option(function: F) -> F:
-    """--json: the result as one JSON object on standard output."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
-    )(function)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
+)
 
 
 def source_options(function: F) -> F:
@@ -115,16 +114,13 @@ def search_options(function: F) -> F:
     return function
 
 
-def resume_option(function: F) -> F:
-    """--resume, for the verbs whose searches are kept."""
-    return click.option(
-        "--resume",
-        is_flag=True,
-        hidden=True,
-        help="Go on where an unfinished search of SRC with these options stopped.",
-    )(function)
-
-
+# For the verbs whose searches are kept.
+resume_option = click.option(
+    "--resume",
+    is_flag=True,
+    hidden=True,
+    help="Go on where an unfinished search of SRC with these options stopped.",
+)
 # How near results are to the original's (options.py).
 level_option = click.option(
     "--level",
@@ -278,18 +274,8 @@ def resume_lines(resumed: str, resumable: bool) -> list[str]:
 def show_error(error: Error, as_json: bool) -> None:
     """A user's mistake: one message, no traceback."""
     if as_json:
-        place = error.location
-        print_json(
-            {
-                "error": {
-                    "kind": error.kind,
-                    "message": error.message,
-                    "file": place.file if place else None,
-                    "line": place.line if place else None,
-                    "col": place.col if place else None,
-                }
-            }
-        )
+        place = error.location._asdict() if error.location else dict.fromkeys(Location._fields)
+        print_json({"error": {"kind": error.kind, "message": error.message, **place}})
     place_text = f"{error.location}: " if error.location else ""
     console = stderr()
     console.print(Text.assemble((f"{place_text}", "bold"), ("error: ", "bold red"), error.message))

@@ -109,8 +109,7 @@ def show_kernels(
     result = superoptimize(function, *arrays, options=options, progress=progress)
     graph, certificate = shown(result)
     original = as_entrant(partial(function, *arrays), result.original, arrays)
-    text = {"graph": str(result.graph), "disable": [], "exact": False}
-    ours = Entrant(partial(result, *arrays), f"tessera:{result.details['threads']}", text)
+    ours = result.as_entrant(partial(result, *arrays))
     race = decide([original, ours, *(r for _, r in rivals)], 1.0, arrays, seconds=1.5, budget=20.0)
     numpy_times, times, *others = race.times
     told = [("NumPy", numpy_times), *zip((n for n, _ in rivals), others, strict=True)]

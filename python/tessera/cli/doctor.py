@@ -120,13 +120,11 @@ def _cuda_rows() -> list[dict[str, Any]]:
         for d in found["devices"]
     ]
     driver = f"for CUDA {found['driver']}" if found["driver"] else found["driver_problem"]
-    nvrtc = found["nvrtc_problem"] or f"version {found['nvrtc']}"
-    return [
+    rows = [
         _row("CUDA driver", found["driver"] is not None, driver, False),
         _row("CUDA devices", bool(devices), "; ".join(devices) or "none", False),
-        _row("NVRTC", not found["nvrtc_problem"], nvrtc, False),
-        _row("cuBLASLt", found["cublaslt"] is not None,
-             found["cublaslt_problem"] or f"version {found['cublaslt']}", False),
-        _row("cuDNN", found["cudnn"] is not None,
-             found["cudnn_problem"] or f"version {found['cudnn']}", False),
-    ]  # fmt: skip
+    ]
+    for name in ("NVRTC", "cuBLASLt", "cuDNN"):
+        version, problem = found[name.lower()], found[f"{name.lower()}_problem"]
+        rows.append(_row(name, not problem, problem or f"version {version}", False))
+    return rows

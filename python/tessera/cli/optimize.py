@@ -16,6 +16,7 @@ from tessera.emit import FLAVOURS, call_of
 from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
+from tessera.graph import Graph
 from tessera.options import is_gpu, target_directory
 from tessera.race import Times
 from tessera.result import Candidate, Result
@@ -174,9 +175,7 @@ def _rewrite_model(
     elif found.improved:
         show_speedup(found, "onnxruntime")
     else:
-        console.print("\nnothing faster was found and proved; this is the model as it was")
-        for reason in found.rejected[:3]:
-            console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+        show_rejected(found, "model")
     if output:
         console.print(f"saved {output}")
     return 0
@@ -210,6 +209,14 @@ def show_speedup(found: Rewrite | ModelRewrite, library: str) -> None:
     )
 
 
+def show_rejected(found: Rewrite | ModelRewrite, what: str) -> None:
+    """That there is nothing faster, and why some was not taken."""
+    console = common.stdout()
+    console.print(f"\nnothing faster was found and proved; this is the {what} as it was")
+    for reason in found.rejected[:3]:
+        console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+
+
 NOISY = "too noisy to tell whether anything is faster; the next run will race again"
 PROVISIONAL = "provisional: other programs kept the machine busy; times of one thread, where told"
 
@@ -237,9 +244,7 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
     if found.improved:
         show_speedup(found, found.flavour)
     else:
-        console.print("\nnothing faster was found and proved; this is the program as it was")
-        for reason in found.rejected[:3]:
-            console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+        show_rejected(found, "program")
     show_times(found.contestants, found.undecided, found.provisional)
     if output:
         console.print(f"saved {output}")
@@ -276,13 +281,8 @@ def show_result(result: Result, output: str | None = None) -> None:
     if result.details["from_cache"]:
         console.print("result remembered from an earlier run; proved, compiled and checked again")
     else:
-        searched = (
-            f"searched {common.count(data['states'])} states in "
-            f"{common.duration(data['search_s'])}: {common.count(data['values'])} values, "
-            f"{common.count(data['edges'])} edges, {common.count(data['graphs'])} graphs, "
-            f"{common.count(data['tilings'])} tilings"
-        )
-        console.print(searched)
+        took = common.duration(data["search_s"])
+        console.print(f"searched {common.count(data['states'])} states in {took}: {_counts(data)}")
         if pruned := common.prunes(data["pruned"], 6):
             console.print(f"pruned: {pruned}")
     if convolutions := result.details.get("convolutions"):
@@ -319,7 +319,11 @@ def show_result(result: Result, output: str | None = None) -> None:
         )
     else:
         took = f", which takes {common.duration(us / 1e6)}" if (us := result.original_us) else ""
-        console.print(f"\nnothing faster was found; the original is kept{took}")
+        late = any(c.fate == "measured" and c.speedup > 1.02 for c in result.candidates)
+        found = "nothing faster was found"
+        if late and not result.details["too_noisy"]:
+            found = "what seems faster was not proved and raced in the time there was (--budget)"
+        console.print(f"\n{found}; the original is kept{took}")
     if result.details["too_noisy"]:
         console.print(f"[yellow]{NOISY}[/]")
     show_kernels(result)
@@ -331,6 +335,11 @@ def show_result(result: Result, output: str | None = None) -> None:
     show_times(choice.times.items(), choice.undecided, choice.provisional)
     if output:
         console.print(f"saved {output}")
+
+
+def _counts(search: Mapping[str, Any]) -> str:
+    kinds = ("values", "edges", "graphs", "tilings")
+    return ", ".join(f"{common.count(search[kind])} {kind}" for kind in kinds)
 
 
 def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> list[str]:
@@ -508,10 +517,7 @@ def search(
             f"{common.duration(report['seconds'])}, stopped: {report['stop']}"
             + (f" ({report['detail']})" if report["detail"] else "")
         )
-        console.print(
-            f"{common.count(report['values'])} values, {common.count(report['edges'])} edges, "
-            f"{common.count(report['graphs'])} graphs, {common.count(report['tilings'])} tilings"
-        )
+        console.print(_counts(report))
         if pruned := common.prunes(report["pruned"], 10):
             console.print(f"pruned: {pruned}")
         for line in common.resume_lines(record["resumed"], record["resumable"]):
@@ -563,30 +569,31 @@ def emit(
     program = common.read_program(src, shapes)
     if output != "-":
         require_folder(Path(output))
-    if flavour != "cpp":
-        spelled = program.constants
-        call = None
-        if program.function is not None and program.traced is not None:
-            call = call_of(program.function, program.traced, spelled)
-        source = emit_source(program.graph, flavour, constants=spelled, call=call)
-        if as_json:
-            common.print_json({"program": program.graph.name, "emit": flavour, "source": source})
-        else:
-            common.write_output(output, source)
-        return 0
-    program.graph.validate()
-    if is_gpu(target):
-        source = _core.emit_cuda(program.graph.core, target, target_directory()).source
-    else:
-        kind, _, isa = target.partition("-")
-        if kind != "cpu" or target == "cpu-":
-            raise UsageError(
-                f"target '{target}' is not supported yet; use cpu, cpu-generic, cpu-avx2, "
-                "cpu-avx512, cuda or an architecture such as cuda:sm_90a"
-            )
-        source = _core.emit_source(program.graph.core, isa)
+    kernels = flavour == "cpp"
+    source = _kernel_source(program.graph, target) if kernels else _spelled(program, flavour)
     if as_json:
-        common.print_json({"program": program.graph.name, "target": target, "source": source})
+        how = {"target": target} if kernels else {"emit": flavour}
+        common.print_json({"program": program.graph.name, **how, "source": source})
     else:
         common.write_output(output, source)
     return 0
+
+
+def _spelled(program: Program, flavour: str) -> str:
+    call = None
+    if program.function is not None and program.traced is not None:
+        call = call_of(program.function, program.traced, program.constants)
+    return emit_source(program.graph, flavour, constants=program.constants, call=call)
+
+
+def _kernel_source(graph: Graph, target: str) -> str:
+    graph.validate()
+    if is_gpu(target):
+        return _core.emit_cuda(graph.core, target, target_directory()).source
+    kind, _, isa = target.partition("-")
+    if kind != "cpu" or target == "cpu-":
+        raise UsageError(
+            f"target '{target}' is not supported yet; use cpu, cpu-generic, cpu-avx2, "
+            "cpu-avx512, cuda or an architecture such as cuda:sm_90a"
+        )
+    return _core.emit_source(graph.core, isa)

@@ -12,7 +12,7 @@ from tessera.cli import common
 from tessera.cli.optimize import optimize_program
 from tessera.errors import BadInputError, Location
 from tessera.files import read_text, require_folder, write_text
-from tessera.report import page
+from tessera.report import page, record
 from tessera.report.record import FORMAT
 
 
@@ -38,8 +38,6 @@ def report(run: str, shapes: tuple[str, ...], output: str, **values: Any) -> int
     if Path(run).suffix == ".json":
         data = _read(Path(run))
     else:
-        from tessera.report import record
-
         # Searched anew, because a remembered result has no search to tell about.
         options = common.options_from(cache=False, **values)
         with common.ProgressLine() as progress:

@@ -13,7 +13,6 @@ from tessera.cli import common
 from tessera.errors import BadInputError, CancelledError, NotFoundError, UsageError
 from tessera.files import read_text, require_folder, write_text
 from tessera.rules import (
-    Learnt,
     Rule,
     add_to_user_rules,
     exercises,
@@ -145,7 +144,8 @@ def learn_command(
         )  # fmt: skip
     place = _keep(found.rules, output)
     if as_json:
-        common.print_json(_record(found, place))
+        common.print_json({"rules": [r.json() for r in found.rules], "refused": found.refused,
+                           "counts": found.counts, "file": place})  # fmt: skip
         return 0
     if output != "-":
         for rule in found.rules:
@@ -169,11 +169,6 @@ def _keep(found: list[Rule], output: str | None) -> str:
         return ""
     write_text(Path(output), text)
     return output
-
-
-def _record(found: Learnt, place: str) -> dict[str, Any]:
-    return {"rules": [r.json() for r in found.rules], "refused": found.refused,
-            "counts": found.counts, "file": place}  # fmt: skip
 
 
 def _require_instances(instances: int) -> None:

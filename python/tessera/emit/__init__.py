@@ -77,7 +77,6 @@ def emit(
             raise UsageError(f"there is no idiom '{idiom}' of {flavour}; choose from {known}")
     constants = constants or {}
     symbols: dict[str, str] = {}
-
     sizes: dict[int, str] = {}
 
     def dim(extent: Dim) -> str:
@@ -120,8 +119,12 @@ def emit(
         else:
             parameters.append(argument)
     body += call.lines if call else []
-    body += _size_guards(inputs, names) if these_sizes else []
-    body += _rank_guards(inputs, names) if these_ranks or these_ties is not None else []
+    if these_sizes:
+        static = [all(isinstance(d, int) for d in node.shape) for node in inputs]
+        body += _guards(inputs, names, static, "shape", "shape")
+    if these_ranks or these_ties is not None:
+        given = [node.op == "input" for node in inputs]
+        body += _guards(inputs, names, given, "rank", "ndim")
     body += [] if these_ties is None else _tie_guards(inputs, names, these_ties)
     body += [f"{names[n]} = {spelling.array(names[n])}" for n in (call.floats if call else ())]
     body += layout.lines
@@ -150,21 +153,16 @@ def _argument_names(inputs: Sequence[Node], module: str) -> list[str]:
     return names
 
 
-def _size_guards(inputs: Sequence[Node], names: Sequence[str]) -> list[str]:
+def _guards(
+    inputs: Sequence[Node], names: Sequence[str], asked: Sequence[bool], what: str, attribute: str
+) -> list[str]:
+    """What refuses arrays of another shape or rank, where it is `asked` for."""
     lines: list[str] = []
-    for node, name in zip(inputs, names, strict=True):
-        if node.ndim and all(isinstance(d, int) for d in node.shape):
-            message = f"made for {name} of shape {node.shape}; optimize again for others"
-            lines += [f"if {name}.shape != {node.shape}:", f'    raise ValueError("{message}")']
-    return lines
-
-
-def _rank_guards(inputs: Sequence[Node], names: Sequence[str]) -> list[str]:
-    lines: list[str] = []
-    for node, name in zip(inputs, names, strict=True):
-        if node.op == "input" and node.ndim:
-            message = f"made for {name} of rank {node.ndim}; optimize again for others"
-            lines += [f"if {name}.ndim != {node.ndim}:", f'    raise ValueError("{message}")']
+    for node, name, wanted in zip(inputs, names, asked, strict=True):
+        if wanted and node.ndim:
+            own = getattr(node, attribute)
+            message = f"made for {name} of {what} {own}; optimize again for others"
+            lines += [f"if {name}.{attribute} != {own}:", f'    raise ValueError("{message}")']
     return lines
 
 

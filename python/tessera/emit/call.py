@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tessera.emit.layout import valid_name
-from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, Tree
+from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, Tree, ends
 
 LARGEST_CONSTANT = 64  # elements of an array that is better spelled out than passed
 
@@ -89,7 +89,7 @@ class _Maker:
             message = f"made for {made_for}; optimize again for other values"
             self.call.lines += [f"if {condition}:", f"    raise ValueError({_plain(message)})"]
         self.call.lines += self._unpack
-        leaves = list(_leaves(traced.results))
+        leaves = [end.index for end in ends(traced.results) if isinstance(end, Leaf)]
         if len(set(leaves)) < len(leaves):
             raise _NoCallError  # one array twice, which expressions are not
         # Or it has no spelling.
@@ -204,13 +204,6 @@ def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str
     if tree.kind is tuple:
         return f"({', '.join(children)}{',' * (len(children) == 1)})"
     raise _NoCallError  # a named tuple, whose class the source does not know
-
-
-def _leaves(tree: Tree) -> Iterator[int]:
-    if isinstance(tree, Leaf):
-        yield tree.index
-    for child in tree.children if isinstance(tree, Node) else ():
-        yield from _leaves(child)
 
 
 def _identifiers(text: str) -> list[str]:

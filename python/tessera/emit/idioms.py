@@ -46,15 +46,11 @@ def _everywhere(outputs: Sequence[Node], make: Make) -> list[Node]:
     return [visit(node) for node in outputs]
 
 
-def _square() -> Make:
+def _square(node: Node) -> Node:
     """x * x in one call that reads x once: np.square(x)."""
-
-    def make(node: Node) -> Node:
-        if node.op == "sqr" or (node.op == "mul" and node.args[0] is node.args[1]):
-            return Node("square", node.args[:1], node.dtype, node.shape, {}, node.name)
-        return node
-
-    return make
+    if node.op == "sqr" or (node.op == "mul" and node.args[0] is node.args[1]):
+        return Node("square", node.args[:1], node.dtype, node.shape, {}, node.name)
+    return node
 
 
 def _matrix_sum(node: Node) -> bool:
@@ -90,59 +86,52 @@ def _ones() -> Make:
     return make
 
 
-def _einsum() -> Make:
+def _einsum(node: Node) -> Node:
     """Sums, of products too, in one pass without the array of what is summed."""
-
-    def make(node: Node) -> Node:
-        if not _matrix_sum(node) or node.args[0].ndim < 2:
+    if not _matrix_sum(node) or node.args[0].ndim < 2:
+        return node
+    (x,) = node.args
+    if x.op == "mul":
+        operands = x.args
+    elif x.op in ("sqr", "square"):
+        operands = (x.args[0], x.args[0])
+    else:
+        operands = (x,)
+    letters = ascii_lowercase[8 : 8 + x.ndim]
+    subscripts = []
+    for a in operands:
+        if a.is_literal or a.shape != x.shape[x.ndim - a.ndim :]:
             return node
-        (x,) = node.args
-        if x.op == "mul":
-            operands = x.args
-        elif x.op in ("sqr", "square"):
-            operands = (x.args[0], x.args[0])
-        else:
-            operands = (x,)
-        letters = ascii_lowercase[8 : 8 + x.ndim]
-        subscripts = []
-        for a in operands:
-            if a.is_literal or a.shape != x.shape[x.ndim - a.ndim :]:
-                return node
-            subscripts.append(letters[x.ndim - a.ndim :])
-        kept = "".join(c for n, c in enumerate(letters) if n not in node.attrs["axes"])
-        attrs = {"subscripts": f"{','.join(subscripts)}->{kept}"}
-        return Node("einsum", operands, node.dtype, node.shape, attrs, node.name)
-
-    return make
+        subscripts.append(letters[x.ndim - a.ndim :])
+    kept = "".join(c for n, c in enumerate(letters) if n not in node.attrs["axes"])
+    attrs = {"subscripts": f"{','.join(subscripts)}->{kept}"}
+    return Node("einsum", operands, node.dtype, node.shape, attrs, node.name)
 
 
-def _direct() -> Make:
+def _direct(node: Node) -> Node:
     """Reductions as methods of ufuncs and products as methods of arrays, less Python around each;
     a mean as a sum divided by the count."""
-
-    def make(node: Node) -> Node:
-        if node.op == "dot" and node.dtype in _FLOATS:
-            return Node("dot_method", node.args, node.dtype, node.shape, {}, node.name)
-        if node.op not in _DIRECT or node.dtype not in _FLOATS:
-            return node
-        (x,) = node.args
-        if x.dtype != node.dtype:
-            return node
-        attrs = dict(node.attrs) | {"ufunc": _DIRECT[node.op]}
-        if node.op != "mean":
-            return Node("ufunc_reduce", (x,), node.dtype, node.shape, attrs, node.name)
-        total = Node("ufunc_reduce", (x,), node.dtype, node.shape, attrs)
-        count = Node("count", (x,), node.dtype, (), {"axes": attrs["axes"]})
-        return Node("div", (total, count), node.dtype, node.shape, {}, node.name)
-
-    return make
+    if node.op == "dot" and node.dtype in _FLOATS:
+        return Node("dot_method", node.args, node.dtype, node.shape, {}, node.name)
+    if node.op not in _DIRECT or node.dtype not in _FLOATS:
+        return node
+    (x,) = node.args
+    if x.dtype != node.dtype:
+        return node
+    attrs = dict(node.attrs) | {"ufunc": _DIRECT[node.op]}
+    if node.op != "mean":
+        return Node("ufunc_reduce", (x,), node.dtype, node.shape, attrs, node.name)
+    total = Node("ufunc_reduce", (x,), node.dtype, node.shape, attrs)
+    count = Node("count", (x,), node.dtype, (), {"axes": attrs["axes"]})
+    return Node("div", (total, count), node.dtype, node.shape, {}, node.name)
 
 
+# Makers of what rewrites a node: one has to know what it made before.
 _REWRITES: dict[str, Callable[[], Make]] = {
     "ones": _ones,
-    "einsum": _einsum,
-    "square": _square,
-    "direct": _direct,
+    "einsum": lambda: _einsum,
+    "square": lambda: _square,
+    "direct": lambda: _direct,
 }
 IDIOMS: dict[str, tuple[str, ...]] = {
     "numpy": (*_REWRITES, "reuse"),

@@ -228,9 +228,8 @@ class Lifter:
         bits = self._source(reduction["inputs"][0], "cast")
         if bits is None or self._type(bits)[0] != np.bool_ or not self._alone(reduced):
             return None
-        dtype, shape = self._type(tensor)
         op = "all" if reduction["op"] == "reduce_min" else "any"
-        return Node(op, (self._array(self.node(bits)),), dtype, shape, reduction["attrs"])
+        return Node(op, (self._array(self.node(bits)),), *self._type(tensor), reduction["attrs"])
 
     def _is_zero(self, tensor: int) -> bool:
         record = self._made[tensor]
@@ -355,12 +354,14 @@ class Lifter:
         return tensor, list(range(len(self._shape(tensor))))
 
     # --- movement
-    def _lift_transpose(self, tensor: int, record: Record) -> Node | None:
-        dtype, shape = self._type(tensor)
+    def _uniform(self, tensor: int, record: Record) -> Node | None:
+        """What is moved where all its elements are one number."""
         x = self.node(record["inputs"][0])
-        if x.op == "full":
-            return Node("full", (), dtype, shape, x.attrs)
+        if x.is_literal or x.op == "full":
+            return Node("full", (), *self._type(tensor), x.attrs)
         return None
+
+    _lift_transpose = _lift_broadcast = _uniform
 
     def _lift_squeeze(self, tensor: int, record: Record) -> Node:
         (source,) = record["inputs"]
@@ -387,11 +388,8 @@ class Lifter:
         return _index(base, items, x.dtype, shape)
 
     def _lift_unsqueeze(self, tensor: int, record: Record) -> Node:
-        dtype, shape = self._type(tensor)
-        x = self.node(record["inputs"][0])
-        if x.is_literal or x.op == "full":
-            return Node("full", (), dtype, shape, x.attrs)
-        return _with_axes(x, [int(a) for a in record["attrs"]["axes"]], shape)
+        x, axes = self.node(record["inputs"][0]), [int(a) for a in record["attrs"]["axes"]]
+        return self._uniform(tensor, record) or _with_axes(x, axes, self._shape(tensor))
 
     def _lift_cast(self, tensor: int, record: Record) -> Node | None:
         """The unit matrix: true where the row is the column."""
@@ -407,13 +405,6 @@ class Lifter:
         if not counted or {int(side["attrs"]["axis"]) for side in sides} != {0, 1}:
             return None
         return Node("eye", (), dtype, shape)
-
-    def _lift_broadcast(self, tensor: int, record: Record) -> Node | None:
-        dtype, shape = self._type(tensor)
-        x = self.node(record["inputs"][0])
-        if x.is_literal or x.op == "full":
-            return Node("full", (), dtype, shape, x.attrs)
-        return None
 
     def _lift_reshape(self, tensor: int, record: Record) -> Node | None:
         (source,) = record["inputs"]
@@ -532,15 +523,13 @@ class Lifter:
             for s, i in zip(sources, record["inputs"], strict=True)
         ):
             return None
-        dtype, shape = self._type(tensor)
         parts = [self._array(self.node(s)) for s in sources if s is not None]
-        return Node("stack", tuple(parts), dtype, shape, {"axis": axis})
+        return Node("stack", tuple(parts), *self._type(tensor), {"axis": axis})
 
     # --- indices
     def _lift_stack(self, tensor: int, record: Record) -> Node | None:
         """x[:, [4, 0]]: single places of one array, side by side where they were."""
         axis = int(record["attrs"]["axis"])
-        dtype, shape = self._type(tensor)
         parts = [self.node(i) for i in record["inputs"]]
         base = parts[0].args[0] if parts[0].op == "index" else None
         places = []
@@ -554,11 +543,9 @@ class Lifter:
                 return None
             places.append(items[axis])
         assert base is not None
-        places = [p % int(base.shape[axis]) for p in places]  # not from the end
-        whole: list[Any] = [slice(None)] * base.ndim
-        return Node(
-            "index", (base,), dtype, shape, {"items": [*whole[:axis], places, *whole[axis + 1 :]]}
-        )
+        items = [slice(None)] * base.ndim
+        items[axis] = [p % int(base.shape[axis]) for p in places]  # not from the end
+        return Node("index", (base,), *self._type(tensor), {"items": items})
 
     def _lift_gather(self, tensor: int, record: Record) -> Node:
         data, index = record["inputs"]

@@ -219,11 +219,10 @@ class Spelling:
     def _as_array(self, node: Node, x: Code) -> Code:
         return self.call("asarray", x.text)
 
-    def _neg(self, node: Node, x: Code) -> Code:
-        return Code(f"-{x.at(UNARY)}", UNARY)
+    def _prefixed(self, node: Node, x: Code) -> Code:
+        return Code(f"{'-' if node.op == 'neg' else '~'}{x.at(UNARY)}", UNARY)
 
-    def _not(self, node: Node, x: Code) -> Code:
-        return Code(f"~{x.at(UNARY)}", UNARY)
+    _neg = _not = _prefixed
 
     def _sqr(self, node: Node, x: Code) -> Code:
         return Code(f"{x.text} * {x.text}", MUL) if x.is_name else self.call("square", x.text)
@@ -254,20 +253,18 @@ class Spelling:
     def _reduction(self, node: Node, x: Code, *more: str) -> Code:
         return self.method(x, self.reductions.get(node.op, node.op), *self.axes(node), *more)
 
-    def _sum(self, node: Node, x: Code) -> Code:
+    def _sum_dtype(self, node: Node) -> str:
         narrow = dtype_name(node.dtype) in _NARROW_SUMS
-        return self._reduction(node, x, f"dtype={self.dtype(node.dtype)}" if narrow else "")
+        return f"dtype={self.dtype(node.dtype)}" if narrow else ""
+
+    def _sum(self, node: Node, x: Code) -> Code:
+        return self._reduction(node, x, self._sum_dtype(node))
 
     _mean = _reduce_max = _reduce_min = _all = _any = _reduction
 
     def _cumsum(self, node: Node, x: Code) -> Code:
-        narrow = dtype_name(node.dtype) in _NARROW_SUMS
-        dtype = f"dtype={self.dtype(node.dtype)}" if narrow else ""
-        return self.call("cumsum", x.text, f"{self.axis}={node.attrs['axis']}", dtype)
-
-    def _trace(self, node: Node, x: Code) -> Code:
-        k = node.attrs["k"]
-        return self.call("trace", x.text, str(k) if k else "")
+        axis = f"{self.axis}={node.attrs['axis']}"
+        return self.call("cumsum", x.text, axis, self._sum_dtype(node))
 
     # --- contractions
     def _dot(self, node: Node, a: Code, b: Code) -> Code:
@@ -342,16 +339,13 @@ class Spelling:
         name = "repeat_interleave" if self.flavour == "torch" else "repeat"
         return self.call(name, x.text, str(node.attrs["repeats"]), axis)
 
-    def _concat(self, node: Node, *args: Code) -> Code:
-        return self._joined("concatenate", node, args)
-
-    def _stack(self, node: Node, *args: Code) -> Code:
-        return self._joined("stack", node, args)
-
-    def _joined(self, function: str, node: Node, args: Sequence[Code]) -> Code:
+    def _joined(self, node: Node, *args: Code) -> Code:
+        function = "concatenate" if node.op == "concat" else "stack"
         axis = int(node.attrs["axis"])
         parts = f"[{', '.join(a.text for a in args)}]"
         return self.call(function, parts, f"{self.axis}={axis}" if axis else "")
+
+    _concat = _stack = _joined
 
     def _index(self, node: Node, x: Code) -> Code:
         items = list(node.attrs["items"])
@@ -376,11 +370,11 @@ class Spelling:
         text = f"({', '.join(map(str, widths))}{',' if len(widths) == 1 else ''})"
         return self.call("pad", x.text, text, "" if value == "0" else f"constant_values={value}")
 
-    def _triu(self, node: Node, x: Code) -> Code:
+    def _of_diagonal(self, node: Node, x: Code) -> Code:
         k = int(node.attrs["k"])
-        return self.call(node.op, x.text, f"{k}" if k else "")
+        return self.call(node.op, x.text, str(k) if k else "")
 
-    _tril = _triu
+    _triu = _tril = _trace = _of_diagonal
 
     def _diagonal(self, node: Node, x: Code) -> Code:
         k = node.attrs["k"]

@@ -15,7 +15,7 @@ import numpy as np
 from tessera.frontends.number import bare
 from tessera.frontends.numpy import fresh
 from tessera.graph import Builder, Tensor, unsupported
-from tessera.ops.operands import cast, lift, numpy_dtype
+from tessera.ops.operands import cast, iota, lift, numpy_dtype
 from tessera.ops.shape import expand_dims, stack
 
 _COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
@@ -132,8 +132,7 @@ def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[...,
         integer = isinstance(N, (int, np.integer)) and N > 0
         if args or options or not integer:
             return original(N, *args, dtype=dtype, **options)
-        attrs = {"type": ("i64", [int(N), int(N)])}
-        sides = [builder.emit("iota", [], {"axis": axis, **attrs}) for axis in (0, 1)]
+        sides = [iota(builder, axis, [int(N), int(N)]) for axis in (0, 1)]
         unit = cast(builder.emit("eq", sides), numpy_dtype(float if dtype is None else dtype))
         return fresh(unit)
 

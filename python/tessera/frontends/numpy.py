@@ -6,6 +6,7 @@ tessera.ops. What is not in the tables raises UnsupportedError at the user's lin
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.number import Number, bare
 from tessera.frontends.outside import is_numpys
 from tessera.graph import Tensor, unsupported
-from tessera.ops.operands import lift, operand_dtype
+from tessera.ops.operands import lift, tensors
 from tessera.types import is_float
 
 Function = Callable[..., Any]
@@ -29,7 +30,7 @@ _SAME_UFUNCS = """
     reciprocal equal not_equal less less_equal greater greater_equal logical_and logical_or
     logical_xor logical_not matmul power erf vecdot log1p expm1 log2 log10 exp2 tan sinh cosh
     arctan arcsin arccos arctan2 hypot logaddexp floor ceil trunc rint remainder floor_divide
-    left_shift right_shift
+    left_shift right_shift isnan isfinite isinf heaviside
 """
 UFUNCS: dict[str, Function] = {name: ops.function(name) for name in _SAME_UFUNCS.split()}
 UFUNCS |= {
@@ -42,10 +43,6 @@ UFUNCS |= {
     "bitwise_or": ops.pointwise.bitwise("or"),
     "bitwise_xor": ops.pointwise.bitwise("xor"),
     "invert": ops.pointwise.bitwise("not"),
-    "isnan": ops.derived.isnan,
-    "isfinite": ops.derived.isfinite,
-    "isinf": ops.derived.isinf,
-    "heaviside": ops.derived.heaviside,
     "fmax": lambda x, y: _ignoring_nan(ops.pointwise.maximum, np.fmax, x, y),
     "fmin": lambda x, y: _ignoring_nan(ops.pointwise.minimum, np.fmin, x, y),
     "deg2rad": lambda x: ops.pointwise.multiply(lift_like(np.deg2rad, x), np.pi / 180),
@@ -244,10 +241,15 @@ _SAME_NAME = """
     broadcast_to stack tile repeat split roll pad triu tril diagonal diag trace take where
     dot inner vdot outer tensordot all any prod diff gradient trapezoid cross kron convolve
     correlate polyval argmax argmin count_nonzero isclose allclose select nan_to_num nansum nanmean
-    cov corrcoef flip rot90 round fix
+    cov corrcoef flip rot90 round fix concatenate matrix_transpose
+"""
+_SAME_IN_LINALG = """
+    multi_dot matrix_power cross tensordot vecdot norm matmul outer matrix_transpose
 """
 FUNCTIONS: dict[Function, Function] = {
-    getattr(np, name): ops.function(name) for name in _SAME_NAME.split()
+    getattr(module, name): ops.function(name)
+    for module, names in ((np, _SAME_NAME), (np.linalg, _SAME_IN_LINALG))
+    for name in names.split()
 }
 
 
@@ -315,8 +317,7 @@ def _dstack(tensors: Sequence[Any]) -> Tensor:
 def _append(x: Any, values: Any, axis: int | None = None) -> Tensor:
     if axis is not None:
         return ops.shape.concatenate([x, values], axis)
-    builder = ops.operands.builder_of(x, values)
-    return ops.shape.concatenate([ops.shape.ravel(lift(builder, v)) for v in (x, values)])
+    return ops.shape.concatenate([ops.shape.ravel(t) for t in tensors(x, values)])
 
 
 def _broadcast_arrays(*tensors: Any) -> tuple[Tensor, ...]:
@@ -415,10 +416,6 @@ def _clip(
     return ops.pointwise.clip(x, a_min if min is None else min, a_max if max is None else max)
 
 
-def _einsum(subscripts: str, *operands: Any, optimize: object = False) -> Tensor:
-    return ops.contract.einsum(subscripts, *operands)
-
-
 def _started(reduce: Function, combine: Function) -> Function:
     """A reduction with NumPy's `initial`."""
 
@@ -454,7 +451,6 @@ FUNCTIONS |= {
     np.amin: _started(ops.reduce.min, ops.pointwise.minimum),
     np.var: _variance(ops.reduce.var),
     np.std: _variance(ops.reduce.std),
-    np.concatenate: ops.shape.concatenate,
     np.vstack: _join(0, 2),
     np.hstack: _hstack,
     np.column_stack: _column_stack,
@@ -468,14 +464,9 @@ FUNCTIONS |= {
     np.fliplr: lambda x: ops.index.flip(x, 1),
     np.flipud: lambda x: ops.index.flip(x, 0),
     np.around: ops.pointwise.round,
-    np.array_equal: lambda x, y: _array_equal(x, y),
-    np.linalg.multi_dot: ops.derived.multi_dot,
-    np.linalg.matrix_power: ops.derived.matrix_power,
+    np.array_equal: _array_equal,
     np.nan_to_num: _nan_to_num,
     np.cross: _cross,
-    np.linalg.cross: ops.derived.cross,
-    np.linalg.tensordot: ops.contract.tensordot,
-    np.linalg.vecdot: ops.contract.vecdot,
     np.linalg.vector_norm: lambda x, axis=None, keepdims=False, ord=2: ops.reduce.norm(
         ops.shape.ravel(x) if axis is None else x, ord, 0 if axis is None else axis, keepdims
     ),
@@ -485,14 +476,11 @@ FUNCTIONS |= {
     np.average: _average,
     np.clip: _clip,
     np.ptp: _ptp,
-    np.einsum: _einsum,
-    np.linalg.norm: ops.reduce.norm,
-    np.linalg.matmul: ops.contract.matmul,
-    np.linalg.outer: ops.contract.outer,
+    np.einsum: lambda subscripts, *operands, optimize=False: ops.contract.einsum(
+        subscripts, *operands
+    ),
     np.linalg.trace: _last_axes(ops.index.trace),
     np.linalg.diagonal: _last_axes(ops.index.diagonal),
-    np.linalg.matrix_transpose: ops.contract.matrix_transpose,
-    np.matrix_transpose: ops.contract.matrix_transpose,
     np.permute_dims: ops.shape.transpose,
     np.zeros_like: _like(0),
     np.ones_like: _like(1),
@@ -503,9 +491,7 @@ FUNCTIONS |= {
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
-    np.result_type: lambda *xs: np.result_type(
-        *[d(0) if isinstance(d, type) else d for d in map(operand_dtype, xs)]
-    ),
+    np.result_type: ops.operands.result_type,
     np.can_cast: lambda x, to, casting="safe": np.can_cast(x.dtype, to, casting),
     np.iscomplexobj: lambda x: False,
 }
@@ -582,8 +568,6 @@ def _all_fresh(result: Any, array: bool = False) -> Any:
 
 def _checked(name: str, function: Function, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """Calls one of our functions; a parameter that it lacks is unsupported, not a bug."""
-    import inspect
-
     try:
         inspect.signature(function).bind(*args, **options)
     except TypeError as error:
@@ -598,13 +582,13 @@ def _reshape_method(x: Tensor, *shape: Any) -> Tensor:
     return ops.shape.reshape(x, shape[0] if len(shape) == 1 else shape)
 
 
+def _clip_method(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    return ops.pointwise.clip(x, min, max)
+
+
 def _transpose_method(x: Tensor, *axes: Any) -> Tensor:
     flat = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return ops.shape.transpose(x, flat or None)
-
-
-def _clip_method(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    return ops.pointwise.clip(x, min, max)
 
 
 _SAME_METHODS = """
@@ -628,9 +612,9 @@ _VIEW_METHODS = {"reshape", "ravel", "squeeze", "swapaxes", "transpose", "diagon
                  "conjugate"}  # fmt: skip
 _METHODS_OF_ARRAYS = {"squeeze", "swapaxes", "transpose", "astype", "copy"}  # not of scalars
 _ATTRIBUTES: dict[str, Function] = {
-    "T": lambda x: ops.shape.transpose(x),
+    "T": ops.shape.transpose,
     "mT": ops.contract.matrix_transpose,
-    "real": lambda x: x,
+    "real": _identity,
 }
 
 

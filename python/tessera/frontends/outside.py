@@ -247,7 +247,7 @@ class Sandbox:
         self.was_frozen = False  # whether arrays stayed arrays
         self.builtins = {
             name: value
-            if _is_builtin(value) and (name in _BUILTINS.split() or _is_exception(value))
+            if _is_harmless(name, value)
             else _Object(value, name, self)
             for name, value in vars(builtins).items()
         } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr,
@@ -572,26 +572,19 @@ def _is_optimized(value: Any) -> bool:
     return bool(getattr(type(value), "is_tessera_function", False))
 
 
-def _is_builtin(value: Any) -> bool:
-    """Whether it is Python's own, and nobody has put it there."""
-    return getattr(value, "__module__", "builtins") == "builtins"
-
-
-def _is_exception(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseException)
+def _is_harmless(name: str, value: Any) -> bool:
+    """Whether it is Python's own, which nobody has put there, and has no effects."""
+    exception = isinstance(value, type) and issubclass(value, BaseException)
+    own = getattr(value, "__module__", "builtins") == "builtins"
+    return own and (exception or name in _BUILTINS.split())
 
 
 def _is_plain_class(value: Any) -> bool:
     """Whether calling it does nothing but make a value: builtins' plain types, named tuples."""
-    if not isinstance(value, type):
-        return False
-    return (
+    return isinstance(value, type) and (
         value in (*CONSTANTS, slice)
         or is_plain_named_tuple(value)
-        or (
-            value.__module__ == "builtins"
-            and (value.__name__ in _BUILTINS.split() or issubclass(value, BaseException))
-        )
+        or _is_harmless(value.__name__, value)
     )
 
 

@@ -29,7 +29,7 @@ from tessera.frontends.plain import CONSTANTS, is_plain_container
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
 from tessera.ops.index import IndexCheck
 from tessera.ops.masked import Masked
-from tessera.ops.operands import cast
+from tessera.ops.operands import cast, iota
 from tessera.ops.shape import broadcast_to
 from tessera.types import (
     EVERY,
@@ -156,6 +156,22 @@ def unflatten(tree: Tree, leaves: Sequence[Any], copies: dict[int, Any] | None =
     if hasattr(tree.kind, "_fields"):
         return tree.kind(*children)
     return tree.kind(children)
+
+
+def ends(tree: Tree) -> Iterator[Leaf | Static]:
+    """What the lists, tuples and dicts of a tree hold, however nested, one after the other."""
+    if isinstance(tree, Node):
+        for child in tree.children:
+            yield from ends(child)
+    else:
+        yield tree
+
+
+def mapped(tree: Tree, change: Callable[[Leaf | Static], Tree]) -> Tree:
+    """A tree with others in place of its ends."""
+    if isinstance(tree, Node):
+        return replace(tree, children=tuple(mapped(child, change) for child in tree.children))
+    return change(tree)
 
 
 def parts(value: Any) -> Iterator[Any]:
@@ -297,8 +313,7 @@ class _TracingGraph(Graph):
         return self.emit("where", [unit, *values])
 
     def _count(self, shape: tuple[int, ...], axis: int, dtype: np.dtype[Any]) -> Tensor:
-        attrs = {"axis": axis, "type": (dtype_name(dtype), list(shape))}
-        return self.emit("iota", [], attrs)
+        return iota(self, axis, shape, dtype_name(dtype))
 
 
 def _counted(shape: tuple[int, ...], axis: int) -> Array:
@@ -374,6 +389,11 @@ def definition(function: Callable[..., Any]) -> Location | None:
     return Location(code.co_filename, code.co_firstlineno) if code else None
 
 
+def _refused(function: Callable[..., Any], what: str) -> UnsupportedError:
+    """That a function is or does what no program can."""
+    return UnsupportedError(f"{_name(function)} {what}", definition(function))
+
+
 def _input_names(names: Sequence[str]) -> list[str]:
     """Names that the text format accepts, all different."""
     result: list[str] = []
@@ -409,7 +429,11 @@ def _run(
             tensor.form = "scalar"
         tensors.append(Number(tensor) if tensor.weak else tensor)
     sandbox = Sandbox(environment, graph.outer, frozen, instead(graph, fills))
-    tree = _admitted(tree, sandbox)
+
+    def admitted(end: Leaf | Static) -> Tree:  # what is neither an array nor a constant: classes
+        return Static(sandbox.admit(end.value, "an argument")) if type(end) is Static else end
+
+    tree = mapped(tree, admitted)
     args, kwargs = unflatten(tree, tensors)
     try:
         with watched() as refused:
@@ -446,22 +470,12 @@ def _containers(value: Any) -> Iterator[int]:
             yield from _containers(part)
 
 
-def _admitted(tree: Tree, sandbox: Sandbox) -> Tree:
-    """Arguments with stand-ins for what is neither an array nor a constant: classes."""
-    if isinstance(tree, Node):
-        return replace(tree, children=tuple(_admitted(c, sandbox) for c in tree.children))
-    return Static(sandbox.admit(tree.value, "an argument")) if isinstance(tree, Static) else tree
-
-
 def _require_new(value: Any, known: set[int], function: Callable[..., Any]) -> None:
     """Refuses results whose lists, dicts and sets are known already, each call's are others."""
     if isinstance(value, (list, dict, set)):
         if id(value) in known:
-            raise UnsupportedError(
-                f"{_name(function)} returns a {type(value).__name__} that is not new, or twice; "
-                "return a copy",
-                definition(function),
-            )
+            what = f"a {type(value).__name__} that is not new, or twice; return a copy"
+            raise _refused(function, f"returns {what}")
         known.add(id(value))
     if isinstance(value, (list, tuple, dict)):
         for part in value.values() if isinstance(value, dict) else value:
@@ -475,39 +489,46 @@ def _results(
     arguments: Tree,
 ) -> Tree:
     """Makes what a function returns the graph's outputs."""
-    where = definition(function)
     outputs: list[tuple[str, Any]] = []
     if isinstance(result, Iterator):
-        raise UnsupportedError(f"{_name(function)} is a generator; return a list or tuple", where)
+        raise _refused(function, "is a generator; return a list or tuple")
 
     def is_leaf(value: Any) -> bool:
         if isinstance(value, Masked):
-            raise UnsupportedError(
-                f"{_name(function)} returns what a mask picks, whose shape depends on values; use "
-                "np.where",
-                where,
-            )
+            what = "what a mask picks, whose shape depends on values; use np.where"
+            raise _refused(function, f"returns {what}")
         if type(value) is Number:
-            raise UnsupportedError(
-                f"{_name(function)} returns a Python {value.__class__.__name__}", where
-            )
+            raise _refused(function, f"returns a Python {value.__class__.__name__}")
         return isinstance(value, Tensor) and id(value) not in graph.handles
+
+    def checked(end: Leaf | Static) -> Tree:
+        """Of an array from outside itself, of one that the function made marked so."""
+        if isinstance(end, Leaf):
+            return end
+        if id(end.value) in graph.handles:
+            return Static(graph.handles[id(end.value)])
+        members = end.value if isinstance(end.value, (set, frozenset)) else [end.value]
+        if not isinstance(end.value, type) and not all(isinstance(v, _RETURNED) for v in members):
+            what = (
+                f"a {type(end.value).__name__}; return arrays, or tuples, lists and dicts of them"
+            )
+            raise _refused(function, f"returns {what}")
+        return replace(end, anew=isinstance(end.value, (set, np.ndarray)))
 
     results = _merged(flatten(result, "out", outputs, is_leaf), [t for _, t in outputs])
     tensors = list({id(t): t for _, t in outputs}.values())
-    results = _checked_constants(results, graph, function)
+    results = mapped(results, checked)
     if not tensors:
         raise BadInputError(
             _no_arrays(function, arguments)
             or f"{_name(function)} returns no array that depends on its arguments",
-            where,
+            definition(function),
         )
-    if any(s.anew and getattr(s.value, "base", None) is not None and s.value.size
-           for s in _statics(results)):  # fmt: skip
-        raise UnsupportedError(
-            f"{_name(function)} returns a view of an array that does not depend on its arguments",
-            where,
-        )
+    constants = [end for end in ends(results) if isinstance(end, Static)]
+    if any(c.anew and getattr(c.value, "base", None) is not None and c.value.size
+           for c in constants):  # fmt: skip
+        what = "a view of an array that does not depend on its arguments"
+        raise _refused(function, f"returns {what}")
     for tensor in tensors:
         graph.output(tensor)
     graph.forms = [tensor.form for tensor in tensors]
@@ -517,15 +538,12 @@ def _results(
 def _no_arrays(function: Callable[..., Any], arguments: Tree) -> str:
     """What a call's arguments are, where none is an array; empty where one is."""
 
-    def has_array(tree: Tree) -> bool:
-        return isinstance(tree, Leaf) or any(map(has_array, getattr(tree, "children", ())))
-
     def kind(tree: Tree) -> str:
         name = (tree.kind if isinstance(tree, Node) else type(tree.value)).__name__  # type: ignore[union-attr]
         return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
     assert isinstance(arguments, Node)
-    if has_array(arguments):
+    if any(isinstance(end, Leaf) for end in ends(arguments)):
         return ""
     positional, keyword = arguments.children
     kinds = [*map(kind, positional.children), *map(kind, keyword.children)]
@@ -537,53 +555,18 @@ def _no_arrays(function: Callable[..., Any], arguments: Tree) -> str:
     )
 
 
-def _statics(tree: Tree) -> Iterator[Static]:
-    if isinstance(tree, Node):
-        for child in tree.children:
-            yield from _statics(child)
-    elif isinstance(tree, Static):
-        yield tree
-
-
 def _merged(tree: Tree, tensors: Sequence[Tensor]) -> Tree:
     """A tree whose leaves count the different objects: what is returned twice is one array."""
     place = {key: n for n, key in enumerate(dict.fromkeys(map(id, tensors)))}
-
-    def of(tree: Tree) -> Tree:
-        if isinstance(tree, Leaf):
-            return Leaf(place[id(tensors[tree.index])])
-        if isinstance(tree, Node):
-            return replace(tree, children=tuple(map(of, tree.children)))
-        return tree
-
-    return of(tree)
+    return mapped(
+        tree, lambda end: Leaf(place[id(tensors[end.index])]) if isinstance(end, Leaf) else end
+    )
 
 
 _RETURNED = (
     bool, int, float, complex, str, bytes, type(None), np.generic, np.ndarray, np.dtype, slice,
     range, type(Ellipsis),
 )  # fmt: skip
-
-
-def _checked_constants(tree: Tree, graph: _TracingGraph, function: Callable[..., Any]) -> Tree:
-    """The results with arrays from outside as themselves, and arrays that it made marked so."""
-    if isinstance(tree, Node):
-        children = (_checked_constants(c, graph, function) for c in tree.children)
-        return replace(tree, children=tuple(children))
-    if isinstance(tree, Leaf):
-        return tree
-    if id(tree.value) in graph.handles:
-        return Static(graph.handles[id(tree.value)])
-    plain = isinstance(tree.value, (set, frozenset)) and all(
-        isinstance(v, _RETURNED) for v in tree.value
-    )
-    if not plain and not isinstance(tree.value, _RETURNED) and not isinstance(tree.value, type):
-        raise UnsupportedError(
-            f"{_name(function)} returns a {type(tree.value).__name__}; return arrays, or tuples, "
-            "lists and dicts of them",
-            definition(function),
-        )
-    return replace(tree, anew=isinstance(tree.value, (set, np.ndarray)))
 
 
 def _require_same_arguments(
@@ -596,9 +579,7 @@ def _require_same_arguments(
         v is t for (_, v), t in zip(leaves, tensors, strict=True)
     )
     if not kept or not _same_static(after, tree):
-        raise UnsupportedError(
-            f"{_name(function)} changes a list or dict among its arguments", definition(function)
-        )
+        raise _refused(function, "changes a list or dict among its arguments")
 
 
 def _origin(error: BaseException) -> Location | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.ops import contract, derived, index, pointwise, reduce, shape
+from tessera.ops import contract, derived, index, integers, pointwise, reduce, shape
 
 _ALIASES = {"slice": "slice_"}  # Python's own slice is needed where ours is defined
 
@@ -21,7 +21,7 @@ def function(name: str) -> Callable[..., Any]:
     'tessera.ops.contract'
     """
     name = _ALIASES.get(name, name)
-    for module in (pointwise, reduce, shape, index, derived, contract):
+    for module in (pointwise, reduce, shape, index, derived, contract, integers):
         if callable(found := getattr(module, name, None)):
             return found  # type: ignore[no-any-return]
     raise AttributeError(f"no tensor function is named {name}")

@@ -11,7 +11,7 @@ import numpy as np
 from tessera.extents import dims_of, product, values_of
 from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.index import diagonal
-from tessera.ops.operands import Operand, axis_of, builder_of, lift, promote, static_shape
+from tessera.ops.operands import Operand, axis_of, promote, static_shape, tensors
 from tessera.ops.pointwise import multiply
 from tessera.ops.reduce import sum as reduce_sum
 from tessera.ops.shape import expand_dims, reshape, squeeze, swapaxes, transpose
@@ -37,8 +37,7 @@ def concat_matmul(w: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
 
 def dot(x: Operand, y: Operand) -> Tensor:
     """np.dot: the last axis of x against the second to last of y, without broadcasting."""
-    builder = builder_of(x, y)
-    a, b = lift(builder, x), lift(builder, y)
+    a, b = tensors(x, y)
     if a.ndim == 0 or b.ndim == 0:
         return multiply(x, y)
     if b.ndim <= 2:
@@ -48,8 +47,7 @@ def dot(x: Operand, y: Operand) -> Tensor:
 
 def inner(x: Operand, y: Operand) -> Tensor:
     """The last axes contracted."""
-    builder = builder_of(x, y)
-    a, b = lift(builder, x), lift(builder, y)
+    a, b = tensors(x, y)
     if a.ndim == 0 or b.ndim == 0:
         return multiply(x, y)
     return tensordot(a, b, ([a.ndim - 1], [b.ndim - 1]))
@@ -57,14 +55,12 @@ def inner(x: Operand, y: Operand) -> Tensor:
 
 def vdot(x: Operand, y: Operand) -> Tensor:
     """The inner product of the flattened tensors."""
-    builder = builder_of(x, y)
-    return inner(reshape(lift(builder, x), -1), reshape(lift(builder, y), -1))
+    return inner(*(reshape(t, -1) for t in tensors(x, y)))
 
 
 def outer(x: Operand, y: Operand) -> Tensor:
     """Every product of an element of x with one of y, both flattened."""
-    builder = builder_of(x, y)
-    a, b = reshape(lift(builder, x), -1), reshape(lift(builder, y), -1)
+    a, b = (reshape(t, -1) for t in tensors(x, y))
     return multiply(expand_dims(a, 1), expand_dims(b, 0))
 
 
@@ -72,8 +68,7 @@ def tensordot(
     x: Operand, y: Operand, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2
 ) -> Tensor:
     """Axes of x contracted with axes of y; the free ones of x come first."""
-    builder = builder_of(x, y)
-    a, b = lift(builder, x), lift(builder, y)
+    a, b = tensors(x, y)
     if isinstance(axes, (int, np.integer)):
         left, right = list(range(a.ndim - int(axes), a.ndim)), list(range(int(axes)))
     else:
@@ -101,8 +96,7 @@ def einsum(subscripts: str, *operands: Operand) -> Tensor:
     """np.einsum with a subscript string; contracts the operands from left to right."""
     if not isinstance(subscripts, str):
         unsupported("np.einsum is supported with a subscript string only")
-    builder = builder_of(*operands)
-    values = [lift(builder, x) for x in operands]
+    values = tensors(*operands)
     named = _without_ellipsis(subscripts.replace(" ", ""), [v.ndim for v in values])
     terms, output = _parse(named, len(operands))
     extents: dict[str, Dim] = {}

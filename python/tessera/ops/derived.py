@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +18,15 @@ from tessera.ops.operands import (
     axis_of,
     builder_of,
     cast,
+    emit,
+    iota,
     is_scalar,
     lift,
-    operand_dtype,
     promote,
+    reduced,
+    result_type,
     static_shape,
+    tensors,
 )
 from tessera.ops.pointwise import abs as absolute
 from tessera.ops.pointwise import (
@@ -95,20 +100,15 @@ def gradient(x: Operand, spacing: Operand = 1.0, axis: int | None = None, edge_o
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _gradient(x: Tensor, spacing: Operand, axis: int) -> Tensor:
+def _gradient(x: Tensor, spacing: Any, axis: int) -> Tensor:
     if static_shape(x, "gradient")[axis] < 2:
         bad_input("gradient: an axis needs at least two elements")
     steps = divide(diff(x, 1, axis), spacing)
     parts = [_along(steps, axis, slice(0, 1)), _along(steps, axis, slice(-1, None))]
     if static_shape(x, "gradient")[axis] > 2:
         far, near = _along(x, axis, slice(2, None)), _along(x, axis, slice(None, -2))
-        parts.insert(1, divide(subtract(far, near), multiply_scalars(2.0, spacing)))
+        parts.insert(1, divide(subtract(far, near), 2.0 * spacing))
     return concatenate(parts, axis)
-
-
-def multiply_scalars(factor: float, x: Any) -> Any:
-    """A product of constants, with the promotion of NumPy's scalars."""
-    return factor * x
 
 
 def trapezoid(y: Operand, x: Operand = None, dx: Operand = 1.0, axis: int = -1) -> Tensor:
@@ -129,8 +129,7 @@ def trapezoid(y: Operand, x: Operand = None, dx: Operand = 1.0, axis: int = -1) 
 
 def cross(x: Operand, y: Operand, axis: int = -1) -> Tensor:
     """The cross product of vectors of three elements along an axis."""
-    builder = builder_of(x, y)
-    a, b = (moveaxis(lift(builder, v), axis, -1) for v in (x, y))
+    a, b = (moveaxis(t, axis, -1) for t in tensors(x, y))
     if static_shape(a, "cross")[-1] != 3 or static_shape(b, "cross")[-1] != 3:
         unsupported("np.cross is supported for vectors of three elements")
     (a0, a1, a2), (b0, b1, b2) = ([v[..., i] for i in range(3)] for v in (a, b))
@@ -140,8 +139,7 @@ def cross(x: Operand, y: Operand, axis: int = -1) -> Tensor:
 
 def kron(x: Operand, y: Operand) -> Tensor:
     """The Kronecker product: blocks of y scaled by the elements of x."""
-    builder = builder_of(x, y)
-    a, b = lift(builder, x), lift(builder, y)
+    a, b = tensors(x, y)
     ndim = max(a.ndim, b.ndim)
     sa, sb = ((1,) * (ndim - v.ndim) + static_shape(v, "kron") for v in (a, b))
     wide_a = reshape(a, [d for n in sa for d in (n, 1)])
@@ -151,10 +149,7 @@ def kron(x: Operand, y: Operand) -> Tensor:
 
 def multi_dot(arrays: Sequence[Operand]) -> Tensor:
     """The product of several matrices, from left to right."""
-    result = arrays[0]
-    for array in arrays[1:]:
-        result = dot(result, array)
-    return lift(builder_of(*arrays), result)
+    return lift(builder_of(*arrays), functools.reduce(dot, arrays))
 
 
 def matrix_power(x: Operand, n: int) -> Tensor:
@@ -176,8 +171,7 @@ def matrix_power(x: Operand, n: int) -> Tensor:
 
 def convolve(x: Operand, y: Operand, mode: str = "full") -> Tensor:
     """The convolution of two vectors: a sum of one shifted product per element of the shorter."""
-    builder = builder_of(x, y)
-    a, b = lift(builder, x), lift(builder, y)
+    a, b = tensors(x, y)
     if a.ndim != 1 or b.ndim != 1:
         bad_input("convolve: both operands must have one axis")
     (n,), (m,) = static_shape(a, "convolve"), static_shape(b, "convolve")
@@ -193,16 +187,12 @@ def convolve(x: Operand, y: Operand, mode: str = "full") -> Tensor:
         multiply(getitem(b, k), getitem(wide, slice(lead + m - 1 - k, lead + m - 1 - k + length)))
         for k in range(m)
     ]
-    result = terms[0]
-    for term in terms[1:]:
-        result = add(result, term)
-    return result
+    return functools.reduce(add, terms)
 
 
 def correlate(x: Operand, y: Operand, mode: str = "valid") -> Tensor:
     """The correlation of two vectors, the first not shorter than the second."""
-    builder = builder_of(x, y)
-    a, b = lift(builder, x), lift(builder, y)
+    a, b = tensors(x, y)
     if a.ndim != 1 or b.ndim != 1 or static_shape(a, "")[0] < static_shape(b, "")[0]:
         unsupported("np.correlate is supported for two vectors, the longer one first")
     return convolve(a, getitem(b, slice(None, None, -1)), mode)
@@ -231,8 +221,7 @@ def _position(best: Any, x: Operand, axis: int | None, keepdims: bool) -> Tensor
     if x.dtype == np.bool_:
         x = cast(x, np.int32)
     n = static_shape(x, "argmax")[a]
-    counted = x.builder.emit("iota", [], {"axis": 0, "type": ("i64", [n])})
-    counted = reshape(counted, [n] + [1] * (x.ndim - 1 - a))
+    counted = reshape(iota(x.builder, 0, [n]), [n] + [1] * (x.ndim - 1 - a))
     found = equal(x, best(x, a, True))
     if is_float(x.dtype):  # the first NaN counts as the largest and as the smallest
         found = logical_or(found, not_equal(x, x))
@@ -247,6 +236,30 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
 def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Where the first smallest element is, as i64."""
     return _position(reduce_min, x, axis, keepdims)
+
+
+def ranked(x: Tensor, k: int, larger: bool) -> Tensor:
+    """Where the first k elements of each row are, the largest or the smallest first, as i64.
+
+    By counting: an element's rank is how many precede it, larger ones (NaN above all) and equal
+    ones before it. The k-th result is the element whose rank is k.
+    """
+    *lead, n = x.shape
+    last, builder = x.ndim, x.builder
+    this, other = expand_dims(x, -1), expand_dims(x, -2)  # [..., n, 1], [..., 1, n]
+    first, same = emit("gt" if larger else "lt", other, this), emit("eq", other, this)
+    if is_float(x.dtype):
+        nan, others = emit("ne", this, this), emit("ne", other, other)
+        ahead, behind = (others, nan) if larger else (nan, others)
+        first = emit("or", first, emit("and", ahead, emit("not", behind)))
+        same = emit("or", same, emit("and", nan, others))
+    square, chosen = [*lead, n, n], [*lead, k, n]
+    earlier = emit("lt", iota(builder, last, square), iota(builder, last - 1, square))
+    precedes = cast(emit("or", first, emit("and", same, earlier)), np.int64)
+    rank = expand_dims(reduced("sum", precedes, [last], False), -2)
+    hit = emit("eq", rank, iota(builder, last - 1, chosen))
+    at = emit("where", hit, iota(builder, last, chosen), builder.const(-1, np.int64))
+    return reduced("reduce_max", at, [last], False)  # [..., k]
 
 
 def count_nonzero(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -297,8 +310,7 @@ def select(conditions: Sequence[Operand], choices: Sequence[Operand], default: A
     """The choice of the first condition that holds."""
     if len(conditions) != len(choices):
         bad_input("select: as many conditions as choices are needed")
-    kinds = [operand_dtype(c) for c in (*choices, default)]
-    dtype = np.result_type(*[k(0) if isinstance(k, type) else k for k in kinds])
+    dtype = result_type(*choices, default)
     builder = builder_of(*conditions, *choices)
     result = lift(builder, default, dtype)
     for condition, choice in zip(conditions[::-1], choices[::-1], strict=True):

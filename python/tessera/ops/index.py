@@ -16,6 +16,8 @@ from tessera.ops.operands import (
     axis_of,
     builder_of,
     cast,
+    emit,
+    iota,
     lift,
     operand_dtype,
     static_shape,
@@ -102,32 +104,30 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     """Indexing by constants (integers, slices, None, `...`) and by arrays of integers; by a mask of
     the same shape a Masked (ops/masked.py)."""
     items = list(key) if isinstance(key, tuple) else [key]
-    arrays = [i for i in items if isinstance(i, (Tensor, np.ndarray, list)) and np.ndim(i) > 0]
+    arrays = [i for i in items if _is_array(i) and np.ndim(i) > 0]
     for item in items:
-        if isinstance(item, (Tensor, np.ndarray, list)):
-            dtype = operand_dtype(item)
-            if dtype == np.bool_:
-                from tessera.ops.masked import Masked
+        if _is_array(item) and operand_dtype(item) == np.bool_:
+            from tessera.ops.masked import Masked
 
-                mask = lift(x.builder, item)
-                if len(items) == 1 and mask.shape == x.shape:
-                    return Masked(x, mask)  # type: ignore[return-value]
-                unsupported(
-                    "indexing by a mask gives a shape that depends on values; use np.where, or a "
-                    "mask of the array's own shape with a sum or mean of what it picks"
-                )
+            mask = lift(x.builder, item)
+            if len(items) == 1 and mask.shape == x.shape:
+                return Masked(x, mask)  # type: ignore[return-value]
+            unsupported(
+                "indexing by a mask gives a shape that depends on values; use np.where, or a "
+                "mask of the array's own shape with a sum or mean of what it picks"
+            )
     used = len([i for i in items if i is not None and i is not Ellipsis])
     if used > x.ndim:
         bad_input(f"too many indices for {x!r}: {used}")
-    if len([i for i in items if i is Ellipsis]) > 1:
+    dots = [n for n, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1:
         bad_input("an index can only have a single ellipsis ('...')")
-    if Ellipsis not in [i for i in items if i is Ellipsis]:
-        items.append(Ellipsis)
-    at = next(n for n, i in enumerate(items) if i is Ellipsis)
+    at = dots[0] if dots else len(items)
     items[at : at + 1] = [slice(None)] * (x.ndim - used)
 
     advanced = [i for i in items if _is_array(i) or _is_integer(i)] if arrays else []
-    starts, stops, steps, drop, expand, flips = [], [], [], [], [], []
+    bounds: list[tuple[int, Any, int]] = []  # of each axis of x: start, stop, step
+    drop, expand, flips = [], [], []
     gathers: list[tuple[int, int, Any]] = []  # axis of the result, extent, index
     axis = 0  # of x
     kept = 0  # axes of the result so far
@@ -164,16 +164,11 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             kept += 1
         else:
             unsupported(f"indexing by {item!r} is not supported")
-        starts.append(start)
-        stops.append(stop)
-        steps.append(step)
+        bounds.append((start, stop, step))
         axis += 1
     result = x
-    full = all(
-        a == 0 and b == n and s == 1
-        for a, b, s, n in zip(starts, stops, steps, x.shape, strict=True)
-    )
-    if not full:
+    if any(b != (0, n, 1) for b, n in zip(bounds, x.shape, strict=True)):
+        starts, stops, steps = zip(*bounds, strict=True)
         to_the_end = [-1 if isinstance(b, str) else b for b in stops]  # of axes that stay whole
         result = slice_(result, starts, to_the_end, steps)
     if drop:
@@ -331,9 +326,8 @@ def flip(x: Operand, axis: Axes = None) -> Tensor:
     x = lift(builder_of(x), x)
     for a in axes_of(axis, x.ndim):
         n = static_shape(x, "flip")[a]
-        counted = x.builder.emit("iota", [], {"axis": 0, "type": ("i64", [n])})
-        last = x.builder.const(n - 1, "i64")
-        x = x.builder.emit("gather", [x, x.builder.emit("sub", [last, counted])], {"axis": a})
+        counted, last = iota(x.builder, 0, [n]), x.builder.const(n - 1, "i64")
+        x = emit("gather", x, emit("sub", last, counted), axis=a)
     return x
 
 

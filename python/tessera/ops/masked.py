@@ -8,7 +8,7 @@ their number or their places is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -75,24 +75,14 @@ class Masked(NDArrayOperatorsMixin):
             unsupported(_WHY)
         return ours(self, *args[1:], **{k: v for k, v in kwargs.items() if v is not np._NoValue})
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
+    def _refuse(self, *args: object, **kwargs: object) -> Any:
         unsupported(_WHY)
+
+    __array__ = __len__ = __iter__ = __getitem__ = __bool__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        unsupported(_WHY)
-
-    def __len__(self) -> int:
-        unsupported(_WHY)
-
-    def __iter__(self) -> NoReturn:
-        unsupported(_WHY)
-
-    def __getitem__(self, key: Any) -> NoReturn:
-        unsupported(_WHY)
-
-    def __bool__(self) -> NoReturn:
         unsupported(_WHY)
 
     def or_else(self, value: Any) -> Tensor:

@@ -76,6 +76,27 @@ def lift(builder: Builder, x: Operand, dtype: Any = None) -> Tensor:
     return tensor if dtype is None else cast(tensor, dtype)
 
 
+def tensors(*operands: Operand) -> list[Tensor]:
+    """The operands as tensors of their graph, with their own dtypes."""
+    builder = builder_of(*operands)
+    return [lift(builder, x) for x in operands]
+
+
+def emit(op: str, *inputs: Tensor, **attrs: Any) -> Tensor:
+    """One operator of the core, by its text name."""
+    return inputs[0].builder.emit(op, list(inputs), attrs)
+
+
+def reduced(op: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
+    """A reduction by an operator of the core; over no axes nothing is done."""
+    return emit(op, x, axes=list(axes), keepdims=keepdims) if axes else x
+
+
+def iota(builder: Builder, axis: int, shape: Sequence[Any], dtype: str = "i64") -> Tensor:
+    """0, 1, 2, … along one axis of a shape, the same along the others."""
+    return builder.emit("iota", [], {"axis": axis, "type": (dtype, list(shape))})
+
+
 def cast(x: Tensor, dtype: Any) -> Tensor:
     """`x` converted to a dtype; itself if it has it already."""
     dtype = np.dtype(dtype)
@@ -103,11 +124,15 @@ def promote(ufunc: np.ufunc, *operands: Operand) -> list[Tensor]:
     return [lift(builder, x, d) for x, d in zip(operands, loop, strict=False)]
 
 
+def result_type(*operands: Operand) -> np.dtype[Any]:
+    """NumPy's common dtype of the operands."""
+    kinds = map(operand_dtype, operands)
+    return np.result_type(*[k(0) if isinstance(k, type) else k for k in kinds])
+
+
 def common(*operands: Operand) -> list[Tensor]:
     """The operands as tensors of NumPy's common result dtype (concatenate, where)."""
-    builder = builder_of(*operands)
-    kinds = [operand_dtype(x) for x in operands]
-    dtype = np.result_type(*[k(0) if isinstance(k, type) else k for k in kinds])
+    builder, dtype = builder_of(*operands), result_type(*operands)
     return [lift(builder, x, dtype) for x in operands]
 
 

@@ -14,26 +14,26 @@ from tessera.ops.operands import (
     Operand,
     builder_of,
     cast,
+    emit,
     is_scalar,
     lift,
     numpy_dtype,
     operand_dtype,
     promote,
+    result_type,
+    tensors,
 )
 from tessera.types import is_float
 
 
-def _unary(op: str, ufunc: np.ufunc) -> Callable[[Operand], Tensor]:
+def _unary(op: str, ufunc: np.ufunc = np.exp) -> Callable[[Operand], Tensor]:
+    """An operator with the dtypes of a function of NumPy, which lacks some itself."""
+
     def function(x: Operand) -> Tensor:
         (t,) = promote(ufunc, x)
         return t.builder.emit(op, [t])
 
     return function
-
-
-def _float_unary(op: str) -> Callable[[Operand], Tensor]:
-    """Functions that NumPy lacks; dtypes as for np.exp."""
-    return _unary(op, np.exp)
 
 
 def _binary(op: str, ufunc: np.ufunc, on_bool: str | None = None) -> Callable[..., Tensor]:
@@ -53,12 +53,12 @@ log = _unary("log", np.log)
 sin = _unary("sin", np.sin)
 cos = _unary("cos", np.cos)
 tanh = _unary("tanh", np.tanh)
-rsqrt = _float_unary("rsqrt")
-erf = _float_unary("erf")
-sigmoid = _float_unary("sigmoid")
-silu = _float_unary("silu")
-gelu = _float_unary("gelu")
-gelu_tanh = _float_unary("gelu_tanh")
+rsqrt = _unary("rsqrt")
+erf = _unary("erf")
+sigmoid = _unary("sigmoid")
+silu = _unary("silu")
+gelu = _unary("gelu")
+gelu_tanh = _unary("gelu_tanh")
 
 relu = _unary("relu", np.negative)  # max(x, 0)
 sqr = square = _unary("sqr", np.square)  # x·x
@@ -96,9 +96,8 @@ def reciprocal(x: Operand) -> Tensor:
     return t.builder.emit("div", [t.builder.const(1, t.dtype), t])
 
 
-def _float_operand(x: Operand, ufunc: np.ufunc = np.exp) -> Tensor:
-    (t,) = promote(ufunc, x)
-    return t
+def _float_operand(x: Operand) -> Tensor:
+    return promote(np.exp, x)[0]
 
 
 def _rounding(op: str, ufunc: np.ufunc) -> Callable[[Operand], Tensor]:
@@ -167,18 +166,6 @@ def _with_sign_of_ratio(whole: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if not a.builder.numpy_dtypes:
         return whole
     return where(equal(whole, 0), -(a / b) * a.builder.const(-0.0, a.dtype), whole)
-
-
-def left_shift(x: Operand, y: Operand) -> Tensor:
-    """x · 2^y of integers, for a constant y."""
-    result: Tensor = _integers().left_shift(x, y)
-    return result
-
-
-def right_shift(x: Operand, y: Operand) -> Tensor:
-    """The greatest whole number not above x / 2^y of integers, for a constant y."""
-    result: Tensor = _integers().right_shift(x, y)
-    return result
 
 
 def _integers() -> Any:
@@ -298,8 +285,7 @@ power = pow
 
 def _logical(op: str) -> Callable[..., Tensor]:
     def function(*operands: Operand) -> Tensor:
-        builder = builder_of(*operands)
-        return builder.emit(op, [cast(lift(builder, x), np.bool_) for x in operands])
+        return emit(op, *(cast(t, np.bool_) for t in tensors(*operands)))
 
     return function
 
@@ -326,8 +312,7 @@ def bitwise(name: str) -> Callable[..., Tensor]:
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
     """x where the condition holds, else y."""
     builder = builder_of(condition, x, y)
-    kinds = [operand_dtype(v) for v in (x, y)]
-    dtype = np.result_type(*[k(0) if isinstance(k, type) else k for k in kinds])
+    dtype = result_type(x, y)
     c = cast(lift(builder, condition), np.bool_)
     return builder.emit("where", [c, lift(builder, x, dtype), lift(builder, y, dtype)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from tessera.ops.operands import (
     axis_of,
     builder_of,
     cast,
+    emit,
     lift,
     numpy_dtype,
+    reduced,
     static_shape,
 )
 from tessera.ops.pointwise import divide, sqr, sqrt, subtract
@@ -24,10 +27,7 @@ from tessera.types import is_float
 
 
 def _reduce(op: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    axes = axes_of(axis, x.ndim)
-    if not axes:
-        return x
-    return x.builder.emit(op, [x], {"axes": axes, "keepdims": bool(keepdims)})
+    return reduced(op, x, axes_of(axis, x.ndim), bool(keepdims))
 
 
 def accumulated(x: Tensor, dtype: Any, what: str) -> Tensor:
@@ -45,27 +45,28 @@ def sum(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False
     return _reduce("sum", accumulated(x, dtype, "sum"), axis, keepdims)
 
 
+def _floating(x: Tensor, dtype: Any) -> Tensor:
+    """`x` in a dtype, or where none is given as a float."""
+    if dtype is not None:
+        return cast(x, numpy_dtype(dtype, x))
+    return x if is_float(x.dtype) else cast(x, np.float64)
+
+
 def mean(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Arithmetic mean; of integers in f64."""
     x = lift(builder_of(x), x)
-    if dtype is not None or not is_float(x.dtype):
-        x = cast(x, numpy_dtype(dtype, x) if dtype is not None else np.float64)
-    return _reduce("mean", x, axis, keepdims)
+    return _reduce("mean", _floating(x, dtype), axis, keepdims)
 
 
 def var(
     x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False
 ) -> Tensor:
     """Mean squared deviation from the mean, with divisor n − ddof."""
-    x = lift(builder_of(x), x)
-    if dtype is not None or not is_float(x.dtype):
-        x = cast(x, numpy_dtype(dtype, x) if dtype is not None else np.float64)
+    x = _floating(lift(builder_of(x), x), dtype)
     deviation = sqr(subtract(x, mean(x, axis, keepdims=True)))
     if ddof == 0:
         return mean(deviation, axis, keepdims=keepdims)
-    count = 1
-    for a in axes_of(axis, x.ndim):
-        count *= static_shape(x, "var with ddof")[a]
+    count = math.prod(static_shape(x, "var with ddof")[a] for a in axes_of(axis, x.ndim))
     if count - ddof <= 0:
         bad_input(f"var: {count} elements leave no degree of freedom with ddof={ddof}")
     return divide(sum(deviation, axis, keepdims=keepdims), count - ddof)
@@ -111,8 +112,7 @@ def cumsum(x: Operand, axis: int | None = None, dtype: Any = None) -> Tensor:
 
 def _magnitude(x: Tensor) -> Tensor:
     """|x| as a float."""
-    x = x if is_float(x.dtype) else cast(x, np.float64)
-    return x.builder.emit("abs", [x])
+    return emit("abs", _floating(x, None))
 
 
 def norm(x: Operand, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Tensor:

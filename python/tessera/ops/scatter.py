@@ -14,21 +14,15 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.graph import Tensor
 from tessera.ops.derived import prod
+from tessera.ops.operands import emit, iota
 from tessera.ops.shape import broadcast_to, expand_dims, reshape
+from tessera.types import is_float
 
 MOST_COMPARISONS = 1 << 22
 
 
-def _emit(op: str, *inputs: Tensor, **attrs: Any) -> Tensor:
-    return inputs[0].builder.emit(op, list(inputs), attrs)
-
-
-def _iota(x: Tensor, shape: list[Any], axis: int) -> Tensor:
-    return x.builder.emit("iota", [], {"axis": axis, "type": ("i64", shape)})
-
-
 def _reduced(op: str, x: Tensor, axis: int) -> Tensor:
-    return _emit(op, x, axes=[axis % x.ndim], keepdims=False)
+    return emit(op, x, axes=[axis % x.ndim], keepdims=False)
 
 
 def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
@@ -38,18 +32,21 @@ def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
     linear: Tensor | None = None
     step = 1
     for a in reversed(range(x.ndim)):
-        at = index if a == axis % x.ndim else _iota(index, list(index.shape), a)
+        at = index if a == axis % x.ndim else iota(index.builder, a, index.shape)
         at = at * at.builder.const(step, np.int64) if step != 1 else at
         linear = at if linear is None else linear + at
         step *= x.shape[a]
     assert linear is not None
-    return _emit("gather", reshape(x, [step]), linear, axis=0)
+    return emit("gather", reshape(x, [step]), linear, axis=0)
 
 
-def _extremum(dtype: np.dtype[Any], largest: bool) -> float | int:
-    if dtype.kind == "f":
-        return math.inf if largest else -math.inf
-    return int(np.iinfo(dtype).max if largest else np.iinfo(dtype).min)
+def neutral(dtype: np.dtype[Any], how: str) -> float | int:
+    """What changes no number that it is combined with: by "add", "mul", "max" or "min"."""
+    if how in ("add", "mul"):
+        return int(how == "mul")
+    if is_float(dtype):
+        return math.inf if how == "min" else -math.inf
+    return int(np.iinfo(dtype).max if how == "min" else np.iinfo(dtype).min)
 
 
 def _together(hit: Tensor, each: Tensor, how: str, axis: int) -> Tensor:
@@ -57,27 +54,20 @@ def _together(hit: Tensor, each: Tensor, how: str, axis: int) -> Tensor:
     result as it is where nothing is."""
     if each.dtype == np.bool_:
         raise UnsupportedError(f"{how} of truths")
-    if how in ("max", "min"):
-        none = each.builder.const(_extremum(each.dtype, how == "min"), each.dtype)
-        return _reduced(f"reduce_{how}", _emit("where", hit, each, none), axis)
-    one = each.builder.const(int(how == "mul"), each.dtype)
-    chosen = _emit("where", hit, each, one)
-    if how == "add":
-        return _reduced("sum", chosen, axis)
-    return prod(chosen, axis, dtype=chosen.dtype)
-
-
-def _combine(x: Tensor, y: Tensor, how: str) -> Tensor:
-    return _emit(how, x, y)
+    none = each.builder.const(neutral(each.dtype, how), each.dtype)
+    chosen = emit("where", hit, each, none)
+    if how == "mul":
+        return prod(chosen, axis, dtype=chosen.dtype)
+    return _reduced("sum" if how == "add" else f"reduce_{how}", chosen, axis)
 
 
 def _last(index: Tensor, n: int) -> Tensor:
     """Per place 0 … n-1 the last along the innermost axis of `index` that is it; -1 if none is."""
     shape = [*index.shape[:-1], n, index.shape[-1]]
-    hit = _emit("eq", expand_dims(index, -2), _iota(index, shape, len(shape) - 2))
+    hit = emit("eq", expand_dims(index, -2), iota(index.builder, len(shape) - 2, shape))
     none = index.builder.const(-1, np.int64)
     return _reduced(
-        "reduce_max", _emit("where", hit, _iota(index, shape, len(shape) - 1), none), -1
+        "reduce_max", emit("where", hit, iota(index.builder, len(shape) - 1, shape), none), -1
     )
 
 
@@ -94,11 +84,11 @@ def scatter(
     zero = x.builder.const(0, np.int64)
     if how == "none":
         last = broadcast_to(_last(index, n), [*lead, n])
-        return _emit("where", _emit("ge", last, zero),
-                     along(updates, _emit("max", last, zero), -1), x)  # fmt: skip
+        return emit("where", emit("ge", last, zero),
+                    along(updates, emit("max", last, zero), -1), x)  # fmt: skip
     shape = [*index.shape[:-1], n, j]
-    hit = _emit("eq", expand_dims(index, -2), _iota(x, shape, len(shape) - 2))
-    return _combine(x, _together(hit, expand_dims(updates, -2), how, -1), how)
+    hit = emit("eq", expand_dims(index, -2), iota(x.builder, len(shape) - 2, shape))
+    return emit(how, x, _together(hit, expand_dims(updates, -2), how, -1))
 
 
 def scatter_rows(
@@ -112,8 +102,8 @@ def scatter_rows(
     zero = x.builder.const(0, np.int64)
     last = _last(index, n)
     if how != "none":
-        same = _emit("eq", expand_dims(index, 0), expand_dims(index, 1))
+        same = emit("eq", expand_dims(index, 0), expand_dims(index, 1))
         updates = _together(expand_dims(same, -1), expand_dims(updates, 0), how, 1)
-    rows = _emit("gather", updates, _emit("max", last, zero), axis=0)
-    written = expand_dims(_emit("ge", last, zero), -1)
-    return _emit("where", written, rows if how == "none" else _combine(x, rows, how), x)
+    rows = emit("gather", updates, emit("max", last, zero), axis=0)
+    written = expand_dims(emit("ge", last, zero), -1)
+    return emit("where", written, rows if how == "none" else emit(how, x, rows), x)

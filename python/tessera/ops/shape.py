@@ -17,7 +17,7 @@ from tessera.ops.operands import (
     builder_of,
     common,
     lift,
-    operand_dtype,
+    result_type,
     static_shape,
 )
 from tessera.types import Dim, is_float
@@ -117,7 +117,8 @@ def broadcast_to(x: Operand, shape: int | Sequence[Dim]) -> Tensor:
 def concatenate(tensors: Sequence[Operand], axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis."""
     full = [t for t in tensors if getattr(t, "size", 1) != 0]  # others count by their dtype
-    parts = common(*tensors) if len(full) == len(tensors) else _common_of(full, tensors)
+    builder, dtype = builder_of(*full), result_type(*tensors)
+    parts = [lift(builder, t, dtype) for t in full]
     if axis is None:
         parts, axis = [ravel(t) for t in parts], 0
     if parts[0].ndim == 0:
@@ -125,11 +126,6 @@ def concatenate(tensors: Sequence[Operand], axis: int | None = 0) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     return parts[0].builder.emit("concat", parts, {"axis": axis_of(axis, parts[0].ndim)})
-
-
-def _common_of(full: Sequence[Operand], all_: Sequence[Operand]) -> list[Tensor]:
-    dtype = np.result_type(*[operand_dtype(t) for t in all_])
-    return [lift(builder_of(*full), t, dtype) for t in full]
 
 
 def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:

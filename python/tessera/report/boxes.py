@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -21,17 +23,12 @@ KIND = {op: kind for kind, ops in _KINDS.items() for op in ops.split()}  # else 
 def program(graph: Data, title: str) -> str:
     """A kernel graph: one box per operator or kernel, in order."""
     parts = []
-    run: list[str] = []
-    for n, op in enumerate(graph["ops"]):
-        if op["body"] is None:
-            run.append(_line(op, "p"))
-            continue
-        if run:
-            parts.append(f'<div class="ops">{"".join(run)}</div>')
-            run = []
-        parts.append(_kernel(op, f"p{n}"))
-    if run:
-        parts.append(f'<div class="ops">{"".join(run)}</div>')
+    numbered = enumerate(graph["ops"])
+    for plain, run in itertools.groupby(numbered, lambda item: item[1]["body"] is None):
+        if plain:
+            parts.append(f'<div class="ops">{"".join(_line(op, "p") for _, op in run)}</div>')
+        else:
+            parts += [_kernel(op, f"p{n}") for n, op in run]
     outputs = ", ".join(map(escape, graph["outputs"]))
     return (
         f'<div class="graph" data-scope><h3>{escape(title)} '
@@ -45,22 +42,16 @@ def _kernel(op: Data, scope: str) -> str:
     grid = " ".join(f"{_GRID[i]}={n}" for i, n in enumerate(body["grid"]))
     loops = " ".join(f"{_LOOPS[i]}={n}" for i, n in enumerate(body["loops"]))
     arguments = ", ".join(_value(t, "p") for t in op["inputs"])
-    results = ", ".join(f"{_value(r, 'p')}<i>{escape(r['type'])}</i>" for r in op["results"])
-    blocks = 1
-    for n in body["grid"]:
-        blocks *= n
     # The body's own inputs repeat the arguments; an `iter` says what is taken of them.
     ops = [o for o in body["ops"] if o["op"] != "input"]
-    outer = dict(zip([o["results"][0]["id"] for o in body["ops"] if o["op"] == "input"],
-                     op["inputs"], strict=False))  # fmt: skip
-    arguments_of = {o["results"][0]["id"]: o["results"][0]["type"] for o in body["ops"]
-                    if o["op"] == "input"}  # fmt: skip
-    phases: list[tuple[str, str, list[str]]] = [
-        ("invariant", "once per block", []),
-        ("loop", f"loop {loops}: every iteration", []),
-        ("post", "after the loop" if body["loops"] else "", []),
-    ]
-    index = {name: i for i, (name, _, _) in enumerate(phases)}
+    own = [o["results"][0] for o in body["ops"] if o["op"] == "input"]
+    taken = {t["id"]: (t["type"], given) for t, given in zip(own, op["inputs"], strict=False)}
+    labels = {
+        "invariant": "once per block",
+        "loop": f"loop {loops}: every iteration",
+        "post": "after the loop",
+    }
+    phases: dict[str, list[str]] = {name: [] for name in labels}
     looping = bool(body["loops"])
     for o in ops:
         phase = o["results"][0]["phase"] or "invariant"
@@ -68,21 +59,19 @@ def _kernel(op: Data, scope: str) -> str:
             phase = "loop"  # it folds there, though its value is known afterwards
         if not looping:
             phase = "invariant"
-        html = _thread(o, scope) if o["body"] is not None else _line(o, scope, arguments_of, outer)
-        phases[index.get(phase, 0)][2].append(html)
+        html = _thread(o, scope) if o["body"] is not None else _line(o, scope, taken)
+        phases[phase if phase in phases else "invariant"].append(html)
     inner = ""
-    for name, label, lines in phases:
+    for name, lines in phases.items():
         if lines:
-            heading = label if looping else ""
-            inner += (
-                f'<div class="phase {name}">'
-                + (f"<h5>{escape(heading)}</h5>" if heading else "")
-                + f'<div class="ops">{"".join(lines)}</div></div>'
-            )
+            heading = f"<h5>{escape(labels[name])}</h5>" if looping else ""
+            ops_html = f'<div class="ops">{"".join(lines)}</div>'
+            inner += f'<div class="phase {name}">{heading}{ops_html}</div>'
     size = body["block_bytes"]
+    blocks = math.prod(body["grid"])
     memory = f" · {size / 1024:,.0f} KB a block" if size else ""
     return (
-        f'<details class="kernel" open><summary><b>kernel</b> {results}'
+        f'<details class="kernel" open><summary><b>kernel</b> {_typed(op, "p")}'
         f"<small>reads {arguments}</small></summary>"
         f'<div class="block"><h4>block <small>grid {escape(grid)} = {blocks} blocks'
         f"{memory}</small></h4>{inner}</div></details>"
@@ -91,27 +80,26 @@ def _kernel(op: Data, scope: str) -> str:
 
 def _thread(op: Data, scope: str) -> str:
     lines = "".join(_line(o, scope + "t") for o in op["body"]["ops"] if o["op"] != "input")
-    results = ", ".join(f"{_value(r, scope)}<i>{escape(r['type'])}</i>" for r in op["results"])
     return (
-        f'<div class="thread"><h5>thread: {results} stays in registers</h5>'
+        f'<div class="thread"><h5>thread: {_typed(op, scope)} stays in registers</h5>'
         f'<div class="ops">{lines}</div></div>'
     )
 
 
-def _line(
-    op: Data,
-    scope: str,
-    arguments: Mapping[int, str] | None = None,
-    outer: Mapping[int, Data] | None = None,
-) -> str:
-    """One operator: result ← operator operands attributes, and the result's type."""
+def _typed(op: Data, scope: str) -> str:
+    return ", ".join(f"{_value(r, scope)}<i>{escape(r['type'])}</i>" for r in op["results"])
+
+
+def _line(op: Data, scope: str, taken: Mapping[int, tuple[str, Data]] | None = None) -> str:
+    """One operator: result ← operator operands attributes, and the result's type; `taken`: the
+    types of a kernel's inputs, and the arguments that they are."""
     kind = KIND.get(op["op"], "pointwise")
     results = ", ".join(_value(r, scope) for r in op["results"])
     types = ", ".join(escape(r["type"]) for r in op["results"])
     operands = " ".join(_value(t, scope) for t in op["inputs"])
-    if op["op"] == "iter" and arguments is not None and outer is not None:
-        operands = _value(outer[op["inputs"][0]["id"]], "p")  # the kernel's argument itself
-        source = arguments.get(op["inputs"][0]["id"], "")
+    if op["op"] == "iter" and taken is not None:
+        source, argument = taken[op["inputs"][0]["id"]]
+        operands = _value(argument, "p")  # the kernel's argument itself
         detail = _tiles(source, op["attrs"].get("imap", []), op["attrs"].get("fmap", []))
     elif op["op"] == "save":
         dtype, shape = op["attrs"].get("type", ["", []])

@@ -163,7 +163,7 @@ def times_bars(rows: Sequence[tuple[str, float]]) -> str:
 def roofline(data: Data) -> str:
     """Arithmetic intensity against rate, under what the machine can do."""
     limits, work = data["limits"], data["work"]
-    rate, dram, cache = limits["flops_s"], limits["dram_bytes_s"], limits["cache_bytes_s"]
+    rate, dram, cache = (limits.get(k, 0.0) for k in ("flops_s", "dram_bytes_s", "cache_bytes_s"))
     points = []
     for name, key, us in (
         ("original", "before", data["original_us"]),

@@ -71,12 +71,10 @@ def _time(us: float | None) -> str:
 
 def _summary(data: Data) -> str:
     work = data["work"]
-    tiles = []
-    if data["improved"]:
-        tiles.append(_tile(f"{data['speedup']:.2f}×", "as fast as the original", "good"))
-    else:
-        tiles.append(_tile("original", "nothing faster was found"))
-    tiles += [
+    tiles = [
+        _tile(f"{data['speedup']:.2f}×", "as fast as the original", "good")
+        if data["improved"]
+        else _tile("original", "nothing faster was found"),
         _tile(_time(data["original_us"]), "the original, compiled as it is"),
         _tile(_time(data["ours_us"]), "the result"),
         _tile(f"{work['before']['kernels']} → {work['after']['kernels']}", "kernels"),
@@ -137,7 +135,13 @@ def _times(data: Data) -> str:
     if choice.get("kernel_us") is None:
         rows += [("the original, compiled", data["original_us"]), ("the result", data["ours_us"])]
     known = [(who, us) for who, us in rows if us]
-    return times_bars(known) if known else ""
+    rivals = list(data.get("rivals", {}).items())
+    return "".join(
+        f"<h4>{title}</h4>{times_bars(bars)}"
+        for title, bars in (("raced where you call it", known),
+                            ("the same program by libraries, in one race", rivals))
+        if len(bars) > 0
+    )  # fmt: skip
 
 
 def _search(data: Data) -> str:
@@ -238,9 +242,7 @@ def _source(data: Data) -> str:
 
 
 def _machine(data: Data) -> str:
-    facts = dict(data["machine"])
-    facts["target"] = data["target"]
-    facts["threads"] = data["threads"]
+    facts = {**data["machine"], "target": data["target"], "threads": data["threads"]}
     rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>"
                    for k, v in facts.items())  # fmt: skip
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tessera import _core
+from tessera.emit import FLAVOURS, emit
+from tessera.errors import Error
+from tessera.frontends.onnx.export import inexpressible
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.types import format_type
+from tessera.types import format_type, to_numpy
 
 if TYPE_CHECKING:
     from tessera.result import Result
 
 FORMAT = "tessera-run-1"
 _MOST_WORK = 2e9  # multiply-adds that the interpreter may spend on the errors
+_RIVALS = {"numpy": "NumPy", "onnxruntime": "onnxruntime", "torch": "PyTorch, compiled"}
+_MOST_OPERATORS = 500  # of programs that others run, too
+_RACE_S = 20.0  # at most, to start and compile included
 
 
 def record(result: Result) -> dict[str, Any]:
@@ -35,7 +42,8 @@ def record(result: Result) -> dict[str, Any]:
         "work": {"before": work(result.original), "after": work(result.graph)},
         "timeline": result.timeline,
         "errors": errors(result),
-        "limits": limits(result),
+        "rivals": rivals(result),
+        "limits": {} if result.interpreted else limits(result),
         "source": result.source,
         "plan": result.plan,
         "machine": machine_description(),
@@ -95,8 +103,6 @@ def work(graph: Graph) -> dict[str, float]:
         return float(np.prod([int(d) for d in core.type(t)[1]], initial=1.0))
 
     def nbytes(core: _core.Graph, t: int) -> float:
-        from tessera.types import to_numpy
-
         return size(core, t) * to_numpy(core.type(t)[0]).itemsize
 
     def arithmetic(core: _core.Graph, op: dict[str, Any]) -> float:
@@ -150,6 +156,8 @@ def errors(result: Result) -> dict[str, Any]:
     """
     if work(result.original)["flops"] > 2 * _MOST_WORK:
         return {"skipped": "the program is too large to interpret in f64 for a report"}
+    if result.interpreted:
+        return {"skipped": "there is no compiled code to compare"}
     rows = []
     original = _core.compile(result.original.core)
     from tessera.result import GraphCall
@@ -201,6 +209,38 @@ def _error(got: Any, exact: Any) -> tuple[float, float]:
     scale = max(float(np.abs(exact[finite]).max()), 1e-300)
     difference = np.abs(got[finite] - exact[finite])
     return float(difference.max()) / scale, float(difference.mean()) / scale
+
+
+def rivals(result: Result) -> dict[str, float]:
+    """Microseconds of a call of the program, by libraries that are installed, in one race with the
+    result; empty where there is no telling."""
+    from tessera.race import Entrant, decide
+    from tessera.rewrite import arguments
+
+    program = result.original
+    left_out = result.on_gpu or result.interpreted or program.tail is not None
+    if left_out or len(program.ops) > _MOST_OPERATORS:
+        return {}
+    entrants = {"Tessera's kernels": result.as_entrant()}
+    for library, who in _RIVALS.items():
+        text = {"graph": str(program)}
+        if importlib.util.find_spec(library) is None:
+            continue
+        try:
+            if library in FLAVOURS:
+                text = {"source": emit(program, library, name="program"), "name": "program"}
+            elif inexpressible(program):
+                continue
+        except Error:  # operators without a spelling there
+            continue
+        entrants[who] = Entrant(None, library, text)
+    try:
+        arrays = arguments(program, None, 0)
+        race = decide(list(entrants.values()), 1.0, arrays, 0.5, _RACE_S)
+    except Error:
+        return {}
+    told = zip(entrants, race.times, strict=True)
+    return {who: times.median * 1e6 for who, times in told if times is not None}
 
 
 def limits(result: Result) -> dict[str, Any]:

@@ -1,6 +1,4 @@
 // Products by cuBLASLt.
-#include <dlfcn.h>
-
 #include <array>
 #include <mutex>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "backend/cuda/nvrtc.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace tessera {
 namespace {
@@ -61,43 +60,24 @@ std::shared_ptr<const Api> loaded;
 std::shared_ptr<const Api> cublaslt() {
   std::lock_guard lock(mutex);
   if (loaded) return loaded;
-  std::vector<std::string> places;
-  if (!path.empty()) {
-    places.push_back(path);
-  } else {
-    const std::array<const char*, 2> names = {"libcublasLt.so.13", "libcublasLt.so.12"};
-    for (const std::string& folder : cuda_folders())
-      for (const char* name : names) places.push_back(folder + "/" + name);
-    places.insert(places.end(), names.begin(), names.end());
-    for (const char* name : names) places.push_back(std::string("/usr/local/cuda/lib64/") + name);
-  }
-  void* library = nullptr;
-  for (const std::string& place : places)
-    if ((library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
-  if (library == nullptr)
-    throw Error(ErrorKind::ToolMissing, "cuBLASLt is not found: pip install nvidia-cublas");
+  const SharedLibrary library("cuBLASLt", "version 12 or later",
+                              cuda_places(path, {"libcublasLt.so.13", "libcublasLt.so.12"}),
+                              "cuBLASLt is not found: pip install nvidia-cublas");
   auto api = std::make_shared<Api>();
-  const auto find = [&](auto& function, const char* name) {
-    void* address = dlsym(library, name);
-    if (address == nullptr)
-      throw Error(ErrorKind::ToolMissing,
-                  std::string("this cuBLASLt has no ") + name + "; version 12 or later is needed");
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
-  };
-  find(api->create, "cublasLtCreate");
-  find(api->destroy, "cublasLtDestroy");
-  find(api->version, "cublasLtGetVersion");
-  find(api->product_create, "cublasLtMatmulDescCreate");
-  find(api->product_destroy, "cublasLtMatmulDescDestroy");
-  find(api->product_set, "cublasLtMatmulDescSetAttribute");
-  find(api->layout_create, "cublasLtMatrixLayoutCreate");
-  find(api->layout_destroy, "cublasLtMatrixLayoutDestroy");
-  find(api->layout_set, "cublasLtMatrixLayoutSetAttribute");
-  find(api->preference_create, "cublasLtMatmulPreferenceCreate");
-  find(api->preference_destroy, "cublasLtMatmulPreferenceDestroy");
-  find(api->preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  find(api->ways, "cublasLtMatmulAlgoGetHeuristic");
-  find(api->run, "cublasLtMatmul");
+  library.need(api->create, "cublasLtCreate");
+  library.need(api->destroy, "cublasLtDestroy");
+  library.need(api->version, "cublasLtGetVersion");
+  library.need(api->product_create, "cublasLtMatmulDescCreate");
+  library.need(api->product_destroy, "cublasLtMatmulDescDestroy");
+  library.need(api->product_set, "cublasLtMatmulDescSetAttribute");
+  library.need(api->layout_create, "cublasLtMatrixLayoutCreate");
+  library.need(api->layout_destroy, "cublasLtMatrixLayoutDestroy");
+  library.need(api->layout_set, "cublasLtMatrixLayoutSetAttribute");
+  library.need(api->preference_create, "cublasLtMatmulPreferenceCreate");
+  library.need(api->preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  library.need(api->preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  library.need(api->ways, "cublasLtMatmulAlgoGetHeuristic");
+  library.need(api->run, "cublasLtMatmul");
   loaded = api;
   return api;
 }

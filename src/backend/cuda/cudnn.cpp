@@ -1,6 +1,4 @@
 // Convolutions and attention by cuDNN.
-#include <dlfcn.h>
-
 #include <array>
 #include <limits>
 #include <map>
@@ -12,6 +10,7 @@
 #include "backend/cuda/nvrtc.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace tessera {
 namespace {
@@ -42,47 +41,26 @@ std::shared_ptr<const CudnnApi> loaded;
 std::shared_ptr<const CudnnApi> cudnn_api() {
   const std::lock_guard lock(mutex);
   if (loaded) return loaded;
-  constexpr const char* kName = "libcudnn.so.9";
-  std::vector<std::string> places;
-  if (!path.empty()) {
-    places.push_back(path);
-  } else {
-    for (const std::string& folder : cuda_folders()) places.push_back(folder + "/" + kName);
-    places.push_back(kName);
-    places.push_back(std::string("/usr/local/cuda/lib64/") + kName);
-    // Engines that cuDNN compiles take the NVRTC that is loaded.
-    try {
-      nvrtc_version();
-    } catch (const Error&) {  // they are left out of its answers then
-    }
+  try {
+    if (path.empty()) nvrtc_version();  // what engines that cuDNN compiles take is loaded then
+  } catch (const Error&) {              // they are left out of its answers
   }
-  void* library = nullptr;
-  for (const std::string& place : places)
-    if ((library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
-  if (library == nullptr)
-    throw Error(ErrorKind::ToolMissing,
-                "cuDNN 9 is not found: pip install nvidia-cudnn-cu13 (or -cu12, for a driver of "
-                "CUDA 12)");
+  const SharedLibrary library(
+      "cuDNN", "version 9", cuda_places(path, {"libcudnn.so.9"}),
+      "cuDNN 9 is not found: pip install nvidia-cudnn-cu13 (or -cu12, for a driver of CUDA 12)");
   auto api = std::make_shared<CudnnApi>();
-  const auto find = [&](auto& function, const char* name) {
-    void* address = dlsym(library, name);
-    if (address == nullptr)
-      throw Error(ErrorKind::ToolMissing,
-                  std::string("this cuDNN has no ") + name + "; version 9 is needed");
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
-  };
-  find(api->version, "cudnnGetVersion");
-  find(api->cudart_version, "cudnnGetCudartVersion");
-  find(api->error_text, "cudnnGetErrorString");
-  find(api->create, "cudnnCreate");
-  find(api->destroy, "cudnnDestroy");
-  find(api->set_stream, "cudnnSetStream");
-  find(api->make, "cudnnBackendCreateDescriptor");
-  find(api->unmake, "cudnnBackendDestroyDescriptor");
-  find(api->finish, "cudnnBackendFinalize");
-  find(api->set, "cudnnBackendSetAttribute");
-  find(api->get, "cudnnBackendGetAttribute");
-  find(api->execute, "cudnnBackendExecute");
+  library.need(api->version, "cudnnGetVersion");
+  library.need(api->cudart_version, "cudnnGetCudartVersion");
+  library.need(api->error_text, "cudnnGetErrorString");
+  library.need(api->create, "cudnnCreate");
+  library.need(api->destroy, "cudnnDestroy");
+  library.need(api->set_stream, "cudnnSetStream");
+  library.need(api->make, "cudnnBackendCreateDescriptor");
+  library.need(api->unmake, "cudnnBackendDestroyDescriptor");
+  library.need(api->finish, "cudnnBackendFinalize");
+  library.need(api->set, "cudnnBackendSetAttribute");
+  library.need(api->get, "cudnnBackendGetAttribute");
+  library.need(api->execute, "cudnnBackendExecute");
   if (api->version() < kLeastVersion)
     throw Error(ErrorKind::ToolMissing, "cuDNN is of version " + std::to_string(api->version()) +
                                             ", and 9.0 is needed: pip install -U "

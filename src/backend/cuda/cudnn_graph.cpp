@@ -30,7 +30,7 @@ constexpr int kReduceKind = 1600, kReduceCompute = 1601, kReduceX = 1610, kReduc
 // Data types.
 constexpr int kF32 = 0, kF64 = 1, kF16 = 2, kI32 = 4, kBF16 = 9, kBool = 11;
 // Pointwise modes and reductions.
-constexpr int kAdd = 0, kMul = 1, kDiv = 6, kSub = 9, kExp = 13, kLog = 14, kRelu = 100,
+constexpr int kAdd = 0, kMul = 1, kDiv = 6, kSub = 9, kExp = 13, kLog = 15, kRelu = 100,
               kGeluTanh = 107, kAtLeast = 303, kIndex = 501, kSelect = 601;
 constexpr int kSum = 0, kMax = 3;
 

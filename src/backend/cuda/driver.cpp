@@ -1,11 +1,10 @@
 #include "backend/cuda/driver.h"
 
-#include <dlfcn.h>
-
 #include <map>
 #include <utility>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace tessera {
 namespace {
@@ -48,75 +47,65 @@ std::string mib(int64_t bytes) {
 
 CudaDriver::CudaDriver(const std::string& path) {
   const std::string name = path.empty() ? "libcuda.so.1" : path;
-  void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    throw Error(ErrorKind::ToolMissing,
-                "there is no CUDA driver on this machine (" + name +
-                    " is not found): running on a GPU takes NVIDIA's driver; kernels can be made, "
-                    "compiled and emulated without, with a target that names an architecture, "
-                    "such as cuda:sm_90a");
-  const auto optional = [&](auto& function, const char* symbol) {
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
-  };
-  const auto find = [&](auto& function, const char* symbol) {
-    optional(function, symbol);
-    if (function == nullptr)
-      throw Error(ErrorKind::ToolMissing, "the CUDA driver is too old: it has no " +
-                                              std::string(symbol) + "; one for CUDA " +
-                                              cuda_version_text(kOldest) + " or later is needed");
-  };
+  const SharedLibrary library(
+      "CUDA driver", "one for CUDA " + cuda_version_text(kOldest) + " or later", {name},
+      "there is no CUDA driver on this machine (" + name +
+          " is not found): running on a GPU takes NVIDIA's driver; kernels can be made, "
+          "compiled and emulated without, with a target that names an architecture, such as "
+          "cuda:sm_90a");
   CudaApi& a = api_;
-  find(a.init, "cuInit");
-  find(a.driver_version, "cuDriverGetVersion");
-  find(a.error_name, "cuGetErrorName");
-  find(a.error_text, "cuGetErrorString");
-  find(a.device_count, "cuDeviceGetCount");
-  find(a.device_get, "cuDeviceGet");
-  find(a.device_name, "cuDeviceGetName");
-  find(a.device_attribute, "cuDeviceGetAttribute");
-  find(a.device_memory, "cuDeviceTotalMem_v2");
-  find(a.primary_retain, "cuDevicePrimaryCtxRetain");
-  find(a.primary_release, "cuDevicePrimaryCtxRelease_v2");
-  find(a.context_push, "cuCtxPushCurrent_v2");
-  find(a.context_pop, "cuCtxPopCurrent_v2");
-  find(a.context_current, "cuCtxGetCurrent");
-  find(a.context_synchronize, "cuCtxSynchronize");
-  find(a.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
-  find(a.memory_info, "cuMemGetInfo_v2");
-  find(a.allocate, "cuMemAlloc_v2");
-  find(a.release, "cuMemFree_v2");
-  find(a.copy_to_device, "cuMemcpyHtoDAsync_v2");
-  find(a.copy_to_host, "cuMemcpyDtoHAsync_v2");
-  find(a.copy_on_device, "cuMemcpyDtoDAsync_v2");
-  find(a.fill, "cuMemsetD8Async");
-  find(a.pointer_attribute, "cuPointerGetAttribute");
-  find(a.module_load, "cuModuleLoadData");
-  find(a.module_unload, "cuModuleUnload");
-  find(a.module_function, "cuModuleGetFunction");
-  find(a.function_attribute, "cuFuncGetAttribute");
-  find(a.set_function_attribute, "cuFuncSetAttribute");
-  find(a.launch, "cuLaunchKernel");
-  find(a.stream_create, "cuStreamCreate");
-  find(a.stream_destroy, "cuStreamDestroy_v2");
-  find(a.stream_synchronize, "cuStreamSynchronize");
-  find(a.stream_context, "cuStreamGetCtx");
-  find(a.stream_capture, "cuStreamGetCaptureInfo_v2");
-  find(a.stream_wait, "cuStreamWaitEvent");
-  find(a.event_create, "cuEventCreate");
-  find(a.event_destroy, "cuEventDestroy_v2");
-  find(a.event_record, "cuEventRecord");
-  find(a.event_synchronize, "cuEventSynchronize");
-  find(a.event_elapsed, "cuEventElapsedTime");
-  find(a.begin_capture, "cuStreamBeginCapture_v2");
-  find(a.end_capture, "cuStreamEndCapture");
-  find(a.graph_instantiate, "cuGraphInstantiateWithFlags");
-  find(a.graph_launch, "cuGraphLaunch");
-  find(a.graph_destroy, "cuGraphDestroy");
-  find(a.graph_exec_destroy, "cuGraphExecDestroy");
-  optional(a.active_clusters, "cuOccupancyMaxActiveClusters");
-  optional(a.encode_tiled, "cuTensorMapEncodeTiled");
-  runs_host_code_ = dlsym(library, kHostCodeMark) != nullptr;
+  library.need(a.init, "cuInit");
+  library.need(a.driver_version, "cuDriverGetVersion");
+  library.need(a.error_name, "cuGetErrorName");
+  library.need(a.error_text, "cuGetErrorString");
+  library.need(a.device_count, "cuDeviceGetCount");
+  library.need(a.device_get, "cuDeviceGet");
+  library.need(a.device_name, "cuDeviceGetName");
+  library.need(a.device_attribute, "cuDeviceGetAttribute");
+  library.need(a.device_memory, "cuDeviceTotalMem_v2");
+  library.need(a.primary_retain, "cuDevicePrimaryCtxRetain");
+  library.need(a.primary_release, "cuDevicePrimaryCtxRelease_v2");
+  library.need(a.context_push, "cuCtxPushCurrent_v2");
+  library.need(a.context_pop, "cuCtxPopCurrent_v2");
+  library.need(a.context_current, "cuCtxGetCurrent");
+  library.need(a.context_synchronize, "cuCtxSynchronize");
+  library.need(a.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  library.need(a.memory_info, "cuMemGetInfo_v2");
+  library.need(a.allocate, "cuMemAlloc_v2");
+  library.need(a.release, "cuMemFree_v2");
+  library.need(a.copy_to_device, "cuMemcpyHtoDAsync_v2");
+  library.need(a.copy_to_host, "cuMemcpyDtoHAsync_v2");
+  library.need(a.copy_on_device, "cuMemcpyDtoDAsync_v2");
+  library.need(a.fill, "cuMemsetD8Async");
+  library.need(a.pointer_attribute, "cuPointerGetAttribute");
+  library.need(a.module_load, "cuModuleLoadData");
+  library.need(a.module_unload, "cuModuleUnload");
+  library.need(a.module_function, "cuModuleGetFunction");
+  library.need(a.function_attribute, "cuFuncGetAttribute");
+  library.need(a.set_function_attribute, "cuFuncSetAttribute");
+  library.need(a.launch, "cuLaunchKernel");
+  library.need(a.stream_create, "cuStreamCreate");
+  library.need(a.stream_destroy, "cuStreamDestroy_v2");
+  library.need(a.stream_synchronize, "cuStreamSynchronize");
+  library.need(a.stream_context, "cuStreamGetCtx");
+  library.need(a.stream_capture, "cuStreamGetCaptureInfo_v2");
+  library.need(a.stream_wait, "cuStreamWaitEvent");
+  library.need(a.event_create, "cuEventCreate");
+  library.need(a.event_destroy, "cuEventDestroy_v2");
+  library.need(a.event_record, "cuEventRecord");
+  library.need(a.event_synchronize, "cuEventSynchronize");
+  library.need(a.event_elapsed, "cuEventElapsedTime");
+  library.need(a.begin_capture, "cuStreamBeginCapture_v2");
+  library.need(a.end_capture, "cuStreamEndCapture");
+  library.need(a.graph_instantiate, "cuGraphInstantiateWithFlags");
+  library.need(a.graph_launch, "cuGraphLaunch");
+  library.need(a.graph_destroy, "cuGraphDestroy");
+  library.need(a.graph_exec_destroy, "cuGraphExecDestroy");
+  library.find(a.active_clusters, "cuOccupancyMaxActiveClusters");
+  library.find(a.encode_tiled, "cuTensorMapEncodeTiled");
+  void* mark = nullptr;
+  library.find(mark, kHostCodeMark);
+  runs_host_code_ = mark != nullptr;
   const int result = a.init(0);
   // Without a device it does not start, and there is nothing wrong with it.
   if (result != 0 && result != cuda_error::kNoDevice) {
@@ -262,16 +251,11 @@ void require_driver_for(const CudaDriver& driver, int toolkit_major, int toolkit
 
 CudaContext::CudaContext(std::shared_ptr<const CudaDriver> driver, CudaDevice device)
     : driver_(std::move(driver)), device_(std::move(device)) {
-  int handle = 0;
-  driver_->check(driver_->api().device_get(&handle, device_.ordinal), "use " + device_.str());
-  driver_->check(driver_->api().primary_retain(&handle_, handle), "use " + device_.str());
+  driver_->check(driver_->api().device_get(&number_, device_.ordinal), "use " + device_.str());
+  driver_->check(driver_->api().primary_retain(&handle_, number_), "use " + device_.str());
 }
 
-CudaContext::~CudaContext() {
-  int handle = 0;
-  if (driver_->api().device_get(&handle, device_.ordinal) == 0)
-    driver_->api().primary_release(handle);
-}
+CudaContext::~CudaContext() { driver_->api().primary_release(number_); }
 
 std::shared_ptr<CudaContext> CudaContext::of(int ordinal) {
   const auto driver = CudaDriver::get();

@@ -99,6 +99,7 @@ class CudaContext {
   std::shared_ptr<const CudaDriver> driver_;
   CudaDevice device_;
   CudaHandle handle_ = nullptr;
+  int number_ = 0;  // the driver's, of the device
   std::mutex mutex_;
   std::string broken_;  // why nothing works any more
 };

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
-#include <optional>
 #include <system_error>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace tessera {
 namespace {
@@ -33,7 +33,6 @@ struct Nvrtc {
 
 std::mutex mutex;  // of what follows
 std::vector<std::string> folders;
-std::optional<Nvrtc> loaded;
 
 // NVRTC loads its built-ins by name when it compiles, and finds those that are loaded already; by
 // itself it does not find the ones beside it under a sanitizer, whose dlopen knows no caller.
@@ -46,46 +45,32 @@ void load_builtins(const std::string& nvrtc) {
       dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-const Nvrtc& nvrtc() {
-  std::lock_guard lock(mutex);
-  if (loaded) return *loaded;
-  std::vector<std::string> places;
-  if (const char* path = std::getenv("TESSERA_NVRTC")) places.push_back(path);
-  const std::array<const char*, 3> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-  for (const std::string& folder : folders)
-    for (const char* name : names) places.push_back(folder + "/" + name);
-  places.insert(places.end(), names.begin(), names.end());
-  for (const char* name : names) places.push_back(std::string("/usr/local/cuda/lib64/") + name);
-  void* library = nullptr;
-  for (const std::string& place : places) {
-    load_builtins(place);
-    if ((library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
-  }
-  if (library == nullptr)
-    throw Error(ErrorKind::ToolMissing,
-                "CUDA kernels are compiled by NVRTC, which is not found: pip install "
-                "nvidia-cuda-nvrtc, or set TESSERA_NVRTC to libnvrtc.so");
+Nvrtc load() {
+  std::vector<std::string> places =
+      cuda_places("", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"});
+  if (const char* path = std::getenv("TESSERA_NVRTC")) places.insert(places.begin(), path);
+  const SharedLibrary library("NVRTC", "version 12 or later", places,
+                              "CUDA kernels are compiled by NVRTC, which is not found: pip install "
+                              "nvidia-cuda-nvrtc, or set TESSERA_NVRTC to libnvrtc.so");
+  load_builtins(library.place());
   Nvrtc n{};
-  const auto find = [&](auto& function, const char* name) {
-    void* address = dlsym(library, name);
-    if (address == nullptr)
-      throw Error(ErrorKind::ToolMissing,
-                  std::string("this NVRTC has no ") + name + "; version 12 or later is needed");
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
-  };
-  find(n.create, "nvrtcCreateProgram");
-  find(n.compile, "nvrtcCompileProgram");
-  find(n.destroy, "nvrtcDestroyProgram");
-  find(n.log_size, "nvrtcGetProgramLogSize");
-  find(n.log, "nvrtcGetProgramLog");
-  find(n.cubin_size, "nvrtcGetCUBINSize");
-  find(n.cubin, "nvrtcGetCUBIN");
-  find(n.version, "nvrtcVersion");
-  find(n.arch_count, "nvrtcGetNumSupportedArchs");
-  find(n.archs, "nvrtcGetSupportedArchs");
-  find(n.error, "nvrtcGetErrorString");
-  loaded = n;
-  return *loaded;
+  library.need(n.create, "nvrtcCreateProgram");
+  library.need(n.compile, "nvrtcCompileProgram");
+  library.need(n.destroy, "nvrtcDestroyProgram");
+  library.need(n.log_size, "nvrtcGetProgramLogSize");
+  library.need(n.log, "nvrtcGetProgramLog");
+  library.need(n.cubin_size, "nvrtcGetCUBINSize");
+  library.need(n.cubin, "nvrtcGetCUBIN");
+  library.need(n.version, "nvrtcVersion");
+  library.need(n.arch_count, "nvrtcGetNumSupportedArchs");
+  library.need(n.archs, "nvrtcGetSupportedArchs");
+  library.need(n.error, "nvrtcGetErrorString");
+  return n;
+}
+
+const Nvrtc& nvrtc() {
+  static const Nvrtc loaded = load();
+  return loaded;
 }
 
 // The number that stands before `text` in the compiler's report on a kernel; 0 where it says none.
@@ -124,9 +109,18 @@ int nvrtc_version_number() {
   return 1000 * major + 10 * minor;
 }
 
-std::vector<std::string> cuda_folders() {
+std::vector<std::string> cuda_places(const std::string& path,
+                                     const std::vector<std::string>& names) {
+  if (!path.empty()) return {path};
+  std::vector<std::string> places;
+  const auto below = [&](const std::string& folder) {
+    for (const std::string& name : names) places.push_back(folder + name);
+  };
   std::lock_guard lock(mutex);
-  return folders;
+  for (const std::string& folder : folders) below(folder + "/");
+  below("");
+  below("/usr/local/cuda/lib64/");
+  return places;
 }
 
 std::string nvrtc_version() {

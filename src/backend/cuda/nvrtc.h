@@ -37,7 +37,9 @@ std::string nvrtc_version();
 int nvrtc_version_number();
 // Folders to look into for CUDA's libraries, before the system's: those of Python's packages.
 void set_cuda_folders(std::vector<std::string> folders);
-std::vector<std::string> cuda_folders();
+// Where a library of one of these names may be, for base/library.h; `path`, where given, is it.
+std::vector<std::string> cuda_places(const std::string& path,
+                                     const std::vector<std::string>& names);
 
 // The text of a device header: "device.cuh", "ptx.cuh", "host.cuh", "api.h",
 // "tiles.cuh".

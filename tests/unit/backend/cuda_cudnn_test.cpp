@@ -164,7 +164,7 @@ TEST_F(Cudnn, AttentionIsOneCall) {
   EXPECT_STREQ(last_(),
                "matmul f16[2,1,12,16][192,192,16,1] f16[2,1,16,20][320,320,1,16]; "
                "pointwise 1 f32[1,1,1,1][1,1,1,1]; reduce 3; pointwise 9 f32[2,1,12,1][12,12,1,1]; "
-               "pointwise 13; reduce 0; pointwise 14; pointwise 0 f32[2,1,12,1][12,12,1,1]; "
+               "pointwise 13; reduce 0; pointwise 15; pointwise 0 f32[2,1,12,1][12,12,1,1]; "
                "pointwise 6 f32[2,1,12,1][12,12,1,1]; "
                "matmul f16[2,1,12,20][240,240,20,1] f16[2,1,20,8][160,160,8,1]; engine 2");
 }

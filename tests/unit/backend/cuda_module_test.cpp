@@ -369,6 +369,17 @@ TEST_F(CudaModuleTest, EveryCallOfTheDriverIsChecked) {
   }
 }
 
+// A test's garbage may outlive its machine: it gives back that one's device, not the next one's.
+TEST_F(CudaModuleTest, WhatIsLeftOfAnEarlierMachineSparesThisOne) {
+  auto earlier = CudaContext::of(0);
+  reset_(1, 9, 0, 64 << 20, 100 << 10);
+  CudaDriver::use_library(stand_in_cuda());
+  const auto context = CudaContext::of(0);
+  EXPECT_THROW(CudaContext::Current{*earlier}, Error);
+  earlier.reset();
+  EXPECT_NO_THROW(CudaContext::Current{*context});
+}
+
 // The driver is told of the boxes of each array, anew where the array is another one.
 TEST_F(CudaModuleTest, BoxesOfArraysAreDescribed) {
   reset_(1, 9, 0, 64 << 20, 227 << 10);

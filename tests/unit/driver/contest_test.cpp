@@ -109,6 +109,29 @@ TEST_F(Race, StartsFromPlainCompilation) {
   EXPECT_GE(fused, 5) << "programs that tell fused code from other code";
 }
 
+TEST_F(Race, CodesAreThoseOfTheirPrograms) {
+  OptimizeOptions o = test_options(60);
+  o.threads = 3;
+  const std::function<void(const Progress&)> nothing;
+  Session session(o, nothing, nullptr, nullptr);
+  std::vector<Outcome> list(5);
+  std::vector<Outcome*> pointers;
+  for (size_t i = 0; i < list.size(); i++) {
+    const std::string n = std::to_string(8 * (i + 1));
+    list[i].graph = parse("graph g {\nx = input : f32[" + n + "," + n +
+                          "]\ny = exp x\nz = add y, x\nreturn z\n}");
+    pointers.push_back(&list[i]);
+  }
+  const std::vector<CompiledCode> codes = session.codes_for(pointers);
+  ASSERT_EQ(codes.size(), list.size());
+  for (size_t i = 0; i < list.size(); i++) {
+    EXPECT_EQ(codes[i].cpu->output_types(),
+              std::vector{list[i].graph.type(list[i].graph.outputs()[0])});
+    EXPECT_EQ(session.check_failure(list[i].graph, codes[i]), "");
+  }
+  EXPECT_TRUE(session.codes_for({}).empty());
+}
+
 TEST(Noise, ThatHidesAGainIsTold) {
   std::vector<double> even(40, 1.0), noisy, slower(40, 1.02), faster(40, 0.5);
   for (int i = 0; i < 40; i++) noisy.push_back(i % 4 < 2 ? 0.5 : 2.0);

@@ -212,5 +212,23 @@ TEST(Definedness, WhatIsChosenOrMaskedOfWhatIsNone) {
                in + "t = div a, d; c = ne d, zero; z = where c, t, zero; return z");
 }
 
+// Of many roots some are none in every draw of a small field, and hide nothing for that.
+TEST(Definedness, ManyRootsHideNoPole) {
+  const std::string in =
+      "x = input : f32[4,64]; y = input : f32[4,1]; w = input : f32[4,1]; v = input : f32[4,1]; "
+      "s = sqrt x; t = sum s {axes=[1], keepdims=true}; z = add t, y; u = add w, v; "
+      "two = const {value=2} : f32[]; a = mul w, two; three = const {value=3} : f32[]; "
+      "b = mul v, three; five = const {value=5} : f32[]; c = sub y, a; e = sub c, b; "
+      "d = sub e, five; ";
+  const Verdict v = compare_programs(in + "o = mul z, u; return o",
+                                     in + "r = div d, d; p = mul z, u; o = mul p, r; return o");
+  EXPECT_FALSE(v.equal()) << v.str();
+  // A pole that both have is none of the rewrite's alone.
+  expect_equal(in + "q = mul z, u; o = div q, d; return o",
+               in + "q = div u, d; o = mul q, z; return o");
+  expect_equal(in + "q = mul z, u; o = div q, d; return o",
+               in + "f = neg d; g = neg z; h = div u, f; o = mul g, h; return o");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -350,5 +350,27 @@ TEST(Filter, RejectsWrongAndPassesEqualPrograms) {
   EXPECT_FALSE(filter.may_equal(program(kSoftmax)));
 }
 
+// A search's rewrites fail alike: what refuted one refutes the next, and refutes no honest one.
+TEST(Funnel, InputsThatRefutedOneAreTriedOnTheNext) {
+  const std::string in = "x = input : f32[8,64]; y = input : f32[8,64]; ";
+  const std::string squares = in + "p = sqr x; q = sqr y; m = mul x, y; n = add m, m; ";
+  std::vector<std::string> steps;
+  VerifyOptions options;
+  options.seed = 7;
+  options.minimise = false;  // as in searches: small inputs fail by less
+  options.progress = [&](const std::string& step) { steps.push_back(step); };
+  Verifier verifier(program(in + "d = sub x, y; z = sqr d; return z"), options);
+  const Verdict first = verifier.verify(program(squares + "s = add p, q; z = sub s, n; return z"));
+  ASSERT_TRUE(first.refuted()) << first.str();
+  EXPECT_FALSE(steps.empty());
+  steps.clear();
+  const Verdict second = verifier.verify(program(squares + "s = sub p, n; z = add s, q; return z"));
+  ASSERT_TRUE(second.refuted()) << second.str();
+  EXPECT_TRUE(steps.empty()) << steps[0];
+  EXPECT_EQ(second.counterexample().inputs[0].reals, first.counterexample().inputs[0].reals);
+  const Verdict third = verifier.verify(program(in + "d = sub y, x; z = mul d, d; return z"));
+  EXPECT_TRUE(third.equal()) << third.str();
+}
+
 }  // namespace
 }  // namespace tessera

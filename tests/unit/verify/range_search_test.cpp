@@ -276,6 +276,25 @@ TEST(RangeSearch, OneUnluckySumIsNoFault) {
   }
 }
 
+// An original that saturates is finite: terms that cancel beyond the range excuse no rewrite that
+// alone has them.
+TEST(RangeSearch, SaturatedOriginalsAreFinite) {
+  const auto refuse = [](const std::string& a, const std::string& b, const std::string& type) {
+    SCOPED_TRACE(a + " -> " + b);
+    const Verdict v = compare_programs(with_type(a, type), with_type(b, type));
+    EXPECT_TRUE(v.refuted()) << v.str();
+  };
+  const std::string two = "x = input : T[8]; y = input : T[8]; ";
+  for (const char* type : {"f16", "f32"})
+    refuse(two + "d = sub x, y; p = mul x, d; z = tanh p; return z",
+           two + "q = sqr x; r = mul x, y; d = sub q, r; z = tanh d; return z", type);
+  refuse(two + "c = const {value=0} : T[]; d = sub x, y; s = add x, y; p = mul d, s; "
+               "z = gt p, c; return z",
+         two + "q = sqr x; r = sqr y; z = gt q, r; return z", "f32");
+  refuse(two + "d = sub x, y; p = mul x, d; z = sigmoid p; return z",
+         two + "q = sqr x; r = mul x, y; d = sub q, r; z = sigmoid d; return z", "f32");
+}
+
 // Sums that are cut off are scaled together, too.
 TEST(RangeSearch, QuotientsOfNorms) {
   const std::string norms = "x = input : T[8,16]; y = input : T[8,16]; p = mul x, y; "
@@ -287,6 +306,38 @@ TEST(RangeSearch, QuotientsOfNorms) {
         with_type(norms + "a = mul s, t; d = sqrt a; z = div n, d; return z", type));
     EXPECT_FALSE(v.equal()) << type;
   }
+}
+
+// Their terms cancel where an input's signs are waves, whose tails are none.
+TEST(RangeSearch, WideSumsOfProductsAreNoNarrowOnes) {
+  struct Pair {
+    const char *inputs, *wide, *narrow;
+  };
+  const std::vector<Pair> pairs = {
+      {"x = input : f32[8,64]; w = input : f32[64,8]; ", "y = matmul a, b; ", "z = matmul x, w; "},
+      {"x = input : f32[8,21]; w = input : f32[21,8]; ", "y = matmul a, b; ", "z = matmul x, w; "},
+      {"x = input : f32[40,8]; w = input : f32[40,8]; ", "m = mul a, b; y = sum m {axes=[0]}; ",
+       "m = mul x, w; z = sum m {axes=[0]}; "},
+      {"x = input : f32[64]; w = input : f32[64]; ", "m = mul a, b; y = sum m {axes=[0]}; ",
+       "m = mul x, w; z = sum m {axes=[0]}; "},
+      {"x = input : f32[16,32]; w = input : f32[1]; ",
+       "t = transpose a {perm=[1,0]}; y = matmul a, t; ",
+       "t = transpose x {perm=[1,0]}; z = matmul x, t; "},
+  };
+  const std::string casts = "a = cast x {dtype=f64}; b = cast w {dtype=f64}; ";
+  for (const Pair& p : pairs) {
+    const std::string in = p.inputs;
+    const Verdict v = compare_programs(in + casts + p.wide + "z = cast y {dtype=f32}; return z",
+                                       in + p.narrow + "return z");
+    EXPECT_TRUE(v.refuted()) << p.inputs << v.str();
+  }
+  // Another order in the wide type is as good.
+  const std::string in = "x = input : f32[8,64]; w = input : f32[64,8]; v = input : f32[8,8]; "
+                         "a = cast x {dtype=f64}; b = cast w {dtype=f64}; c = cast v {dtype=f64}; ";
+  const Verdict same =
+      compare_programs(in + "m = matmul a, b; y = matmul m, c; z = cast y {dtype=f32}; return z",
+                       in + "m = matmul b, c; y = matmul a, m; z = cast y {dtype=f32}; return z");
+  EXPECT_TRUE(same.equal()) << same.str();
 }
 
 TEST(NumericGate, BeyondAPoleIsItsSign) {

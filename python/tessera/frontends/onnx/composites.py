@@ -98,25 +98,24 @@ class _Finder:
         plain = self._normalised(record)
         if plain is not None:
             return plain
-        for here, there in ((0, 1), (1, 0)):
-            if record["op"] not in ("mul", "add"):
-                return None
-            inner = self._makers.get(record["inputs"][here])
-            other = record["inputs"][there]
+        if record["op"] not in ("mul", "add"):
+            return None
+        for product, other in (record["inputs"], record["inputs"][::-1]):
+            inner = self._makers.get(product)
             if inner is None:
                 continue
             if record["op"] == "mul":
                 whole = self._normalised(inner)
-                if whole is not None and self.shape(other) == list(whole.ones or ()):
-                    return Composite(whole.op, (*whole.inputs, other), whole.attrs)
-            elif inner["op"] == "mul":
-                whole = self.layer_norm(inner)
-                if (
+                fits = whole is not None and self.shape(other) == list(whole.ones or ())
+            else:
+                whole = self.layer_norm(inner) if inner["op"] == "mul" else None
+                fits = (
                     whole is not None
                     and len(whole.inputs) == 2
                     and self.shape(other) == self.shape(whole.inputs[1])
-                ):
-                    return Composite(whole.op, (*whole.inputs, other), whole.attrs)
+                )
+            if whole is not None and fits:
+                return Composite(whole.op, (*whole.inputs, other), whole.attrs)
         return None
 
     def _normalised(self, record: Record) -> Composite | None:

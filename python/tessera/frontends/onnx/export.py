@@ -115,7 +115,8 @@ class _Writer:
             elif record["op"] == "opaque":
                 self._opaque(record, names)
             else:
-                _WRITERS[record["op"]](self, record, names)
+                op, operands, *attrs = _WRITERS[record["op"]](self, record, names)
+                self.add(op, operands, attrs[0] if attrs else {}, self.result(record))
         outputs = []
         seen: set[int] = set()
         for i, t in enumerate(core.outputs):
@@ -195,19 +196,19 @@ class _Writer:
 
     def _value(self, t: int, name: str | None = None) -> Any:
         dtype, shape = self.graph.core.type(t)
-        code = self.onnx.helper.np_dtype_to_tensor_dtype(to_numpy(dtype))
+        code = self.code(to_numpy(dtype))
         return self.onnx.helper.make_tensor_value_info(name or self._names[t], code, shape)
 
     def _weight(self, name: str, array: Array) -> Any:
         if array.nbytes < LEAST_OUTSIDE:
             return self._tensor(name, array)
         self.arrays[name] = array
-        code = self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        code = self.code(array.dtype)
         return self.onnx.TensorProto(name=name, data_type=code, dims=array.shape)
 
     def _tensor(self, name: str, array: Array) -> Any:
-        code = self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         data = np.ascontiguousarray(array).reshape(array.shape).tobytes()
+        code = self.code(array.dtype)
         return self.onnx.helper.make_tensor(name, code, array.shape, data, raw=True)
 
     def dtype(self, t: int) -> np.dtype[Any]:
@@ -288,7 +289,9 @@ def _in_opset(model: Any, version: int) -> Any:
     return model
 
 
-Writer = Callable[[_Writer, dict[str, Any], Sequence[str]], Any]
+# What an operator's last node is, the others being written already: its name, operands and, where
+# there are any, attributes.
+Writer = Callable[[_Writer, dict[str, Any], Sequence[str]], tuple[Any, ...]]
 _WRITERS: dict[str, Writer] = {}
 
 
@@ -302,7 +305,7 @@ def _writes(*ops: str) -> Callable[[Writer], Writer]:
 
 
 def _plain(onnx_op: str, **attrs: Any) -> Writer:
-    return lambda w, r, x: w.add(onnx_op, x, attrs, w.result(r))
+    return lambda w, r, x: (onnx_op, x, attrs)
 
 
 for _op, _name in {
@@ -321,8 +324,13 @@ def _like(w: _Writer, record: dict[str, Any], value: float) -> str:
     return w.constant(value, w.dtype(record["results"][0]))
 
 
-# Operators that are one of ONNX's: its name, operands and attributes.
-_ONE: dict[str, Callable[[_Writer, dict[str, Any], Sequence[str]], tuple[Any, ...]]] = {
+def _reduction(onnx_op: str) -> Writer:
+    return lambda w, r, x: (
+        onnx_op, [x[0], w.constant(r["attrs"]["axes"])], {"keepdims": int(r["attrs"]["keepdims"])}
+    )  # fmt: skip
+
+
+_WRITERS |= {
     "sqr": lambda w, r, x: ("Mul", [x[0], x[0]]),
     "rsqrt": lambda w, r, x: ("Reciprocal", [w.add("Sqrt", x)]),
     "silu": lambda w, r, x: ("Mul", [x[0], w.add("Sigmoid", x)]),
@@ -341,29 +349,27 @@ _ONE: dict[str, Callable[[_Writer, dict[str, Any], Sequence[str]], tuple[Any, ..
     "triu": lambda w, r, x: ("Trilu", [x[0], w.constant(r["attrs"]["k"])], {"upper": 1}),
     "tril": lambda w, r, x: ("Trilu", [x[0], w.constant(r["attrs"]["k"])], {"upper": 0}),
     "gather": lambda w, r, x: ("Gather", x, {"axis": r["attrs"]["axis"]}),
+    "sum": _reduction("ReduceSum"),
+    "mean": _reduction("ReduceMean"),
+    "reduce_max": _reduction("ReduceMax"),
+    "reduce_min": _reduction("ReduceMin"),
+    "concat_matmul": lambda w, r, x: ("Add", [w.add("MatMul", x[i::2]) for i in range(2)]),
 }
 
 
-@_writes(*_ONE)
-def _one(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    onnx_op, operands, *attrs = _ONE[r["op"]](w, r, x)
-    w.add(onnx_op, operands, attrs[0] if attrs else {}, w.result(r))
-
-
 @_writes("mod")
-def _mod(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _mod(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     if not is_float(w.dtype(r["inputs"][0])):
-        w.add("Mod", x, {}, w.result(r))
-        return
+        return "Mod", x
     zero = _like(w, r, 0)  # Mod of floats has the dividend's sign, ours the divisor's
     rest = w.add("Mod", x, {"fmod": 1})
     signs = w.add("Xor", [w.add("Less", [rest, zero]), w.add("Less", [x[1], zero])])
     other = w.add("And", [signs, w.add("Not", [w.add("Equal", [rest, zero])])])
-    w.add("Where", [other, w.add("Add", [rest, x[1]]), rest], {}, w.result(r))
+    return "Where", [other, w.add("Add", [rest, x[1]]), rest]
 
 
 @_writes("atan2")
-def _atan2(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _atan2(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     y, z = x
     zero = _like(w, r, 0)
     behind, above = w.add("Less", [z, zero]), w.add("GreaterOrEqual", [y, zero])
@@ -371,74 +377,50 @@ def _atan2(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     half_turn = w.add("Where", [above, _like(w, r, np.pi), _like(w, r, -np.pi)])
     angle = w.add("Where", [behind, w.add("Add", [angle, half_turn]), angle])
     none = w.add("And", [w.add("Equal", [y, zero]), w.add("Equal", [z, zero])])
-    w.add("Where", [none, zero, angle], {}, w.result(r))
+    return "Where", [none, zero, angle]
 
 
 @_writes("const")
-def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     t = r["results"][0]
     value = np.asarray(float(fraction(r["attrs"]["value"])), np.float64)
     dims = w.shape(t)
     scalar = w._tensor("value", value.astype(w.dtype(t)).reshape([1] if dims else []))
     if dims:
-        w.add("ConstantOfShape", [w.constant(dims)], {"value": scalar}, w.result(r))
-    else:
-        w.add("Constant", [], {"value": scalar}, w.result(r))
+        return "ConstantOfShape", [w.constant(dims)], {"value": scalar}
+    return "Constant", [], {"value": scalar}
 
 
 @_writes("iota")
-def _iota(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _iota(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     t, axis = r["results"][0], r["attrs"]["axis"]
     dims = w.shape(t)
     line = w.add("Range", [w.constant(0), w.constant(dims[axis]), w.constant(1)])
     line = w.add("Reshape", [line, w.constant([-1 if a == axis else 1 for a in range(len(dims))])])
     if w.dtype(t) != np.int64:
         line = w.add("Cast", [line], {"to": w.code(w.dtype(t))})
-    w.add("Expand", [line, w.constant(dims)], {}, w.result(r))
-
-
-def _reduction(op: str) -> Writer:
-    def write(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-        axes, keep = r["attrs"]["axes"], int(r["attrs"]["keepdims"])
-        w.add(op, [x[0], w.constant(axes)], {"keepdims": keep}, w.result(r))
-
-    return write
-
-
-for _op, _name in {
-    "sum": "ReduceSum", "mean": "ReduceMean", "reduce_max": "ReduceMax",
-    "reduce_min": "ReduceMin",
-}.items():  # fmt: skip
-    _WRITERS[_op] = _reduction(_name)
-
-
-@_writes("concat_matmul")
-def _concat_matmul(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    parts = [w.add("MatMul", [x[0], x[2]]), w.add("MatMul", [x[1], x[3]])]
-    w.add("Add", parts, {}, w.result(r))
+    return "Expand", [line, w.constant(dims)]
 
 
 @_writes("conv", "conv_transpose")
-def _conv(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _conv(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     a = r["attrs"]
     attrs = {"strides": a["strides"], "dilations": a["dilations"], "group": a["groups"]}
     low, high = list(a["low"]), list(a["high"])
     if r["op"] == "conv":
-        w.add("Conv", x, {**attrs, "pads": low + high}, w.result(r))
-        return
+        return "Conv", x, {**attrs, "pads": low + high}
     extra = [max(0, -h) for h in high]
     if any(v < 0 for v in low) or any(e >= s for e, s in zip(extra, a["strides"], strict=True)):
         # zeros around, which ONNX's attributes cannot say
         before, behind = [max(0, -v) for v in low], extra
         name = w.add("ConvTranspose", x, {**attrs, "pads": [max(0, v) for v in low + high]})
-        w.add("Pad", [name, w.constant([0, 0, *before, 0, 0, *behind])], {}, w.result(r))
-        return
+        return "Pad", [name, w.constant([0, 0, *before, 0, 0, *behind])]
     pads = low + [max(0, h) for h in high]
-    w.add("ConvTranspose", x, {**attrs, "pads": pads, "output_padding": extra}, w.result(r))
+    return "ConvTranspose", x, {**attrs, "pads": pads, "output_padding": extra}
 
 
 @_writes("pool_max", "pool_sum")
-def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     a = r["attrs"]
     t = r["inputs"][0]
     dims, n = w.shape(t), len(a["size"])
@@ -449,21 +431,18 @@ def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     }  # fmt: skip
     direct = len(lead) == 2
     source = x[0]
-    maximum = r["op"] == "pool_max"
     if not direct:
         flat = [1, product(values_of(lead)), *dims[len(lead) :]]
         source = w.add("Reshape", [source, w.constant(flat)])
     if any(p >= s for p, s in zip([*a["low"], *a["high"]], 2 * a["size"], strict=True)):
         raise UnsupportedError(f"{r['op']}: ONNX has no padding as wide as the window")
-    last = w.result(r) if direct and maximum else ""
-    if maximum:
-        source = w.add("MaxPool", [source], attrs, last)
-    else:
+    pooled: tuple[Any, ...] = ("MaxPool", [source], attrs)
+    if r["op"] == "pool_sum":
         source = w.add("AveragePool", [source], {**attrs, "count_include_pad": 1})
-        count = _like(w, r, float(np.prod(a["size"])))
-        source = w.add("Mul", [source, count], {}, w.result(r) if direct else "")
-    if not direct:
-        w.add("Reshape", [source, w.constant(w.shape(r["results"][0]))], {}, w.result(r))
+        pooled = ("Mul", [source, _like(w, r, float(np.prod(a["size"])))])
+    if direct:
+        return pooled
+    return "Reshape", [w.add(*pooled), w.constant(w.shape(r["results"][0]))]
 
 
 def _target(w: _Writer, r: dict[str, Any]) -> str:
@@ -476,34 +455,34 @@ def _target(w: _Writer, r: dict[str, Any]) -> str:
 
 
 @_writes("broadcast")
-def _broadcast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _broadcast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     dims = [1 if isinstance(d, str) else d for d in r["attrs"]["shape"]]
     have = w.shape(r["inputs"][0])
     for d, h in zip(reversed(r["attrs"]["shape"]), reversed(have), strict=False):
         if isinstance(d, str) and h != d:
             raise UnsupportedError(f"broadcast to {d}: ONNX needs the extent; bind symbols")
-    w.add("Expand", [x[0], w.constant(dims)], {}, w.result(r))
+    return "Expand", [x[0], w.constant(dims)]
 
 
 @_writes("stack")
-def _stack(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _stack(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     axis = r["attrs"]["axis"]
     parts = [w.add("Unsqueeze", [name, w.constant([axis])]) for name in x]
-    w.add("Concat", parts, {"axis": axis}, w.result(r))
+    return "Concat", parts, {"axis": axis}
 
 
 @_writes("slice")
-def _slice(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _slice(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     a = r["attrs"]
     dims = w.shape(r["inputs"][0])
     axes = [i for i, d in enumerate(dims) if not isinstance(d, str)]
     columns = [[a[key][i] for i in axes] for key in ("starts", "stops")]
     steps = [a["steps"][i] for i in axes]
-    w.add("Slice", [x[0], *(w.constant(c) for c in (*columns, axes, steps))], {}, w.result(r))
+    return "Slice", [x[0], *(w.constant(c) for c in (*columns, axes, steps))]
 
 
 @_writes("pad")
-def _pad(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+def _pad(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     a = r["attrs"]
     value = _like(w, r, fraction(a["value"]))
-    w.add("Pad", [x[0], w.constant([*a["low"], *a["high"]]), value], {}, w.result(r))
+    return "Pad", [x[0], w.constant([*a["low"], *a["high"]]), value]

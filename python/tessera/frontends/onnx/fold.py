@@ -6,6 +6,7 @@ where what depends on weights alone is computed once per set of weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,22 +55,15 @@ def constant(node: Node) -> Array:
     from tessera.frontends.onnx.reader import array_of, dense_of, onnx_package
 
     if node.has_attr("value"):
-        return array_of(
-            node.require_attr("value", onnx_package().TensorProto),
-            node.importer.folder,
-            node.importer.where,
-        )
+        tensor = node.require_attr("value", onnx_package().TensorProto)
+        return array_of(tensor, node.importer.folder, node.importer.where)
     if node.has_attr("sparse_value"):
         sparse = node.require_attr("sparse_value", onnx_package().SparseTensorProto)
         return dense_of(sparse, node.importer.folder, node.importer.where)
-    for name, dtype in (
-        ("value_float", np.float32),
-        ("value_floats", np.float32),
-        ("value_int", np.int64),
-        ("value_ints", np.int64),
-    ):
-        if node.has_attr(name):
-            return np.asarray(node.attr(name), dtype)
+    for kind, dtype in (("float", np.float32), ("int", np.int64)):
+        for name in (f"value_{kind}", f"value_{kind}s"):
+            if node.has_attr(name):
+                return np.asarray(node.attr(name), dtype)
     raise BadInputError("a constant without a value that is supported")
 
 
@@ -79,12 +73,10 @@ def _shape(node: Node, x: Array) -> Array:
 
 def constant_of_shape(node: Node, shape: Sequence[int]) -> Array:
     value = constant(node) if node.has_attr("value") else np.float32(0)
-    count = 1
-    for d in shape:
-        count *= int(d)
+    count = math.prod(shape)
     if count < 0 or count > 1 << 24:
         raise BadInputError(f"a constant of shape {list(shape)} is too large")
-    return np.full([int(d) for d in shape], np.asarray(value).reshape(-1)[0])
+    return np.full(shape, np.asarray(value).reshape(-1)[0])
 
 
 def _range(node: Node, start: Array, limit: Array, delta: Array) -> Array:
@@ -241,6 +233,13 @@ def _only_small(function: Any) -> Callable[..., Any]:
     return run
 
 
+# Operators that are functions of NumPy.
+_NUMPYS: dict[str, Callable[..., Any]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative, "Abs": np.absolute,
+    "Floor": np.floor, "Ceil": np.ceil, "Sqrt": np.sqrt, "Equal": np.equal, "Less": np.less,
+    "LessOrEqual": np.less_equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal,
+    "And": np.logical_and, "Or": np.logical_or, "Not": np.logical_not, "Where": np.where,
+}  # fmt: skip
 _FOLDS: dict[str, Callable[..., Any]] = {
     "Constant": constant,
     "Shape": _shape,
@@ -266,28 +265,12 @@ _FOLDS: dict[str, Callable[..., Any]] = {
             "Transpose": lambda node, x: np.transpose(x, node.attr("perm")),
             "Expand": _expand,
             "Tile": _tile,
-            "Add": _plain(np.add),
-            "Sub": _plain(np.subtract),
-            "Mul": _plain(np.multiply),
             "Div": _div,
-            "Neg": _plain(np.negative),
-            "Abs": _plain(np.absolute),
-            "Floor": _plain(np.floor),
-            "Ceil": _plain(np.ceil),
-            "Sqrt": _plain(np.sqrt),
             "Pow": _power,
             "Min": lambda node, *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
             "Max": lambda node, *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
             "Mod": lambda node, x, y: (np.fmod if node.attr("fmod", 0) else np.mod)(x, y),
-            "Equal": _plain(np.equal),
-            "Less": _plain(np.less),
-            "LessOrEqual": _plain(np.less_equal),
-            "Greater": _plain(np.greater),
-            "GreaterOrEqual": _plain(np.greater_equal),
-            "And": _plain(np.logical_and),
-            "Or": _plain(np.logical_or),
-            "Not": _plain(np.logical_not),
-            "Where": _plain(np.where),
+            **{name: _plain(function) for name, function in _NUMPYS.items()},
             "ReduceProd": _reduce(np.prod),
             "ReduceSum": _reduce(np.sum),
             "ReduceMax": _reduce(np.max),

@@ -6,10 +6,11 @@ arrays; they become constants or weights of the program only where an operator c
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -168,24 +169,20 @@ class Node:
             or (kind is float and isinstance(value, (int, float)))
             or isinstance(value, kind)
         )
-        if not fits:
-            raise BadInputError(
-                f"{describe(self.proto)}: attribute {name} must be a {kind.__name__}, "
-                f"not {type(value).__name__}"
-            )
-        return value
+        return value if fits else self._refuse(name, kind, value)
+
+    def _refuse(self, name: str, kind: type, value: Any) -> NoReturn:
+        raise BadInputError(
+            f"{describe(self.proto)}: attribute {name} must be a {kind.__name__}, "
+            f"not {type(value).__name__}"
+        )
 
     def require_attr(self, name: str, kind: type = int) -> Any:
         """An attribute that has no default; `object` is any kind."""
         if name not in self._attributes:
             raise BadInputError(f"{describe(self.proto)} lacks the attribute {name}")
         value = self.attr(name)
-        if not isinstance(value, kind):
-            raise BadInputError(
-                f"{describe(self.proto)}: attribute {name} must be a {kind.__name__}, "
-                f"not {type(value).__name__}"
-            )
-        return value
+        return value if isinstance(value, kind) else self._refuse(name, kind, value)
 
     def fits(self, count: float) -> None:
         """Refuses an array of so many elements, which would be made while importing."""
@@ -243,7 +240,6 @@ class Importer:
         self._lifted: dict[int, tuple[Array, Tensor]] = {}  # by id of the array, which is kept
         self._functions = {(f.domain, f.name): f for f in model.functions}
         self._depth = 0
-        self._inferred: dict[str, Any] | None = None
         self._open: dict[str, None] = {}  # names of extents that the model leaves open, in order
         self._numbered = 0  # nodes outside of the program
 
@@ -284,10 +280,8 @@ class Importer:
                 continue
             tensor = self.tensor(result, value.name)
             self.graph.output_names.append(value.name)
-            if tensor.is_input or tensor.id in self.graph.core.outputs:
-                self.graph.output(tensor)
-            else:
-                self.graph.output(tensor, value.name)
+            named = tensor.is_input or tensor.id in self.graph.core.outputs
+            self.graph.output(tensor, "" if named else value.name)
         if behind:
             self._behind(behind)
         return self.graph
@@ -737,7 +731,7 @@ class Importer:
         made = self._outside(node.proto, reads, why)
         wanted = [i for i, n in enumerate(node.proto.output) if n in self.used]
         model, taken = region([made[i] for i in wanted], self._opsets())
-        stated = self._declared()
+        stated = self._declared
         try:
             types = static_types(model, [stated.get(node.proto.output[i]) for i in wanted])
         except Exception as error:
@@ -818,12 +812,11 @@ class Importer:
             results[i] = np.asarray(array)
         return results
 
+    @functools.cached_property
     def _declared(self) -> dict[str, Any]:
         """Types the model states for its values."""
-        if self._inferred is None:
-            graph = self.model.graph
-            self._inferred = {v.name: v for v in [*graph.value_info, *graph.output]}
-        return self._inferred
+        graph = self.model.graph
+        return {v.name: v for v in [*graph.value_info, *graph.output]}
 
 
 def _symbol(name: str) -> str:

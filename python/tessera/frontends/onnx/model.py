@@ -89,7 +89,8 @@ class Model:
         """The program; see `load`."""
         given = dict(extents or {})
         try:
-            graph = self._graph(shapes, given, values, None, tail=self.whole)
+            tail = self.whole and self.opaque
+            graph = self._graph(shapes=shapes, extents=given, values=values, tail=tail)
         except NeedsExtentError as error:
             graph = OpenModel(error)
         if isinstance(graph, OpenModel) or symbols_of([s for _, s in graph.input_types().values()]):
@@ -98,18 +99,11 @@ class Model:
             )
         return graph
 
-    def _graph(
-        self,
-        shapes: Mapping[str, Sequence[int | str]] | None,
-        extents: Mapping[str, int] | None,
-        values: Mapping[str, Array] | None,
-        empty: dict[int, Array] | None,
-        tail: bool = True,
-    ) -> Graph:
+    def _graph(self, **given: Any) -> Graph:
+        """The program of an Importer that is `given` these besides the model."""
         importer = Importer(
-            self.proto, name=self.name, folder=self.folder, shapes=shapes, extents=extents,
-            values=values, opaque=self.opaque, whole=self.whole, empty=empty,
-            tail=tail and self.opaque,
+            self.proto, name=self.name, folder=self.folder, opaque=self.opaque, whole=self.whole,
+            **given,
         )  # fmt: skip
         graph = importer.run()
         if importer.opaque_nodes:
@@ -136,7 +130,7 @@ class Model:
             shapes = {n: list(a.shape) for n, a in arrays.items() if n not in values}
             try:
                 empty: dict[int, Array] = {}
-                graph = self._graph(shapes, None, values, empty)
+                graph = self._graph(shapes=shapes, values=values, empty=empty, tail=self.opaque)
             except NeedsValueError as need:
                 fresh = [n for n in need.inputs if n not in self._deciding]
                 if not fresh:

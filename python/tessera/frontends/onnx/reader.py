@@ -5,6 +5,7 @@ External data is read only from files inside the model's own folder; nothing is 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -199,22 +200,19 @@ def array_of(tensor: Any, folder: Path | None, where: Location | None = None) ->
     dims = [int(d) for d in tensor.dims]
     if any(d < 0 for d in dims):
         raise BadInputError(f"{what} has a negative extent in {dims}", where)
-    count = 1
-    for d in dims:
-        count *= d
-    if count * dtype.itemsize > LARGEST_TENSOR:
-        raise BadInputError(f"{what} would have {count * dtype.itemsize} bytes", where)
+    size = math.prod(dims) * dtype.itemsize
+    if size > LARGEST_TENSOR:
+        raise BadInputError(f"{what} would have {size} bytes", where)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        data = _external(tensor, folder, count * dtype.itemsize, what, where)
+        data = _external(tensor, folder, size, what, where)
         return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(dims)
     stored = len(tensor.raw_data) or max(
         len(getattr(tensor, field)) * dtype.itemsize
         for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
     )
-    if stored != count * dtype.itemsize:
+    if stored != size:
         raise BadInputError(
-            f"{what} holds {stored} bytes where its shape {dims} needs {count * dtype.itemsize}",
-            where,
+            f"{what} holds {stored} bytes where its shape {dims} needs {size}", where
         )
     try:
         return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(dtype, copy=False)

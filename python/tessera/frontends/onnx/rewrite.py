@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core, costs
-from tessera.api import verify
+from tessera.api import verify_by
 from tessera.conditions import conditions
 from tessera.errors import UnsupportedError
 from tessera.frameworks import Run
@@ -132,7 +132,7 @@ def rewrite_model(
     for program in programs:
         tell("proving")
         start = time.perf_counter()
-        verdict = verify(graph, program.graph, level=options.level, threads=options.threads)
+        verdict = verify_by(options, graph, program.graph)
         result.verify_s += time.perf_counter() - start
         if not verdict.equal:
             result.rejected.append(": ".join(str(verdict).strip().splitlines()[:3]))

@@ -22,9 +22,9 @@ from tessera.frontends.torch.operators import (
     reduced,
     wide,
 )
-from tessera.frontends.torch.structure import _within, row_major_places, slice_
+from tessera.frontends.torch.structure import _within, counted, row_major_places, slice_
 from tessera.graph import Tensor
-from tessera.ops.scatter import scatter
+from tessera.ops.scatter import along, scatter
 from tessera.types import is_float, to_numpy
 
 _MOST_INTEGER_PRODUCT = 1 << 20  # multiplications, since all terms are there at once
@@ -180,27 +180,11 @@ def prod(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any
 
 
 # --- by position
-def _flat_gather(x: Tensor, places: Tensor) -> Tensor:
-    return emit("gather", f("reshape")(x, [x.size]), places, axis=0)
-
-
-def _iota(call: Call, shape: Sequence[int], axis: int) -> Tensor:
-    return call.graph.emit("iota", [], {"axis": axis, "type": ("i64", list(shape))})
-
-
 @handles("aten.gather.default")
 def gather(call: Call, x: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
-    """Of each place of the index, by the row-major number of what it reads."""
     if not x.ndim or not index.ndim:
         raise UnsupportedError("of a single number")
-    axis, step, places = dim % x.ndim, 1, None
-    for a in reversed(range(x.ndim)):
-        at = _within(call, index, x.shape[a]) if a == axis else _iota(call, index.shape, a)
-        term = at if step == 1 else emit("mul", at, call.graph.const(step, "i64"))
-        places = term if places is None else emit("add", places, term)
-        step *= x.shape[a]
-    assert places is not None
-    return _flat_gather(x, places)
+    return along(x, _within(call, index, x.shape[dim]), dim)
 
 
 @handles("aten.index.Tensor")
@@ -226,7 +210,8 @@ def masked_scatter(call: Call, x: Tensor, mask: Tensor, source: Tensor) -> Tenso
     x, mask = (f("broadcast_to")(t, shape) for t in (x, mask))
     flat = f("reshape")(cast(mask, "i64"), [mask.size])
     places = emit("cumsum", flat, axis=0) - call.graph.const(1, "i64")
-    found = _flat_gather(source, _within(call, places, source.size))
+    places = _within(call, places, source.size)
+    found = emit("gather", f("reshape")(source, [source.size]), places, axis=0)
     return emit("where", mask, f("reshape")(found, shape), x)
 
 
@@ -257,10 +242,7 @@ def diagonal(call: Call, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 
     turned = f("transpose")(x, [*rest, a, b])
     flat = f("reshape")(turned, [*(x.shape[i] for i in rest), x.shape[a] * x.shape[b]])
     first = max(0, -offset) * x.shape[b] + max(0, offset)
-    places = emit("add", emit("mul", _iota(call, [count], 0),
-                              call.graph.const(x.shape[b] + 1, "i64")),
-                  call.graph.const(first, "i64"))  # fmt: skip
-    return emit("gather", flat, places, axis=len(rest))
+    return emit("gather", flat, counted(call, first, count, x.shape[b] + 1), axis=len(rest))
 
 
 @handles("aten.slice_scatter.default")
@@ -273,9 +255,7 @@ def slice_scatter(
     if last <= first:
         return x
     if step != 1:
-        count = source.shape[axis]
-        places = emit("add", emit("mul", _iota(call, [count], 0), call.graph.const(step, "i64")),
-                      call.graph.const(first, "i64"))  # fmt: skip
+        places = counted(call, first, source.shape[axis], step)
         row, given = (f("moveaxis")(t, axis, -1) for t in (x, cast(source, call.dtype)))
         made = scatter(row, places, given, "none", max(1 << 16, x.size // 4))
         if made is None:

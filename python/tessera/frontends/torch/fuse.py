@@ -68,10 +68,7 @@ class Fusion:
             self.result, self.to, self._seen = Graph(self.graph.name), {}, {}
             for op in self.ops:
                 if op["op"] == "input":
-                    old = Tensor(self.graph, op["results"][0])
-                    weight = bool(op["attrs"].get("weight"))
-                    made = self.result.input(old.name, old.shape, old.dtype, weight=weight)
-                    self.to[old.id] = made
+                    copy_op(op, self.graph, self.result, self.to)
             try:
                 for unit in self._order():
                     self._emit(unit)
@@ -174,9 +171,7 @@ class Fusion:
             return [self.views[op["results"][0]].root] if unit in self.cuts else list(op["inputs"])
         found: list[int] = []
         for member in unit.members:
-            operands = self.found.operands(unit, member)
-            assert operands is not None
-            found += [o.tensor for o in operands if o.kind == "ext"]
+            found += [o.tensor for o in self.found.read(unit, member) if o.kind == "ext"]
         return found
 
     def _emit(self, unit: Any) -> None:
@@ -194,7 +189,7 @@ class Fusion:
         if op["op"] in ("reshape", "broadcast") and inputs[0].shape == self.shape[op["results"][0]]:
             self.to[op["results"][0]] = inputs[0]
         elif op["op"] != "input":
-            copy_op(op, self.result, self.to)
+            copy_op(op, self.graph, self.result, self.to)
 
     def part(self, source: Tensor, found: Reading) -> Tensor:
         """The part of a tensor that is read, in the shape in which it is."""
@@ -333,15 +328,19 @@ class Kernel:
         a piece of it touch few pages."""
         found = []
         for member in self.region.members:
-            operands = self.found.operands(self.region, member)
-            assert operands is not None
+            operands = self.found.read(self.region, member)
             by_row = [o.strides[: len(self.rows)] for o in operands if o.kind == "ext"]
             found += [strides.index(max(strides)) for strides in by_row if any(strides)]
         for t in self.results:
-            order = self.fusion._arranged(self.region, self.rows, t)
-            assert order is not None
+            order = self._order(t)
             found.append(next((a for a in order if a < len(self.rows) and self.rows[a] > 1), 0))
         return found
+
+    def _order(self, tensor: int) -> list[int]:
+        """The order of axes in which a result is written."""
+        order = self.fusion._arranged(self.region, self.rows, tensor)
+        assert order is not None
+        return order
 
     # --- the block graph
     def emit(self) -> None:
@@ -355,8 +354,7 @@ class Kernel:
         with self.fusion.result.kernel([], [n for _, n in self.grid] or 1, loops) as self.block:
             for member in self.region.members:
                 op = self.found.ops[member]
-                operands = self.found.operands(self.region, member)
-                assert operands is not None
+                operands = self.found.read(self.region, member)
                 self._tiles[op["results"][0]] = self._member(op, operands)
             for t in self.results:
                 self._save(t)
@@ -409,17 +407,14 @@ class Kernel:
         op = self.found.ops[self.found.maker[operand.tensor]]
         if op["op"] != "div" or operand.tensor in self.results:
             return None
-        operands = self.found.operands(self.region, self.found.maker[operand.tensor])
-        assert operands is not None
-        x, by = operands
+        x, by = self.found.read(self.region, self.found.maker[operand.tensor])
         whole = operand.width == self.region.widths[operand.tensor] == x.width
         if x.kind != "in" or by.kind != "in" or by.width != 1 or not whole:
             return None
         return self._operand(x, x.width), self._operand(by, 1)
 
     def _save(self, tensor: int) -> None:
-        order = self.fusion._arranged(self.region, self.rows, tensor)
-        assert order is not None
+        order = self._order(tensor)
         view = self.found.views[tensor]
         width = self.region.widths[view.root]
         tile = self._full(self._tiles[view.root], width)

@@ -183,7 +183,8 @@ def build(
         if node.op == "placeholder":
             continue
         if node.op == "output":
-            results = _flat(node.args[0])
+            made = node.args[0]
+            results = list(made) if isinstance(made, (list, tuple)) else [made]
         elif node.op == "call_function":
             args = [resolve(a, values) for a in node.args]
             kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
@@ -226,10 +227,6 @@ def memory_order(value: Any) -> list[int]:
             expected *= shape[i]
     rank = [i for i in order if shape[i] != 1]
     return order if rank != sorted(rank) else list(range(len(shape)))
-
-
-def _flat(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def concrete(sizes: Sequence[Any]) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,7 @@ def without_repeats(graph: Graph) -> Graph:
     for op in reversed(ops):
         if op["op"] == "input" or any(r in read for r in op["results"]):
             read.update(op["inputs"])
-    made = _Copy(graph, ops)
+    made = _Copy(graph)
     known: dict[Any, Tensor] = {}
     for op in ops:
         if op["op"] != "input" and not any(r in read for r in op["results"]):
@@ -37,8 +36,13 @@ def without_repeats(graph: Graph) -> Graph:
     return made.finish()
 
 
-def copy_op(op: dict[str, Any], result: Graph, to: dict[int, Tensor]) -> None:
-    """Appends an operator to another graph; `to`: what tensors have become, its results then."""
+def copy_op(op: dict[str, Any], of: Graph, result: Graph, to: dict[int, Tensor]) -> None:
+    """Appends an operator `of` a graph to another one; `to`: what tensors have become, its results
+    then."""
+    if op["op"] == "input":
+        old, weight = Tensor(of, op["results"][0]), bool(op["attrs"].get("weight"))
+        to[old.id] = result.input(old.name, old.shape, old.dtype, weight=weight)
+        return
     inputs = [to[i] for i in op["inputs"]]
     if op["body"] is None:
         to[op["results"][0]] = result.emit(op["op"], inputs, op["attrs"])
@@ -51,18 +55,12 @@ def copy_op(op: dict[str, Any], result: Graph, to: dict[int, Tensor]) -> None:
 class _Copy:
     """A graph that becomes another one's copy, operator by operator."""
 
-    def __init__(self, graph: Graph, ops: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph, self.result = graph, Graph(graph.name)
         self.to: dict[int, Tensor] = {}
 
     def copy(self, op: dict[str, Any]) -> None:
-        result = op["results"][0]
-        if op["op"] == "input":
-            old = Tensor(self.graph, result)
-            self.to[result] = self.result.input(old.name, old.shape, old.dtype,
-                                                weight=bool(op["attrs"].get("weight")))  # fmt: skip
-        else:
-            copy_op(op, self.result, self.to)
+        copy_op(op, self.graph, self.result, self.to)
 
     def finish(self) -> Graph:
         for output in self.graph.core.outputs:
@@ -109,7 +107,7 @@ def join_products(graph: Graph) -> Graph:
               if op["op"] != "input" and op["results"][0] in found.once]  # fmt: skip
     order += [p for p in range(len(found.ops)) if p not in set(order)]
     first = {chunk[0].place: chunk for chunk in chosen}
-    made = _Copy(graph, found.ops)
+    made = _Copy(graph)
     for place in order:
         op = found.ops[place]
         if place in first:

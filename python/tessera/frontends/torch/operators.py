@@ -12,25 +12,19 @@ from tessera import ops
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, dtype_of, handles
 from tessera.graph import Tensor
+from tessera.ops import operands
 from tessera.types import dtype_name, is_float, to_numpy
 
 # A function of tensors by its NumPy name.
 f: Callable[[str], Callable[..., Tensor]] = ops.function
-
-
-def emit(op: str, *inputs: Tensor, **attrs: Any) -> Tensor:
-    return inputs[0].builder.emit(op, list(inputs), attrs)
+emit, iota, reduced = operands.emit, operands.iota, operands.reduced
 
 
 def cast(x: Tensor, dtype: str) -> Tensor:
     """As PyTorch converts: to bool by comparison with 0."""
-    if x.dtype == to_numpy(dtype):
-        return x
-    if dtype == "bool":
-        return emit("ne", x, x.builder.const(0, x.dtype))
-    if is_float(x.dtype) and not is_float(to_numpy(dtype)) and dtype in ("i8", "u8"):
-        x = f("astype")(x, np.int32)
-    return f("astype")(x, to_numpy(dtype))
+    if is_float(x.dtype) and dtype in ("i8", "u8"):
+        x = operands.cast(x, np.int32)
+    return operands.cast(x, to_numpy(dtype))
 
 
 def wide(x: Tensor) -> Tensor:
@@ -250,10 +244,6 @@ def axes_of(x: Tensor, dims: Any) -> list[int]:
     return sorted(d % max(1, x.ndim) for d in dims) if x.ndim else []
 
 
-def reduced(op: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
-    return emit(op, x, axes=list(axes), keepdims=keepdims) if axes else x
-
-
 @handles("aten.sum", "prims.sum.default")
 def sum_(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
     work = "f32" if call.dtype in ("f16", "bf16") else call.dtype
@@ -305,45 +295,40 @@ def cumsum(call: Call, x: Tensor, dim: int, **_: Any) -> Tensor:
     return cast(emit("cumsum", wide(cast(x, call.dtype)), axis=dim % x.ndim), call.dtype)
 
 
-def softmax_of(x: Tensor, axis: int) -> Tensor:
-    shifted = x - reduced("reduce_max", x, [axis], True)
-    powers = emit("exp", shifted)
-    return emit("div", powers, reduced("sum", powers, [axis], True))
-
-
 @handles("aten._softmax.default", "aten._log_softmax.default")
 def softmax(call: Call, x: Tensor, dim: int, half: bool = False) -> Tensor:
     if not x.ndim:
         raise UnsupportedError("of a single number")
     axis = dim % x.ndim
     x = wide(x)
-    if "log" not in str(call.node.target):
-        return cast(softmax_of(x, axis), call.dtype)
     shifted = x - reduced("reduce_max", x, [axis], True)
-    total = reduced("sum", emit("exp", shifted), [axis], True)
-    return cast(shifted - emit("log", total), call.dtype)
+    powers = emit("exp", shifted)
+    total = reduced("sum", powers, [axis], True)
+    if "log" in str(call.node.target):
+        return cast(shifted - emit("log", total), call.dtype)
+    return cast(emit("div", powers, total), call.dtype)
 
 
 # --- normalisations
+def _standardised(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """With mean 0 and variance 1; what was the mean, and what it is multiplied by."""
+    mean = reduced("mean", x, axes, True)
+    centred = x - mean
+    variance = reduced("mean", emit("sqr", centred), axes, True)
+    inverse = emit("rsqrt", variance + x.builder.const(eps, x.dtype))
+    return centred * inverse, mean, inverse
+
+
 @handles("aten.native_layer_norm.default")
 def layer_norm(
     call: Call, x: Tensor, shape: Sequence[int], w: Any, b: Any, eps: float
 ) -> list[Tensor]:
     axes = list(range(x.ndim - len(shape), x.ndim))
-    v = wide(x)
-    mean = reduced("mean", v, axes, True)
-    centred = v - mean
-    variance = reduced("mean", emit("sqr", centred), axes, True)
-    inverse = emit("rsqrt", variance + v.builder.const(eps, v.dtype))
-    y = centred * inverse
-    y = y if w is None else y * cast(w, _name_of(v))
-    y = y if b is None else y + cast(b, _name_of(v))
+    y, mean, inverse = _standardised(wide(x), axes, eps)
+    y = y if w is None else y * cast(w, dtype_name(y.dtype))
+    y = y if b is None else y + cast(b, dtype_name(y.dtype))
     statistics = dtype_of(call.node.meta["val"][1].dtype)
     return [cast(y, call.dtype), cast(mean, statistics), cast(inverse, statistics)]
-
-
-def _name_of(x: Tensor) -> str:
-    return dtype_name(x.dtype)
 
 
 @handles("aten.native_group_norm.default")
@@ -351,14 +336,11 @@ def group_norm(
     call: Call, x: Tensor, w: Any, b: Any, n: int, c: int, pixels: int, groups: int, eps: float
 ) -> list[Tensor]:
     rows = f("reshape")(wide(x), [n, groups, c // groups * pixels])
-    mean = reduced("mean", rows, [2], True)
-    centred = rows - mean
-    variance = reduced("mean", emit("sqr", centred), [2], True)
-    inverse = emit("rsqrt", variance + rows.builder.const(eps, rows.dtype))
-    y = f("reshape")(centred * inverse, x.shape)
+    y, mean, inverse = _standardised(rows, [2], eps)
+    y = f("reshape")(y, x.shape)
     side = [c, *[1] * (x.ndim - 2)]
-    y = y if w is None else y * f("reshape")(cast(w, _name_of(y)), side)
-    y = y if b is None else y + f("reshape")(cast(b, _name_of(y)), side)
+    y = y if w is None else y * f("reshape")(cast(w, dtype_name(y.dtype)), side)
+    y = y if b is None else y + f("reshape")(cast(b, dtype_name(y.dtype)), side)
     made = [cast(f("reshape")(t, [n, groups]), call.dtype) for t in (mean, inverse)]
     return [cast(y, call.dtype), *made]
 
@@ -368,9 +350,9 @@ def batch_norm(
     call: Call, x: Tensor, w: Any, b: Any, mean: Tensor, var: Tensor, momentum: float, eps: float
 ) -> list[Any]:
     factor = emit("rsqrt", var + var.builder.const(eps, var.dtype))
-    factor = factor if w is None else factor * cast(w, _name_of(factor))
+    factor = factor if w is None else factor * cast(w, dtype_name(factor.dtype))
     shift = -mean * factor
-    shift = shift if b is None else shift + cast(b, _name_of(shift))
+    shift = shift if b is None else shift + cast(b, dtype_name(shift.dtype))
     side = [x.shape[1], *[1] * (x.ndim - 2)]
     y = wide(x) * f("reshape")(factor, side) + f("reshape")(shift, side)
     return [cast(y, call.dtype), None, None]
@@ -417,16 +399,14 @@ def addmv(call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: 
 def _masked(call: Call, s: Tensor, causal: bool, mask: Any) -> Tensor:
     """Scores with what may not be seen at −∞."""
     if causal:
-        shape = [s.shape[-2], s.shape[-1]]
-        row, column = (s.builder.emit("iota", [], {"axis": a, "type": ("i64", shape)})
-                       for a in (0, 1))  # fmt: skip
+        row, column = (iota(s.builder, a, s.shape[-2:]) for a in (0, 1))
         hidden = s.builder.const(-math.inf, s.dtype)
         s = emit("where", emit("le", column, row), s, hidden)
     if mask is None:
         return s
     if mask.dtype == np.bool_:
         return emit("where", mask, s, s.builder.const(-math.inf, s.dtype))
-    return s + cast(mask, _name_of(s))
+    return s + cast(mask, dtype_name(s.dtype))
 
 
 _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu"
@@ -444,7 +424,7 @@ def attention(
     top = reduced("reduce_max", scores, [scores.ndim - 1], True)
     powers = emit("exp", scores - top)
     total = reduced("sum", powers, [scores.ndim - 1], True)
-    weights = cast(emit("div", powers, total), _name_of(v))
+    weights = cast(emit("div", powers, total), dtype_name(v.dtype))
     logs = f("squeeze")(emit("log", total) + top, -1) if call.wants(1) else None
     return [emit("matmul", weights, v), logs]
 
@@ -488,8 +468,8 @@ def attention_backward(
     if dropout:
         raise UnsupportedError("dropout is random")
     scores = _scores(call, q, k, causal, attn_mask, scale)
-    p = emit("exp", scores - f("expand_dims")(cast(logs, _name_of(scores)), -1))
-    kind = _name_of(v)
+    p = emit("exp", scores - f("expand_dims")(cast(logs, dtype_name(scores.dtype)), -1))
+    kind = dtype_name(v.dtype)
     dv = emit("matmul", f("swapaxes")(cast(p, kind), -1, -2), grad)
     dp = wide(emit("matmul", grad, f("swapaxes")(v, -1, -2)))
     d = reduced("sum", wide(grad) * wide(out), [out.ndim - 1], True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.further import _iota, gather
+from tessera.frontends.torch.further import gather
 from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import cast, emit, f, reduced, wide
+from tessera.frontends.torch.operators import cast, emit, f, iota, reduced, wide
 from tessera.graph import Tensor
 from tessera.ops.derived import prod
+from tessera.ops.derived import ranked as by_rank
+from tessera.ops.scatter import neutral
 from tessera.types import is_float
 
 _MOST_RANKED = 256  # elements that are sorted
@@ -22,7 +23,6 @@ _MOST_COMPARISONS = 1 << 20
 
 @handles("aten.topk.default", "aten.sort.default", "aten.sort.stable")
 def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """By counting: an element's place is how many come before it; of equal ones the first does."""
     if "topk" in str(call.node.target):
         k, dim, larger = _given(args[:3], kwargs, k=0, dim=-1, largest=True)
     else:
@@ -36,22 +36,7 @@ def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
     axis, n = dim % x.ndim, x.shape[dim]
     if n > _MOST_RANKED or x.size * n > _MOST_COMPARISONS:
         raise UnsupportedError(f"of more than {_MOST_RANKED} elements: each is compared with each")
-    row = f("moveaxis")(x, axis, -1)
-    this, other = f("expand_dims")(row, -1), f("expand_dims")(row, -2)
-    first, same = emit("gt" if larger else "lt", other, this), emit("eq", other, this)
-    if is_float(row.dtype):  # NaN is above all
-        nan, others = emit("ne", this, this), emit("ne", other, other)
-        ahead = (others, nan) if larger else (nan, others)
-        first = emit("or", first, emit("and", ahead[0], emit("not", ahead[1])))
-        same = emit("or", same, emit("and", nan, others))
-    square, last = [*row.shape, n], row.ndim
-    earlier = emit("lt", _iota(call, square, last), _iota(call, square, last - 1))
-    before = f("astype")(emit("or", first, emit("and", same, earlier)), np.int64)
-    rank = f("expand_dims")(reduced("sum", before, [last], False), -2)
-    chosen = [*row.shape[:-1], k, n]
-    hit = emit("eq", rank, _iota(call, chosen, last - 1))
-    at = emit("where", hit, _iota(call, chosen, last), call.graph.const(-1, "i64"))
-    index = f("moveaxis")(reduced("reduce_max", at, [last], False), -1, axis)
+    index = f("moveaxis")(by_rank(f("moveaxis")(x, axis, -1), k, larger), -1, axis)
     return [gather(call, x, axis, index), index]
 
 
@@ -104,8 +89,8 @@ def _running(call: Call, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     if n > _MOST_RANKED or x.size * n > _MOST_COMPARISONS // 16:
         raise UnsupportedError("large: each result looks at all elements before it")
     row = f("expand_dims")(f("moveaxis")(x, axis, -1), -2)
-    place = _iota(call, [n, n], 1)
-    return row, emit("le", place, _iota(call, [n, n], 0)), place
+    place = iota(call.graph, 1, [n, n])
+    return row, emit("le", place, iota(call.graph, 0, [n, n])), place
 
 
 @handles("aten.cummax.default", "aten.cummin.default")
@@ -116,14 +101,9 @@ def running_extreme(call: Call, x: Tensor, dim: int) -> list[Tensor]:
     largest, axis = "cummax" in str(call.node.target), dim % x.ndim
     number = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
     row, seen, place = _running(call, number, axis)
-    least: Any = math.inf
-    if not is_float(number.dtype):
-        least = np.iinfo(number.dtype).min if largest else np.iinfo(number.dtype).max
-    elif largest:
-        least = -math.inf
-    last = row.ndim - 1
-    op = "reduce_max" if largest else "reduce_min"
-    value = reduced(op, emit("where", seen, row, row.builder.const(least, row.dtype)), [last], True)
+    last, how = row.ndim - 1, "max" if largest else "min"
+    least = row.builder.const(neutral(row.dtype, how), row.dtype)
+    value = reduced(f"reduce_{how}", emit("where", seen, row, least), [last], True)
     hit = emit("or", emit("eq", row, value), emit("ne", row, row))
     at = emit("where", emit("and", hit, seen), place, call.graph.const(-1, "i64"))
     index = reduced("reduce_max", at, [last], False)

@@ -149,6 +149,12 @@ class Regions:
             return None
         return None if any(o is None for o in found) else found  # type: ignore[return-value]
 
+    def read(self, region: Region, place: int) -> list[Operand]:
+        """The operands of a member."""
+        found = self.operands(region, place)
+        assert found is not None
+        return found
+
     def _gathered(self, region: Region, op: dict[str, Any]) -> list[Operand | None]:
         table, index = op["inputs"]
         inside = self.views[table].root in region.widths
@@ -313,10 +319,8 @@ class Regions:
     def _note(self, region: Region, place: int) -> None:
         op = self.ops[place]
         result = op["results"][0]
-        found = self.operands(region, place)
-        assert found is not None
-        count = math.prod(region.rows)
-        width = math.prod(self.shape[result]) // count
+        found = self.read(region, place)
+        width = math.prod(self.shape[result]) // math.prod(region.rows)
         if op["op"] == "matmul" and found[0].kind == "ext":
             region.products.append(place)
             region.left = (found[0], self.shape[op["inputs"][0]][-1])

@@ -13,10 +13,10 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, concrete, handles
-from tessera.frontends.torch.operators import cast, emit, f, operand, wide
+from tessera.frontends.torch.operators import cast, emit, f, iota, operand, wide
 from tessera.frontends.torch.structure import _within, row_major_places
 from tessera.graph import Tensor
-from tessera.ops.scatter import scatter, scatter_rows
+from tessera.ops.scatter import neutral, scatter, scatter_rows
 from tessera.types import is_float
 
 _HOW = {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul",
@@ -53,10 +53,7 @@ def _reduced(call: Call, put: Put, x: Tensor, updates: Tensor, reduce: str, own:
     if not own:
         assert count is not None
         kept = emit("eq", count, call.graph.const(0, "i64"))
-        least: Any = math.inf if is_float(x.dtype) else np.iinfo(x.dtype).max
-        first = {"add": 0, "mul": 1, "min": least,
-                 "max": -least if is_float(x.dtype) else np.iinfo(x.dtype).min}[how]  # fmt: skip
-        x = emit("where", kept, x, x.builder.const(first, x.dtype))
+        x = emit("where", kept, x, x.builder.const(neutral(x.dtype, how), x.dtype))
     made = put(x, updates, how)
     if reduce == "mean":
         assert count is not None
@@ -217,7 +214,7 @@ def _positions(call: Call, shape: Sequence[int], strides: Sequence[int], first: 
     made = call.graph.const(first, "i64", list(shape))
     for axis, stride in enumerate(strides):
         if stride:
-            at = call.graph.emit("iota", [], {"axis": axis, "type": ("i64", list(shape))})
+            at = iota(call.graph, axis, shape)
             made = emit("add", made, emit("mul", at, call.graph.const(stride, "i64")))
     return made
 

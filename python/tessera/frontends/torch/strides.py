@@ -40,7 +40,8 @@ class View:
     @property
     def whole(self) -> bool:
         """Whether it is the root's memory from its start, in order and without gaps."""
-        return self.offset == 0 and _strides(self.parts) == natural([d for d, _ in self.parts])
+        sizes, steps = [d for d, _ in self.parts], tuple(s for _, s in self.parts)
+        return self.offset == 0 and steps == natural(sizes)
 
     def over(self, shape: Sequence[int]) -> Parts:
         """Broadcast to a shape."""
@@ -48,10 +49,6 @@ class View:
         own = shape[len(shape) - len(self.axes) :]
         return lead + tuple(p for axis, d in zip(self.axes, own, strict=True)
                             for p in (axis or (((d, 0),) if d > 1 else ())))  # fmt: skip
-
-
-def _strides(parts: Parts) -> tuple[int, ...]:
-    return tuple(s for _, s in parts)
 
 
 def natural(shape: Sequence[int]) -> tuple[int, ...]:

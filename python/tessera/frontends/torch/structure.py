@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import cast, emit, f
+from tessera.frontends.torch.operators import cast, emit, f, iota
 from tessera.graph import Tensor
 
 
@@ -168,6 +168,12 @@ def index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 # --- made from nothing
+def counted(call: Call, first: int, count: int, step: int) -> Tensor:
+    """Integers in equal steps."""
+    steps = emit("mul", iota(call.graph, 0, [count]), call.graph.const(step, "i64"))
+    return emit("add", steps, call.graph.const(first, "i64"))
+
+
 @handles("aten.full.default")
 def full(call: Call, shape: Sequence[int], value: Any, **_: Any) -> Tensor:
     return call.graph.const(value, call.dtype, [int(d) for d in shape])
@@ -197,10 +203,7 @@ def scalar_tensor(call: Call, value: Any, **_: Any) -> Tensor:
 def arange(call: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> Tensor:
     if any(not isinstance(v, int) for v in (start, end, step)):
         raise UnsupportedError("of fractions")
-    count = -((start - end) // step)
-    places = call.graph.emit("iota", [], {"axis": 0, "type": ("i64", [count])})
-    one, first = call.graph.const(step, "i64"), call.graph.const(start, "i64")
-    return cast(emit("add", emit("mul", places, one), first), call.dtype)
+    return cast(counted(call, start, -((start - end) // step), step), call.dtype)
 
 
 @handles("prims.convert_element_type.default")

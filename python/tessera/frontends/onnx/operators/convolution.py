@@ -50,54 +50,54 @@ def _padding(
     return low, high
 
 
-def _positive(node: Node, *lists: list[int]) -> None:
-    if any(v < 1 for values in lists for v in values):
-        raise node.bad("sizes, strides and dilations must be 1 or more")
-
-
-def _biased(y: Tensor, node: Node, position: int) -> Tensor:
-    if not node.has(position):
+def _biased(y: Tensor, node: Node) -> Tensor:
+    if not node.has(2):
         return y
-    bias = node.x(position)
+    bias = node.x(2)
     return y + f("reshape")(bias, [bias.shape[0], *[1] * (y.ndim - 2)])
 
 
-def convolved(node: Node, x: Tensor, w: Tensor) -> Tensor:
-    n = x.ndim - 2
-    if n < 1 or w.ndim != x.ndim:
+def _size(node: Node, x: Tensor, w: Tensor) -> list[int]:
+    """Of the window, as the weights say."""
+    if x.ndim < 3 or w.ndim != x.ndim:
         raise node.bad(f"operands of {x.ndim} and {w.ndim} axes do not fit")
-    size = [int(d) for d in w.shape[2:]]
+    return [int(d) for d in w.shape[2:]]
+
+
+def _steps(node: Node, n: int, *sizes: list[int]) -> dict[str, list[int]]:
+    """Strides and dilations, which are positive as the sizes have to be."""
+    steps = {name: _list(node, name, n, 1) for name in ("strides", "dilations")}
+    if any(v < 1 for values in (*sizes, *steps.values()) for v in values):
+        raise node.bad("sizes, strides and dilations must be 1 or more")
+    return steps
+
+
+def convolved(node: Node, x: Tensor, w: Tensor) -> Tensor:
+    size, n = _size(node, x, w), x.ndim - 2
     if node.has_attr("kernel_shape") and _list(node, "kernel_shape", n, 0) != size:
         raise node.bad(f"kernel_shape differs from the weights' {size}")
-    strides, dilations = _list(node, "strides", n, 1), _list(node, "dilations", n, 1)
-    _positive(node, strides, dilations)
-    low, high = _padding(node, _extents(node, x, n), size, strides, dilations)
-    return emit(
-        "conv", x, w, strides=strides, dilations=dilations, low=low, high=high,
-        groups=int(node.attr("group", 1)),
-    )  # fmt: skip
+    steps = _steps(node, n)
+    low, high = _padding(node, _extents(node, x, n), size, **steps)
+    return emit("conv", x, w, **steps, low=low, high=high, groups=int(node.attr("group", 1)))
 
 
 @handles("Conv")
 def conv(node: Node) -> Tensor:
-    return _biased(convolved(node, node.x(0), node.x(1)), node, 2)
+    return _biased(convolved(node, node.x(0), node.x(1)), node)
 
 
 @handles("ConvTranspose")
 def conv_transpose(node: Node) -> Tensor:
     x, w = node.x(0), node.x(1)
-    n = x.ndim - 2
-    if n < 1 or w.ndim != x.ndim:
-        raise node.bad(f"operands of {x.ndim} and {w.ndim} axes do not fit")
-    size = [int(d) for d in w.shape[2:]]
-    strides, dilations = _list(node, "strides", n, 1), _list(node, "dilations", n, 1)
-    _positive(node, strides, dilations)
+    size, n = _size(node, x, w), x.ndim - 2
+    steps = _steps(node, n)
+    strides = steps["strides"]
     extra = _list(node, "output_padding", n, 0)
     extents = _extents(node, x, n)
     auto = node.attr("auto_pad", "NOTSET")
     full = [
         s * (e - 1) + (k - 1) * d + 1
-        for s, e, k, d in zip(strides, extents, size, dilations, strict=True)
+        for s, e, k, d in zip(strides, extents, size, steps["dilations"], strict=True)
     ]
     if node.has_attr("output_shape") or auto in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [e * s for e, s in zip(extents, strides, strict=True)]
@@ -111,13 +111,10 @@ def conv_transpose(node: Node) -> Tensor:
         low = [s if u else m for s, m, u in zip(less, more, upper, strict=True)]
         high = [m if u else s for s, m, u in zip(less, more, upper, strict=True)]
     else:
-        low, high = _padding(node, extents, size, strides, dilations)
+        low, high = _padding(node, extents, size, **steps)
         high = [h - o for h, o in zip(high, extra, strict=True)]
-    y = emit(
-        "conv_transpose", x, w, strides=strides, dilations=dilations, low=low, high=high,
-        groups=int(node.attr("group", 1)),
-    )  # fmt: skip
-    return _biased(y, node, 2)
+    groups = int(node.attr("group", 1))
+    return _biased(emit("conv_transpose", x, w, **steps, low=low, high=high, groups=groups), node)
 
 
 # --- pooling
@@ -128,21 +125,19 @@ def _window(node: Node, x: Tensor) -> dict[str, Any]:
     size = [int(v) for v in node.require_attr("kernel_shape", list)]
     if len(size) != n:
         raise node.bad(f"kernel_shape needs {n} entries, not {len(size)}")
-    strides, dilations = _list(node, "strides", n, 1), _list(node, "dilations", n, 1)
-    _positive(node, size, strides, dilations)
+    steps = _steps(node, n, size)
     extents = _extents(node, x, n)
-    low, high = _padding(node, extents, size, strides, dilations)
+    low, high = _padding(node, extents, size, **steps)
     asked = list(high)
     if node.attr("ceil_mode", 0):
         for i in range(n):
-            span = (size[i] - 1) * dilations[i] + 1
+            stride, span = steps["strides"][i], (size[i] - 1) * steps["dilations"][i] + 1
             room = extents[i] + low[i] + high[i] - span
-            out = -(-room // strides[i]) + 1
-            if (out - 1) * strides[i] >= extents[i] + low[i]:
+            out = -(-room // stride) + 1
+            if (out - 1) * stride >= extents[i] + low[i]:
                 out -= 1  # a window must begin before the padding behind
-            high[i] = max(high[i], (out - 1) * strides[i] + span - extents[i] - low[i])
-    return {"size": size, "strides": strides, "dilations": dilations, "low": low, "high": high,
-            "asked": asked}  # fmt: skip
+            high[i] = max(high[i], (out - 1) * stride + span - extents[i] - low[i])
+    return {"size": size, **steps, "low": low, "high": high, "asked": asked}
 
 
 def _pool(op: str, x: Tensor, window: dict[str, Any]) -> Tensor:

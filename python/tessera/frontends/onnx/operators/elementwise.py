@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.importer import Node, Value, handles
 from tessera.frontends.onnx.reader import dtype_of
 from tessera.graph import Tensor
-from tessera.ops import integers
+from tessera.ops import integers, operands
 from tessera.types import is_float
 
 # A function of tensors by its NumPy name.
 f: Callable[[str], Callable[..., Tensor]] = ops.function
+emit, iota = operands.emit, operands.iota
 
 
 def number(like: Tensor, value: float) -> Tensor:
@@ -24,10 +25,6 @@ def number(like: Tensor, value: float) -> Tensor:
     return like.builder.const(
         float(np.float32(value)) if is_float(like.dtype) else value, like.dtype
     )
-
-
-def emit(op: str, *inputs: Tensor, **attrs: Any) -> Tensor:
-    return inputs[0].builder.emit(op, list(inputs), attrs)
 
 
 def _unary(name: str) -> Callable[[Node], Tensor]:
@@ -138,9 +135,7 @@ def variadic(node: Node) -> Tensor:
     terms = node.all()
     if not terms:
         raise node.bad("has no operands")
-    result = terms[0]
-    for t in terms[1:]:
-        result = emit(op, result, t)
+    result = functools.reduce(functools.partial(emit, op), terms)
     if node.proto.op_type == "Mean":
         result = emit("div", result, number(result, len(terms)))
     return result
@@ -159,32 +154,23 @@ def clip(node: Node) -> Tensor:
     return x if high is None else emit("min", x, high)
 
 
-def _convert(x: Tensor, to: np.dtype[Any]) -> Tensor:
-    if x.dtype == to:
-        return x
-    if to == np.bool_:
-        return emit("ne", x, x.builder.const(0, x.dtype))
-    return f("astype")(x, to)
-
-
 @handles("Cast")
 def cast(node: Node) -> Value:
     to = dtype_of(node.require_attr("to"), "the result of a Cast", node.importer.where)
-    return _convert(node.x(), to)
+    return operands.cast(node.x(), to)
 
 
 @handles("IsInf")
 def is_inf(node: Node) -> Tensor:
     x = node.x()
-    infinity = float("inf")
-    signs = []
-    if node.attr("detect_positive", 1):
-        signs.append(emit("eq", x, x.builder.const(infinity, x.dtype)))
-    if node.attr("detect_negative", 1):
-        signs.append(emit("eq", x, x.builder.const(-infinity, x.dtype)))
+    signs = [
+        emit("eq", x, x.builder.const(value, x.dtype))
+        for name, value in (("detect_positive", np.inf), ("detect_negative", -np.inf))
+        if node.attr(name, 1)
+    ]
     if not signs:
         return emit("and", emit("eq", x, x), emit("ne", x, x))
-    return signs[0] if len(signs) == 1 else emit("or", *signs)
+    return functools.reduce(functools.partial(emit, "or"), signs)
 
 
 @handles("Dropout")

@@ -19,7 +19,8 @@ from tessera.extents import (
 )
 from tessera.frontends.onnx.fold import axes_operand, constant_of_shape
 from tessera.frontends.onnx.importer import Node, Value, handles
-from tessera.frontends.onnx.operators.elementwise import emit, f
+from tessera.frontends.onnx.operators.elementwise import emit, f, iota
+from tessera.frontends.onnx.reader import dtype_of
 from tessera.graph import Tensor
 from tessera.types import dtype_name
 
@@ -40,8 +41,8 @@ def pick(node: Node, x: Tensor, axis: int, places: Sequence[int]) -> Value:
         lead = (slice(None),) * axis
         return x[(*lead, slice(places[0], places[-1] + 1, step))]
     if even:
-        walk = x.builder.emit("iota", [], {"axis": 0, "type": ("i64", [n])})
-        at = x.builder.const(places[0], np.int64) + walk * x.builder.const(step, np.int64)
+        walk = iota(x.builder, 0, [n]) * x.builder.const(step, np.int64)
+        at = x.builder.const(places[0], np.int64) + walk
     else:
         at = node.importer.tensor(np.asarray(places, np.int64), "places")
     return emit("gather", x, at, axis=axis)
@@ -86,7 +87,7 @@ def counting(node: Node, first: Any, count: Any, step: int = 1) -> Value:
         return np.asarray(np.arange(count) * step + first)
     if count < 1:
         raise node.bad("a range of no elements")
-    walk: Tensor = node.graph.emit("iota", [], {"axis": 0, "type": ("i64", dims_of([count]))})
+    walk = iota(node.graph, 0, dims_of([count]))
     if step != 1:
         walk = walk * walk.builder.const(step, np.int64)
     if str(first) != "0":
@@ -107,8 +108,6 @@ def range_(node: Node) -> Value | None:
 
 @handles("EyeLike")
 def eye_like(node: Node) -> Value:
-    from tessera.frontends.onnx.reader import dtype_of
-
     rows, columns = (int(d) for d in node.shape())
     node.fits(rows * columns)
     dtype = node.dtype()
@@ -311,10 +310,7 @@ def at_places(node: Node, x: Tensor, places: Sequence[Tensor]) -> Tensor:
 def along(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
     """The elements whose place along one axis `index` says, counted from the front; the others are
     those of the element's own place (NumPy's take_along_axis)."""
-    places = [
-        x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(index.shape))})
-        for a in range(x.ndim)
-    ]
+    places = [iota(x.builder, a, index.shape) for a in range(x.ndim)]
     places[axis] = index
     return at_places(node, x, places)
 
@@ -335,8 +331,7 @@ def gather_nd(node: Node) -> Tensor:
     depth = extent(node, index, index.ndim - 1)
     if batch + depth > x.ndim or batch >= index.ndim:
         raise node.bad("indices are longer than the data has axes")
-    lead = list(index.shape[:-1])
-    places = [x.builder.emit("iota", [], {"axis": k, "type": ("i64", lead)}) for k in range(batch)]
+    places = [iota(x.builder, k, index.shape[:-1]) for k in range(batch)]
     for k in range(depth):
         at = f("squeeze")(index[..., k : k + 1], index.ndim - 1)
         places.append(wrapped(at, counted(node, x, batch + k)))
@@ -353,7 +348,7 @@ def one_hot(node: Node) -> Tensor:
     dims.insert(axis, depth)
     kind = index.dtype if index.dtype.kind == "i" else np.dtype(np.int64)
     index = f("astype")(index, kind)
-    at = index.builder.emit("iota", [], {"axis": axis, "type": (dtype_name(kind), dims)})
+    at = iota(index.builder, axis, dims, dtype_name(kind))
     hot = emit("eq", at, f("expand_dims")(wrapped(index, depth), axis))
     return emit("where", hot, f("squeeze")(values[1:2], 0), f("squeeze")(values[0:1], 0))
 
@@ -364,10 +359,7 @@ def trilu(node: Node) -> Tensor:
     k = node.known(1, "the diagonal").reshape(-1)[0] if node.has(1) else 0
     upper = bool(node.attr("upper", 1))
     if isinstance(k, Extent):
-        row, column = (
-            x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(x.shape[-2:]))})
-            for a in range(2)
-        )
+        row, column = (iota(x.builder, a, x.shape[-2:]) for a in range(2))
         last = row + node.importer.tensor(np.asarray(k))
         kept = emit("ge", column, last) if upper else emit("le", column, last)
         return emit("where", kept, x, x.builder.const(0, x.dtype))
@@ -452,7 +444,7 @@ def reverse_sequence(node: Node) -> Tensor:
     batch, time = int(node.attr("batch_axis", 1)), int(node.attr("time_axis", 0))
     lengths = f("astype")(node.x(1), np.int64)
     lengths = f("reshape")(lengths, [d if a == batch else 1 for a, d in enumerate(x.shape)])
-    at = x.builder.emit("iota", [], {"axis": time, "type": ("i64", list(x.shape))})
+    at = iota(x.builder, time, x.shape)
     return along(node, x, emit("where", emit("lt", at, lengths), lengths - 1 - at, at), time)
 
 

@@ -136,12 +136,17 @@ def recurrent(node: Node) -> list[Value] | None:
     if None in functions or (node.has(7) and node.has_attr("clip")):
         return None
 
+    def initial(n: int, i: int) -> Tensor:
+        if not node.has(i):
+            return f("broadcast_to")(x.builder.const(0, x.dtype), [batch, size])
+        return node.x(i)[:, n] if batchwise else node.x(i)[n]
+
     results: list[list[Tensor]] = []  # by step, of each direction
     last: list[list[Tensor]] = []  # by state
     for n, backwards in enumerate(ways):
         mine = [a for a in functions[n * len(defaults) : (n + 1) * len(defaults)] if a is not None]
         d = _direction(node, x, n, gates, size, mine)
-        state = [_initial(node, x, n, 5 + s, batch, size, batchwise) for s in range(states)]
+        state = [initial(n, 5 + s) for s in range(states)]
         made: list[Tensor] = []
         for t in range(steps):
             at = steps - 1 - t if backwards else t
@@ -190,12 +195,3 @@ def _direction(
     clip = float(node.attr("clip")) if node.has_attr("clip") else None
     weights = f("transpose")(node.x(2)[n])
     return Direction(projected, weights, last, peepholes, functions, clip)
-
-
-def _initial(
-    node: Node, x: Tensor, n: int, i: int, batch: int | str, size: int, batchwise: bool
-) -> Tensor:
-    if not node.has(i):
-        return f("broadcast_to")(x.builder.const(0, x.dtype), [batch, size])
-    state = node.x(i)
-    return state[:, n] if batchwise else state[n]

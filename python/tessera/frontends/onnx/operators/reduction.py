@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from tessera.frontends.onnx.fold import axes_operand
 from tessera.frontends.onnx.importer import Node, Value, handles
-from tessera.frontends.onnx.operators.elementwise import emit, f, number
+from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
 from tessera.graph import Tensor
+from tessera.ops.operands import reduced
 from tessera.types import is_float
 
 
@@ -24,10 +25,6 @@ def _axes(node: Node, x: Tensor) -> list[int] | None:
         if not -x.ndim <= a < x.ndim:
             raise node.bad(f"axis {a} is out of range for {x.ndim} axes")
     return sorted({a % x.ndim for a in axes})
-
-
-def reduced(op: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
-    return emit(op, x, axes=list(axes), keepdims=keepdims) if axes else x
 
 
 def _reduction(
@@ -55,14 +52,11 @@ def _bits(x: Tensor) -> Tensor:
     return f("astype")(x, np.int32) if x.dtype == np.bool_ else x
 
 
-for _name, _handler in {
-    "ReduceSum": _reduction("sum"),
-    "ReduceL1": _reduction("sum", f("abs")),
-    "ReduceSumSquare": _reduction("sum", _square),
-    "ReduceL2": _reduction("sum", _square, f("sqrt")),
-    "ReduceLogSum": _reduction("sum", None, f("log")),
-}.items():
-    handles(_name)(_handler)
+handles("ReduceSum")(_reduction("sum"))
+handles("ReduceL1")(_reduction("sum", f("abs")))
+handles("ReduceSumSquare")(_reduction("sum", _square))
+handles("ReduceL2")(_reduction("sum", _square, f("sqrt")))
+handles("ReduceLogSum")(_reduction("sum", None, f("log")))
 
 
 @handles("ReduceMax", "ReduceMin")
@@ -107,14 +101,17 @@ def arg_extremum(node: Node) -> Tensor:
     x = _bits(node.x())
     axis = int(node.attr("axis", 0)) % max(1, x.ndim)
     largest = node.proto.op_type == "ArgMax"
-    best = reduced("reduce_max" if largest else "reduce_min", x, [axis], True)
-    n = x.shape[axis]
-    places = x.builder.emit("iota", [], {"axis": axis, "type": ("i64", list(x.shape))})
     last = bool(node.attr("select_last_index", 0))
-    none = x.builder.const(-1 if last else n, np.int64)
-    found = emit("where", emit("eq", x, best), places, none)
-    result = reduced("reduce_max" if last else "reduce_min", found, [axis], True)
+    result = _place(x, iota(x.builder, axis, x.shape), axis, largest, last)
     return result if node.attr("keepdims", 1) else f("squeeze")(result, axis)
+
+
+def _place(x: Tensor, places: Tensor, axis: int, largest: bool, last: bool) -> Tensor:
+    """The place of the first (or last) of the largest (or smallest) elements along an axis."""
+    best = reduced("reduce_max" if largest else "reduce_min", x, [axis], True)
+    none = x.builder.const(-1 if last else x.shape[axis], np.int64)
+    found = emit("where", emit("eq", x, best), places, none)
+    return reduced("reduce_max" if last else "reduce_min", found, [axis], True)
 
 
 @handles("CumSum", "CumProd")
@@ -176,12 +173,8 @@ def hardmax(node: Node) -> Tensor:
     lead = list(shape[: axes[0]])
     if len(axes) > 1:
         x = f("reshape")(x, [*lead, int(np.prod([shape[a] for a in axes], dtype=np.int64))])
-    axis = axes[0]
-    places = x.builder.emit("iota", [], {"axis": axis, "type": ("i64", list(x.shape))})
-    none = x.builder.const(x.shape[axis], np.int64)
-    best = reduced("reduce_max", x, [axis], True)
-    first = reduced("reduce_min", emit("where", emit("eq", x, best), places, none), [axis], True)
-    hot = f("astype")(emit("eq", places, first), x.dtype)
+    places = iota(x.builder, axes[0], x.shape)
+    hot = f("astype")(emit("eq", places, _place(x, places, axes[0], True, False)), x.dtype)
     return f("reshape")(hot, list(shape))
 
 
@@ -218,15 +211,17 @@ def batch_normalization(node: Node) -> Tensor | None:
     return x * _channels(x, factor) + _channels(x, shift)
 
 
-def _standardised(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+def _standardised(node: Node, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Over the axes from the first on: of mean 0 and variance 1; the mean, and the factor."""
+    axes = list(range(first, x.ndim))
     mean = reduced("mean", x, axes, True)
     centred = x - mean
     variance = reduced("mean", _square(centred), axes, True)
-    inverse = emit("rsqrt", variance + number(x, epsilon))
+    inverse = emit("rsqrt", variance + number(x, node.attr("epsilon", 1e-5)))
     return centred * inverse, mean, inverse
 
 
-def _wide(node: Node, x: Tensor) -> Tensor:
+def _wide(x: Tensor) -> Tensor:
     """16-bit floats are normalised in f32."""
     return f("astype")(x, np.float32) if x.dtype.itemsize == 2 else x
 
@@ -235,8 +230,7 @@ def _wide(node: Node, x: Tensor) -> Tensor:
 def layer_normalization(node: Node) -> list[Value]:
     x = node.x()
     axis = int(node.attr("axis", -1)) % x.ndim
-    axes = list(range(axis, x.ndim))
-    y, mean, inverse = _standardised(_wide(node, x), axes, node.attr("epsilon", 1e-5))
+    y, mean, inverse = _standardised(node, _wide(x), axis)
     y = f("astype")(y, x.dtype) * node.x(1)
     if node.has(2):
         y = y + node.x(2)
@@ -247,7 +241,7 @@ def layer_normalization(node: Node) -> list[Value]:
 def rms_normalization(node: Node) -> Tensor:
     x = node.x()
     axis = int(node.attr("axis", -1)) % x.ndim
-    wide = _wide(node, x)
+    wide = _wide(x)
     mean = reduced("mean", _square(wide), list(range(axis, x.ndim)), True)
     y = wide * emit("rsqrt", mean + number(wide, node.attr("epsilon", 1e-5)))
     return f("astype")(y, x.dtype) * node.x(1)
@@ -256,7 +250,7 @@ def rms_normalization(node: Node) -> Tensor:
 @handles("InstanceNormalization")
 def instance_normalization(node: Node) -> Tensor:
     x, scale, bias = node.all()
-    y, _, _ = _standardised(x, list(range(2, x.ndim)), node.attr("epsilon", 1e-5))
+    y, _, _ = _standardised(node, x, 2)
     return y * _channels(x, scale) + _channels(x, bias)
 
 
@@ -270,9 +264,7 @@ def group_normalization(node: Node) -> Tensor | None:
     if scale.shape[0] != c:
         return None  # opset 18: a value per group
     parts = f("reshape")(x, [n, groups, c // groups, *rest])
-    y, _, _ = _standardised(
-        _wide(node, parts), list(range(2, parts.ndim)), node.attr("epsilon", 1e-5)
-    )
+    y, _, _ = _standardised(node, _wide(parts), 2)
     y = f("astype")(f("reshape")(y, [n, c, *rest]), x.dtype)
     return y * _channels(x, scale) + _channels(x, bias)
 

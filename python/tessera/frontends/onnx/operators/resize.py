@@ -94,14 +94,14 @@ def resize(node: Node) -> Tensor | None:
     given: Any = sizes if sizes is not None else scales
     if given is None or len(given) != len(axes):
         raise node.bad("needs a scale or a size for each axis")
-    if roi is None and node.attr("keep_aspect_ratio_policy", "stretch") == "stretch":
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if roi is None and policy == "stretch":
         other = [i for i, (n, g) in enumerate(zip(dims, given, strict=True))
                  if (g != 1 if sizes is None else str(n) != str(g))]  # fmt: skip
         axes, dims, given = ([v[i] for i in other] for v in (axes, dims, given))
         scales, sizes = (None, given) if sizes is not None else (given, None)
     if any(not 0 < g < 1 << 30 for g in given):
         raise node.bad(f"scales or sizes {given} are not positive")
-    policy = node.attr("keep_aspect_ratio_policy", "stretch")
     if sizes is not None:
         scales = [m / n for m, n in zip(sizes, dims, strict=True)]
         if policy != "stretch":

@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.importer import Node, handles
-from tessera.frontends.onnx.operators.elementwise import emit, f, number
+from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.graph import Tensor
 
@@ -64,13 +64,10 @@ def grid_sample(node: Node) -> Tensor | None:
         m := node.attr("mode", "linear" if node.opset >= 20 else "bilinear"), m
     )
     padding = node.attr("padding_mode", "zeros")
-    if mode not in ("nearest", "linear", "cubic") or padding not in (
-        "zeros",
-        "border",
-        "reflection",
-    ):
+    width = {"nearest": 1, "linear": 2, "cubic": 4}.get(mode)
+    if width is None or padding not in ("zeros", "border", "reflection"):
         raise UnsupportedError(f"mode {mode!r} with padding {padding!r}", node.importer.where)
-    if {"nearest": 1, "linear": 2, "cubic": 4}[mode] ** rank > _MOST_TAPS:
+    if width**rank > _MOST_TAPS:
         return None
     corners = bool(node.attr("align_corners", 0))
     dims = [extent(node, x, 2 + a) for a in range(rank)]
@@ -85,13 +82,12 @@ def grid_sample(node: Node) -> Tensor | None:
         if mode == "nearest":
             at = f("round")(at)
         low, high = (0.0, n - 1.0) if corners else (-0.5, n - 0.5)
-        if mode == "cubic":
-            pass  # only its taps are brought back, as PyTorch and onnxruntime do it
-        elif padding == "border":
+        # Of "cubic" only the taps are brought back, as PyTorch and onnxruntime do it.
+        if padding == "border" and mode != "cubic":
             inside = emit("max", number(at, 0), emit("min", number(at, n - 1), at))
             within = emit("and", at >= number(at, low), at <= number(at, high))
             at = emit("where", within, at, inside)
-        elif padding == "reflection":
+        elif padding == "reflection" and mode != "cubic":
             at = _reflected(at, low, high)
         taps = _taps(at, mode)
         if padding == "reflection":
@@ -123,7 +119,7 @@ def _gathered(
             if w is not None:
                 weight = w if weight is None else weight * w
         assert linear is not None
-        first = linear.builder.emit("iota", [], {"axis": 0, "type": ("i64", list(linear.shape))})
+        first = iota(linear.builder, 0, linear.shape)
         index = first * linear.builder.const(count, np.int64) + linear
         value = emit("gather", rows, index, axis=0)
         if valid is not None:

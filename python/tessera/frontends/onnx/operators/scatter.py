@@ -11,7 +11,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
 from tessera.frontends.onnx.importer import Node, handles
-from tessera.frontends.onnx.operators.elementwise import emit, f
+from tessera.frontends.onnx.operators.elementwise import emit, f, iota
 from tessera.frontends.onnx.operators.movement import along, axis_of, extent, wrapped
 from tessera.graph import Tensor
 from tessera.ops.scatter import scatter
@@ -97,11 +97,10 @@ def tensor_scatter(node: Node) -> Tensor:
     x, updates = node.x(0), node.x(1)
     axis = axis_of(node, x.ndim, -2)
     n, rows = extent(node, x, axis), extent(node, updates, axis)
-    place = x.builder.emit("iota", [], {"axis": axis, "type": ("i64", list(x.shape))})
-    offset = place
+    offset = iota(x.builder, axis, x.shape)
     if node.has(2):
         start = f("reshape")(f("astype")(node.x(2), np.int64), [x.shape[0], *[1] * (x.ndim - 1)])
-        offset = place - start
+        offset = offset - start
     if node.attr("mode", "linear") == "circular":
         offset = emit("mod", offset, offset.builder.const(n, np.int64))
     zero, last = (offset.builder.const(v, np.int64) for v in (0, rows - 1))
