@@ -251,15 +251,18 @@ class Search {
     }
     for (Off& o : off) {
       if (o.own.size() < kMany / 4 || share(o.own, o.other) <= 1) continue;
-      o.worst.allowed *= allowed(middle(o.own));
+      o.worst.allowed *= allowed(o.own);
       result_.fault = std::move(o.worst);
       return;
     }
   }
-  double allowed(double own) const { return std::max({1.0, length_ / 8, kMuchLarger * own}); }
+  // The middle of few errors is itself a matter of chance.
+  double allowed(std::vector<double>& own) const {
+    return std::max({1.0, length_ / (own.size() < kMany ? 2 : 8), kMuchLarger * middle(own)});
+  }
   // Of what is allowed, the part that the middle error takes.
   double share(std::vector<double>& own, std::vector<double>& other) const {
-    return own.empty() ? 0 : middle(other) / allowed(middle(own));
+    return own.empty() ? 0 : middle(other) / allowed(own);
   }
   bool are_near(const Reference::Run& r, const std::vector<NDArray>& c) const {
     for (size_t k = 0; k < c.size(); k++)

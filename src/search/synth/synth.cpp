@@ -24,6 +24,11 @@ namespace {
 
 using namespace synth;
 
+bool is_swapped(const Node& a, const Node& b) {  // the same operation of its operands in turn
+  return a.form == Form::Pointwise && b.form == a.form && a.kind == b.kind && a.arity == 2 &&
+         a.arg[0] == b.arg[1] && a.arg[1] == b.arg[0];
+}
+
 class Search {
  public:
   // `elsewhere`: seconds of what the program is a part of, for the derivation.
@@ -558,7 +563,7 @@ class Search {
       if (stopped()) break;
       const uint32_t best = choice[v];
       for (uint32_t n = 0; n < graph[v].nodes.size(); ++n) {
-        if (n == best) continue;
+        if (n == best || is_swapped(graph[v].nodes[n], graph[v].nodes[best])) continue;
         Choice other = choice;
         other[v] = n;
         if (graph.seconds(other, outputs_) < 1.3 * report_.original_cost) add(other);
