@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "bindings.h"
 #include "ir/block.h"
+#include "ir/special.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 
@@ -148,6 +149,7 @@ void bind_ir(nb::module_& m) {
              return nb::isinstance<Graph>(other) && g == nb::cast<const Graph&>(other);
            })
       .def("__hash__", [](const Graph& g) { return structural_hash(g); })
+      .def_prop_ro("asks_for_nan", [](const Graph& g) { return asks_for_nan(g); })
       .def(
           "validate",
           [](const Graph& g, bool mirage_strict) {

@@ -61,13 +61,22 @@ class Contest {
     Verifier verifier(spec_, s_.verify_options());
     inputs_ = &inputs;
     filter_ = &filter;
-    // Another wave runs where all that were faster than the original fell out.
+    // Another wave runs where all that were faster than the original fell out: of what is proved.
+    std::map<size_t, Certificate> proofs;
+    int tried = 0;
+    const auto proved = [&](size_t n) {
+      s_.tell("verify", label_, tried++, int(order.size()));
+      std::optional<Certificate> certificate = s_.prove(verifier, s_.outcomes[n]);
+      if (certificate) proofs.emplace(n, std::move(*certificate));
+      return certificate.has_value();
+    };
     bool again = true;
     for (size_t next = 0; again && next < order.size() && !s_.deadline.proofs_ended();) {
       again = false;
+      const bool first = next == 0;
       std::vector<Racer> racers;
       const auto more = [&] {
-        return next < order.size() && !s_.deadline.proofs_ended() &&
+        return next < order.size() && !s_.deadline.proofs_ended() && !hopeless() &&
                !(late() && (!racers.empty() || next >= wanted_));
       };
       while (racers.size() < wanted_ && more()) {
@@ -75,12 +84,13 @@ class Contest {
         std::vector<size_t> some;
         for (; some.size() < at_once(wanted_ - racers.size()) && more(); next++) {
           Outcome& o = s_.outcomes[order[next]];
-          if (!fell_before(o) && keep_verdict(o, s_.passes_filter(filter, o)))
+          if (!fell_before(o) && keep_verdict(o, s_.passes_filter(filter, o)) &&
+              (first || keep_verdict(o, proved(order[next]))))
             some.push_back(order[next]);
         }
         compile(some, racers);
       }
-      if (racers.size() < wanted_ && next < order.size()) result.finished = false;
+      if (racers.size() < wanted_ && next < order.size() && !hopeless()) result.finished = false;
       if (racers.empty()) break;
 
       s_.tell("measure", label_, 0, int(racers.size()));
@@ -97,7 +107,6 @@ class Contest {
       result.original_timing = original_timing_;
       result.seconds = original_timing_.median_s;
       by_speed(racers);
-      int tried = 0;
       for (Racer& racer : racers) {
         if (!worthwhile(racer.timing)) continue;
         if (s_.deadline.proofs_ended()) {
@@ -105,16 +114,16 @@ class Contest {
           break;
         }
         Outcome& o = s_.outcomes[racer.outcome];
-        s_.tell("verify", label_, tried++, int(racers.size()));
-        std::optional<Certificate> certificate = s_.prove(verifier, o);
-        if (!keep_verdict(o, certificate && s_.passes_check(o, racer.code))) {
+        if (!proofs.count(racer.outcome)) proved(racer.outcome);
+        const auto certificate = proofs.find(racer.outcome);
+        if (!keep_verdict(o, certificate != proofs.end() && s_.passes_check(o, racer.code))) {
           again = !late();
           continue;
         }
         o.fate = Fate::Chosen;
         result.best = o.graph;
         result.code = racer.code;
-        result.certificate = std::move(*certificate);
+        result.certificate = std::move(certificate->second);
         result.seconds = racer.timing.median_s;
         result.speedup = racer.timing.speedup;
         result.improved = true;
@@ -126,6 +135,21 @@ class Contest {
     result.finished = result.finished && !cut_short_ && !s_.deadline.proofs_ended();
     result.too_noisy = too_noisy_;
     return result;
+  }
+
+  // Whether many fell, and all for one reason: so will the others, which differ in their loops.
+  bool hopeless() const {
+    constexpr size_t kMany = 12;
+    size_t fell = 0;
+    std::string reason;
+    for (size_t i = first_; i < s_.outcomes.size(); i++) {
+      const Outcome& o = s_.outcomes[i];
+      if (o.fate != Fate::Refuted && o.fate != Fate::Unknown) continue;
+      const std::string its = o.why.substr(0, o.why.find('\n', o.why.find('\n') + 1));
+      if (fell++ > 0 && its != reason) return false;
+      reason = its;
+    }
+    return fell >= kMany;
   }
 
   // Time to prove what there is: the budget's last part, or the caller wants the best so far.

@@ -17,6 +17,7 @@
 #include "driver/saved_search.h"
 #include "driver/session.h"
 #include "driver/simplify.h"
+#include "ir/special.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "verify/bitwise.h"
@@ -74,8 +75,8 @@ class Optimizer {
   Optimizer(const Graph& program, const OptimizeOptions& options,
             const std::function<void(const Progress&)>& progress, const std::atomic<bool>* cancel,
             const std::atomic<bool>* abandon)
-      : program_(program), options_(options), s_(options, progress, cancel, abandon),
-        saved_(s_.cache, program, options, s_.described) {
+      : program_(program), options_(options), s_(options_, progress, cancel, abandon),
+        saved_(s_.cache, program, options_, s_.described) {
     result_.original = result_.graph = program;
     s_.report.target = s_.target.name;
     s_.report.threads = s_.threads;
@@ -560,7 +561,7 @@ class Optimizer {
   }
 
   const Graph& program_;
-  const OptimizeOptions& options_;
+  const OptimizeOptions options_;
   Graph base_;  // what is cut into parts: the program, or a simpler one that is proved equal
   Session s_;
   SavedSearch saved_;
@@ -585,6 +586,11 @@ void require_known_engines(const OptimizeOptions& options) {
   }
 }
 
+OptimizeOptions with_special(const Graph& program, OptimizeOptions options) {
+  options.special |= asks_for_nan(program);
+  return options;
+}
+
 void require_static(const Graph& program) {
   validate(program);
   if (program.level() != Level::Kernel)
@@ -604,7 +610,7 @@ OptimizeResult optimize(const Graph& program, const OptimizeOptions& options,
                         const std::atomic<bool>* cancel, const std::atomic<bool>* abandon) {
   require_static(program);
   require_known_engines(options);
-  return Optimizer(program, options, progress, cancel, abandon).run();
+  return Optimizer(program, with_special(program, options), progress, cancel, abandon).run();
 }
 
 SearchOutcome search(const Graph& program, const OptimizeOptions& options,
@@ -616,7 +622,8 @@ SearchOutcome search(const Graph& program, const OptimizeOptions& options,
       options.engine != "patterns")
     throw Error(ErrorKind::Usage, "unknown engine '" + options.engine +
                                       "'; there are mugraph, synth, mutate and patterns");
-  return Optimizer(program, options, progress, cancel, nullptr).search_only();
+  return Optimizer(program, with_special(program, options), progress, cancel, nullptr)
+      .search_only();
 }
 
 }  // namespace tessera

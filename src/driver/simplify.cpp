@@ -7,7 +7,7 @@
 namespace tessera {
 
 Graph simplified(Session& s, const Graph& program) {
-  constexpr double kLeastGain = 0.9, kShare = 0.1, kMostSeconds = 0.5;
+  constexpr double kLeastGain = 0.9, kShare = 0.1, kMostSeconds = 0.25;
   constexpr size_t kTried = 4;
   if (s.options.disable.count("synth") || s.options.max_block_ops) return program;
   const AnalyticalModel model(s.target);

@@ -1,6 +1,7 @@
 // The domains a graph is evaluated over: how elements are kept in planes, loaded into vectors and
 // multiplied as matrices. The meaning of operators is in pointwise.h and interpreter.h.
 #pragma once
+#include <bit>
 #include <string>
 
 #include "eval/eval.h"
@@ -30,6 +31,39 @@ inline void begin_store(IntVec& x, const View& v) {
   if (v.flagged() && !x.flagged) std::memset(x.flag, 0, size_t(x.n));
 }
 
+// Substitutions; nearly all elements are told by a few bits to be none.
+class Supposed {
+ public:
+  Supposed() = default;
+  explicit Supposed(std::vector<Substitution> all) : all_(std::move(all)) {
+    if (!all_.empty()) some_.resize(size_t(1) << kBits);
+    for (Substitution& s : all_) {
+      s.by = instead_of(s.by);  // once replaced, an element is copied as it is
+      for (const double x : s.values)
+        some_[key(x * (1 - 2e-11))] = some_[key(x * (1 + 2e-11))] = true;
+    }
+  }
+  bool empty() const { return all_.empty(); }
+  double instead_of(double x) const {
+    if (!some_[key(x)]) return x;
+    for (const Substitution& s : all_) {
+      if (std::fabs(x) == std::fabs(s.by)) return x;
+      if (s.holds(x)) return s.by;
+      if (s.holds(-x)) return -s.by;
+    }
+    return x;
+  }
+
+ private:
+  static constexpr int kBits = 16;
+  static size_t key(double x) {  // of the exponent and 22 bits behind it
+    return size_t((std::bit_cast<uint64_t>(std::fabs(x)) >> 30) * 0x9E3779B97F4A7C15 >>
+                  (64 - kBits));
+  }
+  std::vector<Substitution> all_;
+  std::vector<bool> some_;
+};
+
 // --- floats; T is the type computed in
 template <class T> struct RealDomain {
   using Vec = RealVec<T>;
@@ -37,7 +71,7 @@ template <class T> struct RealDomain {
   static constexpr size_t kWord = sizeof(T);
   static constexpr bool kIsField = false, kIsTerm = false;
   Precision precision = Precision::Exact;
-  std::vector<Substitution> supposed{};
+  Supposed supposed;
 
   uint8_t value_planes(Components) const { return 1; }
   static bool may_flag(OpKind) { return false; }
@@ -65,13 +99,7 @@ template <class T> struct RealDomain {
   }
   void suppose(const View& v) const {
     T* x = v.as<T>(0);
-    for (int64_t i = 0, n = v.size(); i < n; ++i)
-      for (const Substitution& s : supposed) {
-        const double here = double(x[i]);
-        if (!s.holds(here) && !s.holds(-here)) continue;
-        x[i] = T(s.holds(here) ? s.by : -s.by);
-        break;
-      }
+    for (int64_t i = 0, n = v.size(); i < n; ++i) x[i] = T(supposed.instead_of(double(x[i])));
   }
   void matmul(const View& a, const View& b, const View& c, ThreadPool* pool) const {
     real_matmul<T>(

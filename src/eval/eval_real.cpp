@@ -117,14 +117,14 @@ std::vector<NDArray> eval(const Graph& graph, const std::vector<NDArray>& inputs
     // Programs that mix f64 with less compute everything in f64 and round each result.
     RealDomain<double> domain;
     domain.precision = options.precision;
-    domain.supposed = options.supposed;
+    domain.supposed = Supposed(options.supposed);
     evaluate<RealDomain<double>, double>(graph, inputs, domain, options, [&](const View& v) {
       outputs.push_back(to_array_of<double>(v, 0));
     });
   } else {
     RealDomain<float> domain;
     domain.precision = options.precision;
-    domain.supposed = options.supposed;
+    domain.supposed = Supposed(options.supposed);
     evaluate<RealDomain<float>, float>(graph, inputs, domain, options, [&](const View& v) {
       outputs.push_back(to_array_of<float>(v, 0));
     });

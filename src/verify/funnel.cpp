@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "eval/eval.h"
+#include "ir/special.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "ir/written.h"
@@ -60,6 +61,7 @@ struct Verifier::State {
   State(Graph g, VerifyOptions o)
       : spec(std::move(g)), options(o), seed(o.seed ? *o.seed : seed_from_system()) {
     validate(spec);
+    options.special |= asks_for_nan(spec);
     options.progress = [this, tell = std::move(options.progress)](const std::string& now) {
       step = now;
       if (tell) tell(now);

@@ -229,8 +229,6 @@ class _TracingGraph(Graph):
     ) -> Tensor:
         """Appends an operator unless the same one is already there."""
         key = f"{op} {[t.id for t in inputs]} {attrs}"
-        same = op in ("eq", "ne") and inputs[0].id == inputs[1].id
-        self.asks_for_nan |= same or op == "atan2"  # whose branches end at zeros
         if key not in self._known:
             late = time.thread_time() > self._until or not self._clock.left()
             if len(self._known) > _RECORDED and late:
@@ -247,7 +245,7 @@ class _TracingGraph(Graph):
     def const(self, value: Any, dtype: object = "f32", shape: Sequence[Any] = ()) -> Tensor:
         """A constant; -0.0, which rewriting would take for 0, is data instead."""
         if isinstance(value, (float, np.floating)):
-            self.asks_for_nan |= not math.isfinite(value)
+            self._asks_for_nan |= not math.isfinite(value)
             kind = to_numpy(dtype_name(dtype))
             if value == 0 and math.copysign(1, value) < 0 and kind.kind == "f":
                 self.asks_for_nan = True
