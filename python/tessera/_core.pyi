@@ -34,6 +34,7 @@ class Graph:
     def set_tensor_name(self, tensor: int, name: str) -> None: ...
     name: str
     level: Final[str]
+    asks_for_nan: Final[bool]
     grid: Final[list[int]]
     loops: Final[list[int]]
     inputs: Final[list[int]]

@@ -90,7 +90,7 @@ def optimised(order: Facts, arrays: list[Any]) -> Facts:
     chosen.registered_patterns[:] = order["patterns"]
     arrays = [_strided(a, s) if s else a for a, s in zip(arrays, order["strides"], strict=True)]
     graph = Graph.parse(order["graph"])
-    graph.asks_for_nan = order["asks_for_nan"]
+    graph.keeps_nan = order["asks_for_nan"]
     given = order["options"]
     options = Options(**given | {"disable": tuple(given["disable"]),
                                  "weights": tuple(given["weights"])})  # fmt: skip

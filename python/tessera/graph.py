@@ -431,18 +431,14 @@ class Graph(Builder):
         # What an ONNX model computes behind its program, see frontends.onnx.opaque.Tail.
         self.tail: Any = None
         self.notes: list[str] = []  # what a front end has to say, a line each
-        self._asks_for_nan = False
+        self.keeps_nan = False  # beside what the program itself asks for
         # Makes the program for given extents where that of a front end depends on them.
         self.rebind: Callable[[dict[str, int]], Graph] | None = None
 
     @property
     def asks_for_nan(self) -> bool:
         """Whether NaN, infinities or signs of zero are answers, which rewriting must keep."""
-        return self._asks_for_nan or self.core.asks_for_nan
-
-    @asks_for_nan.setter
-    def asks_for_nan(self, value: bool) -> None:
-        self._asks_for_nan = value
+        return self.keeps_nan or self.core.asks_for_nan
 
     @classmethod
     def from_core(cls, core: _core.Graph) -> Graph:
@@ -457,7 +453,7 @@ class Graph(Builder):
         graph = Graph.from_core(core)
         graph.weights, graph.opaque, graph.tail = dict(self.weights), self.opaque, self.tail
         graph.notes, graph.output_names = list(self.notes), list(self.output_names)
-        graph._asks_for_nan = self._asks_for_nan
+        graph.keeps_nan = self.keeps_nan
         return graph
 
     @classmethod

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "eval/eval.h"
 #include "verify/inputs.h"
+#include "verify/range_search.h"
 #include "verify/symmetry.h"
 #include "verify/work.h"
 
@@ -19,18 +20,7 @@ namespace tessera {
 namespace {
 
 double unit_of(DType dtype) {
-  switch (dtype) {
-  case DType::F64: return 0x1p-53;
-  case DType::F32: return 0x1p-24;
-  case DType::F16: return 0x1p-11;
-  case DType::BF16: return 0x1p-8;
-  case DType::I64:
-  case DType::I32:
-  case DType::I8:
-  case DType::U8:
-  case DType::Bool: break;
-  }
-  return 0;
+  return is_float(dtype) ? std::ldexp(1.0, -format_of(dtype).bits) : 0;
 }
 
 double largest_of(DType dtype) {

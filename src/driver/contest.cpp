@@ -61,7 +61,7 @@ class Contest {
     Verifier verifier(spec_, s_.verify_options());
     inputs_ = &inputs;
     filter_ = &filter;
-    // Another wave runs where all that were faster than the original fell out: of what is proved.
+    // Where all that were faster than the original fell out, another wave, of what is proved.
     std::map<size_t, Certificate> proofs;
     int tried = 0;
     const auto proved = [&](size_t n) {
@@ -76,7 +76,7 @@ class Contest {
       const bool first = next == 0;
       std::vector<Racer> racers;
       const auto more = [&] {
-        return next < order.size() && !s_.deadline.proofs_ended() && !hopeless() &&
+        return next < order.size() && !s_.deadline.proofs_ended() &&
                !(late() && (!racers.empty() || next >= wanted_));
       };
       while (racers.size() < wanted_ && more()) {
@@ -90,7 +90,7 @@ class Contest {
         }
         compile(some, racers);
       }
-      if (racers.size() < wanted_ && next < order.size() && !hopeless()) result.finished = false;
+      if (racers.size() < wanted_ && next < order.size()) result.finished = false;
       if (racers.empty()) break;
 
       s_.tell("measure", label_, 0, int(racers.size()));
@@ -135,21 +135,6 @@ class Contest {
     result.finished = result.finished && !cut_short_ && !s_.deadline.proofs_ended();
     result.too_noisy = too_noisy_;
     return result;
-  }
-
-  // Whether many fell, and all for one reason: so will the others, which differ in their loops.
-  bool hopeless() const {
-    constexpr size_t kMany = 12;
-    size_t fell = 0;
-    std::string reason;
-    for (size_t i = first_; i < s_.outcomes.size(); i++) {
-      const Outcome& o = s_.outcomes[i];
-      if (o.fate != Fate::Refuted && o.fate != Fate::Unknown) continue;
-      const std::string its = o.why.substr(0, o.why.find('\n', o.why.find('\n') + 1));
-      if (fell++ > 0 && its != reason) return false;
-      reason = its;
-    }
-    return fell >= kMany;
   }
 
   // Time to prove what there is: the budget's last part, or the caller wants the best so far.

@@ -43,6 +43,12 @@ bool has_f32_products(const Graph& graph) {
       });
 }
 
+SearchReport disabled(const std::string& engine) {
+  SearchReport none;
+  none.detail = "engine " + engine + " is disabled";
+  return none;
+}
+
 }  // namespace
 
 Session::Session(const OptimizeOptions& o, const std::function<void(const Progress&)>& progress,
@@ -82,20 +88,15 @@ SearchReport Session::within(double seconds, const std::function<SearchReport()>
   }
 }
 
+Context Session::context(const CostModel* cost) const {
+  return {&target, cost, options.seed, threads, cancel_, nullptr, {}, {}};
+}
+
 SearchReport Session::search(const Graph& graph, const std::string& part, double seconds,
                              SearchMemory* memory, CandidateSink& sink) {
-  if (options.disable.count("mugraph")) {
-    SearchReport none;
-    none.detail = "engine mugraph is disabled";
-    return none;
-  }
+  if (options.disable.count("mugraph")) return disabled("mugraph");
   AnalyticalModel cost(target);
-  Context context;
-  context.target = &target;
-  context.cost = &cost;
-  context.seed = options.seed;
-  context.threads = threads;
-  context.cancel = cancel_;
+  Context context = this->context(&cost);
   context.memory = memory;
   context.progress = [&](const SearchReport& r) { tell("search", part, 0, 0, &r); };
   Budget budget;
@@ -131,11 +132,7 @@ const rules::RuleSet* Session::rules() {
 SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSink& sink,
                                  bool proved) {
   Stopwatch watch(report.search_s);
-  Context context;
-  context.target = &target;
-  context.seed = options.seed;
-  context.threads = threads;
-  context.cancel = cancel_;
+  Context context = this->context();
   Budget budget;
   budget.steps = 1'000'000;
   budget.seconds = std::max(0.0, seconds);
@@ -182,11 +179,7 @@ SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& grap
                                  CandidateSink& sink, const CostModel* cost) {
   Stopwatch watch(report.search_s);
   AnalyticalModel model(target);
-  Context context;
-  context.target = &target;
-  context.cost = cost ? cost : &model;
-  context.seed = options.seed;
-  context.cancel = cancel_;
+  Context context = this->context(cost ? cost : &model);
   Budget budget;
   budget.seconds = std::max(0.0, seconds);
   for (const std::string& name : options.disable)
@@ -198,11 +191,7 @@ SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& grap
 
 SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink& sink,
                               bool proved) {
-  if (options.disable.count("patterns")) {
-    SearchReport none;
-    none.detail = "engine patterns is disabled";
-    return none;
-  }
+  if (options.disable.count("patterns")) return disabled("patterns");
   if (!patterns_) {
     std::vector<std::string> problems;
     std::vector<std::string> folders = options.pattern_folders;
@@ -219,11 +208,7 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
     mark_unusable(*patterns_, cache, place.gpu, best_isa(),
                   place.context ? place.context->device().str() : "");
   }
-  Context context;
-  context.target = &target;
-  context.seed = options.seed;
-  context.threads = threads;
-  context.cancel = cancel_;
+  Context context = this->context();
   Budget budget;
   budget.seconds = std::max(0.0, seconds);
   // Who asks for this engine alone wants to see every place.

@@ -293,10 +293,10 @@ inline int64_t truncate_real(double x, DType dtype) {
   const bool holds = (wide ? x >= -limit : x > -limit - 1) && x < limit;
   return int64_t(holds ? x : -limit);
 }
-template <class T> IntVec truncate(const RealVec<T>& a, DType dtype) {
+template <template <class> class V, class T> IntVec truncate(const V<T>& a, DType dtype) {
   IntVec r;
   r.n = a.n;
-  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(double(a.v[i]), dtype);
+  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(double(std::trunc(a.v[i])), dtype);
   return r;
 }
 template <class T> RealVec<T> select(const IntVec& c, const RealVec<T>& a, const RealVec<T>& b) {
@@ -565,12 +565,6 @@ template <class T> MagnitudeVec<T> min(const MagnitudeVec<T>& a, const Magnitude
         v = propagating_min(x, y);
         m = chosen_magnitude(v, x, mx, y, my);
       });
-}
-template <class T> IntVec truncate(const MagnitudeVec<T>& a, DType dtype) {
-  IntVec r;
-  r.n = a.n;
-  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(double(std::trunc(a.v[i])), dtype);
-  return r;
 }
 template <class T>
 MagnitudeVec<T> select(const IntVec& c, const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {

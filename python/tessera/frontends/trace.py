@@ -245,10 +245,10 @@ class _TracingGraph(Graph):
     def const(self, value: Any, dtype: object = "f32", shape: Sequence[Any] = ()) -> Tensor:
         """A constant; -0.0, which rewriting would take for 0, is data instead."""
         if isinstance(value, (float, np.floating)):
-            self._asks_for_nan |= not math.isfinite(value)
+            self.keeps_nan |= not math.isfinite(value)
             kind = to_numpy(dtype_name(dtype))
             if value == 0 and math.copysign(1, value) < 0 and kind.kind == "f":
-                self.asks_for_nan = True
+                self.keeps_nan = True
                 if kind not in self._tensors:
                     self._tensors[kind] = self._data(np.array(value, kind))
                 zero = self._tensors[kind]
@@ -652,7 +652,7 @@ def trace_call(
             subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds]
         )
     plain = subprogram(graph, core.outputs, inputs)
-    plain.asks_for_nan = graph.asks_for_nan
+    plain.keeps_nan = graph.keeps_nan
     if (rounded := graph.calls & {"log2", "log10", "exp2"}) and any(map(_jumps, plain.ops)):
         raise UnsupportedError(
             f"np.{min(rounded)} is exact at powers, and what is computed instead not, so that "

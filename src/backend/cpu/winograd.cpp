@@ -194,6 +194,31 @@ int64_t sums_pitch(const ChannelPanels& panels, const Tiling& t) {
   return t.all * panels.channels() + 16;
 }
 
+// down · tile · rightᵀ of each channel; `from` and `to` are places of elements.
+template <class From, class To>
+void transformed(Code& code, const Tiling& t, const std::vector<std::vector<double>>& down,
+                 const std::vector<std::vector<double>>& right, From from, To to) {
+  const auto named = [](const char* what, int i, int j) {
+    return what + std::to_string(i) + "_" + std::to_string(j);
+  };
+  for (int j = 0; j < t.side[1]; ++j) {
+    std::vector<std::string> column;
+    for (int i = 0; i < t.side[0]; ++i) {
+      column.push_back(named("d", i, j));
+      code.line("const v_lanes " + column.back() + " = *(const v_lanes*)(" + from(i, j) + ");");
+    }
+    for (int i = 0; i < int(down.size()); ++i)
+      code.line("const v_lanes " + named("h", i, j) + " = " +
+                combination(down[size_t(i)], column, "f") + ";");
+  }
+  for (int i = 0; i < int(down.size()); ++i) {
+    std::vector<std::string> row;
+    for (int j = 0; j < t.side[1]; ++j) row.push_back(named("h", i, j));
+    for (int j = 0; j < int(right.size()); ++j)
+      code.line("*(v_lanes*)(" + to(i, j) + ") = " + combination(right[size_t(j)], row, "f") + ";");
+  }
+}
+
 ImageStage transform_image(const std::string& name, const ImageGeometry& g, const Tiling& t,
                            int lanes) {
   const Transforms down = t.transforms(0), right = t.transforms(1);
@@ -221,28 +246,12 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
             " : zeros;");
   code.close(2);
   code.open("for (long c = 0; c < " + n(g.channels) + "; c += " + n(lanes) + ")");
-  const auto named = [](const char* what, int i, int j) {
-    return what + std::to_string(i) + "_" + std::to_string(j);
-  };
-  for (int j = 0; j < t.side[1]; ++j) {
-    std::vector<std::string> column;
-    for (int i = 0; i < t.side[0]; ++i) {
-      column.push_back(named("d", i, j));
-      code.line("const v_lanes " + column.back() + " = *(const v_lanes*)(from[" + n(i) + "][" +
-                n(j) + "] + c);");
-    }
-    for (int i = 0; i < t.side[0]; ++i)
-      code.line("const v_lanes " + named("h", i, j) + " = " +
-                combination(down.image[size_t(i)], column, "f") + ";");
-  }
   code.line("float* const out = to + tile * " + n(g.channels) + " + c;");
-  for (int i = 0; i < t.side[0]; ++i) {
-    std::vector<std::string> row;
-    for (int j = 0; j < t.side[1]; ++j) row.push_back(named("h", i, j));
-    for (int j = 0; j < t.side[1]; ++j)
-      code.line("*(v_lanes*)(out + " + n((int64_t{i} * t.side[1] + j) * image_pitch(g, t)) +
-                "L) = " + combination(right.image[size_t(j)], row, "f") + ";");
-  }
+  const auto place = [&](int i, int j) { return int64_t{i} * t.side[1] + j; };
+  transformed(
+      code, t, down.image, right.image,
+      [&](int i, int j) { return "from[" + n(i) + "][" + n(j) + "] + c"; },
+      [&](int i, int j) { return "out + " + n(place(i, j) * image_pitch(g, t)) + "L"; });
   code.close(3);
   stage.text = code.text();
   return stage;
@@ -341,27 +350,12 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
             " : " + n(g.filters) + " - column;");
   code.open("for (long c = 0; c < columns; c += " + n(lanes) + ")");
   code.line("const float* const from = x + tile * " + n(panels.channels()) + " + column + c;");
-  const auto named = [](const char* what, int i, int j) {
-    return what + std::to_string(i) + "_" + std::to_string(j);
-  };
-  for (int j = 0; j < t.side[1]; ++j) {
-    std::vector<std::string> column;
-    for (int i = 0; i < t.side[0]; ++i) {
-      column.push_back(named("d", i, j));
-      code.line("const v_lanes " + column.back() + " = *(const v_lanes*)(from + " +
-                n((int64_t{i} * t.side[1] + j) * sums_pitch(panels, t)) + "L);");
-    }
-    for (int i = 0; i < t.m[0]; ++i)
-      code.line("const v_lanes " + named("h", i, j) + " = " +
-                combination(down.result[size_t(i)], column, "f") + ";");
-  }
-  for (int i = 0; i < t.m[0]; ++i) {
-    std::vector<std::string> row;
-    for (int j = 0; j < t.side[1]; ++j) row.push_back(named("h", i, j));
-    for (int j = 0; j < t.m[1]; ++j)
-      code.line("*(v_lanes*)(results + " + n((int64_t{i} * t.m[1] + j) * most) +
-                " + c) = " + combination(right.result[size_t(j)], row, "f") + ";");
-  }
+  transformed(
+      code, t, down.result, right.result,
+      [&](int i, int j) {
+        return "from + " + n((int64_t{i} * t.side[1] + j) * sums_pitch(panels, t)) + "L";
+      },
+      [&](int i, int j) { return "results + " + n((int64_t{i} * t.m[1] + j) * most) + " + c"; });
   code.close();
   const int64_t rows = t.axes[0].out, line = t.axes[1].out;
   code.open("for (long i = 0; i < " + n(t.m[0]) + "; ++i)");

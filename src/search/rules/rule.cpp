@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "search/synth/explain.h"
 
 namespace tessera::rules {
 
-using synth::Form;
-using synth::Node;
-using synth::ValueId;
+using namespace synth;
 
 ValueId add_node(Rule& rule, const Node& node) {
   for (ValueId v = 0; v < rule.nodes.size(); ++v) {
@@ -53,14 +52,6 @@ std::optional<Rational> value(const Rule& rule, uint32_t constant,
 }
 
 namespace {
-
-// Binding strengths of what an expression ends up as.
-enum Strength { Sum, Product, Sign, Power, Atom };
-
-struct Text {
-  std::string text;
-  Strength strength;
-};
 
 class Printer {
  public:
@@ -118,12 +109,6 @@ class Printer {
   }
 
  private:
-  static std::string wrap(const Text& t, Strength least) {
-    return t.strength < least ? "(" + t.text + ")" : t.text;
-  }
-  static Text binary(const std::string& op, Strength strength, const Text& a, const Text& b) {
-    return {wrap(a, strength) + op + wrap(b, Strength(strength + 1)), strength};
-  }
   static std::string axes(uint64_t mask) {
     std::string text;
     int count = 0;

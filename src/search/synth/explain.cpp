@@ -5,14 +5,6 @@
 namespace tessera::synth {
 namespace {
 
-// Binding strengths of what an expression ends up as.
-enum Strength { Weak, Sum, Product, Sign, Power, Atom };
-
-struct Text {
-  std::string text;
-  Strength strength;
-};
-
 class Printer {
  public:
   Printer(const EGraph& graph, const Choice& choice, const std::map<ValueId, std::string>& names)
@@ -88,12 +80,6 @@ class Printer {
     for (int a = 0; a < d.rank; ++a)
       text += (a ? ", " : "") + std::to_string(graph_.world().dims().extents[d.axis[size_t(a)]]);
     return "(" + text + ")";
-  }
-  static std::string wrap(const Text& t, Strength least) {
-    return t.strength < least ? "(" + t.text + ")" : t.text;
-  }
-  static Text binary(const std::string& op, Strength strength, const Text& a, const Text& b) {
-    return {wrap(a, strength) + op + wrap(b, Strength(strength + 1)), strength};
   }
   static std::string axes(uint64_t mask) {
     std::string text;

@@ -65,11 +65,19 @@ struct WorldChunk {
   IntVec i;
 };
 
-// f(modulus, a, b) on p and q, g on x.
-template <class F, class G> WorldVec zip(const WorldVec& a, const WorldVec& b, F f, G g) {
+inline WorldVec alike(const WorldVec& a, const WorldVec* b = nullptr) {
   WorldVec r;
   r.like(a);
-  r.undefined = a.undefined + b.undefined;
+  r.undefined = a.undefined + (b ? b->undefined : 0);
+  return r;
+}
+template <class F> WorldVec with_real(WorldVec r, const WorldVec& a, F f) {
+  for (int i = 0; i < a.n; ++i) r.x[i] = f(a.x[i]);
+  return r;
+}
+// f(modulus, a, b) on p and q, g on x.
+template <class F, class G> WorldVec zip(const WorldVec& a, const WorldVec& b, F f, G g) {
+  WorldVec r = alike(a, &b);
   const Modulus<uint32_t> field = a.field(), exponents = a.exponents();
   for (int i = 0; i < r.n; ++i) r.p[i] = f(field, a.p[i], b.p[i]);
   if (r.with_q)
@@ -112,9 +120,7 @@ inline void invert(const Field& m, const uint32_t* x, int n, uint32_t* out) {
   }
 }
 inline WorldVec operator/(const WorldVec& a, const WorldVec& b) {
-  WorldVec inverse;
-  inverse.like(b);
-  inverse.undefined = b.undefined;
+  WorldVec inverse = alike(b);
   invert(b.field(), b.p, b.n, inverse.p);
   if (b.with_q) invert(b.exponents(), b.q, b.n, inverse.q);
   for (int i = 0; i < b.n; ++i) {
@@ -124,9 +130,7 @@ inline WorldVec operator/(const WorldVec& a, const WorldVec& b) {
   return a * inverse;
 }
 inline WorldVec sqrt(const WorldVec& a) {
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined;
+  WorldVec r = alike(a);
   for (int i = 0; i < a.n; ++i) {
     r.p[i] = a.field().root(a.p[i]);
     if (a.field().mul(r.p[i], r.p[i]) != a.p[i]) ++r.undefined;
@@ -137,9 +141,7 @@ inline WorldVec sqrt(const WorldVec& a) {
 }
 // A function that the field knows by name only.
 template <class F> WorldVec by_name(const WorldVec& a, Keyed name, uint64_t label, F real) {
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined;
+  WorldVec r = alike(a);
   for (int i = 0; i < a.n; ++i) {
     r.p[i] = a.chain->keyed(name, 0, a.p[i], label);
     if (a.with_q) r.q[i] = a.chain->keyed(name, 1, a.q[i], label);
@@ -150,9 +152,7 @@ template <class F> WorldVec by_name(const WorldVec& a, Keyed name, uint64_t labe
 // Without exponents, worlds of real numbers only ask what exp and log make of those.
 inline WorldVec exp(const WorldVec& a) {
   if (!a.with_q) return by_name(a, Keyed::DeepExp, 0, [](double x) { return std::exp(x); });
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined;
+  WorldVec r = alike(a);
   for (int i = 0; i < a.n; ++i) {
     r.p[i] = a.chain->exp[0].power(a.field(), a.exponents().to_word(a.q[i]));
     const uint32_t root = a.chain->keyed(Keyed::DeepExp, 1, a.q[i]);
@@ -163,9 +163,7 @@ inline WorldVec exp(const WorldVec& a) {
 }
 inline WorldVec log(const WorldVec& a) {
   if (!a.with_q) return by_name(a, Keyed::Log, 0, [](double x) { return std::log(x); });
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined;
+  WorldVec r = alike(a);
   for (int i = 0; i < a.n; ++i) {
     const auto e = discrete_log(*a.chain, a.p[i]);
     if (!e) ++r.undefined;
@@ -177,9 +175,10 @@ inline WorldVec log(const WorldVec& a) {
 }
 // The symmetries that cost nothing, as in eval/field_vector.h.
 inline WorldVec erf(const WorldVec& a) {
-  WorldVec r = a * by_name(a * a, Keyed::Erf, 0, [](double) { return 0.0; });
-  for (int i = 0; i < a.n; ++i) r.x[i] = std::erf(a.x[i]);
-  return r;
+  return with_real(
+      a * by_name(
+              a * a, Keyed::Erf, 0, [](double) { return 0.0; }),
+      a, [](double x) { return std::erf(x); });
 }
 inline WorldVec half_angle(const WorldVec& a) {
   return a * by_name(
@@ -187,23 +186,17 @@ inline WorldVec half_angle(const WorldVec& a) {
 }
 inline WorldVec sin(const WorldVec& a) {
   const WorldVec t = half_angle(a);
-  WorldVec r = (t + t) / (a.constant(1) + t * t);
-  for (int i = 0; i < a.n; ++i) r.x[i] = std::sin(a.x[i]);
-  return r;
+  return with_real((t + t) / (a.constant(1) + t * t), a, [](double x) { return std::sin(x); });
 }
 inline WorldVec cos(const WorldVec& a) {
   const WorldVec t = half_angle(a), one = a.constant(1);
-  WorldVec r = (one - t * t) / (one + t * t);
-  for (int i = 0; i < a.n; ++i) r.x[i] = std::cos(a.x[i]);
-  return r;
+  return with_real((one - t * t) / (one + t * t), a, [](double x) { return std::cos(x); });
 }
 inline WorldVec tanh(const WorldVec& a) {
   if (!a.with_q) return by_name(a, Keyed::Erf, 1, [](double x) { return std::tanh(x); });
   const WorldVec one = a.constant(1);
   const WorldVec e = exp(a);
-  WorldVec r = one - a.constant(2) / (e * e + one);
-  for (int i = 0; i < a.n; ++i) r.x[i] = std::tanh(a.x[i]);
-  return r;
+  return with_real(one - a.constant(2) / (e * e + one), a, [](double x) { return std::tanh(x); });
 }
 inline WorldVec floor(const WorldVec& a) {
   return by_name(
@@ -218,9 +211,7 @@ inline WorldVec expm1(const WorldVec& a) { return exp(a) - a.constant(1); }
 // A function of two numbers that the field knows by name only.
 template <class F>
 WorldVec by_name(const WorldVec& a, const WorldVec& b, Keyed name, uint64_t label, F real) {
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined + b.undefined;
+  WorldVec r = alike(a, &b);
   for (int i = 0; i < a.n; ++i) {
     r.p[i] = a.chain->keyed(name, 0, a.p[i], derive_key(label, b.p[i]));
     if (a.with_q) r.q[i] = a.chain->keyed(name, 1, a.q[i], derive_key(label, b.q[i]));
@@ -253,9 +244,7 @@ inline bool same_real(double a, double b) {
   return a == b || std::abs(a - b) <= 1e-9 * (std::abs(a) + std::abs(b));
 }
 template <class F> WorldVec pick(const WorldVec& a, const WorldVec& b, F first) {
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined + b.undefined;
+  WorldVec r = alike(a, &b);
   for (int i = 0; i < a.n; ++i) {
     const WorldVec& from = first(i) ? a : b;
     r.p[i] = from.p[i];
@@ -278,9 +267,7 @@ inline WorldVec abs(const WorldVec& a) {
 }
 inline WorldVec relu(const WorldVec& a) { return max(a, a.constant(0)); }
 inline WorldVec sign(const WorldVec& a) {
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined;
+  WorldVec r = alike(a);
   for (int i = 0; i < a.n; ++i) {
     const int s = a.p[i] == 0 || a.x[i] == 0 ? 0 : a.x[i] > 0 ? 1 : -1;
     r.p[i] = a.field().from_int(s);

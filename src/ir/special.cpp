@@ -1,0 +1,56 @@
+#include "ir/special.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+const Op& origin(const Graph& g, TensorId t) {
+  const Op* op = &g.producer(t);
+  while (op->kind == OpKind::Broadcast || op->kind == OpKind::Reshape)
+    op = &g.producer(op->inputs[0]);
+  return *op;
+}
+
+const Rational* constant(const Op& op) {
+  return op.kind == OpKind::Const ? &std::get<ConstAttrs>(op.attrs).value : nullptr;
+}
+
+// √((1 − t)(1 + t)) beside t, in either order: sines and cosines, of which neither is -0.
+bool on_unit_circle(const Graph& g, TensorId root, TensorId t) {
+  const Op& r = g.producer(root);
+  if (r.kind != OpKind::Sqrt || g.producer(r.inputs[0]).kind != OpKind::Mul) return false;
+  const Op& p = g.producer(r.inputs[0]);
+  const Op &a = g.producer(p.inputs[0]), &b = g.producer(p.inputs[1]);
+  if (a.kind != OpKind::Sub || b.kind != OpKind::Add) return false;
+  const Rational* one = constant(origin(g, a.inputs[0]));
+  return a.inputs == b.inputs && a.inputs[1] == t && one && *one == Rational(1);
+}
+
+bool asks(const Graph& g, const Op& op) {
+  if (op.kind == OpKind::Atan2) {
+    const Rational* c = constant(origin(g, op.inputs[1]));
+    return !(c && !c->is_zero() && !c->negative()) &&
+           !on_unit_circle(g, op.inputs[0], op.inputs[1]) &&
+           !on_unit_circle(g, op.inputs[1], op.inputs[0]);
+  }
+  const bool equality = op.kind == OpKind::Eq || op.kind == OpKind::Ne;
+  const bool order = op.kind == OpKind::Lt || op.kind == OpKind::Le || op.kind == OpKind::Gt ||
+                     op.kind == OpKind::Ge;
+  if (equality && op.inputs[0] == op.inputs[1]) return true;
+  return (equality || order) && std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
+           const Rational* c = constant(origin(g, t));
+           return c && !c->finite();
+         });
+}
+
+}  // namespace
+
+bool asks_for_nan(const Graph& graph) {
+  return std::any_of(
+             graph.ops().begin(), graph.ops().end(),
+             [&](const Op& op) { return asks(graph, op); }) ||
+         std::any_of(graph.bodies().begin(), graph.bodies().end(), asks_for_nan);
+}
+
+}  // namespace tessera
