@@ -238,3 +238,19 @@ def test_open_extents_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert code == 65
     assert "--shape N=" in capsys.readouterr().err
     assert not (tmp_path / "fast.onnx").exists()
+
+
+def test_a_model_that_asks_for_nan_keeps_its_answer(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("IsNaN", ["x"], ["n"]),
+        helper.make_node("Where", ["n", "zero", "x"], ["z"]),
+        helper.make_node("Add", ["z", "z"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [8, 8]) for n in "xy")
+    zero = helper.make_tensor("zero", TensorProto.FLOAT, [], [0.0])
+    path = tmp_path / "zeroed.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "zeroed", [x], [y], [zero])), path)
+    found = ts.superoptimize(load(path), budget=3)
+    given = normal(8, 8)
+    given[2, 3] = np.nan
+    np.testing.assert_array_equal(found(given), np.where(np.isnan(given), 0, given) * 2)

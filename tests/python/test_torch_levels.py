@@ -58,3 +58,24 @@ def test_other_words_are_refused() -> None:
         torch.compile(fused, backend="tessera", options={"level": "exact"})(
             torch.ones(2, 2), torch.ones(2, 2)
         )
+
+
+def zeroed(x: Any, y: Any) -> Any:
+    z = torch.where(torch.isnan(x), 0.0, x)
+    return z * 2 + z * y
+
+
+def angle(x: Any, y: Any) -> Any:
+    return torch.atan2(x * 0.0, y) * 2 + torch.arcsin(torch.tanh(x))
+
+
+@pytest.mark.parametrize("function", [zeroed, angle])
+def test_what_asks_for_nan_or_signs_of_zero_gets_them(function: Callable[..., Any]) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="tessera", options={"budget": 4, "wait": True})
+    rng = np.random.default_rng(3)
+    x, y = (torch.from_numpy(rng.standard_normal((16, 24)).astype("f4")) for _ in range(2))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, y), function(x, y))
+        x[3, 4], x[5], y[6] = float("nan"), -0.0, -1.0
+        torch.testing.assert_close(compiled(x, y), function(x, y), equal_nan=True)
