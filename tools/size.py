@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 
 SOFT, HARD = 500, 1000
-# What was left when benches had gone to bench/, and 8,000 lines for proofs of every branch and the
-# first five minutes. It only goes down.
-BUDGET = 131_800  # lines of product: src, include, python, tools
+BUDGET = 131_800  # lines of product: src, include, python, tools; it only goes down
 PRODUCT = ("src", "include", "python", "tools")
 REST = ("tests", "bench", "examples")
 SUFFIXES = {".h", ".cpp", ".def", ".inc", ".py", ".pyi", ".sh", ".cu", ".cuh"}

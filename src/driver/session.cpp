@@ -99,8 +99,7 @@ SearchReport Session::search(const Graph& graph, const std::string& part, double
   Context context = this->context(&cost);
   context.memory = memory;
   context.progress = [&](const SearchReport& r) { tell("search", part, 0, 0, &r); };
-  Budget budget;
-  budget.seconds = std::max(0.0, seconds);
+  Budget budget{.seconds = std::max(0.0, seconds)};
   MugraphOptions engine_options;
   engine_options.max_block_ops = options.max_block_ops;
   for (const std::string& name : options.disable)
@@ -133,9 +132,7 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
                                  bool proved) {
   Stopwatch watch(report.search_s);
   Context context = this->context();
-  Budget budget;
-  budget.steps = 1'000'000;
-  budget.seconds = std::max(0.0, seconds);
+  Budget budget{1'000'000, std::max(0.0, seconds)};
   SynthOptions engine_options;
   synth::Rates& rates = engine_options.rates;
   rates.set(options.costs);
@@ -180,8 +177,7 @@ SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& grap
   Stopwatch watch(report.search_s);
   AnalyticalModel model(target);
   Context context = this->context(cost ? cost : &model);
-  Budget budget;
-  budget.seconds = std::max(0.0, seconds);
+  Budget budget{.seconds = std::max(0.0, seconds)};
   for (const std::string& name : options.disable)
     if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
   return within(seconds, [&] {
@@ -209,13 +205,10 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
                   place.context ? place.context->device().str() : "");
   }
   Context context = this->context();
-  Budget budget;
-  budget.seconds = std::max(0.0, seconds);
+  Budget budget{.seconds = std::max(0.0, seconds)};
   // Who asks for this engine alone wants to see every place.
   if (options.engine == "patterns") budget.candidates = options.candidates;
-  PatternsOptions engine_options;
-  engine_options.warehouse = &*patterns_;
-  engine_options.verify = proved;
+  PatternsOptions engine_options{.warehouse = &*patterns_, .verify = proved};
   return within(seconds, [&] {
     return Patterns(engine_options).run(Subprogram{graph}, context, budget, sink);
   });

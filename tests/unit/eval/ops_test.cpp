@@ -961,6 +961,26 @@ TEST(Magnitude, BoundsTheErrorOfNativeEvaluation) {
   }
 }
 
+// However often an element that was taken for another is copied, it stays that.
+TEST(Eval, SubstitutesOnce) {
+  const Graph g = parse("graph a { X = input : f64[4]\n y = neg X\n a = reshape y {shape=[2,2]}\n "
+                        "b = reshape a {shape=[4]}\n return y, b }");
+  NDArray x = NDArray::zeros(DType::F64, {4});
+  x.reals = {1.25, -2.5, 7, 0.75};
+  EvalOptions options;
+  options.supposed = {{{1.25}, 2.5}, {{0.75, 2.5}, 7}, {{7}, 3}};
+  const std::vector<NDArray> found = eval(g, {x}, options);
+  EXPECT_EQ(found[0].reals, (std::vector<double>{-2.5, 2.5, -7, -7}));
+  EXPECT_EQ(found[1].reals, found[0].reals);
+  options.supposed = {{{1, 2, 3, 4, 5}, 100}, {{0.75 * (1 + 1e-12)}, NAN}};
+  x.reals = {3 * (1 - 5e-12), 3 * (1 - 5e-11), -4, 0.75};
+  const std::vector<double> others = eval(g, {x}, options)[1].reals;
+  EXPECT_EQ(others[0], -100);
+  EXPECT_EQ(others[1], -x.reals[1]);
+  EXPECT_EQ(others[2], 100);
+  EXPECT_TRUE(std::isnan(others[3]));
+}
+
 TEST(Eval, RejectsWrongInputs) {
   Graph g = parse("graph a { X = input : f32[2]\n y = neg X\n return y }");
   EXPECT_THROW(eval(g, {}), Error);

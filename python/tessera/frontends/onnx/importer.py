@@ -654,8 +654,9 @@ class Importer:
             )
         dtype_name(value.dtype)
         first = value.reshape(-1)[0]
-        finite = value.dtype.kind not in "fV" or bool(np.isfinite(first.astype(np.float64)))
-        if finite and (value.ndim == 0 or bool((value == first).all())):
+        plain = value.dtype.kind not in "fV" or bool(np.isfinite(first.astype(np.float64)))
+        plain &= value.size > 1 or str(first) != "-0.0"  # which a program's constants are not
+        if plain and (value.ndim == 0 or bool((value == first).all())):
             tensor = self.graph.const(
                 first.item() if value.dtype.kind in "biu" else float(first),
                 value.dtype,

@@ -40,12 +40,7 @@ def atan2(call: Call, y: Any, x: Any) -> Tensor:
 def arc(call: Call, x: Tensor) -> Tensor:
     """By the angle of a point on the unit circle."""
     _floats(call)
-    x, one = cast(x, call.dtype), call.const(1)
-    name = call.node.target.__name__.split(".")[0]
-    if name == "atan":
-        return emit("atan2", x, one)
-    other = emit("sqrt", emit("mul", emit("sub", one, x), emit("add", one, x)))
-    return emit("atan2", x, other) if name == "asin" else emit("atan2", other, x)
+    return f("arc" + call.node.target.__name__.split(".")[0][1:])(cast(x, call.dtype))
 
 
 @handles("aten.copysign")

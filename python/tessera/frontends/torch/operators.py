@@ -66,6 +66,8 @@ for _name in ("neg", "abs", "sign", "relu", "floor", "round"):
             raise UnsupportedError("of bool it is left to PyTorch")
         if _op in ("floor", "round") and not is_float(x.dtype):
             return x
+        if _op == "sign" and is_float(x.dtype):  # 0 of NaN
+            return emit("where", emit("ne", x, x), x.builder.const(0, x.dtype), emit("sign", x))
         return emit(_op, x)
 
 
