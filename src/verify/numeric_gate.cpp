@@ -395,6 +395,31 @@ bool breaks_nowhere(const Comparison& cmp, Reference& reference, const Graph& ca
   return !found.cancelled && !found.fault;
 }
 
+// Whether a condition falls one way at ordinary inputs and the other by NaN or infinities: what is
+// made of these is an answer.
+bool asks_by_conditions(const Comparison& cmp, const Graph& spec, const GateOptions& o) {
+  std::vector<TensorId> conditions;
+  for (const Op& op : spec.ops())
+    if (spec.type(op.result()).dtype == DType::Bool && !op.inputs.empty())
+      conditions.push_back(op.result());
+  if (conditions.empty() || 8 * cmp.work() > o.max_work) return false;
+  Graph g = spec;
+  g.set_outputs(conditions);
+  constexpr int kBoth = 3;
+  std::vector<int> sides(conditions.size());
+  uint64_t t = 0;
+  for (const char* family : {"mixed", "normal", "all_zero", "huge", "tiny", "whole", "special"}) {
+    const auto values = cmp.native(g, cmp.inputs(family, Rng(o.seed).split(9000 + t++)()));
+    for (size_t k = 0; k < sides.size(); k++)
+      for (const int64_t holds : values[k].ints) {
+        const int now = sides[k] | (holds ? 1 : 2);
+        if (t == 7 && sides[k] != now && now == kBoth) return true;
+        if (t < 7) sides[k] = now;
+      }
+  }
+  return false;
+}
+
 }  // namespace
 
 GateResult numeric_gate(Reference& reference, const Graph& candidate, const GateOptions& o) {
@@ -409,7 +434,8 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   if (o.rare != nullptr) families.insert(families.end(), o.rare->size(), "rare");
   if (o.level == Accuracy::Fast) std::erase_if(families, is_harsh);
   // Dense special inputs soon make everything NaN, where nothing can differ.
-  if (o.special) {
+  const bool keeps = o.special || (o.level == Accuracy::Close && asks_by_conditions(cmp, spec, o));
+  if (keeps) {
     families.insert(families.end(), 48, "few_special");
     families.insert(families.end(), 24, "extreme");
   }
@@ -512,11 +538,10 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
             const double near = std::isfinite(mag.reals[i])
                                     ? o.c * unit * cmp.length() * mag.reals[i] + 4 * floor
                                     : 0x1p-6 * std::max(std::fabs(x), std::fabs(y));
-            const bool differ =
-                special && both_finite
-                    ? o.special &&
-                          (zeros_differ(x, y) || std::fabs(x - y) > std::max(near, 2 * off(i, x)))
-                    : !same_special(x, y);
+            const bool differ = special && both_finite
+                                    ? keeps && (zeros_differ(x, y) ||
+                                                std::fabs(x - y) > std::max(near, 2 * off(i, x)))
+                                    : !same_special(x, y);
             if (differ) {
               f.special_differ++;
               if (!differs_special) differs_special = Worst{2, int(k), int64_t(i), x, y, 0, true};
@@ -589,7 +614,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           *lost_infinity);
       return result;
     }
-    if (o.special && differs_special) {
+    if (keeps && differs_special) {
       result.counterexample = cmp.counterexample(
           Difference::Definedness,
           "the programs differ where the original is not finite (inputs: " + family + ")", inputs,

@@ -233,6 +233,15 @@ TEST(Special, RefusesOtherNumbersMadeOfNanAndInfinity) {
     EXPECT_EQ(v.counterexample().kind, Difference::Definedness) << v.str();
   };
   refuses(nan + "z = where n, zero, a; return z", in + "return a");
+  // So does whose condition only they change.
+  for (const char* always :
+       {"p = mul a, zero; n = eq p, zero; ", "p = max a, zero; n = ge p, zero; ",
+        "p = gt a, zero; q = le a, zero; n = or p, q; ",
+        "p = sub a, b; q = sub a, b; n = eq p, q; "})
+    refuses(in + always + "z = where n, a, six; return z", in + "return a");
+  EXPECT_TRUE(compare_programs(in + "n = gt a, zero; z = where n, a, zero; return z",
+                               in + "z = max a, zero; return z")
+                  .equal());
   for (const std::string& asks : {nan, inf}) {
     refuses(asks + "z = where n, zero, a; return z", asks + "z = where n, one, a; return z");
     refuses(asks + "z = where n, b, a; return z",
