@@ -145,11 +145,7 @@ void FieldDomain<W>::reduce_extremum(const View& x, int kept, const View& out, u
                                      ThreadPool* pool) const {
   View outer = x, inner = x;
   outer.rank = kept;
-  inner.rank = x.rank - kept;
-  for (int i = 0; i < inner.rank; ++i) {
-    inner.shape[size_t(i)] = x.shape[size_t(kept + i)];
-    inner.stride[size_t(i)] = x.stride[size_t(kept + i)];
-  }
+  for (int i = 0; i < kept; ++i) inner.erase_axis(0);
   const int64_t terms = inner.size();
   const uint8_t* flags = x.as<const uint8_t>(kFlagPlane);
   const uint64_t* sets = x.as<const uint64_t>(kSetPlane);

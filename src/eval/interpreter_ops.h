@@ -293,21 +293,10 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
                                  ThreadPool* pool) const {
   View outer = x, inner = x;
   outer.rank = kept;
-  inner.rank = x.rank - kept;
-  for (int i = 0; i < inner.rank; ++i) {
-    inner.shape[size_t(i)] = x.shape[size_t(kept + i)];
-    inner.stride[size_t(i)] = x.stride[size_t(kept + i)];
-  }
+  for (int i = 0; i < kept; ++i) inner.erase_axis(0);
   const int64_t results = outer.size(), terms = inner.size();
   auto accumulate = [&](V& to, const V& from) {
-    if constexpr (std::is_same_v<V, IntVec>) {
-      if (kind == OpKind::ReduceMax)
-        to.accumulate_max(from);
-      else if (kind == OpKind::ReduceMin)
-        to.accumulate_min(from);
-      else
-        to.accumulate(from);
-    } else if constexpr (D::kIsField) {
+    if constexpr (D::kIsField && !std::is_same_v<V, IntVec>) {
       to.accumulate(from);
     } else {
       if (kind == OpKind::ReduceMax)
