@@ -438,12 +438,13 @@ class _Ring:
                     seats.append(seat)
         self._end = min(time.monotonic() + self._seconds, self._until)
         self._late = min(self._end + 3 * self._seconds, self._until)
-        first = min((s.median("wall") for s in seats if s.entrant == 0), default=float("inf"))
-        near = [s for s in seats if s.entrant == 0 or s.median("wall") < 3 * first + 10_000]
-        once = {id(s): s.median("wall") for s in near}
+        once = {id(s): s.median("wall") for s in seats}
         shuffle = random.Random(0).shuffle
-        rounds = 0
-        while near and (rounds < 3 or self._goes_on(rounds)):
+        near, rounds = list(seats), 0
+        while near and (rounds < 3 or self._goes_on(rounds, near)):
+            if rounds in (0, 3):
+                first = min((s.median("wall") for s in near if s.entrant == 0), default=1e300)
+                near = [s for s in near if s.entrant == 0 or s.median("wall") < 3 * first + 10_000]
             if time.monotonic() > self._late:
                 break
             # In no fixed order: who always came behind the slowest would find its caches.
@@ -463,8 +464,10 @@ class _Ring:
                 del seat.samples[-1]
         return [s for s in seats if not s.gone]
 
-    def _goes_on(self, rounds: int) -> bool:
-        # Few samples say little: a slow program gets more time.
+    def _goes_on(self, rounds: int, near: Sequence[_Seat]) -> bool:
+        # Few samples say little: a slow program gets more time, one without a rival needs none.
+        if len({s.entrant for s in near}) == 1 < len(self._entrants):
+            return rounds < 8
         return rounds < 500 and time.monotonic() < (self._end if rounds >= _ENOUGH else self._late)
 
     def _wait(self) -> None:
