@@ -6,7 +6,7 @@ namespace tessera {
 namespace {
 
 // What a proof that is nearly done may take beyond the budget.
-constexpr double kGrace = 0.04, kGraceSeconds = 0.1;
+constexpr double kGrace = 0.04;
 // When proofs end, of the budget.
 constexpr double kProofs = 0.85;
 constexpr double kPollSeconds = 0.02;
@@ -32,7 +32,7 @@ Deadline::~Deadline() {
 
 void Deadline::watch() {
   std::unique_lock lock(mutex_);
-  double proofs_at = kProofs * seconds_, hard_at = (1 + kGrace) * seconds_ + kGraceSeconds;
+  double proofs_at = kProofs * seconds_, hard_at = (1 + kGrace) * seconds_;
   bool told = false;
   while (!done_) {
     if (!told && is_set(cancel_)) {
