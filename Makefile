@@ -1,6 +1,7 @@
 # Everything a person does first; each target sets up what it needs by itself.
 #   make demo   build the core, then `tessera demo`: three programs, before/after, proofs, times
 #   make test   build and pass all tests (TESSERA_TEST_MINIMAL=1: without PyTorch, JAX, onnxruntime)
+#   make test-long   the same, everything with sanitizers
 #   make bench  measure (bench/results)
 #   make compare BASE=COMMIT   verdicts, errors and times beside an earlier commit
 #   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
@@ -17,7 +18,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all said-first demo wheel wheel-chroot sdist docs build checks test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
+.PHONY: all said-first demo wheel wheel-chroot sdist docs build checks test test-long bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -62,6 +63,9 @@ said-first:
 test: checks said-first build build/asan/build.ninja $(if $(TESSERA_TEST_MINIMAL),,.venv/stamp-peers)
 	@$(NINJA) -C build/asan -j$(JOBS) tessera_tests
 	@tools/run_tests.sh
+
+test-long:
+	@TESSERA_TEST_LONG=1 $(MAKE) test
 
 # Beside the core what benches and campaigns ask of C++.
 bench-core: core

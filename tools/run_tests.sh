@@ -29,15 +29,13 @@ export PATH="$PWD/.venv/bin:$PATH"  # z3: proofs of some tests need it
 step "C++ unit tests" halves env \
   TESSERA_HIGHS="$(ls .venv/lib/python3*/site-packages/highspy/libhighs.so.1 2>/dev/null)" build/release/tessera_tests
 random_programs() {  # other ones in each of two processes
-  env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX TESSERA_RANDOM_PROGRAMS=1000 \
-    TESSERA_RANDOM_SEED=$((1 + 1000 * GTEST_SHARD_INDEX)) build/release/tessera_tests \
-    --gtest_filter='RandomPrograms.*' "$@"
+  env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX TESSERA_RANDOM_PROGRAMS=1000 TESSERA_RANDOM_SEED=$((
+    1 + 1000 * GTEST_SHARD_INDEX)) build/release/tessera_tests --gtest_filter='RandomPrograms.*' "$@"
 }
 # The SIMD tables as a processor without AVX-512 sees them: what must not run there would end the test.
 if command -v qemu-x86_64 >/dev/null; then
   step "proofs on an emulated processor without AVX-512" qemu-x86_64 -cpu Haswell \
-    build/release/tessera_tests --gtest_brief=1 \
-    --gtest_filter='RealKernels*:Certificate.*:Regions.EveryLayerMayBeRewritten'
+    build/release/tessera_tests --gtest_brief=1 --gtest_filter='RealKernels*:Certificate.*:Regions.EveryLayerMayBeRewritten'
 else
   echo "left out: proofs on an emulated processor without AVX-512 (qemu-x86_64 is not installed)"
 fi
@@ -49,7 +47,9 @@ slow='CpuPanels.*:CpuRows.*:CpuOps.*:CpuPacked.*:CpuMath.*:Attention.*:Rows.*:Cu
 slow+=':CpuImages.ConvolutionsOfAllKinds:Calibrate.*:VerifyBench.DeepPrograms:VerifyBench.BranchFaultsAreRefused'
 slow+=':Mugraph.SameResultForAnyThreadCount:Mugraph.RandomProgramsGetRightCandidates'
 slow+=':CudaCalls.KernelsWhereTheLibraryHasNoWay:CudaWindows.ConvolutionsByAThreadPerElement'
-slow+=':CudaEpilogue.LowRankAdaptersInOneKernel:CudaWide.ManyRows:Resume.TextsThatDoNotFit*'
-slow+=':Bodies.*:IndexRanges.NoSeedLeavesTheRange:Race.StartsFromPlainCompilation'
+slow+=':CudaEpilogue.LowRank*:CudaWide.ManyRows:Resume.TextsThatDoNotFit*:CudaCompile.Gen*:Bodies.*'
+slow+=':IndexRanges.NoSeed*:Race.StartsFromPlain*:VerifyBench.Injected*:SecondOpinion.Never*'
+slow+=':CudaTf32.ProgramsAre*:Mugraph.EveryCandidateC*'
+[ -z "${TESSERA_TEST_LONG:-}" ] || slow=none
 step "C++ unit tests, address and undefined-behaviour sanitizers" halves build/asan/tessera_tests \
   --gtest_filter="-$slow"
