@@ -296,16 +296,14 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
   for (int i = 0; i < kept; ++i) inner.erase_axis(0);
   const int64_t results = outer.size(), terms = inner.size();
   auto accumulate = [&](V& to, const V& from) {
-    if constexpr (D::kIsField && !std::is_same_v<V, IntVec>) {
+    if constexpr (D::kIsField && !std::is_same_v<V, IntVec>)
       to.accumulate(from);
-    } else {
-      if (kind == OpKind::ReduceMax)
-        to.accumulate_max(from);
-      else if (kind == OpKind::ReduceMin)
-        to.accumulate_min(from);
-      else
-        to.accumulate(from);
-    }
+    else if (kind == OpKind::ReduceMax)
+      to.accumulate_max(from);
+    else if (kind == OpKind::ReduceMin)
+      to.accumulate_min(from);
+    else
+      to.accumulate(from);
   };
   // The neutral element of the reduction.
   Chunk neutral;
