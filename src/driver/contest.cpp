@@ -63,7 +63,7 @@ class Contest {
     filter_ = &filter;
     // Where all that were faster than the original fell out, another wave, of what is proved.
     std::map<size_t, Certificate> proofs;
-    constexpr int kMostAlike = 12;  // that fall for one reason: so will others, of other loops
+    constexpr int kMostAlike = 12;  // that fall for one reason (two lines): so will others
     int tried = 0, alike = 0;
     std::string reason;
     const auto proved = [&](size_t n) {

@@ -205,7 +205,7 @@ class Maker {
     } else if (family == "outliers") {
       each([&](int64_t) { return rng_.chance(0.1) ? s.large * normal() : normal(); });
     } else if (family == "special" || family == "few_special") {
-      const uint64_t odds = family == "special" ? 12 : std::max<uint64_t>(12, 2 * uint64_t(size));
+      const uint64_t odds = family == "special" ? 12 : std::max<uint64_t>(4, 2 * uint64_t(size));
       const double beside = family == "special" ? 0 : 8 * (double(rng_.below(3)) - 1);
       each([&](int64_t) {
         switch (rng_.below(odds)) {
