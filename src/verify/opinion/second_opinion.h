@@ -1,6 +1,6 @@
 // A second opinion on the equality of two programs, by another argument than the field's: laws of
 // the operators over the reals, applied to terms over symbolic inputs, and Z3 where they do not
-// suffice (Mirage §7's solver-based verifier). What it proves and what not: docs/decisions/0017.
+// suffice (Mirage §7's solver-based verifier). What it proves and what not: docs/decisions/0004.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Real numbers as terms over symbolic inputs, kept in a normal form under the laws of the operators
-// (docs/decisions/0017): sums of products of powers of atoms, with exponentials multiplied by
+// (docs/decisions/0004): sums of products of powers of atoms, with exponentials multiplied by
 // adding exponents. Two terms that normalise alike are equal wherever both are defined.
 #pragma once
 #include <array>
