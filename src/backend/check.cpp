@@ -10,6 +10,7 @@
 #include "backend/cpu/runtime.h"
 #include "backend/host_calls.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "eval/eval.h"
 #include "verify/inputs.h"
 #include "verify/range_search.h"
@@ -39,12 +40,6 @@ struct Outputs {
 
 // Guard bytes behind each output show writes out of bounds.
 constexpr size_t kGuard = 256;
-
-std::string show(double x) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.9g", x);
-  return text;
-}
 
 std::string position(const Type& type, size_t flat) {
   std::string s;
@@ -272,8 +267,8 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       const NDArray& near = native[k];
       const auto failure = [&](size_t i, double g, double w, double allowed) {
         fail(family + ": output " + std::to_string(k) + " at " + position(type, i) + " is " +
-             show(g) + " instead of " + show(w) +
-             (allowed > 0 ? " (allowed difference " + show(allowed) + ")" : ""));
+             significant(g, 9) + " instead of " + significant(w, 9) +
+             (allowed > 0 ? " (allowed difference " + significant(allowed, 9) + ")" : ""));
       };
       r.elements += num_elements(type.shape);
       const Source& source = model.outputs[k];

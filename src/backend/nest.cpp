@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/text.h"
 
 namespace tessera {
 
@@ -60,17 +60,15 @@ std::string literal(const Rational& value, DType dtype, Dialect dialect) {
   const bool cuda = dialect == Dialect::Cuda;
   if (std::isnan(x) && cuda) return "ts::as_float(0x7fffffffu)";
   if (std::isnan(x)) return wide ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
-  const double rounded = wide ? x : double(float(x));
-  if (std::isinf(rounded) && cuda)
-    return rounded < 0 ? "ts::as_float(0xff800000u)" : "ts::as_float(0x7f800000u)";
-  if (std::isinf(rounded))
-    return std::string(rounded < 0 ? "-" : "") + (wide ? "__builtin_inf()" : "__builtin_inff()");
-  char text[64];
-  std::snprintf(text, sizeof text, wide ? "%.17g" : "%.9g", rounded);
-  std::string result = text;
+  const double held = wide ? x : double(float(x));
+  if (std::isinf(held) && cuda)
+    return held < 0 ? "ts::as_float(0xff800000u)" : "ts::as_float(0x7f800000u)";
+  if (std::isinf(held))
+    return std::string(held < 0 ? "-" : "") + (wide ? "__builtin_inf()" : "__builtin_inff()");
+  std::string result = significant(held, wide ? 17 : 9);
   if (result.find_first_of(".e") == std::string::npos) result += ".0";
   if (!wide) result += "f";
-  return rounded < 0 ? "(" + result + ")" : result;
+  return held < 0 ? "(" + result + ")" : result;
 }
 
 namespace {

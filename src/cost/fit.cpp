@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <sstream>
 
+#include "base/text.h"
 #include "cost/analytical.h"
 
 namespace tessera {
@@ -97,11 +97,7 @@ std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,
 
 std::string print_rows(std::span<const MeasuredKernels> rows) {
   std::string text;
-  const auto number = [&](double x) {
-    char buffer[40];
-    std::snprintf(buffer, sizeof buffer, " %.9g", x);
-    text += buffer;
-  };
+  const auto number = [&](double x) { text += " " + significant(x, 9); };
   for (const MeasuredKernels& r : rows) {
     text += std::to_string(r.kernels.size());
     number(r.seconds);

@@ -1,10 +1,10 @@
 #include "driver/contest.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cost/analytical.h"
 #include "driver/partition.h"
 #include "driver/race.h"
@@ -217,9 +217,8 @@ class Contest {
     if (chosen ? chosen->origin != "mugraph" && chosen->origin != "mugraph+tiles"
                : too_noisy_ || s_.deadline.proofs_ended() || (cut_short_ && !raced))
       return;
-    char times[96];
-    std::snprintf(times, sizeof times, ", %.3g us against %.3g us", 1e6 * result.seconds,
-                  1e6 * result.original_timing.median_s);
+    const std::string times = ", " + significant(1e6 * result.seconds, 3) + " us against " +
+                              significant(1e6 * result.original_timing.median_s, 3) + " us";
     s_.learnt.remember(spec_, chosen ? &chosen->graph : nullptr, search_seconds_, searched_,
                        "found by searching " + spec_.name() + " for " + s_.target.name + times);
   }

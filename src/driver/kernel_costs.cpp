@@ -5,6 +5,7 @@
 #include "backend/cpu/channels_last.h"
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "ir/text.h"
 #include "ir/weights.h"
 #include "ir/window.h"
@@ -133,9 +134,7 @@ std::vector<std::optional<double>> KernelCosts::measured(const std::vector<Graph
   for (size_t i = 0; i < timings.size(); i++) {
     if (timings[i].rounds == 0) continue;
     found[which[i]] = timings[i].min_s;
-    char text[32];
-    std::snprintf(text, sizeof text, "%.9g", timings[i].min_s);
-    s_.cache.store_text(key(programs[which[i]]), text);
+    s_.cache.store_text(key(programs[which[i]]), significant(timings[i].min_s, 9));
   }
   return found;
 }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "driver/results.h"
 #include "ir/text.h"
 #include "search/patterns/learn.h"
@@ -114,10 +115,8 @@ std::optional<KnownSearch> LearntKernels::recall(const Graph& program, double se
   if (!(in >> had >> complete >> pattern)) return std::nullopt;
   if (!complete && seconds > kMoreTime * had) return std::nullopt;
   const std::string graph = rest.substr(rest.find('\n') + 1);
-  char spent[32];
-  std::snprintf(spent, sizeof spent, "%.2g", had);
   KnownSearch known;
-  known.note = std::string("an earlier search of ") + spent + " s found ";
+  known.note = "an earlier search of " + significant(had, 2) + " s found ";
   if (graph.empty()) {
     known.note += "nothing faster; --refresh searches again";
     return known;
@@ -150,9 +149,8 @@ void LearntKernels::remember(const Graph& program, const Graph* found, double se
         pattern = "-";
     }
   }
-  char head[64];
-  std::snprintf(head, sizeof head, "%.6g %d ", seconds, int(complete));
-  const std::string rest = head + pattern + "\n" + graph;
+  const std::string rest =
+      significant(seconds, 6) + (complete ? " 1 " : " 0 ") + pattern + "\n" + graph;
   write_atomically(folder_ + "/" + file_name(*key, options_key_),
                    kMagic + sha256_hex(rest) + "\n" + rest);
   prune(folder_, ".pattern");

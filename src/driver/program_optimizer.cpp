@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "driver/linear_parts.h"
 #include "ir/weights.h"
 #include "search/mutate/mutate.h"
@@ -598,15 +598,13 @@ void ProgramOptimizer::add_views(std::vector<Kernel>& kernels) {
 bool ProgramOptimizer::reject(const Outcome& whole) {
   std::string why = "not kept: the program with it was not " +
                     std::string(whole.fate == Fate::Proposed ? "timed" : "accepted: " + whole.why);
-  if (whole.fate == Fate::Measured) {
-    char text[160];
-    std::snprintf(text, sizeof text, "not kept: the whole program was %.2f times as fast with it%s",
-                  whole.speedup,
-                  !whole.why.empty()  ? ", but that was not proved: "
-                  : whole.speedup > 1 ? ", too little to tell from noise"
-                                      : "");
-    why = text + whole.why;
-  }
+  if (whole.fate == Fate::Measured)
+    why = "not kept: the whole program was " + decimals(whole.speedup, 2) +
+          " times as fast with it" +
+          (!whole.why.empty()  ? ", but that was not proved: "
+           : whole.speedup > 1 ? ", too little to tell from noise"
+                               : "") +
+          whole.why;
   std::set<int> chosen;
   int most = -1;
   double saved = 0;

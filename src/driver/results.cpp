@@ -1,13 +1,13 @@
 #include "driver/results.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <sstream>
 
 #include "backend/body_records.h"
 #include "backend/cpu/compile.h"
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "driver/code.h"
 #include "ir/text.h"
@@ -19,12 +19,6 @@ namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
 constexpr int kResultVersion = 9;
-
-std::string number(double x) {
-  char buffer[40];
-  std::snprintf(buffer, sizeof buffer, "%.17g", x);
-  return buffer;
-}
 
 // Where code for a GPU runs, and that it does.
 std::string gpu_of(const OptimizeOptions& o) {
@@ -161,8 +155,8 @@ std::string print_result(const StoredResult& r) {
   if (!r.checked.empty())
     proof = "checked " + std::to_string(r.between.size()) + " " + r.checked + "\n" + r.between;
   return std::to_string(int(r.improved)) + " " + std::to_string(r.rank) + " " +
-         number(r.model_seconds) + " " + number(r.original_s) + " " + number(r.seconds) + " " +
-         number(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + proof + print(r.graph);
+         exact(r.model_seconds) + " " + exact(r.original_s) + " " + exact(r.seconds) + " " +
+         exact(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + proof + print(r.graph);
 }
 
 }  // namespace tessera

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <sstream>
 
 #include "base/sha256.h"
+#include "base/text.h"
 #include "driver/results.h"
 #include "ir/text.h"
 
@@ -17,12 +17,6 @@ constexpr double kWriteEverySeconds = 5;
 // "note BYTES BYTES\nNAME\nTEXT\n" per text.
 constexpr int kVersion = 1;
 const std::string kMagic = "tessera search ";
-
-std::string number(double x) {
-  char buffer[40];
-  std::snprintf(buffer, sizeof buffer, "%.6g", x);
-  return buffer;
-}
 
 }  // namespace
 
@@ -98,8 +92,8 @@ std::string SavedSearch::note() const {
   if (!resumed()) return "nothing to resume: no unfinished search of this program and options";
   double seconds = 0;
   for (double s : budgets_) seconds += s;
-  return "resumed after " + number(seconds) + " s of earlier search; " + std::to_string(taken_up_) +
-         " finished piece" + (taken_up_ == 1 ? "" : "s") + " taken up";
+  return "resumed after " + significant(seconds, 6) + " s of earlier search; " +
+         std::to_string(taken_up_) + " finished piece" + (taken_up_ == 1 ? "" : "s") + " taken up";
 }
 
 std::optional<std::string> SavedSearch::recall(const std::string& name) {
@@ -124,8 +118,8 @@ void SavedSearch::remember(const std::string& name, const std::string& text) {
 
 std::string SavedSearch::text(double seconds) const {
   std::string body;
-  for (double s : budgets_) body += "budget " + number(s) + "\n";
-  body += "budget " + number(seconds) + "\n";
+  for (double s : budgets_) body += "budget " + significant(s, 6) + "\n";
+  body += "budget " + significant(seconds, 6) + "\n";
   for (const auto& [name, text] : texts_)
     body += "note " + std::to_string(name.size()) + " " + std::to_string(text.size()) + "\n" +
             name + "\n" + text + "\n";

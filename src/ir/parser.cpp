@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "ir/extent.h"
 #include "ir/infer.h"
 #include "ir/text.h"
@@ -65,10 +66,6 @@ class Lexer {
   }
 
  private:
-  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-  static bool is_alpha(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  }
   static bool continues_number(char last, char c) {
     if (is_digit(c) || c == '.' || c == 'e' || c == 'E' || c == '/' || c == '*' || c == '^')
       return true;

@@ -2,20 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "base/text.h"
 #include "verify/degree_algebra.h"
 
 namespace tessera {
 namespace {
 
 using degree_algebra::log_add;
-
-std::string fixed(const char* format, double x) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, format, x);
-  return buffer;
-}
 
 }  // namespace
 
@@ -27,26 +21,26 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, int bits) {
   const double log_terms =
       log_add(a.log_terms_num + b.log_terms_den, b.log_terms_num + a.log_terms_den) - 1;
   const double roots = a.roots + b.roots;
-  r.text = "degree " + fixed("%.4g", degree);
+  r.text = "degree " + significant(degree, 4);
 
   // Roots: the product of all conjugates is a polynomial; arguments are conditioned on residues.
   double log_miss = std::log2(degree) - log_p;
   const double log_roots = roots <= 0 ? 0 : roots <= 16 ? 2 * roots : std::log2(roots) + 4;
   log_miss += log_roots;
   if (roots > 0) {
-    r.text += ", roots " + fixed("%.4g", roots);
+    r.text += ", roots " + significant(roots, 4);
     if (roots > 16) granted.push_back("many square roots behave as independent variables");
   }
   if (const double m = a.unknowns + b.unknowns; m > 0) {
     const double d = 2 * std::max({a.unknown_degree, b.unknown_degree, 1.0});
-    r.text += ", unknown functions " + fixed("%.4g", m);
+    r.text += ", unknown functions " + significant(m, 4);
     log_miss = log_add(log_miss, 2 * std::log2(m) + std::log2(d) - log_p + log_roots);
   }
   if (a.has_exp || b.has_exp) {
     const double k = std::max(1.0, log_terms + 1);
     const double d = std::max({a.exponent_degree, b.exponent_degree, 1.0});
     const double size = std::max(a.log_exponent_size, 0.0) + 1 + std::max(b.log_exponent_size, 0.0);
-    r.text += ", exponentials 2^" + fixed("%.1f", k) + " of degree " + fixed("%.4g", d);
+    r.text += ", exponentials 2^" + decimals(k, 1) + " of degree " + significant(d, 4);
     const bool hard = a.hard_exponent || b.hard_exponent;
     double best = 0, best_bits = 0;
     if (!hard)
@@ -57,7 +51,7 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, int bits) {
     if (best < -4) {
       log_miss = log_add(log_miss, best);
       r.exponent_bound = uint64_t(std::exp2(std::floor(best_bits)));
-      r.text += " drawn below 2^" + fixed("%.0f", std::floor(best_bits));
+      r.text += " drawn below 2^" + decimals(std::floor(best_bits), 0);
       log_miss += 0.5;  // the bound was optimised over half steps
     } else {
       log_miss = log_add(log_miss, std::min(-1.0, k + std::log2(d) - log_q));
@@ -70,7 +64,7 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, int bits) {
   const double signs = a.sign_tests + b.sign_tests;
   const double depth = std::max(a.sign_degree, b.sign_degree);
   if (signs > 0) {
-    r.text += ", sign tests " + fixed("%.4g", signs) + " of depth " + fixed("%.4g", depth);
+    r.text += ", sign tests " + significant(signs, 4) + " of depth " + significant(depth, 4);
     const double weil = signs <= 12 ? std::exp2(std::log2(signs * degree) - log_p / 2) : 0;
     const double hit = std::exp2(-depth) * (1 - std::exp2(log_miss)) - weil;
     log_miss = hit <= 0 ? 0 : std::log1p(-hit) / std::log(2.0);

@@ -1,206 +1,197 @@
 #include "verify/certificate.h"
 
-#include <charconv>
+#include <algorithm>
+#include <concepts>
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <span>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
 
-std::string number(double x) {
-  char buffer[40];
-  for (int digits = 6; digits <= 17; digits++) {  // the shortest text that reads back exactly
-    std::snprintf(buffer, sizeof buffer, "%.*g", digits, x);
-    if (std::strtod(buffer, nullptr) == x) break;
-  }
-  return buffer;
-}
-
-std::string hex(uint64_t x) {
-  char buffer[20];
-  std::snprintf(buffer, sizeof buffer, "%016llx", static_cast<unsigned long long>(x));
-  return buffer;
-}
-
-// One line per entry: newlines and backslashes inside text are escaped.
-std::string escape(const std::string& text) {
-  std::string result;
-  for (char c : text)
-    if (c == '\n')
-      result += "\\n";
-    else if (c == '\\')
-      result += "\\\\";
-    else
-      result += c;
-  return result;
-}
-
-std::string unescape(std::string_view text) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); i++) {
-    if (text[i] == '\\' && i + 1 < text.size()) {
-      i++;
-      result += text[i] == 'n' ? '\n' : text[i];
-    } else {
-      result += text[i];
-    }
-  }
-  return result;
-}
-
-// Reads lines "key rest" and the "name=value" lists inside them; every complaint has its place.
-class Reader {
- public:
-  Reader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
-
-  bool next() {
-    if (at_ >= text_.size()) return false;
-    size_t end = text_.find('\n', at_);
-    if (end == std::string_view::npos) end = text_.size();
-    std::string_view line = text_.substr(at_, end - at_);
-    at_ = end + 1;
-    line_++;
-    size_t space = line.find(' ');
-    key = line.substr(0, space);
-    rest = space == std::string_view::npos ? std::string_view() : line.substr(space + 1);
-    rest_col_ = int(space == std::string_view::npos ? line.size() : space + 1) + 1;
-    return true;
-  }
-
-  [[noreturn]] void fail(const std::string& message, int col = 1) const {
-    throw Error(ErrorKind::BadInput, "certificate: " + message, SourceLocation{file_, line_, col});
-  }
-
-  template <class T> T integer(std::string_view s, int base = 10) const {
-    T value{};
-    auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value, base);
-    if (error != std::errc() || end != s.data() + s.size() || s.empty())
-      fail("expected a whole number, not '" + std::string(s) + "'", column(s));
-    return value;
-  }
-
-  double real(std::string_view s) const {
-    std::string copy(s);
-    char* end = nullptr;
-    double value = std::strtod(copy.c_str(), &end);
-    if (copy.empty() || end != copy.c_str() + copy.size())
-      fail("expected a number, not '" + copy + "'", column(s));
-    return value;
-  }
-
-  // "a=1 b=2": each name must be known to `set` (which returns false otherwise) and occur.
-  void fields(const std::map<std::string_view, std::function<void(std::string_view)>>& set) const {
-    size_t seen = 0, at = 0;
-    while (at < rest.size()) {
-      size_t end = std::min(rest.find(' ', at), rest.size());
-      std::string_view item = rest.substr(at, end - at);
-      size_t eq = item.find('=');
-      if (eq == std::string_view::npos) fail("expected name=value", column(item));
-      auto it = set.find(item.substr(0, eq));
-      if (it == set.end())
-        fail("unknown field '" + std::string(item.substr(0, eq)) + "'", column(item));
-      it->second(item.substr(eq + 1));
-      seen++;
-      at = end + 1;
-    }
-    if (seen != set.size())
-      fail("'" + std::string(key) + "' needs its " + std::to_string(set.size()) +
-           " fields once each");
-  }
-
-  std::string_view key, rest;
-
- private:
-  int column(std::string_view inside) const { return rest_col_ + int(inside.data() - rest.data()); }
-  std::string_view text_;
-  std::string file_;
-  size_t at_ = 0;
-  int line_ = 0, rest_col_ = 1;
+struct Program {
+  uint64_t& hash;
+  std::string& name;
 };
 
-std::string line_of(const FieldDraw& d) {
-  std::string s = "draw field=" + d.field + " primes=";
-  for (size_t i = 0; i < d.primes.size(); i++) s += (i ? "," : "") + std::to_string(d.primes[i]);
-  return s + " seed=" + std::to_string(d.seed) +
-         " exponent_bound=" + std::to_string(d.exponent_bound) +
-         " redraws=" + std::to_string(d.redraws) + " binding=" + std::to_string(d.binding) +
-         " elements=" + std::to_string(d.elements) + " undefined=" + std::to_string(d.undefined) +
-         (d.part < 0 ? "" : " part=" + std::to_string(d.part));
+// --- what a certificate is made of, in the order in which it is written
+// ---------------------------
+
+template <class Each> void each_field(FieldDraw& d, Each&& each) {
+  each("field", d.field);
+  each("primes", d.primes);
+  each("seed", d.seed);
+  each("exponent_bound", d.exponent_bound);
+  each("redraws", d.redraws);
+  each("binding", d.binding);
+  each("elements", d.elements);
+  each("undefined", d.undefined);
 }
 
-std::string line_of(const GateFamily& g) {
-  return "gate family=" + g.family + " seed=" + std::to_string(g.seed) +
-         " binding=" + std::to_string(g.binding) + " elements=" + std::to_string(g.elements) +
-         " not_finite=" + std::to_string(g.not_finite) +
-         " special_differ=" + std::to_string(g.special_differ) +
-         " spec_error=" + number(g.spec_error) + " candidate_error=" + number(g.candidate_error) +
-         " spec_mean=" + number(g.spec_mean) + " candidate_mean=" + number(g.candidate_mean) +
-         " worst_ratio=" + number(g.worst_ratio) +
-         (g.part < 0 ? "" : " part=" + std::to_string(g.part));
+template <class Each> void each_field(GateFamily& g, Each&& each) {
+  each("family", g.family);
+  each("seed", g.seed);
+  each("binding", g.binding);
+  each("elements", g.elements);
+  each("not_finite", g.not_finite);
+  each("special_differ", g.special_differ);
+  each("spec_error", g.spec_error);
+  each("candidate_error", g.candidate_error);
+  each("spec_mean", g.spec_mean);
+  each("candidate_mean", g.candidate_mean);
+  each("worst_ratio", g.worst_ratio);
 }
 
-FieldDraw read_draw(const Reader& r) {
-  FieldDraw d;
-  std::map<std::string_view, std::function<void(std::string_view)>> fields = {
-      {"field", [&](std::string_view s) { d.field = s; }},
-      {"primes",
-       [&](std::string_view s) {
-         for (size_t at = 0; !s.empty() && at <= s.size();) {
-           size_t end = std::min(s.find(',', at), s.size());
-           d.primes.push_back(r.integer<uint64_t>(s.substr(at, end - at)));
-           at = end + 1;
-         }
-       }},
-      {"seed", [&](std::string_view s) { d.seed = r.integer<uint64_t>(s); }},
-      {"exponent_bound", [&](std::string_view s) { d.exponent_bound = r.integer<uint64_t>(s); }},
-      {"redraws", [&](std::string_view s) { d.redraws = r.integer<int>(s); }},
-      {"binding", [&](std::string_view s) { d.binding = r.integer<int>(s); }},
-      {"elements", [&](std::string_view s) { d.elements = r.integer<int64_t>(s); }},
-      {"undefined", [&](std::string_view s) { d.undefined = r.integer<int64_t>(s); }},
-  };
-  if (r.rest.find(" part=") != std::string_view::npos)
-    fields["part"] = [&](std::string_view s) { d.part = r.integer<int>(s); };
-  r.fields(fields);
-  return d;
+template <class Each> void each_entry(Certificate& c, Each&& each) {
+  each("spec", Program{c.spec_hash, c.spec_name});
+  each("candidate", Program{c.candidate_hash, c.candidate_name});
+  each("seed", c.seed);
+  each("level", c.level);
+  each("input", c.inputs);
+  each("output", c.outputs);
+  each("binding", c.bindings);
+  each("between", c.between);
+  each("part", c.parts);
+  each("draw", c.draws);
+  each("min_draws", c.min_draws);
+  each("coverage", c.coverage);
+  each("all_sizes", c.all_sizes);
+  each("tiles", c.tiles);
+  each("error_log2", c.error_log2);
+  each("bound", c.bound);
+  each("basis", c.basis);
+  each("assume", c.assumptions);
+  each("gate", c.gate);
+  each("note", c.notes);
+  each("second_opinion", c.second_opinion);
 }
 
-GateFamily read_gate(const Reader& r) {
-  GateFamily g;
-  std::map<std::string_view, std::function<void(std::string_view)>> fields = {
-      {"family", [&](std::string_view s) { g.family = s; }},
-      {"seed", [&](std::string_view s) { g.seed = r.integer<uint64_t>(s); }},
-      {"binding", [&](std::string_view s) { g.binding = r.integer<int>(s); }},
-      {"elements", [&](std::string_view s) { g.elements = r.integer<int64_t>(s); }},
-      {"not_finite", [&](std::string_view s) { g.not_finite = r.integer<int64_t>(s); }},
-      {"special_differ", [&](std::string_view s) { g.special_differ = r.integer<int64_t>(s); }},
-      {"spec_error", [&](std::string_view s) { g.spec_error = r.real(s); }},
-      {"candidate_error", [&](std::string_view s) { g.candidate_error = r.real(s); }},
-      {"spec_mean", [&](std::string_view s) { g.spec_mean = r.real(s); }},
-      {"candidate_mean", [&](std::string_view s) { g.candidate_mean = r.real(s); }},
-      {"worst_ratio", [&](std::string_view s) { g.worst_ratio = r.real(s); }},
-  };
-  if (r.rest.find(" part=") != std::string_view::npos)
-    fields["part"] = [&](std::string_view s) { g.part = r.integer<int>(s); };
-  r.fields(fields);
-  return g;
+template <class T>
+concept Record = std::same_as<T, FieldDraw> || std::same_as<T, GateFamily>;
+template <class T>
+concept Number = std::integral<T> || std::same_as<T, double>;
+
+// --- values as text
+// -------------------------------------------------------------------------------
+
+std::string text_of(const std::string& s) { return one_line(s); }
+std::string text_of(double x) { return exact(x); }
+std::string text_of(std::integral auto n) { return std::to_string(n); }
+std::string text_of(Accuracy level) { return name(level) + std::string(": ") + meaning(level); }
+std::string text_of(const Program& p) {
+  char hash[20];
+  std::snprintf(hash, sizeof hash, "%016llx ", static_cast<unsigned long long>(p.hash));
+  return hash + text_of(p.name);
+}
+std::string text_of(const CertificatePart& p) { return text_of(p.binding) + " " + text_of(p.text); }
+std::string text_of(const std::pair<std::string, int64_t>& extent) {
+  return extent.first + "=" + text_of(extent.second);
+}
+template <class T> std::string joined(const std::vector<T>& items, char separator) {
+  std::string text;
+  for (const T& item : items)
+    (text += text.empty() ? "" : std::string(1, separator)) += text_of(item);
+  return text;
+}
+std::string text_of(const Binding& b) { return joined(b, ' '); }
+std::string text_of(const std::vector<int64_t>& tiles) { return joined(tiles, ' '); }
+std::string text_of(const std::vector<uint64_t>& primes) { return joined(primes, ','); }
+template <Record R> std::string text_of(R record) {
+  std::string text;
+  each_field(record, [&](const char* name, const auto& value) {
+    text += (text.empty() ? "" : " ") + std::string(name) + "=" + text_of(value);
+  });
+  return text + (record.part < 0 ? "" : " part=" + text_of(record.part));
 }
 
-Binding read_binding(const Reader& r) {
-  Binding binding;
-  for (size_t at = 0; at < r.rest.size();) {
-    size_t end = std::min(r.rest.find(' ', at), r.rest.size());
-    std::string_view item = r.rest.substr(at, end - at);
-    size_t eq = item.find('=');
-    if (eq == std::string_view::npos) r.fail("expected symbol=extent");
-    binding.emplace_back(std::string(item.substr(0, eq)), r.integer<int64_t>(item.substr(eq + 1)));
-    at = end + 1;
+// --- and back
+// -------------------------------------------------------------------------------------
+
+class Reader {
+ public:
+  Reader(std::string_view text, const std::string& file) : scanner_(text, file) {}
+
+  [[noreturn]] void fail(const std::string& what, std::string_view at) const {
+    scanner_.fail("certificate: " + what, size_t(at.data() - scanner_.text().data()));
   }
-  return binding;
-}
+
+  void read(std::string_view s, std::string& text) const { text = from_one_line(s); }
+  template <Number T> void read(std::string_view s, T& value) const {
+    const auto n = number_from<T>(s);
+    if (!n)
+      fail(std::string("expected a ") + (std::integral<T> ? "whole " : "") + "number, not '" +
+               std::string(s) + "'",
+           s);
+    value = *n;
+  }
+  void read(std::string_view s, Accuracy& level) const {
+    try {
+      level = accuracy_named(s.substr(0, s.find(':')));
+    } catch (const Error& e) {
+      fail(e.message(), s);
+    }
+  }
+  void read(std::string_view s, Program p) const {
+    const auto [hash, name] = at(s, ' ');
+    const auto [end, error] = std::from_chars(hash.data(), hash.data() + hash.size(), p.hash, 16);
+    if (error != std::errc() || end != hash.data() + hash.size())
+      fail("expected a program's hash", hash);
+    read(name, p.name);
+  }
+  void read(std::string_view s, CertificatePart& p) const {
+    const auto [binding, text] = at(s, ' ');
+    read(binding, p.binding);
+    read(text, p.text);
+  }
+  void read(std::string_view s, std::pair<std::string, int64_t>& extent) const {
+    if (s.find('=') == std::string_view::npos) fail("expected symbol=extent", s);
+    const auto [symbol, number] = at(s, '=');
+    extent.first = symbol;
+    read(number, extent.second);
+  }
+  void read(std::string_view s, Binding& b) const { read_list(s, ' ', b); }
+  void read(std::string_view s, std::vector<int64_t>& tiles) const { read_list(s, ' ', tiles); }
+  void read(std::string_view s, std::vector<uint64_t>& primes) const { read_list(s, ',', primes); }
+  // "a=1 b=2": each field once.
+  template <Record R> void read(std::string_view s, R& record) const {
+    std::map<std::string_view, std::string_view> given;
+    for (std::string_view item : split(s, ' ')) {
+      if (item.find('=') == std::string_view::npos) fail("expected name=value", item);
+      const auto [name, value] = at(item, '=');
+      if (!given.emplace(name, value).second) fail("'" + std::string(name) + "' twice", item);
+    }
+    std::string missing;
+    const auto take = [&](const char* name, auto& value) {
+      const auto it = given.find(name);
+      if (it == given.end()) return void(missing = name);
+      read(it->second, value);
+      given.erase(it);
+    };
+    each_field(record, take);
+    if (given.count("part")) take("part", record.part);
+    if (!given.empty())
+      fail("unknown field '" + std::string(given.begin()->first) + "'", given.begin()->first);
+    if (!missing.empty()) fail("'" + missing + "' is missing", s);
+  }
+
+ private:
+  // What stands before and behind the first separator.
+  static std::pair<std::string_view, std::string_view> at(std::string_view s, char separator) {
+    const size_t end = std::min(s.find(separator), s.size());
+    return {s.substr(0, end), s.substr(std::min(end + 1, s.size()))};
+  }
+  template <class T>
+  void read_list(std::string_view s, char separator, std::vector<T>& list) const {
+    for (std::string_view item : split(s, separator)) read(item, list.emplace_back());
+  }
+
+  Scanner scanner_;
+};
 
 }  // namespace
 
@@ -232,104 +223,52 @@ Accuracy accuracy_named(std::string_view text) {
 }
 
 std::string Certificate::str() const {
-  std::string s = "certificate 1\n";
-  auto line = [&](const char* key, const std::string& rest) {
-    s += key;
-    if (!rest.empty()) s += " " + escape(rest);
-    s += "\n";
+  std::string text = "certificate 1\n";
+  const auto line = [&](std::string key, const std::string& value) {
+    text += key + (value.empty() ? "" : " ") + value + "\n";
   };
-  line("spec", hex(spec_hash) + " " + spec_name);
-  line("candidate", hex(candidate_hash) + " " + candidate_name);
-  line("seed", std::to_string(seed));
-  line("level", std::string(name(level)) + ": " + meaning(level));
-  for (const auto& x : inputs) line("input", x);
-  for (const auto& x : outputs) line("output", x);
-  for (const Binding& b : bindings) {
-    std::string text;
-    for (const auto& [symbol, extent] : b)
-      text += (text.empty() ? "" : " ") + symbol + "=" + std::to_string(extent);
-    line("binding", text);
-  }
-  if (!between.empty()) line("between", between);
-  for (const CertificatePart& p : parts)
-    line(p.second ? "part_2" : "part", std::to_string(p.binding) + " " + p.text);
-  for (const FieldDraw& d : draws) s += line_of(d) + "\n";
-  line("min_draws", std::to_string(min_draws));
-  line("coverage", coverage);
-  if (!all_sizes.empty()) line("all_sizes", all_sizes);
-  if (!tiles.empty()) {
-    std::string text;
-    for (int64_t n : tiles) text += (text.empty() ? "" : " ") + std::to_string(n);
-    line("tiles", text);
-  }
-  line("error_log2", number(error_log2));
-  line("bound", bound);
-  line("basis", basis);
-  for (const auto& x : assumptions) line("assume", x);
-  for (const GateFamily& g : gate) s += line_of(g) + "\n";
-  for (const auto& x : notes) line("note", x);
-  if (!second_opinion.empty()) line("second_opinion", second_opinion);
-  return s;
+  Certificate copy = *this;
+  each_entry(copy, [&]<class T>(const char* key, const T& value) {
+    if constexpr (std::same_as<T, std::vector<CertificatePart>>)
+      for (const CertificatePart& p : value)
+        line(p.second ? key + std::string("_2") : key, text_of(p));
+    else if constexpr (requires { value.front().part; } || std::same_as<T, std::vector<Binding>> ||
+                       std::same_as<T, std::vector<std::string>>)
+      for (const auto& one : value) line(key, text_of(one));
+    else if (const std::string s = text_of(value); !s.empty())
+      line(key, s);
+  });
+  return text;
 }
 
 Certificate Certificate::parse(std::string_view text, const std::string& file) {
-  Reader r(text, file);
-  const bool any = r.next();
-  if (!any || r.key != "certificate" || r.rest != "1")
-    r.fail("expected 'certificate 1' on the first line");
+  const Reader reader(text, file);
   Certificate c;
-  auto program = [&](uint64_t& hash, std::string& name) {
-    size_t space = std::min(r.rest.find(' '), r.rest.size());
-    hash = r.integer<uint64_t>(r.rest.substr(0, space), 16);
-    name = space < r.rest.size() ? unescape(r.rest.substr(space + 1)) : "";
+  std::map<std::string_view, std::function<void(std::string_view)>> entries;
+  each_entry(c, [&]<class T>(const char* key, T&& value) {
+    using V = std::remove_cvref_t<T>;
+    if constexpr (std::same_as<V, Program>)
+      entries[key] = [&reader, value](std::string_view s) { reader.read(s, value); };
+    else if constexpr (requires { value.front().part; } || std::same_as<V, std::vector<Binding>> ||
+                       std::same_as<V, std::vector<std::string>> ||
+                       std::same_as<V, std::vector<CertificatePart>>)
+      entries[key] = [&](std::string_view s) { reader.read(s, value.emplace_back()); };
+    else
+      entries[key] = [&](std::string_view s) { reader.read(s, value); };
+  });
+  entries["part_2"] = [&](std::string_view s) {
+    reader.read(s, c.parts.emplace_back());
+    c.parts.back().second = true;
   };
-  auto part = [&](bool second) {
-    const size_t space = std::min(r.rest.find(' '), r.rest.size() - 1);
-    c.parts.push_back(
-        {r.integer<int>(r.rest.substr(0, space)), unescape(r.rest.substr(space + 1)), second});
-  };
-  const std::map<std::string_view, std::function<void()>> keys = {
-      {"spec", [&] { program(c.spec_hash, c.spec_name); }},
-      {"candidate", [&] { program(c.candidate_hash, c.candidate_name); }},
-      {"seed", [&] { c.seed = r.integer<uint64_t>(r.rest); }},
-      {"level",
-       [&] {
-         try {
-           c.level = accuracy_named(r.rest.substr(0, r.rest.find(':')));
-         } catch (const Error& e) {
-           r.fail(e.message());
-         }
-       }},
-      {"input", [&] { c.inputs.push_back(unescape(r.rest)); }},
-      {"output", [&] { c.outputs.push_back(unescape(r.rest)); }},
-      {"binding", [&] { c.bindings.push_back(read_binding(r)); }},
-      {"between", [&] { c.between = unescape(r.rest); }},
-      {"part", [&] { part(false); }},
-      {"part_2", [&] { part(true); }},
-      {"draw", [&] { c.draws.push_back(read_draw(r)); }},
-      {"min_draws", [&] { c.min_draws = r.integer<int>(r.rest); }},
-      {"coverage", [&] { c.coverage = unescape(r.rest); }},
-      {"all_sizes", [&] { c.all_sizes = unescape(r.rest); }},
-      {"tiles",
-       [&] {
-         for (size_t at = 0; at < r.rest.size();) {
-           size_t end = std::min(r.rest.find(' ', at), r.rest.size());
-           c.tiles.push_back(r.integer<int64_t>(r.rest.substr(at, end - at)));
-           at = end + 1;
-         }
-       }},
-      {"error_log2", [&] { c.error_log2 = r.real(r.rest); }},
-      {"bound", [&] { c.bound = unescape(r.rest); }},
-      {"basis", [&] { c.basis = unescape(r.rest); }},
-      {"assume", [&] { c.assumptions.push_back(unescape(r.rest)); }},
-      {"gate", [&] { c.gate.push_back(read_gate(r)); }},
-      {"second_opinion", [&] { c.second_opinion = unescape(r.rest); }},
-      {"note", [&] { c.notes.push_back(unescape(r.rest)); }},
-  };
-  while (r.next()) {
-    auto it = keys.find(r.key);
-    if (it == keys.end()) r.fail("unknown entry '" + std::string(r.key) + "'");
-    it->second();
+  const std::vector<std::string_view> lines = split(text, '\n');
+  if (lines.empty() || lines[0] != "certificate 1")
+    reader.fail("expected 'certificate 1' on the first line", text);
+  for (std::string_view line : std::span(lines).subspan(1)) {
+    if (line.empty()) continue;
+    const std::string_view key = line.substr(0, line.find(' '));
+    const auto entry = entries.find(key);
+    if (entry == entries.end()) reader.fail("unknown entry '" + std::string(key) + "'", key);
+    entry->second(line.substr(std::min(key.size() + 1, line.size())));
   }
   return c;
 }

@@ -1,7 +1,6 @@
 #include "verify/composition.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -10,6 +9,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "eval/eval.h"
 #include "verify/congruence.h"
 #include "verify/inputs.h"
@@ -204,17 +204,14 @@ std::string text_of(const ValuePair& p) {
 
 // Numbers separated by `separator`, to the end.
 std::optional<std::vector<uint32_t>> numbers(std::string_view s, char separator) {
+  if (s.empty()) return std::nullopt;
   std::vector<uint32_t> result;
-  while (true) {
-    uint32_t value = 0;
-    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
-    if (error != std::errc()) return std::nullopt;
-    result.push_back(value);
-    s.remove_prefix(size_t(end - s.data()));
-    if (s.empty()) return result;
-    if (s[0] != separator) return std::nullopt;
-    s.remove_prefix(1);
+  for (std::string_view part : split(s, separator)) {
+    const auto n = number_from<uint32_t>(part);
+    if (!n) return std::nullopt;
+    result.push_back(*n);
   }
+  return result;
 }
 
 std::optional<ValuePair> parse_pair(std::string_view s) {
@@ -260,12 +257,10 @@ std::optional<ProofPart> ProofPart::parse(std::string_view text) {
     }
     rest = rest.substr(0, end);
   }
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find(','), rest.size());
-    const auto cut = parse_pair(rest.substr(0, end));
-    if (!cut || end + 1 == rest.size()) return std::nullopt;
+  for (std::string_view text_of_cut : split(rest, ',')) {
+    const auto cut = parse_pair(text_of_cut);
+    if (!cut) return std::nullopt;
     part.cuts.push_back(*cut);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return part;
 }

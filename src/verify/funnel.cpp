@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "eval/eval.h"
 #include "ir/special.h"
@@ -124,11 +124,9 @@ Verdict Verifier::verify(const Graph& candidate, const Graph* between) {
   s.options.cancel = callers;
   if (!verdict.unknown() || verdict.why_unknown().reason != UnknownReason::Cancelled)
     return verdict;
-  char allowed[40] = "";
-  if (deadline) std::snprintf(allowed, sizeof allowed, "%g", *s.options.seconds);
   const bool late = deadline && !(callers != nullptr && callers->load());
   return Unknown{late ? UnknownReason::Time : UnknownReason::Cancelled,
-                 (late ? std::string("the time allowed, ") + allowed + " s, was spent"
+                 (late ? "the time allowed, " + significant(*s.options.seconds, 6) + " s, was spent"
                        : std::string("cancelled by the caller")) +
                      "; under way: " + s.step};
 }

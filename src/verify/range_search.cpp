@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "verify/work.h"
 
 namespace tessera {
@@ -616,18 +617,16 @@ class Search {
   }
 
   std::string describe(const Direction& d, double e) const {
-    char by[80];
     const char* how = d.near >= 0                 ? "beside constants"
                       : d.change == Change::Shift ? "shifted"
                                                   : "scaled";
-    std::snprintf(by, sizeof by, " %s by 2^%g", how, e);
     const std::string which =
         d.input < 0 ? "all inputs"
                     : "input " + std::to_string(d.input) +
                           (d.change != Change::Slices ? ""
                            : d.slice == kEveryOther   ? ", every other slice"
                                                       : ", slice " + std::to_string(d.slice));
-    return which + by;
+    return which + " " + how + " by 2^" + significant(e, 6);
   }
 
   Reference& reference_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "ir/text.h"
 #include "ir/validate.h"
@@ -29,7 +30,7 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
   if (!c.proved() && !options.accept_tested)
     return {false, "the certificate says that the programs were tested, not proved"};
   if (c.proved() && c.error_log2 > options.error_log2)
-    return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
+    return {false, "the certificate's error bound 2^" + decimals(c.error_log2, 1) + " is too weak"};
   if (!c.all_sizes.empty() && c.level == Accuracy::Bitwise && !is_integer_program(spec))
     return {false, "what it says of all sizes is proved of numbers, not of bits"};
   if (!c.all_sizes.empty()) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "eval/eval.h"
 #include "ir/text.h"
 #include "verify/bound.h"
@@ -558,15 +558,15 @@ class StaticTest {
                          : kNeverDefined};
     }
     if (coverage.worst() > error_log2)
-      return Unknown{UnknownReason::Bound, "after " + std::to_string(draws) +
-                                               " draws the error bound is only 2^" +
-                                               fixed(coverage.worst()) + " (" + big.text + ")"};
+      return Unknown{UnknownReason::Bound,
+                     "after " + std::to_string(draws) + " draws the error bound is only 2^" +
+                         decimals(coverage.worst(), 1) + " (" + big.text + ")"};
     const DrawBound& told = rest == FieldSize::Bits31 && draws > 3 ? small : big;
     branches_met_ = branches_met_ && told.branches;
     if (certificate.bound.empty() || coverage.worst() > certificate.error_log2) {
       certificate.error_log2 = coverage.worst();
-      certificate.bound = told.text + "; per draw 2^" + fixed(small.log2_miss) + " in p31, 2^" +
-                          fixed(big.log2_miss) + " in p61";
+      certificate.bound = told.text + "; per draw 2^" + decimals(small.log2_miss, 1) +
+                          " in p31, 2^" + decimals(big.log2_miss, 1) + " in p61";
       certificate.basis = told.basis;
     }
     certificate.min_draws = certificate.min_draws == 0
@@ -680,12 +680,6 @@ void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositio
   for (size_t d = 0; d < c.position.size(); d++)
     if (const auto& kept = outputs[size_t(c.output)][d])
       c.position[d] = (*kept)[size_t(c.position[d])];
-}
-
-std::string fixed(double x) {
-  char buffer[40];
-  std::snprintf(buffer, sizeof buffer, "%.1f", x);
-  return buffer;
 }
 
 }  // namespace tessera

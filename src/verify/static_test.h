@@ -31,7 +31,4 @@ inline constexpr const char* kNeverDefined =  // whatever the rewrite
 void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositions>& inputs,
             const std::vector<KeptPositions>& outputs);
 
-// With one decimal.
-std::string fixed(double x);
-
 }  // namespace tessera

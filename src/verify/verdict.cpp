@@ -4,18 +4,10 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
-
-std::string number(double x) {
-  char buffer[40];
-  for (int digits = 6; digits <= 17; digits++) {
-    std::snprintf(buffer, sizeof buffer, "%.*g", digits, x);
-    if (std::strtod(buffer, nullptr) == x || std::isnan(x)) break;
-  }
-  return buffer;
-}
 
 std::string position_text(const std::vector<int64_t>& position) {
   std::string s = "[";
@@ -54,7 +46,7 @@ const char* name(UnknownReason r) {
 std::string ConcreteTensor::str(size_t limit) const {
   const bool integral = !is_float(type.dtype);
   const size_t n = integral ? ints.size() : reals.size();
-  auto value = [&](size_t i) { return integral ? std::to_string(ints[i]) : number(reals[i]); };
+  auto value = [&](size_t i) { return integral ? std::to_string(ints[i]) : exact(reals[i]); };
   auto zero = [&](size_t i) { return integral ? ints[i] == 0 : reals[i] == 0; };
   std::string s = name + " " + type.str() + " = ";
   if (n <= limit) {
@@ -81,8 +73,8 @@ std::string ConcreteTensor::str(size_t limit) const {
 std::string Counterexample::str() const {
   std::string s = std::string("difference: ") + name(kind) + "\n" + what + "\n";
   if (inputs.empty()) return s;
-  s += "output " + std::to_string(output) + position_text(position) + ": original " + number(spec) +
-       ", rewrite " + number(candidate) + " (allowed difference " + number(allowed) + ")\n";
+  s += "output " + std::to_string(output) + position_text(position) + ": original " + exact(spec) +
+       ", rewrite " + exact(candidate) + " (allowed difference " + exact(allowed) + ")\n";
   for (const ConcreteTensor& t : inputs) s += "  " + t.str() + "\n";
   return s;
 }

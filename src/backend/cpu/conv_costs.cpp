@@ -15,6 +15,7 @@
 #include "backend/measure.h"
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -205,11 +206,8 @@ std::vector<std::string> describe_convolutions(const Graph& graph, CpuIsa isa, i
     std::string line = key + ": " + name(choose_algorithm(laid_out, step, isa, threads, options));
     const auto costs = known_costs(key, isa, threads, cache);
     if (costs) line += ", measured";
-    for (const auto& [algorithm, seconds] : costs ? costs->seconds : decltype(costs->seconds)()) {
-      char text[64];
-      std::snprintf(text, sizeof text, " %s %.3g ms", algorithm.c_str(), seconds * 1e3);
-      line += text;
-    }
+    for (const auto& [algorithm, seconds] : costs ? costs->seconds : decltype(costs->seconds)())
+      line += " " + algorithm + " " + significant(seconds * 1e3, 3) + " ms";
     lines.push_back(std::move(line));
   }
   return lines;

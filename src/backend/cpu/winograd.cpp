@@ -7,6 +7,7 @@
 #include "backend/cpu/matmul.h"
 #include "backend/nest.h"
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -59,9 +60,7 @@ Transforms make_transforms(int m, int64_t taps) {
 }
 
 std::string number(double x, const char* suffix) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", x);
-  std::string s = text;
+  std::string s = significant(x, 17);
   if (s.find_first_of(".e") == std::string::npos) s += ".0";
   return s + suffix;
 }

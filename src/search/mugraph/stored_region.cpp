@@ -1,208 +1,123 @@
 #include "search/mugraph/stored_region.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <sstream>
+
+#include "base/text.h"
 
 namespace tessera::mugraph {
 namespace {
 
-// Numbers are written exactly: plans are compared and sorted by their seconds.
+// Writes what it is given, numbers exactly: plans are compared and sorted by their seconds.
 class Writer {
  public:
-  template <class T> void list(const T& items) {
-    number(items.size());
-    for (auto x : items) number(x);
-  }
-  template <class T> void number(T x) {
-    if constexpr (std::is_floating_point_v<T>) {
-      char buffer[40];
-      std::snprintf(buffer, sizeof buffer, "%a ", double(x));
-      text_ += buffer;
-    } else {
-      text_ += std::to_string(x) + " ";
-    }
-  }
-  void line(const std::string& s) { text_ += s + "\n"; }
-  void end() { text_ += "\n"; }
+  template <class... T> void operator()(T&... values) { (put(values), ...); }
   std::string take() { return std::move(text_); }
 
  private:
+  void put(std::floating_point auto x) { text_ += exact(double(x)) + " "; }
+  void put(std::integral auto n) { text_ += std::to_string(n) + " "; }
+  void put(const std::string& s) { text_ += "\n" + (s.empty() ? "-" : s) + "\n"; }
+  template <class T> void put(std::vector<T>& items) {
+    put(items.size());
+    for (T& item : items) record(*this, item);
+  }
+  template <class K, class V> void put(std::map<K, V>& items) {
+    put(items.size());
+    for (auto& [key, value] : items) put(key), put(value);
+  }
   std::string text_;
 };
 
+// Reads it back into the same variables, until it meets something else.
 class Reader {
  public:
   explicit Reader(const std::string& text) : in_(text) {}
   bool ok() const { return ok_; }
-  template <class T> void number(T& x) {
-    std::string word;
-    if (!(in_ >> word)) {
-      ok_ = false;
-      return;
-    }
-    char* end = nullptr;
-    if constexpr (std::is_floating_point_v<T>)
-      x = std::strtod(word.c_str(), &end);
-    else if constexpr (std::is_unsigned_v<T>)
-      x = T(std::strtoull(word.c_str(), &end, 10));
-    else
-      x = T(std::strtoll(word.c_str(), &end, 10));
-    ok_ = ok_ && *end == '\0';
-  }
-  size_t count() {
-    size_t n = 0;
-    number(n);
-    if (n > (size_t(1) << 20)) ok_ = false;
-    return ok_ ? n : 0;
-  }
-  template <class T> void list(std::vector<T>& items) {
-    items.resize(count());
-    for (T& x : items) number(x);
-  }
-  void line(std::string& s) {
+  template <class... T> void operator()(T&... values) { (get(values), ...); }
+
+ private:
+  void get(std::string& s) {
     in_ >> std::ws;
     if (!std::getline(in_, s)) ok_ = false;
     if (s == "-") s.clear();
   }
-
- private:
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  void get(T& value) {
+    std::string word;
+    in_ >> word;
+    if constexpr (std::is_same_v<T, bool>) {
+      ok_ = ok_ && (word == "0" || word == "1");
+      value = word == "1";
+    } else {
+      const auto n = number_from<T>(word);
+      ok_ = ok_ && n;
+      value = n.value_or(T{});
+    }
+  }
+  size_t count() {
+    size_t n = 0;
+    get(n);
+    ok_ = ok_ && n <= size_t(1) << 20;
+    return ok_ ? n : 0;
+  }
+  template <class T> void get(std::vector<T>& items) {
+    for (size_t n = count(); n > 0 && ok_; --n) record(*this, items.emplace_back());
+  }
+  template <class K, class V> void get(std::map<K, V>& items) {
+    for (size_t n = count(); n > 0 && ok_; --n) {
+      K key{};
+      get(key);
+      get(items[key]);
+    }
+  }
   std::istringstream in_;
   bool ok_ = true;
 };
 
-std::string or_dash(const std::string& s) { return s.empty() ? "-" : s; }
+// --- what is kept of each thing, in order
+// ---------------------------------------------------------
+
+template <class Archive, class T> void record(Archive& a, T& value) { a(value); }
+
+template <class Archive> void record(Archive& a, Kernel::GridDim& g) { a(g.axes, g.parts); }
+
+template <class Archive> void record(Archive& a, Kernel& k) {
+  // All members by name: one that is added and forgotten here does not compile.
+  auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, nested, nested_parts,
+         parts, grid, seconds, bound, block_bytes, operators] = k;
+  a(outputs, loads, edges, loop, loop_parts, passes, varies, folds, nested, nested_parts, parts,
+    grid, seconds, bound, block_bytes, operators);
+}
+
+template <class Archive> void record(Archive& a, Choice& c) {
+  a(c.world, c.plan.seconds, c.plan.parts, c.plan.kernels);
+}
+
+template <class Archive> void record(Archive& a, StoredRegion::StoredWorld& w) {
+  Formulation& f = w.formulation;
+  a(f.options.cap, f.options.keep_shifts, f.program_only, w.split_axis, w.as_written, f.note);
+}
+
+template <class Archive> void record(Archive& a, StoredRegion& r) {
+  a(r.values, r.edges, r.graphs, r.tilings, r.limited, r.detail, r.pruned, r.worlds, r.choices);
+}
 
 }  // namespace
 
-std::string print_region(const StoredRegion& r) {
-  Writer out;
-  for (int64_t n : {r.values, r.edges, r.graphs, r.tilings, int64_t(r.limited)}) out.number(n);
-  out.end();
-  out.line(or_dash(r.detail));
-  out.number(r.pruned.size());
-  out.end();
-  for (const auto& [rule, n] : r.pruned) {
-    out.number(n);
-    out.line(rule);
-  }
-  out.number(r.worlds.size());
-  out.end();
-  for (const StoredRegion::StoredWorld& w : r.worlds) {
-    out.number(w.formulation.options.cap);
-    out.number(int(w.formulation.options.keep_shifts));
-    out.number(int(w.formulation.program_only));
-    out.number(w.split_axis);
-    out.number(int(w.as_written));
-    out.line(or_dash(w.formulation.note));
-  }
-  out.number(r.choices.size());
-  out.end();
-  for (const Choice& c : r.choices) {
-    out.number(c.world);
-    out.number(c.plan.seconds);
-    out.number(c.plan.parts.size());
-    for (const auto& [axis, n] : c.plan.parts) {
-      out.number(axis);
-      out.number(n);
-    }
-    out.number(c.plan.kernels.size());
-    out.end();
-    for (const Kernel& k : c.plan.kernels) {
-      // All members by name: one that is added and forgotten here does not compile.
-      const auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, nested,
-                   nested_parts, parts, grid, seconds, bound, block_bytes, operators] = k;
-      out.list(outputs);
-      out.list(loads);
-      out.list(edges);
-      out.number(loop);
-      out.number(loop_parts);
-      out.number(passes);
-      out.number(varies);
-      out.number(folds);
-      out.number(nested);
-      out.number(nested_parts);
-      out.number(parts);
-      out.number(grid.size());
-      for (const Kernel::GridDim& g : grid) {
-        out.number(g.axes);
-        out.number(g.parts);
-      }
-      out.number(seconds);
-      out.number(bound);
-      out.number(block_bytes);
-      out.number(operators);
-      out.end();
-    }
-  }
-  return out.take();
+std::string print_region(StoredRegion region) {
+  Writer writer;
+  record(writer, region);
+  return writer.take();
 }
 
 std::optional<StoredRegion> read_region(const std::string& text) {
-  Reader in(text);
-  StoredRegion r;
-  int limited = 0;
-  for (int64_t* n : {&r.values, &r.edges, &r.graphs, &r.tilings}) in.number(*n);
-  in.number(limited);
-  r.limited = limited != 0;
-  in.line(r.detail);
-  for (size_t n = in.count(); n > 0 && in.ok(); --n) {
-    int64_t times = 0;
-    std::string rule;
-    in.number(times);
-    in.line(rule);
-    r.pruned[rule] = times;
-  }
-  r.worlds.resize(in.count());
-  for (StoredRegion::StoredWorld& w : r.worlds) {
-    int keep = 0, only = 0, written = 0;
-    in.number(w.formulation.options.cap);
-    in.number(keep);
-    in.number(only);
-    in.number(w.split_axis);
-    in.number(written);
-    in.line(w.formulation.note);
-    w.formulation.options.keep_shifts = keep != 0;
-    w.formulation.program_only = only != 0;
-    w.as_written = written != 0;
-  }
-  r.choices.resize(in.count());
-  for (Choice& c : r.choices) {
-    in.number(c.world);
-    in.number(c.plan.seconds);
-    for (size_t n = in.count(); n > 0 && in.ok(); --n) {
-      int axis = 0;
-      in.number(axis);
-      in.number(c.plan.parts[axis]);
-    }
-    c.plan.kernels.resize(in.count());
-    for (Kernel& k : c.plan.kernels) {
-      auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, nested, nested_parts,
-             parts, grid, seconds, bound, block_bytes, operators] = k;
-      in.list(outputs);
-      in.list(loads);
-      in.list(edges);
-      in.number(loop);
-      in.number(loop_parts);
-      in.number(passes);
-      in.number(varies);
-      in.number(folds);
-      in.number(nested);
-      in.number(nested_parts);
-      in.number(parts);
-      grid.resize(in.count());
-      for (Kernel::GridDim& g : grid) {
-        in.number(g.axes);
-        in.number(g.parts);
-      }
-      in.number(seconds);
-      in.number(bound);
-      in.number(block_bytes);
-      in.number(operators);
-    }
-  }
-  if (!in.ok()) return std::nullopt;
-  return r;
+  Reader reader(text);
+  StoredRegion region;
+  record(reader, region);
+  if (!reader.ok()) return std::nullopt;
+  return region;
 }
 
 }  // namespace tessera::mugraph

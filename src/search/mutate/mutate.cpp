@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "cost/analytical.h"
 #include "search/mutate/correct.h"
 #include "search/mutate/generate.h"
@@ -182,12 +183,10 @@ class Run {
       c.origin = "mutate";
       c.derivation = f.record.derivation;
       if (!f.record.correction.empty()) c.derivation += "corrected: " + f.record.correction + "\n";
-      char share[32];
-      std::snprintf(share, sizeof share, "%.1f %%", 100 * f.record.equal);
       c.notes.push_back(f.record.correction.empty()
                             ? std::string("equal everywhere without a correction")
-                            : "equal on " + std::string(share) + " without its correction, " +
-                                  f.record.correction);
+                            : "equal on " + decimals(100 * f.record.equal, 1) +
+                                  " % without its correction, " + f.record.correction);
       c.graph = std::move(f.graph);
       proven.push_back(std::move(c));
       report_.records.push_back(std::move(f.record));

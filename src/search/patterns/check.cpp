@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "search/patterns/instantiate.h"
 #include "verify/funnel.h"
 
@@ -134,12 +135,6 @@ std::string in_line(const Body& b) {
          std::to_string(b.line) + ": ";
 }
 
-std::string shown(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", x);
-  return text;
-}
-
 }  // namespace
 
 std::string told(const Pattern& p, const Counterexample& c) {
@@ -148,18 +143,18 @@ std::string told(const Pattern& p, const Counterexample& c) {
   for (size_t i = 0; i < c.position.size(); i++)
     place += (i ? "," : "[") + std::to_string(c.position[i]);
   place += c.position.empty() ? "" : "]";
-  const std::string meant = " where the def gives " + shown(c.spec);
+  const std::string meant = " where the def gives " + significant(c.spec, 6);
   if (c.kind == Difference::Definedness) {
     double most = 0;
     for (const ConcreteTensor& t : c.inputs)
       for (double x : t.reals)
         if (std::isfinite(x)) most = std::max(most, std::abs(x));
-    return place + " is no finite number" + meant + ", for inputs up to " + shown(most) +
+    return place + " is no finite number" + meant + ", for inputs up to " + significant(most, 6) +
            ": something overflows or is divided by 0 that the def keeps from it";
   }
-  return place + " is " + shown(c.candidate) + meant +
+  return place + " is " + significant(c.candidate, 6) + meant +
          (c.kind == Difference::Precision
-              ? ", more than rounding explains (" + shown(c.allowed) + ")"
+              ? ", more than rounding explains (" + significant(c.allowed, 6) + ")"
               : "");
 }
 

@@ -1,12 +1,12 @@
 #include "search/patterns/code.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <set>
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "ir/block.h"
 
 namespace tessera::patterns {
@@ -449,8 +449,7 @@ std::string call_text(const Pattern& p, const Body& b, const Values& values,
   int tensors = 0;
   for (size_t i = 0; i < p.def.inputs().size(); i++) {
     const Tensor& t = p.def.tensor(p.def.inputs()[i]);
-    char number[40];
-    std::snprintf(number, sizeof number, "%.17g", p.is_number(i) ? numbers.at(i).to_double() : 0);
+    const std::string number = significant(p.is_number(i) ? numbers.at(i).to_double() : 0, 17);
     if (t.type.rank() > 0)
       meant[t.name] = "{\"operand\": " + std::to_string(tensors++) + "}";
     else

@@ -5,11 +5,12 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tessera::patterns {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 20, kMaxLoops = 1000, kMaxName = 100;
+constexpr size_t kMaxBytes = 1 << 20, kMaxLoops = 1000;
 constexpr int kMaxDepth = 16;
 
 std::string product(const std::vector<Dim>& size) {
@@ -18,82 +19,46 @@ std::string product(const std::vector<Dim>& size) {
   return text;
 }
 
-// One line "loop0 [M, para, (dot)]", of which `at` characters are read.
-class LineParser {
+// Lines "loop0 [M, para, (dot)]".
+class LoopParser : public Scanner {
  public:
-  LineParser(std::string_view text, const std::string& file, int line)
-      : text_(text), file_(file), line_(line) {}
+  using Scanner::Scanner;
 
-  int indentation() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-    if (at_ < text_.size() && text_[at_] == '\t') fail("a tab; indent by spaces");
-    return int(at_);
-  }
   Loop loop() {
+    const size_t start = at();
     const std::string name = word("a loop, as in 'loop0 [M, para, (dot)]'");
-    if (name.substr(0, 4) != "loop") fail("expected 'loop' and a number, not '" + name + "'", 0);
+    if (!name.starts_with("loop")) fail("expected 'loop' and a number, not '" + name + "'", start);
     Loop loop;
-    expect('[');
+    expect("[");
     do loop.size.push_back(size());
-    while (take('*'));
-    expect(',');
-    const size_t from = (skip(), at_);
-    const std::string par = word("'para' or 'non-para'", true);
+    while (take("*"));
+    expect(",");
+    const size_t from = skip();
+    const std::string par = word("'para' or 'non-para'", "-");
     loop.parallel = par == "para" || par == "parallelizable";
     if (!loop.parallel && par != "non-para" && par != "non-parallelizable")
       fail("expected 'para' or 'non-para', not '" + par + "'", from);
-    if (take(',')) {
-      expect('(');
+    if (take(",")) {
+      expect("(");
       do loop.ops.push_back(op());
-      while (take(','));
-      expect(')');
+      while (take(","));
+      expect(")");
     }
-    expect(']');
-    skip();
-    if (at_ < text_.size()) fail("expected the end of the line");
+    expect("]");
+    end_of_line();
     return loop;
-  }
-  [[noreturn]] void fail(const std::string& what) const { fail(what, at_); }
-  [[noreturn]] void fail(const std::string& what, size_t at) const {
-    throw Error(ErrorKind::BadInput, what, SourceLocation{file_, line_, int(at) + 1});
   }
 
  private:
-  void skip() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\r')) ++at_;
-  }
-  bool take(char c) {
-    skip();
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  void expect(char c) {
-    if (!take(c)) fail(std::string("expected '") + c + "'");
-  }
-  std::string word(const std::string& what, bool hyphens = false) {
-    skip();
-    const size_t from = at_;
-    while (at_ < text_.size() && (is_alpha(text_[at_]) || (at_ > from && is_digit(text_[at_])) ||
-                                  (hyphens && text_[at_] == '-')))
-      ++at_;
-    if (at_ == from) fail("expected " + what);
-    if (at_ - from > kMaxName) fail("a name of more than 100 characters", from);
-    return std::string(text_.substr(from, at_ - from));
-  }
   Dim size() {
-    skip();
-    const size_t from = at_;
-    int64_t n = 0;
-    while (at_ < text_.size() && is_digit(text_[at_]) && n <= kMaxElements)
-      n = 10 * n + (text_[at_++] - '0');
-    if (at_ == from) return Dim(word("a size: a number or a symbol"));
-    if (n < 2 || n > kMaxElements) fail("a loop runs from 2 to 2^40 times", from);
-    return Dim(n);
+    const size_t from = skip();
+    const auto n = number(kMaxElements);
+    if (!n) return Dim(word("a size: a number or a symbol"));
+    if (*n < 2) fail("a loop runs from 2 to 2^40 times", from);
+    return Dim(*n);
   }
   std::string op() {
-    skip();
-    const size_t from = at_;
+    const size_t from = skip();
     const std::string name = word("an operation");
     // The paper's names of trivial operations are those of the text format, or these.
     static const std::map<std::string, std::string> kOther = {
@@ -108,11 +73,6 @@ class LineParser {
            from);
     return known;
   }
-
-  std::string_view text_;
-  const std::string& file_;
-  int line_;
-  size_t at_ = 0;
 };
 
 void print(const LoopGraph& loops, size_t depth, int& number, std::string& text) {
@@ -231,27 +191,23 @@ LoopGraph parse_loops(std::string_view text, const std::string& file, int first_
   };
   std::vector<Open> open;
   size_t count = 0;
-  int number = first_line;
-  for (size_t from = 0; from < text.size(); number++) {
-    const size_t end = std::min(text.find('\n', from), text.size());
-    std::string_view line = text.substr(from, end - from);
-    from = end + 1;
-    line = line.substr(0, line.find('#'));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    LineParser parser(line, file, number);
-    const int indentation = parser.indentation();
+  LoopParser parser(text, file, first_line);
+  for (parser.skip_lines(); parser.at() < text.size(); parser.skip_lines()) {
+    const int indentation = parser.column_of(parser.at()) - 1;
+    const auto before = text.substr(parser.at() - size_t(indentation), size_t(indentation));
+    if (before.find('\t') != std::string_view::npos) parser.fail("a tab; indent by spaces");
     while (!open.empty() && open.back().indentation >= indentation) {
       if (open.back().indentation == indentation || open.size() == 1 ||
           open[open.size() - 2].indentation >= indentation) {
         open.pop_back();
         continue;
       }
-      parser.fail("this loop is indented like none before it", 0);
+      parser.fail("this loop is indented like none before it");
     }
     if (open.empty() && !roots.empty() && indentation > 0)
-      parser.fail("this loop is indented like none before it", 0);
-    if (int(open.size()) >= kMaxDepth) parser.fail("more than 16 loops inside each other", 0);
-    if (++count > kMaxLoops) parser.fail("more than 1000 loops", 0);
+      parser.fail("this loop is indented like none before it");
+    if (int(open.size()) >= kMaxDepth) parser.fail("more than 16 loops inside each other");
+    if (++count > kMaxLoops) parser.fail("more than 1000 loops");
     std::vector<size_t> path = open.empty() ? std::vector<size_t>{} : open.back().path;
     LoopGraph* list = &roots;
     for (size_t i : path) list = &(*list)[i].children;

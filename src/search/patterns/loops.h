@@ -15,12 +15,6 @@
 
 namespace tessera::patterns {
 
-// Of names and numbers in texts.
-inline bool is_alpha(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 struct Loop {
   std::vector<Dim> size;  // a product: more than one where loops were collapsed (primitive 4)
   bool parallel = true;

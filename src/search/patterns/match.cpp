@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 #include "base/counter_rng.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "eval/eval.h"
 
 namespace tessera::patterns {
@@ -210,11 +210,10 @@ class Matcher {
     for (size_t i = 0; i < nearest_match_.inputs.size(); i++)
       text += (i ? ", " : "") + p_.def.tensor(p_.def.inputs()[i]).name + " = " +
               (p_.is_number(i) ? nearest_match_.numbers[i].str() : label(nearest_match_.inputs[i]));
-    char off[32];
-    std::snprintf(off, sizeof off, "%.1g", nearest_);
     return text + ", where the pattern computes something else than " +
            label(nearest_match_.value) + " (off by " +
-           (std::isfinite(nearest_) ? off : "infinity, or undefined in places") +
+           (std::isfinite(nearest_) ? significant(nearest_, 1)
+                                    : "infinity, or undefined in places") +
            " of its largest element)";
   }
   std::string label(TensorId t) const {

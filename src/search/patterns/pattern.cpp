@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "ir/block.h"
 #include "ir/text.h"
 #include "search/patterns/code.h"

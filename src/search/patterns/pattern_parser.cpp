@@ -2,6 +2,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "ir/text.h"
 #include "ir/window.h"
 #include "search/patterns/code.h"
@@ -10,7 +11,7 @@
 namespace tessera::patterns {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 20, kMaxName = 100, kMaxSettings = 512;
+constexpr size_t kMaxBytes = 1 << 20, kMaxSettings = 512;
 constexpr int64_t kMaxNumber = int64_t(1) << 40;
 
 // As JSON writes numbers, with bounded digits and no '+' or 'E'.
@@ -31,18 +32,17 @@ bool is_number(std::string_view text) {
          text.empty();
 }
 
-class Parser {
+class Parser : Scanner {
  public:
-  Parser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  Parser(std::string_view text, const std::string& file) : Scanner(text, file) { p_.file = file; }
 
   Pattern run() {
-    if (text_.size() > kMaxBytes) fail("more than 1 MiB; a pattern is a page or two");
-    lines();
+    if (text().size() > kMaxBytes) fail("more than 1 MiB; a pattern is a page or two");
+    skip_lines();
     if (word("'pattern' and its name") != "pattern") fail("expected 'pattern' and its name", 0);
-    p_.file = file_;
-    p_.name = word("the name of the pattern", true);
+    p_.name = word("the name of the pattern", "-.");
     end_of_line();
-    for (lines(); at_ < text_.size(); lines()) statement();
+    for (skip_lines(); at() < text().size(); skip_lines()) statement();
     if (p_.def.outputs().empty()) fail("no 'def { … }': say what the kernel computes");
     if (p_.bodies.empty()) fail("no 'kernel grid[…] { … }' or 'call': say how it is computed");
     finish();
@@ -50,92 +50,32 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { fail(what, at_); }
-  [[noreturn]] void fail(const std::string& what, size_t at) const {
-    const std::string_view before = text_.substr(0, std::min(at, text_.size()));
-    const size_t start = before.rfind('\n');
-    const int line = int(std::count(before.begin(), before.end(), '\n')) + 1;
-    const size_t from = start == std::string_view::npos ? 0 : start + 1;
-    throw Error(ErrorKind::BadInput, what,
-                SourceLocation{file_, line, int(before.size() - from) + 1});
-  }
-  int line_of(size_t at) const {
-    return int(std::count(text_.begin(), text_.begin() + std::ptrdiff_t(at), '\n')) + 1;
-  }
-
-  void blanks() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r'))
-      at_++;
-    if (at_ < text_.size() && text_[at_] == '#')
-      while (at_ < text_.size() && text_[at_] != '\n') at_++;
-  }
-  void lines() {
-    for (blanks(); at_ < text_.size() && text_[at_] == '\n'; blanks()) at_++;
-  }
-  void end_of_line() {
-    blanks();
-    if (at_ < text_.size() && text_[at_] != '\n') fail("expected the end of the line");
-  }
-  bool take(std::string_view token) {
-    blanks();
-    if (text_.substr(at_, token.size()) != token) return false;
-    const char next = at_ + token.size() < text_.size() ? text_[at_ + token.size()] : ' ';
-    if (is_alpha(token.back()) && (is_alpha(next) || is_digit(next))) return false;
-    at_ += token.size();
-    return true;
-  }
-  std::string word(const std::string& what, bool of_pattern = false) {
-    blanks();
-    const size_t from = at_;
-    while (at_ < text_.size()) {
-      const char c = text_[at_];
-      if (!is_alpha(c) && !(is_digit(c) && at_ > from) &&
-          !(of_pattern && at_ > from && (c == '-' || c == '.')))
-        break;
-      at_++;
-    }
-    if (at_ == from) fail("expected " + what);
-    if (at_ - from > kMaxName) fail("a name of more than 100 characters", from);
-    return std::string(text_.substr(from, at_ - from));
-  }
-  std::optional<int64_t> number() {
-    blanks();
-    const size_t from = at_;
-    int64_t n = 0;
-    while (at_ < text_.size() && is_digit(text_[at_])) {
-      n = 10 * n + (text_[at_++] - '0');
-      if (n > kMaxNumber) fail("a number beyond 2^40", from);
-    }
-    if (at_ == from) return std::nullopt;
-    return n;
-  }
   // From behind a '{' to before its '}'; comments (// of the text format, # of loops) hold none.
   std::string_view block(char comment) {
-    blanks();
-    const size_t open = at_;
-    if (!take("{")) fail("expected '{'");
-    const size_t from = at_;
-    for (int depth = 1; at_ < text_.size(); at_++) {
-      const char c = text_[at_];
-      if (c == comment && (comment == '#' || text_.substr(at_, 2) == "//")) {
-        while (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') at_++;
+    const size_t open = skip();
+    expect("{");
+    const size_t from = at();
+    size_t here = from;
+    for (int depth = 1; here < text().size(); here++) {
+      const char c = text()[here];
+      if (c == comment && (comment == '#' || text().substr(here, 2) == "//")) {
+        here = text().find('\n', here) - 1;
+        if (here > text().size()) break;
       } else if (c == '{') {
         depth++;
       } else if (c == '}' && --depth == 0) {
-        const std::string_view inside = text_.substr(from, at_ - from);
-        at_++;
+        go_to(here + 1);
         end_of_line();
         block_line_ = line_of(from);
-        const size_t start = text_.rfind('\n', from - 1);
-        block_col_ = int(from - (start == std::string_view::npos ? 0 : start + 1)) + 1;
-        return inside;
+        block_col_ = column_of(from);
+        return text().substr(from, here - from);
       }
     }
     fail("this '{' is not closed", open);
   }
 
   void statement() {
-    const size_t from = at_;
+    const size_t from = at();
     const std::string what =
         word("def, numbers, prologue, epilogue, when, loops, tune, kernel, body, code or call");
     if (what == "def") {
@@ -155,7 +95,7 @@ class Parser {
       if (!p_.loops_text.empty()) fail("loops a second time", from);
       p_.loops_text = block('#');
       p_.loops_line = block_line_;
-      p_.loops = {parse_loops(p_.loops_text, file_, p_.loops_line)};
+      p_.loops = {parse_loops(p_.loops_text, p_.file, p_.loops_line)};
     } else if (what == "tune") {
       tune();
     } else if (what == "kernel" || what == "body") {
@@ -176,7 +116,8 @@ class Parser {
     p_.def_text = block('/');
     p_.def_line = block_line_;
     const std::string header = "graph " + p_.name_for_graph() + " {";
-    p_.def = parse(std::string(size_t(p_.def_line - 1), '\n') + header + p_.def_text + "}", file_);
+    p_.def =
+        parse(std::string(size_t(p_.def_line - 1), '\n') + header + p_.def_text + "}", p_.file);
     if (p_.def.level() != Level::Kernel || p_.def.outputs().size() != 1)
       fail("a def returns one tensor; make a pattern of each");
     if (p_.def.inputs().empty()) fail("a def without inputs");
@@ -196,8 +137,7 @@ class Parser {
   // Inputs of the def.
   void names(std::vector<std::string>& list, bool numbers) {
     do {
-      blanks();
-      const size_t from = at_;
+      const size_t from = skip();
       const std::string name = word("the name of an input of the def");
       const auto input = p_.input(name);
       if (!input) fail("the def has no input '" + name + "'; put the def first", from);
@@ -214,11 +154,10 @@ class Parser {
     Term t;
     char op = '*';
     do {
-      blanks();
-      const size_t from = at_;
+      const size_t from = skip();
       Term::Factor f;
       f.op = op;
-      if (const auto n = number()) {
+      if (const auto n = number(kMaxNumber)) {
         f.number = *n;
       } else {
         f.name = word("a number, a symbol of the def or a tuned name");
@@ -233,8 +172,7 @@ class Parser {
 
   // Reads the name of an operand that a condition is on; its axes.
   const Shape& operand(Condition& c) {
-    blanks();
-    const size_t from = at_;
+    const size_t from = skip();
     c.operand = word("the name of an input of the def");
     const auto input = p_.input(c.operand);
     if (!input) fail("the def has no input '" + c.operand + "'; put the def first", from);
@@ -249,8 +187,7 @@ class Parser {
       if (take("layout")) {
         c.comparison = "layout";
         const Shape& shape = operand(c);
-        blanks();
-        const size_t from = at_;
+        const size_t from = skip();
         const std::string how = word("rows or transposed");
         if (how != "rows" && how != "transposed")
           fail("no layout '" + how + "'; there are rows and transposed", from);
@@ -260,18 +197,16 @@ class Parser {
         c.comparison = "align";
         const Dim last = operand(c).back();
         c.left.factors = {{'*', last.extent, last.symbol}};
-        blanks();
-        const size_t from = at_;
-        c.bytes = number().value_or(0);
+        const size_t from = skip();
+        c.bytes = number(kMaxNumber).value_or(0);
         if (c.bytes < 2 || c.bytes > 64 || (c.bytes & (c.bytes - 1)) != 0)
           fail("expected a number of bytes: 2, 4, 8, 16, 32 or 64, where arrays of programs begin",
                from);
       } else if (take("dtype")) {
         if (!take("in")) fail("expected 'in' and element types, as in 'dtype in f32 bf16'");
         while (true) {
-          blanks();
-          if (at_ >= text_.size() || !is_alpha(text_[at_])) break;
-          const size_t from = at_;
+          const size_t from = skip();
+          if (!is_alpha(peek())) break;
           const std::string dtype = word("an element type");
           const auto known = dtype_from_name(dtype);
           if (!known || !is_float(*known))
@@ -291,18 +226,16 @@ class Parser {
   }
 
   void tune() {
-    blanks();
-    const size_t from = at_;
+    const size_t from = skip();
     const std::string name = word("a name");
     const std::vector<std::string> symbols = p_.symbols();
     if (std::count(symbols.begin(), symbols.end(), name))
       fail("'" + name + "' is a symbol of the def", from);
     for (const auto& known : p_.tune)
       if (known.first == name) fail("'" + name + "' is tuned twice", from);
-    if (!take("=")) fail("expected '=' and values");
+    expect("=");
     std::vector<int64_t> values;
-    blanks();
-    for (auto n = number(); n; n = number()) {
+    for (auto n = number(kMaxNumber); n; n = number(kMaxNumber)) {
       if (*n < 1) fail("values of what is tuned are at least 1");
       values.push_back(*n);
     }
@@ -319,28 +252,25 @@ class Parser {
     Body b;
     b.kernel = kernel;
     if (take("for")) {
-      blanks();
-      const size_t from = at_;
+      const size_t from = skip();
       b.target = word("cpu or cuda");
       if (b.target != "cpu" && b.target != "cuda")
         fail("no target '" + b.target + "'; there are cpu and cuda", from);
     }
     if (take("when")) conditions(b.when);
-    blanks();
-    const size_t from = at_;
+    const size_t from = skip();
     if (kernel) {
       if (!take("grid")) fail("expected 'grid[…]', how many blocks there are");
-      while (at_ < text_.size() && text_[at_] != '{' && text_[at_] != '\n') at_++;
+      go_to(std::min(text().find_first_of("{\n", at()), text().size()));
     }
     b.text = block('/');
     b.line = block_line_;
     if (kernel) {
       // With its counts and braces.
-      const size_t open = text_.find('{', from);
-      b.text = std::string(text_.substr(from, open - from)) + "{" + b.text + "}";
+      const size_t open = text().find('{', from);
+      b.text = std::string(text().substr(from, open - from)) + "{" + b.text + "}";
       b.line = line_of(from);
-      const size_t start = text_.rfind('\n', from);
-      b.col = int(from - (start == std::string_view::npos ? 0 : start + 1)) + 1;
+      b.col = column_of(from);
     }
     p_.bodies.push_back(std::move(b));
   }
@@ -349,8 +279,7 @@ class Parser {
   void code() {
     if (p_.def.outputs().empty()) fail("put the def before what computes it");
     Body b;
-    blanks();
-    const size_t from = at_;
+    const size_t from = skip();
     b.target = word("cpu or cuda");
     if (b.target != "cpu" && b.target != "cuda")
       fail("no target '" + b.target + "'; there are cpu and cuda", from);
@@ -359,7 +288,7 @@ class Parser {
     if (!take("for")) fail("expected 'for' and what runs in parallel, as in 'for m = M'");
     do {
       const std::string name = word("a name");
-      if (!take("=")) fail("expected '=' and how many");
+      expect("=");
       b.units.emplace_back(name, term());
       if (b.units.size() > 3) fail("more than three names; put loops into the code");
     } while (take(","));
@@ -378,8 +307,7 @@ class Parser {
   // A library computes what the def says.
   void call() {
     if (p_.def.outputs().empty()) fail("put the def before what computes it");
-    blanks();
-    const size_t from = at_;
+    const size_t from = skip();
     Body b;
     b.library = word("torch, onednn, cublaslt, cudnn or packed");
     if (b.library != "cublaslt" && b.library != "cudnn" && b.library != "packed" &&
@@ -416,15 +344,11 @@ class Parser {
     b.library.clear();
     b.language = Language::Torch;
     b.target = "cpu";
-    b.line = line_of(at_);
-    blanks();
-    const size_t from = at_;
+    b.line = line_of(at());
+    const size_t from = skip();
     const std::string what = "the operator's name, as in aten.gelu or mine.norm";
     b.operator_name = word(what);
-    while (at_ < text_.size() && text_[at_] == '.') {
-      at_++;
-      b.operator_name += "." + word(what);
-    }
+    while (take(".")) b.operator_name += "." + word(what);
     const auto dots = std::count(b.operator_name.begin(), b.operator_name.end(), '.');
     if (dots < 1 || dots > 2 || b.operator_name.compare(0, 6, "torch.") == 0)
       fail("expected " + what + ": namespace, name and perhaps an overload, as torch.ops has them",
@@ -465,15 +389,13 @@ class Parser {
   // `named`: inputs with axes that it has met.
   CallArgument argument(int depth, std::vector<std::string>& named) {
     CallArgument a;
-    blanks();
-    const size_t from = at_;
-    if (depth == 0 && at_ < text_.size() && is_alpha(text_[at_])) {
+    const size_t from = skip();
+    if (depth == 0 && is_alpha(peek())) {
       a.key = word("a name");
-      if (!take("=")) a.key.clear(), at_ = from;
-      blanks();
+      if (!take("=")) a.key.clear(), go_to(from);
     }
-    const size_t at = at_;
-    const char c = at_ < text_.size() ? text_[at_] : ' ';
+    const size_t at = skip();
+    const char c = peek();
     if (take("[")) {
       if (depth > 1) fail("a list in a list in a list", at);
       if (take("]")) return a;
@@ -482,16 +404,17 @@ class Parser {
       if (a.list.size() > 64) fail("a list of more than 64", at);
       if (!take("]")) fail("expected ',' or ']'");
     } else if (c == '"') {
-      for (at_++; at_ < text_.size() && text_[at_] != '"'; at_++)
-        if (text_[at_] < ' ' || text_[at_] > '~' || text_[at_] == '\\')
-          fail("text is of letters, digits and signs on one line, without '\\'");
-      if (at_ == text_.size()) fail("this text is not closed", at);
-      a.word = std::string(text_.substr(at, ++at_ - at));
+      const size_t end = text().find('"', at + 1);
+      if (end == std::string_view::npos) fail("this text is not closed", at);
+      a.word = std::string(text().substr(at, end + 1 - at));
+      if (std::any_of(a.word.begin(), a.word.end(),
+                      [](char x) { return x < ' ' || x > '~' || x == '\\'; }))
+        fail("text is of letters, digits and signs on one line, without '\\'");
+      go_to(end + 1);
     } else if (is_digit(c) || c == '-') {
-      while (at_ < text_.size() && (is_alpha(text_[at_]) || is_digit(text_[at_]) ||
-                                    text_[at_] == '.' || text_[at_] == '-'))
-        at_++;
-      a.word = std::string(text_.substr(at, at_ - at));
+      while (is_alpha(peek()) || is_digit(peek()) || peek() == '.' || peek() == '-')
+        go_to(this->at() + 1);
+      a.word = std::string(text().substr(at, this->at() - at));
       if (!is_number(a.word)) fail("this is no number, as in 12, -0.5 or 1e-6", at);
     } else {
       a.word = word("an input of the def, a number, a symbol, a text, true, false, none or a list");
@@ -516,7 +439,7 @@ class Parser {
       for (const Dim& d : p_.def.tensor(op.result()).type.shape)
         if (d.symbolic() && !known.count(d.symbol))
           throw Error(ErrorKind::BadInput, "no input of the def has an axis " + d.symbol,
-                      SourceLocation{file_, p_.def_line, 1});
+                      SourceLocation{p_.file, p_.def_line, 1});
     derive_loops();
     // An example for each body: sizes that are no multiples of each other.
     Values values = settings(p_)[0];
@@ -526,7 +449,7 @@ class Parser {
     for (const Body& b : p_.bodies) {
       if (b.written() && !b.called()) check_code(p_, b);
       const Graph g = bound_body(p_, b, values, DType::F32);
-      const SourceLocation place{file_, b.line, 1};
+      const SourceLocation place{p_.file, b.line, 1};
       if (g.inputs().size() != def.inputs().size() || g.outputs().size() != 1)
         throw Error(ErrorKind::BadInput, "a body has the inputs of the def and one result", place);
       for (size_t i = 0; i < def.inputs().size(); i++) {
@@ -577,7 +500,7 @@ class Parser {
         Derived d = derive(g);
         if (!d.ok())
           throw Error(ErrorKind::BadInput, "the def has no +Graph: " + d.why,
-                      SourceLocation{file_, p_.def_line, 1});
+                      SourceLocation{p_.file, p_.def_line, 1});
         keep_keys(d.loops);
         p_.loops.push_back(std::move(d.loops));
       }
@@ -585,9 +508,6 @@ class Parser {
     p_.keys = keys(p_.loops[0]);
   }
 
-  std::string_view text_;
-  const std::string& file_;
-  size_t at_ = 0;
   int block_line_ = 0, block_col_ = 1;
   Pattern p_;
   std::vector<std::pair<std::string, size_t>> used_;  // names in conditions, and where

@@ -2,7 +2,7 @@
 #include <map>
 #include <set>
 
-#include "base/error.h"
+#include "base/text.h"
 #include "search/rules/rule.h"
 
 namespace tessera::rules {
@@ -14,78 +14,81 @@ using synth::kNone;
 using synth::Node;
 using synth::ValueId;
 
-constexpr size_t kMaxBytes = size_t(4) << 20, kMaxRules = 20'000, kMaxName = 100;
+constexpr size_t kMaxBytes = size_t(4) << 20, kMaxRules = 20'000;
 constexpr int kMaxDepth = 60;
 
-bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-std::string in_quotes(std::string_view text) {
-  std::string shown;
-  for (char c : text.substr(0, 40)) shown += c >= 0x20 && c < 0x7f ? c : '?';
-  return "'" + shown + (text.size() > 40 ? "…'" : "'");
-}
-
-// One line of the text, of which `at` characters are read.
-struct Line {
-  std::string_view text;
-  int number = 0;
-  size_t at = 0;
-};
-
-class Parser {
+class Parser : Scanner {
  public:
-  Parser(const std::string& file, Line line, Rule& rule) : file_(file), line_(line), rule_(rule) {}
+  Parser(std::string_view text, const std::string& file) : Scanner(text, file) {}
 
-  [[noreturn]] void fail(const std::string& what) const { fail(what, line_.at); }
-
-  bool at_end() {
-    skip();
-    return line_.at >= line_.text.size();
-  }
-  void expect_end() {
-    if (!at_end()) fail("expected the end of the line, not " + in_quotes(rest()));
-  }
-  // A word is letters, digits and "_"; names of rules may have "-", "." and "/" too.
-  std::string word(const std::string& what, bool of_rule = false) {
-    skip();
-    std::string text;
-    const size_t from = line_.at;
-    while (line_.at < line_.text.size()) {
-      const char c = line_.text[line_.at];
-      const bool more = of_rule && (c == '-' || c == '.' || c == '/');
-      if (!(is_alpha(c) || more || (is_digit(c) && (of_rule || !text.empty())))) break;
-      text += c;
-      ++line_.at;
+  std::vector<Rule> run() {
+    if (text().size() > kMaxBytes) fail("more than 4 MB of rules");
+    std::vector<Rule> rules;
+    std::set<std::string> names;
+    int line = 1;
+    for (size_t counted = 0; next_line(); rules.push_back(std::move(rule_))) {
+      const auto passed = text().substr(counted, at() - counted);
+      line += int(std::count(passed.begin(), passed.end(), '\n'));
+      counted = at();
+      if (rules.size() >= kMaxRules) fail("more than 20,000 rules");
+      rule_ = Rule();
+      rule_.line = line;
+      names_.clear();
+      if (indented()) fail("expected 'rule NAME' at the beginning of a line");
+      const size_t from = at();
+      expect("rule");
+      rule_.name = word("the name of the rule", "-./");
+      end_of_line();
+      if (!names.insert(rule_.name).second) fail("rule '" + rule_.name + "' is there twice", from);
+      bool equation_read = false;
+      while (next_line() && indented())
+        if (!equation_read && rest().find('=') == std::string::npos)
+          declarations();
+        else if (!equation_read)
+          equation(), equation_read = true;
+        else
+          remark();
+      if (!equation_read) fail("rule '" + rule_.name + "' has no equation LEFT = RIGHT", from);
     }
-    if (text.empty()) fail("expected " + what + ", not " + in_quotes(rest()));
-    if (text.size() > kMaxName) fail("a name of more than 100 characters", from);
+    return rules;
+  }
+
+ private:
+  // Goes to the next line that holds something, to its first character.
+  bool next_line() {
+    skip_lines();
+    return at() < text().size();
+  }
+  bool indented() const { return column_of(at()) > 1; }
+
+  std::string taken_rest() {
+    const std::string text = rest();
+    go_to(at() + (at_end() ? 0 : text.size()));
     return text;
   }
-  bool take(std::string_view token) {
-    skip();
-    if (line_.text.substr(line_.at, token.size()) != token) return false;
-    // "..." is no decimal point, "**" no "*", and words end where letters do.
-    const size_t end = line_.at + token.size();
-    const char next = end < line_.text.size() ? line_.text[end] : ' ';
-    if (is_alpha(token.back()) && (is_alpha(next) || is_digit(next))) return false;
-    if (token == "*" && next == '*') return false;
-    line_.at = end;
-    return true;
-  }
-  void expect(std::string_view token) {
-    if (!take(token)) fail("expected '" + std::string(token) + "', not " + in_quotes(rest()));
-  }
-  std::string rest() {
-    skip();
-    return line_.at < line_.text.size() ? std::string(line_.text.substr(line_.at))
-                                        : "the end of the line";
+
+  void remark() {
+    if (take("assumes")) {
+      condition(true);
+    } else if (take("where")) {
+      condition(false);
+    } else if (take("holds")) {
+      expect("for");
+      holds_for();
+    } else if (take("learned")) {
+      rule_.learned = taken_rest();
+    } else if (take("checked")) {
+      rule_.checked = taken_rest();
+    } else {
+      fail("expected 'assumes', 'where', 'holds for', 'learned' or 'checked', not " +
+           in_quotes(rest()));
+    }
   }
 
   // A [m k], B bool [...], c constant
   void declarations() {
     do {
-      const size_t from = (skip(), line_.at);
+      const size_t from = skip();
       const std::string name = word("the name of a variable");
       if (names_.count(name)) fail(in_quotes(name) + " is declared twice", from);
       Node leaf;
@@ -105,26 +108,26 @@ class Parser {
       }
       names_[name] = leaf;
     } while (take(","));
-    expect_end();
+    end_of_line();
   }
 
   void equation() {
     rule_.left = sum();
-    const size_t from = (skip(), line_.at);
+    const size_t from = skip();
     expect("=");
     const Form form = rule_.nodes[rule_.left].form;
     if (form == Form::Leaf || form == Form::Const)
       fail("the left side matches everything: it needs an operator", from);
     const std::set<std::string> known = names_in(rule_.left);
     rule_.right = sum();
-    expect_end();
+    end_of_line();
     if (rule_.left == rule_.right) fail("both sides are the same", from);
     for (const std::string& name : names_in(rule_.right))
       if (!known.count(name)) fail(in_quotes(name) + " is on the right only", from);
   }
 
   void condition(bool implied) {
-    const size_t from = (skip(), line_.at);
+    const size_t from = skip();
     Condition c;
     c.implied = implied;
     c.value = sum();
@@ -134,7 +137,7 @@ class Parser {
                           : (fail("expected '> 0', '>= 0' or '!= 0', not " + in_quotes(rest())),
                              Condition::Kind::Nonzero);
     expect("0");
-    expect_end();
+    end_of_line();
     const std::set<std::string> known = names_in(rule_.left);
     for (const std::string& name : names_in(c.value))
       if (!known.count(name)) fail(in_quotes(name) + " is not on the left side", from);
@@ -148,21 +151,7 @@ class Parser {
       if (&which == &unknown_) fail("expected 'real' or 'integer', not " + in_quotes(rest()));
       which = true;
     } while (take(","));
-    expect_end();
-  }
-
-  void next(Line line) { line_ = line; }
-  bool declared() const { return !names_.empty(); }
-
- private:
-  [[noreturn]] void fail(const std::string& what, size_t at) const {
-    throw Error(ErrorKind::BadInput, what, SourceLocation{file_, line_.number, int(at) + 1});
-  }
-  void skip() {
-    while (line_.at < line_.text.size() &&
-           (line_.text[line_.at] == ' ' || line_.text[line_.at] == '\t' ||
-            line_.text[line_.at] == '\r'))
-      ++line_.at;
+    end_of_line();
   }
 
   ShapePattern shape() {
@@ -170,8 +159,7 @@ class Parser {
     ShapePattern s;
     if (take("...")) {
       s.leading = "";
-      if (line_.at < line_.text.size() && is_alpha(line_.text[line_.at]))
-        s.leading = word("a name");
+      if (is_alpha(peek())) s.leading = word("a name");
     }
     while (!take("]")) {
       if (s.dims.size() >= size_t(kMaxAxes)) fail("more than 6 axes");
@@ -308,63 +296,50 @@ class Parser {
   ValueId power() {
     const ValueId base = atom();
     if (!take("**")) return base;
-    const size_t from = line_.at;
+    const size_t from = at();
     const ValueId exponent = signed_value();
     if (is_constant(base)) fail("a number to a power: write its value", from);
     if (!is_constant(exponent)) return pointwise(OpKind::Power, {base, exponent});
     return pointwise(OpKind::Pow, {base}, rule_.nodes[exponent].attr);
   }
   ValueId atom() {
-    skip();
-    const size_t from = line_.at;
+    const size_t from = skip();
     if (take("(")) {
       const ValueId v = sum();
       expect(")");
       return v;
     }
-    if (from < line_.text.size() && is_digit(line_.text[from])) return number();
+    if (is_digit(peek())) return number();
     const std::string name = word("a variable, a number, a function or '('");
-    if (const auto at = names_.find(name); at != names_.end() && !peek('(')) return add(at->second);
-    if (!peek('(')) fail(in_quotes(name) + " is not declared", from);
+    if (const auto at = names_.find(name); at != names_.end() && !opens()) return add(at->second);
+    if (!opens()) fail(in_quotes(name) + " is not declared", from);
     return call(name, from);
   }
-  bool peek(char c) {
+  bool opens() {
     skip();
-    return line_.at < line_.text.size() && line_.text[line_.at] == c;
+    return peek() == '(';
   }
   ValueId number() {
-    const size_t from = line_.at;
-    std::string text;
-    auto more = [&](char last, char c) {
+    const size_t from = at();
+    auto more = [&](char last) {
+      const char c = peek();
       if (is_digit(c) || c == '.' || c == 'e' || c == 'E' || c == '^') return true;
       return (c == '-' || c == '+') && (last == 'e' || last == 'E' || last == '^');
     };
-    while (line_.at < line_.text.size()) {
-      const std::string_view left = line_.text.substr(line_.at);
-      if (left.substr(0, 3) == "*2^") {
-        text += "*2^";
-        line_.at += 3;
-      } else if (more(text.empty() ? ' ' : text.back(), left[0])) {
-        text += left[0];
-        ++line_.at;
-      } else {
-        break;
-      }
-    }
+    for (char last = ' '; text().substr(at(), 3) == "*2^" || more(last); last = text()[at() - 1])
+      go_to(at() + (peek() == '*' ? 3 : 1));
+    const std::string_view text = this->text().substr(from, at() - from);
     const auto value = Rational::parse(text);
     if (!value || !value->finite()) fail(in_quotes(text) + " is not a number", from);
     return literal(*value);
   }
 
   int integer(int least, int most) {
-    skip();
-    const size_t from = line_.at;
+    const size_t from = skip();
     const bool negative = take("-");
-    std::string digits;
-    while (line_.at < line_.text.size() && is_digit(line_.text[line_.at]) && digits.size() < 4)
-      digits += line_.text[line_.at++];
-    if (digits.empty()) fail("expected a whole number, not " + in_quotes(rest()));
-    const int value = (negative ? -1 : 1) * std::stoi(digits);
+    const auto digits = Scanner::number(9999);
+    if (!digits) fail("expected a whole number, not " + in_quotes(rest()));
+    const int value = int(negative ? -*digits : *digits);
     if (value < least || value > most)
       fail("expected a number from " + std::to_string(least) + " to " + std::to_string(most) +
                ", not " + std::to_string(value),
@@ -397,17 +372,17 @@ class Parser {
     std::optional<ShapePattern> to;
     std::optional<int> k;
     while (take(",")) {
-      const Line before = line_;
+      const size_t before = at();
       if (take("axis") && take("=")) {
         along = axes();
-      } else if (line_ = before, take("axes") && take("=")) {
+      } else if (go_to(before), take("axes") && take("=")) {
         order = axes();
-      } else if (line_ = before, take("shape") && take("=")) {
+      } else if (go_to(before), take("shape") && take("=")) {
         to = shape();
-      } else if (line_ = before, take("k") && take("=")) {
+      } else if (go_to(before), take("k") && take("=")) {
         k = integer(-1, 1);
       } else {
-        line_ = before;
+        go_to(before);
         if (along || order || to || k) fail("operands come before what is named");
         if (args.size() >= 8) fail("more than 8 operands");
         args.push_back(sum());
@@ -505,81 +480,16 @@ class Parser {
     return rule_.shapes.size() - 1;
   }
 
-  const std::string& file_;
-  Line line_;
-  Rule& rule_;
+  Rule rule_;
   std::map<std::string, Node> names_;  // what a name stands for
   int depth_ = 0;
   bool unknown_ = false;
 };
 
-// The lines that hold something, without comments.
-std::vector<Line> lines_of(std::string_view text) {
-  std::vector<Line> lines;
-  for (int number = 1; !text.empty(); ++number) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (const size_t comment = line.find('#'); comment != std::string_view::npos)
-      line = line.substr(0, comment);
-    while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r'))
-      line.remove_suffix(1);
-    if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.push_back({line, number});
-  }
-  return lines;
-}
-
-bool indented(const Line& line) { return line.text[0] == ' ' || line.text[0] == '\t'; }
-
 }  // namespace
 
 std::vector<Rule> parse_rules(std::string_view text, const std::string& file) {
-  auto fail = [&](const std::string& what, int line) {
-    throw Error(ErrorKind::BadInput, what, SourceLocation{file, line, 1});
-  };
-  if (text.size() > kMaxBytes) fail("more than 4 MB of rules", 1);
-  const std::vector<Line> lines = lines_of(text);
-  std::vector<Rule> rules;
-  std::set<std::string> names;
-  for (size_t at = 0; at < lines.size();) {
-    Rule rule;
-    rule.line = lines[at].number;
-    Parser p(file, lines[at], rule);
-    if (indented(lines[at])) p.fail("expected 'rule NAME' at the beginning of a line");
-    p.expect("rule");
-    rule.name = p.word("the name of the rule", true);
-    p.expect_end();
-    if (!names.insert(rule.name).second) fail("rule '" + rule.name + "' is there twice", rule.line);
-    if (rules.size() >= kMaxRules) fail("more than 20,000 rules", rule.line);
-    bool equation = false;
-    for (++at; at < lines.size() && indented(lines[at]); ++at) {
-      p.next(lines[at]);
-      const std::string_view body = lines[at].text;
-      if (!equation && body.find('=') == std::string_view::npos) {
-        p.declarations();
-      } else if (!equation) {
-        p.equation();
-        equation = true;
-      } else if (p.take("assumes")) {
-        p.condition(true);
-      } else if (p.take("where")) {
-        p.condition(false);
-      } else if (p.take("holds")) {
-        p.expect("for");
-        p.holds_for();
-      } else if (p.take("learned")) {
-        rule.learned = p.rest();
-      } else if (p.take("checked")) {
-        rule.checked = p.rest();
-      } else {
-        p.fail("expected 'assumes', 'where', 'holds for', 'learned' or 'checked', not " +
-               in_quotes(p.rest()));
-      }
-    }
-    if (!equation) fail("rule '" + rule.name + "' has no equation LEFT = RIGHT", rule.line);
-    rules.push_back(std::move(rule));
-  }
-  return rules;
+  return Parser(text, file).run();
 }
 
 }  // namespace tessera::rules

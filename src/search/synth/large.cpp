@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <map>
 #include <set>
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "search/synth/spec.h"
 #include "search/synth/world.h"
 
@@ -185,9 +185,10 @@ class Improvement {
   bool take(Graph next, const std::string& step) {
     const double cost = seconds_as_written(next, rates_);
     if (!(cost < cost_ * (1 - 1e-9))) return false;
-    char text[64];
-    std::snprintf(text, sizeof text, "  (%.2f us -> %.2f us)\n", cost_ * 1e6, cost * 1e6);
-    derivation_ += step + (step.empty() || step.back() == '\n' ? "" : text);
+    derivation_ += step;
+    if (!step.empty() && step.back() != '\n')
+      derivation_ +=
+          "  (" + decimals(cost_ * 1e6, 2) + " us -> " + decimals(cost * 1e6, 2) + " us)\n";
     now_ = std::move(next);
     cost_ = cost;
     history_.push_back({now_, cost_, derivation_});

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <set>
 
+#include "base/text.h"
 #include "search/rules/saturate.h"
 #include "search/synth/explain.h"
 #include "search/synth/extract.h"
@@ -231,10 +231,8 @@ class Search {
 
   // Costs before and after a step, of the whole.
   std::string costs(double was, double is) const {
-    char text[64];
-    std::snprintf(text, sizeof text, "  (%.2f us -> %.2f us)", (was + elsewhere_) * 1e6,
-                  (is + elsewhere_) * 1e6);
-    return text;
+    return "  (" + decimals((was + elsewhere_) * 1e6, 2) + " us -> " +
+           decimals((is + elsewhere_) * 1e6, 2) + " us)";
   }
   std::string programs(const EGraph& graph, const Choice& choice) const {
     std::string text;

