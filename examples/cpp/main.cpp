@@ -26,10 +26,10 @@ int main() try {
   const tessera::OptimizeResult result = tessera::optimize(program, options);
   std::printf("%.1f µs as written, %.1f µs now: %.2f times as fast\n", 1e6 * result.original_s,
               1e6 * result.seconds, result.speedup);
-  std::printf("%s", tessera::print(result.graph).c_str());
-  if (result.certificate)
-    std::printf("equal, but for a chance of 2^%.0f: result.certificate->str() tells how\n",
-                result.certificate->error_log2);
+  std::printf("%s", tessera::print(result.graph()).c_str());
+  if (result.improved())
+    std::printf("equal, but for a chance of 2^%.0f: result.certificate()->str() tells how\n",
+                result.certificate()->error_log2);
 
   std::vector<float> a(512 * 384), b(384 * 512), v(512 * 8), s(512 * 8);
   for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(0.1f * float(i));
@@ -37,7 +37,7 @@ int main() try {
   for (size_t i = 0; i < v.size(); ++i) v[i] = std::sin(0.7f * float(i)) / 100;
   const void* inputs[] = {a.data(), b.data(), v.data()};  // contiguous, row-major
   void* outputs[] = {s.data()};
-  result.module->run(inputs, outputs);
+  result.module()->run(inputs, outputs);
 
   double y = 0;  // the first element, by hand
   for (size_t k = 0; k < 384; ++k)

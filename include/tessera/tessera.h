@@ -2,8 +2,8 @@
 //
 //   Graph g = parse(text, "model.ug");            // or build: Graph g("f"); g.add_input(...); ...
 //   OptimizeResult r = optimize(g);               // search, prove, compile, check, measure, choose
-//   r.module->run(inputs, outputs);               // contiguous row-major arrays of the caller's
-//   std::cout << r.certificate->str() << r.module->source() << print(r.graph);
+//   r.module()->run(inputs, outputs);               // contiguous row-major arrays of the caller's
+//   std::cout << r.certificate()->str() << r.module()->source() << print(r.graph());
 //
 //   Verdict v = verify(a, b);                     // equal + certificate, refuted + inputs, unknown
 //   std::vector<NDArray> y = eval(g, inputs);     // the reference interpreter

@@ -177,19 +177,19 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   OptimizeResult result =
       call.run([&] { return optimize(program, options, tell, &call.cancel, &call.abandon); },
                progress, interrupted);
-  nb::dict d = dict_of("original", result.original, "graph", result.graph, "improved",
-                       result.improved, "certificate",
-                       result.certificate ? nb::cast(*result.certificate) : nb::object(nb::none()),
-                       "module", result.module ? nb::cast(result.module) : nb::object(nb::none()),
-                       "cuda", result.cuda ? nb::cast(result.cuda) : nb::object(nb::none()),
+  nb::dict d = dict_of("original", result.original, "graph", result.graph(), "improved",
+                       result.improved(), "certificate",
+                       result.improved() ? nb::cast(*result.certificate()) : nb::object(nb::none()),
+                       "module", result.module() ? nb::cast(result.module()) : nb::object(nb::none()),
+                       "cuda", result.cuda() ? nb::cast(result.cuda()) : nb::object(nb::none()),
                        "original_s", result.original_s, "original_least_s", result.original_least_s,
                        "original_spread", result.original_spread, "seconds", result.seconds,
                        "speedup", result.speedup, "candidates", records(result.candidates));
   nb::dict report = record(result.report);
   Cache cache;
-  const bool gpu = result.cuda != nullptr;
+  const bool gpu = result.cuda() != nullptr;
   report["bodies"] =
-      trust_lines(result.graph, cache, gpu, best_isa(), gpu ? device_of(options) : std::string());
+      trust_lines(result.graph(), cache, gpu, best_isa(), gpu ? device_of(options) : std::string());
   d["report"] = report;
   d["interrupted"] = interrupted;
   return d;

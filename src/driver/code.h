@@ -22,6 +22,19 @@ struct CompiledCode {
   bool runs() const { return cpu != nullptr || cuda->module != nullptr; }
 };
 
+// Code that agrees with the interpreter of its graph; only Session::check makes one.
+class CheckedCode {
+ public:
+  const Graph& graph() const { return graph_; }
+  const CompiledCode& code() const { return code_; }
+
+ private:
+  friend class Session;
+  CheckedCode(Graph graph, CompiledCode code) : graph_(std::move(graph)), code_(std::move(code)) {}
+  Graph graph_;
+  CompiledCode code_;
+};
+
 // Where a target's code runs. Targets of GPUs are "cuda" (the first device of this machine),
 // "cuda:N" (its device N), "cuda:sm_90a" (an architecture) or a description such as "h100"; where
 // no such device is here, code is made and compiled for it and cannot run.

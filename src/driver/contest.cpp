@@ -44,12 +44,11 @@ class Contest {
  private:
   PartResult raced() {
     PartResult result;
-    result.best = spec_;
     propose();
     result.finished = searched_;
     if (first_ == s_.outcomes.size()) return result;
     try {
-      result.code = result.original = original_ = s_.compiled(spec_);
+      result.original = original_ = s_.compiled(spec_);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       result.finished = false;
@@ -62,17 +61,17 @@ class Contest {
     inputs_ = &inputs;
     filter_ = &filter;
     // Where all that were faster than the original fell out, another wave, of what is proved.
-    std::map<size_t, Certificate> proofs;
+    std::map<size_t, Verified> proofs;
     constexpr int kMostAlike = 12;  // that fall for one reason (two lines): so will others
     int tried = 0, alike = 0;
     std::string reason;
     const auto proved = [&](size_t n) {
       s_.tell("verify", label_, tried++, int(order.size()));
-      std::optional<Certificate> certificate = s_.prove(verifier, s_.outcomes[n]);
-      if (certificate) proofs.emplace(n, std::move(*certificate));
+      std::optional<Verified> verified = s_.prove(verifier, s_.outcomes[n]);
+      if (verified) proofs.emplace(n, std::move(*verified));
       const std::string &why = s_.outcomes[n].why, its = why.substr(0, why.find('\n', 10));
       alike = its == std::exchange(reason, its) ? alike + 1 : 1;
-      return certificate.has_value();
+      return proofs.count(n) > 0;
     };
     bool again = true;
     for (size_t next = 0; again && next < order.size() && !s_.deadline.proofs_ended();) {
@@ -120,18 +119,17 @@ class Contest {
         }
         Outcome& o = s_.outcomes[racer.outcome];
         if (!proofs.count(racer.outcome)) proved(racer.outcome);
-        const auto certificate = proofs.find(racer.outcome);
-        if (!keep_verdict(o, certificate != proofs.end() && s_.passes_check(o, racer.code))) {
+        const auto proof = proofs.find(racer.outcome);
+        std::optional<CheckedCode> code;
+        if (proof != proofs.end()) code = s_.check(o, racer.code);
+        if (!keep_verdict(o, code.has_value())) {
           again = !late();
           continue;
         }
         o.fate = Fate::Chosen;
-        result.best = o.graph;
-        result.code = racer.code;
-        result.certificate = std::move(certificate->second);
+        result.rewrite.emplace(std::move(proof->second), std::move(*code));
         result.seconds = racer.timing.median_s;
         result.speedup = racer.timing.speedup;
-        result.improved = true;
         result.finished = result.finished && !cut_short_;
         if (label_.empty()) s_.best_speedup = result.speedup;
         return result;

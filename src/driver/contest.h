@@ -14,13 +14,10 @@ struct Timetable {
 };
 
 struct PartResult {
-  Graph best;
-  CompiledCode code;      // of the best; none where nobody needed it, or time ran out
-  CompiledCode original;  // what the candidates raced: the part compiled as it is
-  std::optional<Certificate> certificate;
+  std::optional<Rewrite> rewrite;  // where one is faster
+  CompiledCode original;           // what the candidates raced: the part compiled as it is
   Timing original_timing;
   double seconds = 0, speedup = 1;
-  bool improved = false;
   bool finished = false;   // nothing was cut short
   bool too_noisy = false;  // to tell whether anything is faster
 };

@@ -77,7 +77,7 @@ class Optimizer {
             const std::atomic<bool>* abandon)
       : program_(program), options_(options), s_(options_, progress, cancel, abandon),
         saved_(s_.cache, program, options_, s_.described) {
-    result_.original = result_.graph = program;
+    result_.original = program;
     s_.report.target = s_.target.name;
     s_.report.threads = s_.threads;
   }
@@ -101,7 +101,7 @@ class Optimizer {
       // A search is of no use without; the original may have been compiled before.
       able = s_.place.gpu || has_compiler();
       finished = !able || improve_program();
-      if (!result_.improved) keep_original();
+      if (!result_.improved()) keep_original();
     } catch (const Interrupted&) {  // with the best so far
       finished = false;
     } catch (const Error& e) {
@@ -111,7 +111,7 @@ class Optimizer {
       return finish();
     }
     if (!has_code() && s_.report.original_failed.empty()) not_compiled();
-    s_.report.too_noisy = s_.report.too_noisy && !result_.improved;
+    s_.report.too_noisy = s_.report.too_noisy && !result_.improved();
     result_.candidates = std::move(s_.outcomes);
     s_.report.unfinished = s_.report.unfinished || !finished;
     s_.report.resumed = saved_.note();
@@ -123,7 +123,7 @@ class Optimizer {
     // nothing: both may be the machine's load.
     const bool cancelled = s_.deadline.cancelled();
     if (options_.use_cache && able && !cancelled && !s_.report.too_noisy && has_code() &&
-        (result_.improved || (finished && !s_.deadline.proofs_ended()))) {
+        (result_.improved() || (finished && !s_.deadline.proofs_ended()))) {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.
       else if (!s_.deadline.over())
@@ -213,18 +213,11 @@ class Optimizer {
     return true;
   }
 
-  void use(const CompiledCode& code) {
-    result_.module = code.cpu;
-    result_.cuda = code.cuda;
-  }
-  bool has_code() const { return result_.module != nullptr || result_.cuda != nullptr; }
-  CompiledCode own_code() const { return {result_.module, result_.cuda, 0, {}}; }
+  bool has_code() const { return bool(result_.code()); }
 
   void take(PartResult part) {
-    result_.graph = std::move(part.best);
-    use(part.code);
-    result_.certificate = std::move(part.certificate);
-    result_.improved = part.improved;
+    result_.rewrite = std::move(part.rewrite);
+    own_ = std::move(part.original);
     keep_original_times(part.original_timing);
     result_.seconds = part.seconds;
     result_.speedup = part.speedup;
@@ -256,7 +249,7 @@ class Optimizer {
     const double until = kPartsUntil * s_.deadline.seconds();
     const auto after_each = [&](bool changed, bool last) {
       fresh = fresh || changed;
-      if (!fresh || result_.improved || last || s_.deadline.cancelled() ||
+      if (!fresh || result_.improved() || last || s_.deadline.cancelled() ||
           s_.deadline.spent() <= kFirstWholeAt * s_.deadline.seconds())
         return;
       const double start = s_.deadline.spent();
@@ -274,7 +267,7 @@ class Optimizer {
 
   // What the cover chose; where that is not faster after all, the parts alone.
   void combine_best(const std::vector<Part>& parts, const std::vector<Replacement>& replacements) {
-    const bool had = result_.improved;
+    const bool had = result_.improved();
     bool another = mutants_ && !options_.disable.count("cover");
     while (another) {
       const std::optional<Graph> whole = mutants_->choose(parts, replacements);
@@ -360,7 +353,7 @@ class Optimizer {
     }
     const size_t first = s_.outcomes.size();
     PartResult found = contest(part, index, label, times, memory);
-    best = {found.best, found.speedup};
+    best = {found.rewrite ? found.rewrite->graph() : part, found.speedup};
     s_.report.too_noisy = s_.report.too_noisy || found.too_noisy;
     if (!found.finished) return false;
     if (found.too_noisy) return true;
@@ -373,8 +366,8 @@ class Optimizer {
       stored.rank = o.rank;
       stored.model_seconds = o.model_seconds;
     }
-    stored.improved = found.improved;
-    stored.graph = std::move(found.best);
+    stored.improved = found.rewrite.has_value();
+    stored.graph = best.graph;
     stored.original_s = found.original_timing.median_s;
     stored.seconds = found.seconds;
     stored.speedup = found.speedup;
@@ -405,7 +398,7 @@ class Optimizer {
     PartResult found =
         improve(s_, part, index, label, times, &memory, changed ? &spliced : nullptr);
     // Where another candidate is faster, the pieces are not what is used.
-    const bool used = found.improved && changed && s_.outcomes[own].fate == Fate::Chosen;
+    const bool used = found.rewrite && changed && s_.outcomes[own].fate == Fate::Chosen;
     for (size_t i = first; i < own && !used; i++)
       if (s_.outcomes[i].fate == Fate::Chosen) s_.outcomes[i].fate = Fate::Measured;
     found.finished = found.finished && finished;
@@ -447,18 +440,17 @@ class Optimizer {
     }
     keep_times(whole, timings[1]);
     s_.report.too_noisy = s_.report.too_noisy || too_noisy(timings);
-    if (!worthwhile(timings[1]) || (result_.improved && whole.speedup < result_.speedup)) return;
+    if (!worthwhile(timings[1]) || (result_.improved() && whole.speedup < result_.speedup)) return;
     s_.tell("verify", "", 0, 1);
     Verifier verifier(program_, s_.verify_options());
-    std::optional<Certificate> certificate = s_.prove(verifier, whole, between);
-    if (!certificate || !s_.passes_check(whole, code)) return;
+    std::optional<Verified> verified = s_.prove(verifier, whole, between);
+    if (!verified) return;
+    std::optional<CheckedCode> checked = s_.check(whole, code);
+    if (!checked) return;
     for (Outcome& o : s_.outcomes)
       if (o.part == -1 && o.fate == Fate::Chosen) o.fate = Fate::Measured;
     whole.fate = Fate::Chosen;
-    result_.graph = whole.graph;
-    use(code);
-    result_.certificate = std::move(*certificate);
-    result_.improved = true;
+    result_.rewrite.emplace(std::move(*verified), std::move(*checked));
     keep_original_times(timings[0]);
     result_.seconds = timings[1].median_s;
     result_.speedup = s_.best_speedup = timings[1].speedup;
@@ -470,10 +462,8 @@ class Optimizer {
   // `checked`: SHA-256 of source that agreed with the interpreter before.
   void keep_original(const std::string& checked = "") {
     try {
-      CompiledCode code = own_code();
-      if (!code) code = s_.compiled(program_);
-      if (checked.empty() || checked != sha256_hex(code.source()))
-        s_.report.original_failed = s_.check_failure(program_, code);
+      CompiledCode code = own_ ? own_ : s_.compiled(program_);
+      result_.original_code = s_.check(program_, code, s_.report.original_failed, checked);
       if (!s_.report.original_failed.empty()) {
         s_.report.unfinished = s_.report.unfinished || s_.deadline.ended();  // it says nothing
         s_.report.original_failed =
@@ -481,8 +471,7 @@ class Optimizer {
                 ? "the budget ended before its compiled code was checked"
                 : "its compiled code differs from the interpreter: " + s_.report.original_failed;
       }
-      use(s_.report.original_failed.empty() ? code : CompiledCode());
-      if (has_code()) time_original(code);
+      if (result_.original_code) time_original(code);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       not_compiled();
@@ -492,7 +481,6 @@ class Optimizer {
   void not_compiled() {
     s_.report.original_failed = "the budget ended before it was compiled";
     s_.report.unfinished = true;
-    use(CompiledCode());
   }
 
   // How fast what is kept runs, where no race told; nothing where too little time is left.
@@ -526,18 +514,15 @@ class Optimizer {
       s_.tell("verify", "", 0, 1);
       Verifier verifier(program_, s_.verify_options());
       const std::optional<Graph> between = program_between(stored);
-      const auto certificate = s_.prove(verifier, o, between ? &*between : nullptr);
-      const CompiledCode code = certificate ? s_.code_for(o) : CompiledCode();
+      auto verified = s_.prove(verifier, o, between ? &*between : nullptr);
+      const CompiledCode code = verified ? s_.code_for(o) : CompiledCode();
       if (!code) return false;
-      const bool checked = stored.checked == sha256_hex(code.source());
-      if (!checked && !s_.passes_check(o, code)) return false;
+      auto checked = s_.check(o, code, stored.checked);
+      if (!checked) return false;
       o.fate = Fate::Chosen;
       o.seconds = stored.seconds;
       o.speedup = stored.speedup;
-      result_.graph = stored.graph;
-      use(code);
-      result_.certificate = *certificate;
-      result_.improved = true;
+      result_.rewrite.emplace(std::move(*verified), std::move(*checked));
       s_.outcomes.push_back(std::move(o));
       result_.original_s = stored.original_s;
       result_.seconds = stored.seconds;
@@ -566,6 +551,7 @@ class Optimizer {
   Session s_;
   SavedSearch saved_;
   std::unique_ptr<ProgramOptimizer> mutants_;  // null where it offers nothing
+  CompiledCode own_;  // of the program as it is, where a race compiled it; not checked
   OptimizeResult result_;
 };
 
@@ -604,6 +590,15 @@ void require_static(const Graph& program) {
 }
 
 }  // namespace
+
+Rewrite::Rewrite(Verified verified, CheckedCode code)
+    : verified_(std::move(verified)), code_(std::move(code)) {
+  CHECK(code_.graph() == verified_.graph());
+}
+
+CompiledCode OptimizeResult::code() const {
+  return rewrite ? rewrite->code().code() : original_code ? original_code->code() : CompiledCode();
+}
 
 OptimizeResult optimize(const Graph& program, const OptimizeOptions& options,
                         const std::function<void(const Progress&)>& progress,

@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "backend/cache.h"
-#include "backend/cpu/module.h"
-#include "backend/cuda_code.h"
 #include "cost/fit.h"
 #include "cost/target.h"
+#include "driver/code.h"
 #include "search/engine.h"
 #include "verify/funnel.h"
 
@@ -170,16 +169,37 @@ struct OptimizeReport {
   int threads = 0;
 };
 
+// What stands in for a program: proved equal to it, with code that is checked. It takes evidence of
+// both, which only the verifier and the check make.
+class Rewrite {
+ public:
+  Rewrite(Verified verified, CheckedCode code);
+  const Graph& graph() const { return verified_.graph(); }
+  const Certificate& certificate() const { return verified_.certificate(); }
+  const CheckedCode& code() const { return code_; }
+
+ private:
+  Verified verified_;
+  CheckedCode code_;
+};
+
 struct OptimizeResult {
-  Graph original, graph;  // equal programs; the same where nothing faster was found
-  bool improved = false;
-  std::optional<Certificate> certificate;  // present exactly when improved
-  // Runs `graph`, checked against the interpreter. Null only when nothing was found and there is no
-  // checked code of the original (report.original_failed says why): then the original stays as it
-  // was. Of a program for a GPU there is `cuda` instead, which runs where its device is here, and
-  // was compiled and emulated at reduced size where it is not (report.not_measured says why).
-  std::shared_ptr<Module> module;
-  std::shared_ptr<CudaCode> cuda;
+  Graph original;
+  std::optional<Rewrite> rewrite;  // where one is faster
+  // Where none is. Missing where there is no checked code of it either (report.original_failed says
+  // why): then the original stays as it was.
+  std::optional<CheckedCode> original_code;
+
+  bool improved() const { return rewrite.has_value(); }
+  const Graph& graph() const { return rewrite ? rewrite->graph() : original; }
+  const Certificate* certificate() const { return rewrite ? &rewrite->certificate() : nullptr; }
+  // Runs `graph`. Of a program for a GPU there is `cuda` instead of `module`, which runs where its
+  // device is here, and was compiled and emulated at reduced size where it is not
+  // (report.not_measured says why). Null where there is no checked code.
+  std::shared_ptr<Module> module() const { return code().cpu; }
+  std::shared_ptr<CudaCode> cuda() const { return code().cuda; }
+  CompiledCode code() const;
+
   // Measured medians, interleaved, of the original as plain compilation makes it (fused operators
   // included) and of what is run; where report.not_measured, what the cost model expects. 0: the
   // original is kept, and there was no time to measure it.

@@ -129,10 +129,10 @@ std::optional<StoredResult> read_result(const std::string& text) {
 void store_result(Cache& cache, const std::string& key, const OptimizeResult& result) {
   const Outcome* chosen = nullptr;
   for (const Outcome& o : result.candidates)
-    if (o.fate == Fate::Chosen && o.graph == result.graph) chosen = &o;
+    if (o.fate == Fate::Chosen && o.graph == result.graph()) chosen = &o;
   StoredResult r;
-  r.improved = result.improved;
-  r.graph = result.graph;
+  r.improved = result.improved();
+  r.graph = result.graph();
   if (chosen) {
     r.origin = chosen->origin;
     r.derivation = chosen->derivation;
@@ -142,9 +142,8 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
   r.original_s = result.original_s;
   r.seconds = result.seconds;
   r.speedup = result.speedup;
-  if (result.certificate) r.between = result.certificate->between;
-  if (result.module) r.checked = sha256_hex(result.module->source());
-  if (result.cuda) r.checked = sha256_hex(result.cuda->program.source);
+  if (result.improved()) r.between = result.certificate()->between;
+  if (const CompiledCode code = result.code()) r.checked = sha256_hex(code.source());
   cache.store_text(key, print_result(r));
 }
 

@@ -468,8 +468,7 @@ bool Session::passes_filter(const Filter& filter, Outcome& outcome) {
   return false;
 }
 
-std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome,
-                                          const Graph* between) {
+std::optional<Verified> Session::prove(Verifier& verifier, Outcome& outcome, const Graph* between) {
   Stopwatch watch(report.verify_s);
   try {
     Acceptance a = verifier.accept(outcome.graph, between);
@@ -481,12 +480,10 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome,
       }
     }
     if (a.verified) {
-      Certificate c = a.verified->certificate();
       if (target.tf32 && has_f32_products(outcome.graph))
-        c.notes.push_back(
-            "factors of products in f32 may be rounded to 10 bits of fraction (tf32), "
-            "as was asked for; the error bounds are those of f32");
-      return c;
+        a.verified->note("factors of products in f32 may be rounded to 10 bits of fraction (tf32), "
+                         "as was asked for; the error bounds are those of f32");
+      return std::move(a.verified);
     }
     outcome.why = a.verdict.str();
     if (deadline.proofs_ended()) return std::nullopt;
@@ -498,17 +495,25 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome,
   return std::nullopt;
 }
 
-bool Session::passes_check(Outcome& outcome, const CompiledCode& code) {
+std::optional<CheckedCode> Session::check(const Graph& graph, CompiledCode code, std::string& why,
+                                          const std::string& before) {
+  why.clear();
+  if (before.empty() || before != sha256_hex(code.source())) why = check_failure(graph, code);
+  if (!why.empty()) return std::nullopt;
+  return CheckedCode(graph, std::move(code));
+}
+
+std::optional<CheckedCode> Session::check(Outcome& outcome, const CompiledCode& code,
+                                          const std::string& before) {
   try {
-    outcome.why = check_failure(outcome.graph, code);
+    auto checked = check(outcome.graph, code, outcome.why, before);
+    if (!checked && !deadline.ended()) outcome.fate = Fate::CheckFailed;
+    return checked;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::Cancelled) throw;
     outcome.why = e.message();
-    return false;
+    return std::nullopt;
   }
-  if (outcome.why.empty()) return true;
-  if (!deadline.ended()) outcome.fate = Fate::CheckFailed;
-  return false;
 }
 
 void keep_times(Outcome& o, const Timing& t) {

@@ -78,9 +78,11 @@ class Session {
   // refuses or fails, or the deadline ended it.
   std::vector<CompiledCode> codes_for(const std::vector<Outcome*>& outcomes);
   CompiledCode code_for(Outcome& outcome) { return std::move(codes_for({&outcome}).front()); }
-  // Where compiled code leaves the interpreter of its own graph; empty if nowhere. Code for a GPU
-  // that is not here is emulated, at reduced size.
-  std::string check_failure(const Graph& graph, const CompiledCode& code);
+  // Runs compiled code beside the interpreter of its own graph; where they differ, or time ran out,
+  // `why` says so. Code for a GPU that is not here is emulated, at reduced size. `before`: SHA-256
+  // of source that agreed with the interpreter before, which is not run again.
+  std::optional<CheckedCode> check(const Graph& graph, CompiledCode code, std::string& why,
+                                   const std::string& before = "");
   // As race(); code that cannot run here races by what the cost model expects.
   std::vector<Timing> race(const std::vector<CompiledCode>& codes, const RaceInputs& inputs,
                            double seconds, double limit_seconds);
@@ -88,9 +90,10 @@ class Session {
   // Proposed.
   bool passes_filter(const Filter& filter, Outcome& outcome);
   // `between`: see Verifier::verify.
-  std::optional<Certificate> prove(Verifier& verifier, Outcome& outcome,
-                                   const Graph* between = nullptr);
-  bool passes_check(Outcome& outcome, const CompiledCode& code);
+  std::optional<Verified> prove(Verifier& verifier, Outcome& outcome,
+                                const Graph* between = nullptr);
+  std::optional<CheckedCode> check(Outcome& outcome, const CompiledCode& code,
+                                   const std::string& before = "");
 
   VerifyOptions verify_options() const;
   void tell(const std::string& stage, const std::string& part, int done, int total,
@@ -112,6 +115,7 @@ class Session {
 
  private:
   CompiledCode compile(const Graph& graph);
+  std::string check_failure(const Graph& graph, const CompiledCode& code);
   std::string emulated_failure(const Graph& graph);
   // Has the model learn from what was just measured.
   void learn(const std::vector<CompiledCode>& codes, const std::vector<Timing>& timings);

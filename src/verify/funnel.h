@@ -1,5 +1,5 @@
 // The one place that accepts rewrites: interface, field tests on full shapes, definedness, numeric
-// gate. `Verified` can be made only here, and later stages take nothing else.
+// gate. `Verified` can be made only here, and a rewrite for a user (driver/optimize.h) of nothing else.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -72,6 +72,7 @@ class Verified {
   const Graph& spec() const { return spec_; }
   const Graph& graph() const { return candidate_; }
   const Certificate& certificate() const { return certificate_; }
+  void note(std::string text) { certificate_.notes.push_back(std::move(text)); }
 
  private:
   friend class Verifier;

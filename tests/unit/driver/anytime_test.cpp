@@ -146,8 +146,8 @@ TEST_F(Anytime, CancellingDuringTheSearchProvesWhatWasFound) {
   EXPECT_TRUE(r.report.unfinished);
   EXPECT_TRUE(r.report.resumable);
   ASSERT_FALSE(r.candidates.empty());
-  EXPECT_EQ(r.improved, r.certificate.has_value());
-  EXPECT_EQ(r.module == nullptr, !r.report.original_failed.empty());
+  EXPECT_EQ(r.improved(), (r.certificate() != nullptr));
+  EXPECT_EQ(r.module() == nullptr, !r.report.original_failed.empty());
 }
 
 // x = x² / 2 + 1/10, `steps` times: unrolled, its polynomial has a degree of 2^steps.
@@ -171,8 +171,8 @@ TEST_F(Anytime, UnrolledRecurrencesEnd) {
   o.budget_seconds = 0.2;
   for (int steps : {200, 4000}) {
     const OptimizeResult r = optimize(recurrence(steps), o);
-    EXPECT_FALSE(r.improved);
-    EXPECT_TRUE(r.graph == r.original);
+    EXPECT_FALSE(r.improved());
+    EXPECT_TRUE(r.graph() == r.original);
   }
 }
 
@@ -183,7 +183,7 @@ TEST_F(Anytime, ThatNothingWasCompiledIsNotRemembered) {
   for (int run = 0; run < 2; run++) {
     const OptimizeResult r = optimize(parse(kRegions), o);
     EXPECT_FALSE(r.report.from_cache);
-    EXPECT_EQ(r.module, nullptr);
+    EXPECT_EQ(r.module(), nullptr);
     EXPECT_EQ(r.report.original_failed, "the budget ended before it was compiled");
   }
 }
@@ -191,7 +191,7 @@ TEST_F(Anytime, ThatNothingWasCompiledIsNotRemembered) {
 TEST_F(Anytime, AbandoningStopsAtOnce) {
   std::atomic<bool> cancel{true}, abandon{true};
   const OptimizeResult r = optimize(parse(kRegions), options(), {}, &cancel, &abandon);
-  EXPECT_FALSE(r.improved);
+  EXPECT_FALSE(r.improved());
   EXPECT_TRUE(r.report.unfinished);
   for (const Outcome& o : r.candidates) EXPECT_NE(o.fate, Fate::Chosen);
 }
@@ -200,17 +200,17 @@ TEST_F(Anytime, ASpentBudgetKeepsTheOriginalAndTheSearch) {
   OptimizeOptions none = options();
   none.budget_seconds = 1e-6;
   const OptimizeResult r = optimize(parse(kRegions), none);
-  EXPECT_FALSE(r.improved);
-  EXPECT_TRUE(r.graph == r.original);
+  EXPECT_FALSE(r.improved());
+  EXPECT_TRUE(r.graph() == r.original);
   EXPECT_TRUE(r.report.unfinished);
-  EXPECT_EQ(r.module == nullptr, !r.report.original_failed.empty());
+  EXPECT_EQ(r.module() == nullptr, !r.report.original_failed.empty());
   EXPECT_EQ(saved().size(), 1u);
   // With time, the same program is improved or kept, and nothing is left over.
   OptimizeOptions more = options();
   more.resume = true;
   const OptimizeResult again = optimize(parse(kRegions), more);
   EXPECT_FALSE(again.report.unfinished);
-  EXPECT_NE(again.module, nullptr);
+  EXPECT_NE(again.module(), nullptr);
   EXPECT_NE(again.report.resumed.find("resumed after"), std::string::npos) << again.report.resumed;
   EXPECT_TRUE(saved().empty());
 }
@@ -291,7 +291,7 @@ TEST_F(Anytime, PartsThatAreDoneAreNotSearchedAgain) {
   EXPECT_FALSE(second.report.unfinished);
   EXPECT_FALSE(second.report.from_cache);
   EXPECT_LT(second.report.searches.size(), 2u);
-  EXPECT_EQ(second.improved, second.certificate.has_value());
+  EXPECT_EQ(second.improved(), (second.certificate() != nullptr));
   EXPECT_TRUE(saved().empty());
 }
 
@@ -315,7 +315,7 @@ TEST_F(Anytime, ASavedResultThatIsWrongIsNotBelieved) {
   o.resume = true;
   const OptimizeResult r = optimize(program, o);
   EXPECT_NE(r.report.resumed.find("1 finished piece"), std::string::npos) << r.report.resumed;
-  EXPECT_FALSE(r.improved);
+  EXPECT_FALSE(r.improved());
   bool refuted = false;
   for (const Outcome& c : r.candidates) refuted = refuted || c.fate == Fate::Refuted;
   EXPECT_TRUE(refuted);

@@ -105,14 +105,14 @@ TEST_F(LearntKernelsTest, AnotherProgramTakesTheKernelWithoutASearch) {
   OptimizeOptions o = test_options(20);
   o.disable = {"plan:fuse"};  // so that there is something to find: fused, it is one kernel
   const OptimizeResult first = optimize(parse(kSoftmax), o);
-  ASSERT_TRUE(first.improved);
+  ASSERT_TRUE(first.improved());
   ASSERT_GT(first.report.searches.at(0).values, 0);
   ASSERT_EQ(files(".pattern").size(), 1u);
   const OptimizeResult second = optimize(parse(kTwin), o);
   EXPECT_EQ(second.report.searches.at(0).values, 0);
   EXPECT_NE(second.report.searches.at(0).detail.find("pattern learnt-"), std::string::npos);
-  EXPECT_TRUE(second.improved);
-  EXPECT_TRUE(second.certificate);
+  EXPECT_TRUE(second.improved());
+  EXPECT_TRUE(second.certificate());
   std::filesystem::remove(files(".pattern")[0]);
   EXPECT_FALSE(learnt(o).recall(parse(kTwin), 1));
 }

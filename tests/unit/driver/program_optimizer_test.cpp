@@ -144,8 +144,8 @@ TEST_F(Mutated, FilmsBecomeImagesInEveryLayer) {
   // In its place every mutant has copies around it, so that each is a region of its own.
   const auto by_places = session.prove(verifier, o, &optimizer.in_place());
   ASSERT_TRUE(by_places.has_value()) << o.why << "\n" << print(optimizer.in_place());
-  EXPECT_FALSE(by_places->between.empty());
-  const Recheck again = recheck(*by_places, film, *chosen, session.verify_options());
+  EXPECT_FALSE(by_places->certificate().between.empty());
+  const Recheck again = recheck(by_places->certificate(), film, *chosen, session.verify_options());
   EXPECT_TRUE(again.ok) << again.what;
   const auto is_proven = [](const auto& a) { return a.proven; };
   EXPECT_TRUE(std::none_of(told.alternatives.begin(), told.alternatives.end(), is_proven));
