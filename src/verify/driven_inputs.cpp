@@ -29,11 +29,13 @@ Line direction(const Graph& g, const Inputs& start, Rng& rng) {
   const uint64_t way = rng.below(8);
   std::vector<size_t> movable;
   for (size_t i = 0; i < start.size(); i++)
-    if (!start[i].reals.empty() && reads(g, g.inputs()[i])) movable.push_back(i);
+    if (start[i].size() > 0 && start[i].dtype != DType::Bool && reads(g, g.inputs()[i]))
+      movable.push_back(i);
   const size_t one = movable.empty() ? 0 : movable[rng.below(movable.size())];
   Line line;
   for (size_t i = 0; i < start.size(); i++) {
     line.push_back(start[i].reals);
+    for (int64_t n : start[i].ints) line[i].push_back(double(n));
     for (double& x : line[i])
       if (way != 3) x = way == 2 ? double(rng.below(3)) - 1 : double(i == one && way != 4);
   }
@@ -41,14 +43,25 @@ Line direction(const Graph& g, const Inputs& start, Rng& rng) {
   return line;
 }
 
-// start + by·line, of numbers that their dtypes hold; false where one would be infinite.
+// start + by·line, of numbers that their dtypes hold; false where one would be infinite. Bools
+// stay.
 bool move(Inputs& inputs, const Inputs& start, const Line& line, double by) {
   bool finite = true;
-  for (size_t i = 0; i < line.size(); i++)
-    for (size_t j = 0; j < line[i].size(); j++) {
-      inputs[i].reals[j] = round_to(inputs[i].dtype, start[i].reals[j] + by * line[i][j]);
-      finite = finite && std::isfinite(inputs[i].reals[j]);
+  for (size_t i = 0; i < line.size(); i++) {
+    NDArray& a = inputs[i];
+    for (size_t j = 0; j < a.reals.size(); j++) {
+      a.reals[j] = round_to(a.dtype, start[i].reals[j] + by * line[i][j]);
+      finite = finite && std::isfinite(a.reals[j]);
     }
+    if (a.dtype == DType::Bool || a.ints.empty()) continue;
+    const IntRange all = range_of(a.dtype);
+    for (size_t j = 0; j < a.ints.size(); j++) {
+      const double x = double(start[i].ints[j]) + by * line[i][j];
+      a.ints[j] = x <= double(all.low)    ? all.low
+                  : x >= double(all.high) ? all.high
+                                          : int64_t(std::llround(x));
+    }
+  }
   return finite;
 }
 
