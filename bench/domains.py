@@ -36,7 +36,8 @@ from tessera.edges import (
 )
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UnsupportedError
-from tessera.frontends.trace import Spec, Traced, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec, Traced
 from tessera.graph import Graph
 from tessera.options import Options
 

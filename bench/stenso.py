@@ -31,7 +31,8 @@ from tessera.api import optimize
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UsageError
 from tessera.frameworks import FRAMEWORKS
-from tessera.frontends.trace import Spec, Traced, trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec, Traced, unflatten
 from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.racer import Run

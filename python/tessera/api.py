@@ -17,7 +17,8 @@ from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
 from tessera.errors import UsageError
 from tessera.frontends.numpy import require_rounding
-from tessera.frontends.trace import Traced, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Traced
 from tessera.graph import Graph
 from tessera.options import (
     Level,

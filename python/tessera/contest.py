@@ -23,7 +23,8 @@ from tessera import _core
 from tessera.clock import Clock
 from tessera.direct import layout
 from tessera.errors import Error
-from tessera.frontends.trace import parts, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import parts
 from tessera.options import Options
 from tessera.race import Entrant, Times, decide
 from tessera.racer import Run
@@ -31,7 +32,7 @@ from tessera.runner import address_of
 from tessera.store import kept_json
 
 if TYPE_CHECKING:
-    from tessera.frontends.trace import Traced
+    from tessera.frontends.traced import Traced
     from tessera.graph import Graph
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -45,16 +45,8 @@ from tessera.errors import (
 from tessera.frontends.environment import Environment
 from tessera.frontends.numpy import require_rounding
 from tessera.frontends.plain import is_constant
-from tessera.frontends.trace import (
-    FLOAT_SCALARS,
-    Node,
-    Static,
-    Traced,
-    Tree,
-    bind_arguments,
-    definition,
-    trace_call,
-)
+from tessera.frontends.trace import FLOAT_SCALARS, bind_arguments, definition, trace_call
+from tessera.frontends.traced import Node, Static, Traced, Tree
 from tessera.options import Options, is_gpu
 from tessera.race import LostError
 from tessera.result import Result

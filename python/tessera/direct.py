@@ -12,7 +12,8 @@ import numpy as np
 
 from tessera import _core
 from tessera.frontends.environment import Environment
-from tessera.frontends.trace import FLOAT_SCALARS, Array
+from tessera.frontends.trace import FLOAT_SCALARS
+from tessera.frontends.traced import Array
 
 # Of an argument: its position, or its name; of an entry of a list, tuple or dict: the container's
 # number, its index or key, and whether it is a key.

@@ -21,7 +21,8 @@ from tessera.clock import Clock
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
 from tessera.frontends.numpy import rounds_otherwise
-from tessera.frontends.trace import Leaf, Node, Spec, Traced, Tree, parts, trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, parts, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.types import dtype_name

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontends.trace import parts
+from tessera.frontends.traced import parts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Function = Callable[..., Any]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontends.trace import Spec
-from tessera.graph import Tensor
+from tessera.frontends.traced import Spec
+from tessera.tensor import Tensor
 from tessera.types import dtype_name
 
 

@@ -20,15 +20,8 @@ from tessera.direct import Slot, direct_call, slots
 from tessera.errors import BadInputError, UnsupportedError, UsageError
 from tessera.files import write_text
 from tessera.frontends.environment import Environment
-from tessera.frontends.trace import (
-    Array,
-    Leaf,
-    Node,
-    Static,
-    Traced,
-    bind_arguments,
-    unflatten,
-)
+from tessera.frontends.trace import bind_arguments
+from tessera.frontends.traced import Array, Leaf, Node, Static, Traced, unflatten
 from tessera.graph import Graph
 from tessera.options import Level, Options
 from tessera.race import Entrant

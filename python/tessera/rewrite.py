@@ -24,7 +24,7 @@ from tessera.drop_in import DropIn
 from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frontends.trace import Spec, Traced, parts
+from tessera.frontends.traced import Spec, Traced, parts
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, Race, Times

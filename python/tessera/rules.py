@@ -15,7 +15,8 @@ from typing import Any
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location
 from tessera.files import io_error, read_text, write_text
-from tessera.frontends.trace import Spec, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec
 from tessera.graph import Graph
 from tessera.options import rule_folders
 from tessera.options import user_rules as user_folder

@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, WrongTypeError
-from tessera.frontends.trace import Array
+from tessera.frontends.traced import Array
 from tessera.torch_arrays import from_tensor, is_tensor
 from tessera.types import dtype_name, format_type, to_numpy
 

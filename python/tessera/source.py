@@ -33,7 +33,8 @@ from tessera.errors import (
     UsageError,
 )
 from tessera.files import read_stdin, read_text
-from tessera.frontends.trace import Spec, Traced, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec, Traced
 from tessera.graph import Graph
 from tessera.own_calls import OwnCalls, Seen
 

@@ -13,8 +13,9 @@ from tessera import _core
 from tessera.errors import Error
 from tessera.frontends.torch.padding import why_not
 from tessera.frontends.torch.regions import REDUCTIONS
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
 from tessera.options import Options
+from tessera.tensor import Tensor
 from tessera.torch_cache import cache_in, own_key
 from tessera.types import dtype_name
 

@@ -22,7 +22,8 @@ from tessera.api import verify
 from tessera.drop_in import DropIn
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UnsupportedError
-from tessera.frontends.trace import trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import unflatten
 from tessera.graph import Graph
 from tessera.options import Options
 

@@ -17,7 +17,8 @@ from tessera import _core
 from tessera.api import verify
 from tessera.clock import Clock
 from tessera.drop_in import DropIn
-from tessera.frontends.trace import Spec, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.rewrite import Rewrite, _Arena, _Contestant, _fastest_first, arguments, rewrite

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tessera.emit.layout import valid_name
-from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, Tree, ends
+from tessera.frontends.traced import Array, Leaf, Node, Static, Traced, Tree, ends
 
 LARGEST_CONSTANT = 64  # elements of an array that is better spelled out than passed
 

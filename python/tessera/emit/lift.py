@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.emit.node import Node, broadcast_shape, inserted_axes
+from tessera.emit.node import Node, broadcast_shape, inserted_axes, number
 from tessera.errors import UnsupportedError
 from tessera.graph import Graph
 from tessera.types import Shape, to_numpy
@@ -24,14 +24,6 @@ _COUNTABLE = 8  # elements of which the last is meant by its number, as in x[2] 
 _MOVED = {"transpose", "reshape", "broadcast", "unsqueeze", "squeeze", "slice", "const", "input"}
 _REFUSED = {"kernel": "a fused kernel", "opaque": "an unknown operator", "thread": "a thread graph"}
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
-
-
-def number(text: str) -> Fraction | float:
-    """A constant's text (`0.1`, `1/3`, `3*2^-70`, `inf`): exact where it is finite."""
-    if text.lstrip("+-") in ("inf", "nan"):
-        return float(text)
-    mantissa, _, exponent = text.partition("*2^")
-    return Fraction(mantissa) * Fraction(2) ** int(exponent or 0)
 
 
 def _spelled(
@@ -636,4 +628,4 @@ def _with_axes(x: Node, axes: list[int], shape: Shape) -> Node:
     return _index(x, items, x.dtype, shape)
 
 
-__all__ = ["Lifter", "number"]
+__all__ = ["Lifter"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -56,3 +57,11 @@ def inserted_axes(small: Shape, large: Shape) -> list[int] | None:
         else:
             return None
     return axes if n == len(small) else None
+
+
+def number(text: str) -> Fraction | float:
+    """A constant's text (`0.1`, `1/3`, `3*2^-70`, `inf`): exact where it is finite."""
+    if text.lstrip("+-") in ("inf", "nan"):
+        return float(text)
+    mantissa, _, exponent = text.partition("*2^")
+    return Fraction(mantissa) * Fraction(2) ** int(exponent or 0)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tessera.emit.node import Node
+from tessera.emit.node import Node, number
 from tessera.errors import UnsupportedError
 from tessera.types import Dim, dtype_name, is_float
 
@@ -366,7 +366,7 @@ class Spelling:
 
     def _pad(self, node: Node, x: Code) -> Code:
         widths = list(zip(map(int, node.attrs["low"]), map(int, node.attrs["high"]), strict=True))
-        value = self.number(_number(node.attrs["value"]), node.dtype)
+        value = self.number(number(node.attrs["value"]), node.dtype)
         text = f"({', '.join(map(str, widths))}{',' if len(widths) == 1 else ''})"
         return self.call("pad", x.text, text, "" if value == "0" else f"constant_values={value}")
 
@@ -381,12 +381,6 @@ class Spelling:
         if node.ndim == 1:
             return self.method(x, "diagonal", str(k) if k else "")
         return self.call("diagonal", x.text, str(k), "-2", "-1")
-
-
-def _number(text: str) -> Fraction | float:
-    from tessera.emit.lift import number
-
-    return number(text)
 
 
 def _item(item: Any) -> str:
@@ -533,7 +527,7 @@ class TorchSpelling(_Fused):
     def _pad(self, node: Node, x: Code) -> Code:
         widths = list(zip(map(int, node.attrs["low"]), map(int, node.attrs["high"]), strict=True))
         flat = [n for pair in reversed(widths) for n in pair]
-        value = self.number(_number(node.attrs["value"]), node.dtype)
+        value = self.number(number(node.attrs["value"]), node.dtype)
         return self.call(
             "nn.functional.pad", x.text, str(flat), "" if value == "0" else f"value={value}"
         )

@@ -14,9 +14,9 @@ import numpy as np
 
 from tessera.frontends.number import bare
 from tessera.frontends.numpy import fresh
-from tessera.graph import Builder, Tensor, unsupported
-from tessera.ops.operands import cast, iota, lift, numpy_dtype
+from tessera.ops.operands import iota, lift, numpy_dtype
 from tessera.ops.shape import expand_dims, stack
+from tessera.tensor import Builder, Tensor, cast, unsupported
 
 _COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
 _OF_LISTS = ("sum", "mean", "prod", "max", "min", "std", "var", "any", "all", "cumsum", "diff")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.graph import Tensor, unsupported
+from tessera.tensor import Tensor, unsupported
 
 
 class Number:

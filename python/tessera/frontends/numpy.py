@@ -6,6 +6,7 @@ tessera.ops. What is not in the tables raises UnsupportedError at the user's lin
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -17,8 +18,8 @@ from tessera import ops
 from tessera.errors import UnsupportedError
 from tessera.frontends.number import Number, bare
 from tessera.frontends.outside import is_numpys
-from tessera.graph import Tensor, unsupported
 from tessera.ops.operands import lift, tensors
+from tessera.tensor import Tensor, unsupported
 from tessera.types import is_float
 
 Function = Callable[..., Any]
@@ -39,10 +40,10 @@ UFUNCS |= {
     "float_power": lambda x, y: ops.pointwise.pow(ops.pointwise.astype(x, "f64"), y),
     "positive": lambda x: x,
     "conjugate": lambda x: x,
-    "bitwise_and": ops.pointwise.bitwise("and"),
-    "bitwise_or": ops.pointwise.bitwise("or"),
-    "bitwise_xor": ops.pointwise.bitwise("xor"),
-    "invert": ops.pointwise.bitwise("not"),
+    "bitwise_and": functools.partial(ops.integers.bitwise, "and"),
+    "bitwise_or": functools.partial(ops.integers.bitwise, "or"),
+    "bitwise_xor": functools.partial(ops.integers.bitwise, "xor"),
+    "invert": functools.partial(ops.integers.bitwise, "not"),
     "fmax": lambda x, y: _ignoring_nan(ops.pointwise.maximum, np.fmax, x, y),
     "fmin": lambda x, y: _ignoring_nan(ops.pointwise.minimum, np.fmin, x, y),
     "deg2rad": lambda x: ops.pointwise.multiply(lift_like(np.deg2rad, x), np.pi / 180),

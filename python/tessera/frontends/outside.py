@@ -39,7 +39,7 @@ from tessera.frontends.plain import (
     is_plain_enum,
     is_plain_named_tuple,
 )
-from tessera.graph import Tensor, unsupported
+from tessera.tensor import Tensor, unsupported
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing

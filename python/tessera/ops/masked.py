@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tessera.graph import Tensor, is_stored_back, unsupported
 from tessera.ops import pointwise, reduce
 from tessera.ops.operands import is_scalar, lift
+from tessera.tensor import Tensor, is_stored_back, unsupported
 
 _WHY = (
     "indexing by a mask gives a shape that depends on values; of x[mask] sums, means, counts and "
@@ -54,8 +54,6 @@ class Masked(NDArrayOperatorsMixin):
         return self.x.dtype
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
-        from tessera.frontends import numpy as frontend
-
         if method == "reduce" and ufunc is np.add and kwargs.get("axis", 0) in (0, None):
             rest = {k: v for k, v in kwargs.items() if k != "axis" and v is not None}
             return self.sum(**rest)
@@ -65,7 +63,7 @@ class Masked(NDArrayOperatorsMixin):
         if method != "__call__" or kwargs or ufunc.signature or not alike or not single:
             unsupported(_WHY)
         values = [a.x if isinstance(a, Masked) else a for a in args]
-        return Masked(frontend.apply_ufunc(ufunc, method, values, {}), self.mask)
+        return Masked(self.x.builder.apply_ufunc(ufunc, method, values, {}), self.mask)
 
     def __array_function__(
         self, function: Callable[..., Any], types: object, args: Sequence[Any], kwargs: Any

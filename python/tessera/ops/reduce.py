@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.operands import (
     Axes,
     Operand,
     axes_of,
     axis_of,
     builder_of,
-    cast,
     emit,
     lift,
     numpy_dtype,
@@ -23,6 +21,7 @@ from tessera.ops.operands import (
 )
 from tessera.ops.pointwise import divide, sqr, sqrt, subtract
 from tessera.ops.shape import ravel
+from tessera.tensor import Tensor, bad_input, cast, unsupported
 from tessera.types import is_float
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.graph import Tensor
 from tessera.ops.derived import prod
 from tessera.ops.operands import emit, iota
 from tessera.ops.shape import broadcast_to, expand_dims, reshape
+from tessera.tensor import Tensor
 from tessera.types import is_float
 
 MOST_COMPARISONS = 1 << 22

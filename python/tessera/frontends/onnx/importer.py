@@ -37,7 +37,8 @@ from tessera.frontends.onnx.reader import (
     shape_of,
     widened,
 )
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 from tessera.types import dtype_name
 
 Value = Tensor | Array

@@ -23,8 +23,8 @@ from tessera.frontends.torch.operators import (
     wide,
 )
 from tessera.frontends.torch.structure import _within, counted, row_major_places, slice_
-from tessera.graph import Tensor
 from tessera.ops.scatter import along, scatter
+from tessera.tensor import Tensor
 from tessera.types import is_float, to_numpy
 
 _MOST_INTEGER_PRODUCT = 1 << 20  # multiplications, since all terms are there at once

@@ -22,7 +22,8 @@ from tessera.frontends.torch.strides import (
     reading,
     restride,
 )
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 from tessera.types import dtype_name
 
 _BLOCKS = 32  # blocks of rows per kernel: enough for all threads, few to launch

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tessera.errors import Error, UnsupportedError
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 from tessera.types import DTYPES
 
 Handler = Callable[..., Any]

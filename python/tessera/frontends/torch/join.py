@@ -8,7 +8,8 @@ from typing import Any
 
 from tessera.frontends.torch.regions import Regions
 from tessera.frontends.torch.strides import restride
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 from tessera.types import dtype_name
 
 # Of the result of joined products, beyond three of them (queries, keys and values).

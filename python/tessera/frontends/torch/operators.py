@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tessera import ops
+from tessera import ops, tensor
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, dtype_of, handles
-from tessera.graph import Tensor
 from tessera.ops import operands
+from tessera.tensor import Tensor
 from tessera.types import dtype_name, is_float, to_numpy
 
 # A function of tensors by its NumPy name.
@@ -23,8 +23,8 @@ emit, iota, reduced = operands.emit, operands.iota, operands.reduced
 def cast(x: Tensor, dtype: str) -> Tensor:
     """As PyTorch converts: to bool by comparison with 0."""
     if is_float(x.dtype) and dtype in ("i8", "u8"):
-        x = operands.cast(x, np.int32)
-    return operands.cast(x, to_numpy(dtype))
+        x = tensor.cast(x, np.int32)
+    return tensor.cast(x, to_numpy(dtype))
 
 
 def wide(x: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.torch.further import gather
 from tessera.frontends.torch.importer import Call, handles
 from tessera.frontends.torch.operators import cast, emit, f, iota, reduced, wide
-from tessera.graph import Tensor
 from tessera.ops.derived import prod
 from tessera.ops.derived import ranked as by_rank
 from tessera.ops.scatter import neutral
+from tessera.tensor import Tensor
 from tessera.types import is_float
 
 _MOST_RANKED = 256  # elements that are sorted

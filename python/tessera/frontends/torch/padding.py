@@ -18,7 +18,8 @@ import torch
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import is_scalar_function, operator_name
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 
 # Of each axis: None, or how many elements lie around and within the places of the symbol; of an
 # axis of n + d elements (1, 1, d): those that n has are its first, whatever n' is.

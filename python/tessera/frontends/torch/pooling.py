@@ -9,7 +9,7 @@ from typing import Any
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, handles
 from tessera.frontends.torch.operators import _pairs, cast, emit, f, reduced, wide
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 from tessera.types import dtype_name, is_float
 
 

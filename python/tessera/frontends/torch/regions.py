@@ -20,7 +20,8 @@ from tessera.frontends.torch.strides import (
     restride,
     views,
 )
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 
 REDUCTIONS = {"sum", "mean", "reduce_max", "reduce_min"}
 POINTWISE = {

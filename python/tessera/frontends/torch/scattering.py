@@ -15,8 +15,8 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, concrete, handles
 from tessera.frontends.torch.operators import cast, emit, f, iota, operand, wide
 from tessera.frontends.torch.structure import _within, row_major_places
-from tessera.graph import Tensor
 from tessera.ops.scatter import neutral, scatter, scatter_rows
+from tessera.tensor import Tensor
 from tessera.types import is_float
 
 _HOW = {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul",

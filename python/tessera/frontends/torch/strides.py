@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 
 # Operators that compute nothing, where strides can say so.
 MOVES = {"transpose", "reshape", "broadcast", "unsqueeze", "squeeze", "slice"}

@@ -11,7 +11,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, handles
 from tessera.frontends.torch.operators import cast, emit, f, iota
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 
 
 @handles("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",

@@ -10,7 +10,7 @@ import numpy as np
 from tessera.frontends.onnx.importer import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import extent
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 
 
 def _list(node: Node, name: str, n: int, default: int) -> list[int]:

@@ -21,7 +21,7 @@ from tessera.frontends.onnx.fold import axes_operand, constant_of_shape
 from tessera.frontends.onnx.importer import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
 from tessera.frontends.onnx.reader import dtype_of
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 from tessera.types import dtype_name
 
 

@@ -12,7 +12,7 @@ from tessera.frontends.onnx.operators.convolution import convolved
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.frontends.onnx.reader import dtype_of
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 
 
 def _beside(node: Node, x: Tensor, v: Tensor, axis: int) -> Tensor:

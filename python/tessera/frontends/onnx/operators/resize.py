@@ -11,7 +11,7 @@ from tessera.extents import Extent
 from tessera.frontends.onnx.importer import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import full
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
