@@ -141,7 +141,8 @@ def _exported(module: Any, example: Sequence[Any]) -> tuple[Graph, list[str]]:
         import torch
     except ImportError:
         raise BadInputError("a meaning is text, a Graph or a torch.nn.Module") from None
-    from tessera.frontends.torch.importer import build, dtype_of
+    from tessera.frontends.torch.call import dtype_of
+    from tessera.frontends.torch.importer import build
     from tessera.torch_backend import decompositions
 
     if not isinstance(module, torch.nn.Module):

@@ -25,16 +25,14 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tessera import _core, torch_device
 from tessera.compilers import find_compiler
 from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frontends.torch.importer import (
+from tessera.frontends.torch.call import (
     concrete,
     dtype_of,
-    handler_of,
     is_scalar_function,
     only_moves,
     operator_name,
-    resolve,
-    run_node,
 )
+from tessera.frontends.torch.importer import handler_of, resolve, run_node
 from tessera.graph import Graph
 from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in

@@ -22,7 +22,8 @@ import torch
 
 from tessera import _core
 from tessera.errors import Error, UnsupportedError
-from tessera.frontends.torch.importer import build, dtype_of, operator_name
+from tessera.frontends.torch.call import dtype_of, operator_name
+from tessera.frontends.torch.importer import build
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
 from tessera.torch_cache import KeptPart, cache_in, digest, fusion, kept_fusion, own_key

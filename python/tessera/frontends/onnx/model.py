@@ -10,7 +10,8 @@ import numpy as np
 
 from tessera.errors import BadInputError
 from tessera.extents import NeedsExtentError, symbols_of
-from tessera.frontends.onnx.importer import Importer, NeedsValueError
+from tessera.frontends.onnx.importer import Importer
+from tessera.frontends.onnx.node import NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
 from tessera.frontends.onnx.reader import Array, parse_model, read_model, widened
 from tessera.graph import Graph

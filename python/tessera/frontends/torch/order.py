@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.further import gather
-from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import cast, emit, f, iota, reduced, wide
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota, reduced, wide
+from tessera.frontends.torch.indexing import gather
 from tessera.ops.derived import prod
 from tessera.ops.derived import ranked as by_rank
 from tessera.ops.scatter import neutral

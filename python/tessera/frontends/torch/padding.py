@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import is_scalar_function, operator_name
+from tessera.frontends.torch.call import is_scalar_function, operator_name
 from tessera.graph import Graph
 from tessera.tensor import Tensor
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import _pairs, cast, emit, f, reduced, wide
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, pairs, reduced, wide
 from tessera.tensor import Tensor
 from tessera.types import dtype_name, is_float
 
@@ -22,8 +21,8 @@ class Windows:
     ) -> None:  # fmt: skip
         n = 3 if "3d" in str(call.node.target) else 2
         self.n, self.image = n, list(image[-n:])
-        self.size, self.stride = _pairs(size, n), _pairs(stride or size, n)
-        self.dilation, self.low = _pairs(dilation, n), _pairs(padding or 0, n)
+        self.size, self.stride = pairs(size, n), pairs(stride or size, n)
+        self.dilation, self.low = pairs(dilation, n), pairs(padding or 0, n)
         self.count, self.high = [], []  # windows along each axis, and what is added at its end
         axes = zip(self.size, self.stride, self.dilation, self.low, self.image, strict=True)
         for k, s, d, p, extent in axes:
@@ -90,8 +89,8 @@ def avg_pool_backward(
     include: bool, divisor: Any,
 ) -> Tensor:  # fmt: skip
     """Every place of a window gets its part, where windows do not overlap."""
-    window = _pairs(size, 2)
-    if _pairs(stride or size, 2) != window or any(_pairs(padding, 2)) or ceil or x.ndim != 4:
+    window = pairs(size, 2)
+    if pairs(stride or size, 2) != window or any(pairs(padding, 2)) or ceil or x.ndim != 4:
         raise UnsupportedError("of windows that overlap, with a border, or without a batch")
     n, c, h, w = grad.shape
     part = emit("div", grad, call.const(divisor or math.prod(window)))
@@ -110,7 +109,7 @@ def adaptive_pool(call: Call, x: Tensor, size: Any) -> Any:
     if "max" in name and call.wants(1):
         raise UnsupportedError("where the maxima are")
     made = wide(x)
-    for axis, m in zip(range(x.ndim - n, x.ndim), _pairs(size, n), strict=True):
+    for axis, m in zip(range(x.ndim - n, x.ndim), pairs(size, n), strict=True):
         extent = x.shape[axis]
         cuts = [made[(*[slice(None)] * axis, slice(i * extent // m, -(-(i + 1) * extent // m)))]
                 for i in range(m)]  # fmt: skip

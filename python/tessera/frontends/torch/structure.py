@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import cast, emit, f, iota
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota
 from tessera.tensor import Tensor
 
 
@@ -133,41 +132,6 @@ def triangle(call: Call, x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 # --- by position
-def _within(call: Call, index: Tensor, extent: int) -> Tensor:
-    """Positions as the program takes them; those that PyTorch refuses are read at the border."""
-    index = cast(index, "i64")
-    zero, n = call.graph.const(0, "i64"), call.graph.const(extent, "i64")
-    index = emit("where", emit("lt", index, zero), emit("add", index, n), index)
-    last = call.graph.const(extent - 1, "i64")
-    return emit("min", emit("max", index, zero), last)
-
-
-def row_major_places(call: Call, x: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """What tensors select together along their axes of x, counted as in rows of these axes."""
-    (axis, first), *others = indices
-    places = _within(call, first, x.shape[axis])
-    for axis, t in others:
-        at = _within(call, t, x.shape[axis])
-        places = emit("mul", places, call.graph.const(x.shape[axis], "i64"))
-        places = emit("add", places, at)
-    return places
-
-
-@handles("aten.embedding.default")
-def embedding(call: Call, table: Tensor, index: Tensor, *_: Any, **__: Any) -> Tensor:
-    return emit("gather", table, _within(call, index, table.shape[0]), axis=0)
-
-
-@handles("aten.index_select.default")
-def index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not x.ndim:
-        return x
-    index = f("reshape")(index, [index.size])
-    axis = dim % x.ndim
-    return emit("gather", x, _within(call, index, x.shape[axis]), axis=axis)
-
-
-# --- made from nothing
 def counted(call: Call, first: int, count: int, step: int) -> Tensor:
     """Integers in equal steps."""
     steps = emit("mul", iota(call.graph, 0, [count]), call.graph.const(step, "i64"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.tensor import Tensor

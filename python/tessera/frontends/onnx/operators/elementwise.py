@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera import ops, tensor
 from tessera.errors import UnsupportedError
-from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.reader import dtype_of
 from tessera.ops import integers, operands
 from tessera.tensor import Tensor

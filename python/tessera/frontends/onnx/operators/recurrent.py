@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import ACTIVATIONS, emit, f, number
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.tensor import Tensor

@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.extents import Extent
-from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import full
 from tessera.tensor import Tensor

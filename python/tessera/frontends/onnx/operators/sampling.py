@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.tensor import Tensor
