@@ -26,7 +26,6 @@ import numpy as np
 
 from bench.corpus import CorpusProgram, programs
 from tessera import _core
-from tessera.api import verify
 from tessera.edges import (
     differing,
     differs_at_edges,
@@ -40,6 +39,7 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec, Traced
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.verification import verify
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Function = Callable[..., Any]

@@ -22,14 +22,17 @@ import numpy as np
 from tessera import _core
 from tessera.clock import Clock
 from tessera.direct import layout
+from tessera.emit import compile_source, emit
 from tessera.errors import Error
+from tessera.frameworks import Run
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import parts
 from tessera.options import Options
 from tessera.race import Entrant, Times, decide
-from tessera.racer import Run
+from tessera.rewrite import rewrite
 from tessera.runner import address_of
 from tessera.store import kept_json
+from tessera.verification import verify_by
 
 if TYPE_CHECKING:
     from tessera.frontends.traced import Traced
@@ -161,16 +164,12 @@ def choose(
 
 
 def _run_of(choice: Choice, as_call: Callable[[Callable[..., Any], bool], Run]) -> Run:
-    from tessera.emit import compile_source
-
     return as_call(compile_source(choice.source, choice.name), False)
 
 
 def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
     """A call that runs under NumPy, for which the source of its program stands where processes of
     their own race."""
-    from tessera.emit import compile_source, emit
-
     if len(graph.ops) > _MOST_OPERATORS:
         return Entrant(run)
     try:
@@ -199,8 +198,6 @@ def _source(
 ) -> Choice | None:
     """NumPy source of the program that is proved equal and fastest, or the function: there is no
     faster, or none in sight of `below` seconds; None where there is no source at all."""
-    from tessera.rewrite import rewrite
-
     try:
         found = rewrite(
             traced.graph,
@@ -229,9 +226,6 @@ def _source(
 
 def _at_these_extents(known: Any, traced: Traced, options: Options) -> Choice | None:
     """Source found at other extents and its name, proved at these; None where it is not."""
-    from tessera.api import verify_by
-    from tessera.emit import compile_source
-
     arrays = [*traced.arguments, *traced.extra]
     edges = options.level == "bitwise" or traced.graph.asks_for_nan
     if edges or any(isinstance(a, (float, np.generic)) for a in arrays):

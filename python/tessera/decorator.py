@@ -202,7 +202,7 @@ class Optimized(_core.Dispatch):
             return self.__qualname__
         if isinstance(self._function, MethodType):
             return getattr, (self._function.__self__, self._function.__name__)
-        return _again, (self._function, self._options)
+        return Optimized, (self._function, self._options, self._optimize)
 
     def __copy__(self) -> Optimized:
         return self
@@ -721,12 +721,6 @@ def _errors_wanted() -> bool:
                 break
     quiet_now()
     return False
-
-
-def _again(function: Callable[..., Any], options: Options) -> Any:
-    from tessera.api import optimize
-
-    return optimize(options=options)(function)
 
 
 def _static_key(tree: Tree) -> Any:

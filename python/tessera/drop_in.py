@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.api import verify_by
 from tessera.clock import Clock
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
@@ -26,6 +25,7 @@ from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, parts, unfl
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.types import dtype_name
+from tessera.verification import verify_by
 
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
 # long; all different, so that what does not belong together does not fit.

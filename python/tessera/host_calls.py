@@ -12,13 +12,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tessera.errors import BadInputError, Error, ToolMissingError
-from tessera.types import to_numpy
-
-# Memory that is valid for the time of a call, dtype and shape; row-major.
-Memory = tuple[memoryview, str, tuple[int, ...]]
+from tessera.frontends.onnx.opaque import node_call
+from tessera.types import Memory, to_numpy
 
 
 def version(host: str) -> str:
@@ -49,15 +45,7 @@ def run(
 def _call_of(host: str, text: str) -> Callable[[Sequence[Memory], Sequence[Memory], int], None]:
     if host == "torch":
         return torch_call(text)
-    from tessera.frontends.onnx.opaque import node_call
-
     return node_call(*text.split(" "))
-
-
-def array_of(memory: Memory) -> np.ndarray[Any, Any]:
-    """NumPy's view of some memory."""
-    data, dtype, shape = memory
-    return np.frombuffer(data, to_numpy(dtype)).reshape(shape)
 
 
 @functools.cache

@@ -24,7 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tessera.racer import Facts, Run, read, turn, write
+from tessera.frameworks import Run
+from tessera.racer import Facts, read, turn, write
 
 _SHORT_NS = 200_000  # calls for which being called matters, and threads do not
 _SLOW_NS = 10_000_000  # calls that need no other call before them
@@ -40,6 +41,7 @@ _BUSY = 0.2  # of the processors, used by others
 _START_S, _ANSWER_S, _COMPILE_S, _END_S = 60.0, 60.0, 300.0, 2.0
 _POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS")
 _SINGLE = {"TESSERA_THREADS": "1"} | {f"{pool}_NUM_THREADS": "1" for pool in _POOLS}
+_RACERS = {"tessera": "graph_racer", "onnxruntime": "graph_racer"}  # of graphs, not of source
 _XLA_SINGLE = "--xla_cpu_multi_thread_eigen=false"
 
 
@@ -48,9 +50,10 @@ class LostError(Exception):
 
 
 class Child:
-    """A process that runs one library ("tessera:2": of two threads), with one thread or all."""
+    """A process that runs one library ("tessera:2": of two threads), with one thread or all;
+    `module`: that does something else."""
 
-    def __init__(self, library: str, threads: str) -> None:
+    def __init__(self, library: str, threads: str, module: str = "") -> None:
         environment = {"OPENBLAS_THREAD_TIMEOUT": _BLAS_SPIN, **os.environ}
         library, _, most = library.partition(":")
         if most:
@@ -58,7 +61,8 @@ class Child:
         if threads == "one":
             flags = f"{environment.get('XLA_FLAGS', '')} {_XLA_SINGLE}".strip()
             environment |= _SINGLE | {"XLA_FLAGS": flags}
-        code = "import sys; sys.path[:] = sys.argv[3:]; from tessera.racer import main; "
+        module = module or _RACERS.get(library, "racer")
+        code = f"import sys; sys.path[:] = sys.argv[3:]; from tessera.{module} import main; "
         code += "main(*sys.argv[1:3])"
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", code, library, threads, *sys.path],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import json
 import os
@@ -21,7 +20,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-Run = Callable[[], Any]
+from tessera.frameworks import FRAMEWORKS, Run
+
 Facts = dict[str, Any]
 
 
@@ -58,83 +58,6 @@ def read(stream: BinaryIO) -> tuple[Facts, list[Any]]:
     return facts, arrays
 
 
-class Racer:
-    """What one process can run, by number."""
-
-    def __init__(self, library: str, threads: str) -> None:
-        self._library, self._threads = library, threads
-        self._arrays: list[Any] = []
-        self._given: list[Any] = []  # the arrays as the library takes them
-        self._runs: dict[int, Run] = {}
-
-    def answer(self, order: Facts, arrays: list[Any]) -> tuple[Facts, Sequence[Any]]:
-        """Does what an order says."""
-        what = order["do"]
-        if what == "optimise":
-            from tessera.background import optimised
-
-            return optimised(order, arrays), ()
-        if what == "begin":
-            self._arrays, self._given, self._runs = arrays, [], {}
-            gc.collect()
-            return {}, ()
-        if what == "prepare":
-            run = self._prepared(order)
-            with np.errstate(all="ignore"):
-                run()
-            self._runs[order["key"]] = run
-            return {}, ()
-        run = self._runs[order["key"]]
-        if what == "results":
-            with np.errstate(all="ignore"):
-                results = run()
-            leaves = results if isinstance(results, (tuple, list)) else [results]
-            return {}, [np.asarray(r) for r in leaves]
-        return turn(run, order["repeats"], order["warm"]), ()
-
-    def _prepared(self, order: Facts) -> Run:
-        if self._library == "onnxruntime":
-            return _session(order["graph"], self._arrays, self._threads == "one")
-        if "graph" in order:
-            return _kernel(order["graph"], order["disable"], order["exact"], self._arrays)
-        from tessera.frameworks import FRAMEWORKS
-
-        library = FRAMEWORKS[self._library]
-        if not self._given:
-            library.prepare(self._threads == "one")
-            self._given = library.arguments(self._arrays)
-        names: dict[str, Any] = {}
-        exec(compile(order["source"], "<race>", "exec"), names)
-        return library.run(names[order["name"]], self._given, {})
-
-
-def _session(text: str, arrays: list[Any], single: bool) -> Run:
-    """The program written as a model, in onnxruntime."""
-    import onnxruntime
-
-    from tessera.frontends.onnx.export import written
-    from tessera.graph import Graph
-
-    graph = Graph.parse(text)
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = int(single)  # 0: its choice
-    settings.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        written(graph).bytes(), settings, providers=["CPUExecutionProvider"]
-    )
-    return functools.partial(session.run, None, dict(zip(graph.input_types(), arrays, strict=True)))
-
-
-def _kernel(text: str, disable: Sequence[str], exact: bool, arrays: Sequence[Any]) -> Run:
-    from tessera import _core
-    from tessera.graph import Graph
-    from tessera.runner import Runner
-
-    graph = Graph.parse(text)
-    module = _core.compile(graph.core, set(disable), exact)
-    return functools.partial(Runner(module, list(graph.input_types())), list(arrays))
-
-
 def turn(run: Run, repeats: int, warm: bool) -> Facts:
     """Nanoseconds of one call: by the clock, of this thread, and of the other threads.
 
@@ -154,7 +77,48 @@ def turn(run: Run, repeats: int, warm: bool) -> Facts:
             "helpers": max(process - thread, 0) / repeats}  # fmt: skip
 
 
-def main(library: str, threads: str) -> None:
+class Racer:
+    """What one process can run, by number."""
+
+    def __init__(self, library: str, threads: str) -> None:
+        self._library, self._threads = library, threads
+        self._arrays: list[Any] = []
+        self._given: list[Any] = []  # the arrays as the library takes them
+        self._runs: dict[int, Run] = {}
+
+    def answer(self, order: Facts, arrays: list[Any]) -> tuple[Facts, Sequence[Any]]:
+        """Does what an order says."""
+        what = order["do"]
+        if what == "begin":
+            self._arrays, self._given, self._runs = arrays, [], {}
+            gc.collect()
+            return {}, ()
+        if what == "prepare":
+            run = self._prepared(order)
+            with np.errstate(all="ignore"):
+                run()
+            self._runs[order["key"]] = run
+            return {}, ()
+        run = self._runs[order["key"]]
+        if what == "results":
+            with np.errstate(all="ignore"):
+                results = run()
+            leaves = results if isinstance(results, (tuple, list)) else [results]
+            return {}, [np.asarray(r) for r in leaves]
+        return turn(run, order["repeats"], order["warm"]), ()
+
+    def _prepared(self, order: Facts) -> Run:
+        """Source, in the library."""
+        library = FRAMEWORKS[self._library]
+        if not self._given:
+            library.prepare(self._threads == "one")
+            self._given = library.arguments(self._arrays)
+        names: dict[str, Any] = {}
+        exec(compile(order["source"], "<race>", "exec"), names)
+        return library.run(names[order["name"]], self._given, {})
+
+
+def serve(answer: Callable[[Facts, list[Any]], tuple[Facts, Sequence[Any]]]) -> None:
     """Answers until the parent closes the pipe, or ends."""
     with contextlib.suppress(OSError, AttributeError):  # Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -162,7 +126,6 @@ def main(library: str, threads: str) -> None:
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     gc.disable()
-    racer = Racer(library, threads)
     write(answers, {})
     while True:
         try:
@@ -170,7 +133,7 @@ def main(library: str, threads: str) -> None:
         except EOFError:
             return
         try:
-            facts, results = racer.answer(order, arrays)
+            facts, results = answer(order, arrays)
         except Exception as error:
             kind = type(error).__name__
             facts = {"failed": f"{kind}: {error}"[:1000], "kind": kind, "said": str(error)}
@@ -180,3 +143,8 @@ def main(library: str, threads: str) -> None:
             write(answers, facts, results)
         except BrokenPipeError:
             sys.exit()
+
+
+def main(library: str, threads: str) -> None:
+    """The process."""
+    serve(Racer(library, threads).answer)

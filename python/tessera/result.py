@@ -1,4 +1,4 @@
-"""What optimisation hands back: `Result`, something to call, with its evidence; and `Verdict`."""
+"""What optimisation hands back: `Result`, something to call, with its evidence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from tessera import _core
 from tessera.contest import Choice, Key, choose
 from tessera.cuda import DeviceRunner, Elsewhere, standing
 from tessera.direct import Slot, direct_call, slots
+from tessera.edges import differs_at_edges
+from tessera.emit import compile_source
 from tessera.errors import BadInputError, UnsupportedError, UsageError
-from tessera.files import write_text
+from tessera.files import to_json, write_text
 from tessera.frontends.environment import Environment
 from tessera.frontends.trace import bind_arguments
-from tessera.frontends.traced import Array, Leaf, Node, Static, Traced, unflatten
+from tessera.frontends.traced import Array, Leaf, Node, Static, Traced, arguments, unflatten
 from tessera.graph import Graph
 from tessera.options import Level, Options
 from tessera.race import Entrant
@@ -380,8 +382,6 @@ class Result:
         """Has the kernels, NumPy source and the function itself race, and runs who wins.
 
         `seconds` are left for a search. `held`, `key`: see contest.choose."""
-        from tessera.rewrite import arguments
-
         if self.on_gpu or not isinstance(self._call, FunctionCall):
             return
         if not self.compiled or (self.interpreted and not self.details["no_compiler"]):
@@ -419,8 +419,6 @@ class Result:
             call.function, traced, arrays, entrant, as_call, options, seconds, held, key
         )
         if self.choice.graph is not None:
-            from tessera.emit import compile_source
-
             self._source = compile_source(self.choice.source, self.choice.name)
             self.graph = self.choice.graph
             self._certificate = self.choice.certificate
@@ -439,8 +437,6 @@ class Result:
 
     def _other_bits(self, arrays: Sequence[Any], seed: int) -> str:
         """Where the kernels' results have other bits than the function's own; empty: nowhere."""
-        from tessera.edges import differs_at_edges
-
         call = cast(FunctionCall, self._call)
         given = len(arrays) - len(call.traced.extra)
 
@@ -707,8 +703,7 @@ class Result:
 
         For `.json` it writes the page's data, from which `tessera report` makes the page.
         """
-        from tessera.cli.common import to_json
-        from tessera.report import page, record
+        from tessera.report import page, record  # which write ONNX models, too
 
         path = Path(path)
         if path.suffix not in (".html", ".htm", ".json"):
@@ -772,47 +767,3 @@ class Result:
         if self.choice.runs != "kernel":
             state = f"{self.choice.runs} under NumPy"
         return f"<Result {self.original.name}: {state}>"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether two programs are equal; truthy only when proved so."""
-
-    name: str  # equal, refuted, unknown
-    text: str
-    certificate: _core.Certificate | None = None
-    counterexample: Mapping[str, Any] | None = None
-    reason: str = ""
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Verdict:
-        return cls(
-            name=record["verdict"],
-            text=record["text"],
-            certificate=record.get("certificate"),
-            counterexample=record.get("counterexample"),
-            reason=f"{record['reason']}: {record['what']}" if "reason" in record else "",
-        )
-
-    @property
-    def second_opinion(self) -> str:
-        """ "agrees: …" or "cannot tell: …", with the reason; "" where none was asked for."""
-        return "" if self.certificate is None else str(self.certificate.record()["second_opinion"])
-
-    @property
-    def equal(self) -> bool:
-        return self.name == "equal"
-
-    @property
-    def refuted(self) -> bool:
-        return self.name == "refuted"
-
-    @property
-    def unknown(self) -> bool:
-        return self.name == "unknown"
-
-    def __bool__(self) -> bool:
-        return self.equal
-
-    def __str__(self) -> str:
-        return self.text

@@ -17,19 +17,18 @@ from typing import Any
 import numpy as np
 
 from tessera import _core, costs, race
-from tessera.api import verify_by
 from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
 from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frontends.traced import Spec, Traced, parts
+from tessera.frameworks import Run
+from tessera.frontends.traced import Traced, arguments, parts
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, Race, Times
-from tessera.racer import Run
-from tessera.types import dtype_name
+from tessera.verification import verify_by
 
 Progress = Callable[[str], None]
 _TRIED = 8  # programs that are timed, besides the original
@@ -512,15 +511,3 @@ def _widened(array: Any) -> Any:
 def _magnitude(array: Any) -> float:
     values = np.abs(np.asarray(array, np.float64))
     return float(values[np.isfinite(values)].max(initial=0.0))
-
-
-def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
-    """Random arrays for a program's inputs, in their domains; those of the example as they are."""
-    rng = np.random.default_rng(seed)
-    if traced is None:
-        return [
-            Spec(dtype_name(dtype), shape).sample(rng)
-            for dtype, shape in graph.input_types().values()
-        ]
-    given = [a.sample(rng) if isinstance(a, Spec) else a for a in traced.arguments]
-    return [*given, *traced.extra]

@@ -37,6 +37,7 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec, Traced
 from tessera.graph import Graph
 from tessera.own_calls import OwnCalls, Seen
+from tessera.types import parse_type
 
 
 @dataclass
@@ -87,7 +88,6 @@ def load_program(source: str, shapes: Mapping[str, str], whole: bool = False) ->
 def _load_onnx(path: str, given: Mapping[str, str], whole: bool) -> Graph:
     """`given`: extents of symbols (N=8) and types of inputs (x=f32[1,3,224,224])."""
     from tessera.frontends.onnx import load as load_onnx
-    from tessera.types import parse_type
 
     extents = {name: int(text) for name, text in given.items() if text.isdecimal()}
     shapes = {name: parse_type(text)[1] for name, text in given.items() if not text.isdecimal()}

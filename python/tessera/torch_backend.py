@@ -36,7 +36,7 @@ from tessera.frontends.torch.importer import handler_of, resolve, run_node
 from tessera.graph import Graph
 from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
-from tessera.torch_explain import explain
+from tessera.torch_explain import explained
 from tessera.torch_parts import BEHIND, Part
 from tessera.types import to_numpy
 
@@ -193,6 +193,17 @@ def wait(timeout: float | None = None) -> bool:
     """Waits until programs that are being made in the background run, at most so many seconds;
     whether they do."""
     return BEHIND.wait(timeout)
+
+
+def explain(timed: bool = True, patterns: bool = True) -> str:
+    """A text about all graphs that `torch.compile(..., backend="tessera")` has made so far, once
+    what is under way is done.
+
+    Kernels that are alike share a line. `timed`: each is also run alone, in microseconds with
+    warm caches. `patterns`: where experts' kernels fit, and what nearly fitting ones lack.
+    """
+    wait()
+    return explained(REPORTS, timed, patterns)
 
 
 def reset() -> None:

@@ -28,6 +28,7 @@ from tessera.errors import Error
 from tessera.frontends.torch.fuse import fuse
 from tessera.graph import Graph
 from tessera.options import own_pattern_folders
+from tessera.patterns import SUFFIX, body_states, read_pattern
 from tessera.store import kept_json
 
 log = logging.getLogger("tessera.torch")
@@ -224,8 +225,6 @@ def own_key() -> str:
     folders = own_pattern_folders()
     if not folders:
         return ""
-    from tessera.patterns import SUFFIX, body_states, read_pattern
-
     facts: list[str] = []
     for path in (p for folder in folders for p in sorted(Path(folder).glob("*" + SUFFIX))):
         try:

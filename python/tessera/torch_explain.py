@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from tessera.frontends.torch.padding import why_not
 from tessera.frontends.torch.regions import REDUCTIONS
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.patterns import pattern_places
 from tessera.tensor import Tensor
 from tessera.torch_cache import cache_in, own_key
+from tessera.torch_experts import recall
 from tessera.types import dtype_name
 
 _NAMES = {"matmul": "product", "gather": "rows of a table", "concat": "concatenation"}
@@ -24,17 +26,9 @@ _QUIET = {"input", "const", "iter", "save", "accum", "reshape", "transpose", "sq
           "broadcast", "slice", "cast", "iota"}  # fmt: skip
 
 
-def explain(timed: bool = True, patterns: bool = True) -> str:
-    """A text about all graphs that `torch.compile(..., backend="tessera")` has made so far, once
-    what is under way is done.
-
-    Kernels that are alike share a line. `timed`: each is also run alone, in microseconds with
-    warm caches. `patterns`: where experts' kernels fit, and what nearly fitting ones lack.
-    """
-    from tessera.torch_backend import REPORTS, wait
-
-    wait()
-    return "\n".join(line for n, report in enumerate(REPORTS, 1)
+def explained(reports: Sequence[Any], timed: bool, patterns: bool) -> str:
+    """A text about these graphs: see torch_backend.explain."""
+    return "\n".join(line for n, report in enumerate(reports, 1)
                      for line in _graph(n, report, timed, patterns))  # fmt: skip
 
 
@@ -57,8 +51,6 @@ def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[st
         yield from _kernels(program.graph, timed and hasattr(program.module, "plan_facts"))
         yield from (f"    own pattern {line}" for line in _experts(part, program))
         if patterns:
-            from tessera.patterns import pattern_places
-
             for line in pattern_places(program.source, Options()).lines():
                 yield f"    {line}"
 
@@ -68,8 +60,6 @@ def _experts(part: Any, program: Any) -> list[str]:
     with cache_in(part._settings.cache_dir):
         if part._device is not None or not (key := own_key()):
             return []
-        from tessera.torch_experts import recall
-
         choice = recall(program.source, key)
     return choice.told if choice is not None else []
 

@@ -171,3 +171,13 @@ def check_shape(shape: Sequence[Dim], where: str) -> None:
                 f"{where} has shape ({', '.join(map(str, shape))}): every extent must be positive, "
                 "an empty tensor has nothing to compute"
             )
+
+
+# Memory that is valid for the time of a call, dtype and shape; row-major.
+Memory = tuple[memoryview, str, tuple[int, ...]]
+
+
+def array_of(memory: Memory) -> np.ndarray[Any, Any]:
+    """NumPy's view of some memory."""
+    data, dtype, shape = memory
+    return np.frombuffer(data, to_numpy(dtype)).reshape(shape)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import re
 import sys
 import time
@@ -20,7 +18,7 @@ from rich.text import Text
 
 from tessera import _core
 from tessera.errors import Error, Location, UsageError
-from tessera.files import write_text
+from tessera.files import to_json, write_text
 from tessera.options import LEVELS, Options
 from tessera.source import Program, load_program
 
@@ -153,33 +151,6 @@ def read_program(src: str, shapes: Sequence[str], whole: bool = False) -> Progra
 def print_json(data: Any) -> None:
     """One JSON document on standard output."""
     click.echo(to_json(data))
-
-
-def to_json(data: Any, indent: int | None = 2) -> str:
-    """Strict JSON: infinities and NaN, which it lacks, become strings.
-
-    >>> to_json({"worst": float("inf")}, indent=None)
-    '{"worst": "inf"}'
-    """
-    return json.dumps(_finite(data), indent=indent, default=_plain, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return value
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "item"):
-        return value.item()
-    if isinstance(value, (set, tuple)):
-        return list(value)
-    return str(value)
 
 
 def write_output(path: str, text: str) -> None:

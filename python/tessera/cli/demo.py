@@ -15,7 +15,6 @@ import numpy as np
 
 from tessera import _core
 from tessera.api import superoptimize
-from tessera.api import verify as prove
 from tessera.cli.common import ProgressLine, duration, stdout
 from tessera.cli.optimize import NOISY, PROVISIONAL
 from tessera.compilers import find_compiler
@@ -26,6 +25,7 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.result import Result
 from tessera.rewrite import rewrite
+from tessera.verification import verify as prove
 
 _LINES = 4  # of a µGraph
 _SDPA = """import torch

@@ -8,10 +8,10 @@ from typing import Literal
 import click
 
 from tessera import _core
-from tessera.api import verify as verify_graphs
 from tessera.cli import common
 from tessera.files import read_text, require_folder, write_text
 from tessera.options import Level, require_threads
+from tessera.verification import verify as verify_graphs
 
 EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 

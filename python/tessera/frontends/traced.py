@@ -14,7 +14,7 @@ from tessera.errors import BadInputError, UnsupportedError
 from tessera.frontends.environment import Environment
 from tessera.frontends.plain import is_plain_container
 from tessera.graph import Graph
-from tessera.types import EVERY, Interval, parse_domain, parse_type, to_numpy
+from tessera.types import EVERY, Interval, dtype_name, parse_domain, parse_type, to_numpy
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TYPE_TEXT = re.compile(
@@ -171,3 +171,15 @@ class Traced:
     environment: Environment = field(default_factory=Environment)
     check: Callable[[Sequence[Any]], bool] | None = None  # asked before the program runs
     calls: frozenset[str] = frozenset()  # NumPy's functions, methods and ufuncs that it called
+
+
+def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
+    """Random arrays for a program's inputs, in their domains; those of the example as they are."""
+    rng = np.random.default_rng(seed)
+    if traced is None:
+        return [
+            Spec(dtype_name(dtype), shape).sample(rng)
+            for dtype, shape in graph.input_types().values()
+        ]
+    given = [a.sample(rng) if isinstance(a, Spec) else a for a in traced.arguments]
+    return [*given, *traced.extra]

@@ -13,8 +13,13 @@ from tessera import _core
 from tessera.emit import FLAVOURS, emit
 from tessera.errors import Error
 from tessera.frontends.onnx.export import inexpressible
+from tessera.frontends.traced import arguments
 from tessera.graph import Graph
+from tessera.machine import machine_description
 from tessera.options import Options
+from tessera.race import Entrant, decide
+from tessera.runner import Runner
+from tessera.source import example_arrays
 from tessera.types import format_type, to_numpy
 
 if TYPE_CHECKING:
@@ -29,8 +34,6 @@ _RACE_S = 20.0  # at most, to start and compile included
 
 def record(result: Result) -> dict[str, Any]:
     """The result's `json()`, with programs, errors against f64, limits and source."""
-    from tessera.machine import machine_description
-
     return {
         "format": FORMAT,
         "written": time.strftime("%Y-%m-%d %H:%M"),
@@ -160,11 +163,7 @@ def errors(result: Result) -> dict[str, Any]:
         return {"skipped": "there is no compiled code to compare"}
     rows = []
     original = _core.compile(result.original.core)
-    from tessera.result import GraphCall
-    from tessera.runner import Runner
-    from tessera.source import example_arrays
-
-    baseline = Runner(original, GraphCall(result.original).names)
+    baseline = Runner(original, list(result.original.input_types()))
     for family, scale, shift in (
         ("normal", 1.0, 0.0),
         ("large (×30)", 30.0, 0.0),
@@ -214,9 +213,6 @@ def _error(got: Any, exact: Any) -> tuple[float, float]:
 def rivals(result: Result) -> dict[str, float]:
     """Microseconds of a call of the program, by libraries that are installed, in one race with the
     result; empty where there is no telling."""
-    from tessera.race import Entrant, decide
-    from tessera.rewrite import arguments
-
     program = result.original
     left_out = result.on_gpu or result.interpreted or program.tail is not None
     if left_out or len(program.ops) > _MOST_OPERATORS:

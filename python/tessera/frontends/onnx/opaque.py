@@ -10,8 +10,8 @@ import numpy as np
 
 from tessera.errors import BadInputError, ToolMissingError
 from tessera.frontends.onnx.reader import onnx_package, shape_of
-from tessera.host_calls import Memory, array_of
 from tessera.tensor import Tensor
+from tessera.types import Memory, array_of
 
 Array = np.ndarray[Any, Any]
 Typed = tuple[int, list[int]]  # an ONNX element type and extents

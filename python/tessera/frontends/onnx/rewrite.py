@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from tessera import _core, costs
-from tessera.api import verify_by
 from tessera.conditions import conditions
 from tessera.errors import UnsupportedError
 from tessera.frameworks import Run
@@ -29,6 +28,7 @@ from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.source import example_arrays
+from tessera.verification import verify_by
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[str], None]
