@@ -15,7 +15,7 @@ from typing import Any
 from tessera import errors
 from tessera import options as chosen
 from tessera.contest import Key
-from tessera.direct import layout
+from tessera.direct_calls import layout
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Child, LostError

@@ -21,7 +21,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.clock import Clock
-from tessera.direct import layout
+from tessera.direct_calls import layout
 from tessera.emit import compile_source, emit
 from tessera.errors import Error
 from tessera.frameworks import Run

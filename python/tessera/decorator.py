@@ -2,7 +2,7 @@
 
 The promise: results have the original's values (up to rounding), dtypes, shapes and order of axes
 in memory, and a call raises only where the original raises. The first call of a form returns what
-the original returns; tracing it has no effects (frontends/outside.py). Later ones do, too, until a
+the original returns; tracing it has no effects (frontends/sandbox.py). Later ones do, too, until a
 process in the background (background.py) has found, proved and raced its program. What cannot be
 traced, or returns memory of its arguments, runs as the original, after one warning that says where
 and why.
@@ -32,7 +32,7 @@ from tessera.background import Helper
 from tessera.clock import Clock
 from tessera.contest import is_noisy, kept, key_of
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
-from tessera.direct import Slot, call_order, direct_call, layout, quiet_now, slots
+from tessera.direct_calls import Slot, call_order, direct_call, layout, quiet_now, slots
 from tessera.errors import (
     BadInputError,
     CancelledError,
@@ -42,9 +42,9 @@ from tessera.errors import (
     UnsupportedError,
     UsageError,
 )
+from tessera.frontends.constants import is_constant
 from tessera.frontends.environment import Environment
 from tessera.frontends.numpy import require_rounding
-from tessera.frontends.plain import is_constant
 from tessera.frontends.trace import FLOAT_SCALARS, bind_arguments, definition, trace_call
 from tessera.frontends.traced import Node, Static, Traced, Tree
 from tessera.options import Options, is_gpu

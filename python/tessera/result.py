@@ -16,8 +16,7 @@ import numpy as np
 from tessera import _core
 from tessera.contest import Choice, Key, choose
 from tessera.cuda import DeviceRunner, Elsewhere, standing
-from tessera.direct import Slot, direct_call, slots
-from tessera.edges import differs_at_edges
+from tessera.direct_calls import Slot, direct_call, slots
 from tessera.emit import compile_source
 from tessera.errors import BadInputError, UnsupportedError, UsageError
 from tessera.files import to_json, write_text
@@ -28,6 +27,7 @@ from tessera.graph import Graph
 from tessera.options import Level, Options
 from tessera.race import Entrant
 from tessera.runner import Runner, given_outputs
+from tessera.special_values import differs_at_edges
 from tessera.torch_arrays import from_tensor, is_tensor
 from tessera.types import dtype_name
 

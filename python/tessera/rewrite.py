@@ -20,7 +20,6 @@ from tessera import _core, costs, race
 from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
-from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
 from tessera.frameworks import Run
@@ -28,6 +27,7 @@ from tessera.frontends.traced import Traced, arguments, parts
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, Race, Times
+from tessera.special_values import differs_at_edges
 from tessera.verification import verify_by
 
 Progress = Callable[[str], None]

@@ -36,7 +36,7 @@ from tessera.files import read_stdin, read_text
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec, Traced
 from tessera.graph import Graph
-from tessera.own_calls import OwnCalls, Seen
+from tessera.script_calls import OwnCalls, Seen
 from tessera.types import parse_type
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontends.plain import CONSTANTS, NOTHING
+from tessera.frontends.constants import CONSTANTS, NOTHING
 from tessera.types import is_plain_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]

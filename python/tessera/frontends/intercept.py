@@ -1,7 +1,7 @@
 """What NumPy's protocols do not reach while a function is traced: np.array, np.zeros and relatives.
 
 np.array and np.asarray look into their argument without asking it, and np.zeros has no argument to
-ask. A traced function finds others in their place (see outside.py), which know Tensors.
+ask. A traced function finds others in their place (see sandbox.py), which know Tensors.
 """
 
 from __future__ import annotations

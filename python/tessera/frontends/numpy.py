@@ -17,7 +17,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tessera import ops
 from tessera.errors import UnsupportedError
 from tessera.frontends.number import Number, bare
-from tessera.frontends.outside import is_numpys
+from tessera.frontends.sandbox import is_numpys
 from tessera.ops.operands import lift, tensors
 from tessera.tensor import Tensor, unsupported
 from tessera.types import is_float

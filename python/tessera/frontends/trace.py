@@ -1,6 +1,6 @@
 """Tracing: runs a NumPy function once on Tensors and keeps what it did as a Graph.
 
-What runs is a copy that reads copies of what is outside (frontends/outside.py), so that tracing has
+What runs is a copy that reads copies of what is outside (frontends/sandbox.py), so that tracing has
 no effects. Arrays from outside become arguments of the program, arrays that the function makes
 itself become constants.
 """
@@ -22,11 +22,11 @@ from tessera import _core
 from tessera.clock import Clock, Interrupted
 from tessera.emit import compile_source, emit
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
+from tessera.frontends.constants import CONSTANTS
 from tessera.frontends.environment import Environment, is_same
 from tessera.frontends.intercept import instead
 from tessera.frontends.number import Number, is_stand_in
-from tessera.frontends.outside import Sandbox
-from tessera.frontends.plain import CONSTANTS
+from tessera.frontends.sandbox import Sandbox
 from tessera.frontends.traced import (
     TYPE_TEXT,
     Array,

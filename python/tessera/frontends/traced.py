@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import BadInputError, UnsupportedError
+from tessera.frontends.constants import is_plain_container
 from tessera.frontends.environment import Environment
-from tessera.frontends.plain import is_plain_container
 from tessera.graph import Graph
 from tessera.types import EVERY, Interval, dtype_name, parse_domain, parse_type, to_numpy
 

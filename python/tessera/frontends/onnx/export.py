@@ -11,9 +11,9 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.extents import product, symbols_of, values_of
 from tessera.frontends.onnx.composites import Composite, composites, fraction
+from tessera.frontends.onnx.model_file import LEAST_OUTSIDE, Written
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
-from tessera.frontends.onnx.written import LEAST_OUTSIDE, Written
 from tessera.graph import Graph
 from tessera.types import is_float, to_numpy
 

@@ -22,8 +22,8 @@ from tessera.conditions import conditions
 from tessera.errors import UnsupportedError
 from tessera.frameworks import Run
 from tessera.frontends.onnx.export import written
+from tessera.frontends.onnx.model_file import Written
 from tessera.frontends.onnx.reader import read_model
-from tessera.frontends.onnx.written import Written
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, decide

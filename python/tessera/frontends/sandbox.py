@@ -28,9 +28,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tessera.errors import Error
-from tessera.frontends.environment import Environment
-from tessera.frontends.number import Number, is_stand_in
-from tessera.frontends.plain import (
+from tessera.frontends.constants import (
     CONSTANTS,
     NOTHING,
     found,
@@ -39,6 +37,8 @@ from tessera.frontends.plain import (
     is_plain_enum,
     is_plain_named_tuple,
 )
+from tessera.frontends.environment import Environment
+from tessera.frontends.number import Number, is_stand_in
 from tessera.tensor import Tensor, unsupported
 
 Array = np.ndarray[Any, np.dtype[Any]]
