@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import _core, contest
+from tessera import _core, contest, direct_calls
 from tessera.api import optimize_traced
 from tessera.contest import Choice
 from tessera.frontends.trace import trace_call
