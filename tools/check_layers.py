@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""Hold every #include of src/ against the chain of folders: each may use only what stands left.
+"""Hold every #include of src/, and every import of python/tessera, against a chain of layers: each
+may use only what stands left.
 
     base < solve < ir < eval < {verify, cost} < {search, plan} < backend < driver
 
 Siblings in braces never see each other, nor do the engines in search/ or the back ends. The
 public header (include/tessera) belongs to the driver. And no two types of one namespace have one
-name: the linker would take the functions of one for those of the other. Exit code 1 lists the
+name: the linker would take the functions of one for those of the other.
+
+Modules of a layer of Python may use each other, but not in circles. Imports of the package inside
+functions are for what few need and is slow, or optional, and are counted. Exit code 1 lists the
 offending lines.
 """
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 CHAIN: list[set[str]] = [
     {"base"},
@@ -31,6 +37,24 @@ ISLANDS = {"search": {"mugraph", "synth", "mutate", "patterns"}}
 BRIDGES = {"search": {("rules", "synth")}}
 # Subfolders that never see each other, though the parent may gather them.
 RIVALS = {"backend": {"cpu", "cuda"}}
+# Modules of python/tessera, or packages with all that is in them but stands elsewhere.
+PYTHON_CHAIN = [
+    "_core errors clock files types extents machine store options compilers calibrate frameworks",
+    "tensor",
+    "ops",
+    "frontends.constants frontends.environment frontends.number frontends.sandbox frontends.numpy "
+    "frontends.intercept",
+    "graph",
+    "emit frontends verification runner cuda torch_arrays special_values direct_calls script_calls",
+    "frontends.onnx frontends.torch",
+    "host_calls racer graph_racer race costs source patterns pattern_authoring rules conditions "
+    "drop_in rewrite frontends.onnx.rewrite torch_compare torch_cache torch_experts torch_explain",
+    "report contest result background tuner decorator api background_process mirage",
+    "torch_programs torch_device torch_parts torch_backend",
+    "cli __main__",
+]
+PYTHON_LEVEL = {name: i for i, layer in enumerate(PYTHON_CHAIN) for name in layer.split()}
+MOST_IMPORTS_IN_FUNCTIONS = 6  # it only goes down
 SOURCES = {".h", ".cpp", ".def", ".inc"}
 NAMESPACE = re.compile(r"^namespace ([\w:]*) ?\{")
 TYPE = re.compile(r"^(?:struct|class) (\w+)(?: final)?(?: :.*)? \{")
@@ -108,9 +132,97 @@ def namesakes(src: Path) -> Iterator[str]:
                 yield f"{here}: there is a {name} in {first[name]} already"
 
 
+class Import(NamedTuple):
+    """What a module takes from where, by names within the package; "" is the package itself."""
+
+    place: str  # file:line
+    module: str
+    taken: str
+    inside: bool  # a function
+
+
+def imports(package: Path) -> Iterator[Import]:
+    """The imports of a package by its own modules, but for those that only type checkers see."""
+    files = {_module_name(p.relative_to(package)): p for p in sorted(package.rglob("*.py"))}
+
+    def walk(node: ast.AST, module: str, inside: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
+            place = f"{files[module]}:{getattr(child, 'lineno', 0)}"
+            for name in _imported(child, package.name):
+                while name not in files and name not in PYTHON_LEVEL and name:
+                    name = name.rpartition(".")[0]  # of what is in a module
+                yield Import(place, module, name, inside)
+            function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+            yield from walk(child, module, inside or function)
+
+    for module, path in files.items():
+        yield from walk(ast.parse(path.read_text()), module, False)
+
+
+def _module_name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+def _imported(node: ast.AST, package: str) -> list[str]:
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    return [n[len(package) + 1 :] for n in names if f"{n}.".startswith(f"{package}.")]
+
+
+def python_level(module: str) -> int:
+    """The layer of a module, or of the package that it is in; -1 where it has none."""
+    while module and module not in PYTHON_LEVEL:
+        module = module.rpartition(".")[0]
+    return PYTHON_LEVEL.get(module, -1)
+
+
+def python_offences(package: Path) -> Iterator[str]:
+    """Every import from a higher layer or in a circle, and those inside functions if too many."""
+    found = list(imports(package))
+    inside = [i for i in found if i.inside]
+    if len({i.place for i in inside}) > MOST_IMPORTS_IN_FUNCTIONS:
+        for place in sorted({i.place for i in inside}):
+            yield f"{place}: inside a function; at most {MOST_IMPORTS_IN_FUNCTIONS} may be"
+    uses: dict[str, set[str]] = {}
+    for place, module, taken, _ in (i for i in found if not i.inside):
+        if python_level(taken) > python_level(module) >= 0:
+            yield f"{place}: '{taken}' stands above '{module}'"
+        if module and python_level(module) < 0:
+            yield f"{place}: '{module}' has no layer"
+        uses.setdefault(module, set()).add(taken)
+    for circle in circles(uses):
+        yield f"{package}: a circle: {' → '.join(circle)}"
+
+
+def circles(uses: dict[str, set[str]]) -> Iterator[list[str]]:
+    """One circle of each set of modules that reach each other."""
+    done: set[str] = set()
+
+    def walk(path: list[str]) -> Iterator[list[str]]:
+        for taken in sorted(uses.get(path[-1], ())):
+            if taken in path:
+                yield [*path[path.index(taken) :], taken]
+            elif taken not in done:
+                yield from walk([*path, taken])
+        done.add(path[-1])
+
+    for module in sorted(uses):
+        if module not in done:
+            yield from walk([module])
+
+
 def main(argv: list[str]) -> int:
-    src = Path(argv[1]) if len(argv) > 1 else Path(__file__).resolve().parents[1] / "src"
+    root = Path(__file__).resolve().parents[1]
+    src = Path(argv[1]) if len(argv) > 1 else root / "src"
     found = [*offences(src), *namesakes(src)]
+    if len(argv) != 2:  # of C++ alone
+        package = Path(argv[2]) if len(argv) > 2 else root / "python" / "tessera"
+        found += python_offences(package)
     for line in found:
         print(line)
     print(f"check_layers: {len(found)} offences" if found else "check_layers: the chain holds")

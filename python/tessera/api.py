@@ -19,10 +19,7 @@ from tessera.frontends.numpy import require_rounding
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Traced
 from tessera.graph import Graph
-from tessera.options import (
-    Options,
-    is_gpu,
-)
+from tessera.options import Options, is_gpu
 from tessera.race import children
 from tessera.result import ENGINES, FunctionCall, GraphCall, Result
 from tessera.store import MeasurementStore

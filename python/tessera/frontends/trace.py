@@ -47,11 +47,7 @@ from tessera.ops.masked import Masked
 from tessera.ops.operands import iota
 from tessera.ops.shape import broadcast_to
 from tessera.tensor import _NUMPY, _PACKAGE, Tensor, cast, unsupported
-from tessera.types import (
-    check_shape,
-    dtype_name,
-    to_numpy,
-)
+from tessera.types import check_shape, dtype_name, to_numpy
 
 
 def _is_array(value: Any) -> bool:

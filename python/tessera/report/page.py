@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.report.boxes import program
-from tessera.report.charts import (
-    duration,
-    roofline,
-    search_chart,
-    time_strip,
-    times_bars,
-)
+from tessera.report.charts import duration, roofline, search_chart, time_strip, times_bars
 from tessera.report.drawing import drawing
 
 _HERE = Path(__file__).parent

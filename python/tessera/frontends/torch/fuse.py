@@ -14,14 +14,7 @@ from tessera import _core
 from tessera.errors import Error
 from tessera.frontends.torch.join import copy_op, join_products, without_repeats
 from tessera.frontends.torch.regions import REDUCTIONS, Operand, Region, Regions
-from tessera.frontends.torch.strides import (
-    MOVES,
-    Reading,
-    merged,
-    natural,
-    reading,
-    restride,
-)
+from tessera.frontends.torch.strides import MOVES, Reading, merged, natural, reading, restride
 from tessera.graph import Graph
 from tessera.tensor import Tensor
 from tessera.types import dtype_name

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.call import (
-    Call,
-    cast,
-    emit,
-    f,
-    handles,
-    wide,
-)
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, wide
 from tessera.frontends.torch.structure import counted, slice_
 from tessera.ops.scatter import along, scatter
 from tessera.tensor import Tensor

@@ -12,14 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tessera.frontends.torch.strides import (
-    MOVES,
-    View,
-    natural,
-    reading,
-    restride,
-    views,
-)
+from tessera.frontends.torch.strides import MOVES, View, natural, reading, restride, views
 from tessera.graph import Graph
 from tessera.tensor import Tensor
 
