@@ -23,15 +23,16 @@ from tessera.options import Options, is_gpu
 from tessera.race import children
 from tessera.result import ENGINES, FunctionCall, GraphCall, Result
 from tessera.store import MeasurementStore
+from tessera.types import Function, Record
 
-Progress = Callable[[dict[str, Any]], None]
+Progress = Callable[[Record], None]
 # Of a function's budget: what tracing takes at most, and what the search for kernels may take: few
 # figures, since results are remembered by it.
 _TRACING, _SEARCH = 0.6, (0.85, 0.65, 0.4, 0.2)
 
 
 def superoptimize(
-    program: Graph | Callable[..., Any],
+    program: Graph | Function,
     *args: Any,
     options: Options | None = None,
     progress: Progress | None = None,
@@ -62,7 +63,7 @@ def superoptimize(
 
 
 def optimize_traced(
-    function: Callable[..., Any],
+    function: Function,
     traced: Traced,
     options: Options,
     progress: Progress | None = None,
@@ -114,9 +115,9 @@ def _optimize_graph(
 ) -> Result:
     graph.validate()
     graph = _with_weights(graph, options.weights)
-    timeline: list[dict[str, Any]] = []
+    timeline: list[Record] = []
 
-    def watch(news: dict[str, Any]) -> None:
+    def watch(news: Record) -> None:
         timeline.append(news)
         if progress is not None:
             progress(news)
@@ -164,13 +165,13 @@ def _with_weights(graph: Graph, names: Sequence[str]) -> Graph:
 
 
 @overload
-def optimize(function: Callable[..., Any], /) -> Optimized: ...
+def optimize(function: Function, /) -> Optimized: ...
 @overload
 def optimize(
     *, options: Options | None = None, **overrides: Any
-) -> Callable[[Callable[..., Any]], Optimized]: ...
+) -> Callable[[Function], Optimized]: ...
 def optimize(
-    function: Callable[..., Any] | None = None,
+    function: Function | None = None,
     /,
     *,
     options: Options | None = None,
@@ -188,5 +189,5 @@ def optimize(
     return _decorated(function, chosen)
 
 
-def _decorated(function: Callable[..., Any], options: Options) -> Optimized:
+def _decorated(function: Function, options: Options) -> Optimized:
     return Optimized(function, options, optimize_traced)

@@ -7,7 +7,7 @@ import ctypes
 import dataclasses
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from tessera.emit import compile_source, emit
 from tessera.frontends.trace import FLOAT_SCALARS, trace_call
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.racer import Facts, serve
+from tessera.racer import serve
+from tessera.types import Function, Record
 
 _NICE = 10
 
 
-def optimised(order: Facts, arrays: list[Any]) -> Facts:
+def optimised(order: Record, arrays: list[Any]) -> Record:
     """What the process does for `Helper.optimise`."""
     signal.signal(signal.SIGTERM, _end)
     with contextlib.suppress(OSError, AttributeError):
@@ -40,7 +41,7 @@ def optimised(order: Facts, arrays: list[Any]) -> Facts:
     options = Options(**given | {"disable": tuple(given["disable"]),
                                  "weights": tuple(given["weights"])})  # fmt: skip
     try:
-        function: Callable[..., Any] = compile_source(emit(graph, name="program"), "program")
+        function: Function = compile_source(emit(graph, name="program"), "program")
         floats = any(type(a) in (float, *FLOAT_SCALARS) for a in arrays)
         traced = trace_call(function, arrays, {}, floats)
     except errors.Error:  # operators without a spelling: kernels only

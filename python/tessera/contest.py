@@ -32,13 +32,13 @@ from tessera.race import Entrant, Times, decide
 from tessera.rewrite import rewrite
 from tessera.runner import address_of
 from tessera.store import kept_json
+from tessera.types import Array, Fields, Function, Record
 from tessera.verification import verify_by
 
 if TYPE_CHECKING:
     from tessera.frontends.traced import Traced
     from tessera.graph import Graph
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _VERSION = 7  # of what is remembered
 _SECONDS = 0.2  # that the race takes
@@ -78,7 +78,7 @@ class Choice:
         """Of a call, by kind."""
         return {kind: t.median for kind, t in self.times.items()}
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data: microseconds per call, by kind."""
         us = {f"{kind}_us": s * 1e6 for kind, s in self.seconds.items()}
         return {"runs": self.runs, **us, "times": {k: t.json() for k, t in self.times.items()},
@@ -89,11 +89,11 @@ class Choice:
 
 
 def choose(
-    function: Callable[..., Any],
+    function: Function,
     traced: Traced,
     arrays: Sequence[Any],
     kernel: Entrant | None,
-    as_call: Callable[[Callable[..., Any], bool], Run],
+    as_call: Callable[[Function, bool], Run],
     options: Options,
     seconds_left: float = math.inf,
     held: str = "",
@@ -163,7 +163,7 @@ def choose(
     return choice
 
 
-def _run_of(choice: Choice, as_call: Callable[[Callable[..., Any], bool], Run]) -> Run:
+def _run_of(choice: Choice, as_call: Callable[[Function, bool], Run]) -> Run:
     return as_call(compile_source(choice.source, choice.name), False)
 
 
@@ -194,7 +194,7 @@ def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: floa
 
 
 def _source(
-    function: Callable[..., Any], traced: Traced, options: Options, seconds: float, below: float
+    function: Function, traced: Traced, options: Options, seconds: float, below: float
 ) -> Choice | None:
     """NumPy source of the program that is proved equal and fastest, or the function: there is no
     faster, or none in sight of `below` seconds; None where there is no source at all."""
@@ -284,9 +284,7 @@ def _sharing(results: Sequence[Any], given: Sequence[Array]) -> set[tuple[Any, .
 # --- remembering ---------------------------------------------------------------------------------
 
 
-def key_of(
-    function: Callable[..., Any], graph: Graph, arrays: Sequence[Any], options: Options
-) -> Key:
+def key_of(function: Function, graph: Graph, arrays: Sequence[Any], options: Options) -> Key:
     """SHA-256 of what the choice depends on, and of what calls are alike in at other extents."""
     fields = {k: v for k, v in options.fields().items() if k not in _ALIKE}
     fields["disable"] = sorted(options.disable)
@@ -318,7 +316,7 @@ def kept(key: Key, noisy: bool = False) -> str:
     return json.dumps(record) if good else ""
 
 
-def is_noisy(record: Mapping[str, Any]) -> bool:
+def is_noisy(record: Fields) -> bool:
     """Whether a record tells of a race in which chance had its part."""
     return record.get("noise") != [False, False]
 

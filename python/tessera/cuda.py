@@ -22,7 +22,7 @@ from tessera import _core
 from tessera.errors import BadInputError, NotFoundError, WrongTypeError
 from tessera.runner import out_name
 from tessera.torch_arrays import is_tensor
-from tessera.types import DTYPES, dtype_name, format_type, to_numpy
+from tessera.types import DTYPES, Array, dtype_name, format_type, to_numpy
 
 _ALIGNMENT = 16  # bytes
 _CUDA_DEVICES = (2, 13)  # DLPack: on a device, and managed memory
@@ -56,7 +56,7 @@ def is_device_array(value: Any) -> bool:
     return value.__dlpack_device__()[0] in _CUDA_DEVICES
 
 
-def placeholder(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
+def placeholder(value: Any) -> Array:
     """An array of the same type and no memory, for what only looks at types."""
     if is_tensor(value):
         known = {name: ours for ours, name in _TORCH_DTYPES.items()}
@@ -108,7 +108,7 @@ def to_device(array: Any, device: int = 0) -> _core.DeviceArray:
     return made
 
 
-def to_host(array: _core.DeviceArray) -> np.ndarray[Any, np.dtype[Any]]:
+def to_host(array: _core.DeviceArray) -> Array:
     """A copy of a device's array as a NumPy array; waits for what computes it."""
     dtype, shape = array.type
     return np.frombuffer(bytearray(array.read()), to_numpy(dtype)).reshape(shape)

@@ -51,9 +51,8 @@ from tessera.options import Options, is_gpu
 from tessera.race import LostError
 from tessera.result import Result
 from tessera.tuner import Tuner
-from tessera.types import dtype_name, is_plain_dtype
+from tessera.types import Array, Function, Record, dtype_name, is_plain_dtype
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
 # Of sizes that vary the first have programs, others when they came so often, so many at most.
@@ -134,14 +133,12 @@ class Optimized(_core.Dispatch):
     """A function that is replaced by its optimised program, one per structure of arguments."""
 
     is_tessera_function = True
-    __wrapped__: Callable[..., Any]
+    __wrapped__: Function
     __class__ = property(lambda self: self._like)
     __dict__ = property(lambda self: getattr(self._function, "__dict__", {}))
     _like: type = FunctionType  # what `isinstance` and inspect see
 
-    def __init__(
-        self, function: Callable[..., Any], options: Options, optimize: OptimizeTraced
-    ) -> None:
+    def __init__(self, function: Function, options: Options, optimize: OptimizeTraced) -> None:
         super().__init__()
         self._function = function
         functools.update_wrapper(self, function)
@@ -210,7 +207,7 @@ class Optimized(_core.Dispatch):
     def __deepcopy__(self, memo: Any) -> Optimized:
         return self
 
-    def _call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_slowly(self, args: tuple[Any, ...], kwargs: Record) -> Any:
         """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
         if self._on_gpu:
             held: dict[int, tuple[Any, Any]] = {}
@@ -257,7 +254,7 @@ class Optimized(_core.Dispatch):
         seconds: float,
         entry: _Entry,
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kwargs: Record,
     ) -> None:
         """Compares the original's own results with what the program promises, once, and the seconds
         that it took: source of it may have raced in its place, which may be slower."""
@@ -283,7 +280,7 @@ class Optimized(_core.Dispatch):
                 self._settle(entry, args, kwargs)
         self._remember(entry)
 
-    def _settle(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _settle(self, entry: _Entry, args: tuple[Any, ...], kwargs: Record) -> None:
         """Makes the direct call of a program that its first call has compiled."""
         if entry.direct is None and entry.result is not None and not entry.settled:
             entry.settled = True
@@ -293,7 +290,7 @@ class Optimized(_core.Dispatch):
             self._remember(entry)
 
     def _call_on_device(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], like: tuple[Any, ...], named: Any
+        self, args: tuple[Any, ...], kwargs: Record, like: tuple[Any, ...], named: Any
     ) -> Any:
         """A call with tensors or a device's arrays, on PyTorch's current stream (cuda.py).
 
@@ -343,7 +340,7 @@ class Optimized(_core.Dispatch):
         return known + [s for s in refused if all(k.why != s.why for k in known)]
 
     # --- which program
-    def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+    def _entry(self, args: tuple[Any, ...], kwargs: Record) -> _Entry | None:
         key = self._key(args, kwargs)
         if key is None:
             return None
@@ -387,9 +384,7 @@ class Optimized(_core.Dispatch):
         sizes.add(extents)
         return False
 
-    def _new_entry(
-        self, key: Any, loose: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Entry:
+    def _new_entry(self, key: Any, loose: Any, args: tuple[Any, ...], kwargs: Record) -> _Entry:
         """A program for a new form; where only floats are new, one that takes them as arguments."""
         family = _shapes(key)
         self._variants[family] += 1
@@ -408,9 +403,7 @@ class Optimized(_core.Dispatch):
         self._known[key] = self._prepare(args, kwargs, False)
         return self._known[key]
 
-    def _prepare_again(
-        self, before: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Entry:
+    def _prepare_again(self, before: _Entry, args: tuple[Any, ...], kwargs: Record) -> _Entry:
         """A program where something outside has changed: the same one, if it reads the same."""
         if before.changes >= _MOST_VARIANTS:
             self._fall_back("what it reads from outside changes from call to call; pass it as an "
@@ -443,7 +436,7 @@ class Optimized(_core.Dispatch):
             if entry.direct is not None and not named and (entry.seen or entry.result is None):
                 self.prefer(entry.direct)
 
-    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _key(self, args: tuple[Any, ...], kwargs: Record) -> Any:
         """What decides which program fits; None, with a warning, for what none can."""
         parts = [_quick_key(a) for a in args]
         parts += [_quick_key(a) for a in kwargs.values()]
@@ -474,20 +467,20 @@ class Optimized(_core.Dispatch):
         return None
 
     # --- making a program
-    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
+    def _prepare(self, args: tuple[Any, ...], kwargs: Record, floats: bool) -> _Entry:
         entry = self._optimized(args, kwargs, floats)
         if entry.result is None and not floats:
             self._run_original(entry, args, kwargs)
         return entry
 
-    def _run_original(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _run_original(self, entry: _Entry, args: tuple[Any, ...], kwargs: Record) -> None:
         """Has calls of this form run the original, without asking each time."""
         known = slots(args, kwargs, call_order(self._function, args, kwargs))
         entry.direct = direct_call(known, entry.environment)
         if entry.direct is not None:
             entry.direct.run_function(self._function, None, True)
 
-    def _optimized(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
+    def _optimized(self, args: tuple[Any, ...], kwargs: Record, floats: bool) -> _Entry:
         entry = _Entry(Environment(), floats=floats, form=_form(args, kwargs))
         clock = Clock(self._options.budget)
         with self._failures_of(entry):
@@ -625,7 +618,7 @@ def _not_compiled(result: Result, budget: float) -> str:
     )
 
 
-def _form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _form(args: tuple[Any, ...], kwargs: Record) -> str:
     """A call for a reader: "f32[64,256], axis=-1"."""
 
     def text(value: Any) -> str:
@@ -668,7 +661,7 @@ def _quick_key(value: Any) -> Any:
     return None
 
 
-def _array_key(array: np.ndarray[Any, Any]) -> Any:
+def _array_key(array: Array) -> Any:
     how = layout(array)
     return (array.shape, array.dtype, how if how < 2 else array.strides)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, parts, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.types import dtype_name
+from tessera.types import Function, Record, dtype_name
 from tessera.verification import verify_by
 
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
@@ -54,7 +54,7 @@ class DropIn:
     def __init__(
         self,
         graph: Graph,
-        function: Callable[..., Any] | None,
+        function: Function | None,
         traced: Traced | None,
         name: str,
         arrays: Sequence[Any],
@@ -77,7 +77,7 @@ class DropIn:
         """How many of the arrays are a call's own; the others come from outside."""
         return len(self.arrays) if self._traced is None else len(self._traced.arguments)
 
-    def bind(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    def bind(self, arrays: Sequence[Any]) -> tuple[Any, Record]:
         """Arguments of the original's call with these arrays, which are in the inputs' order."""
         if self._traced is None or self._function is None:
             return tuple(arrays), {}
@@ -85,7 +85,7 @@ class DropIn:
         args, kwargs = unflatten(self._traced.tree, arrays[:count])
         return args, dict(kwargs)
 
-    def bind_source(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    def bind_source(self, arrays: Sequence[Any]) -> tuple[Any, Record]:
         """Those of its sources, which take arrays from outside as keyword arguments."""
         if self._call is None or self._traced is None:
             return tuple(arrays), {}
@@ -288,7 +288,7 @@ class DropIn:
         ]
         return [*given, *self._traced.extra]
 
-    def _safe_at(self, source: Callable[..., Any], specs: Sequence[Spec], options: Options) -> bool:
+    def _safe_at(self, source: Function, specs: Sequence[Spec], options: Options) -> bool:
         """Whether the source equals the function there, if both take such arguments.
 
         A function that is nowhere defined there (a variance of one number) is equal to anything.
@@ -339,14 +339,10 @@ class DropIn:
             return False
         return True
 
-    def _equal_at(
-        self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
-    ) -> bool:
+    def _equal_at(self, source: Function, specs: Sequence[Spec | float], options: Options) -> bool:
         return self._verdict_at(source, specs, options) == "equal"
 
-    def _traced_at(
-        self, source: Callable[..., Any], specs: Sequence[Spec | float]
-    ) -> tuple[Traced, Traced]:
+    def _traced_at(self, source: Function, specs: Sequence[Spec | float]) -> tuple[Traced, Traced]:
         arrays = self._with_others(specs)
         floats = any(isinstance(a, float) for a in arrays)
         original = trace_call(self.original, *self.bind(arrays), floats=floats)
@@ -359,9 +355,7 @@ class DropIn:
         made = compile_source(source, self.name)
         return self._equal_at(made, self._given(), options)
 
-    def _verdict_at(
-        self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
-    ) -> str:
+    def _verdict_at(self, source: Function, specs: Sequence[Spec | float], options: Options) -> str:
         """The verdict's first lines; "refused" where one of the two does not run there."""
         self._clock.require()
         try:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tessera.types import Function, Record
+
 Run = Callable[[], Any]
 
 
@@ -22,7 +24,7 @@ class NumPy:
         return list(arrays)
 
     @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+    def run(function: Function, args: Sequence[Any], kwargs: Record) -> Run:
         """A call without arguments, whose end is the end of the computation."""
         # All are called alike: an empty ** alone costs 40 ns.
         return functools.partial(function, *args, **kwargs)
@@ -46,7 +48,7 @@ class Jax:
         return [jax.numpy.asarray(a) for a in arrays]
 
     @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+    def run(function: Function, args: Sequence[Any], kwargs: Record) -> Run:
         import jax
 
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
@@ -81,7 +83,7 @@ class Torch:
         return [torch.from_numpy(np.array(a)) for a in arrays]
 
     @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+    def run(function: Function, args: Sequence[Any], kwargs: Record) -> Run:
         import torch
 
         return functools.partial(torch.compile(function, dynamic=False), *args, **kwargs)

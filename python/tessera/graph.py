@@ -6,7 +6,7 @@ the builder and traced functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,19 @@ from tessera.files import write_text
 from tessera.frontends import numpy as frontend
 from tessera.frontends.number import bare
 from tessera.tensor import Builder, Tensor, bad_input, user_location
-from tessera.types import Dim, Shape, check_shape, dtype_name, format_type, is_float
+from tessera.types import (
+    Array,
+    Dim,
+    DType,
+    Fields,
+    Function,
+    Record,
+    Shape,
+    check_shape,
+    dtype_name,
+    format_type,
+    is_float,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,16 +41,12 @@ class _NumpyBuilder(Builder):
 
     if TYPE_CHECKING:  # the methods of _FUNCTIONS
 
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+        def __getattr__(self, name: str) -> Function: ...
 
-    def apply_ufunc(
-        self, ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def apply_ufunc(self, ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Fields) -> Any:
         return frontend.apply_ufunc(ufunc, method, args, kwargs)
 
-    def apply_function(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def apply_function(self, function: Function, args: Sequence[Any], kwargs: Fields) -> Any:
         return frontend.apply_function(function, args, kwargs)
 
     def array_attribute(self, tensor: Tensor, name: str) -> Any:
@@ -89,7 +97,7 @@ class Graph(_NumpyBuilder):
 
     def _init_values(self) -> None:
         # Inputs whose values come with the program (a model's initialisers), by name.
-        self.weights: dict[str, np.ndarray[Any, Any]] = {}
+        self.weights: dict[str, Array] = {}
         # Of a model: what its results are called, which may be inputs or the same one twice.
         self.output_names: list[str] = []
         # What gives opaque operators a meaning: (function, payload, arrays) → arrays.
@@ -199,11 +207,11 @@ class Graph(_NumpyBuilder):
         return [Tensor(self, i) for i in self.core.outputs]
 
     @property
-    def ops(self) -> list[dict[str, Any]]:
+    def ops(self) -> list[Record]:
         """The operators as plain records: op, attrs, inputs, results, body."""
         return self.core.ops()
 
-    def input_types(self) -> dict[str, tuple[np.dtype[Any], tuple[Any, ...]]]:
+    def input_types(self) -> dict[str, tuple[DType, tuple[Any, ...]]]:
         """Name, dtype and shape of every argument, in order."""
         return {t.name or f"arg{i}": (t.dtype, t.shape) for i, t in enumerate(self.inputs)}
 
@@ -228,7 +236,7 @@ class Graph(_NumpyBuilder):
         """Checks the whole program; raises BadInputError naming the operator and the rule."""
         self.core.validate()
 
-    def run(self, *arrays: Any, exact: bool = False) -> list[np.ndarray[Any, np.dtype[Any]]]:
+    def run(self, *arrays: Any, exact: bool = False) -> list[Array]:
         """Interprets the program: in its own dtypes, or with `exact` all floats in f64.
 
         >>> g = Graph("double")
@@ -325,7 +333,7 @@ class Block(_NumpyBuilder):
         axis: int | None = None,
     ) -> Tensor:
         """Folds a loop value over iterations: sum, max, min, or concat along `axis`."""
-        attrs: dict[str, Any] = {"kind": kind, "loops": self._loops(loops)}
+        attrs: Record = {"kind": kind, "loops": self._loops(loops)}
         if axis is not None:
             attrs["axis"] = axis
         return self.emit("accum", [tensor], attrs)

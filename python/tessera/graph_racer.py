@@ -10,14 +10,15 @@ from tessera import _core
 from tessera.frameworks import Run
 from tessera.frontends.onnx.export import written
 from tessera.graph import Graph
-from tessera.racer import Facts, Racer, serve
+from tessera.racer import Racer, serve
 from tessera.runner import Runner
+from tessera.types import Record
 
 
 class GraphRacer(Racer):
     """Runs programs that are told as text."""
 
-    def _prepared(self, order: Facts) -> Run:
+    def _prepared(self, order: Record) -> Run:
         graph = Graph.parse(order["graph"])
         if self._library == "onnxruntime":
             return _session(graph, self._arrays, self._threads == "one")

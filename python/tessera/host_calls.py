@@ -9,12 +9,12 @@ import contextlib
 import functools
 import importlib.metadata
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tessera.errors import BadInputError, Error, ToolMissingError
 from tessera.frontends.onnx.opaque import node_call
-from tessera.types import Memory, to_numpy
+from tessera.types import Fields, Memory, to_numpy
 
 
 def version(host: str) -> str:
@@ -57,7 +57,7 @@ def torch_call(text: str) -> TorchCall:
 class TorchCall:
     """One registered operator of PyTorch with its arguments; {"operand": i} is the i-th tensor."""
 
-    def __init__(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, op: str, args: Sequence[Any], kwargs: Fields) -> None:
         self.name, self.args, self.kwargs = op, args, kwargs
         self.operator = torch_operator(op)
 

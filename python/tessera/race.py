@@ -25,7 +25,8 @@ from statistics import median
 from typing import Any
 
 from tessera.frameworks import Run
-from tessera.racer import Facts, read, turn, write
+from tessera.racer import read, turn, write
+from tessera.types import Fields, Record
 
 _SHORT_NS = 200_000  # calls for which being called matters, and threads do not
 _SLOW_NS = 10_000_000  # calls that need no other call before them
@@ -88,8 +89,8 @@ class Child:
         return self._process.poll() is None
 
     def ask(
-        self, order: Facts, arrays: Sequence[Any] = (), limit_s: float = _ANSWER_S
-    ) -> tuple[Facts, list[Any]]:
+        self, order: Record, arrays: Sequence[Any] = (), limit_s: float = _ANSWER_S
+    ) -> tuple[Record, list[Any]]:
         """What it answers; LostError where it does not."""
         if not self._greeted:
             self._answer(_START_S)
@@ -104,7 +105,7 @@ class Child:
             raise
         return self._answer(limit_s)
 
-    def _answer(self, limit_s: float) -> tuple[Facts, list[Any]]:
+    def _answer(self, limit_s: float) -> tuple[Record, list[Any]]:
         try:
             if not select.select([self._answers], [], [], limit_s)[0]:
                 raise LostError(f"no answer within {limit_s:.0f} s")
@@ -277,14 +278,14 @@ class Entrant:
 
     run: Run | None = None
     library: str = ""
-    text: Mapping[str, Any] = field(default_factory=dict)
+    text: Fields = field(default_factory=dict)
     plain: Run | None = None
 
     @functools.cached_property
     def is_short(self) -> bool:
         """Whether calls here are short, and wake no other threads."""
         assert self.run is not None
-        looks: list[Facts] = []
+        looks: list[Record] = []
         quiet = asleep()
         while len(looks) < 3 and not any(s["wall"] > _SLOW_NS for s in looks):
             try:
@@ -341,7 +342,7 @@ class Times:
         least, middle = (f"{s * 1e6:.3g} us" for s in (self.least, self.median))
         return f"median {middle}, least {least}, spread {self.spread:.0%}, {where[self.threads]}"
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, in microseconds."""
         return {"least_us": self.least * 1e6, "median_us": self.median * 1e6,
                 "spread": self.spread, "threads": self.threads, "rounds": self.rounds}  # fmt: skip
@@ -372,9 +373,9 @@ class _Seat:
 
     entrant: int
     threads: str
-    turn: Callable[[int, bool], Facts]
+    turn: Callable[[int, bool], Record]
     child: Child | None = None
-    samples: dict[int, Facts] = field(default_factory=dict)  # by round, -1 the first look
+    samples: dict[int, Record] = field(default_factory=dict)  # by round, -1 the first look
     gone: bool = False
 
     def sample(self, number: int, repeats: int, warm: bool) -> None:
@@ -641,7 +642,7 @@ def _ready(entrant: Entrant, arrays: Sequence[Any]) -> Child:
     return child
 
 
-def _told(child: Child, order: Facts, arrays: Sequence[Any] = ()) -> tuple[Facts, list[Any]]:
+def _told(child: Child, order: Record, arrays: Sequence[Any] = ()) -> tuple[Record, list[Any]]:
     """An answer; LostError where it failed."""
     facts, found = child.ask(order, arrays, _COMPILE_S if order["do"] == "prepare" else _ANSWER_S)
     if "failed" in facts:
@@ -649,5 +650,5 @@ def _told(child: Child, order: Facts, arrays: Sequence[Any] = ()) -> tuple[Facts
     return facts, found
 
 
-def _ask_turn(child: Child, key: int, repeats: int, warm: bool) -> Facts:
+def _ask_turn(child: Child, key: int, repeats: int, warm: bool) -> Record:
     return _told(child, {"do": "turn", "key": key, "repeats": repeats, "warm": warm})[0]

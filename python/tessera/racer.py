@@ -14,18 +14,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from tessera.frameworks import FRAMEWORKS, Run
+from tessera.types import Fields, Record
 
-Facts = dict[str, Any]
 
-
-def write(stream: BinaryIO, facts: Mapping[str, Any], arrays: Sequence[Any] = ()) -> None:
+def write(stream: BinaryIO, facts: Fields, arrays: Sequence[Any] = ()) -> None:
     """One message: a line of JSON, then the arrays."""
     kinds = [v.hex() if type(v) is float else type(v).__name__ for v in map(_plain, arrays)]
     stream.write(json.dumps({**facts, "arrays": kinds}).encode() + b"\n")
@@ -41,12 +40,12 @@ def _plain(value: Any) -> Any:
     return value if type(value) is float or isinstance(value, np.generic) else np.asarray(value)
 
 
-def read(stream: BinaryIO) -> tuple[Facts, list[Any]]:
+def read(stream: BinaryIO) -> tuple[Record, list[Any]]:
     """The next message; EOFError where there is none."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         raise EOFError
-    facts: Facts = json.loads(line)
+    facts: Record = json.loads(line)
     pipe: Any = SimpleNamespace(read=stream.read)
     arrays: list[Any] = []
     for kind in facts.pop("arrays"):
@@ -58,7 +57,7 @@ def read(stream: BinaryIO) -> tuple[Facts, list[Any]]:
     return facts, arrays
 
 
-def turn(run: Run, repeats: int, warm: bool) -> Facts:
+def turn(run: Run, repeats: int, warm: bool) -> Record:
     """Nanoseconds of one call: by the clock, of this thread, and of the other threads.
 
     `warm`: one before them wakes threads and fills caches.
@@ -86,7 +85,7 @@ class Racer:
         self._given: list[Any] = []  # the arrays as the library takes them
         self._runs: dict[int, Run] = {}
 
-    def answer(self, order: Facts, arrays: list[Any]) -> tuple[Facts, Sequence[Any]]:
+    def answer(self, order: Record, arrays: list[Any]) -> tuple[Record, Sequence[Any]]:
         """Does what an order says."""
         what = order["do"]
         if what == "begin":
@@ -107,18 +106,18 @@ class Racer:
             return {}, [np.asarray(r) for r in leaves]
         return turn(run, order["repeats"], order["warm"]), ()
 
-    def _prepared(self, order: Facts) -> Run:
+    def _prepared(self, order: Record) -> Run:
         """Source, in the library."""
         library = FRAMEWORKS[self._library]
         if not self._given:
             library.prepare(self._threads == "one")
             self._given = library.arguments(self._arrays)
-        names: dict[str, Any] = {}
+        names: Record = {}
         exec(compile(order["source"], "<race>", "exec"), names)
         return library.run(names[order["name"]], self._given, {})
 
 
-def serve(answer: Callable[[Facts, list[Any]], tuple[Facts, Sequence[Any]]]) -> None:
+def serve(answer: Callable[[Record, list[Any]], tuple[Record, Sequence[Any]]]) -> None:
     """Answers until the parent closes the pipe, or ends."""
     with contextlib.suppress(OSError, AttributeError):  # Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -6,7 +6,7 @@ import functools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,14 +22,14 @@ from tessera.errors import BadInputError, UnsupportedError, UsageError
 from tessera.files import to_json, write_text
 from tessera.frontends.environment import Environment
 from tessera.frontends.trace import bind_arguments
-from tessera.frontends.traced import Array, Leaf, Node, Static, Traced, arguments, unflatten
+from tessera.frontends.traced import Leaf, Node, Static, Traced, arguments, unflatten
 from tessera.graph import Graph
 from tessera.options import Level, Options
 from tessera.race import Entrant
 from tessera.runner import Runner, given_outputs
 from tessera.special_values import differs_at_edges
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import dtype_name
+from tessera.types import Array, Fields, Function, Record, dtype_name
 
 
 class GraphCall:
@@ -41,7 +41,7 @@ class GraphCall:
         self._free = [name for name in self.names if name not in self.weights]
         self._single = len(graph.outputs) == 1
 
-    def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    def arrays(self, args: Sequence[Any], kwargs: Fields) -> Sequence[Any]:
         if not kwargs and len(args) == len(self.names):
             return args
         given = dict(zip(self._free, args, strict=False))
@@ -73,7 +73,7 @@ _Layout = tuple[tuple[int, ...] | None, bool]  # the order of axes in memory; wr
 class FunctionCall:
     """Calling convention of a traced function: its own arguments and results."""
 
-    def __init__(self, function: Callable[..., Any], traced: Traced) -> None:
+    def __init__(self, function: Function, traced: Traced) -> None:
         self.names = list(traced.graph.input_types())
         self.function = function
         self.traced = traced
@@ -103,7 +103,7 @@ class FunctionCall:
         """Whether the n-th result is an array, and not a scalar."""
         return self._arrays[n]
 
-    def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def arrays(self, args: Sequence[Any], kwargs: Fields) -> list[Any]:
         if not kwargs and len(args) == self._plain:
             for value in args:
                 if type(value) is not np.ndarray:
@@ -229,7 +229,7 @@ class Candidate:
     spread: float = 0.0  # what the middle half of the samples differ by, in medians
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Candidate:
+    def of(cls, record: Fields) -> Candidate:
         return cls(
             graph=Graph.from_core(record["graph"]),
             rank=record.get("rank", 0),
@@ -247,7 +247,7 @@ class Candidate:
             spread=record.get("spread", 0.0),
         )
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, with the program as text."""
         return {
             "rank": self.rank,
@@ -272,7 +272,7 @@ class Result:
 
     def __init__(
         self,
-        record: Mapping[str, Any],
+        record: Fields,
         call: GraphCall | FunctionCall,
     ) -> None:
         self.original = Graph.from_core(record["original"])
@@ -284,8 +284,8 @@ class Result:
         # Over the original as plain compilation makes it, fused operators included.
         self.speedup: float = record["speedup"]
         self.candidates = [Candidate.of(c) for c in record["candidates"]]
-        self.details: dict[str, Any] = record["report"]
-        self.timeline: list[dict[str, Any]] = record.get("timeline", [])  # the run as it went
+        self.details: Record = record["report"]
+        self.timeline: list[Record] = record.get("timeline", [])  # the run as it went
         self.interrupted: bool = record["interrupted"]
         self.original_us: float = record["original_s"] * 1e6
         self.original_least_us: float = record["original_least_s"] * 1e6  # 0: remembered
@@ -296,7 +296,7 @@ class Result:
         self._call = call
         self.choice = Choice("kernel")  # what runs
         self._direct: _core.Call | None = None
-        self._source: Callable[..., Any] | None = None
+        self._source: Function | None = None
         self._run: Callable[..., list[Array]]
         self._cuda: _core.CudaCode | None = record.get("cuda")
         self._target: str = record.get("requested", "cpu")
@@ -405,7 +405,7 @@ class Result:
                 return functools.partial(direct, *args, **kwargs)
             return lambda: call.result(self._run(arrays))
 
-        def as_call(function: Callable[..., Any], as_given: bool) -> Callable[[], Any]:
+        def as_call(function: Function, as_given: bool) -> Callable[[], Any]:
             direct = direct_call(places, None)
             if direct is not None:
                 direct.run_function(function, self._finish_source(as_given), as_given)
@@ -641,7 +641,7 @@ class Result:
         return self._cuda
 
     @property
-    def kernels(self) -> list[dict[str, Any]]:
+    def kernels(self) -> list[Record]:
         """Grid, threads, registers and shared memory of each kernel of a program for a GPU.
 
         One whose asynchronous products the compiler makes wait has its reason as `serialized`.
@@ -711,7 +711,7 @@ class Result:
         data = record(self)
         write_text(path, to_json(data) + "\n" if path.suffix == ".json" else page(data))
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Everything measured and proved, as plain data."""
         searches = self.details["searches"]
         pruned: Counter[str] = Counter()

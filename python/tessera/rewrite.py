@@ -28,6 +28,7 @@ from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, Race, Times
 from tessera.special_values import differs_at_edges
+from tessera.types import Array, Function, Record
 from tessera.verification import verify_by
 
 Progress = Callable[[str], None]
@@ -65,7 +66,7 @@ class Rewrite:
     derivation: str = ""
     conditions: list[str] = field(default_factory=list)  # "x > 0": equal there, see conditions.py
     idioms: tuple[str, ...] = ()  # of IDIOMS[flavour], in the source
-    search: dict[str, Any] = field(default_factory=dict)
+    search: Record = field(default_factory=dict)
     verify_s: float = 0.0
     rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
     # At how many other choices of extents the source was proved too; 0: it refuses other shapes.
@@ -73,11 +74,11 @@ class Rewrite:
     other_sizes: int | None = None
     all_sizes: str | None = None  # "A[N,M] with N >= 1, M >= 1": proved for these
 
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Function:
         """The source as a function."""
         return compile_source(self.source, self.name)
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         return {
             "program": self.name,
@@ -110,7 +111,7 @@ def rewrite(
     flavour: str = "numpy",
     *,
     options: Options | None = None,
-    function: Callable[..., Any] | None = None,
+    function: Function | None = None,
     traced: Traced | None = None,
     name: str = "",
     progress: Progress | None = None,
@@ -151,7 +152,7 @@ def rewrite(
         if result.improved or not refused:
             break
     tell("proving other sizes")
-    spelling: dict[str, Any] = {}
+    spelling: Record = {}
     tied: dict[int, int] = {}
     try:
         spelling, tied = _at_other_sizes(result, drop_in, options)
@@ -186,10 +187,10 @@ def rewrite(
 
 def _at_other_sizes(
     result: Rewrite, drop_in: DropIn, options: Options
-) -> tuple[dict[str, Any], dict[int, int]]:
+) -> tuple[Record, dict[int, int]]:
     """How to spell the source so that it holds at other sizes, and which axes are equally long."""
     ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
-    spelling: dict[str, Any] = {}
+    spelling: Record = {}
     if options.level == "bitwise":  # how a library rounds may hang on sizes
         result.other_sizes = 0
         return {"idioms": result.idioms}, {}
@@ -209,7 +210,7 @@ def _at_other_sizes(
 def _take_fastest(
     result: Rewrite,
     drop_in: DropIn,
-    candidates: Sequence[dict[str, Any]],
+    candidates: Sequence[Record],
     options: Options,
     tell: Progress,
     tried: int,
@@ -493,12 +494,12 @@ class _Arena:
         return differs_at_edges(original, rewritten, given, options.seed, bits=bits)
 
 
-def _code(function: Callable[..., Any]) -> tuple[Any, ...]:
+def _code(function: Function) -> tuple[Any, ...]:
     code = getattr(function, "__code__", None)
     return (function,) if code is None else (code.co_code, code.co_names, code.co_consts)
 
 
-def _results(value: Any) -> list[np.ndarray[Any, Any]]:
+def _results(value: Any) -> list[Array]:
     """The arrays of a result, however nested; numbers between them are not the program's."""
     return [np.asarray(v) for v in parts(value) if hasattr(v, "dtype")]
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, WrongTypeError
-from tessera.frontends.traced import Array
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import dtype_name, format_type, to_numpy
+from tessera.types import Array, DType, dtype_name, format_type, to_numpy
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
@@ -162,7 +161,7 @@ class Runner:
                 copies[i] = arrays[i]  # where only identities are looked at
         return _WeightSet(self._module.prepare(of), given, contents, copies)
 
-    def _array(self, value: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    def _array(self, value: Any, name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
         """An argument that is not ready as it is: converted, or refused."""
         array: Array = value
         if not isinstance(value, np.ndarray):
@@ -174,7 +173,7 @@ class Runner:
         return array
 
     @staticmethod
-    def _convert(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+    def _convert(value: Any, name: str, dtype: DType) -> Array:
         """Scalars and lists, where no information is lost."""
         try:
             array = np.asarray(value)
@@ -186,7 +185,7 @@ class Runner:
         return array
 
 
-def given_outputs(out: Any, types: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
+def given_outputs(out: Any, types: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Array]:
     """The caller's arrays or CPU tensors for results of these types, as arrays to write to."""
     given = list(out) if isinstance(out, (tuple, list)) else [out]
     if len(given) != len(types):

@@ -7,18 +7,16 @@ nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.frontends.traced import parts
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Function = Callable[..., Any]
+from tessera.types import Array, DType, Function
 
 
-def special_values(dtype: np.dtype[Any]) -> Array:
+def special_values(dtype: DType) -> Array:
     """NaN, both infinities, zeros, smallest subnormal and normal and largest numbers, ±1."""
     info = np.finfo(dtype)
     sizes = [0.0, info.smallest_subnormal, info.tiny, 1.0, info.max, np.inf]

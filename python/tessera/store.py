@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera import _core
 from tessera._core import version
+from tessera.types import Record
 
 if TYPE_CHECKING:
     from tessera.result import Result
@@ -137,7 +138,7 @@ class MeasurementStore:
                     row,
                 )
 
-    def recent(self, count: int = 20) -> list[dict[str, Any]]:
+    def recent(self, count: int = 20) -> list[Record]:
         """The newest measurements first."""
         with self._connection() as db:
             if db is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
-from tessera.types import Dim, dtype_name, format_type, to_numpy
+from tessera.types import Array, Dim, DType, Fields, Function, dtype_name, format_type, to_numpy
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -49,7 +49,7 @@ def bad_input(message: str) -> NoReturn:
 
 
 def _operator(
-    ufunc: Callable[..., Any],
+    ufunc: Function,
 ) -> tuple[Callable[[Tensor, Any], Tensor], Callable[[Tensor, Any], Tensor]]:
     """A Python operator and its reflection, as NumPy has them on arrays."""
 
@@ -62,7 +62,7 @@ def _operator(
     return forward, reflected
 
 
-def _unary_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
+def _unary_operator(ufunc: Function) -> Callable[[Tensor], Tensor]:
     """The same of one operand."""
 
     def operator(self: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def _unary_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
     return operator
 
 
-def _in_place_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor, Any], Tensor]:
+def _in_place_operator(ufunc: Function) -> Callable[[Tensor, Any], Tensor]:
     """`x += y`: of an array the memory is written, a scalar is replaced."""
 
     def operator(self: Tensor, other: Any) -> Tensor:
@@ -144,7 +144,7 @@ class Tensor:
         return tuple(self.builder.core.type(self.id)[1])
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         return to_numpy(self.builder.core.type(self.id)[0])
 
     @property
@@ -260,9 +260,7 @@ class Tensor:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
         return self.builder.apply_ufunc(ufunc, method, args, kwargs)
 
-    def __array_function__(
-        self, function: Callable[..., Any], types: object, args: Any, kwargs: Any
-    ) -> Any:
+    def __array_function__(self, function: Function, types: object, args: Any, kwargs: Any) -> Any:
         return self.builder.apply_function(function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -315,13 +313,13 @@ class Builder:
         # How tensors were made, where that is kept (while tracing): operator, operands, attributes.
         # Tensors that are used as indices, and the extents of the axes that they index.
         self.indices: list[tuple[int, Any]] = []
-        self.made: dict[int, tuple[str, tuple[Tensor, ...], Mapping[str, Any]]] = {}
+        self.made: dict[int, tuple[str, tuple[Tensor, ...], Fields]] = {}
 
     def emit(
         self,
         op: str,
         inputs: Sequence[Tensor] = (),
-        attrs: Mapping[str, Any] | None = None,
+        attrs: Fields | None = None,
         name: str = "",
     ) -> Tensor:
         """Appends one operator of the core by its text name; errors name the user's line."""
@@ -359,21 +357,17 @@ class Builder:
             exact = float(value)
         return self.emit("const", [], {"value": exact, "type": (name, list(shape))})
 
-    def constant_array(self, array: np.ndarray[Any, Any]) -> Tensor:
+    def constant_array(self, array: Array) -> Tensor:
         """An array among the operands; tracing turns it into an argument (frontends/numpy.py)."""
         if array.ndim == 0:
             return self.const(array.item(), array.dtype)
         bad_input("an array of values cannot be part of a program: declare it as an input")
 
     # --- what NumPy's protocols, attributes and indexing mean on its tensors
-    def apply_ufunc(
-        self, ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def apply_ufunc(self, ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Fields) -> Any:
         raise NotImplementedError
 
-    def apply_function(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def apply_function(self, function: Function, args: Sequence[Any], kwargs: Fields) -> Any:
         raise NotImplementedError
 
     def array_attribute(self, tensor: Tensor, name: str) -> Any:

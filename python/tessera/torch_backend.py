@@ -11,7 +11,7 @@ import functools
 import logging
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,7 +38,7 @@ from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
 from tessera.torch_explain import explained
 from tessera.torch_parts import BEHIND, Part
-from tessera.types import to_numpy
+from tessera.types import Fields, Function, to_numpy
 
 __all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
 
@@ -92,7 +92,7 @@ class Settings:
         return asked or self.wait or self.strict or self.budget > 0
 
     @classmethod
-    def of(cls, options: Mapping[str, Any] | None) -> Settings:
+    def of(cls, options: Fields | None) -> Settings:
         known = [f.name for f in dataclasses.fields(cls)]
         for name in options or {}:
             if name not in known:
@@ -120,9 +120,9 @@ REPORTS: list[Report] = []  # of this process, the oldest first; reset() forgets
 
 
 def tessera(
-    module: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    module: Any, example_inputs: Sequence[Any], *, options: Fields | None = None,
     mode: str | None = None, **_: Any,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Function:  # fmt: skip
     """The backend: a Dynamo graph to a function of the same inputs."""
     settings = Settings.of(options)
     find_compiler()
@@ -171,7 +171,7 @@ def tessera(
             REPORTS.append(Report(facts.operators, [part], {}))
             return part.forward
 
-    def inference(gm: Any) -> Callable[..., Any]:
+    def inference(gm: Any) -> Function:
         context = torch._guards.TracingContext.try_get()
         meta = context.fw_metadata if context is not None else None
         whole = kept if kept is not None and kept.is_all(gm, meta) else None
@@ -250,7 +250,7 @@ def refresh() -> None:
 def compile_graph(
     gm: Any, fixed: set[int], settings: Settings, device: Any = None,
     kept: Kept | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Function:  # fmt: skip
     """A boxed function of the graph's inputs, made of parts of ours and what is left; `fixed`:
     placeholders that keep their values; `kept`: where the program of a single part is kept."""
     try:

@@ -19,7 +19,7 @@ from tessera.patterns import pattern_places
 from tessera.tensor import Tensor
 from tessera.torch_cache import cache_in, own_key
 from tessera.torch_experts import recall
-from tessera.types import dtype_name
+from tessera.types import Record, dtype_name
 
 _NAMES = {"matmul": "product", "gather": "rows of a table", "concat": "concatenation"}
 _QUIET = {"input", "const", "iter", "save", "accum", "reshape", "transpose", "squeeze", "unsqueeze",
@@ -83,7 +83,7 @@ def _kernels(graph: Graph, timed: bool) -> Iterator[str]:
         yield f"    {count} × {text}" + (f": {us:.0f} µs" if us else "")
 
 
-def _label(graph: Graph, op: dict[str, Any]) -> str:
+def _label(graph: Graph, op: Record) -> str:
     shapes = " ".join(f"{dtype_name(t.dtype)}{list(t.shape)}" for t in
                       (Tensor(graph, r) for r in op["results"]))  # fmt: skip
     if op["body"] is None:
@@ -103,7 +103,7 @@ def _label(graph: Graph, op: dict[str, Any]) -> str:
     return " + ".join(parts) + f" {shapes}"
 
 
-def _alone(graph: Graph, op: dict[str, Any], once: set[int]) -> float:
+def _alone(graph: Graph, op: Record, once: set[int]) -> float:
     """Microseconds of one operator, operands that follow from weights prepared; 0: not known."""
     alone = Graph("alone")
     rng = np.random.default_rng(0)

@@ -29,6 +29,7 @@ from tessera.torch_device import DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
 from tessera.torch_programs import Program, Weights, _turned
 from tessera.tuner import Tuner
+from tessera.types import Function
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
@@ -128,7 +129,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.weights = Weights([i for i, flag in enumerate(weights) if flag], settings.freeze)
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
         # By the extents of calls: what runs, and the program that it is of.
-        self._routes: dict[Any, tuple[Callable[..., Any] | None, Any]] = {}
+        self._routes: dict[Any, tuple[Function | None, Any]] = {}
         self._calls: dict[Any, int] = {}  # with extents that have no program of their own
         self._pending: set[Any] = set()
         self._tries: dict[Any, int] = {}  # that failed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tessera import _core
 from tessera.errors import UsageError
@@ -20,6 +20,7 @@ from tessera.options import (
     require_seed,
     require_threads,
 )
+from tessera.types import Fields
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,11 @@ class Verdict:
     name: str  # equal, refuted, unknown
     text: str
     certificate: _core.Certificate | None = None
-    counterexample: Mapping[str, Any] | None = None
+    counterexample: Fields | None = None
     reason: str = ""
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Verdict:
+    def of(cls, record: Fields) -> Verdict:
         return cls(
             name=record["verdict"],
             text=record["text"],

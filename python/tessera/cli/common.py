@@ -21,8 +21,9 @@ from tessera.errors import Error, Location, UsageError
 from tessera.files import to_json, write_text
 from tessera.options import LEVELS, Options
 from tessera.source import Program, load_program
+from tessera.types import Fields, Function, Record
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Function)
 
 SRC_HELP = """\b
 SRC is one of
@@ -196,7 +197,7 @@ class ProgressLine:
         )
         self._start = time.monotonic()
 
-    def __enter__(self) -> Callable[[dict[str, Any]], None] | None:
+    def __enter__(self) -> Callable[[Record], None] | None:
         if self._live is None:
             return None
         self._live.__enter__()
@@ -210,13 +211,13 @@ class ProgressLine:
         """Shows what a proof is doing."""
         self.update({"stage": f"proof: {text}"})
 
-    def update(self, news: dict[str, Any]) -> None:
+    def update(self, news: Record) -> None:
         """Shows what the core reports."""
         if self._live is not None:
             self._live.update(Text(progress_text(news, time.monotonic() - self._start)))
 
 
-def progress_text(news: Mapping[str, Any], elapsed: float) -> str:
+def progress_text(news: Fields, elapsed: float) -> str:
     """The progress line for one report of the core."""
     part = f" {news['part']}" if news.get("part") else ""
     text = f"{elapsed:6.1f} s  {news['stage']}{part}"

@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.result import Result
 from tessera.rewrite import rewrite
+from tessera.types import Function
 from tessera.verification import verify as prove
 
 _LINES = 4  # of a µGraph
@@ -98,7 +99,7 @@ def show_rewrite(options: Options, progress: Any) -> None:
 
 
 def show_kernels(
-    function: Callable[..., Any],
+    function: Function,
     arrays: Sequence[Any],
     rivals: Sequence[tuple[str, Entrant]],
     options: Options,

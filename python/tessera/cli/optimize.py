@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from tessera.result import Candidate, Result
 from tessera.rewrite import Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program
+from tessera.types import Fields, Record
 
 if TYPE_CHECKING:
     from tessera.frontends.onnx.rewrite import ModelRewrite
@@ -181,7 +182,7 @@ def _rewrite_model(
     return 0
 
 
-def show_search(name: str, search: Mapping[str, Any]) -> None:
+def show_search(name: str, search: Fields) -> None:
     """What synthesis did, in a line."""
     common.stdout().print(
         f"[bold]{name}[/]: {common.count(search['values'])} values in "
@@ -337,14 +338,14 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print(f"saved {output}")
 
 
-def _counts(search: Mapping[str, Any]) -> str:
+def _counts(search: Fields) -> str:
     kinds = ("values", "edges", "graphs", "tilings")
     return ", ".join(f"{common.count(search[kind])} {kind}" for kind in kinds)
 
 
-def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> list[str]:
+def subprogram_lines(details: Record, alternatives: bool = False) -> list[str]:
     """What the partially equivalent engine tried for each subprogram, and what came of it."""
-    found: list[dict[str, Any]] = details.get("subprograms", [])
+    found: list[Record] = details.get("subprograms", [])
     if not found:
         return []
     lines = ["linear subprograms:"]
@@ -373,7 +374,7 @@ def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> lis
     return lines
 
 
-def _alternative_lines(a: dict[str, Any], original_s: float) -> list[str]:
+def _alternative_lines(a: Record, original_s: float) -> list[str]:
     cost = "not timed"
     if seconds := a["measured_s"]:
         cost = f"timed {common.duration(seconds)} ({original_s / seconds:.2f}x)"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
-import numpy as np
-
-from tessera.types import Dim, Shape
+from tessera.types import Dim, DType, Fields, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,9 +15,9 @@ class Node:
 
     op: str  # a name of the graph's operators, or one of those that lift.py adds
     args: tuple[Node, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: Shape
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Fields = field(default_factory=dict)
     name: str = ""  # what the program calls it, if it does
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 
 from tessera.emit.node import Node, number
 from tessera.errors import UnsupportedError
-from tessera.types import Dim, dtype_name, is_float
+from tessera.types import Dim, DType, dtype_name, is_float
 
 # Python's precedences, weakest first.
 COMPARE, OR, XOR, AND, ADD, MUL, UNARY, POWER, ATOM = range(9)
@@ -72,13 +72,13 @@ class Spelling:
         self.imports: set[str] = set()
 
     # --- pieces
-    def dtype(self, dtype: np.dtype[Any]) -> str:
+    def dtype(self, dtype: DType) -> str:
         if dtype_name(dtype) == "bf16":
             self.imports.add("import ml_dtypes")
             return "ml_dtypes.bfloat16"
         return f"{self.module}.bool_" if dtype == np.bool_ else f"{self.module}.{dtype.name}"
 
-    def number(self, value: Fraction | float, dtype: np.dtype[Any]) -> str:
+    def number(self, value: Fraction | float, dtype: DType) -> str:
         """A literal that has this value in this dtype."""
         if dtype == np.bool_:
             return str(bool(value))
@@ -410,7 +410,7 @@ class JaxSpelling(_Fused):
     module = "jnp"
     header = "import jax.numpy as jnp"
 
-    def dtype(self, dtype: np.dtype[Any]) -> str:
+    def dtype(self, dtype: DType) -> str:
         return "jnp.bfloat16" if dtype_name(dtype) == "bf16" else super().dtype(dtype)
 
     def places(self, indices: Sequence[int]) -> str:
@@ -451,7 +451,7 @@ class TorchSpelling(_Fused):
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
 
-    def dtype(self, dtype: np.dtype[Any]) -> str:
+    def dtype(self, dtype: DType) -> str:
         if dtype_name(dtype) == "bf16":
             return "torch.bfloat16"
         return "torch.bool" if dtype == np.bool_ else super().dtype(dtype)

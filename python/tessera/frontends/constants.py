@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tessera.types import Record
+
 CONSTANTS = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range,
 )  # fmt: skip
@@ -38,7 +40,7 @@ def is_plain_enum(kind: type) -> bool:
     """Whether its members are names of constants and nothing else."""
     if type(kind) is not enum.EnumMeta:
         return False
-    members: dict[str, Any] = dict(kind.__members__)
+    members: Record = dict(kind.__members__)
     own = [c for c in kind.__mro__ if c.__module__ not in ("enum", "builtins")]
     return all(_has_only(c, members) for c in own) and all(
         is_key(m._value_) and all(n.startswith("_") for n in vars(m)) for m in members.values()

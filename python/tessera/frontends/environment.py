@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.frontends.constants import CONSTANTS, NOTHING
-from tessera.types import is_plain_dtype
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from tessera.types import Array, is_plain_dtype
 
 
 class Environment:

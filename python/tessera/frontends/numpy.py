@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,7 @@ from tessera.frontends.number import Number, bare
 from tessera.frontends.sandbox import is_numpys
 from tessera.ops.operands import lift, tensors
 from tessera.tensor import Tensor, unsupported
-from tessera.types import is_float
-
-Function = Callable[..., Any]
+from tessera.types import Fields, Function, Record, is_float
 
 # --- ufuncs -----------------------------------------------------------------------------------
 
@@ -80,9 +78,7 @@ def lift_like(ufunc: np.ufunc, x: Any) -> Tensor:
     return ops.operands.promote(ufunc, x)[0]
 
 
-def apply_ufunc(
-    ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def apply_ufunc(ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Fields) -> Any:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"np.{ufunc.__name__}"
@@ -500,7 +496,7 @@ FUNCTIONS |= {
 _HARMLESS = {"order", "subok", "device", "copy", "casting"}
 
 
-def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _options(name: str, kwargs: Fields) -> Record:
     """Keyword arguments that matter, with those refused that write in place or change meaning."""
     if kwargs.get("copy", True) is not True and name.endswith("nan_to_num"):
         unsupported("np.nan_to_num with copy=False writes to its argument")
@@ -513,7 +509,7 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in kwargs.items() if k not in skipped and v is not np._NoValue}
 
 
-def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def apply_function(function: Function, args: Sequence[Any], kwargs: Fields) -> Any:
     """A NumPy function called on Tensors."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
@@ -567,7 +563,7 @@ def _all_fresh(result: Any, array: bool = False) -> Any:
     return fresh(result, array)
 
 
-def _checked(name: str, function: Function, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+def _checked(name: str, function: Function, args: Sequence[Any], options: Fields) -> Any:
     """Calls one of our functions; a parameter that it lacks is unsupported, not a bug."""
     try:
         inspect.signature(function).bind(*args, **options)

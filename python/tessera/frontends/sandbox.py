@@ -33,8 +33,8 @@ from tessera.frontends.constants import (
 from tessera.frontends.environment import Environment
 from tessera.frontends.number import Number, is_stand_in
 from tessera.tensor import Tensor, unsupported
+from tessera.types import Array, Fields, Record
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
 _SMALL = 4096  # bytes of an array that may be compared at each call
 
@@ -196,10 +196,10 @@ for _name in _SPECIAL.split():
     setattr(_Object, f"__{_name}__", _refuse)
 
 
-class _Globals(dict[str, Any]):
+class _Globals(Record):
     """The module variables of traced functions, admitted when they are asked for."""
 
-    def __init__(self, real: dict[str, Any], sandbox: Sandbox) -> None:
+    def __init__(self, real: Record, sandbox: Sandbox) -> None:
         own = {"__builtins__": sandbox.builtins, "__name__": real.get("__name__", "")}
         super().__init__(own)
         self.real, self.sandbox, self.read = real, sandbox, dict(own)
@@ -391,7 +391,7 @@ class Sandbox:
         self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
         return made
 
-    def _scope(self, real: dict[str, Any]) -> _Globals:
+    def _scope(self, real: Record) -> _Globals:
         if id(real) not in self._globals:
             self._globals[id(real)] = _Globals(real, self)
         return self._globals[id(real)]
@@ -622,7 +622,7 @@ def _compared(code: CodeType) -> tuple[tuple[str, ...] | None, ...]:
     return (*found, *(n for c in _inner(code) for n in _compared(c)))
 
 
-def _confuses_objects(code: CodeType, scope: Mapping[str, Any]) -> str:
+def _confuses_objects(code: CodeType, scope: Fields) -> str:
     """Whether it asks which of two objects something is, where stand-ins may answer otherwise:
     arrays and containers. None, classes and other constants can be told."""
     for names in _compared(code):

@@ -12,7 +12,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,6 @@ from tessera.frontends.number import Number, is_stand_in
 from tessera.frontends.sandbox import Sandbox
 from tessera.frontends.traced import (
     TYPE_TEXT,
-    Array,
     Leaf,
     Node,
     Spec,
@@ -47,7 +46,7 @@ from tessera.ops.masked import Masked
 from tessera.ops.operands import iota
 from tessera.ops.shape import broadcast_to
 from tessera.tensor import _NUMPY, _PACKAGE, Tensor, cast, unsupported
-from tessera.types import check_shape, dtype_name, to_numpy
+from tessera.types import Array, DType, Fields, Function, Record, check_shape, dtype_name, to_numpy
 
 
 def _is_array(value: Any) -> bool:
@@ -91,7 +90,7 @@ class _TracingGraph(Graph):
         self,
         op: str,
         inputs: Sequence[Tensor] = (),
-        attrs: Mapping[str, Any] | None = None,
+        attrs: Fields | None = None,
         name: str = "",
     ) -> Tensor:
         """Appends an operator unless the same one is already there."""
@@ -177,7 +176,7 @@ class _TracingGraph(Graph):
         values = [self.const(v, array.dtype) for v in (diagonal, rest)]
         return self.emit("where", [unit, *values])
 
-    def _count(self, shape: tuple[int, ...], axis: int, dtype: np.dtype[Any]) -> Tensor:
+    def _count(self, shape: tuple[int, ...], axis: int, dtype: DType) -> Tensor:
         return iota(self, axis, shape, dtype_name(dtype))
 
 
@@ -197,9 +196,9 @@ def _is_diagonal_and_rest(array: Array) -> bool:
 
 
 def bind_arguments(
-    function: Callable[..., Any],
+    function: Function,
     args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    kwargs: Fields,
     floats: bool = False,
 ) -> tuple[Tree, list[tuple[str, Any]]]:
     """The arguments of a call as a tree over named arrays; `floats`: and over numbers that are."""
@@ -228,18 +227,18 @@ def bind_arguments(
     return tree, leaves
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: Function) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     return name if name.isidentifier() and name.isascii() else "program"
 
 
-def definition(function: Callable[..., Any]) -> Location | None:
+def definition(function: Function) -> Location | None:
     """Where a function is defined, if Python knows."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return Location(code.co_filename, code.co_firstlineno) if code else None
 
 
-def _refused(function: Callable[..., Any], what: str) -> UnsupportedError:
+def _refused(function: Function, what: str) -> UnsupportedError:
     """That a function is or does what no program can."""
     return UnsupportedError(f"{_name(function)} {what}", definition(function))
 
@@ -256,7 +255,7 @@ def _input_names(names: Sequence[str]) -> list[str]:
 
 
 def _run(
-    function: Callable[..., Any],
+    function: Function,
     tree: Tree,
     leaves: Sequence[tuple[str, Any]],
     environment: Environment,
@@ -318,7 +317,7 @@ def _containers(value: Any) -> Iterator[int]:
             yield from _containers(part)
 
 
-def _require_new(value: Any, known: set[int], function: Callable[..., Any]) -> None:
+def _require_new(value: Any, known: set[int], function: Function) -> None:
     """Refuses results whose lists, dicts and sets are known already, each call's are others."""
     if isinstance(value, (list, dict, set)):
         if id(value) in known:
@@ -333,7 +332,7 @@ def _require_new(value: Any, known: set[int], function: Callable[..., Any]) -> N
 def _results(
     graph: _TracingGraph,
     result: Any,
-    function: Callable[..., Any],
+    function: Function,
     arguments: Tree,
 ) -> Tree:
     """Makes what a function returns the graph's outputs."""
@@ -383,7 +382,7 @@ def _results(
     return results
 
 
-def _no_arrays(function: Callable[..., Any], arguments: Tree) -> str:
+def _no_arrays(function: Function, arguments: Tree) -> str:
     """What a call's arguments are, where none is an array; empty where one is."""
 
     def kind(tree: Tree) -> str:
@@ -418,7 +417,7 @@ _RETURNED = (
 
 
 def _require_same_arguments(
-    tree: Tree, tensors: Sequence[Any], given: Any, function: Callable[..., Any]
+    tree: Tree, tensors: Sequence[Any], given: Any, function: Function
 ) -> None:
     """Refuses functions that append to a list or set an entry among their arguments."""
     leaves: list[tuple[str, Any]] = []
@@ -460,9 +459,9 @@ _FILLS = ("needs the value", "setting an array element", "with out= writes in pl
 
 
 def trace_call(
-    function: Callable[..., Any],
+    function: Function,
     args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    kwargs: Fields,
     floats: bool = False,
     environment: Environment | None = None,
     seconds: float = math.inf,
@@ -530,7 +529,7 @@ def trace_call(
     )  # fmt: skip
 
 
-def _jumps(op: dict[str, Any]) -> bool:
+def _jumps(op: Record) -> bool:
     """Whether it decides something."""
     kind = op["op"]
     whole = kind == "cast" and op["attrs"]["dtype"][0] in "iub"
@@ -583,7 +582,7 @@ def _same_static(a: Tree, b: Tree) -> bool:
     return a == b
 
 
-def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
+def trace(function: Function, *args: Any, **kwargs: Any) -> Graph:
     """The program that a NumPy function computes for arguments of these shapes and dtypes.
 
     Arguments are arrays or types such as "f32[16,1024]"; numbers and strings are constants.

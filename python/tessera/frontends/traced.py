@@ -14,9 +14,8 @@ from tessera.errors import BadInputError, UnsupportedError
 from tessera.frontends.constants import is_plain_container
 from tessera.frontends.environment import Environment
 from tessera.graph import Graph
-from tessera.types import EVERY, Interval, dtype_name, parse_domain, parse_type, to_numpy
+from tessera.types import EVERY, Array, Interval, dtype_name, parse_domain, parse_type, to_numpy
 
-Array = np.ndarray[Any, np.dtype[Any]]
 TYPE_TEXT = re.compile(
     r"\s*(?:f64|f32|f16|bf16|i64|i32|i8|u8|bool)\s*\[[^\]]*\](\s*(?:in\b|>).*|\s*)"
 )

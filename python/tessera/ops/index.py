@@ -37,7 +37,7 @@ from tessera.ops.shape import (
     swapaxes,
 )
 from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported
-from tessera.types import Dim
+from tessera.types import Array, Dim
 
 _FEW = 16  # constant indices that become slices
 
@@ -194,7 +194,7 @@ def _wrapped(indices: Operand, extent: int, builder: Builder) -> Tensor:
     return where(less(index, 0), add(index, extent), index)
 
 
-def are_inside(index: np.ndarray[Any, Any], extent: int) -> bool:
+def are_inside(index: Array, extent: int) -> bool:
     """Whether all indices are positions of an axis, counted from its start or end."""
     return index.size == 0 or bool(-extent <= index.min() and index.max() < extent)
 

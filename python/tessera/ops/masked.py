@@ -7,7 +7,7 @@ their number or their places is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tessera.ops import pointwise, reduce
 from tessera.ops.operands import is_scalar, lift
 from tessera.tensor import Tensor, is_stored_back, unsupported
+from tessera.types import DType, Fields, Function
 
 _WHY = (
     "indexing by a mask gives a shape that depends on values; of x[mask] sums, means, counts and "
@@ -50,7 +51,7 @@ class Masked(NDArrayOperatorsMixin):
         return 1
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         return self.x.dtype
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +67,7 @@ class Masked(NDArrayOperatorsMixin):
         return Masked(self.x.builder.apply_ufunc(ufunc, method, values, {}), self.mask)
 
     def __array_function__(
-        self, function: Callable[..., Any], types: object, args: Sequence[Any], kwargs: Any
+        self, function: Function, types: object, args: Sequence[Any], kwargs: Any
     ) -> Any:
         ours = _FUNCTIONS.get(function)
         if ours is None or not args or args[0] is not self:
@@ -119,7 +120,7 @@ class Masked(NDArrayOperatorsMixin):
         return self
 
 
-def _plain(axis: Any, options: Mapping[str, Any]) -> None:
+def _plain(axis: Any, options: Fields) -> None:
     if axis not in (None, 0, -1) or any(v is not None for v in options.values()):
         unsupported(_WHY)
 
@@ -128,7 +129,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Tensor) and value.shape == ()
 
 
-_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+_FUNCTIONS: dict[Function, Function] = {
     np.sum: Masked.sum,
     np.mean: Masked.mean,
     np.any: Masked.any,

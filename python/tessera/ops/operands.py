@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tessera.errors import Error
 from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported, user_location
-from tessera.types import dtype_name, is_float, to_numpy
+from tessera.types import DType, dtype_name, is_float, to_numpy
 
 Operand = object  # Tensor, Python or NumPy scalar, array or nested list
 Axes = int | Sequence[int] | None
@@ -112,7 +112,7 @@ def promote(ufunc: np.ufunc, *operands: Operand) -> list[Tensor]:
     return [lift(builder, x, d) for x, d in zip(operands, loop, strict=False)]
 
 
-def result_type(*operands: Operand) -> np.dtype[Any]:
+def result_type(*operands: Operand) -> DType:
     """NumPy's common dtype of the operands."""
     kinds = map(operand_dtype, operands)
     return np.result_type(*[k(0) if isinstance(k, type) else k for k in kinds])
@@ -146,7 +146,7 @@ def static_shape(x: Tensor, what: str) -> tuple[int, ...]:
     return x.shape
 
 
-def numpy_dtype(dtype: object, x: Tensor | None = None) -> np.dtype[Any]:
+def numpy_dtype(dtype: object, x: Tensor | None = None) -> DType:
     """The NumPy dtype of any spelling of a supported dtype.
 
     `x`: what takes it; in a traced function "i8" is NumPy's (of eight bytes), not Tessera's.

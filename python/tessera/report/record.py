@@ -20,7 +20,7 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.runner import Runner
 from tessera.source import example_arrays
-from tessera.types import format_type, to_numpy
+from tessera.types import Record, format_type, to_numpy
 
 if TYPE_CHECKING:
     from tessera.result import Result
@@ -32,7 +32,7 @@ _MOST_OPERATORS = 500  # of programs that others run, too
 _RACE_S = 20.0  # at most, to start and compile included
 
 
-def record(result: Result) -> dict[str, Any]:
+def record(result: Result) -> Record:
     """The result's `json()`, with programs, errors against f64, limits and source."""
     return {
         "format": FORMAT,
@@ -54,12 +54,12 @@ def record(result: Result) -> dict[str, Any]:
     }
 
 
-def describe(graph: Graph) -> dict[str, Any]:
+def describe(graph: Graph) -> Record:
     """A program as nested records: per operator its name, operands, results with types, body."""
     return {"name": graph.name, "text": str(graph), **_graph(graph.core)}
 
 
-def _graph(core: _core.Graph) -> dict[str, Any]:
+def _graph(core: _core.Graph) -> Record:
     names: dict[int, str] = {}
 
     def name(t: int) -> str:
@@ -108,7 +108,7 @@ def work(graph: Graph) -> dict[str, float]:
     def nbytes(core: _core.Graph, t: int) -> float:
         return size(core, t) * to_numpy(core.type(t)[0]).itemsize
 
-    def arithmetic(core: _core.Graph, op: dict[str, Any]) -> float:
+    def arithmetic(core: _core.Graph, op: Record) -> float:
         out = sum(size(core, t) for t in op["results"])
         kind = op["op"]
         if kind == "matmul":
@@ -152,7 +152,7 @@ _NO_ARITHMETIC = frozenset(
 )
 
 
-def errors(result: Result) -> dict[str, Any]:
+def errors(result: Result) -> Record:
     """Largest and mean errors of original and result against f64, relative to the largest value.
 
     Both as compiled, on inputs of four kinds; left out where the interpreter would take long.
@@ -239,7 +239,7 @@ def rivals(result: Result) -> dict[str, float]:
     return {who: times.median * 1e6 for who, times in told if times is not None}
 
 
-def limits(result: Result) -> dict[str, Any]:
+def limits(result: Result) -> Record:
     """Bandwidth and multiply-add rate of this machine, probed now."""
     dtype = next((str(d) for d in result.json()["dtype"].values() if d in ("f32", "bf16")), "f32")
     megabytes = 256

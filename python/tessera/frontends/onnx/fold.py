@@ -16,8 +16,7 @@ from tessera.errors import BadInputError
 from tessera.extents import Extent, NeedsExtentError, settled, symbols_of
 from tessera.frontends.onnx.node import Node
 from tessera.frontends.onnx.reader import array_of, dense_of, dtype_of, onnx_package
-
-Array = np.ndarray[Any, Any]
+from tessera.types import Array, Function
 
 _LARGEST = 1 << 16  # elements: more is data, not a shape
 # Of these, operands from this one on are numbers, not what follows from open extents.
@@ -266,7 +265,7 @@ def _split(node: Node, x: Array, *rest: Array) -> list[Array]:
     return np.split(x, np.cumsum(split_sizes(node, x.shape[axis]))[:-1], axis)
 
 
-def _only_small(function: Any) -> Callable[..., Any]:
+def _only_small(function: Any) -> Function:
     """Floats are data: only integers, and single numbers, are computed while importing."""
 
     def run(node: Node, *operands: Array) -> Any:
@@ -278,13 +277,13 @@ def _only_small(function: Any) -> Callable[..., Any]:
 
 
 # Operators that are functions of NumPy.
-_NUMPYS: dict[str, Callable[..., Any]] = {
+_NUMPYS: dict[str, Function] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative, "Abs": np.absolute,
     "Floor": np.floor, "Ceil": np.ceil, "Sqrt": np.sqrt, "Equal": np.equal, "Less": np.less,
     "LessOrEqual": np.less_equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal,
     "And": np.logical_and, "Or": np.logical_or, "Not": np.logical_not, "Where": np.where,
 }  # fmt: skip
-_FOLDS: dict[str, Callable[..., Any]] = {
+_FOLDS: dict[str, Function] = {
     "Constant": constant,
     "Shape": _shape,
     "Size": lambda node, x: np.int64(x.size),

@@ -38,7 +38,6 @@ from tessera.frontends.onnx.opaque import (
     types_by_runtime,
 )
 from tessera.frontends.onnx.reader import (
-    Array,
     array_of,
     dense_of,
     describe,
@@ -50,7 +49,7 @@ from tessera.frontends.onnx.reader import (
 )
 from tessera.graph import Graph
 from tessera.tensor import Tensor
-from tessera.types import dtype_name
+from tessera.types import Array, Fields, Record, dtype_name
 
 # Results, which of them are used, the model of these, what it takes, the types.
 Alone = tuple[list[Outside], list[int], Any, list[Tensor], list[Typed | None]]
@@ -94,7 +93,7 @@ class Importer:
         self.whole = whole
         self.empty = empty
         self.tail = tail
-        self.opaque_nodes: dict[str, Any] = {}  # payload → single-node model
+        self.opaque_nodes: Record = {}  # payload → single-node model
         self.notes: list[str] = []  # one line per opaque node
         self.origins: dict[str, frozenset[str]] = {}  # by value: inputs that it depends on
         self.splats: dict[int, Array] = {}
@@ -438,7 +437,7 @@ class Importer:
         except Exception:
             return None
 
-    def _defaults(self, proto: Any) -> dict[str, Any]:
+    def _defaults(self, proto: Any) -> Record:
         """Attributes that ONNX gives an operator where its node does not."""
         schema = self._schema(proto)
         attributes = schema.attributes.items() if schema is not None else ()
@@ -675,7 +674,7 @@ class Importer:
         return results
 
     @functools.cached_property
-    def _declared(self) -> dict[str, Any]:
+    def _declared(self) -> Record:
         """Types the model states for its values."""
         graph = self.model.graph
         return {v.name: v for v in [*graph.value_info, *graph.output]}
@@ -700,7 +699,7 @@ def _all_reads(node: Any) -> list[str]:
     return names
 
 
-def _with_attributes(node: Any, attributes: Mapping[str, Any]) -> Any:
+def _with_attributes(node: Any, attributes: Fields) -> Any:
     """A node of a function body with the call's attributes in place of references to them."""
     onnx = onnx_package()
     result = onnx.NodeProto()

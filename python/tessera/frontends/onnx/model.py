@@ -13,8 +13,9 @@ from tessera.extents import NeedsExtentError, symbols_of
 from tessera.frontends.onnx.importer import Importer
 from tessera.frontends.onnx.node import NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
-from tessera.frontends.onnx.reader import Array, parse_model, read_model, widened
+from tessera.frontends.onnx.reader import parse_model, read_model, widened
 from tessera.graph import Graph
+from tessera.types import Array
 
 
 def load(

@@ -10,8 +10,9 @@ import numpy as np
 from tessera.errors import BadInputError, Location, UnsupportedError
 from tessera.extents import NeedsExtentError
 from tessera.frontends.onnx.opaque import Outside
-from tessera.frontends.onnx.reader import Array, describe, onnx_package
+from tessera.frontends.onnx.reader import describe, onnx_package
 from tessera.tensor import Tensor
+from tessera.types import Array, DType
 
 if TYPE_CHECKING:
     from tessera.frontends.onnx.importer import Importer
@@ -91,7 +92,7 @@ class Node:
     def shape(self, i: int = 0) -> tuple[Any, ...]:
         return tuple(self.value(i).shape)
 
-    def dtype(self, i: int = 0) -> np.dtype[Any]:
+    def dtype(self, i: int = 0) -> DType:
         return self.value(i).dtype
 
     def known(self, i: int, what: str) -> Array:

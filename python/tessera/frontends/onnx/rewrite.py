@@ -28,9 +28,9 @@ from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.source import example_arrays
+from tessera.types import Array, Record
 from tessera.verification import verify_by
 
-Array = np.ndarray[Any, Any]
 Progress = Callable[[str], None]
 _TRIED = 4  # programs that are timed, besides the original
 _LEAST_GAIN = 1.03  # a smaller one is noise
@@ -53,7 +53,7 @@ class ModelRewrite:
     certificate: _core.Certificate | None = None
     derivation: str = ""
     conditions: list[str] = field(default_factory=list)  # "x > 0": equal there
-    search: dict[str, Any] = field(default_factory=dict)
+    search: Record = field(default_factory=dict)
     verify_s: float = 0.0
     rejected: list[str] = field(default_factory=list)  # why others were not taken
     not_measured: str = ""
@@ -67,7 +67,7 @@ class ModelRewrite:
         """Writes the model, all or nothing; see `export.export`."""
         self.written.save(Path(path), external)
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         return {
             "program": self.original.name,

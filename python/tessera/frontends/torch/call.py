@@ -14,12 +14,12 @@ from tessera.errors import UnsupportedError
 from tessera.graph import Graph
 from tessera.ops import operands
 from tessera.tensor import Tensor
-from tessera.types import DTYPES, is_float, to_numpy
+from tessera.types import DTYPES, Function, is_float, to_numpy
 
 # A function of tensors by its NumPy name.
 f: Callable[[str], Callable[..., Tensor]] = ops.function
 emit, iota, reduced = operands.emit, operands.iota, operands.reduced
-Handler = Callable[..., Any]
+Handler = Function
 H = TypeVar("H", bound=Handler)
 HANDLERS: dict[str, Handler] = {}
 # Operators that only move elements: a part that has nothing else is left to views of PyTorch.

@@ -32,6 +32,7 @@ from tessera.frontends.torch.call import (
 )
 from tessera.graph import Graph
 from tessera.tensor import Tensor
+from tessera.types import Record
 
 
 def handler_of(target: Any) -> Handler | None:
@@ -40,7 +41,7 @@ def handler_of(target: Any) -> Handler | None:
     return HANDLERS.get(name) or HANDLERS.get(name.rpartition(".")[0])
 
 
-def run_node(graph: Graph, node: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def run_node(graph: Graph, node: Any, args: Sequence[Any], kwargs: Record) -> Any:
     """Imports one operator, its operands being Tensors, numbers and lists of them."""
     target = node.target
     if target is operator.getitem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import is_scalar_function, operator_name
 from tessera.graph import Graph
 from tessera.tensor import Tensor
+from tessera.types import Function, Record
 
 # Of each axis: None, or how many elements lie around and within the places of the symbol; of an
 # axis of n + d elements (1, 1, d): those that n has are its first, whatever n' is.
@@ -62,8 +63,8 @@ class Padding:
         return {i: int(e.subs(sizes)) for i, e in self.numbers.items()}
 
     def operands(
-        self, graph: Graph, node: Any, args: list[Any], kwargs: dict[str, Any], valid: Tensor
-    ) -> tuple[list[Any], dict[str, Any]]:
+        self, graph: Graph, node: Any, args: list[Any], kwargs: Record, valid: Tensor
+    ) -> tuple[list[Any], Record]:
         """The operands of a node with added places masked; `valid` [n'] bool says which exist."""
         for at, axis, value in self.masks.get(node, ()):
             x = args[at]
@@ -198,7 +199,7 @@ class _Walk:
             if isinstance(value, (list, tuple)):
                 return [(None,) * v.ndim if isinstance(v, torch.Tensor) else None for v in value]
             return (None,) * value.ndim
-        handler: Callable[..., Any] | None = _RULES.get(name)
+        handler: Function | None = _RULES.get(name)
         if handler is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
             handler = _Walk._pointwise
         if handler is None:
@@ -517,7 +518,7 @@ def _counts_from(node: Any) -> int | None:
     return _counts_from(node.args[0]) if name in whole else None
 
 
-_RULES: dict[str, Callable[..., Any]] = {
+_RULES: dict[str, Function] = {
     **dict.fromkeys(_VIEWS, _Walk._view), **dict.fromkeys(_RENAMES, _Walk._same),
     **dict.fromkeys(_REDUCTIONS, _Walk._reduce),
     **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.addmm.default"), _Walk._product),

@@ -12,8 +12,7 @@ from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import full
 from tessera.tensor import Tensor
-
-Array = np.ndarray[Any, Any]
+from tessera.types import Array
 
 
 def _coordinates(mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
