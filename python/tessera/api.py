@@ -171,11 +171,7 @@ def optimize(
     *, options: Options | None = None, **overrides: Any
 ) -> Callable[[Function], Optimized]: ...
 def optimize(
-    function: Function | None = None,
-    /,
-    *,
-    options: Options | None = None,
-    **overrides: Any,
+    function: Function | None = None, /, *, options: Options | None = None, **overrides: Any
 ) -> Any:
     """Decorator: the function is traced on its first call, optimised, proved equal and cached.
 

@@ -69,9 +69,7 @@ def placeholder(value: Any) -> Array:
 
 
 def standing(
-    value: Any,
-    held: dict[int, tuple[Any, Any]],
-    wanted: Callable[[Any], bool] = is_device_array,
+    value: Any, held: dict[int, tuple[Any, Any]], wanted: Callable[[Any], bool] = is_device_array
 ) -> Any:
     """Arguments in which arrays of the same types stand for a device's, which `held` tells."""
     if type(value) in (tuple, list):

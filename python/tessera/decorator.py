@@ -249,12 +249,7 @@ class Optimized(_core.Dispatch):
             return self._function(*args, **kwargs)
 
     def _look_at(
-        self,
-        value: Any,
-        seconds: float,
-        entry: _Entry,
-        args: tuple[Any, ...],
-        kwargs: Record,
+        self, value: Any, seconds: float, entry: _Entry, args: tuple[Any, ...], kwargs: Record
     ) -> None:
         """Compares the original's own results with what the program promises, once, and the seconds
         that it took: source of it may have raced in its place, which may be slower."""
@@ -397,7 +392,7 @@ class Optimized(_core.Dispatch):
         if self._variants[family] > _MOST_VARIANTS:
             self._fall_back(
                 f"it was called with {_MOST_VARIANTS} different sets of constants, each a program "
-                "of its own; pass what varies as an array",
+                "of its own; pass what varies as an array"
             )
             return _Entry(Environment())
         self._known[key] = self._prepare(args, kwargs, False)
@@ -502,11 +497,7 @@ class Optimized(_core.Dispatch):
         return entry
 
     def _made_elsewhere(
-        self,
-        entry: _Entry,
-        traced: Traced,
-        known: Sequence[Slot] | None,
-        helper: Helper,
+        self, entry: _Entry, traced: Traced, known: Sequence[Slot] | None, helper: Helper
     ) -> Callable[[Callable[[], bool]], None]:
         """The job of making a program in the background."""
 

@@ -16,13 +16,11 @@ from tessera import _core, ops
 from tessera.errors import BadInputError, Error, UnsupportedError, UsageError
 from tessera.files import write_text
 from tessera.frontends import numpy as frontend
-from tessera.frontends.number import bare
 from tessera.tensor import Builder, Tensor, bad_input, user_location
 from tessera.types import (
     Array,
     Dim,
     DType,
-    Fields,
     Function,
     Record,
     Shape,
@@ -43,25 +41,11 @@ class _NumpyBuilder(Builder):
 
         def __getattr__(self, name: str) -> Function: ...
 
-    def apply_ufunc(self, ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Fields) -> Any:
-        return frontend.apply_ufunc(ufunc, method, args, kwargs)
-
-    def apply_function(self, function: Function, args: Sequence[Any], kwargs: Fields) -> Any:
-        return frontend.apply_function(function, args, kwargs)
-
-    def array_attribute(self, tensor: Tensor, name: str) -> Any:
-        return frontend.array_attribute(tensor, name)
-
-    def item(self, tensor: Tensor, key: Any) -> Tensor:
-        picked = ops.index.getitem(tensor, key)
-        if not isinstance(picked, Tensor):
-            return picked  # by a mask: ops/masked.py
-        dots = key is Ellipsis or (isinstance(key, tuple) and any(k is Ellipsis for k in key))
-        result: Tensor = frontend.view(picked, tensor, array=dots)
-        return result
-
-    def with_item(self, tensor: Tensor, key: Any, value: Any) -> Tensor:
-        return ops.index.setitem(tensor, key, bare(value))
+    apply_ufunc = staticmethod(frontend.apply_ufunc)
+    apply_function = staticmethod(frontend.apply_function)
+    array_attribute = staticmethod(frontend.array_attribute)
+    item = staticmethod(frontend.item)
+    with_item = staticmethod(frontend.with_item)
 
 
 # The functions that every builder offers as methods, for code that prefers g.exp(x) to np.exp(x);
@@ -137,12 +121,7 @@ class Graph(_NumpyBuilder):
 
     # --- building
     def input(
-        self,
-        name: str,
-        shape: Sequence[Dim] | int,
-        dtype: object = "f32",
-        *,
-        weight: bool = False,
+        self, name: str, shape: Sequence[Dim] | int, dtype: object = "f32", *, weight: bool = False
     ) -> Tensor:
         """Declares the program's next argument; an extent may be a symbol such as "N".
 
@@ -314,10 +293,7 @@ class Block(_NumpyBuilder):
             self._inner[tensor.id] = Tensor(self, self.core.add_input(dtype, shape, tensor.name))
 
     def iter(
-        self,
-        tensor: Tensor,
-        imap: Sequence[int | None] = (),
-        fmap: Sequence[int | None] = (),
+        self, tensor: Tensor, imap: Sequence[int | None] = (), fmap: Sequence[int | None] = ()
     ) -> Tensor:
         """The tile of an argument: per grid dimension and loop the axis it splits, or None."""
         inner = self._inner.get(tensor.id) if tensor.builder is self._parent else None
@@ -366,11 +342,7 @@ class Block(_NumpyBuilder):
                         if axis >= len(dims) or isinstance(dims[axis], str):
                             bad_input(f"save: axis {axis} of {tensor!r} cannot be split")
                         dims[axis] *= n
-        attrs = {
-            "omap": _map(omap),
-            "fmap": _map(fmap),
-            "type": (dtype_name(tensor.dtype), dims),
-        }
+        attrs = {"omap": _map(omap), "fmap": _map(fmap), "type": (dtype_name(tensor.dtype), dims)}
         self._saved.append((self.emit("save", [tensor], attrs), name))
 
     @property

@@ -128,11 +128,7 @@ class KernelGraph(_Ops):
         return bgraph.close(self.graph, inputs)
 
     def superoptimize(
-        self,
-        *,
-        backend: str = "cpu",
-        options: Options | None = None,
-        **overrides: Any,
+        self, *, backend: str = "cpu", options: Options | None = None, **overrides: Any
     ) -> Optimized:
         """Searches, proves, compiles, measures; options are those of `tessera.Options`.
 

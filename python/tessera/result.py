@@ -270,11 +270,7 @@ class Candidate:
 class Result:
     """An optimised program: call it like the original; see why it is equal and how fast it is."""
 
-    def __init__(
-        self,
-        record: Fields,
-        call: GraphCall | FunctionCall,
-    ) -> None:
+    def __init__(self, record: Fields, call: GraphCall | FunctionCall) -> None:
         self.original = Graph.from_core(record["original"])
         self.graph = Graph.from_core(record["graph"])
         if isinstance(call, GraphCall):

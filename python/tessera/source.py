@@ -261,11 +261,7 @@ def _seen(path: Path, function: Function, calls: OwnCalls) -> tuple[Record, str]
 
 
 def _argument_types(
-    path: Path,
-    names: Fields,
-    function: Function,
-    shapes: Mapping[str, str],
-    calls: OwnCalls,
+    path: Path, names: Fields, function: Function, shapes: Mapping[str, str], calls: OwnCalls
 ) -> Record:
     parameters = dict(inspect.signature(function).parameters)
     for given in shapes:

@@ -48,30 +48,20 @@ def bad_input(message: str) -> NoReturn:
     raise BadInputError(message, user_location())
 
 
-def _operator(
-    ufunc: Function,
-) -> tuple[Callable[[Tensor, Any], Tensor], Callable[[Tensor, Any], Tensor]]:
+Binary = Callable[["Tensor", Any], "Tensor"]
+
+
+def _operator(ufunc: np.ufunc) -> tuple[Binary, Binary]:
     """A Python operator and its reflection, as NumPy has them on arrays."""
-
-    def forward(self: Tensor, other: Any) -> Tensor:
-        return ufunc(self, other)  # type: ignore[no-any-return]
-
-    def reflected(self: Tensor, other: Any) -> Tensor:
-        return ufunc(other, self)  # type: ignore[no-any-return]
-
-    return forward, reflected
+    return lambda x, y: ufunc(x, y), lambda x, y: ufunc(y, x)
 
 
-def _unary_operator(ufunc: Function) -> Callable[[Tensor], Tensor]:
+def _unary_operator(ufunc: np.ufunc) -> Callable[[Tensor], Tensor]:
     """The same of one operand."""
-
-    def operator(self: Tensor) -> Tensor:
-        return ufunc(self)  # type: ignore[no-any-return]
-
-    return operator
+    return lambda x: ufunc(x)
 
 
-def _in_place_operator(ufunc: Function) -> Callable[[Tensor, Any], Tensor]:
+def _in_place_operator(ufunc: np.ufunc) -> Binary:
     """`x += y`: of an array the memory is written, a scalar is replaced."""
 
     def operator(self: Tensor, other: Any) -> Tensor:
@@ -305,6 +295,13 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
 class Builder:
     """What kernel and block graphs have in common: appending checked operators."""
 
+    # What NumPy's protocols, attributes and indexing mean on its tensors: frontends/numpy.py.
+    apply_ufunc: Callable[[np.ufunc, str, Sequence[Any], Fields], Any]
+    apply_function: Callable[[Function, Sequence[Any], Fields], Any]
+    array_attribute: Callable[[Tensor, str], Any]
+    item: Callable[[Tensor, Any], Tensor]
+    with_item: Callable[[Tensor, Any, Any], Tensor]
+
     def __init__(self, core: _core.Graph) -> None:
         self.core = core
         # NumPy's exact result dtypes (its bf16 matmul yields f32); else floats stay as they are.
@@ -316,11 +313,7 @@ class Builder:
         self.made: dict[int, tuple[str, tuple[Tensor, ...], Fields]] = {}
 
     def emit(
-        self,
-        op: str,
-        inputs: Sequence[Tensor] = (),
-        attrs: Fields | None = None,
-        name: str = "",
+        self, op: str, inputs: Sequence[Tensor] = (), attrs: Fields | None = None, name: str = ""
     ) -> Tensor:
         """Appends one operator of the core by its text name; errors name the user's line."""
         for t in inputs:
@@ -362,21 +355,3 @@ class Builder:
         if array.ndim == 0:
             return self.const(array.item(), array.dtype)
         bad_input("an array of values cannot be part of a program: declare it as an input")
-
-    # --- what NumPy's protocols, attributes and indexing mean on its tensors
-    def apply_ufunc(self, ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Fields) -> Any:
-        raise NotImplementedError
-
-    def apply_function(self, function: Function, args: Sequence[Any], kwargs: Fields) -> Any:
-        raise NotImplementedError
-
-    def array_attribute(self, tensor: Tensor, name: str) -> Any:
-        raise NotImplementedError
-
-    def item(self, tensor: Tensor, key: Any) -> Tensor:
-        """`tensor[key]`."""
-        raise NotImplementedError
-
-    def with_item(self, tensor: Tensor, key: Any, value: Any) -> Tensor:
-        """The tensor with `tensor[key] = value` done."""
-        raise NotImplementedError

@@ -247,12 +247,4 @@ def compile_source(source: str, name: str) -> Function:
     return function
 
 
-__all__ = [
-    "FLAVOURS",
-    "IDIOMS",
-    "LARGEST_CONSTANT",
-    "Call",
-    "call_of",
-    "compile_source",
-    "emit",
-]
+__all__ = ["FLAVOURS", "IDIOMS", "LARGEST_CONSTANT", "Call", "call_of", "compile_source", "emit"]

@@ -621,6 +621,3 @@ def _with_axes(x: Node, axes: list[int], shape: Shape) -> Node:
     for axis in sorted(axes):
         items.insert(axis, None)
     return _index(x, items, x.dtype, shape)
-
-
-__all__ = ["Lifter"]

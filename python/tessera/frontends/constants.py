@@ -82,7 +82,3 @@ def found(kind: type, name: str) -> Any:
         if c is not object and name in vars(c):
             return vars(c)[name]
     return object.__getattribute__ if name == "__getattribute__" else NOTHING
-
-
-__all__ = ["CONSTANTS", "NOTHING", "found", "is_constant", "is_key", "is_plain_container",
-           "is_plain_enum", "is_plain_named_tuple"]  # fmt: skip

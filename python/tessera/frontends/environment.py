@@ -99,6 +99,3 @@ def is_same(now: Any, before: Any) -> bool:
     if now is before:
         return True
     return type(now) is type(before) and type(now) in CONSTANTS and repr(now) == repr(before)
-
-
-__all__ = ["Environment", "is_same"]

@@ -615,6 +615,21 @@ _ATTRIBUTES: dict[str, Function] = {
 }
 
 
+def item(x: Tensor, key: Any) -> Tensor:
+    """x[key]."""
+    picked = ops.index.getitem(x, key)
+    if not isinstance(picked, Tensor):
+        return picked  # by a mask: ops/masked.py
+    dots = key is Ellipsis or (isinstance(key, tuple) and any(k is Ellipsis for k in key))
+    result: Tensor = view(picked, x, array=dots)
+    return result
+
+
+def with_item(x: Tensor, key: Any, value: Any) -> Tensor:
+    """x with x[key] = value done."""
+    return ops.index.setitem(x, key, bare(value))
+
+
 def array_attribute(x: Tensor, name: str) -> Any:
     """An attribute or method that ndarray has, for a Tensor."""
     if name in _ATTRIBUTES:

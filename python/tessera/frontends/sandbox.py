@@ -637,6 +637,3 @@ def _confuses_objects(code: CodeType, scope: Fields) -> str:
         if value is NOTHING or isinstance(value, (np.ndarray, list, dict, set, tuple)):
             return "asks whether two variables are one object, of which programs know nothing"
     return ""
-
-
-__all__ = ["Sandbox"]

@@ -87,11 +87,7 @@ class _TracingGraph(Graph):
         self._known: dict[str, Tensor] = {}
 
     def emit(
-        self,
-        op: str,
-        inputs: Sequence[Tensor] = (),
-        attrs: Fields | None = None,
-        name: str = "",
+        self, op: str, inputs: Sequence[Tensor] = (), attrs: Fields | None = None, name: str = ""
     ) -> Tensor:
         """Appends an operator unless the same one is already there."""
         key = f"{op} {[t.id for t in inputs]} {attrs}"
@@ -196,10 +192,7 @@ def _is_diagonal_and_rest(array: Array) -> bool:
 
 
 def bind_arguments(
-    function: Function,
-    args: Sequence[Any],
-    kwargs: Fields,
-    floats: bool = False,
+    function: Function, args: Sequence[Any], kwargs: Fields, floats: bool = False
 ) -> tuple[Tree, list[tuple[str, Any]]]:
     """The arguments of a call as a tree over named arrays; `floats`: and over numbers that are."""
     is_leaf = _is_array_or_float if floats else _is_array
@@ -329,12 +322,7 @@ def _require_new(value: Any, known: set[int], function: Function) -> None:
             _require_new(part, known, function)
 
 
-def _results(
-    graph: _TracingGraph,
-    result: Any,
-    function: Function,
-    arguments: Tree,
-) -> Tree:
+def _results(graph: _TracingGraph, result: Any, function: Function, arguments: Tree) -> Tree:
     """Makes what a function returns the graph's outputs."""
     outputs: list[tuple[str, Any]] = []
     if isinstance(result, Iterator):
@@ -594,6 +582,3 @@ def trace(function: Function, *args: Any, **kwargs: Any) -> Graph:
     <Graph f(x: f32[4,8], y: f32[8,2]), 4 operators>
     """
     return trace_call(function, args, kwargs).graph
-
-
-__all__ = ["Environment", "Spec", "Traced", "trace", "trace_call"]

@@ -7,8 +7,6 @@ an approximate one is corrected by its exact remainder.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tessera.ops import pointwise as ops
@@ -154,6 +152,3 @@ def _constant(a: Tensor, value: int) -> Operand:
 
 def _multiply(a: Tensor, factor: int) -> Tensor:
     return a if factor == 1 else ops.multiply(a, a.dtype.type(factor))
-
-
-__all__: list[Any] = ["bitwise", "floor_divide", "left_shift", "right_shift"]

@@ -38,10 +38,7 @@ def record(result: Result) -> Record:
         "format": FORMAT,
         "written": time.strftime("%Y-%m-%d %H:%M"),
         **result.json(),
-        "programs": {
-            "before": describe(result.original),
-            "after": describe(result.graph),
-        },
+        "programs": {"before": describe(result.original), "after": describe(result.graph)},
         "work": {"before": work(result.original), "after": work(result.graph)},
         "timeline": result.timeline,
         "errors": errors(result),

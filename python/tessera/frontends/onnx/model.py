@@ -145,9 +145,7 @@ class Model:
             return graph, taken
 
     def run(
-        self,
-        arrays: Mapping[str, Array],
-        runs: Callable[[Graph, list[Array]], list[Array]],
+        self, arrays: Mapping[str, Array], runs: Callable[[Graph, list[Array]], list[Array]]
     ) -> list[Array]:
         """The model's results at arrays by input name, its program run by `runs`."""
         arrays = {n: self._widened(n, a) for n, a in arrays.items()}
