@@ -18,7 +18,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 CHAIN: list[set[str]] = [
     {"base"},
@@ -132,69 +131,55 @@ def namesakes(src: Path) -> Iterator[str]:
                 yield f"{here}: there is a {name} in {first[name]} already"
 
 
-class Import(NamedTuple):
-    """What a module takes from where, by names within the package; "" is the package itself."""
-
-    place: str  # file:line
-    module: str
-    taken: str
-    inside: bool  # a function
-
-
-def imports(package: Path) -> Iterator[Import]:
-    """The imports of a package by its own modules, but for those that only type checkers see."""
-    files = {_module_name(p.relative_to(package)): p for p in sorted(package.rglob("*.py"))}
-
-    def walk(node: ast.AST, module: str, inside: bool) -> Iterator[Import]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-                continue
-            place = f"{files[module]}:{getattr(child, 'lineno', 0)}"
-            for name in _imported(child, package.name):
-                while name not in files and name not in PYTHON_LEVEL and name:
-                    name = name.rpartition(".")[0]  # of what is in a module
-                yield Import(place, module, name, inside)
-            function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
-            yield from walk(child, module, inside or function)
-
-    for module, path in files.items():
-        yield from walk(ast.parse(path.read_text()), module, False)
-
-
-def _module_name(path: Path) -> str:
-    return ".".join(path.with_suffix("").parts).removesuffix("__init__").rstrip(".")
-
-
-def _imported(node: ast.AST, package: str) -> list[str]:
-    names: list[str] = []
-    if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-    elif isinstance(node, ast.ImportFrom) and not node.level:
-        names = [f"{node.module}.{alias.name}" for alias in node.names]
-    return [n[len(package) + 1 :] for n in names if f"{n}.".startswith(f"{package}.")]
-
-
-def python_level(module: str) -> int:
-    """The layer of a module, or of the package that it is in; -1 where it has none."""
+def layer_of(module: str) -> int:
+    """The place in the chain of a module, or of the package that it is in; -1 where it has none."""
     while module and module not in PYTHON_LEVEL:
         module = module.rpartition(".")[0]
     return PYTHON_LEVEL.get(module, -1)
 
 
+def imports(package: Path) -> Iterator[tuple[str, str, str, bool]]:
+    """What a package's modules import of it, but for type checkers' eyes: file:line, the module,
+    what it takes, and whether that is inside a function."""
+    names = {
+        p: ".".join(p.relative_to(package).with_suffix("").parts) for p in package.rglob("*.py")
+    }
+    files = {name.removesuffix("__init__").rstrip("."): path for path, name in names.items()}
+
+    def walk(node: ast.AST, module: str, inside: bool) -> Iterator[tuple[str, str, str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                base = f"{child.module}." if isinstance(child, ast.ImportFrom) else ""
+                for whole in (f"{base}{alias.name}" for alias in child.names):
+                    root, _, taken = whole.partition(".")
+                    while taken and taken not in files and taken not in PYTHON_LEVEL:
+                        taken = taken.rpartition(".")[0]  # of what is in a module
+                    if root == package.name:
+                        yield f"{files[module]}:{child.lineno}", module, taken, inside
+            yield from walk(child, module, inside or isinstance(child, ast.FunctionDef))
+
+    for module, path in sorted(files.items()):
+        yield from walk(ast.parse(path.read_text()), module, False)
+
+
 def python_offences(package: Path) -> Iterator[str]:
     """Every import from a higher layer or in a circle, and those inside functions if too many."""
-    found = list(imports(package))
-    inside = [i for i in found if i.inside]
-    if len({i.place for i in inside}) > MOST_IMPORTS_IN_FUNCTIONS:
-        for place in sorted({i.place for i in inside}):
-            yield f"{place}: inside a function; at most {MOST_IMPORTS_IN_FUNCTIONS} may be"
     uses: dict[str, set[str]] = {}
-    for place, module, taken, _ in (i for i in found if not i.inside):
-        if python_level(taken) > python_level(module) >= 0:
-            yield f"{place}: '{taken}' stands above '{module}'"
-        if module and python_level(module) < 0:
-            yield f"{place}: '{module}' has no layer"
+    inside = set()
+    for place, module, taken, in_function in imports(package):
+        if in_function:
+            inside.add(place)
+            continue
         uses.setdefault(module, set()).add(taken)
+        if layer_of(taken) > layer_of(module) >= 0:
+            yield f"{place}: '{taken}' stands above '{module}'"
+        if module and layer_of(module) < 0:
+            yield f"{place}: '{module}' has no layer"
+    if len(inside) > MOST_IMPORTS_IN_FUNCTIONS:
+        for place in sorted(inside):
+            yield f"{place}: inside a function; at most {MOST_IMPORTS_IN_FUNCTIONS} may be"
     for circle in circles(uses):
         yield f"{package}: a circle: {' → '.join(circle)}"
 
@@ -218,11 +203,8 @@ def circles(uses: dict[str, set[str]]) -> Iterator[list[str]]:
 
 def main(argv: list[str]) -> int:
     root = Path(__file__).resolve().parents[1]
-    src = Path(argv[1]) if len(argv) > 1 else root / "src"
-    found = [*offences(src), *namesakes(src)]
-    if len(argv) != 2:  # of C++ alone
-        package = Path(argv[2]) if len(argv) > 2 else root / "python" / "tessera"
-        found += python_offences(package)
+    src, package = map(Path, argv[1:]) if argv[1:] else (root / "src", root / "python" / "tessera")
+    found = [*offences(src), *namesakes(src), *python_offences(package)]
     for line in found:
         print(line)
     print(f"check_layers: {len(found)} offences" if found else "check_layers: the chain holds")

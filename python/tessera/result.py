@@ -7,7 +7,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,6 +67,9 @@ class GraphCall:
 
 # Of the option `disable`: all that looks for other programs.
 ENGINES = ("synth", "mugraph", "patterns", "mutate", "cover", "fold")
+# Of the core's report what `json` tells as it is.
+_TOLD = """target device not_measured model threads too_noisy search_s verify_s compile_s check_s
+    total_s subprograms cover from_cache""".split()  # noqa: SIM905
 _Layout = tuple[tuple[int, ...] | None, bool]  # the order of axes in memory; writeable
 
 
@@ -248,23 +251,12 @@ class Candidate:
         )
 
     def json(self) -> Record:
-        """Plain data, with the program as text."""
-        return {
-            "rank": self.rank,
-            "part": self.part,
-            "origin": self.origin,
-            "fate": self.fate,
-            "why": self.why,
-            "model_us": self.model_us,
-            "measured_us": self.measured_us or None,
-            "least_us": self.least_us or None,
-            "spread": self.spread if self.least_us else None,
-            "warm_us": self.warm_us or None,
-            "speedup": self.speedup or None,
-            "notes": list(self.notes),
-            "derivation": self.derivation,
-            "graph": str(self.graph),
-        }
+        """Plain data, with the program as text; None for what was not measured."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("measured_us", "least_us", "warm_us", "speedup"):
+            plain[name] = plain[name] or None
+        spread = self.spread if self.least_us else None
+        return plain | {"spread": spread, "notes": list(self.notes), "graph": str(self.graph)}
 
 
 class Result:
@@ -719,38 +711,25 @@ class Result:
         }
         return {
             "program": self.original.name,
+            **{name: self.details[name] for name in _TOLD},
             "shape": {n: list(s) for n, (_, s) in self.original.input_types().items()},
             "dtype": {n: dtype_name(d) for n, (d, _) in self.original.input_types().items()},
-            "target": self.details["target"],
-            "device": self.details["device"],
-            "not_measured": self.details["not_measured"],
             "bodies": list(self.details["bodies"]),
-            "model": self.details["model"],
             "kernels": self.kernels,
-            "threads": self.details["threads"],
             "verdict": "equal" if self.improved else "original",
             "improved": self.improved,
             "speedup": self.speedup,
             "original_us": self.original_us or None,  # kept, with no time left to measure it
             "original_least_us": self.original_least_us or None,
             "original_spread": self.original_spread if self.original_least_us else None,
-            "too_noisy": self.details["too_noisy"],
             "ours_us": self.measured_us or None,
             "choice": self.choice.json(),
-            "search_s": self.details["search_s"],
-            "verify_s": self.details["verify_s"],
-            "compile_s": self.details["compile_s"],
-            "check_s": self.details["check_s"],
             "tune_s": self.details["measure_s"],
-            "total_s": self.details["total_s"],
             "stop": [s["stop"] for s in searches],
             **total,
             "pruned": dict(pruned),
-            "subprograms": self.details["subprograms"],
-            "cover": self.details["cover"],
             "weights": self.weights,
             "prepared_bytes": self.prepared_bytes,
-            "from_cache": self.details["from_cache"],
             "interrupted": self.interrupted,
             "candidates": [c.json() for c in self.candidates],
             "certificate": str(self._certificate) if self._certificate is not None else None,

@@ -46,29 +46,49 @@ _DUEL_S = 0.03  # seconds for a first comparison of two spellings
 
 
 @dataclass
-class Rewrite:
-    """What became of a program; `source` computes what the original computes."""
+class Improvement:
+    """What became of a program, in the form that is asked for; times are of who runs that."""
 
     name: str
     flavour: str
     original: Graph
     graph: Graph
-    source: str
     improved: bool = False
     original_us: float = 0.0
     measured_us: float = 0.0
     speedup: float = 1.0
+    certificate: _core.Certificate | None = None
+    derivation: str = ""
+    conditions: list[str] = field(default_factory=list)  # "x > 0": equal there, see conditions.py
+    search: Record = field(default_factory=dict)
+    verify_s: float = 0.0
+    rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
+
+    def json(self) -> Record:
+        """Plain data, as `--json` prints it."""
+        same = ("improved", "original_us", "measured_us", "speedup", "verify_s", "derivation",
+                "rejected", "conditions")  # fmt: skip
+        return {
+            "program": self.name,
+            "emit": self.flavour,
+            **{name: getattr(self, name) for name in same},
+            "search_s": self.search.get("seconds", 0.0),
+            "stop": self.search.get("stop", ""),
+            "certificate": str(self.certificate) if self.certificate is not None else None,
+            "graph": str(self.graph),
+        }
+
+
+@dataclass
+class Rewrite(Improvement):
+    """What became of a program; `source` computes what the original computes."""
+
+    source: str = field(kw_only=True)
     # Of all that were in the last race, the original first: what it is, and its times.
     contestants: list[tuple[str, Times]] = field(default_factory=list)
     undecided: bool = False  # too noisy to tell whether anything is faster
     provisional: bool = False  # others kept the machine busy: times of one thread, where told
-    certificate: _core.Certificate | None = None
-    derivation: str = ""
-    conditions: list[str] = field(default_factory=list)  # "x > 0": equal there, see conditions.py
     idioms: tuple[str, ...] = ()  # of IDIOMS[flavour], in the source
-    search: Record = field(default_factory=dict)
-    verify_s: float = 0.0
-    rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
     # At how many other choices of extents the source was proved too; 0: it refuses other shapes.
     # None where there is no function to compare with.
     other_sizes: int | None = None
@@ -79,30 +99,15 @@ class Rewrite:
         return compile_source(self.source, self.name)
 
     def json(self) -> Record:
-        """Plain data, as `--json` prints it."""
-        return {
-            "program": self.name,
-            "emit": self.flavour,
+        return super().json() | {
             "source": self.source,
-            "improved": self.improved,
-            "original_us": self.original_us,
-            "measured_us": self.measured_us,
-            "speedup": self.speedup,
             "contestants": [{"what": what, **t.json()} for what, t in self.contestants],
             "too_noisy": self.undecided,
             "provisional": self.provisional,
-            "search_s": self.search.get("seconds", 0.0),
             "values": self.search.get("values", 0),
-            "stop": self.search.get("stop", ""),
-            "verify_s": self.verify_s,
-            "derivation": self.derivation,
             "idioms": self.idioms,
-            "rejected": self.rejected,
             "proved_at_other_sizes": self.other_sizes,
             "proved_for_all_sizes": self.all_sizes,
-            "conditions": self.conditions,
-            "certificate": str(self.certificate) if self.certificate is not None else None,
-            "graph": str(self.graph),
         }
 
 
@@ -136,7 +141,7 @@ def rewrite(
     arrays = arguments(graph, traced, options.seed)
     drop_in = DropIn(graph, function, traced, title, arrays, clock)
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, flavour)}
-    result = Rewrite(title, flavour, graph, graph, drop_in.source(graph, flavour))
+    result = Rewrite(title, flavour, graph, graph, source=drop_in.source(graph, flavour))
     for proved in (False, True):
         tell("searching")
         fields["budget"] = min(options.budget, 10.0, _SEARCH_SHARE * clock.left())

@@ -54,9 +54,9 @@ def test_layers_read_real_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     folder = tmp_path / "ir"
     folder.mkdir()
     (folder / "a.h").write_text('#include <vector>\n#include "base/error.h"\n')
-    assert check_layers.main(["", str(tmp_path)]) == 0
+    assert check_layers.main(["", str(tmp_path), str(tmp_path / "tessera")]) == 0
     (folder / "b.cpp").write_text('#pragma once\n  # include "driver/optimize.h"\n')
-    assert check_layers.main(["", str(tmp_path)]) == 1
+    assert check_layers.main(["", str(tmp_path), str(tmp_path / "tessera")]) == 1
     assert "b.cpp:2:" in capsys.readouterr().out
 
 
@@ -67,9 +67,9 @@ def test_one_name_for_one_type(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "ir" / "b.h").write_text(type_in.format("tessera::more", "namespace"))
     own = type_in.format("", "namespace").replace("namespace  {", "namespace {")
     (tmp_path / "ir" / "c.cpp").write_text("namespace tessera {\n" + own + "}  // namespace\n")
-    assert check_layers.main(["", str(tmp_path)]) == 0
+    assert check_layers.main(["", str(tmp_path), str(tmp_path / "tessera")]) == 0
     (tmp_path / "ir" / "d.h").write_text(type_in.format("tessera", "namespace tessera"))
-    assert check_layers.main(["", str(tmp_path)]) == 1
+    assert check_layers.main(["", str(tmp_path), str(tmp_path / "tessera")]) == 1
     assert "d.h:2: there is a tessera::View in" in capsys.readouterr().out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.table import Table
@@ -20,13 +20,10 @@ from tessera.graph import Graph
 from tessera.options import is_gpu, target_directory
 from tessera.race import Times
 from tessera.result import Candidate, Result
-from tessera.rewrite import Rewrite, rewrite
+from tessera.rewrite import Improvement, Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program
 from tessera.types import Fields, Record
-
-if TYPE_CHECKING:
-    from tessera.frontends.onnx.rewrite import ModelRewrite
 
 OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 
@@ -201,7 +198,7 @@ def show_proof(certificate: Any) -> None:
             common.stdout().print(f"  {line}", markup=False)
 
 
-def show_speedup(found: Rewrite | ModelRewrite, library: str) -> None:
+def show_speedup(found: Improvement, library: str) -> None:
     """Both times and their ratio."""
     common.stdout().print(
         f"\n[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
@@ -210,7 +207,7 @@ def show_speedup(found: Rewrite | ModelRewrite, library: str) -> None:
     )
 
 
-def show_rejected(found: Rewrite | ModelRewrite, what: str) -> None:
+def show_rejected(found: Improvement, what: str) -> None:
     """That there is nothing faster, and why some was not taken."""
     console = common.stdout()
     console.print(f"\nnothing faster was found and proved; this is the {what} as it was")
@@ -251,7 +248,7 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
         console.print(f"saved {output}")
 
 
-def show_conditions(found: Rewrite | ModelRewrite) -> None:
+def show_conditions(found: Improvement) -> None:
     """Where the original is not finite and the rewrite may be."""
     if found.conditions:
         console = common.stdout()

@@ -173,13 +173,13 @@ def pow_tensor(call: Call, x: Any, y: Any) -> Tensor:
     return emit("power", operand(call, x, call.dtype), operand(call, y, call.dtype))
 
 
-@handles("aten.clamp.default", "aten.hardtanh.default")
+@handles("aten.clamp", "aten.hardtanh.default")
 def clamp(call: Call, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     if low is None and "hardtanh" in str(call.node.target):
         low, high = -1.0, 1.0
     x = cast(x, call.dtype)
-    x = x if low is None else emit("max", x, call.const(low))
-    return x if high is None else emit("min", x, call.const(high))
+    x = x if low is None else extremum(True, x, operand(call, low, call.dtype))
+    return x if high is None else extremum(False, x, operand(call, high, call.dtype))
 
 
 @handles("aten.leaky_relu.default")
@@ -251,13 +251,6 @@ def fmod(call: Call, x: Any, y: Any) -> Tensor:
     return emit("where", emit("lt", x, call.const(0)), emit("neg", rest), rest)
 
 
-@handles("aten.clamp.Tensor")
-def clamp_between(call: Call, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
-    x = cast(x, call.dtype)
-    x = x if low is None else extremum(True, x, cast(low, call.dtype))
-    return x if high is None else extremum(False, x, cast(high, call.dtype))
-
-
 @handles("aten.fmax.default", "aten.fmin.default")
 def extreme_number(call: Call, x: Tensor, y: Tensor) -> Tensor:
     """Of two; what is no number does not count."""
@@ -297,9 +290,8 @@ def area(call: Call, x: Tensor) -> Tensor:
 def round_to(call: Call, x: Tensor, *, decimals: int = 0) -> Tensor:
     floats_only(call)
     scale = call.const(10.0 ** abs(decimals))
-    if decimals < 0:
-        return emit("mul", emit("round", emit("div", x, scale)), scale)
-    return emit("div", emit("round", emit("mul", x, scale)), scale)
+    there, back = ("div", "mul") if decimals < 0 else ("mul", "div")
+    return emit(back, emit("round", emit(there, x, scale)), scale)
 
 
 def _negative(x: Tensor) -> Tensor:
