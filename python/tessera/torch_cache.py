@@ -89,7 +89,7 @@ def cache_in(folder: str | None) -> Iterator[None]:
 class LaterGraph:
     """A Dynamo graph, which PyTorch can run, and its ATen graph, made where somebody asks."""
 
-    def __init__(self, module: Any, trace: Callable[[], Any]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, trace: Callable[[], Any]) -> None:
         self._dynamo, self._trace = module, trace
 
     @functools.cached_property
@@ -106,7 +106,7 @@ class LaterGraph:
 class Kept:
     """The place of one Dynamo graph's program; `key` is None where it cannot be kept."""
 
-    def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
         self._placeholders = len(inputs)
         try:
             text = "\n".join(_facts(module, inputs))
@@ -156,7 +156,7 @@ class _NotKeptError(Exception):
     """What a key cannot say."""
 
 
-def _facts(module: Any, inputs: Sequence[Any]) -> Iterator[str]:
+def _facts(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[str]:
     """All that the ATen graph of a Dynamo graph follows from."""
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         raise _NotKeptError("gradients or autocast are on")

@@ -148,7 +148,7 @@ class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
         self._step = step
         self._random = torch.Generator().manual_seed(seed)
 
-    def run_node(self, node: Any) -> Any:
+    def run_node(self, node: torch.fx.Node) -> Any:
         made = super().run_node(node)
         if not self._step or node.op == "output":
             return made

@@ -57,7 +57,7 @@ class Device:
         return ""
 
 
-def place_of(tensor: Any) -> str:
+def place_of(tensor: torch.Tensor) -> str:
     """Where a tensor is: "cpu", "cuda:0", "meta", …"""
     if tensor.device.type != "cuda":
         return str(tensor.device)

@@ -447,7 +447,7 @@ def _seconds(program: Program | Padded, args: Sequence[Any]) -> float:
     return min(timeit.repeat(lambda: program(args), number=1, repeat=6)[1:])
 
 
-def _as_told(value: Any, node: Any) -> Any:
+def _as_told(value: Any, node: torch.fx.Node) -> Any:
     """A result of PyTorch's in the dtype that the graph says: statistics of LayerNorm are f32 where
     its weights are, whatever PyTorch says of them."""
     told = node.meta.get("val") if hasattr(node, "meta") else None

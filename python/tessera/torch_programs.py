@@ -123,7 +123,7 @@ class Program:
     """Compiled code for one set of extents."""
 
     def __init__(
-        self, module: Any, inputs: Sequence[int], weights: Weights,
+        self, module: torch.fx.GraphModule, inputs: Sequence[int], weights: Weights,
         results: Sequence[Any], single: bool,
     ) -> None:  # fmt: skip
         self.module = module

@@ -278,13 +278,18 @@ def _join(axis: int, lift_to: int) -> Function:
 
 
 def _hstack(tensors: Sequence[Any]) -> Tensor:
-    parts = [_at_least(1, t) for t in tensors]
-    return ops.shape.concatenate(parts, 0 if parts[0].ndim == 1 else 1)
+    return _join(0 if np.ndim(tensors[0]) < 2 else 1, 1)(tensors)  # type: ignore[no-any-return]
 
 
-def _column_stack(tensors: Sequence[Any]) -> Tensor:
-    parts = [ops.shape.expand_dims(t, 1) if np.ndim(t) == 1 else t for t in tensors]
-    return ops.shape.concatenate(parts, 1)
+def _beside(ndim: int) -> Function:
+    """np.column_stack and np.dstack: what lacks the last of so many axes gets it."""
+
+    def function(tensors: Sequence[Any]) -> Tensor:
+        parts = [_at_least(ndim - 1, t) for t in tensors]
+        parts = [ops.shape.expand_dims(t, ndim - 1) if np.ndim(t) < ndim else t for t in parts]
+        return ops.shape.concatenate(parts, ndim - 1)
+
+    return function
 
 
 def _at_least(ndim: int, x: Any) -> Any:
@@ -302,13 +307,6 @@ def _at_least_all(ndim: int) -> Function:
         return results[0] if len(results) == 1 else tuple(results)
 
     return function
-
-
-def _dstack(tensors: Sequence[Any]) -> Tensor:
-    parts = [_at_least(2, t) for t in tensors]
-    return ops.shape.concatenate(
-        [ops.shape.expand_dims(t, 2) if np.ndim(t) == 2 else t for t in parts], 2
-    )
 
 
 def _append(x: Any, values: Any, axis: int | None = None) -> Tensor:
@@ -450,10 +448,10 @@ FUNCTIONS |= {
     np.std: _variance(ops.reduce.std),
     np.vstack: _join(0, 2),
     np.hstack: _hstack,
-    np.column_stack: _column_stack,
+    np.column_stack: _beside(2),
     np.atleast_1d: _at_least_all(1),
     np.atleast_2d: _at_least_all(2),
-    np.dstack: _dstack,
+    np.dstack: _beside(3),
     np.append: _append,
     np.broadcast_arrays: _broadcast_arrays,
     np.meshgrid: _meshgrid,
@@ -579,10 +577,6 @@ def _reshape_method(x: Tensor, *shape: Any) -> Tensor:
     return ops.shape.reshape(x, shape[0] if len(shape) == 1 else shape)
 
 
-def _clip_method(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    return ops.pointwise.clip(x, min, max)
-
-
 def _transpose_method(x: Tensor, *axes: Any) -> Tensor:
     flat = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return ops.shape.transpose(x, flat or None)
@@ -596,7 +590,7 @@ _METHODS: dict[str, Function] = {name: ops.function(name) for name in _SAME_METH
     "var": FUNCTIONS[np.var],
     "std": FUNCTIONS[np.std],
     "ptp": _ptp,
-    "clip": _clip_method,
+    "clip": _clip,
     "reshape": _reshape_method,
     "transpose": _transpose_method,
     "flatten": ops.shape.ravel,
