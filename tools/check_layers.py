@@ -14,6 +14,7 @@ offending lines.
 """
 
 import ast
+import graphlib
 import re
 import sys
 from collections.abc import Iterator
@@ -180,25 +181,10 @@ def python_offences(package: Path) -> Iterator[str]:
     if len(inside) > MOST_IMPORTS_IN_FUNCTIONS:
         for place in sorted(inside):
             yield f"{place}: inside a function; at most {MOST_IMPORTS_IN_FUNCTIONS} may be"
-    for circle in circles(uses):
-        yield f"{package}: a circle: {' → '.join(circle)}"
-
-
-def circles(uses: dict[str, set[str]]) -> Iterator[list[str]]:
-    """One circle of each set of modules that reach each other."""
-    done: set[str] = set()
-
-    def walk(path: list[str]) -> Iterator[list[str]]:
-        for taken in sorted(uses.get(path[-1], ())):
-            if taken in path:
-                yield [*path[path.index(taken) :], taken]
-            elif taken not in done:
-                yield from walk([*path, taken])
-        done.add(path[-1])
-
-    for module in sorted(uses):
-        if module not in done:
-            yield from walk([module])
+    try:
+        graphlib.TopologicalSorter(uses).prepare()
+    except graphlib.CycleError as error:
+        yield f"{package}: a circle: {' → '.join(error.args[1][::-1])}"
 
 
 def main(argv: list[str]) -> int:

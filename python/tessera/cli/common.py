@@ -131,6 +131,12 @@ level_option = click.option(
 )
 
 
+accept_option = click.option(
+    "--accept", type=click.Choice(["proved", "tested"]), default="proved",
+    help="tested: also what was tried on both sides of every decision.",
+)  # fmt: skip
+
+
 def options_from(**values: Any) -> Options:
     """Options from the values of `search_options`."""
     values["disable"] = tuple(values.get("disable", ()))

@@ -32,8 +32,7 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 @common.source_options
 @common.search_options
 @common.resume_option
-@click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
-              help="tested: also what was tried on both sides of every decision.")  # fmt: skip
+@common.accept_option
 @common.level_option
 @click.option("--tune", is_flag=True, hidden=True, help="Time more candidates, and other tiles.")
 @click.option(

@@ -175,18 +175,10 @@ def errors(result: Result) -> Record:
         ]
         with np.errstate(all="ignore"):
             exact = result.original.run(*arrays, exact=True)
-            (worst, mean), (result_worst, result_mean) = (
-                _errors(ys, exact) for ys in (baseline(arrays), result.run_arrays(arrays))
-            )
-        rows.append(
-            {
-                "family": family,
-                "original": worst,
-                "result": result_worst,
-                "original_mean": mean,
-                "result_mean": result_mean,
-            }
-        )
+            made = (baseline(arrays), result.run_arrays(arrays))
+            found = [figure for ys in made for figure in _errors(ys, exact)]
+        names = ("original", "original_mean", "result", "result_mean")
+        rows.append({"family": family, **dict(zip(names, found, strict=True))})
     return {"rows": rows}
 
 

@@ -536,8 +536,7 @@ class Importer:
             else self.graph.const(d, np.int64)
             for d in dims_of(value.reshape(-1))
         ]
-        tensor: Tensor = ops.function("reshape")(ops.function("stack")(numbers, 0), value.shape)
-        return tensor
+        return ops.shape.reshape(ops.shape.stack(numbers, 0), value.shape)
 
     def weight(self, value: Array, name: str = "") -> Tensor:
         """An array that comes with the program, as an input that keeps its values."""
