@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
 from tessera import errors
 from tessera import options as chosen
@@ -19,6 +17,7 @@ from tessera.direct_calls import layout
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Child, LostError
+from tessera.types import Values
 
 _START_S = 15.0
 
@@ -31,7 +30,7 @@ class Helper:
         self._stopped = False
 
     def optimise(
-        self, graph: Graph, arrays: Sequence[Any], options: Options, key: Key
+        self, graph: Graph, arrays: Values, options: Options, key: Key
     ) -> tuple[str, bool]:
         """Warms the cache; who is to run, as contest.py remembers it, and whether the program was
         improved. LostError where it dies."""

@@ -32,7 +32,7 @@ from tessera.race import Entrant, Times, decide
 from tessera.rewrite import rewrite
 from tessera.runner import address_of
 from tessera.store import kept_json
-from tessera.types import Array, Fields, Function, Record
+from tessera.types import Array, Fields, Function, Record, Values
 from tessera.verification import verify_by
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Choice:
 def choose(
     function: Function,
     traced: Traced,
-    arrays: Sequence[Any],
+    arrays: Values,
     kernel: Entrant | None,
     as_call: Callable[[Function, bool], Run],
     options: Options,
@@ -167,7 +167,7 @@ def _run_of(choice: Choice, as_call: Callable[[Function, bool], Run]) -> Run:
     return as_call(compile_source(choice.source, choice.name), False)
 
 
-def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
+def as_entrant(run: Run, graph: Graph, arrays: Values) -> Entrant:
     """A call that runs under NumPy, for which the source of its program stands where processes of
     their own race."""
     if len(graph.ops) > _MOST_OPERATORS:
@@ -180,7 +180,7 @@ def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
     return Entrant(run, "numpy", {"source": source, "name": "program"}, plain)
 
 
-def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: float) -> Choice:
+def fastest(entrants: Mapping[str, Entrant], arrays: Values, budget: float) -> Choice:
     """Who of the first, which is the kernel if there is one, and the others is the fastest."""
     first = next(iter(entrants))
     held = decide(list(entrants.values()), _FASTER, arrays, _SECONDS, budget)
@@ -241,7 +241,7 @@ def _at_these_extents(known: Any, traced: Traced, options: Options) -> Choice | 
     return Choice("source", {}, source, name, made, verdict.certificate)
 
 
-def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
+def _alike(run: Run, original: Run, arrays: Values) -> bool:
     """Whether both give the same types and, roughly, values, and share memory in the same way.
 
     A result that is a view of an argument where the original makes an array would change with it.
@@ -267,7 +267,7 @@ def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
     return _sharing(ours, given) <= _sharing(theirs, given)
 
 
-def _sharing(results: Sequence[Any], given: Sequence[Array]) -> set[tuple[Any, ...]]:
+def _sharing(results: Values, given: Sequence[Array]) -> set[tuple[Any, ...]]:
     """Which results lie in the memory of which arguments or earlier results, and how."""
     shared: set[tuple[Any, ...]] = set()
     for n, result in enumerate(results):
@@ -284,7 +284,7 @@ def _sharing(results: Sequence[Any], given: Sequence[Array]) -> set[tuple[Any, .
 # --- remembering ---------------------------------------------------------------------------------
 
 
-def key_of(function: Function, graph: Graph, arrays: Sequence[Any], options: Options) -> Key:
+def key_of(function: Function, graph: Graph, arrays: Values, options: Options) -> Key:
     """SHA-256 of what the choice depends on, and of what calls are alike in at other extents."""
     fields = {k: v for k, v in options.fields().items() if k not in _ALIKE}
     fields["disable"] = sorted(options.disable)

@@ -22,7 +22,7 @@ from tessera import _core
 from tessera.errors import BadInputError, NotFoundError, WrongTypeError
 from tessera.runner import out_name
 from tessera.torch_arrays import is_tensor
-from tessera.types import DTYPES, Array, dtype_name, format_type, to_numpy
+from tessera.types import DTYPES, Array, Values, dtype_name, format_type, to_numpy
 
 _ALIGNMENT = 16  # bytes
 _CUDA_DEVICES = (2, 13)  # DLPack: on a device, and managed memory
@@ -155,7 +155,7 @@ class DeviceRunner:
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
         self._told: set[str] = set()
 
-    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Any]:
+    def __call__(self, arrays: Values, out: Any = None) -> list[Any]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         given = [] if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
@@ -188,7 +188,7 @@ class DeviceRunner:
         """Forgets what was computed from weights: the next call does it again."""
         self._sets.clear()
 
-    def fits(self, arrays: Sequence[Any]) -> bool:
+    def fits(self, arrays: Values) -> bool:
         """Whether the arrays are on a device."""
         return all(is_device_array(a) for a in arrays)
 
@@ -308,7 +308,7 @@ class DeviceRunner:
                     )
 
     def _weight_set(
-        self, arrays: Sequence[Any], inputs: Sequence[_View], addresses: list[int], stream: int
+        self, arrays: Values, inputs: Sequence[_View], addresses: list[int], stream: int
     ) -> _core.CudaWeights:
         """What was prepared from these weights, by the arrays' identity or memory."""
         key = tuple(id(arrays[i]) for i in self._weights)
@@ -335,7 +335,7 @@ class Elsewhere:
             "writes its kernels"
         )
 
-    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Any]:
+    def __call__(self, arrays: Values, out: Any = None) -> list[Any]:
         raise NotFoundError(self._message)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tessera import _core
 from tessera.frontends.environment import Environment
 from tessera.frontends.trace import FLOAT_SCALARS
-from tessera.types import Array, Fields, Function
+from tessera.types import Array, Fields, Function, Values
 
 # Of an argument: its position, or its name; of an entry of a list, tuple or dict: the container's
 # number, its index or key, and whether it is a key.
@@ -59,7 +59,7 @@ def call_order(function: Function, args: tuple[Any, ...], kwargs: Fields) -> lis
 
 
 def slots(
-    args: Sequence[Any],
+    args: Values,
     kwargs: Fields,
     order: Sequence[Where] | None,
     floats: bool = False,

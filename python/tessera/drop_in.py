@@ -24,7 +24,7 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, parts, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.types import Function, Record, dtype_name
+from tessera.types import Function, Record, Values, dtype_name
 from tessera.verification import verify_by
 
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
@@ -57,7 +57,7 @@ class DropIn:
         function: Function | None,
         traced: Traced | None,
         name: str,
-        arrays: Sequence[Any],
+        arrays: Values,
         clock: Clock | None = None,
     ) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class DropIn:
         """How many of the arrays are a call's own; the others come from outside."""
         return len(self.arrays) if self._traced is None else len(self._traced.arguments)
 
-    def bind(self, arrays: Sequence[Any]) -> tuple[Any, Record]:
+    def bind(self, arrays: Values) -> tuple[Any, Record]:
         """Arguments of the original's call with these arrays, which are in the inputs' order."""
         if self._traced is None or self._function is None:
             return tuple(arrays), {}
@@ -85,7 +85,7 @@ class DropIn:
         args, kwargs = unflatten(self._traced.tree, arrays[:count])
         return args, dict(kwargs)
 
-    def bind_source(self, arrays: Sequence[Any]) -> tuple[Any, Record]:
+    def bind_source(self, arrays: Values) -> tuple[Any, Record]:
         """Those of its sources, which take arrays from outside as keyword arguments."""
         if self._call is None or self._traced is None:
             return tuple(arrays), {}
@@ -416,9 +416,7 @@ def _arrays(value: Any) -> list[Any]:
     return [v for v in parts(value) if isinstance(v, (np.ndarray, np.generic))]
 
 
-def _shares_more(
-    n: int, array: Any, found: Sequence[Any], wanted: Sequence[Any], inputs: Sequence[Any]
-) -> bool:
+def _shares_more(n: int, array: Any, found: Values, wanted: Values, inputs: Values) -> bool:
     if not isinstance(array, np.ndarray):
         return False
     original = wanted[n]

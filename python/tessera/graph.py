@@ -24,6 +24,7 @@ from tessera.types import (
     Function,
     Record,
     Shape,
+    Values,
     check_shape,
     dtype_name,
     format_type,
@@ -245,7 +246,7 @@ class Graph(_NumpyBuilder):
                 np.asarray(a).astype(t.dtype) for a, t in zip(outputs, self.outputs, strict=True)
             ]
 
-    def with_weights(self, arrays: Sequence[Any]) -> Sequence[Any]:
+    def with_weights(self, arrays: Values) -> Values:
         """Arrays for all inputs: the given ones, and in between the weights that are known."""
         names = list(self.input_types()) if self.weights else []
         if not self.weights or len(arrays) != len(names) - len(self.weights):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
 
 from tessera import _core
 from tessera.frameworks import Run
@@ -12,7 +10,7 @@ from tessera.frontends.onnx.export import written
 from tessera.graph import Graph
 from tessera.racer import Racer, serve
 from tessera.runner import Runner
-from tessera.types import Record
+from tessera.types import Record, Values
 
 
 class GraphRacer(Racer):
@@ -26,7 +24,7 @@ class GraphRacer(Racer):
         return functools.partial(Runner(module, list(graph.input_types())), list(self._arrays))
 
 
-def _session(graph: Graph, arrays: Sequence[Any], single: bool) -> Run:
+def _session(graph: Graph, arrays: Values, single: bool) -> Run:
     """The program written as a model, in onnxruntime."""
     import onnxruntime
 

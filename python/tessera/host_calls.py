@@ -14,7 +14,7 @@ from typing import Any
 
 from tessera.errors import BadInputError, Error, ToolMissingError
 from tessera.frontends.onnx.opaque import node_call
-from tessera.types import Fields, Memory, to_numpy
+from tessera.types import Fields, Memory, Values, to_numpy
 
 
 def version(host: str) -> str:
@@ -57,7 +57,7 @@ def torch_call(text: str) -> TorchCall:
 class TorchCall:
     """One registered operator of PyTorch with its arguments; {"operand": i} is the i-th tensor."""
 
-    def __init__(self, op: str, args: Sequence[Any], kwargs: Fields) -> None:
+    def __init__(self, op: str, args: Values, kwargs: Fields) -> None:
         self.name, self.args, self.kwargs = op, args, kwargs
         self.operator = torch_operator(op)
 
@@ -87,7 +87,7 @@ def _tensor_of(memory: Memory) -> Any:
     return torch.frombuffer(memory[0], dtype=dtype).view(memory[2])
 
 
-def _filled(value: Any, tensors: Sequence[Any]) -> Any:
+def _filled(value: Any, tensors: Values) -> Any:
     if isinstance(value, dict):
         return tensors[value["operand"]]
     return [_filled(v, tensors) for v in value] if isinstance(value, list) else value

@@ -26,7 +26,7 @@ from typing import Any
 
 from tessera.frameworks import Run
 from tessera.racer import read, turn, write
-from tessera.types import Fields, Record
+from tessera.types import Fields, Record, Values
 
 _SHORT_NS = 200_000  # calls for which being called matters, and threads do not
 _SLOW_NS = 10_000_000  # calls that need no other call before them
@@ -89,7 +89,7 @@ class Child:
         return self._process.poll() is None
 
     def ask(
-        self, order: Record, arrays: Sequence[Any] = (), limit_s: float = _ANSWER_S
+        self, order: Record, arrays: Values = (), limit_s: float = _ANSWER_S
     ) -> tuple[Record, list[Any]]:
         """What it answers; LostError where it does not."""
         if not self._greeted:
@@ -408,7 +408,7 @@ class _Ring:
     def __init__(
         self,
         entrants: Sequence[Entrant],
-        arrays: Sequence[Any],
+        arrays: Values,
         seconds: float,
         until: float = float("inf"),
     ) -> None:
@@ -563,7 +563,7 @@ def bounds(ratios: Sequence[float]) -> tuple[float, float]:
 
 def hold(
     entrants: Sequence[Entrant],
-    arrays: Sequence[Any] = (),
+    arrays: Values = (),
     seconds: float = 1.0,
     until: float = float("inf"),
 ) -> Race:
@@ -579,7 +579,7 @@ def hold(
 def decide(
     entrants: Sequence[Entrant],
     gain: float,
-    arrays: Sequence[Any] = (),
+    arrays: Values = (),
     seconds: float = 1.0,
     budget: float = float("inf"),
 ) -> Race:
@@ -597,7 +597,7 @@ def decide(
 
 
 def _confirmed(
-    race: Race, entrants: Sequence[Entrant], arrays: Sequence[Any], seconds: float, until: float
+    race: Race, entrants: Sequence[Entrant], arrays: Values, seconds: float, until: float
 ) -> Race:
     doubtful = [n for n, t in enumerate(race.times) if t is not None and t.ratio > _BELIEVED]
     if not doubtful:
@@ -615,13 +615,13 @@ def _confirmed(
     return Race(times, race.provisional or again.provisional, race.failed)
 
 
-def results(entrant: Entrant, arrays: Sequence[Any]) -> list[Any]:
+def results(entrant: Entrant, arrays: Values) -> list[Any]:
     """What the text of an entrant computes, in its library's own process."""
     with children().lock:
         return _told(_ready(entrant, arrays), {"do": "results", "key": 0})[1]
 
 
-def least_on_one_thread(entrant: Entrant, arrays: Sequence[Any], seconds: float) -> float:
+def least_on_one_thread(entrant: Entrant, arrays: Values, seconds: float) -> float:
     """Seconds of a call of its text, at best, of about so many seconds of them; no comparison."""
     with children().lock:
         child = _ready(entrant, arrays)
@@ -634,7 +634,7 @@ def least_on_one_thread(entrant: Entrant, arrays: Sequence[Any], seconds: float)
         return least * 1e-9
 
 
-def _ready(entrant: Entrant, arrays: Sequence[Any]) -> Child:
+def _ready(entrant: Entrant, arrays: Values) -> Child:
     """The process that holds an entrant's text, alone and on one thread."""
     child = children().get(entrant.library, "one")
     _told(child, {"do": "begin"}, arrays)
@@ -642,7 +642,7 @@ def _ready(entrant: Entrant, arrays: Sequence[Any]) -> Child:
     return child
 
 
-def _told(child: Child, order: Record, arrays: Sequence[Any] = ()) -> tuple[Record, list[Any]]:
+def _told(child: Child, order: Record, arrays: Values = ()) -> tuple[Record, list[Any]]:
     """An answer; LostError where it failed."""
     facts, found = child.ask(order, arrays, _COMPILE_S if order["do"] == "prepare" else _ANSWER_S)
     if "failed" in facts:

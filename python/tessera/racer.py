@@ -14,17 +14,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from tessera.frameworks import FRAMEWORKS, Run
-from tessera.types import Fields, Record
+from tessera.types import Fields, Record, Values
 
 
-def write(stream: BinaryIO, facts: Fields, arrays: Sequence[Any] = ()) -> None:
+def write(stream: BinaryIO, facts: Fields, arrays: Values = ()) -> None:
     """One message: a line of JSON, then the arrays."""
     kinds = [v.hex() if type(v) is float else type(v).__name__ for v in map(_plain, arrays)]
     stream.write(json.dumps({**facts, "arrays": kinds}).encode() + b"\n")
@@ -85,7 +85,7 @@ class Racer:
         self._given: list[Any] = []  # the arrays as the library takes them
         self._runs: dict[int, Run] = {}
 
-    def answer(self, order: Record, arrays: list[Any]) -> tuple[Record, Sequence[Any]]:
+    def answer(self, order: Record, arrays: list[Any]) -> tuple[Record, Values]:
         """Does what an order says."""
         what = order["do"]
         if what == "begin":
@@ -117,7 +117,7 @@ class Racer:
         return library.run(names[order["name"]], self._given, {})
 
 
-def serve(answer: Callable[[Record, list[Any]], tuple[Record, Sequence[Any]]]) -> None:
+def serve(answer: Callable[[Record, list[Any]], tuple[Record, Values]]) -> None:
     """Answers until the parent closes the pipe, or ends."""
     with contextlib.suppress(OSError, AttributeError):  # Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

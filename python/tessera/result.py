@@ -29,7 +29,7 @@ from tessera.race import Entrant
 from tessera.runner import Runner, given_outputs
 from tessera.special_values import differs_at_edges
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import Array, Fields, Function, Record, dtype_name
+from tessera.types import Array, Fields, Function, Record, Values, dtype_name
 
 
 class GraphCall:
@@ -41,7 +41,7 @@ class GraphCall:
         self._free = [name for name in self.names if name not in self.weights]
         self._single = len(graph.outputs) == 1
 
-    def arrays(self, args: Sequence[Any], kwargs: Fields) -> Sequence[Any]:
+    def arrays(self, args: Values, kwargs: Fields) -> Values:
         if not kwargs and len(args) == len(self.names):
             return args
         given = dict(zip(self._free, args, strict=False))
@@ -106,7 +106,7 @@ class FunctionCall:
         """Whether the n-th result is an array, and not a scalar."""
         return self._arrays[n]
 
-    def arrays(self, args: Sequence[Any], kwargs: Fields) -> list[Any]:
+    def arrays(self, args: Values, kwargs: Fields) -> list[Any]:
         if not kwargs and len(args) == self._plain:
             for value in args:
                 if type(value) is not np.ndarray:
@@ -423,7 +423,7 @@ class Result:
                 "exact": self._level == "bitwise"}  # fmt: skip
         return Entrant(run, f"tessera:{self.details['threads']}", text)
 
-    def _other_bits(self, arrays: Sequence[Any], seed: int) -> str:
+    def _other_bits(self, arrays: Values, seed: int) -> str:
         """Where the kernels' results have other bits than the function's own; empty: nowhere."""
         call = cast(FunctionCall, self._call)
         given = len(arrays) - len(call.traced.extra)
@@ -470,7 +470,7 @@ class Result:
         """What a traced function takes from outside, behind its arguments."""
         return self._call.traced.extra if isinstance(self._call, FunctionCall) else []
 
-    def _inside(self, arrays: Sequence[Any]) -> bool:
+    def _inside(self, arrays: Values) -> bool:
         """Whether no index is out of bounds; the function itself knows what to raise."""
         check = self._call.traced.check if isinstance(self._call, FunctionCall) else None
         return check is None or isinstance(self._run, DeviceRunner) or check(arrays)
@@ -549,11 +549,11 @@ class Result:
             'with result.save("k.ug"), or pickle result.graph'
         )
 
-    def run_arrays(self, arrays: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+    def run_arrays(self, arrays: Values, out: Values | None = None) -> list[Array]:
         """Runs on the arrays of the program's inputs, in order; all outputs as a list."""
         return self._run(arrays, out)
 
-    def _compile_original(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
+    def _compile_original(self, arrays: Values, out: Any = None) -> list[Array]:
         """The first call of a program whose compiled code the budget left no time for."""
         self.hold_contest(self._finish_compiling())
         return self._run(arrays, out)
@@ -581,7 +581,7 @@ class Result:
             self.warn_of_no_code()
         return options
 
-    def _interpret(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
+    def _interpret(self, arrays: Values, out: Any = None) -> list[Array]:
         types = self.original.input_types().values()
         results = self.original.run(
             *(np.asarray(array, dtype) for array, (dtype, _) in zip(arrays, types, strict=True))

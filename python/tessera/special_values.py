@@ -8,13 +8,13 @@ nobody else.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tessera.frontends.traced import parts
-from tessera.types import Array, DType, Function
+from tessera.types import Array, DType, Function, Values
 
 
 def special_values(dtype: DType) -> Array:
@@ -24,7 +24,7 @@ def special_values(dtype: DType) -> Array:
     return np.array([*sizes, *[-x for x in sizes], np.nan], dtype)
 
 
-def edge_inputs(samples: Sequence[Any], rng: np.random.Generator) -> Iterator[list[Any]]:
+def edge_inputs(samples: Values, rng: np.random.Generator) -> Iterator[list[Any]]:
     """Variants of ordinary arguments: floats among them become special, all others stay.
 
     Some elements are special, or all of one array are the same special number; half of the variants
@@ -84,7 +84,7 @@ def zeros_of_other_sign(a: Array, b: Array) -> int:
 def differs_at_edges(
     original: Function,
     rewritten: Function,
-    samples: Sequence[Any],
+    samples: Values,
     seed: int = 0,
     rounds: int = 4,
     bits: bool = False,

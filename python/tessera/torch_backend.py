@@ -11,7 +11,7 @@ import functools
 import logging
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,7 +38,7 @@ from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
 from tessera.torch_explain import explained
 from tessera.torch_parts import BEHIND, Part
-from tessera.types import Fields, Function, to_numpy
+from tessera.types import Fields, Function, Values, to_numpy
 
 __all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
 
@@ -120,7 +120,7 @@ REPORTS: list[Report] = []  # of this process, the oldest first; reset() forgets
 
 
 def tessera(
-    module: torch.fx.GraphModule, example_inputs: Sequence[Any], *, options: Fields | None = None,
+    module: torch.fx.GraphModule, example_inputs: Values, *, options: Fields | None = None,
     mode: str | None = None, **_: Any,
 ) -> Function:  # fmt: skip
     """The backend: a Dynamo graph to a function of the same inputs."""

@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from tessera.graph import Graph
 from tessera.options import own_pattern_folders
 from tessera.patterns import SUFFIX, body_states, read_pattern
 from tessera.store import kept_json
+from tessera.types import Values
 
 log = logging.getLogger("tessera.torch")
 
@@ -106,7 +107,7 @@ class LaterGraph:
 class Kept:
     """The place of one Dynamo graph's program; `key` is None where it cannot be kept."""
 
-    def __init__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, inputs: Values) -> None:
         self._placeholders = len(inputs)
         try:
             text = "\n".join(_facts(module, inputs))
@@ -156,7 +157,7 @@ class _NotKeptError(Exception):
     """What a key cannot say."""
 
 
-def _facts(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[str]:
+def _facts(module: torch.fx.GraphModule, inputs: Values) -> Iterator[str]:
     """All that the ATen graph of a Dynamo graph follows from."""
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         raise _NotKeptError("gradients or autocast are on")

@@ -7,10 +7,11 @@ comes to for this element, which a graph in f64 tells (sums that cancel).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+from tessera.types import Values
 
 _MANY = 16  # elements by which rounding is judged
 _EPS = {torch.float64: 2e-16, torch.float32: 1.2e-7, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -73,7 +74,7 @@ def same_bits(got: Any, want: Any) -> bool:
     return bool((same | (torch.isnan(got) & torch.isnan(want))).all())
 
 
-def is_alike(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+def is_alike(ours: Values, theirs: Values) -> bool:
     """Whether all results are PyTorch's but for rounding, as they stand."""
     return all(
         not isinstance(want, torch.Tensor)
@@ -82,9 +83,7 @@ def is_alike(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     )
 
 
-def disagreement(
-    ours: Sequence[Any], theirs: Sequence[Any], graph: Any, args: Sequence[Any]
-) -> str | None:
+def disagreement(ours: Values, theirs: Values, graph: Any, args: Values) -> str | None:
     """Which result of a graph of ATen operators is not PyTorch's, and by how much; None: none is.
 
     Where the results alone do not explain a difference, both are held against the graph in f64."""
@@ -173,7 +172,7 @@ def _wide(value: Any) -> Any:
 
 
 def in_f64(
-    graph: Any, args: Sequence[Any], step: float = 0.0, seed: int = 0
+    graph: Any, args: Values, step: float = 0.0, seed: int = 0
 ) -> list[Any] | None:  # fmt: skip
     """The graph's results with floats of 64 bits throughout, all operands off by `step`; None where
     that cannot be."""
@@ -185,7 +184,7 @@ def in_f64(
     return [_wide(r) for r in (made if isinstance(made, (list, tuple)) else [made])]
 
 
-def movements(graph: Any, args: Sequence[Any], exact: Sequence[Any]) -> list[Any] | None:
+def movements(graph: Any, args: Values, exact: Values) -> list[Any] | None:
     """How far the results move, per relative change of every operand of every operator (Monte Carlo
     arithmetic; Parker 1997): the most of some samples. Elements that jump count as if they did not
     move: twice the change has to move them twice as far."""

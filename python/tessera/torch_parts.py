@@ -29,7 +29,7 @@ from tessera.torch_device import DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
 from tessera.torch_programs import Program, Weights, _turned
 from tessera.tuner import Tuner
-from tessera.types import Function
+from tessera.types import Function, Values
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
@@ -49,10 +49,10 @@ class Padded:
         self.extents = list(extents)
         self.used = 0  # as of a Program
 
-    def __call__(self, args: Sequence[Any]) -> Any:
+    def __call__(self, args: Values) -> Any:
         return Fitted(self, args)(args)
 
-    def fits(self, args: Sequence[Any]) -> bool:
+    def fits(self, args: Values) -> bool:
         """Whether nothing is added."""
         return all(padding.size(args) == to for padding, to in self.extents)
 
@@ -60,7 +60,7 @@ class Padded:
 class Fitted:
     """A padded program for calls with one set of extents: what is added and cut off is known."""
 
-    def __init__(self, padded: Padded, args: Sequence[Any]) -> None:
+    def __init__(self, padded: Padded, args: Values) -> None:
         self._program = padded.program
         self._valid: list[torch.Tensor] = []  # which places exist, of each symbol
         added: dict[int, list[int]] = {}  # by argument: as constant_pad_nd takes it
@@ -83,7 +83,7 @@ class Fitted:
                     cuts.setdefault(i, []).append((axis, to, within, size))
         self._added, self._cuts = list(added.items()), list(cuts.items())
 
-    def __call__(self, args: Sequence[Any]) -> Any:
+    def __call__(self, args: Values) -> Any:
         given = [*args, *self._valid]
         for i, pads in self._added:
             given[i] = torch.constant_pad_nd(given[i], pads)
@@ -164,7 +164,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 self._count(key, args)
         return run(args)
 
-    def _key(self, args: Sequence[Any]) -> Any:
+    def _key(self, args: Values) -> Any:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
                      for a in (args[i] for i in self._dynamic))  # fmt: skip
 
@@ -185,12 +185,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.weights.forget()
 
     # --- another set of extents
-    def _rounded(self, args: Sequence[Any]) -> tuple[Any, list[tuple[Padding, int]]]:
+    def _rounded(self, args: Values) -> tuple[Any, list[tuple[Padding, int]]]:
         """What the program of rounded sizes is known by, and the sizes."""
         extents = [(p, bucket(p.size(args), p.most)) for p in self.paddings]
         return ("rounded", self._fixed(args), tuple(n for _, n in extents)), extents
 
-    def _fixed(self, args: Sequence[Any]) -> Any:
+    def _fixed(self, args: Values) -> Any:
         """The extents of a call but for those that are rounded up."""
         longer: set[tuple[int, int | None]] = {
             (i, a) for p in self.paddings for i, axes in p.inputs.items() for a in axes
@@ -200,7 +200,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                      if isinstance(x, torch.Tensor) else None if (i, None) in longer else x
                      for i, x in ((i, args[i]) for i in self._dynamic))  # fmt: skip
 
-    def _first(self, key: Any, args: Sequence[Any]) -> Any:
+    def _first(self, key: Any, args: Values) -> Any:
         """A call with extents that no call had yet."""
         if self._device is not None and self._device.capturing():
             return self.eager(*args)  # nothing is compiled or compared in a capture
@@ -239,7 +239,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                          for a, b in zip(sizes, other[2], strict=True))]  # fmt: skip
         return min(found, key=lambda x: x[0])[1] if found else None
 
-    def _count(self, key: Any, args: Sequence[Any]) -> None:
+    def _count(self, key: Any, args: Values) -> None:
         """Extents that return often are worth a program of their own."""
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] == _OFTEN and self._settings.dynamic == "background":
@@ -247,7 +247,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if isinstance(program, Padded) and not program.fits(args):
                 self._behind(key, args, [])
 
-    def _behind(self, name: Any, args: Sequence[Any], extents: Any) -> None:
+    def _behind(self, name: Any, args: Values, extents: Any) -> None:
         """Has a program made by the thread that makes them, one after the other."""
         with self._lock:
             if name in self._pending or BEHIND.jobs >= _MOST_WAITING:
@@ -266,7 +266,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         BEHIND.add(job)
 
     def _make(
-        self, name: Any, args: Sequence[Any], extents: Any, stop: Callable[[], bool] | None = None,
+        self, name: Any, args: Values, extents: Any, stop: Callable[[], bool] | None = None,
     ) -> Any:  # fmt: skip
         """Compiles a program and checks it; PyTorch's own results where there was a check."""
         expected = None
@@ -308,7 +308,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 self._calls.clear()
         return expected
 
-    def _as_kept(self, args: Sequence[Any]) -> Program | None:
+    def _as_kept(self, args: Values) -> Program | None:
         """The program that another process kept, where it still becomes the code that it became."""
         kept, self._kept = self._kept, None
         if kept is None:
@@ -331,7 +331,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                       results=program.results, code=digest(program.module.source),
                       fusion=fusion() + self._own)  # fmt: skip
 
-    def _compile(self, args: Sequence[Any], extents: Any) -> Program | Padded:
+    def _compile(self, args: Values, extents: Any) -> Program | Padded:
         start = time.perf_counter()
         inputs = [(dtype_of(a.dtype), list(a.shape)) if isinstance(a, torch.Tensor) else a
                   for a in args]  # fmt: skip
@@ -399,7 +399,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def _with_experts(
         self, graph: Graph, ours: Program | Padded, made_of: Callable[[Graph], Program | Padded],
-        args: Sequence[Any],
+        args: Values,
     ) -> Program | Padded:  # fmt: skip
         """Ours, or a program with kernels of own patterns that is faster."""
 
@@ -420,11 +420,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return [not (hasattr(r, "target") and operator_name(r.target).startswith("aten.empty"))
                 for r in self._results()]  # fmt: skip
 
-    def _results(self) -> Sequence[Any]:
+    def _results(self) -> Values:
         (output,) = self.eager.graph.find_nodes(op="output")
         return [output.args[0]] if self._single else output.args[0]
 
-    def _compare(self, program: Any, args: Sequence[Any]) -> Any:
+    def _compare(self, program: Any, args: Values) -> Any:
         """PyTorch's own results, with which a program's agree. Raises UnsupportedError."""
         with torch.no_grad():
             expected = self.eager(*args)
@@ -442,7 +442,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return expected
 
 
-def _seconds(program: Program | Padded, args: Sequence[Any]) -> float:
+def _seconds(program: Program | Padded, args: Values) -> float:
     """The least time of a few calls."""
     return min(timeit.repeat(lambda: program(args), number=1, repeat=6)[1:])
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tessera import _core
-from tessera.types import DTYPES
+from tessera.types import DTYPES, Values
 
 _MOST_SETS = 256  # of weights that one part is called with
 _FROM_NAME = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
@@ -55,7 +55,7 @@ class Packed:
         self._prepared: list[tuple[_core.PreparedWeights, _core.Contents | None]] = []
         self._lock = threading.Lock()
 
-    def is_of(self, tensors: Sequence[Any], versions: Sequence[int]) -> bool:
+    def is_of(self, tensors: Values, versions: Sequence[int]) -> bool:
         """Whether these, at the same addresses, are what they were, as far as versions tell."""
         return versions == self._versions and all(
             h is t or h.data_ptr() == at
@@ -95,7 +95,7 @@ class Weights:
         self._sets: dict[tuple[Any, ...], Packed] = {}  # by address and strides
         self._lock = threading.Lock()
 
-    def look(self, args: Sequence[Any]) -> Packed:
+    def look(self, args: Values) -> Packed:
         """What is packed of these; another than before where one has another version."""
         tensors = [args[i] for i in self.places]
         at = tuple((t.data_ptr(), t.stride()) for t in tensors)
@@ -124,7 +124,7 @@ class Program:
 
     def __init__(
         self, module: torch.fx.GraphModule, inputs: Sequence[int], weights: Weights,
-        results: Sequence[Any], single: bool,
+        results: Values, single: bool,
     ) -> None:  # fmt: skip
         self.module = module
         self.used = 0  # the number of the part's call that it ran last
@@ -143,7 +143,7 @@ class Program:
         self._plain = all(isinstance(r, tuple) and r[2] == list(range(len(r[2])))
                           for r in results)  # fmt: skip
 
-    def __call__(self, args: Sequence[Any]) -> Any:
+    def __call__(self, args: Values) -> Any:
         prepared, arrays = self._weighted(args)
         for i in self._free:
             tensor = args[i]
@@ -176,7 +176,7 @@ class Program:
         _, at, order = result
         return _turned(outputs[at], order)
 
-    def _weighted(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def _weighted(self, args: Values) -> tuple[Any, list[Any]]:
         """What is packed of the weights, and a list of inputs with these filled in."""
         if not self._weights.places:
             return None, [None] * len(self._inputs)
@@ -188,7 +188,7 @@ class Program:
             ready = self._ready[packed] = self._prepare(args, packed)
         return ready[0], list(ready[1])  # calls from several threads do not share it
 
-    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any], Any]:
+    def _prepare(self, args: Values, packed: Packed) -> tuple[Any, list[Any], Any]:
         given: list[Any] = [None] * len(self._inputs)
         kept = set(self.module.weights)  # whose values are kept in another form
         for i in self._weights.places:

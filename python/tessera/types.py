@@ -17,6 +17,7 @@ Shape = tuple[Dim, ...]
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
 Function = Callable[..., Any]
+Values = Sequence[Any]  # arrays, scalars or tensors of libraries, as calls have them
 Record = dict[str, Any]  # plain data by name: an operator, what a process is told
 Fields = Mapping[str, Any]  # the same, to be read
 

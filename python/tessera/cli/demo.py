@@ -25,7 +25,7 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.result import Result
 from tessera.rewrite import rewrite
-from tessera.types import Function
+from tessera.types import Function, Values
 from tessera.verification import verify as prove
 
 _LINES = 4  # of a µGraph
@@ -100,7 +100,7 @@ def show_rewrite(options: Options, progress: Any) -> None:
 
 def show_kernels(
     function: Function,
-    arrays: Sequence[Any],
+    arrays: Values,
     rivals: Sequence[tuple[str, Entrant]],
     options: Options,
     progress: Any,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tessera.frontends.number import Number, bare
 from tessera.frontends.sandbox import is_numpys
 from tessera.ops.operands import lift, tensors
 from tessera.tensor import Tensor, unsupported
-from tessera.types import Fields, Function, Record, is_float
+from tessera.types import Fields, Function, Record, Values, is_float
 
 # --- ufuncs -----------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ def lift_like(ufunc: np.ufunc, x: Any) -> Tensor:
     return ops.operands.promote(ufunc, x)[0]
 
 
-def apply_ufunc(ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Fields) -> Any:
+def apply_ufunc(ufunc: np.ufunc, method: str, args: Values, kwargs: Fields) -> Any:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"np.{ufunc.__name__}"
@@ -193,7 +193,7 @@ def _require_same_dtype(name: str, target: Any, result: Any) -> None:
         unsupported(f"{name} with out= of another dtype than its result's is not supported")
 
 
-def _note(name: str, operands: Sequence[Any]) -> None:
+def _note(name: str, operands: Values) -> None:
     """Keeps in mind what was called."""
     for x in operands:
         if isinstance(x, Tensor):
@@ -271,20 +271,20 @@ def _full_like(x: Tensor, fill_value: Any, dtype: Any = None, shape: Any = None)
 def _join(axis: int, lift_to: int) -> Function:
     """np.vstack and relatives: concatenate after adding axes to small operands."""
 
-    def function(tensors: Sequence[Any]) -> Tensor:
+    def function(tensors: Values) -> Tensor:
         return ops.shape.concatenate([_at_least(lift_to, t) for t in tensors], axis)
 
     return function
 
 
-def _hstack(tensors: Sequence[Any]) -> Tensor:
+def _hstack(tensors: Values) -> Tensor:
     return _join(0 if np.ndim(tensors[0]) < 2 else 1, 1)(tensors)  # type: ignore[no-any-return]
 
 
 def _beside(ndim: int) -> Function:
     """np.column_stack and np.dstack: what lacks the last of so many axes gets it."""
 
-    def function(tensors: Sequence[Any]) -> Tensor:
+    def function(tensors: Values) -> Tensor:
         parts = [_at_least(ndim - 1, t) for t in tensors]
         parts = [ops.shape.expand_dims(t, ndim - 1) if np.ndim(t) < ndim else t for t in parts]
         return ops.shape.concatenate(parts, ndim - 1)
@@ -507,7 +507,7 @@ def _options(name: str, kwargs: Fields) -> Record:
     return {k: v for k, v in kwargs.items() if k not in skipped and v is not np._NoValue}
 
 
-def apply_function(function: Function, args: Sequence[Any], kwargs: Fields) -> Any:
+def apply_function(function: Function, args: Values, kwargs: Fields) -> Any:
     """A NumPy function called on Tensors."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
@@ -561,7 +561,7 @@ def _all_fresh(result: Any, array: bool = False) -> Any:
     return fresh(result, array)
 
 
-def _checked(name: str, function: Function, args: Sequence[Any], options: Fields) -> Any:
+def _checked(name: str, function: Function, args: Values, options: Fields) -> Any:
     """Calls one of our functions; a parameter that it lacks is unsupported, not a bug."""
     try:
         inspect.signature(function).bind(*args, **options)

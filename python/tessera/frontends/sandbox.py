@@ -14,7 +14,7 @@ import enum
 import functools
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
@@ -33,7 +33,7 @@ from tessera.frontends.constants import (
 from tessera.frontends.environment import Environment
 from tessera.frontends.number import Number, is_stand_in
 from tessera.tensor import Tensor, unsupported
-from tessera.types import Array, Fields, Record
+from tessera.types import Array, Fields, Record, Values
 
 _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
 _SMALL = 4096  # bytes of an array that may be compared at each call
@@ -534,7 +534,7 @@ def _is_empty(cell: CellType) -> bool:
     return cell == CellType()  # which compares contents if there are any
 
 
-def _identical(a: Sequence[Any], b: Sequence[Any]) -> bool:
+def _identical(a: Values, b: Values) -> bool:
     if len(a) != len(b):
         return False
     pairs = zip(a, b, strict=True)

@@ -7,7 +7,7 @@ their number or their places is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tessera.ops import pointwise, reduce
 from tessera.ops.operands import is_scalar, lift
 from tessera.tensor import Tensor, is_stored_back, unsupported
-from tessera.types import DType, Fields, Function
+from tessera.types import DType, Fields, Function, Values
 
 _WHY = (
     "indexing by a mask gives a shape that depends on values; of x[mask] sums, means, counts and "
@@ -67,7 +67,7 @@ class Masked(NDArrayOperatorsMixin):
         return Masked(self.x.builder.apply_ufunc(ufunc, method, values, {}), self.mask)
 
     def __array_function__(
-        self, function: Function, types: object, args: Sequence[Any], kwargs: Any
+        self, function: Function, types: object, args: Values, kwargs: Any
     ) -> Any:
         ours = _FUNCTIONS.get(function)
         if ours is None or not args or args[0] is not self:

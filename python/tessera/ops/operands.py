@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tessera.errors import Error
 from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported, user_location
-from tessera.types import DType, dtype_name, is_float, to_numpy
+from tessera.types import Dim, DType, dtype_name, is_float, to_numpy
 
 Operand = object  # Tensor, Python or NumPy scalar, array or nested list
 Axes = int | Sequence[int] | None
@@ -90,7 +90,7 @@ def reduced(op: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
     return emit(op, x, axes=list(axes), keepdims=keepdims) if axes else x
 
 
-def iota(builder: Builder, axis: int, shape: Sequence[Any], dtype: str = "i64") -> Tensor:
+def iota(builder: Builder, axis: int, shape: Sequence[Dim], dtype: str = "i64") -> Tensor:
     """0, 1, 2, … along one axis of a shape, the same along the others."""
     return builder.emit("iota", [], {"axis": axis, "type": (dtype, list(shape))})
 

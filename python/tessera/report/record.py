@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.runner import Runner
 from tessera.source import example_arrays
-from tessera.types import Record, format_type, to_numpy
+from tessera.types import Record, Values, format_type, to_numpy
 
 if TYPE_CHECKING:
     from tessera.result import Result
@@ -182,7 +181,7 @@ def errors(result: Result) -> Record:
     return {"rows": rows}
 
 
-def _errors(got: Sequence[Any], exact: Sequence[Any]) -> tuple[float, float]:
+def _errors(got: Values, exact: Values) -> tuple[float, float]:
     """The largest error of any output's elements and the largest output's mean."""
     pairs = [_error(y, e) for y, e in zip(got, exact, strict=True)]
     return max((p[0] for p in pairs), default=0.0), max((p[1] for p in pairs), default=0.0)

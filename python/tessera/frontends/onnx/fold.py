@@ -16,7 +16,7 @@ from tessera.errors import BadInputError
 from tessera.extents import Extent, NeedsExtentError, settled, symbols_of
 from tessera.frontends.onnx.node import Node
 from tessera.frontends.onnx.reader import array_of, dense_of, dtype_of, onnx_package
-from tessera.types import Array, Function
+from tessera.types import Array, Function, Values
 
 _LARGEST = 1 << 16  # elements: more is data, not a shape
 # Of these, operands from this one on are numbers, not what follows from open extents.
@@ -105,7 +105,7 @@ def _squeeze(node: Node, x: Array, *rest: Array) -> Array:
     return np.squeeze(x, None if axes is None else tuple(axes))
 
 
-def slice_parameters(node: Node, dims: Sequence[Any]) -> list[tuple[int, Any, Any, int]]:
+def slice_parameters(node: Node, dims: Values) -> list[tuple[int, Any, Any, int]]:
     """(axis, start, stop, step) of a Slice, clamped; with a negative step, stop may be -1.
 
     A stop that is an Extent is taken to be inside of an axis: beyond it a program asks for elements

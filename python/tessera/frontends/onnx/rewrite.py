@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.rewrite import Improvement, Progress
 from tessera.source import example_arrays
-from tessera.types import Array, Record
+from tessera.types import Array, Record, Values
 from tessera.verification import verify_by
 
 _TRIED = 4  # programs that are timed, besides the original
@@ -160,7 +159,7 @@ def _fastest_first(
             )
         return functools.partial(session.run, None, feed)
 
-    def computed(graph: Graph, contestant: Run) -> Sequence[Any]:
+    def computed(graph: Graph, contestant: Run) -> Values:
         """Results; those of the program itself where what comes behind it may jump."""
         if graph.tail is None:
             return contestant()  # type: ignore[no-any-return]
@@ -196,7 +195,7 @@ def _fastest_first(
     return sorted(faster, key=lambda p: p.us)
 
 
-def _differs(ours: Sequence[Any], theirs: Sequence[Any], feed: dict[str, Array]) -> str:
+def _differs(ours: Values, theirs: Values, feed: dict[str, Array]) -> str:
     """How results differ by more than rounding; empty where they do not."""
     terms = max([1.0, *(float(a.size) for a in feed.values())])
     for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):

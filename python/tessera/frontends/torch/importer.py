@@ -32,7 +32,7 @@ from tessera.frontends.torch.call import (
 )
 from tessera.graph import Graph
 from tessera.tensor import Tensor
-from tessera.types import Record
+from tessera.types import Record, Values
 
 
 def handler_of(target: Any) -> Handler | None:
@@ -41,7 +41,7 @@ def handler_of(target: Any) -> Handler | None:
     return HANDLERS.get(name) or HANDLERS.get(name.rpartition(".")[0])
 
 
-def run_node(graph: Graph, node: Any, args: Sequence[Any], kwargs: Record) -> Any:
+def run_node(graph: Graph, node: Any, args: Values, kwargs: Record) -> Any:
     """Imports one operator, its operands being Tensors, numbers and lists of them."""
     target = node.target
     if target is operator.getitem:
@@ -74,7 +74,7 @@ def resolve(value: Any, values: dict[Any, Any]) -> Any:
 
 
 def build(
-    module: Any, inputs: Sequence[Any], weights: Sequence[bool], name: str,
+    module: Any, inputs: Values, weights: Sequence[bool], name: str,
     extents: Sequence[tuple[Any, int]] = (),
 ) -> tuple[Graph, list[Any]]:  # fmt: skip
     """The program of a graph module; `inputs`: (dtype, shape) of tensors, or numbers. `extents`:

@@ -20,7 +20,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import is_scalar_function, operator_name
 from tessera.graph import Graph
 from tessera.tensor import Tensor
-from tessera.types import Function, Record
+from tessera.types import Function, Record, Values
 
 # Of each axis: None, or how many elements lie around and within the places of the symbol; of an
 # axis of n + d elements (1, 1, d): those that n has are its first, whatever n' is.
@@ -52,12 +52,12 @@ class Padding:
     # The placeholder, and its axis, that tell each symbol's size.
     places: dict[Any, tuple[int, int | None]] = field(default_factory=dict)
 
-    def size(self, args: Sequence[Any], symbol: Any = None) -> int:
+    def size(self, args: Values, symbol: Any = None) -> int:
         """The symbol's size, or another one's, in a call."""
         at, axis = self.places[symbol or self.symbol]
         return int(args[at] if axis is None else args[at].shape[axis])
 
-    def lengthened(self, args: Sequence[Any], to: dict[Any, int]) -> dict[int, int]:
+    def lengthened(self, args: Values, to: dict[Any, int]) -> dict[int, int]:
         """Numbers among the arguments as they are for longer sizes of symbols."""
         sizes = {s: to.get(s) or self.size(args, s) for s in self.places}
         return {i: int(e.subs(sizes)) for i, e in self.numbers.items()}
@@ -416,7 +416,7 @@ class _Walk:
         return (*((batch,) if value.ndim == 3 else ()), own[-2], other[-1])
 
     def _layer_norm(
-        self, node: torch.fx.Node, x: Any, shape: Sequence[Any], *args: Any
+        self, node: torch.fx.Node, x: Any, shape: Sequence[int], *args: Any
     ) -> list[Layout]:
         self._no_sizes(node)
         own = self._of(x)
@@ -467,7 +467,7 @@ class _Walk:
             self.padding.scores.add(node)
         return [queries, queries[:3]]
 
-    def _concat(self, node: torch.fx.Node, tensors: Sequence[Any], dim: int = 0) -> Layout:
+    def _concat(self, node: torch.fx.Node, tensors: Values, dim: int = 0) -> Layout:
         value = node.meta["val"]
         dim %= value.ndim
         own = {(*x[:dim], None, *x[dim + 1 :]) for x in map(self._of, tensors)}

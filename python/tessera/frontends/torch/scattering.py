@@ -75,7 +75,11 @@ def _by_rows(call: Call, places: Tensor, depth: int) -> Put:
 
 @handles("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(
-    call: Call, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+    call: Call,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
 ) -> Tensor:
     used = [(i, t) for i, t in enumerate(indices) if t is not None]
     axes = [a for a, _ in used]

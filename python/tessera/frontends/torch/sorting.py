@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from tessera.ops.derived import prod
 from tessera.ops.derived import ranked as by_rank
 from tessera.ops.scatter import neutral
 from tessera.tensor import Tensor
-from tessera.types import Record, is_float
+from tessera.types import Record, Values, is_float
 
 _MOST_RANKED = 256  # elements that are sorted
 _MOST_COMPARISONS = 1 << 20
@@ -50,7 +49,7 @@ def _is_coarse(node: Any) -> bool:
     return getattr(before, "shape", None) == value.shape and _is_coarse(source)
 
 
-def _given(args: Sequence[Any], kwargs: Record, **defaults: Any) -> list[Any]:
+def _given(args: Values, kwargs: Record, **defaults: Any) -> list[Any]:
     """Arguments by place or by name."""
     values = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
     return [values[n] for n in defaults]
