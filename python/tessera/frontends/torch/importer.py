@@ -13,13 +13,13 @@ from typing import Any
 from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch import (  # noqa: F401 (register the handlers)
     indexing,
-    order,
     pointwise,
     pooling,
     products,
     recurrent,
     reductions,
     scattering,
+    sorting,
     structure,
 )
 from tessera.frontends.torch.call import (
