@@ -11,7 +11,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
 
@@ -48,6 +48,7 @@ def bad_input(message: str) -> NoReturn:
     raise BadInputError(message, user_location())
 
 
+Term = Union["Tensor", float]  # an operand of what computes each element on its own
 Binary = Callable[["Tensor", Any], "Tensor"]
 
 

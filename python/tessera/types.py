@@ -14,6 +14,8 @@ from tessera.errors import BadInputError, UnsupportedError
 
 Dim = int | str
 Shape = tuple[Dim, ...]
+Axes = int | Sequence[int] | None
+Sides = int | Sequence[int]  # one number for all axes, or one each
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
 Function = Callable[..., Any]

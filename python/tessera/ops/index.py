@@ -10,7 +10,6 @@ import numpy as np
 
 from tessera.ops.masked import Masked
 from tessera.ops.operands import (
-    Axes,
     Operand,
     axes_of,
     axis_of,
@@ -37,7 +36,7 @@ from tessera.ops.shape import (
     swapaxes,
 )
 from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported
-from tessera.types import Array, Dim
+from tessera.types import Array, Axes, Dim
 
 _FEW = 16  # constant indices that become slices
 

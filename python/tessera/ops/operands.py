@@ -11,10 +11,9 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tessera.errors import Error
 from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported, user_location
-from tessera.types import Dim, DType, dtype_name, is_float, to_numpy
+from tessera.types import Axes, Dim, DType, dtype_name, is_float, to_numpy
 
 Operand = object  # Tensor, Python or NumPy scalar, array or nested list
-Axes = int | Sequence[int] | None
 
 
 _WIDER = {

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tessera.ops.operands import (
-    Axes,
     Operand,
     axes_of,
     axis_of,
@@ -22,7 +21,7 @@ from tessera.ops.operands import (
 from tessera.ops.pointwise import divide, sqr, sqrt, subtract
 from tessera.ops.shape import ravel
 from tessera.tensor import Tensor, bad_input, cast, unsupported
-from tessera.types import is_float
+from tessera.types import Axes, is_float
 
 
 def _reduce(op: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:

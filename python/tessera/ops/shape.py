@@ -9,7 +9,6 @@ import numpy as np
 
 from tessera.extents import dims_of, product, values_of
 from tessera.ops.operands import (
-    Axes,
     Operand,
     axes_of,
     axis_of,
@@ -20,7 +19,7 @@ from tessera.ops.operands import (
     static_shape,
 )
 from tessera.tensor import Tensor, bad_input, unsupported
-from tessera.types import Dim, is_float
+from tessera.types import Axes, Dim, is_float
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:

@@ -290,7 +290,8 @@ def _in_opset(model: Any, version: int) -> Any:
 
 # What an operator's last node is, the others being written already: its name, operands and, where
 # there are any, attributes.
-Writer = Callable[[_Writer, Record, Sequence[str]], tuple[Any, ...]]
+Made = tuple[Any, ...]  # of nodes: operator, operands, attributes
+Writer = Callable[[_Writer, Record, Sequence[str]], Made]
 _WRITERS: dict[str, Writer] = {}
 
 
@@ -357,7 +358,7 @@ _WRITERS |= {
 
 
 @_writes("mod")
-def _mod(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _mod(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     if not is_float(w.dtype(r["inputs"][0])):
         return "Mod", x
     zero = _like(w, r, 0)  # Mod of floats has the dividend's sign, ours the divisor's
@@ -368,7 +369,7 @@ def _mod(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("atan2")
-def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     y, z = x
     zero = _like(w, r, 0)
     behind, above = w.add("Less", [z, zero]), w.add("GreaterOrEqual", [y, zero])
@@ -380,7 +381,7 @@ def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("const")
-def _const(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _const(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     t = r["results"][0]
     value = np.asarray(float(fraction(r["attrs"]["value"])), np.float64)
     dims = w.shape(t)
@@ -391,7 +392,7 @@ def _const(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("iota")
-def _iota(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _iota(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     t, axis = r["results"][0], r["attrs"]["axis"]
     dims = w.shape(t)
     line = w.add("Range", [w.constant(0), w.constant(dims[axis]), w.constant(1)])
@@ -402,7 +403,7 @@ def _iota(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("conv", "conv_transpose")
-def _conv(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _conv(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     attrs = {"strides": a["strides"], "dilations": a["dilations"], "group": a["groups"]}
     low, high = list(a["low"]), list(a["high"])
@@ -419,7 +420,7 @@ def _conv(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("pool_max", "pool_sum")
-def _pool(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _pool(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     t = r["inputs"][0]
     dims, n = w.shape(t), len(a["size"])
@@ -435,7 +436,7 @@ def _pool(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
         source = w.add("Reshape", [source, w.constant(flat)])
     if any(p >= s for p, s in zip([*a["low"], *a["high"]], 2 * a["size"], strict=True)):
         raise UnsupportedError(f"{r['op']}: ONNX has no padding as wide as the window")
-    pooled: tuple[Any, ...] = ("MaxPool", [source], attrs)
+    pooled: Made = ("MaxPool", [source], attrs)
     if r["op"] == "pool_sum":
         source = w.add("AveragePool", [source], {**attrs, "count_include_pad": 1})
         pooled = ("Mul", [source, _like(w, r, float(np.prod(a["size"])))])
@@ -454,7 +455,7 @@ def _target(w: _Writer, r: Record) -> str:
 
 
 @_writes("broadcast")
-def _broadcast(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _broadcast(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     dims = [1 if isinstance(d, str) else d for d in r["attrs"]["shape"]]
     have = w.shape(r["inputs"][0])
     for d, h in zip(reversed(r["attrs"]["shape"]), reversed(have), strict=False):
@@ -464,14 +465,14 @@ def _broadcast(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("stack")
-def _stack(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _stack(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     axis = r["attrs"]["axis"]
     parts = [w.add("Unsqueeze", [name, w.constant([axis])]) for name in x]
     return "Concat", parts, {"axis": axis}
 
 
 @_writes("slice")
-def _slice(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     dims = w.shape(r["inputs"][0])
     axes = [i for i, d in enumerate(dims) if not isinstance(d, str)]
@@ -481,7 +482,7 @@ def _slice(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("pad")
-def _pad(w: _Writer, r: Record, x: Sequence[str]) -> tuple[Any, ...]:
+def _pad(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     value = _like(w, r, fraction(a["value"]))
     return "Pad", [x[0], w.constant([*a["low"], *a["high"]]), value]

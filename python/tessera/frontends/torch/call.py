@@ -13,8 +13,8 @@ from tessera import ops, tensor
 from tessera.errors import UnsupportedError
 from tessera.graph import Graph
 from tessera.ops import operands
-from tessera.tensor import Tensor
-from tessera.types import DTYPES, Function, is_float, to_numpy
+from tessera.tensor import Tensor, Term
+from tessera.types import DTYPES, Axes, Function, is_float, to_numpy
 
 # A function of tensors by its NumPy name.
 f: Callable[[str], Callable[..., Tensor]] = ops.function
@@ -110,7 +110,7 @@ class Call:
             ahead += node.users
         return False
 
-    def const(self, value: Any, dtype: str | None = None) -> Tensor:
+    def const(self, value: float, dtype: str | None = None) -> Tensor:
         return self.graph.const(value, dtype or self.dtype)
 
 
@@ -146,7 +146,7 @@ def wide(x: Tensor) -> Tensor:
     return cast(x, "f32") if is_float(x.dtype) and x.dtype.itemsize == 2 else x
 
 
-def operand(call: Call, value: Any, dtype: str) -> Tensor:
+def operand(call: Call, value: Term, dtype: str) -> Tensor:
     return cast(value, dtype) if isinstance(value, Tensor) else call.const(value, dtype)
 
 
@@ -163,7 +163,7 @@ def floats_only(call: Call) -> None:
         raise UnsupportedError("of integers it is left to PyTorch")
 
 
-def axes_of(x: Tensor, dims: Any) -> list[int]:
+def axes_of(x: Tensor, dims: Axes) -> list[int]:
     if dims is None or (isinstance(dims, list) and not dims):
         return list(range(x.ndim))
     dims = [dims] if isinstance(dims, int) else dims

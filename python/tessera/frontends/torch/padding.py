@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import is_scalar_function, operator_name
 from tessera.graph import Graph
 from tessera.tensor import Tensor
-from tessera.types import Function, Record, Values
+from tessera.types import Axes, Function, Record, Values
 
 # Of each axis: None, or how many elements lie around and within the places of the symbol; of an
 # axis of n + d elements (1, 1, d): those that n has are its first, whatever n' is.
@@ -63,7 +64,7 @@ class Padding:
         return {i: int(e.subs(sizes)) for i, e in self.numbers.items()}
 
     def operands(
-        self, graph: Graph, node: torch.fx.Node, args: list[Any], kwargs: Record, valid: Tensor
+        self, graph: Graph, node: Node, args: list[Any], kwargs: Record, valid: Tensor
     ) -> tuple[list[Any], Record]:
         """The operands of a node with added places masked; `valid` [n'] bool says which exist."""
         for at, axis, value in self.masks.get(node, ()):
@@ -169,13 +170,13 @@ class _Walk:
             raise _RefusedError(f"an axis of {size}")
         return 1, 1
 
-    def _of(self, node: torch.fx.Node) -> Layout:
+    def _of(self, node: Node) -> Layout:
         made: Layout = self.layout[node]
         return made
 
     def _results(self, results: Any) -> None:
         for i, node in enumerate(results if isinstance(results, (list, tuple)) else [results]):
-            if not isinstance(node, torch.fx.Node):
+            if not isinstance(node, Node):
                 continue
             if not isinstance(node.meta.get("val"), torch.Tensor):
                 if self._has(node.meta.get("val")):
@@ -188,7 +189,7 @@ class _Walk:
                 self.padding.results[i] = axes
 
     # --- one operator
-    def _node(self, node: torch.fx.Node) -> Any:
+    def _node(self, node: Node) -> Any:
         value, name = node.meta.get("val"), operator_name(node.target)
         if node.target is operator.getitem:
             return self.layout[node.args[0]][node.args[1]]
@@ -206,7 +207,7 @@ class _Walk:
             raise _RefusedError(f"{name} is not known to keep places apart")
         return handler(self, node, *node.args, **node.kwargs)
 
-    def _no_sizes(self, node: torch.fx.Node) -> None:
+    def _no_sizes(self, node: Node) -> None:
         """Numbers that depend on the symbol would be those of the longer size."""
         for n in node.all_input_nodes:
             if not isinstance(n.meta.get("val"), (torch.Tensor, list, tuple)) and self._has(
@@ -234,17 +235,17 @@ class _Walk:
             axes.append(found.pop())
         return tuple(axes)
 
-    def _pointwise(self, node: torch.fx.Node, *args: Any, **kwargs: Any) -> Layout:
+    def _pointwise(self, node: Node, *args: Any, **kwargs: Any) -> Layout:
         self._no_sizes(node)
         value = node.meta["val"]
         return self._from(value, *((n, value.ndim - n.meta["val"].ndim) for n in
                                    node.all_input_nodes
                                    if isinstance(n.meta.get("val"), torch.Tensor)))  # fmt: skip
 
-    def _same(self, node: torch.fx.Node, x: Any, *args: Any, **kwargs: Any) -> Layout:
+    def _same(self, node: Node, x: Node, *args: Any, **kwargs: Any) -> Layout:
         return self._of(x)
 
-    def _view(self, node: torch.fx.Node, x: Any, *args: Any) -> Layout:
+    def _view(self, node: Node, x: Node, *args: Any) -> Layout:
         """The symbol's places stay where they are in row-major order."""
         left: list[Any] = []
         for size, own in zip(map(_expression, x.meta["val"].shape), self._of(x), strict=True):
@@ -290,34 +291,34 @@ class _Walk:
             raise _RefusedError("a view that mixes axes")
         return taken
 
-    def _permute(self, node: torch.fx.Node, x: Any, dims: Sequence[int]) -> Layout:
+    def _permute(self, node: Node, x: Node, dims: Sequence[int]) -> Layout:
         own = self._of(x)
         return tuple(own[d] for d in dims)
 
-    def _transpose(self, node: torch.fx.Node, x: Any, a: int = 0, b: int = 1) -> Layout:
+    def _transpose(self, node: Node, x: Node, a: int = 0, b: int = 1) -> Layout:
         own = list(self._of(x))
         if len(own) > 1:
             own[a], own[b] = own[b], own[a]
         return tuple(own)
 
-    def _unsqueeze(self, node: torch.fx.Node, x: Any, dim: int) -> Layout:
+    def _unsqueeze(self, node: Node, x: Node, dim: int) -> Layout:
         own = list(self._of(x))
         own.insert(dim % (len(own) + 1), None)
         return tuple(own)
 
-    def _squeeze(self, node: torch.fx.Node, x: Any, dims: Any = None) -> Layout:
+    def _squeeze(self, node: Node, x: Node, dims: Axes = None) -> Layout:
         own, shape = self._of(x), x.meta["val"].shape
         gone = range(len(own)) if dims is None else [dims] if isinstance(dims, int) else dims
         axes = {d % len(own) for d in gone if isinstance(shape[d], int) and shape[d] == 1}
         return tuple(a for i, a in enumerate(own) if i not in axes)
 
-    def _expand(self, node: torch.fx.Node, x: Any, *args: Any, **kwargs: Any) -> Layout:
+    def _expand(self, node: Node, x: Node, *args: Any, **kwargs: Any) -> Layout:
         value, own = node.meta["val"], self._of(x)
         own = (None,) * (value.ndim - len(own)) + own
         sizes = map(_expression, value.shape)
         return tuple(self._axis(n) if a is None else a for a, n in zip(own, sizes, strict=True))
 
-    def _slice(self, node: torch.fx.Node, x: Any, dim: int = 0, start: Any = None, end: Any = None,
+    def _slice(self, node: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None,
                step: int = 1) -> Layout:  # fmt: skip
         dim %= len(self._of(x))
         own, value = list(self._of(x)), node.meta["val"]
@@ -351,7 +352,7 @@ class _Walk:
         if own[:2] != (1, 1) or not isinstance(size, int) or (start or 0) < 0:
             raise _RefusedError(f"{what} of the size that is not counted from the front")
 
-    def _select(self, node: torch.fx.Node, x: Any, dim: int, index: Any) -> Layout:
+    def _select(self, node: Node, x: Node, dim: int, index: Any) -> Layout:
         own = list(self._of(x))
         chosen = own.pop(dim % len(own))
         if chosen is not None:
@@ -359,15 +360,13 @@ class _Walk:
             self._static(1, chosen, index, "an element")
         return tuple(own)
 
-    def _embedding(
-        self, node: torch.fx.Node, table: Any, index: Any, *args: Any, **kwargs: Any
-    ) -> Layout:
+    def _embedding(self, node: Node, table: Node, index: Node, *args: Any, **kwargs: Any) -> Layout:
         if any(self._of(table)):
             raise _RefusedError("a table of that size")
         self._reach(index, table.meta["val"].shape[0])
         return (*self._of(index), None)
 
-    def _index(self, node: torch.fx.Node, x: Any, indices: Sequence[Any]) -> Layout:
+    def _index(self, node: Node, x: Node, indices: Sequence[Any]) -> Layout:
         """Elements by the positions of the first axes."""
         if any(i is None for i in indices):
             raise _RefusedError("elements by the positions of some axes")
@@ -392,14 +391,14 @@ class _Walk:
             if isinstance(size, int):
                 self.padding.most = min(self.padding.most, size - first)
 
-    def _gather(self, node: torch.fx.Node, x: Any, dim: int, index: Any, **kwargs: Any) -> Layout:
+    def _gather(self, node: Node, x: Node, dim: int, index: Node, **kwargs: Any) -> Layout:
         own, places = list(self._of(x)), list(self._of(index))
         if own.pop(dim) is not None or own != [a for i, a in enumerate(places) if i != dim % len(
             places)]:  # fmt: skip
             raise _RefusedError("elements of that size, by position")
         return tuple(places)
 
-    def _product(self, node: torch.fx.Node, *args: Any, **kwargs: Any) -> Layout:
+    def _product(self, node: Node, *args: Any, **kwargs: Any) -> Layout:
         self._no_sizes(node)
         first = len(args) - 2  # a sum comes before
         x, y = args[first:]
@@ -415,16 +414,14 @@ class _Walk:
             raise _RefusedError("a batch that is laid out in two ways")
         return (*((batch,) if value.ndim == 3 else ()), own[-2], other[-1])
 
-    def _layer_norm(
-        self, node: torch.fx.Node, x: Any, shape: Sequence[int], *args: Any
-    ) -> list[Layout]:
+    def _layer_norm(self, node: Node, x: Node, shape: Sequence[int], *args: Any) -> list[Layout]:
         self._no_sizes(node)
         own = self._of(x)
         if any(own[len(own) - len(shape) :]):
             raise _RefusedError("a norm along the size")
         return [own, own, own]
 
-    def _softmax(self, node: torch.fx.Node, x: Any, dim: int, half: bool = False) -> Layout:
+    def _softmax(self, node: Node, x: Node, dim: int, half: bool = False) -> Layout:
         own = self._of(x)
         if own[dim] is not None:
             if own[dim] != (1, 1):
@@ -432,9 +429,7 @@ class _Walk:
             self.padding.masks[node] = [(0, dim % len(own), -math.inf)]
         return own
 
-    def _reduce(
-        self, node: torch.fx.Node, x: Any, dims: Any = None, *args: Any, **kwargs: Any
-    ) -> Layout:
+    def _reduce(self, node: Node, x: Node, dims: Axes = None, *args: Any, **kwargs: Any) -> Layout:
         own = list(self._of(x))
         dims = [dims] if isinstance(dims, int) else dims
         axes = {d % len(own) for d in dims} if dims else set(range(len(own)))
@@ -443,13 +438,13 @@ class _Walk:
         keep = node.meta["val"].ndim == len(own)
         return tuple(a for i, a in enumerate(own) if keep or i not in axes)
 
-    def _running(self, node: torch.fx.Node, x: Any, dim: int, **kwargs: Any) -> Layout:
+    def _running(self, node: Node, x: Node, dim: int, **kwargs: Any) -> Layout:
         own = self._of(x)
         if own and own[dim] not in (None, (1, 1)):
             raise _RefusedError("a running sum over several axes as one")
         return own
 
-    def _attention(self, node: torch.fx.Node, q: Any, k: Any, v: Any, dropout: float = 0.0,
+    def _attention(self, node: Node, q: Node, k: Node, v: Node, dropout: float = 0.0,
                    causal: bool = False, **kwargs: Any) -> list[Any]:  # fmt: skip
         self._no_sizes(node)
         queries, keys, values = self._of(q), self._of(k), self._of(v)
@@ -467,7 +462,7 @@ class _Walk:
             self.padding.scores.add(node)
         return [queries, queries[:3]]
 
-    def _concat(self, node: torch.fx.Node, tensors: Values, dim: int = 0) -> Layout:
+    def _concat(self, node: Node, tensors: Values, dim: int = 0) -> Layout:
         value = node.meta["val"]
         dim %= value.ndim
         own = {(*x[:dim], None, *x[dim + 1 :]) for x in map(self._of, tensors)}
@@ -483,20 +478,18 @@ class _Walk:
             axes[dim] = _longer(int(more))
         return tuple(axes)
 
-    def _split(self, node: torch.fx.Node, x: Any, sizes: Any, dim: int = 0) -> list[Layout]:
+    def _split(self, node: Node, x: Node, sizes: Any, dim: int = 0) -> list[Layout]:
         if self._of(x)[dim] is not None:
             raise _RefusedError("a division of the size")
         return [self._of(x)] * len(node.meta["val"])
 
-    def _full(self, node: torch.fx.Node, shape: Any, value: Any, **kwargs: Any) -> Layout:
-        if isinstance(value, torch.fx.Node):
+    def _full(self, node: Node, shape: Any, value: Any, **kwargs: Any) -> Layout:
+        if isinstance(value, Node):
             raise _RefusedError("a constant that is computed")
         return self._plain(node.meta["val"])
 
-    def _arange(
-        self, node: torch.fx.Node, start: Any, end: Any, step: Any = 1, **kwargs: Any
-    ) -> Layout:
-        if isinstance(start, torch.fx.Node) or isinstance(step, torch.fx.Node):
+    def _arange(self, node: Node, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Layout:
+        if isinstance(start, Node) or isinstance(step, Node):
             raise _RefusedError("numbers that begin at a size")
         if start != 0 or step != 1:
             raise _RefusedError("numbers that do not begin at 0")
@@ -508,9 +501,9 @@ def _longer(more: int) -> tuple[Any, ...]:
     return (1, 1, more) if more else (1, 1)
 
 
-def _counts_from(node: torch.fx.Node) -> int | None:
+def _counts_from(node: Node) -> int | None:
     """Of an operator's result that is 0, 1, 2, … plus a number, in some shape: that number."""
-    if not isinstance(node, torch.fx.Node) or node.op != "call_function":
+    if not isinstance(node, Node) or node.op != "call_function":
         return None
     name = operator_name(node.target)
     if name == "aten.arange.start_step":

@@ -19,7 +19,7 @@ from tessera.frontends.torch.call import (
     promoted,
     wide,
 )
-from tessera.tensor import Tensor
+from tessera.tensor import Tensor, Term
 from tessera.types import is_float, to_numpy
 
 for _name in ("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "silu", "sqrt", "rsqrt",
@@ -70,37 +70,37 @@ def logical_not(call: Call, x: Tensor) -> Tensor:
     return emit("sub", emit("neg", x), x.builder.const(1, x.dtype))
 
 
-def _scaled(call: Call, y: Any, alpha: Any) -> Tensor:
+def _scaled(call: Call, y: Term, alpha: float) -> Tensor:
     y = operand(call, y, call.dtype)
     return y if alpha == 1 else emit("mul", y, call.const(alpha))
 
 
-@handles("aten.add.Tensor", "aten.add.Scalar")
-def add(call: Call, x: Any, y: Any, alpha: Any = 1) -> Tensor:
+@handles("aten.add.Tensor", "aten.add.float")
+def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     x = operand(call, x, call.dtype)
     if call.dtype == "bool":
         return emit("or", x, operand(call, y, "bool"))
     return emit("add", x, _scaled(call, y, alpha))
 
 
-@handles("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(call: Call, x: Any, y: Any, alpha: Any = 1) -> Tensor:
+@handles("aten.sub.Tensor", "aten.sub.float")
+def sub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     return emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha))
 
 
 @handles("aten.rsub")
-def rsub(call: Call, x: Any, y: Any, alpha: Any = 1) -> Tensor:
+def rsub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     return emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha))
 
 
-@handles("aten.mul.Tensor", "aten.mul.Scalar")
-def mul(call: Call, x: Any, y: Any) -> Tensor:
+@handles("aten.mul.Tensor", "aten.mul.float")
+def mul(call: Call, x: Term, y: Term) -> Tensor:
     a, b = operand(call, x, call.dtype), operand(call, y, call.dtype)
     return emit("and" if call.dtype == "bool" else "mul", a, b)
 
 
 @handles("aten.div", "aten.true_divide", "prims.div.default")
-def div(call: Call, x: Any, y: Any, *, rounding_mode: str | None = None) -> Tensor:
+def div(call: Call, x: Term, y: Term, *, rounding_mode: str | None = None) -> Tensor:
     if not is_float(to_numpy(call.dtype)):
         if isinstance(y, Tensor) or int(y) == 0 or rounding_mode is None:
             raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
@@ -124,7 +124,7 @@ def extremum(largest: bool, x: Tensor, y: Tensor) -> Tensor:
 
 
 @handles("aten.maximum.default", "aten.minimum.default")
-def maximum(call: Call, x: Any, y: Any) -> Tensor:
+def maximum(call: Call, x: Term, y: Term) -> Tensor:
     largest = "maximum" in str(call.node.target)
     return extremum(largest, operand(call, x, call.dtype), operand(call, y, call.dtype))
 
@@ -132,7 +132,7 @@ def maximum(call: Call, x: Any, y: Any) -> Tensor:
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
     @handles(f"aten.{_name}")
-    def _compare(call: Call, x: Any, y: Any, _op: str = _name) -> Tensor:
+    def _compare(call: Call, x: Term, y: Term, _op: str = _name) -> Tensor:
         dtype = promoted(call)
         if dtype == "bool":
             dtype = "i32"
@@ -140,21 +140,21 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 @handles("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
-def logical(call: Call, x: Any, y: Any) -> Tensor:
+def logical(call: Call, x: Term, y: Term) -> Tensor:
     name = call.node.target.__name__.split(".")[0].split("_")[1]
     op = {"and": "and", "or": "or", "xor": "ne"}[name]
     return emit(op, operand(call, x, "bool"), operand(call, y, "bool"))
 
 
 @handles("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor")
-def bitwise(call: Call, x: Any, y: Any) -> Tensor:
+def bitwise(call: Call, x: Term, y: Term) -> Tensor:
     if call.dtype != "bool":
         raise UnsupportedError("of integers it is left to PyTorch")
     return logical(call, x, y)
 
 
 @handles("aten.pow.Tensor_Scalar")
-def pow_scalar(call: Call, x: Tensor, exponent: Any) -> Tensor:
+def pow_scalar(call: Call, x: Tensor, exponent: float) -> Tensor:
     x = cast(x, call.dtype)
     if not is_float(x.dtype) and exponent in (2, 3):
         return emit("mul", x if exponent == 2 else emit("mul", x, x), x)
@@ -167,14 +167,14 @@ def pow_scalar(call: Call, x: Tensor, exponent: Any) -> Tensor:
     return emit("power", x, call.const(exponent))
 
 
-@handles("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
-def pow_tensor(call: Call, x: Any, y: Any) -> Tensor:
+@handles("aten.pow.Tensor_Tensor", "aten.pow.float")
+def pow_tensor(call: Call, x: Term, y: Term) -> Tensor:
     floats_only(call)
     return emit("power", operand(call, x, call.dtype), operand(call, y, call.dtype))
 
 
 @handles("aten.clamp", "aten.hardtanh.default")
-def clamp(call: Call, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
+def clamp(call: Call, x: Tensor, low: Term | None = None, high: Term | None = None) -> Tensor:
     if low is None and "hardtanh" in str(call.node.target):
         low, high = -1.0, 1.0
     x = cast(x, call.dtype)
@@ -183,12 +183,12 @@ def clamp(call: Call, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
 
 
 @handles("aten.leaky_relu.default")
-def leaky_relu(call: Call, x: Tensor, slope: Any = 0.01) -> Tensor:
+def leaky_relu(call: Call, x: Tensor, slope: float = 0.01) -> Tensor:
     return emit("where", emit("gt", x, call.const(0)), x, emit("mul", x, call.const(slope)))
 
 
 @handles("aten.where.self")
-def where(call: Call, c: Tensor, x: Any, y: Any) -> Tensor:
+def where(call: Call, c: Tensor, x: Term, y: Term) -> Tensor:
     return emit("where", cast(c, "bool"), operand(call, x, call.dtype),
                 operand(call, y, call.dtype))  # fmt: skip
 
@@ -211,7 +211,7 @@ def to_copy(call: Call, x: Tensor, **_: Any) -> Tensor:
 
 
 @handles("aten.atan2.default")
-def atan2(call: Call, y: Any, x: Any) -> Tensor:
+def atan2(call: Call, y: Term, x: Term) -> Tensor:
     return emit("atan2", operand(call, y, call.dtype), operand(call, x, call.dtype))
 
 
@@ -223,27 +223,27 @@ def arc(call: Call, x: Tensor) -> Tensor:
 
 
 @handles("aten.copysign")
-def copysign(call: Call, x: Any, y: Any) -> Tensor:
+def copysign(call: Call, x: Term, y: Term) -> Tensor:
     floats_only(call)
     x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
     size = emit("abs", x)
     return emit("where", _negative(y), emit("neg", size), size)
 
 
-def _divides(call: Call, y: Any) -> None:
+def _divides(call: Call, y: Term) -> None:
     """Raises for integers by what may be 0, where PyTorch raises."""
     if not is_float(to_numpy(call.dtype)) and (isinstance(y, Tensor) or int(y) == 0):
         raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
 
 
 @handles("aten.remainder")
-def remainder(call: Call, x: Any, y: Any) -> Tensor:
+def remainder(call: Call, x: Term, y: Term) -> Tensor:
     _divides(call, y)
     return emit("mod", operand(call, x, call.dtype), operand(call, y, call.dtype))
 
 
 @handles("aten.fmod")
-def fmod(call: Call, x: Any, y: Any) -> Tensor:
+def fmod(call: Call, x: Term, y: Term) -> Tensor:
     """The remainder with the dividend's sign."""
     _divides(call, y)
     x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)

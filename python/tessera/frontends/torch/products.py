@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from tessera.frontends.torch.call import (
     wide,
 )
 from tessera.tensor import Tensor
-from tessera.types import dtype_name, is_float
+from tessera.types import Sides, dtype_name, is_float
 
 _MOST_INTEGER_PRODUCT = 1 << 20  # multiplications, since all terms are there at once
 
@@ -45,11 +44,13 @@ def mm(call: Call, x: Tensor, y: Tensor) -> Tensor:
 
 
 @handles("aten.addmm.default", "aten.baddbmm.default")
-def addmm(call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmm(
+    call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
     return _added(call, c, mm(call, x, y), beta, alpha)
 
 
-def _added(call: Call, c: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+def _added(call: Call, c: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     product = product if alpha == 1 else product * call.const(alpha)
     if beta == 0:
         return product
@@ -63,7 +64,9 @@ def mv(call: Call, x: Tensor, y: Tensor) -> Tensor:
 
 
 @handles("aten.addmv.default", "aten.addbmm.default")
-def addmv(call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmv(
+    call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
     """c and a product with a vector, or the sum of a batch of products."""
     if "mv" in str(call.node.target):
         product = mv(call, x, y)
@@ -72,7 +75,7 @@ def addmv(call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: 
     return _added(call, c, product, beta, alpha)
 
 
-def _masked(call: Call, s: Tensor, causal: bool, mask: Any) -> Tensor:
+def _masked(call: Call, s: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
     """Scores with what may not be seen at −∞."""
     if causal:
         row, column = (iota(s.builder, a, s.shape[-2:]) for a in (0, 1))
@@ -91,8 +94,8 @@ _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu"
 @handles(f"{_ATTENTION}.default")
 def attention(
     call: Call, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, causal: bool = False, *,
-    attn_mask: Any = None, scale: float | None = None,
-) -> list[Any]:  # fmt: skip
+    attn_mask: Tensor | None = None, scale: float | None = None,
+) -> list[Tensor | None]:  # fmt: skip
     """Attention with the logarithms of its sums; 16-bit floats are rounded once, at the end."""
     if dropout:
         raise UnsupportedError("dropout is random")
@@ -112,23 +115,25 @@ _ON_GPUS = "aten._scaled_dot_product"
 def flash_attention(
     call: Call, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, causal: bool = False,
     debug: bool = False, *, scale: float | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Tensor | None]:  # fmt: skip
     """As PyTorch calls it on a GPU: what is only there for its own gradient is not made."""
     return [*attention(call, q, k, v, dropout, causal, scale=scale), *[None] * 7]
 
 
 @handles(f"{_ON_GPUS}_efficient_attention.default", f"{_ON_GPUS}_cudnn_attention.default")
 def biased_attention(
-    call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Any, logs: bool, dropout: float = 0.0,
-    causal: bool = False, debug: bool = False, *, scale: float | None = None,
-) -> list[Any]:  # fmt: skip
+    call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, logs: bool,
+    dropout: float = 0.0, causal: bool = False, debug: bool = False, *, scale: float | None = None,
+) -> list[Tensor | None]:  # fmt: skip
     """The same with a mask that is added; the logarithms' layout is PyTorch's or cuDNN's own."""
     others = 3 if "efficient" in str(call.node.target) else 8
     made = attention(call, q, k, v, dropout, causal, attn_mask=bias, scale=scale)[0]
     return [made, *[None] * others]
 
 
-def _scores(call: Call, q: Tensor, k: Tensor, causal: bool, mask: Any, scale: Any) -> Tensor:
+def _scores(
+    call: Call, q: Tensor, k: Tensor, causal: bool, mask: Tensor | None, scale: float | None
+) -> Tensor:
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     product = wide(emit("matmul", q, f("swapaxes")(k, -1, -2)))
     return _masked(call, product * product.builder.const(factor, product.dtype), causal, mask)
@@ -137,7 +142,7 @@ def _scores(call: Call, q: Tensor, k: Tensor, causal: bool, mask: Any, scale: An
 @handles(f"{_ATTENTION}_backward.default")
 def attention_backward(
     call: Call, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor,
-    dropout: float = 0.0, causal: bool = False, *, attn_mask: Any = None,
+    dropout: float = 0.0, causal: bool = False, *, attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of q, k and v from the stored logarithms (FlashAttention-2, §3.1)."""
@@ -157,8 +162,8 @@ def attention_backward(
 # --- windows
 @handles("aten.convolution.default")
 def convolution(
-    call: Call, x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, groups: int,
+    call: Call, x: Tensor, w: Tensor, bias: Tensor | None, stride: Sides, padding: Sides,
+    dilation: Sides, transposed: bool, output_padding: Sides, groups: int,
 ) -> Tensor:  # fmt: skip
     n = x.ndim - 2
     low = pairs(padding, n)
@@ -174,15 +179,16 @@ def convolution(
 
 @handles("aten.convolution_backward.default")
 def convolution_backward(
-    call: Call, grad: Tensor, x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any,
-    dilation: Any, transposed: bool, output_padding: Any, groups: int, mask: Sequence[bool],
-) -> list[Any]:  # fmt: skip
+    call: Call, grad: Tensor, x: Tensor, w: Tensor, bias: Tensor | None, stride: Sides,
+    padding: Sides, dilation: Sides, transposed: bool, output_padding: Sides, groups: int,
+    mask: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
     """Gradients of image, weights and bias, as convolutions."""
     n = x.ndim - 2
     if transposed or groups != 1:
         raise UnsupportedError("of transposed convolutions or groups")
     s, p, d = pairs(stride, n), pairs(padding, n), pairs(dilation, n)
-    made: list[Any] = [None, None, None]
+    made: list[Tensor | None] = [None, None, None]
     if mask[0]:
         # What the strides left over at the far border is lengthened by.
         over = [(x.shape[2 + i] + 2 * p[i] - d[i] * (w.shape[2 + i] - 1) - 1) % s[i]

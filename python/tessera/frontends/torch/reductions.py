@@ -21,38 +21,39 @@ from tessera.frontends.torch.call import (
     wide,
 )
 from tessera.tensor import Tensor
-from tessera.types import dtype_name, to_numpy
+from tessera.types import Axes, dtype_name, to_numpy
 
 
 @handles("aten.sum", "prims.sum.default")
-def sum_(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
+def sum_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
     work = "f32" if call.dtype in ("f16", "bf16") else call.dtype
     return cast(reduced("sum", cast(x, work), axes_of(x, dim), keepdim), call.dtype)
 
 
 @handles("aten.mean")
-def mean(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
+def mean(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
     x = wide(cast(x, call.dtype))
     return cast(reduced("mean", x, axes_of(x, dim), keepdim), call.dtype)
 
 
 @handles("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
-def amax(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def amax(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     op = "reduce_max" if "max" in str(call.node.target) else "reduce_min"
     number = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
     return cast(reduced(op, number, axes_of(x, dim), keepdim), call.dtype)
 
 
 @handles("aten.any.dim", "aten.any.default", "aten.any.dims")
-def any_(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def any_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     flags = f("astype")(cast(x, "bool"), np.int32)
     return cast(cast(reduced("reduce_max", flags, axes_of(x, dim), keepdim), "bool"), call.dtype)
 
 
 @handles("aten.var.correction")
 def var(
-    call: Call, x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
-) -> Tensor:
+    call: Call, x: Tensor, dim: Axes = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:  # fmt: skip
     axes = axes_of(x, dim)
     count = math.prod(x.shape[a] for a in axes) - (1 if correction is None else correction)
     if count <= 0:
@@ -64,7 +65,7 @@ def var(
 
 
 @handles("prims.var.default")
-def prims_var(call: Call, x: Tensor, dims: Any, correction: Any = 1, **_: Any) -> Tensor:
+def prims_var(call: Call, x: Tensor, dims: Axes, correction: float = 1, **_: Any) -> Tensor:
     return var(call, x, dims, correction=correction)
 
 
@@ -90,7 +91,7 @@ def softmax(call: Call, x: Tensor, dim: int, half: bool = False) -> Tensor:
 
 
 @handles("aten.prod.dim_int", "aten.prod.default")
-def prod(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
+def prod(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
     x = cast(x, call.dtype)
     axes = tuple(axes_of(x, dim))
     return f("prod")(x, axes, to_numpy(call.dtype), keepdim) if axes else x
@@ -108,7 +109,7 @@ def _standardised(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, T
 
 @handles("aten.native_layer_norm.default")
 def layer_norm(
-    call: Call, x: Tensor, shape: Sequence[int], w: Any, b: Any, eps: float
+    call: Call, x: Tensor, shape: Sequence[int], w: Tensor | None, b: Tensor | None, eps: float
 ) -> list[Tensor]:
     axes = list(range(x.ndim - len(shape), x.ndim))
     y, mean, inverse = _standardised(wide(x), axes, eps)
@@ -120,8 +121,9 @@ def layer_norm(
 
 @handles("aten.native_group_norm.default")
 def group_norm(
-    call: Call, x: Tensor, w: Any, b: Any, n: int, c: int, pixels: int, groups: int, eps: float
-) -> list[Tensor]:
+    call: Call, x: Tensor, w: Tensor | None, b: Tensor | None, n: int, c: int, pixels: int,
+    groups: int, eps: float,
+) -> list[Tensor]:  # fmt: skip
     rows = f("reshape")(wide(x), [n, groups, c // groups * pixels])
     y, mean, inverse = _standardised(rows, [2], eps)
     y = f("reshape")(y, x.shape)
@@ -134,8 +136,9 @@ def group_norm(
 
 @handles("aten._native_batch_norm_legit_no_training.default")
 def batch_norm(
-    call: Call, x: Tensor, w: Any, b: Any, mean: Tensor, var: Tensor, momentum: float, eps: float
-) -> list[Any]:
+    call: Call, x: Tensor, w: Tensor | None, b: Tensor | None, mean: Tensor, var: Tensor,
+    momentum: float, eps: float,
+) -> list[Tensor | None]:  # fmt: skip
     factor = emit("rsqrt", var + var.builder.const(eps, var.dtype))
     factor = factor if w is None else factor * cast(w, dtype_name(factor.dtype))
     shift = -mean * factor

@@ -15,7 +15,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, concrete, emit, f, handles, iota, operand, wide
 from tessera.frontends.torch.indexing import row_major_places, within
 from tessera.ops.scatter import neutral, scatter, scatter_rows
-from tessera.tensor import Tensor
+from tessera.tensor import Tensor, Term
 from tessera.types import is_float
 
 _HOW = {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul",
@@ -178,7 +178,7 @@ def _along(
 @handles("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce",
          "aten.scatter.value_reduce", "aten.scatter_add.default")  # fmt: skip
 def scatter_(
-    call: Call, x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str = "none"
+    call: Call, x: Tensor, dim: int, index: Tensor, source: Term, *, reduce: str = "none"
 ) -> Tensor:
     if "scatter_add" in str(call.node.target):
         reduce = "add"
@@ -232,7 +232,7 @@ def _memory(call: Call, x: Tensor) -> Tensor:
 
 @handles("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(
-    call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: Any = None
+    call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
     return emit("gather", _memory(call, x), _positions(call, size, stride, offset or 0), axis=0)
 
@@ -240,7 +240,7 @@ def as_strided(
 @handles("aten.as_strided_scatter.default")
 def as_strided_scatter(
     call: Call, x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int],
-    offset: Any = None,
+    offset: int | None = None,
 ) -> Tensor:  # fmt: skip
     places = f("reshape")(_positions(call, size, stride, offset or 0), [math.prod(size)])
     flat = f("reshape")(source, [math.prod(size)])

@@ -11,6 +11,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota
 from tessera.tensor import Tensor
+from tessera.types import Axes
 
 
 @handles("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
@@ -35,7 +36,7 @@ def unsqueeze(call: Call, x: Tensor, dim: int) -> Tensor:
 
 
 @handles("aten.squeeze", moves=True)
-def squeeze(call: Call, x: Tensor, dims: Any = None) -> Tensor:
+def squeeze(call: Call, x: Tensor, dims: Axes = None) -> Tensor:
     if dims is None:
         dims = list(range(x.ndim))
     dims = [dims] if isinstance(dims, int) else dims
@@ -66,8 +67,9 @@ def clone(call: Call, x: Tensor, **_: Any) -> Tensor:
 
 @handles("aten.slice.Tensor", moves=True)
 def slice_(
-    call: Call, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Tensor:
+    call: Call, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1,
+) -> Tensor:  # fmt: skip
     key = [slice(None)] * x.ndim
     end = None if end is not None and end >= x.shape[dim] else end
     key[dim % x.ndim] = slice(start, end, step)
@@ -107,7 +109,7 @@ def cat(call: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @handles("aten.constant_pad_nd.default")
-def constant_pad(call: Call, x: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
+def constant_pad(call: Call, x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     n = len(pad) // 2
     low = [0] * (x.ndim - n) + [pad[2 * i] for i in reversed(range(n))]
     high = [0] * (x.ndim - n) + [pad[2 * i + 1] for i in reversed(range(n))]
@@ -139,7 +141,7 @@ def counted(call: Call, first: int, count: int, step: int) -> Tensor:
 
 
 @handles("aten.full.default")
-def full(call: Call, shape: Sequence[int], value: Any, **_: Any) -> Tensor:
+def full(call: Call, shape: Sequence[int], value: float, **_: Any) -> Tensor:
     return call.graph.const(value, call.dtype, [int(d) for d in shape])
 
 
@@ -149,7 +151,7 @@ def empty(call: Call, shape: Sequence[int], *_: Any, **__: Any) -> Tensor:
 
 
 @handles("aten.full_like.default")
-def full_like(call: Call, x: Tensor, value: Any, **_: Any) -> Tensor:
+def full_like(call: Call, x: Tensor, value: float, **_: Any) -> Tensor:
     return call.graph.const(value, call.dtype, x.shape)
 
 
@@ -159,7 +161,7 @@ def like(call: Call, x: Tensor, **_: Any) -> Tensor:
 
 
 @handles("aten.scalar_tensor.default")
-def scalar_tensor(call: Call, value: Any, **_: Any) -> Tensor:
+def scalar_tensor(call: Call, value: float, **_: Any) -> Tensor:
     return call.const(value)
 
 
