@@ -22,7 +22,7 @@ from tessera.errors import BadInputError, UnsupportedError, UsageError
 from tessera.files import to_json, write_text
 from tessera.frontends.environment import Environment
 from tessera.frontends.trace import bind_arguments
-from tessera.frontends.traced import Leaf, Node, Static, Traced, arguments, unflatten
+from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, arguments, unflatten
 from tessera.graph import Graph
 from tessera.options import Level, Options
 from tessera.race import Entrant
@@ -186,7 +186,7 @@ def _in_order(array: Array, order: tuple[int, ...] | None, writeable: bool) -> A
     return array
 
 
-def same_leaves(a: Any, b: Any) -> bool:
+def same_leaves(a: Tree, b: Tree) -> bool:
     """Whether two trees of results have the same arrays in the same places."""
     if isinstance(a, Node) and isinstance(b, Node) and a.kind is b.kind and a.keys == b.keys:
         return len(a.children) == len(b.children) and all(map(same_leaves, a.children, b.children))

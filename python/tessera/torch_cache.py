@@ -134,7 +134,7 @@ class Kept:
         if self.key is not None and all(_is_result(r) for r in facts["results"]):
             _core.store_text(self.key, json.dumps(dataclasses.asdict(KeptPart(**facts))))
 
-    def is_all(self, graph: Any, meta: Any) -> bool:
+    def is_all(self, graph: torch.fx.GraphModule, meta: Any) -> bool:
         """Whether calls need nothing beyond the graph (changed inputs, results that are views of
         inputs or of each other, subclasses)."""
         from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta

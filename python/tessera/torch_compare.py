@@ -83,7 +83,9 @@ def is_alike(ours: Values, theirs: Values) -> bool:
     )
 
 
-def disagreement(ours: Values, theirs: Values, graph: Any, args: Values) -> str | None:
+def disagreement(
+    ours: Values, theirs: Values, graph: torch.fx.GraphModule, args: Values
+) -> str | None:
     """Which result of a graph of ATen operators is not PyTorch's, and by how much; None: none is.
 
     Where the results alone do not explain a difference, both are held against the graph in f64."""
@@ -112,7 +114,7 @@ def disagreement(ours: Values, theirs: Values, graph: Any, args: Values) -> str 
     return None
 
 
-def _coarsest(graph: Any, dtype: torch.dtype) -> torch.dtype:
+def _coarsest(graph: torch.fx.GraphModule, dtype: torch.dtype) -> torch.dtype:
     """The dtype of the floats of a graph that are rounded most; `dtype`: of its result."""
     values = [n.meta.get("val") for n in graph.graph.nodes]
     found = {v.dtype for v in values if isinstance(v, torch.Tensor)} & set(_EPS)
@@ -142,7 +144,7 @@ class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
     """Runs a graph with floats of 64 bits; operands off by `step`, relative, up or down at
     random (the same for all steps)."""
 
-    def __init__(self, graph: Any, step: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, graph: torch.fx.GraphModule, step: float = 0.0, seed: int = 0) -> None:
         super().__init__(graph)
         self._step = step
         self._random = torch.Generator().manual_seed(seed)
@@ -172,7 +174,7 @@ def _wide(value: Any) -> Any:
 
 
 def in_f64(
-    graph: Any, args: Values, step: float = 0.0, seed: int = 0
+    graph: torch.fx.GraphModule, args: Values, step: float = 0.0, seed: int = 0
 ) -> list[Any] | None:  # fmt: skip
     """The graph's results with floats of 64 bits throughout, all operands off by `step`; None where
     that cannot be."""
@@ -184,7 +186,7 @@ def in_f64(
     return [_wide(r) for r in (made if isinstance(made, (list, tuple)) else [made])]
 
 
-def movements(graph: Any, args: Values, exact: Values) -> list[Any] | None:
+def movements(graph: torch.fx.GraphModule, args: Values, exact: Values) -> list[Any] | None:
     """How far the results move, per relative change of every operand of every operator (Monte Carlo
     arithmetic; Parker 1997): the most of some samples. Elements that jump count as if they did not
     move: twice the change has to move them twice as far."""

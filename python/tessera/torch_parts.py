@@ -112,8 +112,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     """
 
     def __init__(
-        self, graph: Any, weights: Sequence[bool], settings: Any, name: str, device: Any = None,
-        kept: KeptPart | None = None,
+        self, graph: torch.fx.GraphModule, weights: Sequence[bool], settings: Any, name: str,
+        device: Any = None, kept: KeptPart | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         object.__setattr__(self, "eager", graph)
@@ -377,7 +377,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.compile_s += time.perf_counter() - start
         return made[0]
 
-    def _build(self, graph: Any) -> tuple[Graph, _core.Module]:
+    def _build(self, graph: Graph) -> tuple[Graph, _core.Module]:
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
             fused = kept_fusion(graph)
@@ -391,7 +391,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _code(self, graph: Graph) -> _core.Module:
         return _core.compile(graph.core, exact=self._bits, stop=self._stop)
 
-    def _optimize(self, graph: Any) -> list[tuple[Graph, _core.Module]]:
+    def _optimize(self, graph: Graph) -> list[tuple[Graph, _core.Module]]:
         """The fastest program that a search of the given budget finds and proves, if any."""
         result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads,
                                level=self._settings.level)  # fmt: skip

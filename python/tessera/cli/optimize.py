@@ -17,7 +17,7 @@ from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
 from tessera.graph import Graph
-from tessera.options import is_gpu, target_directory
+from tessera.options import Options, is_gpu, target_directory
 from tessera.race import Times
 from tessera.result import Candidate, Result
 from tessera.rewrite import Improvement, Rewrite, rewrite
@@ -123,7 +123,7 @@ def _learn(program: Program) -> None:
 
 
 def _rewrite(
-    program: Program, flavour: str, options: Any, output: str | None, as_json: bool
+    program: Program, flavour: str, options: Options, output: str | None, as_json: bool
 ) -> int:
     """The program as source of another library, or of NumPy with less work in it."""
     if output and Path(output).suffix != ".py":
@@ -140,7 +140,7 @@ def _rewrite(
 
 
 def _rewrite_model(
-    program: Program, src: str, options: Any, output: str | None, as_json: bool
+    program: Program, src: str, options: Options, output: str | None, as_json: bool
 ) -> int:
     """The program as an ONNX model with less work in it."""
     from tessera.frontends.onnx.rewrite import rewrite_model
@@ -187,7 +187,7 @@ def show_search(name: str, search: Fields) -> None:
     )
 
 
-def show_proof(certificate: Any) -> None:
+def show_proof(certificate: _core.Certificate | None) -> None:
     """The lines of a certificate that say most; nothing where there is none."""
     if certificate is None:
         return
@@ -256,7 +256,7 @@ def show_conditions(found: Improvement) -> None:
         console.print("  --level bitwise refuses rewrites that differ there", markup=False)
 
 
-def optimize_program(program: Program, options: Any, progress: Any) -> Result:
+def optimize_program(program: Program, options: Options, progress: Any) -> Result:
     """The Result for what SRC named."""
     if program.traced is not None and program.function is not None:
         return optimize_traced(program.function, program.traced, options, progress)
