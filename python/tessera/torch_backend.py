@@ -36,7 +36,7 @@ from tessera.frontends.torch.importer import handler_of, resolve, run_node
 from tessera.graph import Graph
 from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
-from tessera.torch_explain import explained
+from tessera.torch_explain import REPORTS, Report, explain
 from tessera.torch_parts import BEHIND, Part
 from tessera.types import Fields, Function, Values, to_numpy
 
@@ -100,23 +100,6 @@ class Settings:
                     f"torch.compile: there is no option {name!r}; options are {', '.join(known)}"
                 )
         return cls(**(options or {}))
-
-
-@dataclass
-class Report:
-    """What became of one graph: counted for benchmarks and to see what did not fit."""
-
-    operators: int
-    parts: list[Part]
-    eager: dict[str, str]  # operators that PyTorch runs, and why
-
-    @property
-    def kernels(self) -> int:
-        """Kernels that one run launches, PyTorch's own included."""
-        return len(self.eager) + sum(p.kernels for p in self.parts)
-
-
-REPORTS: list[Report] = []  # of this process, the oldest first; reset() forgets them
 
 
 def tessera(
@@ -193,17 +176,6 @@ def wait(timeout: float | None = None) -> bool:
     """Waits until programs that are being made in the background run, at most so many seconds;
     whether they do."""
     return BEHIND.wait(timeout)
-
-
-def explain(timed: bool = True, patterns: bool = True) -> str:
-    """A text about all graphs that `torch.compile(..., backend="tessera")` has made so far, once
-    what is under way is done.
-
-    Kernels that are alike share a line. `timed`: each is also run alone, in microseconds with
-    warm caches. `patterns`: where experts' kernels fit, and what nearly fitting ones lack.
-    """
-    wait()
-    return explained(REPORTS, timed, patterns)
 
 
 def reset() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tessera.patterns import pattern_places
 from tessera.tensor import Tensor
 from tessera.torch_cache import cache_in, own_key
 from tessera.torch_experts import recall
+from tessera.torch_parts import BEHIND, Part
 from tessera.types import Record, dtype_name
 
 _NAMES = {"matmul": "product", "gather": "rows of a table", "concat": "concatenation"}
@@ -26,13 +28,36 @@ _QUIET = {"input", "const", "iter", "save", "accum", "reshape", "transpose", "sq
           "broadcast", "slice", "cast", "iota"}  # fmt: skip
 
 
-def explained(reports: Sequence[Any], timed: bool, patterns: bool) -> str:
-    """A text about these graphs: see torch_backend.explain."""
-    return "\n".join(line for n, report in enumerate(reports, 1)
+@dataclass
+class Report:
+    """What became of one graph: counted for benchmarks and to see what did not fit."""
+
+    operators: int
+    parts: list[Part]
+    eager: dict[str, str]  # operators that PyTorch runs, and why
+
+    @property
+    def kernels(self) -> int:
+        """Kernels that one run launches, PyTorch's own included."""
+        return len(self.eager) + sum(p.kernels for p in self.parts)
+
+
+REPORTS: list[Report] = []  # of this process, the oldest first; reset() forgets them
+
+
+def explain(timed: bool = True, patterns: bool = True) -> str:
+    """A text about all graphs that `torch.compile(..., backend="tessera")` has made so far, once
+    what is under way is done.
+
+    Kernels that are alike share a line. `timed`: each is also run alone, in microseconds with
+    warm caches. `patterns`: where experts' kernels fit, and what nearly fitting ones lack.
+    """
+    BEHIND.wait()
+    return "\n".join(line for n, report in enumerate(REPORTS, 1)
                      for line in _graph(n, report, timed, patterns))  # fmt: skip
 
 
-def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[str]:
+def _graph(number: int, report: Report, timed: bool, patterns: bool) -> Iterator[str]:
     yield f"graph {number}: {report.operators} operators, {report.kernels} kernels"
     for name, why in Counter(f"{n.rstrip('_0123456789')}: {w}" for n, w in
                              report.eager.items()).items():  # fmt: skip

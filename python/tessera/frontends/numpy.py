@@ -425,27 +425,11 @@ def _last_axes(function: Function) -> Function:
     return lambda x, offset=0: function(x, offset, -2, -1)
 
 
-def _variance(function: Function) -> Function:
-    def variance(
-        x: Any,
-        axis: Any = None,
-        dtype: Any = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-        correction: float | None = None,
-    ) -> Any:
-        return function(x, axis, dtype, ddof if correction is None else correction, keepdims)
-
-    return variance
-
-
 FUNCTIONS |= {
     np.max: _started(ops.reduce.max, ops.pointwise.maximum),
     np.min: _started(ops.reduce.min, ops.pointwise.minimum),
     np.amax: _started(ops.reduce.max, ops.pointwise.maximum),
     np.amin: _started(ops.reduce.min, ops.pointwise.minimum),
-    np.var: _variance(ops.reduce.var),
-    np.std: _variance(ops.reduce.std),
     np.vstack: _join(0, 2),
     np.hstack: _hstack,
     np.column_stack: _beside(2),
@@ -583,12 +567,10 @@ def _transpose_method(x: Tensor, *axes: Any) -> Tensor:
 
 
 _SAME_METHODS = """
-    sum mean max min all any cumsum ravel squeeze swapaxes take repeat diagonal trace astype
+    sum mean var std max min all any cumsum ravel squeeze swapaxes take repeat diagonal trace astype
     dot prod argmax argmin round
 """
 _METHODS: dict[str, Function] = {name: ops.function(name) for name in _SAME_METHODS.split()} | {
-    "var": FUNCTIONS[np.var],
-    "std": FUNCTIONS[np.std],
     "ptp": _ptp,
     "clip": _clip,
     "reshape": _reshape_method,

@@ -57,9 +57,11 @@ def mean(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = Fals
 
 
 def var(
-    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False
-) -> Tensor:
-    """Mean squared deviation from the mean, with divisor n − ddof."""
+    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False,
+    correction: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Mean squared deviation from the mean, with divisor n − ddof, also called correction."""
+    ddof = ddof if correction is None else correction
     x = _floating(lift(builder_of(x), x), dtype)
     deviation = sqr(subtract(x, mean(x, axis, keepdims=True)))
     if ddof == 0:
@@ -71,10 +73,11 @@ def var(
 
 
 def std(
-    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False
-) -> Tensor:
+    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False,
+    correction: float | None = None,
+) -> Tensor:  # fmt: skip
     """Square root of `var`."""
-    return sqrt(var(x, axis, dtype, ddof, keepdims))
+    return sqrt(var(x, axis, dtype, ddof, keepdims, correction))
 
 
 def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
