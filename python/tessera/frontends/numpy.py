@@ -234,7 +234,7 @@ def require_rounding(calls: Iterable[str], level: str) -> None:
 # --- functions --------------------------------------------------------------------------------
 
 _SAME_NAME = """
-    sum mean var std cumsum transpose swapaxes moveaxis reshape ravel expand_dims squeeze
+    sum mean var std max min cumsum transpose swapaxes moveaxis reshape ravel expand_dims squeeze
     broadcast_to stack tile repeat split roll pad triu tril diagonal diag trace take where
     dot inner vdot outer tensordot all any prod diff gradient trapezoid cross kron convolve
     correlate polyval argmax argmin count_nonzero isclose allclose select nan_to_num nansum nanmean
@@ -411,25 +411,13 @@ def _clip(
     return ops.pointwise.clip(x, a_min if min is None else min, a_max if max is None else max)
 
 
-def _started(reduce: Function, combine: Function) -> Function:
-    """A reduction with NumPy's `initial`."""
-
-    def function(x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Tensor:
-        result = reduce(x, axis, keepdims)
-        return result if initial is None else combine(result, initial)  # type: ignore[no-any-return]
-
-    return function
-
-
 def _last_axes(function: Function) -> Function:
     return lambda x, offset=0: function(x, offset, -2, -1)
 
 
 FUNCTIONS |= {
-    np.max: _started(ops.reduce.max, ops.pointwise.maximum),
-    np.min: _started(ops.reduce.min, ops.pointwise.minimum),
-    np.amax: _started(ops.reduce.max, ops.pointwise.maximum),
-    np.amin: _started(ops.reduce.min, ops.pointwise.minimum),
+    np.amax: ops.reduce.max,
+    np.amin: ops.reduce.min,
     np.vstack: _join(0, 2),
     np.hstack: _hstack,
     np.column_stack: _beside(2),

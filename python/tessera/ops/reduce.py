@@ -18,7 +18,7 @@ from tessera.ops.operands import (
     reduced,
     static_shape,
 )
-from tessera.ops.pointwise import divide, sqr, sqrt, subtract
+from tessera.ops.pointwise import divide, maximum, minimum, sqr, sqrt, subtract
 from tessera.ops.shape import ravel
 from tessera.tensor import Tensor, bad_input, cast, unsupported
 from tessera.types import Axes, is_float
@@ -80,14 +80,16 @@ def std(
     return sqrt(var(x, axis, dtype, ddof, keepdims, correction))
 
 
-def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element over axes."""
-    return _reduce("reduce_max", lift(builder_of(x), x), axis, keepdims)
+def max(x: Operand, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Tensor:
+    """The largest element over axes, and no smaller than `initial`."""
+    largest = _reduce("reduce_max", lift(builder_of(x), x), axis, keepdims)
+    return largest if initial is None else maximum(largest, initial)
 
 
-def min(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest element over axes."""
-    return _reduce("reduce_min", lift(builder_of(x), x), axis, keepdims)
+def min(x: Operand, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Tensor:
+    """The smallest element over axes, and no larger than `initial`."""
+    smallest = _reduce("reduce_min", lift(builder_of(x), x), axis, keepdims)
+    return smallest if initial is None else minimum(smallest, initial)
 
 
 def all(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
