@@ -65,6 +65,7 @@ _TRACING = 0.2  # of the budget: a race calls the function some times more
 _WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
 OptimizeTraced = Callable[..., Result]
+Arguments = tuple[Any, ...]  # of a call, by position
 
 
 @dataclass
@@ -207,7 +208,7 @@ class Optimized(_core.Dispatch):
     def __deepcopy__(self, memo: Any) -> Optimized:
         return self
 
-    def _call_slowly(self, args: tuple[Any, ...], kwargs: Record) -> Any:
+    def _call_slowly(self, args: Arguments, kwargs: Record) -> Any:
         """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
         if self._on_gpu:
             held: dict[int, tuple[Any, Any]] = {}
@@ -249,7 +250,7 @@ class Optimized(_core.Dispatch):
             return self._function(*args, **kwargs)
 
     def _look_at(
-        self, value: Any, seconds: float, entry: _Entry, args: tuple[Any, ...], kwargs: Record
+        self, value: Any, seconds: float, entry: _Entry, args: Arguments, kwargs: Record
     ) -> None:
         """Compares the original's own results with what the program promises, once, and the seconds
         that it took: source of it may have raced in its place, which may be slower."""
@@ -275,7 +276,7 @@ class Optimized(_core.Dispatch):
                 self._settle(entry, args, kwargs)
         self._remember(entry)
 
-    def _settle(self, entry: _Entry, args: tuple[Any, ...], kwargs: Record) -> None:
+    def _settle(self, entry: _Entry, args: Arguments, kwargs: Record) -> None:
         """Makes the direct call of a program that its first call has compiled."""
         if entry.direct is None and entry.result is not None and not entry.settled:
             entry.settled = True
@@ -284,9 +285,7 @@ class Optimized(_core.Dispatch):
             entry.direct = entry.result.direct_call(known, entry.environment)
             self._remember(entry)
 
-    def _call_on_device(
-        self, args: tuple[Any, ...], kwargs: Record, like: tuple[Any, ...], named: Any
-    ) -> Any:
+    def _call_on_device(self, args: Arguments, kwargs: Record, like: Arguments, named: Any) -> Any:
         """A call with tensors or a device's arrays, on PyTorch's current stream (cuda.py).
 
         `like`, `named`: the arguments with arrays of the same types instead. The function itself
@@ -335,7 +334,7 @@ class Optimized(_core.Dispatch):
         return known + [s for s in refused if all(k.why != s.why for k in known)]
 
     # --- which program
-    def _entry(self, args: tuple[Any, ...], kwargs: Record) -> _Entry | None:
+    def _entry(self, args: Arguments, kwargs: Record) -> _Entry | None:
         key = self._key(args, kwargs)
         if key is None:
             return None
@@ -379,7 +378,7 @@ class Optimized(_core.Dispatch):
         sizes.add(extents)
         return False
 
-    def _new_entry(self, key: Any, loose: Any, args: tuple[Any, ...], kwargs: Record) -> _Entry:
+    def _new_entry(self, key: Any, loose: Any, args: Arguments, kwargs: Record) -> _Entry:
         """A program for a new form; where only floats are new, one that takes them as arguments."""
         family = _shapes(key)
         self._variants[family] += 1
@@ -398,7 +397,7 @@ class Optimized(_core.Dispatch):
         self._known[key] = self._prepare(args, kwargs, False)
         return self._known[key]
 
-    def _prepare_again(self, before: _Entry, args: tuple[Any, ...], kwargs: Record) -> _Entry:
+    def _prepare_again(self, before: _Entry, args: Arguments, kwargs: Record) -> _Entry:
         """A program where something outside has changed: the same one, if it reads the same."""
         if before.changes >= _MOST_VARIANTS:
             self._fall_back("what it reads from outside changes from call to call; pass it as an "
@@ -431,7 +430,7 @@ class Optimized(_core.Dispatch):
             if entry.direct is not None and not named and (entry.seen or entry.result is None):
                 self.prefer(entry.direct)
 
-    def _key(self, args: tuple[Any, ...], kwargs: Record) -> Any:
+    def _key(self, args: Arguments, kwargs: Record) -> Any:
         """What decides which program fits; None, with a warning, for what none can."""
         parts = [_quick_key(a) for a in args]
         parts += [_quick_key(a) for a in kwargs.values()]
@@ -462,20 +461,20 @@ class Optimized(_core.Dispatch):
         return None
 
     # --- making a program
-    def _prepare(self, args: tuple[Any, ...], kwargs: Record, floats: bool) -> _Entry:
+    def _prepare(self, args: Arguments, kwargs: Record, floats: bool) -> _Entry:
         entry = self._optimized(args, kwargs, floats)
         if entry.result is None and not floats:
             self._run_original(entry, args, kwargs)
         return entry
 
-    def _run_original(self, entry: _Entry, args: tuple[Any, ...], kwargs: Record) -> None:
+    def _run_original(self, entry: _Entry, args: Arguments, kwargs: Record) -> None:
         """Has calls of this form run the original, without asking each time."""
         known = slots(args, kwargs, call_order(self._function, args, kwargs))
         entry.direct = direct_call(known, entry.environment)
         if entry.direct is not None:
             entry.direct.run_function(self._function, None, True)
 
-    def _optimized(self, args: tuple[Any, ...], kwargs: Record, floats: bool) -> _Entry:
+    def _optimized(self, args: Arguments, kwargs: Record, floats: bool) -> _Entry:
         entry = _Entry(Environment(), floats=floats, form=_form(args, kwargs))
         clock = Clock(self._options.budget)
         with self._failures_of(entry):
@@ -609,7 +608,7 @@ def _not_compiled(result: Result, budget: float) -> str:
     )
 
 
-def _form(args: tuple[Any, ...], kwargs: Record) -> str:
+def _form(args: Arguments, kwargs: Record) -> str:
     """A call for a reader: "f32[64,256], axis=-1"."""
 
     def text(value: Any) -> str:
