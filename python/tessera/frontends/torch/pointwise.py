@@ -75,7 +75,7 @@ def _scaled(call: Call, y: Term, alpha: float) -> Tensor:
     return y if alpha == 1 else emit("mul", y, call.const(alpha))
 
 
-@handles("aten.add.Tensor", "aten.add.float")
+@handles("aten.add.Tensor", "aten.add.Scalar")
 def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     x = operand(call, x, call.dtype)
     if call.dtype == "bool":
@@ -83,7 +83,7 @@ def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     return emit("add", x, _scaled(call, y, alpha))
 
 
-@handles("aten.sub.Tensor", "aten.sub.float")
+@handles("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     return emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha))
 
@@ -93,7 +93,7 @@ def rsub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     return emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha))
 
 
-@handles("aten.mul.Tensor", "aten.mul.float")
+@handles("aten.mul.Tensor", "aten.mul.Scalar")
 def mul(call: Call, x: Term, y: Term) -> Tensor:
     a, b = operand(call, x, call.dtype), operand(call, y, call.dtype)
     return emit("and" if call.dtype == "bool" else "mul", a, b)
@@ -167,7 +167,7 @@ def pow_scalar(call: Call, x: Tensor, exponent: float) -> Tensor:
     return emit("power", x, call.const(exponent))
 
 
-@handles("aten.pow.Tensor_Tensor", "aten.pow.float")
+@handles("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def pow_tensor(call: Call, x: Term, y: Term) -> Tensor:
     floats_only(call)
     return emit("power", operand(call, x, call.dtype), operand(call, y, call.dtype))
