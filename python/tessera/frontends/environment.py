@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontends.plain import CONSTANTS, NOTHING
-from tessera.types import is_plain_dtype
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from tessera.frontends.constants import CONSTANTS, NOTHING
+from tessera.types import Array, is_plain_dtype
 
 
 class Environment:
@@ -101,6 +99,3 @@ def is_same(now: Any, before: Any) -> bool:
     if now is before:
         return True
     return type(now) is type(before) and type(now) in CONSTANTS and repr(now) == repr(before)
-
-
-__all__ = ["Environment", "is_same"]

@@ -1,22 +1,22 @@
 """What NumPy's protocols do not reach while a function is traced: np.array, np.zeros and relatives.
 
 np.array and np.asarray look into their argument without asking it, and np.zeros has no argument to
-ask. A traced function finds others in their place (see outside.py), which know Tensors.
+ask. A traced function finds others in their place (see sandbox.py), which know Tensors.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tessera.frontends.number import bare
 from tessera.frontends.numpy import fresh
-from tessera.graph import Builder, Tensor, unsupported
-from tessera.ops.operands import cast, iota, lift, numpy_dtype
+from tessera.ops.operands import iota, lift, numpy_dtype
 from tessera.ops.shape import expand_dims, stack
+from tessera.tensor import Builder, Tensor, cast, unsupported
+from tessera.types import Function
 
 _COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
 _OF_LISTS = ("sum", "mean", "prod", "max", "min", "std", "var", "any", "all", "cumsum", "diff")
@@ -45,7 +45,7 @@ def as_tensor(builder: Builder, value: Any) -> Tensor:
     return lift(builder, array[()] if array.ndim == 0 else array)
 
 
-def _converter(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
+def _converter(original: Function, copies: bool) -> Function:
     def convert(object: Any, dtype: Any = None, **options: Any) -> Any:
         object = bare(object)
         if not _holds_tensor(object):
@@ -62,7 +62,7 @@ def _converter(original: Callable[..., Any], copies: bool) -> Callable[..., Any]
     return convert
 
 
-def _of_list(original: Callable[..., Any]) -> Callable[..., Any]:
+def _of_list(original: Function) -> Function:
     """A function of one array that is given a list of traced ones: np.sum([a, b])."""
 
     @functools.wraps(original)
@@ -81,7 +81,7 @@ def _builder(value: Any) -> Builder:
     return next(_builder(v) for v in value if _holds_tensor(v))
 
 
-def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callable[..., Any]:
+def _maker(builder: Builder, original: Function, value: int) -> Function:
     def make(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Any:
         dims = _extents(shape)
         if options or dims is None:
@@ -92,7 +92,7 @@ def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callab
     return make
 
 
-def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _counter(builder: Builder, original: Function) -> Function:
     """np.linspace: what it makes may be written to."""
 
     def make(*args: Any, **options: Any) -> Any:
@@ -103,7 +103,7 @@ def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., An
     return make
 
 
-def _full_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _full_maker(builder: Builder, original: Function) -> Function:
     """np.full of a number."""
 
     def make(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
@@ -125,7 +125,7 @@ def _extents(shape: Any) -> list[int] | None:
     return [int(d) for d in dims] if plain else None
 
 
-def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _unit_maker(builder: Builder, original: Function) -> Function:
     """np.eye(n) and np.identity(n), of which a traced array may pick rows: np.eye(n)[labels]."""
 
     def make(N: int, *args: Any, dtype: Any = float, **options: Any) -> Any:
@@ -139,11 +139,11 @@ def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[...,
     return make
 
 
-def instead(builder: Builder, fills: bool) -> dict[int, Callable[..., Any]]:
+def instead(builder: Builder, fills: bool) -> dict[int, Function]:
     """What takes the place of functions of numpy in a traced function, by their identity; with
     `fills` also of np.zeros and relatives, so that what it fills element by element is part of the
     program."""
-    made: dict[str, Callable[..., Any]] = {"empty": np.zeros, "empty_like": np.zeros_like}
+    made: dict[str, Function] = {"empty": np.zeros, "empty_like": np.zeros_like}
     made |= {name: _converter(getattr(np, name), copies) for name, copies in _COPIES.items()}
     made |= {name: _of_list(getattr(np, name)) for name in _OF_LISTS}
     if fills:

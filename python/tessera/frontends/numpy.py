@@ -6,8 +6,9 @@ tessera.ops. What is not in the tables raises UnsupportedError at the user's lin
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,10 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tessera import ops
 from tessera.errors import UnsupportedError
 from tessera.frontends.number import Number, bare
-from tessera.frontends.outside import is_numpys
-from tessera.graph import Tensor, unsupported
+from tessera.frontends.sandbox import is_numpys
 from tessera.ops.operands import lift, tensors
-from tessera.types import is_float
-
-Function = Callable[..., Any]
+from tessera.tensor import Tensor, unsupported
+from tessera.types import Fields, Function, Record, Values, is_float
 
 # --- ufuncs -----------------------------------------------------------------------------------
 
@@ -39,10 +38,10 @@ UFUNCS |= {
     "float_power": lambda x, y: ops.pointwise.pow(ops.pointwise.astype(x, "f64"), y),
     "positive": lambda x: x,
     "conjugate": lambda x: x,
-    "bitwise_and": ops.pointwise.bitwise("and"),
-    "bitwise_or": ops.pointwise.bitwise("or"),
-    "bitwise_xor": ops.pointwise.bitwise("xor"),
-    "invert": ops.pointwise.bitwise("not"),
+    "bitwise_and": functools.partial(ops.integers.bitwise, "and"),
+    "bitwise_or": functools.partial(ops.integers.bitwise, "or"),
+    "bitwise_xor": functools.partial(ops.integers.bitwise, "xor"),
+    "invert": functools.partial(ops.integers.bitwise, "not"),
     "fmax": lambda x, y: _ignoring_nan(ops.pointwise.maximum, np.fmax, x, y),
     "fmin": lambda x, y: _ignoring_nan(ops.pointwise.minimum, np.fmin, x, y),
     "deg2rad": lambda x: ops.pointwise.multiply(lift_like(np.deg2rad, x), np.pi / 180),
@@ -79,9 +78,7 @@ def lift_like(ufunc: np.ufunc, x: Any) -> Tensor:
     return ops.operands.promote(ufunc, x)[0]
 
 
-def apply_ufunc(
-    ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def apply_ufunc(ufunc: np.ufunc, method: str, args: Values, kwargs: Fields) -> Any:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"np.{ufunc.__name__}"
@@ -196,7 +193,7 @@ def _require_same_dtype(name: str, target: Any, result: Any) -> None:
         unsupported(f"{name} with out= of another dtype than its result's is not supported")
 
 
-def _note(name: str, operands: Sequence[Any]) -> None:
+def _note(name: str, operands: Values) -> None:
     """Keeps in mind what was called."""
     for x in operands:
         if isinstance(x, Tensor):
@@ -237,7 +234,7 @@ def require_rounding(calls: Iterable[str], level: str) -> None:
 # --- functions --------------------------------------------------------------------------------
 
 _SAME_NAME = """
-    sum mean var std cumsum transpose swapaxes moveaxis reshape ravel expand_dims squeeze
+    sum mean var std max min cumsum transpose swapaxes moveaxis reshape ravel expand_dims squeeze
     broadcast_to stack tile repeat split roll pad triu tril diagonal diag trace take where
     dot inner vdot outer tensordot all any prod diff gradient trapezoid cross kron convolve
     correlate polyval argmax argmin count_nonzero isclose allclose select nan_to_num nansum nanmean
@@ -274,20 +271,25 @@ def _full_like(x: Tensor, fill_value: Any, dtype: Any = None, shape: Any = None)
 def _join(axis: int, lift_to: int) -> Function:
     """np.vstack and relatives: concatenate after adding axes to small operands."""
 
-    def function(tensors: Sequence[Any]) -> Tensor:
+    def function(tensors: Values) -> Tensor:
         return ops.shape.concatenate([_at_least(lift_to, t) for t in tensors], axis)
 
     return function
 
 
-def _hstack(tensors: Sequence[Any]) -> Tensor:
-    parts = [_at_least(1, t) for t in tensors]
-    return ops.shape.concatenate(parts, 0 if parts[0].ndim == 1 else 1)
+def _hstack(tensors: Values) -> Tensor:
+    return _join(0 if np.ndim(tensors[0]) < 2 else 1, 1)(tensors)  # type: ignore[no-any-return]
 
 
-def _column_stack(tensors: Sequence[Any]) -> Tensor:
-    parts = [ops.shape.expand_dims(t, 1) if np.ndim(t) == 1 else t for t in tensors]
-    return ops.shape.concatenate(parts, 1)
+def _beside(ndim: int) -> Function:
+    """np.column_stack and np.dstack: what lacks the last of so many axes gets it."""
+
+    def function(tensors: Values) -> Tensor:
+        parts = [_at_least(ndim - 1, t) for t in tensors]
+        parts = [ops.shape.expand_dims(t, ndim - 1) if np.ndim(t) < ndim else t for t in parts]
+        return ops.shape.concatenate(parts, ndim - 1)
+
+    return function
 
 
 def _at_least(ndim: int, x: Any) -> Any:
@@ -305,13 +307,6 @@ def _at_least_all(ndim: int) -> Function:
         return results[0] if len(results) == 1 else tuple(results)
 
     return function
-
-
-def _dstack(tensors: Sequence[Any]) -> Tensor:
-    parts = [_at_least(2, t) for t in tensors]
-    return ops.shape.concatenate(
-        [ops.shape.expand_dims(t, 2) if np.ndim(t) == 2 else t for t in parts], 2
-    )
 
 
 def _append(x: Any, values: Any, axis: int | None = None) -> Tensor:
@@ -416,47 +411,19 @@ def _clip(
     return ops.pointwise.clip(x, a_min if min is None else min, a_max if max is None else max)
 
 
-def _started(reduce: Function, combine: Function) -> Function:
-    """A reduction with NumPy's `initial`."""
-
-    def function(x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Tensor:
-        result = reduce(x, axis, keepdims)
-        return result if initial is None else combine(result, initial)  # type: ignore[no-any-return]
-
-    return function
-
-
 def _last_axes(function: Function) -> Function:
     return lambda x, offset=0: function(x, offset, -2, -1)
 
 
-def _variance(function: Function) -> Function:
-    def variance(
-        x: Any,
-        axis: Any = None,
-        dtype: Any = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-        correction: float | None = None,
-    ) -> Any:
-        return function(x, axis, dtype, ddof if correction is None else correction, keepdims)
-
-    return variance
-
-
 FUNCTIONS |= {
-    np.max: _started(ops.reduce.max, ops.pointwise.maximum),
-    np.min: _started(ops.reduce.min, ops.pointwise.minimum),
-    np.amax: _started(ops.reduce.max, ops.pointwise.maximum),
-    np.amin: _started(ops.reduce.min, ops.pointwise.minimum),
-    np.var: _variance(ops.reduce.var),
-    np.std: _variance(ops.reduce.std),
+    np.amax: ops.reduce.max,
+    np.amin: ops.reduce.min,
     np.vstack: _join(0, 2),
     np.hstack: _hstack,
-    np.column_stack: _column_stack,
+    np.column_stack: _beside(2),
     np.atleast_1d: _at_least_all(1),
     np.atleast_2d: _at_least_all(2),
-    np.dstack: _dstack,
+    np.dstack: _beside(3),
     np.append: _append,
     np.broadcast_arrays: _broadcast_arrays,
     np.meshgrid: _meshgrid,
@@ -499,7 +466,7 @@ FUNCTIONS |= {
 _HARMLESS = {"order", "subok", "device", "copy", "casting"}
 
 
-def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _options(name: str, kwargs: Fields) -> Record:
     """Keyword arguments that matter, with those refused that write in place or change meaning."""
     if kwargs.get("copy", True) is not True and name.endswith("nan_to_num"):
         unsupported("np.nan_to_num with copy=False writes to its argument")
@@ -512,7 +479,7 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in kwargs.items() if k not in skipped and v is not np._NoValue}
 
 
-def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def apply_function(function: Function, args: Values, kwargs: Fields) -> Any:
     """A NumPy function called on Tensors."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
@@ -566,7 +533,7 @@ def _all_fresh(result: Any, array: bool = False) -> Any:
     return fresh(result, array)
 
 
-def _checked(name: str, function: Function, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+def _checked(name: str, function: Function, args: Values, options: Fields) -> Any:
     """Calls one of our functions; a parameter that it lacks is unsupported, not a bug."""
     try:
         inspect.signature(function).bind(*args, **options)
@@ -582,24 +549,18 @@ def _reshape_method(x: Tensor, *shape: Any) -> Tensor:
     return ops.shape.reshape(x, shape[0] if len(shape) == 1 else shape)
 
 
-def _clip_method(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    return ops.pointwise.clip(x, min, max)
-
-
 def _transpose_method(x: Tensor, *axes: Any) -> Tensor:
     flat = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return ops.shape.transpose(x, flat or None)
 
 
 _SAME_METHODS = """
-    sum mean max min all any cumsum ravel squeeze swapaxes take repeat diagonal trace astype
+    sum mean var std max min all any cumsum ravel squeeze swapaxes take repeat diagonal trace astype
     dot prod argmax argmin round
 """
 _METHODS: dict[str, Function] = {name: ops.function(name) for name in _SAME_METHODS.split()} | {
-    "var": FUNCTIONS[np.var],
-    "std": FUNCTIONS[np.std],
     "ptp": _ptp,
-    "clip": _clip_method,
+    "clip": _clip,
     "reshape": _reshape_method,
     "transpose": _transpose_method,
     "flatten": ops.shape.ravel,
@@ -616,6 +577,21 @@ _ATTRIBUTES: dict[str, Function] = {
     "mT": ops.contract.matrix_transpose,
     "real": _identity,
 }
+
+
+def item(x: Tensor, key: Any) -> Tensor:
+    """x[key]."""
+    picked = ops.index.getitem(x, key)
+    if not isinstance(picked, Tensor):
+        return picked  # by a mask: ops/masked.py
+    dots = key is Ellipsis or (isinstance(key, tuple) and any(k is Ellipsis for k in key))
+    result: Tensor = view(picked, x, array=dots)
+    return result
+
+
+def with_item(x: Tensor, key: Any, value: Any) -> Tensor:
+    """x with x[key] = value done."""
+    return ops.index.setitem(x, key, bare(value))
 
 
 def array_attribute(x: Tensor, name: str) -> Any:

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.contract import dot, matmul
 from tessera.ops.index import diagonal, getitem
 from tessera.ops.operands import (
-    Axes,
     Operand,
     axes_of,
     axis_of,
     builder_of,
-    cast,
     emit,
     iota,
     is_scalar,
@@ -49,7 +46,8 @@ from tessera.ops.reduce import all as reduce_all
 from tessera.ops.reduce import max as reduce_max
 from tessera.ops.reduce import min as reduce_min
 from tessera.ops.shape import concatenate, expand_dims, moveaxis, pad, ravel, reshape, stack
-from tessera.types import is_float
+from tessera.tensor import Tensor, bad_input, cast, unsupported
+from tessera.types import Axes, is_float
 
 _LONGEST_KERNEL = 64  # of np.convolve: the program has one product per element
 

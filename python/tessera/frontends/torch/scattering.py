@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Call, concrete, handles
-from tessera.frontends.torch.operators import cast, emit, f, iota, operand, wide
-from tessera.frontends.torch.structure import _within, row_major_places
-from tessera.graph import Tensor
+from tessera.frontends.torch.call import Call, cast, concrete, emit, f, handles, iota, operand, wide
+from tessera.frontends.torch.indexing import row_major_places, within
 from tessera.ops.scatter import neutral, scatter, scatter_rows
+from tessera.tensor import Tensor, Term
 from tessera.types import is_float
 
 _HOW = {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul",
@@ -76,7 +75,11 @@ def _by_rows(call: Call, places: Tensor, depth: int) -> Put:
 
 @handles("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(
-    call: Call, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+    call: Call,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
 ) -> Tensor:
     used = [(i, t) for i, t in enumerate(indices) if t is not None]
     axes = [a for a, _ in used]
@@ -114,7 +117,7 @@ def index_reduce(
         made = index_reduce(call, x, 0, index, source, reduce, include_self=include_self)
         return f("reshape")(made, [])
     axis = dim % x.ndim
-    places = _within(call, f("reshape")(index, [index.size]), x.shape[axis])
+    places = within(call, f("reshape")(index, [index.size]), x.shape[axis])
     front, given = (f("moveaxis")(t, axis, 0) for t in (x, source))
     made = _reduced(call, _by_rows(call, places, 1), front, given, reduce, include_self)
     return f("moveaxis")(made, 0, axis)
@@ -122,7 +125,7 @@ def index_reduce(
 
 @handles("aten.put.default")
 def put(call: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    places = _within(call, f("reshape")(index, [index.size]), x.size)
+    places = within(call, f("reshape")(index, [index.size]), x.size)
     flat = f("reshape")(x, [x.size])
     made = _reduced(call, _by_rows(call, places, 1), flat, f("reshape")(source, [index.size]),
                     "add" if accumulate else "none", True)  # fmt: skip
@@ -155,7 +158,7 @@ def _along(
         return f("reshape")(_along(call, x, 0, index, updates, reduce, own),
                             concrete(call.node.meta["val"].shape))  # fmt: skip
     axis = dim % x.ndim
-    places = _within(call, index, x.shape[axis])
+    places = within(call, index, x.shape[axis])
     updates = updates[tuple(slice(0, n) for n in index.shape)]
     low = [0] * x.ndim
     high = [0 if a == axis else n - index.shape[a] for a, n in enumerate(x.shape)]
@@ -175,7 +178,7 @@ def _along(
 @handles("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce",
          "aten.scatter.value_reduce", "aten.scatter_add.default")  # fmt: skip
 def scatter_(
-    call: Call, x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str = "none"
+    call: Call, x: Tensor, dim: int, index: Tensor, source: Term, *, reduce: str = "none"
 ) -> Tensor:
     if "scatter_add" in str(call.node.target):
         reduce = "add"
@@ -229,7 +232,7 @@ def _memory(call: Call, x: Tensor) -> Tensor:
 
 @handles("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(
-    call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: Any = None
+    call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
     return emit("gather", _memory(call, x), _positions(call, size, stride, offset or 0), axis=0)
 
@@ -237,7 +240,7 @@ def as_strided(
 @handles("aten.as_strided_scatter.default")
 def as_strided_scatter(
     call: Call, x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int],
-    offset: Any = None,
+    offset: int | None = None,
 ) -> Tensor:  # fmt: skip
     places = f("reshape")(_positions(call, size, stride, offset or 0), [math.prod(size)])
     flat = f("reshape")(source, [math.prod(size)])

@@ -14,23 +14,14 @@ import enum
 import functools
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-)
+from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tessera.errors import Error
-from tessera.frontends.environment import Environment
-from tessera.frontends.number import Number, is_stand_in
-from tessera.frontends.plain import (
+from tessera.frontends.constants import (
     CONSTANTS,
     NOTHING,
     found,
@@ -39,9 +30,11 @@ from tessera.frontends.plain import (
     is_plain_enum,
     is_plain_named_tuple,
 )
-from tessera.graph import Tensor, unsupported
+from tessera.frontends.environment import Environment
+from tessera.frontends.number import Number, is_stand_in
+from tessera.tensor import Tensor, unsupported
+from tessera.types import Array, Fields, Record, Values
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
 _SMALL = 4096  # bytes of an array that may be compared at each call
 
@@ -203,10 +196,10 @@ for _name in _SPECIAL.split():
     setattr(_Object, f"__{_name}__", _refuse)
 
 
-class _Globals(dict[str, Any]):
+class _Globals(Record):
     """The module variables of traced functions, admitted when they are asked for."""
 
-    def __init__(self, real: dict[str, Any], sandbox: Sandbox) -> None:
+    def __init__(self, real: Record, sandbox: Sandbox) -> None:
         own = {"__builtins__": sandbox.builtins, "__name__": real.get("__name__", "")}
         super().__init__(own)
         self.real, self.sandbox, self.read = real, sandbox, dict(own)
@@ -398,7 +391,7 @@ class Sandbox:
         self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
         return made
 
-    def _scope(self, real: dict[str, Any]) -> _Globals:
+    def _scope(self, real: Record) -> _Globals:
         if id(real) not in self._globals:
             self._globals[id(real)] = _Globals(real, self)
         return self._globals[id(real)]
@@ -541,7 +534,7 @@ def _is_empty(cell: CellType) -> bool:
     return cell == CellType()  # which compares contents if there are any
 
 
-def _identical(a: Sequence[Any], b: Sequence[Any]) -> bool:
+def _identical(a: Values, b: Values) -> bool:
     if len(a) != len(b):
         return False
     pairs = zip(a, b, strict=True)
@@ -629,7 +622,7 @@ def _compared(code: CodeType) -> tuple[tuple[str, ...] | None, ...]:
     return (*found, *(n for c in _inner(code) for n in _compared(c)))
 
 
-def _confuses_objects(code: CodeType, scope: Mapping[str, Any]) -> str:
+def _confuses_objects(code: CodeType, scope: Fields) -> str:
     """Whether it asks which of two objects something is, where stand-ins may answer otherwise:
     arrays and containers. None, classes and other constants can be told."""
     for names in _compared(code):
@@ -644,6 +637,3 @@ def _confuses_objects(code: CodeType, scope: Mapping[str, Any]) -> str:
         if value is NOTHING or isinstance(value, (np.ndarray, list, dict, set, tuple)):
             return "asks whether two variables are one object, of which programs know nothing"
     return ""
-
-
-__all__ = ["Sandbox"]
