@@ -23,10 +23,10 @@ bool reads(const Graph& g, TensorId input) {
       });
 }
 
-// One input that the program reads, an element of one, some elements of all, or all of them away
-// from zero.
-Line direction(const Graph& g, const Inputs& start, Rng& rng) {
-  const uint64_t way = rng.below(8);
+// One input that the program reads, an element of one (often, for ties: whole numbers stay whole),
+// some elements of all, or all of them away from zero.
+Line direction(const Graph& g, const Inputs& start, bool ties, Rng& rng) {
+  const uint64_t way = ties && rng.chance(0.5) ? 4 : rng.below(8);
   std::vector<size_t> movable;
   for (size_t i = 0; i < start.size(); i++)
     if (start[i].size() > 0 && start[i].dtype != DType::Bool && reads(g, g.inputs()[i]))
@@ -111,7 +111,7 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
   const uint64_t choice = rng();
   const Inputs given = inputs;
   Inputs start = inputs;
-  Line line = direction(values_[k], start, rng);
+  Line line = direction(values_[k], start, only_least, rng);
   const auto value = [&](double by) {
     work -= costs_[k];
     if (!move(inputs, start, line, by)) return double(NAN);
@@ -147,7 +147,7 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
     if (only_least) break;
     move(inputs, start, line, best);
     start = inputs;
-    line = direction(values_[k], start, rng);
+    line = direction(values_[k], start, only_least, rng);
   }
   return elsewhere();
 }
