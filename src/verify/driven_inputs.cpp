@@ -108,6 +108,7 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
   constexpr int kLines = 96, kVain = 10, kHalvings = 60;
   constexpr double kFar = 4096;
   const bool only_least = targets_[k].only_least;
+  const bool last = rng.chance(0.25);  // the end of what is counted
   const uint64_t choice = rng();
   const Inputs given = inputs;
   Inputs start = inputs;
@@ -116,7 +117,7 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
     work -= costs_[k];
     if (!move(inputs, start, line, by)) return double(NAN);
     const std::vector<double> all = values(k, inputs);
-    return all.empty() ? NAN : all[choice % all.size()];
+    return all.empty() ? NAN : all[last ? all.size() - 1 : choice % all.size()];
   };
   const auto found = [&](double by) {
     if (!is_out(targets_[k], value(by))) return false;
@@ -124,7 +125,12 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
     return true;
   };
   const auto elsewhere = [&] { return look(k, inputs = given); };  // in another element
-  const double first = value(0), slope = value(1) - first;
+  const double first = value(0);
+  double slope = value(1) - first;
+  for (int others = 6; slope == 0 && others > 0; others--) {
+    line = direction(values_[k], start, only_least, rng);
+    slope = value(1) - first;
+  }
   if (is_out(targets_[k], first)) return found(0);
   if (only_least && std::isfinite(first / slope) && found(-first / slope)) return true;
   double nearest = first;

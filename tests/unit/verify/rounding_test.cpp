@@ -50,11 +50,11 @@ TEST(Rounding, RowsOfSmallWholeNumbersTie) {
   }
 }
 
-// Positions up to 2100, of which f16 holds those up to 2048.
+// Positions up to 4096, of which f16 holds those up to 2048.
 TEST(Rounding, PositionsInFewerDigits) {
   for (const std::string compare : {"eq", "lt", "ge"})
     for (const std::string to : {"f16", "bf16"}) {
-      const std::string n = to == "f16" ? "2100" : "300",
+      const std::string n = to == "f16" ? "4096" : "300",
                         in = "x = input : i32[4]; u = unsqueeze x {axes=[1]}; "
                              "i = iota {axis=0} : i32[" +
                              n + "]; ";
