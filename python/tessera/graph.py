@@ -228,6 +228,8 @@ class Tensor:
         """Takes another value of the same shape, converted as NumPy's in-place operators do."""
         if self.views is None or any(r() is not None for r in self.views):
             self._in_place()
+        if self.builder.numpy_dtypes and not self.is_array:
+            unsupported("this writes to a NumPy scalar, which raises an error or does nothing")
         if value.shape != self.shape or not np.can_cast(value.dtype, self.dtype, "same_kind"):
             self._in_place()
         from tessera.ops.operands import cast
@@ -311,6 +313,16 @@ class Tensor:
         dots = key is Ellipsis or (isinstance(key, tuple) and any(k is Ellipsis for k in key))
         picked: Tensor = view(result, self, array=dots)
         return picked
+
+
+def _settable(name: str) -> property:
+    """An attribute that NumPy lets one set."""
+    known = vars(Tensor).get(name)
+    return property(known.fget if known else lambda x: x.__getattr__(name), Tensor._in_place)
+
+
+for _name in ("shape", "dtype", "strides", "real", "imag", "flat", "data"):
+    setattr(Tensor, _name, _settable(_name))
 
 
 class Builder:
