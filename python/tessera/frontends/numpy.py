@@ -539,13 +539,15 @@ def _by_name(
     except (TypeError, ValueError):  # C functions, whose parameters have the same places
         return args, dict(kwargs)
     own = [*inspect.signature(ours).parameters.values()]
-    at = 2
-    while at < len(own) and at < len(theirs) and own[at].name == theirs[at].name:
-        at += 1
     if any(p.kind is p.VAR_POSITIONAL for p in (*own, *theirs)):
-        at = len(args)
-    named = {p.name: a for p, a in zip(theirs[at:], args[at:], strict=False)}
-    return [*args[:at], *args[at + len(named) :]], {**named, **kwargs}
+        return args, dict(kwargs)
+    at = 2
+    while at < min(len(own), len(theirs)) and own[at].name == theirs[at].name:
+        at += 1
+    moved = [p.name for p in theirs[at:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(args) > at + len(moved):
+        unsupported(f"np.{ours.__name__} with so many arguments")
+    return args[:at], {**dict(zip(moved, args[at:], strict=False)), **kwargs}
 
 
 def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -660,14 +662,13 @@ def array_attribute(x: Tensor, name: str) -> Any:
     if name in _METHODS:
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = bare(args), bare(kwargs)
-            x.builder.calls.add(name)
             ours = _METHODS[name]
-            args, kwargs = _by_name(getattr(np, name, None), ours, (x, *args), kwargs)
+            given, kwargs = _by_name(getattr(np, name, None), ours, (x, *bare(args)), bare(kwargs))
+            x.builder.calls.add(name)
             if (out := kwargs.pop("out", None)) is not None:
-                return _written(f"ndarray.{name}", out, method(*args[1:], **kwargs))
+                return _written(f"ndarray.{name}", out, method(*given[1:], **kwargs))
             options = _options(f"ndarray.{name}", kwargs, ours)
-            result = _checked(f"ndarray.{name}", ours, args, options)
+            result = _checked(f"ndarray.{name}", ours, given, options)
             shares = name in _VIEW_METHODS or kwargs.get("copy") is False
             array = name == "reshape" or (x.is_array and name in _METHODS_OF_ARRAYS)
             return view(result, x, array=array) if shares else _all_fresh(result, array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ def prod(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = Fals
     NumPy."""
     x = lift(builder_of(x), x)
     x = accumulated(x, dtype, "product")
-    if axis is None and not keepdims and x.ndim > 1 and 0 < x.size <= _FEW_FACTORS:
+    if axis is None and not keepdims and math.prod(static_shape(x, "prod")) <= _FEW_FACTORS:
         x = ravel(x)
     for a in axes_of(axis, x.ndim)[::-1]:
         if 1 < (n := static_shape(x, "prod")[a]) <= _FEW_FACTORS:  # in NumPy's order
