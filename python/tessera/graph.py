@@ -226,10 +226,9 @@ class Tensor:
 
     def overwrite(self, value: Tensor) -> Tensor:
         """Takes another value of the same shape, converted as NumPy's in-place operators do."""
-        if self.views is None or any(r() is not None for r in self.views):
+        scalar = self.builder.numpy_dtypes and not self.is_array
+        if scalar or self.views is None or any(r() is not None for r in self.views):
             self._in_place()
-        if self.builder.numpy_dtypes and not self.is_array:
-            unsupported("this writes to a NumPy scalar, which raises an error or does nothing")
         if value.shape != self.shape or not np.can_cast(value.dtype, self.dtype, "same_kind"):
             self._in_place()
         from tessera.ops.operands import cast
@@ -250,8 +249,8 @@ class Tensor:
 
     def _in_place(self, *args: object) -> Any:
         unsupported(
-            "this writes into an array in place that is an argument or that others share, which a "
-            "traced program cannot express; write x = x + y instead of x += y, and np.where or "
+            "this writes in place to a scalar, or to an array that is an argument or that others "
+            "share, which a traced program cannot express; write x = x + y instead of x += y, and np.where or "
             "np.concatenate for parts"
         )
 

@@ -99,6 +99,11 @@ def _called(owner: Any, name: str) -> Any:
 # --- arguments ----------------------------------------------------------------------------------
 
 CALLS = """
+    np.add(x,1,dtype=np.int64)                     np.add(whole,2.5,dtype=np.int64)
+    np.add(x,1,dtype=np.float32)                   np.multiply(whole,2,dtype=np.float32)
+    np.sum(x,dtype=np.int64)                       np.cumsum(x,dtype=np.int64)
+    np.subtract(narrow,x,dtype=np.float32)         np.maximum(x,whole,dtype=np.int32)
+    np.add.reduce(x,axis=None,out=np.array(x[0,0]))
     np.add(x,1,casting="no",dtype=np.float32)      np.add(x,whole,casting="no")
     np.exp(x,casting="nonsense")                   np.exp(x,order="X")
     np.exp(x,order="F")                            np.exp(x,subok=False)
@@ -349,7 +354,7 @@ def test_modules_that_are_replaced(
         if isinstance(k, float):
             replace(k)
         elif k is None:
-            monkeypatch.setitem(sys.modules, "settings_of_test", None)  # type: ignore[arg-type]
+            monkeypatch.setitem(sys.modules, "settings_of_test", None)
         else:
             monkeypatch.delitem(sys.modules, "settings_of_test")
         for _ in range(2):

@@ -6,6 +6,7 @@ tessera.ops. What is not in the tables raises UnsupportedError at the user's lin
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -88,18 +89,20 @@ def apply_ufunc(
     _note(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", args)
     if method == "__call__" and any(map(_is_empty, args)):
         return ufunc(*map(_standing, args), **kwargs)
-    options = _options(name, kwargs)
-    options = {k: v for k, v in options.items() if v is not None}
-    out = kwargs.get("out")
-    if out is not None:
-        result = apply_ufunc(ufunc, method, args, options)
+    options = {k: v for k, v in _options(name, kwargs).items() if v is not None}
+    if (out := kwargs.get("out")) is not None:
+        rest = {k: v for k, v in kwargs.items() if k != "out"}
+        result = apply_ufunc(ufunc, method, args, rest)
         if method != "__call__":
             _require_same_dtype(name, out[0] if isinstance(out, tuple) else out, result)
         return _written(name, out[0] if isinstance(out, tuple) and len(out) == 1 else out, result)
     dtype = options.pop("dtype", None)
     if dtype is not None and method == "__call__" and ufunc.__name__ in _ARITHMETIC:
-        builder = ops.operands.builder_of(*args)
-        args = [lift(builder, x, ops.operands.numpy_dtype(dtype)) for x in args]
+        builder, target = ops.operands.builder_of(*args), ops.operands.numpy_dtype(dtype)
+        kinds = [np.result_type(_type_of(x)) for x in args if type(x) is not int]
+        if not all(np.can_cast(kind, target, "same_kind") for kind in kinds):
+            unsupported(f"{name} with a dtype= that its operands are not cast to")
+        args = [lift(builder, x, target) for x in args]
     if method == "__call__":
         function = UFUNCS.get(ufunc.__name__)
         if function is None or not is_numpys(ufunc):
@@ -510,12 +513,21 @@ _HARMLESS_OF: dict[str, dict[str, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
+@functools.cache
+def _parameters(function: Function | None) -> tuple[inspect.Parameter, ...]:
+    """None of C functions, which have them in the same places."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return ()
+
+
 def _options(
     name: str, kwargs: Mapping[str, Any], function: Function | None = None
 ) -> dict[str, Any]:
     """Keyword arguments that matter, with those refused that change what no program can; those
     that `function` has are its own matter."""
-    own = () if function is None else inspect.signature(function).parameters
+    own = [p.name for p in _parameters(function)]
     harmless = _HARMLESS | _HARMLESS_OF.get(name.rpartition(".")[2], {})
     matter = {}
     for option, value in kwargs.items():
@@ -534,12 +546,8 @@ def _by_name(
     function: Function | None, ours: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """The arguments with those by name that NumPy has in other places: np.max(x, 0, out)."""
-    try:
-        theirs = [*inspect.signature(function).parameters.values()]  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # C functions, whose parameters have the same places
-        return args, dict(kwargs)
-    own = [*inspect.signature(ours).parameters.values()]
-    if any(p.kind is p.VAR_POSITIONAL for p in (*own, *theirs)):
+    theirs, own = _parameters(function), _parameters(ours)
+    if not theirs or any(p.kind is p.VAR_POSITIONAL for p in (*own, *theirs)):
         return args, dict(kwargs)
     at = 2
     while at < min(len(own), len(theirs)) and own[at].name == theirs[at].name:

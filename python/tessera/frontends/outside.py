@@ -413,10 +413,10 @@ class Sandbox:
             if level or type(sys.modules.get(module)) is not ModuleType:
                 unsupported(f"it imports {name}, which may have effects; import it outside")
             self.environment.guard(sys.modules, module, sys.modules[module])
-        found = sys.modules[name if fromlist else top]
-        if not all(n in vars(found) for n in fromlist or ()):
+        made = sys.modules[name if fromlist else top]
+        if not all(n in vars(made) for n in fromlist or ()):
             unsupported(f"it imports {fromlist} from {name}, of which some are not there")
-        return self.admit(found, name)
+        return self.admit(made, name)
 
     # --- attributes
     def of_module(self, module: ModuleType, name: str) -> Any:
