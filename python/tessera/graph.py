@@ -249,9 +249,9 @@ class Tensor:
 
     def _in_place(self, *args: object) -> Any:
         unsupported(
-            "this writes into an array in place that is an argument or that others share, or into a "
-            "scalar, which a traced program cannot express; write x = x + y instead of x += y, and "
-            "np.where or np.concatenate for parts"
+            "this writes into an array in place that is an argument or that others share, or into "
+            "a scalar, which a traced program cannot express; write x = x + y instead of x += y, "
+            "and np.where or np.concatenate for parts"
         )
 
     sort = _in_place
