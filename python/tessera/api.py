@@ -180,10 +180,12 @@ def optimize(
     chosen = (options or Options()).replace(**overrides)
     if function is None:
         return lambda f: _decorated(f, chosen)
-    if isinstance(function, Graph) or not callable(function):
-        raise UsageError("optimize decorates a function; use superoptimize for a Graph")
     return _decorated(function, chosen)
 
 
-def _decorated(function: Function, options: Options) -> Optimized:
+def _decorated(function: Any, options: Options) -> Any:
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(_decorated(function.__func__, options))
+    if isinstance(function, Graph) or not callable(function):
+        raise UsageError("optimize decorates a function; use superoptimize for a Graph")
     return Optimized(function, options, optimize_traced)

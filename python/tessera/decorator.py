@@ -142,7 +142,7 @@ class Optimized(_core.Dispatch):
     def __init__(self, function: Function, options: Options, optimize: OptimizeTraced) -> None:
         super().__init__()
         self._function = function
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())  # its `__dict__` is this one's
         self._like = type(function)
         if not isinstance(function, (FunctionType, MethodType)):
             self._like = Optimized
@@ -298,9 +298,16 @@ class Optimized(_core.Dispatch):
         return entry.result(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Of an object, the method bound to it, with programs of its own: they read its arrays."""
-        if instance is None:
+        """Of an object, the method bound to it, with programs of its own: they read its arrays.
+
+        Of what is never bound (ufuncs, callable objects, methods), itself.
+        """
+        bind = getattr(type(self._function), "__get__", None)
+        method = self._function if bind is None else bind(self._function, instance, owner)
+        if method is self._function:
             return self
+        if instance is None or not callable(method):
+            return method
         attributes = getattr(instance, "__dict__", None)
         if not isinstance(attributes, dict):  # __slots__: an argument, which none can trace
             return functools.partial(self, instance)
@@ -308,7 +315,6 @@ class Optimized(_core.Dispatch):
         if not isinstance(bound, _Bound) or bound.instance is not instance:
             bound = attributes[_BOUND] = _Bound(instance)
         if self not in bound.methods:
-            method = MethodType(self._function, instance)
             bound.methods[self] = Optimized(method, self._options, self._optimize)
         return bound.methods[self]
 

@@ -217,7 +217,8 @@ class Tensor:
 
     def overwrite(self, value: Tensor) -> Tensor:
         """Takes another value of the same shape, converted as NumPy's in-place operators do."""
-        if self.views is None or any(r() is not None for r in self.views):
+        scalar = self.builder.numpy_dtypes and not self.is_array
+        if scalar or self.views is None or any(r() is not None for r in self.views):
             self._in_place()
         if value.shape != self.shape or not np.can_cast(value.dtype, self.dtype, "same_kind"):
             self._in_place()
@@ -234,9 +235,9 @@ class Tensor:
 
     def _in_place(self, *args: object) -> Any:
         unsupported(
-            "this writes into an array in place that is an argument or that others share, which a "
-            "traced program cannot express; write x = x + y instead of x += y, and np.where or "
-            "np.concatenate for parts"
+            "this writes into an array in place that is an argument or that others share, or into "
+            "a scalar, which a traced program cannot express; write x = x + y instead of x += y, "
+            "and np.where or np.concatenate for parts"
         )
 
     sort = _in_place
@@ -281,6 +282,16 @@ class Tensor:
 
     def __getitem__(self, key: Any) -> Tensor:
         return self.builder.item(self, key)
+
+
+def _settable(name: str) -> property:
+    """An attribute that NumPy lets one set."""
+    known = vars(Tensor).get(name)
+    return property(known.fget if known else lambda x: x.__getattr__(name), Tensor._in_place)
+
+
+for _name in ("shape", "dtype", "strides", "real", "imag", "flat", "data"):
+    setattr(Tensor, _name, _settable(_name))
 
 
 def cast(x: Tensor, dtype: Any) -> Tensor:

@@ -46,18 +46,25 @@ def as_tensor(builder: Builder, value: Any) -> Tensor:
 
 
 def _converter(original: Function, copies: bool) -> Function:
-    def convert(object: Any, dtype: Any = None, **options: Any) -> Any:
-        object = bare(object)
-        if not _holds_tensor(object):
-            return original(object, dtype, **options)
-        if options.get("ndmin", 0) > 0:
-            unsupported("np.array with ndmin is not supported for traced arrays")
+    def convert(*args: Any, **options: Any) -> Any:
+        args, options = bare(args), bare(options)
+        if not _holds_tensor([*args, *options.values()]):
+            return original(*args, **options)
+        copy, order = options.pop("copy", True if copies else None), options.pop("order", None)
+        known = copy in (True, False, None) and order in (None, "C", "K")
+        given = [*args, options.pop("dtype", None)]
+        known &= len(args) in (1, 2) and _holds_tensor(args[0])
+        if not known or any(v for k, v in options.items() if k != "subok"):
+            unsupported(f"np.{original.__name__} with such arguments of traced arrays")
+        object, dtype = given[:2]
         tensor = as_tensor(_builder(object), object)
         result = tensor if dtype is None else cast(tensor, numpy_dtype(dtype, tensor))
         if result.ndim == 0 and original.__name__ == "ascontiguousarray":
             result = expand_dims(result, 0)
-        keeps = result is object and (not copies or options.get("copy") is False)
-        return result if keeps and result.is_array else fresh(result, array=True)
+        keeps = result is object and result.is_array
+        if copy is not None and not copy and not keeps:
+            unsupported(f"np.{original.__name__} with copy={copy}, where NumPy may raise an error")
+        return result if keeps and not copy else fresh(result, array=True)
 
     return convert
 

@@ -85,21 +85,20 @@ def apply_ufunc(ufunc: np.ufunc, method: str, args: Values, kwargs: Fields) -> A
     _note(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", args)
     if method == "__call__" and any(map(_is_empty, args)):
         return ufunc(*map(_standing, args), **kwargs)
-    options = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
-    out = options.pop("out", None)
-    if out is not None:
-        result = apply_ufunc(ufunc, method, args, options)
+    options = {k: v for k, v in _options(name, kwargs).items() if v is not None}
+    if (out := kwargs.get("out")) is not None:
+        rest = {k: v for k, v in kwargs.items() if k != "out"}
+        result = apply_ufunc(ufunc, method, args, rest)
         if method != "__call__":
             _require_same_dtype(name, out[0] if isinstance(out, tuple) else out, result)
         return _written(name, out[0] if isinstance(out, tuple) and len(out) == 1 else out, result)
     dtype = options.pop("dtype", None)
     if dtype is not None and method == "__call__" and ufunc.__name__ in _ARITHMETIC:
-        builder = ops.operands.builder_of(*args)
-        args = [lift(builder, x, ops.operands.numpy_dtype(dtype)) for x in args]
-    if options.pop("where", True) is not True:
-        unsupported(f"{name} with where= is not supported; use np.where")
-    for harmless in ("casting", "order", "subok"):
-        options.pop(harmless, None)
+        builder, target = ops.operands.builder_of(*args), ops.operands.numpy_dtype(dtype)
+        kinds = [np.result_type(_type_of(x)) for x in args if type(x) is not int]
+        if not all(np.can_cast(kind, target, "same_kind") for kind in kinds):
+            unsupported(f"{name} with a dtype= that its operands are not cast to")
+        args = [lift(builder, x, target) for x in args]
     if method == "__call__":
         function = UFUNCS.get(ufunc.__name__)
         if function is None or not is_numpys(ufunc):
@@ -254,6 +253,11 @@ def _identity(x: Tensor) -> Tensor:
     return x
 
 
+def _type_of(x: Any) -> Any:
+    """What stands for a tensor where only types matter."""
+    return (0.0 if x.weak else x.dtype) if isinstance(x, Tensor) else x
+
+
 def _like(value: float) -> Function:
     def function(x: Tensor, dtype: Any = None, shape: Any = None) -> Tensor:
         dims = x.shape if shape is None else shape
@@ -333,8 +337,8 @@ def _meshgrid(*vectors: Any, indexing: str = "xy", sparse: bool = False) -> tupl
     return tuple(shaped) if sparse else _broadcast_arrays(*shaped)
 
 
-def _apply_along_axis(function: Function, axis: int, x: Tensor) -> Tensor:
-    moved = ops.shape.moveaxis(x, axis, -1)
+def _apply_along_axis(function: Function, axis: int, arr: Tensor) -> Tensor:
+    moved = ops.shape.moveaxis(arr, axis, -1)
     lead = moved.shape[:-1]
     rows = ops.shape.reshape(moved, [-1, moved.shape[-1]])
     results = [function(row) for row in rows]
@@ -387,7 +391,8 @@ def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = 
 def _nan_to_num(
     x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Tensor:
-    _options("nan_to_num", {"copy": copy})
+    if copy is not True:
+        unsupported("np.nan_to_num with copy=False writes to its argument")
     return ops.derived.nan_to_num(x, nan, posinf, neginf)
 
 
@@ -458,25 +463,63 @@ FUNCTIONS |= {
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
-    np.result_type: ops.operands.result_type,
+    np.result_type: lambda *xs: np.result_type(*(_type_of(x) for x in xs)),
     np.can_cast: lambda x, to, casting="safe": np.can_cast(x.dtype, to, casting),
     np.iscomplexobj: lambda x: False,
 }
-# Arguments that change nothing for us, or only by values other than these.
-_HARMLESS = {"order", "subok", "device", "copy", "casting"}
+# Values of arguments that change nothing here; others do what no program does.
+_HARMLESS: dict[str, tuple[Any, ...]] = {
+    "order": (None, "C", "K"), "subok": (True, False), "device": (None, "cpu"), "where": (True,),
+    "copy": (True, False), "casting": ("same_kind",),
+}  # fmt: skip
+_HARMLESS_OF: dict[str, dict[str, tuple[Any, ...]]] = {
+    "astype": {"casting": ("unsafe",)}, "einsum": {"casting": ("safe",)},
+    "reshape": {"order": (None, "C"), "copy": (None, True)}, "ravel": {"order": ("C",)},
+    "flatten": {"order": ("C",)},
+}  # fmt: skip
 
 
-def _options(name: str, kwargs: Fields) -> Record:
-    """Keyword arguments that matter, with those refused that write in place or change meaning."""
-    if kwargs.get("copy", True) is not True and name.endswith("nan_to_num"):
-        unsupported("np.nan_to_num with copy=False writes to its argument")
-    if kwargs.get("where", True) not in (True, np._NoValue):
-        unsupported(f"{name} with where= is not supported; use np.where")
-    order = kwargs.get("order")
-    if order not in (None, "C") and name.endswith(("reshape", "ravel", "flatten")):
-        unsupported(f"{name} with order={order!r} is not supported")
-    skipped = _HARMLESS | {"out", "where"}
-    return {k: v for k, v in kwargs.items() if k not in skipped and v is not np._NoValue}
+@functools.cache
+def _parameters(function: Function | None) -> tuple[inspect.Parameter, ...]:
+    """None of C functions, which have them in the same places."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return ()
+
+
+def _options(name: str, kwargs: Fields, function: Function | None = None) -> Record:
+    """Keyword arguments that matter, with those refused that change what no program can; those
+    that `function` has are its own matter."""
+    own = [p.name for p in _parameters(function)]
+    harmless = _HARMLESS | _HARMLESS_OF.get(name.rpartition(".")[2], {})
+    matter = {}
+    for option, value in kwargs.items():
+        if value is np._NoValue or (option == "out" and option not in own):
+            continue
+        if option in own or option not in harmless:
+            matter[option] = value
+        elif not any(type(value) is type(v) and value == v for v in harmless[option]):
+            given = repr(value) if isinstance(value, str) else ""
+            instead = "; use np.where" if option == "where" else ""
+            unsupported(f"{name} with {option}={given} is not supported{instead}")
+    return matter
+
+
+def _by_name(
+    function: Function | None, ours: Function, args: Values, kwargs: Fields
+) -> tuple[Values, Record]:
+    """The arguments with those by name that NumPy has in other places: np.max(x, 0, out)."""
+    theirs, own = _parameters(function), _parameters(ours)
+    if not theirs or any(p.kind is p.VAR_POSITIONAL for p in (*own, *theirs)):
+        return args, dict(kwargs)
+    at = 2
+    while at < min(len(own), len(theirs)) and own[at].name == theirs[at].name:
+        at += 1
+    moved = [p.name for p in theirs[at:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(args) > at + len(moved):
+        unsupported(f"np.{ours.__name__} with so many arguments")
+    return args[:at], {**dict(zip(moved, args[at:], strict=False)), **kwargs}
 
 
 def apply_function(function: Function, args: Values, kwargs: Fields) -> Any:
@@ -489,12 +532,12 @@ def apply_function(function: Function, args: Values, kwargs: Fields) -> Any:
     ours = FUNCTIONS.get(function)
     if ours is None:
         unsupported(f"{name} is not supported")
-    if (out := kwargs.get("out")) is not None:
-        rest = {k: v for k, v in kwargs.items() if k != "out"}
-        result = apply_function(function, args, rest)
+    args, named = _by_name(function, ours, args, kwargs)
+    if (out := named.pop("out", None)) is not None:
+        result = apply_function(function, args, named)
         _require_same_dtype(name, out, result)
         return _written(name, out, result)
-    result = _checked(name, ours, args, _options(name, kwargs))
+    result = _checked(name, ours, args, _options(name, named, ours))
     array = function in _ARRAYS or (
         function in _AS_ARGUMENT
         and not any(isinstance(x, Tensor) and not x.is_array for x in args[:1])
@@ -595,23 +638,27 @@ def with_item(x: Tensor, key: Any, value: Any) -> Tensor:
 
 
 def array_attribute(x: Tensor, name: str) -> Any:
-    """An attribute or method that ndarray has, for a Tensor."""
+    """An attribute or method that ndarray has, or NumPy's scalar, for a Tensor."""
+    kind = np.ndarray if x.is_array or not x.builder.numpy_dtypes else x.dtype.type
+    if not hasattr(kind, name):
+        raise AttributeError(f"'{kind.__name__}' object has no attribute {name!r}")
     if name in _ATTRIBUTES:
         return view(_ATTRIBUTES[name](x), x, array=x.is_array)
     if name in _METHODS:
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = bare(args), bare(kwargs)
+            ours = _METHODS[name]
+            given, kwargs = _by_name(getattr(np, name, None), ours, (x, *bare(args)), bare(kwargs))
             x.builder.calls.add(name)
             if (out := kwargs.pop("out", None)) is not None:
-                return _written(f"ndarray.{name}", out, method(*args, **kwargs))
-            options = _options(f"ndarray.{name}", kwargs)
-            result = _checked(f"ndarray.{name}", _METHODS[name], (x, *args), options)
+                return _written(f"ndarray.{name}", out, method(*given[1:], **kwargs))
+            options = _options(f"ndarray.{name}", kwargs, ours)
+            result = _checked(f"ndarray.{name}", ours, given, options)
             shares = name in _VIEW_METHODS or kwargs.get("copy") is False
             array = name == "reshape" or (x.is_array and name in _METHODS_OF_ARRAYS)
             return view(result, x, array=array) if shares else _all_fresh(result, array)
 
         return method
-    if not name.startswith("_") and hasattr(np.ndarray, name):
+    if not name.startswith("_"):
         unsupported(f"ndarray.{name} is not supported")
     raise AttributeError(f"'Tensor' object has no attribute {name!r}")

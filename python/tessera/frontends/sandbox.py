@@ -53,7 +53,7 @@ _BUILTINS = """
 _IMPURE_NUMPY = """
     save savez savez_compressed savetxt load loadtxt genfromtxt fromfile fromregex memmap seterr
     seterrcall geterr geterrcall setbufsize getbufsize set_printoptions get_printoptions
-    printoptions may_share_memory shares_memory show_config show_runtime info datetime64
+    printoptions may_share_memory shares_memory show_config show_runtime info datetime64 require
 """
 _REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)} | {
     # memory outside of an array, files, which of two objects it is, names of attributes
@@ -62,8 +62,8 @@ _REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)}
 }  # fmt: skip
 # What a stand-in has otherwise.
 _REFUSED_ATTRIBUTES = {
-    "tofile", "dump", "ctypes", "flags", "setflags", "__array_interface__", "__dict__", "f_locals",
-    "__class__", "__doc__", "__annotations__", "__module__", "__qualname__",
+    "tofile", "dump", "ctypes", "flags", "setflags", "readonly", "__array_interface__", "__dict__",
+    "f_locals", "__class__", "__doc__", "__annotations__", "__module__", "__qualname__",
 }  # fmt: skip
 _REASONS = {
     "random": "draws random numbers, so it is not a function of its arguments",
@@ -84,7 +84,7 @@ def _is_pure(value: Any) -> bool:
     return (
         isinstance(module, str)
         and module.partition(".")[0] in _PURE
-        and not module.startswith("numpy.random")
+        and not module.startswith(("numpy.random", "numpy.testing"))
         and id(value) not in _REFUSED
     )
 
@@ -238,6 +238,7 @@ class Sandbox:
         self._cells: dict[int, tuple[CellType, Any, CellType]] = {}
         self._copies: list[tuple[Any, Any, str]] = []  # a container, as it was, and what it is
         self.was_frozen = False  # whether arrays stayed arrays
+        self.handles = False  # whether some code handles exceptions
         self.builtins = {
             name: value
             if _is_harmless(name, value)
@@ -353,6 +354,7 @@ class Sandbox:
         code, environment = function.__code__, self.environment
         if why := _refused_code(code) or _confuses_objects(code, function.__globals__):
             return _Object(function, name, self, f"which {why}")
+        self.handles |= _handles_exceptions(code)
         cells = function.__closure__ or ()
         made = FunctionType(
             code,
@@ -399,9 +401,15 @@ class Sandbox:
     def _import(
         self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
-        if level or name not in sys.modules:
-            unsupported(f"it imports {name}, which may have effects; import it outside")
-        return self.admit(sys.modules[name if fromlist else name.partition(".")[0]], name)
+        top = name.partition(".")[0]
+        for module in {name, top}:
+            if level or type(sys.modules.get(module)) is not ModuleType:
+                unsupported(f"it imports {name}, which may have effects; import it outside")
+            self.environment.guard(sys.modules, module, sys.modules[module])
+        made = sys.modules[name if fromlist else top]
+        if not all(n in vars(made) for n in fromlist or ()):
+            unsupported(f"it imports {fromlist} from {name}, of which some are not there")
+        return self.admit(made, name)
 
     # --- attributes
     def of_module(self, module: ModuleType, name: str) -> Any:
@@ -476,9 +484,8 @@ class Sandbox:
         for _, value, copy in self._cells.values():
             if not _is_empty(copy) and copy.cell_contents is not value:
                 return "a variable of an enclosing function"
-        for array, frozen in self.environment.contents:
-            if array.tobytes() != frozen.tobytes():  # some of NumPy's writes ignore the flag
-                return "an array"
+        if not self.environment.same_contents():  # some of NumPy's writes ignore the flag
+            return "an array"
         for now, before, what in self._copies:
             items = (list(v.items()) if isinstance(v, dict) else list(v) for v in (now, before))
             if not _identical(*items):
@@ -592,6 +599,13 @@ def _refused_code(code: CodeType) -> str:
         if i.opname == "MATCH_CLASS":
             return "matches classes, which stand-ins may not be of"
     return next(filter(None, map(_refused_code, _inner(code))), "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _handles_exceptions(code: CodeType) -> bool:
+    """Whether it, or what it defines, may go on after one: try, with, finalizers."""
+    handler = any(i.opname == "PUSH_EXC_INFO" for i in dis.get_instructions(code))
+    return handler or "__del__" in code.co_names or any(map(_handles_exceptions, _inner(code)))
 
 
 def _is_stand_ins(name: str) -> bool:

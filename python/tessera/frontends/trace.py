@@ -296,6 +296,8 @@ def _run(
         raise UnsupportedError(
             f"it changes {changed}, which lives outside of it", definition(function)
         )
+    if sandbox.was_frozen and sandbox.handles:  # frozen arrays raise an error when written to
+        raise _refused(function, "handles exceptions, which may hide writes to arrays from outside")
     known = {id(v) for v in sandbox.stand_ins()} | set(_containers((args, kwargs)))
     _require_new(result, known, function)
     graph.handles |= sandbox.frozen_arrays()

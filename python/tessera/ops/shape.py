@@ -246,8 +246,8 @@ def pad(x: Operand, pad_width: Any, mode: str = "constant", constant_values: Any
     if mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):
         unsupported(f"np.pad with mode={mode!r} is not supported")
     values = np.unique(np.asarray(constant_values))
-    if values.size != 1:
-        unsupported("np.pad with different values per side is not supported")
+    if values.size != 1 or repr(values.tolist()) == "[-0.0]":
+        unsupported("np.pad with different values per side, or -0.0, is not supported")
     try:
         widths = np.broadcast_to(np.asarray(pad_width, dtype=np.int64), (x.ndim, 2))
     except ValueError:
