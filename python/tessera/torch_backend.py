@@ -223,7 +223,8 @@ def decompositions() -> dict[Any, Any]:
             if function in decomposition_table:
                 kept[function] = decomposition_table[function]
     for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
-                   aten.native_group_norm, aten.embedding_dense_backward):  # fmt: skip
+                   aten.native_group_norm, aten.embedding_dense_backward, aten.index_add,
+                   aten.index_copy, aten.binary_cross_entropy):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
     return kept

@@ -115,6 +115,10 @@ class DeviceProgram(Program):
                         self._device.stream())  # fmt: skip
         return self._made(outputs)
 
+    @staticmethod
+    def _hold(fine: torch.Tensor) -> None:
+        torch._assert_async(fine)  # on the device, as PyTorch's own kernels do
+
     def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any], Any]:
         given: list[Any] = [None] * len(self._inputs)
         for i in self._weights.places:  # copies, where kernels cannot take their own

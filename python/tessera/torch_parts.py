@@ -67,6 +67,10 @@ def _turned(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
     return tensor.permute([order.index(a) for a in range(len(order))])
 
 
+class RefusedError(UnsupportedError):
+    """Values of which PyTorch is asked: it refuses them, or its choice is not known."""
+
+
 class Packed:
     """Parameters at some addresses, and what programs have packed of them: each array once."""
 
@@ -160,6 +164,8 @@ class Program:
         self._types = [(tuple(shape), _FROM_NAME[dtype]) for dtype, shape in module.output_types]
         self.results = list(results)
         self.single = single
+        # The last output tells whether values are what operators require.
+        self._checked = len(self._types) > sum(isinstance(r, tuple) for r in results)
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
         # What is packed of weights, and their own arrays among the inputs, by Packed.
         self._ready: Any = weakref.WeakKeyDictionary()
@@ -186,10 +192,19 @@ class Program:
 
     def _made(self, outputs: Sequence[torch.Tensor]) -> Any:
         """The results as PyTorch has them, from the program's own."""
+        if self._checked:
+            *outputs, fine = outputs
+            self._hold(fine)
         if self._plain:
             return outputs[0] if self.single else tuple(outputs)
         made = [self.result(r, outputs) for r in self.results]
         return made[0] if self.single else tuple(made)
+
+    @staticmethod
+    def _hold(fine: torch.Tensor) -> None:
+        """Raises where values are not what operators require."""
+        if not fine:
+            raise RefusedError("PyTorch refuses a value, or its choice is not known")
 
     @staticmethod
     def result(result: Any, outputs: Sequence[torch.Tensor]) -> Any:
@@ -346,7 +361,13 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             program.used = next(self._clock)
             if key not in self._programs:
                 self._count(key, args)
-        return run(args)
+        return self._run(run, args)
+
+    def _run(self, run: Callable[..., Any], args: Sequence[Any]) -> Any:
+        try:
+            return run(args)
+        except RefusedError:
+            return self.eager(*args)  # and raises, as PyTorch does
 
     def _key(self, args: Sequence[Any]) -> Any:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
@@ -400,7 +421,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if not wait:
                 self._behind(name, args, extents)
                 near = self._near(name)
-                return self.eager(*args) if near is None else near(args)
+                return self.eager(*args) if near is None else self._run(near, args)
             if (expected := self._make(name, args, extents)) is not None:
                 return expected
         if self._programs[name] is None and extents:  # it did not work

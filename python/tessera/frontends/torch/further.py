@@ -22,7 +22,7 @@ from tessera.frontends.torch.operators import (
     reduced,
     wide,
 )
-from tessera.frontends.torch.structure import _within, counted, row_major_places, slice_
+from tessera.frontends.torch.structure import counted, row_major_places, slice_, within
 from tessera.graph import Tensor
 from tessera.ops.scatter import along, scatter
 from tessera.types import is_float, to_numpy
@@ -162,6 +162,22 @@ def erfc(call: Call, x: Tensor) -> Tensor:
     return cast(emit("sub", x.builder.const(1, x.dtype), emit("erf", x)), call.dtype)
 
 
+@handles("aten.binary_cross_entropy.default")
+def binary_cross_entropy(
+    call: Call, x: Tensor, target: Tensor, weight: Any = None, reduction: int = 1
+) -> Tensor:
+    """Of probabilities; their logarithms are no less than −100."""
+    x = wide(x)
+    zero, one, least = (x.builder.const(c, x.dtype) for c in (0, 1, -100))
+    call.require(emit("and", emit("ge", x, zero), emit("le", x, one)))
+    yes, no = (emit("max", log, least) for log in (emit("log", x), emit("log1p", -x)))
+    loss = (target - one) * no - target * yes
+    loss = cast(loss if weight is None else loss * weight, call.dtype)
+    how = (None, "mean", "sum")[reduction]
+    return loss if how is None else cast(reduced(how, wide(loss), axes_of(loss, None), False),
+                                         call.dtype)  # fmt: skip
+
+
 @handles("aten.copy.default")
 def copy(call: Call, x: Tensor, source: Tensor, *_: Any) -> Tensor:
     return f("broadcast_to")(cast(source, call.dtype), list(x.shape))
@@ -179,7 +195,7 @@ def prod(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any
 def gather(call: Call, x: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
     if not x.ndim or not index.ndim:
         raise UnsupportedError("of a single number")
-    return along(x, _within(call, index, x.shape[dim]), dim)
+    return along(x, within(call, index, x.shape[dim]), dim)
 
 
 @handles("aten.index.Tensor")
@@ -189,7 +205,7 @@ def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
         raise UnsupportedError("by a mask: how many it chooses is not known before")
     axes = [a for a, _ in used]
     if len(used) == 1:
-        return emit("gather", x, _within(call, used[0][1], x.shape[axes[0]]), axis=axes[0])
+        return emit("gather", x, row_major_places(call, x, used), axis=axes[0])
     if axes != list(range(axes[0], axes[0] + len(axes))):
         raise UnsupportedError("by tensors of axes that are not neighbours")
     places = row_major_places(call, x, used)
@@ -205,7 +221,7 @@ def masked_scatter(call: Call, x: Tensor, mask: Tensor, source: Tensor) -> Tenso
     x, mask = (f("broadcast_to")(t, shape) for t in (x, mask))
     flat = f("reshape")(cast(mask, "i64"), [mask.size])
     places = emit("cumsum", flat, axis=0) - call.graph.const(1, "i64")
-    places = _within(call, places, source.size)
+    places = within(call, emit("max", places, call.graph.const(0, "i64")), source.size)
     found = emit("gather", f("reshape")(source, [source.size]), places, axis=0)
     return emit("where", mask, f("reshape")(found, shape), x)
 

@@ -6,12 +6,16 @@ symbolic sizes is imported once for each set of extents.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tessera.errors import Error, UnsupportedError
 from tessera.graph import Graph, Tensor
+from tessera.ops import operands
 from tessera.types import DTYPES
 
 Handler = Callable[..., Any]
@@ -90,9 +94,15 @@ _ROUNDING = {f"aten.{name}" for name in (
 class Call:
     """What a handler may ask about the operator it imports."""
 
-    def __init__(self, graph: Graph, node: Any) -> None:
+    def __init__(self, graph: Graph, node: Any, checks: list[Tensor] | None = None) -> None:
         self.graph = graph
         self.node = node
+        self._checks = [] if checks is None else checks
+
+    def require(self, flags: Tensor) -> None:
+        """PyTorch runs the part where one of these is false: it refuses such operands, or what it
+        makes of them is not known."""
+        self._checks.append(flags)
 
     @property
     def dtype(self) -> str:
@@ -126,8 +136,12 @@ class Call:
         return self.graph.const(value, dtype or self.dtype)
 
 
-def run_node(graph: Graph, node: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Imports one operator, its operands being Tensors, numbers and lists of them."""
+def run_node(
+    graph: Graph, node: Any, args: Sequence[Any], kwargs: dict[str, Any],
+    checks: list[Tensor] | None = None,
+) -> Any:  # fmt: skip
+    """Imports one operator, its operands being Tensors, numbers and lists of them; `checks`: learns
+    of what it requires."""
     target = node.target
     if target is operator.getitem:
         value = args[0][args[1]]
@@ -141,7 +155,7 @@ def run_node(graph: Graph, node: Any, args: Sequence[Any], kwargs: dict[str, Any
     handler = handler_of(target)
     if handler is None:
         raise UnsupportedError("there is no program for this operator yet")
-    made = handler(Call(graph, node), *args, **kwargs)
+    made = handler(Call(graph, node, checks), *args, **kwargs)
     if made is None:
         raise UnsupportedError("not in this form")
     return made
@@ -166,12 +180,14 @@ def build(
     Paddings with the sizes in `inputs`; each has a further input, which of the places exist.
 
     Also its results: per result an index into the program's outputs, ("input", i) or a number.
+    Where operators require something of values, the last output is no result: 0 where it is not so.
     Raises UnsupportedError that names the operator.
     """
     graph = Graph(name)
     values: dict[Any, Any] = {}
     given = iter(zip(inputs, weights, strict=True))
     results: list[Any] = []
+    checks: list[Tensor] = []
     for node in module.graph.find_nodes(op="placeholder"):
         value, weight = next(given)
         if isinstance(value, tuple):
@@ -191,12 +207,26 @@ def build(
             for (padding, _), seen in zip(extents, valid, strict=True):
                 args, kwargs = padding.operands(graph, node, args, kwargs, seen)
             try:
-                values[node] = run_node(graph, node, args, kwargs)
+                values[node] = run_node(graph, node, args, kwargs, checks)
             except Error as error:
                 raise UnsupportedError(f"{operator_name(node.target)}: {error.message}") from None
         else:
             raise UnsupportedError(f"{node.op} {node.target}")
-    return graph, [_output(graph, values[n], n) for n in results]
+    made = [_output(graph, values[n], n) for n in results]
+    _output_checks(graph, checks)
+    return graph, made
+
+
+def _output_checks(graph: Graph, checks: Sequence[Tensor]) -> None:
+    """Makes an output of whether all of these hold; constants are as PyTorch's first run has them."""
+    given: set[int] = set()
+    for op in graph.ops if checks else ():
+        if op["op"] == "input" or not given.isdisjoint(op["inputs"]):
+            given.update(op["results"])
+    flags = [operands.reduced("reduce_min", operands.cast(c, np.int32), range(c.ndim), False)
+             for c in checks if c.id in given]  # fmt: skip
+    if flags:
+        graph.output(functools.reduce(functools.partial(operands.emit, "min"), flags))
 
 
 def _output(graph: Graph, value: Any, node: Any) -> Any:

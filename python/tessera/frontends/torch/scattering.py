@@ -14,7 +14,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, concrete, handles
 from tessera.frontends.torch.operators import cast, emit, f, iota, operand, wide
-from tessera.frontends.torch.structure import _within, row_major_places
+from tessera.frontends.torch.structure import row_major_places, within
 from tessera.graph import Tensor
 from tessera.ops.scatter import neutral, scatter, scatter_rows
 from tessera.types import is_float
@@ -114,15 +114,24 @@ def index_reduce(
         made = index_reduce(call, x, 0, index, source, reduce, include_self=include_self)
         return f("reshape")(made, [])
     axis = dim % x.ndim
-    places = _within(call, f("reshape")(index, [index.size]), x.shape[axis])
+    places = within(call, f("reshape")(index, [index.size]), x.shape[axis])
     front, given = (f("moveaxis")(t, axis, 0) for t in (x, source))
     made = _reduced(call, _by_rows(call, places, 1), front, given, reduce, include_self)
     return f("moveaxis")(made, 0, axis)
 
 
+@handles("aten.index_add.default", "aten.index_copy.default")
+def index_written(
+    call: Call, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
+) -> Tensor:
+    how = "add" if "add" in str(call.node.target) else "none"
+    source = source if alpha == 1 else emit("mul", source, call.const(alpha))
+    return index_reduce(call, x, dim, index, source, how)
+
+
 @handles("aten.put.default")
 def put(call: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    places = _within(call, f("reshape")(index, [index.size]), x.size)
+    places = within(call, f("reshape")(index, [index.size]), x.size, True)
     flat = f("reshape")(x, [x.size])
     made = _reduced(call, _by_rows(call, places, 1), flat, f("reshape")(source, [index.size]),
                     "add" if accumulate else "none", True)  # fmt: skip
@@ -155,7 +164,7 @@ def _along(
         return f("reshape")(_along(call, x, 0, index, updates, reduce, own),
                             concrete(call.node.meta["val"].shape))  # fmt: skip
     axis = dim % x.ndim
-    places = _within(call, index, x.shape[axis])
+    places = within(call, index, x.shape[axis])
     updates = updates[tuple(slice(0, n) for n in index.shape)]
     low = [0] * x.ndim
     high = [0 if a == axis else n - index.shape[a] for a, n in enumerate(x.shape)]

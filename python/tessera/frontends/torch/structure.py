@@ -133,21 +133,25 @@ def triangle(call: Call, x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 # --- by position
-def _within(call: Call, index: Tensor, extent: int) -> Tensor:
-    """Positions as the program takes them; those that PyTorch refuses are read at the border."""
+def within(call: Call, index: Tensor, extent: int, wraps: bool = False) -> Tensor:
+    """Positions as the program takes them, below 0 counted from the end where PyTorch does
+    (`wraps`); those that it refuses are required not to be."""
     index = cast(index, "i64")
-    zero, n = call.graph.const(0, "i64"), call.graph.const(extent, "i64")
-    index = emit("where", emit("lt", index, zero), emit("add", index, n), index)
-    last = call.graph.const(extent - 1, "i64")
-    return emit("min", emit("max", index, zero), last)
+    zero, last = call.graph.const(0, "i64"), call.graph.const(extent - 1, "i64")
+    if wraps:
+        n = call.graph.const(extent, "i64")
+        index = emit("where", emit("lt", index, zero), emit("add", index, n), index)
+    inside = emit("min", emit("max", index, zero), last)
+    call.require(emit("eq", index, inside))
+    return inside
 
 
 def row_major_places(call: Call, x: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
     """What tensors select together along their axes of x, counted as in rows of these axes."""
     (axis, first), *others = indices
-    places = _within(call, first, x.shape[axis])
+    places = within(call, first, x.shape[axis], True)
     for axis, t in others:
-        at = _within(call, t, x.shape[axis])
+        at = within(call, t, x.shape[axis], True)
         places = emit("mul", places, call.graph.const(x.shape[axis], "i64"))
         places = emit("add", places, at)
     return places
@@ -155,7 +159,7 @@ def row_major_places(call: Call, x: Tensor, indices: Sequence[tuple[int, Tensor]
 
 @handles("aten.embedding.default")
 def embedding(call: Call, table: Tensor, index: Tensor, *_: Any, **__: Any) -> Tensor:
-    return emit("gather", table, _within(call, index, table.shape[0]), axis=0)
+    return emit("gather", table, within(call, index, table.shape[0]), axis=0)
 
 
 @handles("aten.index_select.default")
@@ -164,7 +168,7 @@ def index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
         return x
     index = f("reshape")(index, [index.size])
     axis = dim % x.ndim
-    return emit("gather", x, _within(call, index, x.shape[axis]), axis=axis)
+    return emit("gather", x, within(call, index, x.shape[axis]), axis=axis)
 
 
 # --- made from nothing
