@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tessera import _core
@@ -161,11 +162,11 @@ class Program:
         self._weights = weights  # of those that keep their values
         self._free = [i for i in inputs if i not in set(weights.places)]
         self._place = {arg: at for at, arg in enumerate(inputs)}
-        self._types = [(tuple(shape), _FROM_NAME[dtype]) for dtype, shape in module.output_types]
+        types = [(tuple(shape), _FROM_NAME[dtype]) for dtype, shape in module.output_types]
+        self._types = types[: sum(isinstance(r, tuple) for r in results)]
+        self._checked = len(types) > len(self._types)  # what operators require of values
         self.results = list(results)
         self.single = single
-        # The last output tells whether values are what operators require.
-        self._checked = len(self._types) > sum(isinstance(r, tuple) for r in results)
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
         # What is packed of weights, and their own arrays among the inputs, by Packed.
         self._ready: Any = weakref.WeakKeyDictionary()
@@ -181,8 +182,12 @@ class Program:
             arrays[self._place[i]] = array_of(tensor)
         outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._types]
         to = [array_of(t) for t in outputs]
+        if self._checked:
+            to.append(np.empty((), np.int32))
         if self._words or not self.module.run_exactly(arrays, to, prepared):
             self.module.run(arrays, to, prepared)
+        if self._checked and not to[-1]:
+            raise RefusedError("PyTorch refuses a value, or its choice is not known")
         return self._made(outputs)
 
     @property
@@ -192,19 +197,10 @@ class Program:
 
     def _made(self, outputs: Sequence[torch.Tensor]) -> Any:
         """The results as PyTorch has them, from the program's own."""
-        if self._checked:
-            *outputs, fine = outputs
-            self._hold(fine)
         if self._plain:
             return outputs[0] if self.single else tuple(outputs)
         made = [self.result(r, outputs) for r in self.results]
         return made[0] if self.single else tuple(made)
-
-    @staticmethod
-    def _hold(fine: torch.Tensor) -> None:
-        """Raises where values are not what operators require."""
-        if not fine:
-            raise RefusedError("PyTorch refuses a value, or its choice is not known")
 
     @staticmethod
     def result(result: Any, outputs: Sequence[torch.Tensor]) -> Any:

@@ -218,13 +218,14 @@ def build(
 
 
 def _output_checks(graph: Graph, checks: Sequence[Tensor]) -> None:
-    """Makes an output of whether all of these hold; constants are as PyTorch's first run has them."""
+    """Makes an output of whether all hold; those of constants are as in PyTorch's first run."""
     given: set[int] = set()
     for op in graph.ops if checks else ():
         if op["op"] == "input" or not given.isdisjoint(op["inputs"]):
             given.update(op["results"])
-    flags = [operands.reduced("reduce_min", operands.cast(c, np.int32), range(c.ndim), False)
-             for c in checks if c.id in given]  # fmt: skip
+    flags = [operands.cast(c, np.int32) for c in checks if c.id in given]
+    flags = [operands.reduced("reduce_min", c, range(c.ndim), False) if c.ndim else c
+             for c in flags]  # fmt: skip
     if flags:
         graph.output(functools.reduce(functools.partial(operands.emit, "min"), flags))
 
