@@ -24,6 +24,7 @@ from tessera.frontends.torch.operators import (
 )
 from tessera.frontends.torch.structure import counted, row_major_places, slice_, within
 from tessera.graph import Tensor
+from tessera.ops import integers
 from tessera.ops.scatter import along, scatter
 from tessera.types import is_float, to_numpy
 
@@ -68,6 +69,8 @@ def fmod(call: Call, x: Any, y: Any) -> Tensor:
     """The remainder with the dividend's sign."""
     _divides(call, y)
     x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
+    if not is_float(x.dtype):
+        return integers.trunc_remainder(x, y)
     rest = emit("mod", emit("abs", x), emit("abs", y))
     return emit("where", emit("lt", x, call.const(0)), emit("neg", rest), rest)
 

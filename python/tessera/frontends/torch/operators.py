@@ -12,7 +12,7 @@ from tessera import ops
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Call, dtype_of, handles
 from tessera.graph import Tensor
-from tessera.ops import operands
+from tessera.ops import integers, operands
 from tessera.types import dtype_name, is_float, to_numpy
 
 # A function of tensors by its NumPy name.
@@ -135,8 +135,7 @@ def div(call: Call, x: Any, y: Any, *, rounding_mode: str | None = None) -> Tens
         x, y = operand(call, x, call.dtype), call.const(y)
         if rounding_mode == "floor":
             return f("floor_divide")(x, y)
-        size = f("floor_divide")(emit("abs", x), emit("abs", y))
-        return emit("mul", size, emit("mul", emit("sign", x), emit("sign", y)))
+        return integers.trunc_divide(x, y)
     if rounding_mode == "floor":  # by C's remainder, as NumPy: 1 // 0.1 is 9
         y = operand(call, y, call.dtype) if isinstance(y, Tensor) else y
         return f("floor_divide")(operand(call, x, call.dtype), y)

@@ -85,20 +85,7 @@ handles("IsNaN")(lambda node: emit("ne", node.x(), node.x()))
 @handles("Div")
 def div(node: Node) -> Tensor:
     x, y = broadcast_pair(node)
-    if is_float(x.dtype):
-        return emit("div", x, y)
-    # Integers round towards zero: (x − (x mod y as C has it)) / y, in floats that hold it.
-    if x.dtype.itemsize == 8:
-        quotient = emit("div", *(f("astype")(f("abs")(t), np.float64) for t in (x, y)))
-        whole = f("astype")(f("floor")(quotient), x.dtype)
-        ax, ay = f("abs")(x), f("abs")(y)
-        for _ in range(2):  # the float may be off by one, whichever way
-            rest = ax - whole * ay
-            low, high = f("astype")(rest < 0, x.dtype), f("astype")(rest >= ay, x.dtype)
-            whole = whole - low + high
-        return whole * f("sign")(x) * f("sign")(y)
-    quotient = emit("div", *(f("astype")(t, np.float64) for t in (x, y)))
-    return f("astype")(f("trunc")(quotient), x.dtype)
+    return emit("div", x, y) if is_float(x.dtype) else integers.trunc_divide(x, y)
 
 
 @handles("Mod")
@@ -106,6 +93,8 @@ def mod(node: Node) -> Tensor:
     x, y = node.all()
     if not node.attr("fmod", 0):
         return emit("mod", x, y)
+    if not is_float(x.dtype):
+        return integers.trunc_remainder(x, y)
     rest = emit("mod", f("abs")(x), f("abs")(y))
     return f("where")(x < 0, -rest, rest)
 
