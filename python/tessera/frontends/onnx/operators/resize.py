@@ -111,8 +111,8 @@ def resize(node: Node) -> Tensor | None:
         scales = [np.float32(s) for s in scales or []]
         lengths = [s * np.float32(int(n)) for n, s in zip(dims, scales, strict=True)]
         sizes = [int(length) for length in lengths]
-        if how == "align_corners" and sizes != lengths:
-            return None  # the text means a fraction, onnxruntime and PyTorch the whole length
+        if how == "align_corners" and sizes != lengths and not node.importer.allow_opaque:
+            raise UnsupportedError("ONNX divides by a length's fraction, runtimes do not")
     if sizes == [int(n) for n in dims]:
         return x
     mode = node.attr("mode", "nearest")
