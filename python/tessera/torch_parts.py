@@ -420,6 +420,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 return self.eager(*args) if near is None else self._run(near, args)
             if (expected := self._make(name, args, extents)) is not None:
                 return expected
+            if name not in self._programs:
+                return self.eager(*args)
         if self._programs[name] is None and extents:  # it did not work
             self.paddings = []
             del self._programs[name]
@@ -483,7 +485,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                     self._write(program)
         except Exception as error:
             self._tries[name] = self._tries.get(name, 0) + 1
-            if stop is not None and (stop() or self._tries[name] < _TRIES):
+            again = stop is not None or isinstance(error, RefusedError)
+            if again and ((stop is not None and stop()) or self._tries[name] < _TRIES):
                 self._pending.discard(name)  # weights may be others next time
                 return None
             del self._tries[name]
