@@ -30,7 +30,8 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import Error
-from tessera.frontends.trace import Traced, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Traced
 from tessera.machine import machine_description
 from tessera.result import FunctionCall
 from tessera.runner import Runner

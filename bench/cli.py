@@ -17,7 +17,7 @@ from bench.cuda import peers as cuda_peers
 from bench.cuda import suite as cuda_suite
 from tessera.cli import common
 from tessera.errors import BadInputError, Location, UsageError
-from tessera.files import read_text, require_folder
+from tessera.files import read_text, require_folder, to_json
 from tessera.machine import machine_description
 
 
@@ -152,7 +152,7 @@ def bench(
 
     def keep() -> None:
         if output not in (None, "-"):
-            text = common.to_json(rows + summaries(suite, rows), indent=1)
+            text = to_json(rows + summaries(suite, rows), indent=1)
             common.write_output(str(output), text + "\n")
 
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontends.trace import Spec
+from tessera.frontends.traced import Spec
 from tessera.source import run_file
 
 FOLDER = Path(__file__).resolve().parent / "corpus" / "numpy"

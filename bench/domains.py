@@ -26,19 +26,20 @@ import numpy as np
 
 from bench.corpus import CorpusProgram, programs
 from tessera import _core
-from tessera.api import verify
-from tessera.edges import (
+from tessera.emit import compile_source, emit
+from tessera.errors import Error, UnsupportedError
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec, Traced
+from tessera.graph import Graph
+from tessera.options import Options
+from tessera.special_values import (
     differing,
     differs_at_edges,
     edge_inputs,
     results,
     zeros_of_other_sign,
 )
-from tessera.emit import compile_source, emit
-from tessera.errors import Error, UnsupportedError
-from tessera.frontends.trace import Spec, Traced, trace_call
-from tessera.graph import Graph
-from tessera.options import Options
+from tessera.verification import verify
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Function = Callable[..., Any]

@@ -30,12 +30,12 @@ from tessera import _core, costs
 from tessera.api import optimize
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UsageError
-from tessera.frameworks import FRAMEWORKS
-from tessera.frontends.trace import Spec, Traced, trace_call, unflatten
+from tessera.frameworks import FRAMEWORKS, Run
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec, Traced, arguments, unflatten
 from tessera.options import Options
 from tessera.race import Entrant, decide
-from tessera.racer import Run
-from tessera.rewrite import Rewrite, arguments, rewrite
+from tessera.rewrite import Rewrite, rewrite
 from tessera.source import run_file
 
 Row = dict[str, Any]

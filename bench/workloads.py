@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UsageError
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 from tessera.types import to_numpy
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""Hold every #include of src/ against the chain of folders: each may use only what stands left.
+"""Hold every #include of src/, and every import of python/tessera, against a chain of layers: each
+may use only what stands left.
 
     base < solve < ir < eval < {verify, cost} < {search, plan} < backend < driver
 
 Siblings in braces never see each other, nor do the engines in search/ or the back ends. The
 public header (include/tessera) belongs to the driver. And no two types of one namespace have one
-name: the linker would take the functions of one for those of the other. Exit code 1 lists the
+name: the linker would take the functions of one for those of the other.
+
+Modules of a layer of Python may use each other, but not in circles. Imports of the package inside
+functions are for what few need and is slow, or optional, and are counted. Exit code 1 lists the
 offending lines.
 """
 
+import ast
+import graphlib
 import re
 import sys
 from collections.abc import Iterator
@@ -31,6 +37,24 @@ ISLANDS = {"search": {"mugraph", "synth", "mutate", "patterns"}}
 BRIDGES = {"search": {("rules", "synth")}}
 # Subfolders that never see each other, though the parent may gather them.
 RIVALS = {"backend": {"cpu", "cuda"}}
+# Modules of python/tessera, or packages with all that is in them but stands elsewhere.
+PYTHON_CHAIN = [
+    "_core errors clock files types extents machine store options compilers calibrate frameworks",
+    "tensor",
+    "ops",
+    "frontends.constants frontends.environment frontends.number frontends.sandbox frontends.numpy "
+    "frontends.intercept",
+    "graph",
+    "emit frontends verification runner cuda torch_arrays special_values direct_calls script_calls",
+    "frontends.onnx frontends.torch",
+    "host_calls racer graph_racer race costs source patterns pattern_authoring rules conditions "
+    "drop_in rewrite frontends.onnx.rewrite torch_compare torch_cache torch_experts",
+    "report contest result background tuner decorator api background_process mirage",
+    "torch_programs torch_device torch_parts torch_explain torch_backend",
+    "cli __main__",
+]
+PYTHON_LEVEL = {name: i for i, layer in enumerate(PYTHON_CHAIN) for name in layer.split()}
+MOST_IMPORTS_IN_FUNCTIONS = 6  # it only goes down
 SOURCES = {".h", ".cpp", ".def", ".inc"}
 NAMESPACE = re.compile(r"^namespace ([\w:]*) ?\{")
 TYPE = re.compile(r"^(?:struct|class) (\w+)(?: final)?(?: :.*)? \{")
@@ -108,9 +132,65 @@ def namesakes(src: Path) -> Iterator[str]:
                 yield f"{here}: there is a {name} in {first[name]} already"
 
 
+def layer_of(module: str) -> int:
+    """The place in the chain of a module, or of the package that it is in; -1 where it has none."""
+    while module and module not in PYTHON_LEVEL:
+        module = module.rpartition(".")[0]
+    return PYTHON_LEVEL.get(module, -1)
+
+
+def imports(package: Path) -> Iterator[tuple[str, str, str, bool]]:
+    """What a package's modules import of it, but for type checkers' eyes: file:line, the module,
+    what it takes, and whether that is inside a function."""
+    names = {
+        p: ".".join(p.relative_to(package).with_suffix("").parts) for p in package.rglob("*.py")
+    }
+    files = {name.removesuffix("__init__").rstrip("."): path for path, name in names.items()}
+
+    def walk(node: ast.AST, module: str, inside: bool) -> Iterator[tuple[str, str, str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                base = f"{child.module}." if isinstance(child, ast.ImportFrom) else ""
+                for whole in (f"{base}{alias.name}" for alias in child.names):
+                    root, _, taken = whole.partition(".")
+                    while taken and taken not in files and taken not in PYTHON_LEVEL:
+                        taken = taken.rpartition(".")[0]  # of what is in a module
+                    if root == package.name:
+                        yield f"{files[module]}:{child.lineno}", module, taken, inside
+            yield from walk(child, module, inside or isinstance(child, ast.FunctionDef))
+
+    for module, path in sorted(files.items()):
+        yield from walk(ast.parse(path.read_text()), module, False)
+
+
+def python_offences(package: Path) -> Iterator[str]:
+    """Every import from a higher layer or in a circle, and those inside functions if too many."""
+    uses: dict[str, set[str]] = {}
+    inside = set()
+    for place, module, taken, in_function in imports(package):
+        if in_function:
+            inside.add(place)
+            continue
+        uses.setdefault(module, set()).add(taken)
+        if layer_of(taken) > layer_of(module) >= 0:
+            yield f"{place}: '{taken}' stands above '{module}'"
+        if module and layer_of(module) < 0:
+            yield f"{place}: '{module}' has no layer"
+    if len(inside) > MOST_IMPORTS_IN_FUNCTIONS:
+        for place in sorted(inside):
+            yield f"{place}: inside a function; at most {MOST_IMPORTS_IN_FUNCTIONS} may be"
+    try:
+        graphlib.TopologicalSorter(uses).prepare()
+    except graphlib.CycleError as error:
+        yield f"{package}: a circle: {' → '.join(error.args[1][::-1])}"
+
+
 def main(argv: list[str]) -> int:
-    src = Path(argv[1]) if len(argv) > 1 else Path(__file__).resolve().parents[1] / "src"
-    found = [*offences(src), *namesakes(src)]
+    root = Path(__file__).resolve().parents[1]
+    src, package = map(Path, argv[1:]) if argv[1:] else (root / "src", root / "python" / "tessera")
+    found = [*offences(src), *namesakes(src), *python_offences(package)]
     for line in found:
         print(line)
     print(f"check_layers: {len(found)} offences" if found else "check_layers: the chain holds")

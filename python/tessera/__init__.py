@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera._core import version as __version__
-    from tessera.api import optimize, superoptimize, verify
+    from tessera.api import optimize, superoptimize
     from tessera.errors import Error
     from tessera.frontends.trace import trace
     from tessera.graph import Graph
     from tessera.options import Options
-    from tessera.result import Result, Verdict
+    from tessera.result import Result
     from tessera.source import load
+    from tessera.verification import Verdict, verify
 
 __all__ = [
     "Error",
@@ -41,12 +42,12 @@ _HOME = {
     "Graph": "graph",
     "Options": "options",
     "Result": "result",
-    "Verdict": "result",
+    "Verdict": "verification",
     "load": "source",
     "optimize": "api",
     "superoptimize": "api",
     "trace": "frontends.trace",
-    "verify": "api",
+    "verify": "verification",
 }
 
 

@@ -1,13 +1,12 @@
-"""The few functions that do the work: `superoptimize`, `optimize`, `verify`."""
+"""The few functions that do the work: `superoptimize` and `optimize`."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from tessera import _core
 from tessera.clock import Clock
@@ -17,29 +16,23 @@ from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
 from tessera.errors import UsageError
 from tessera.frontends.numpy import require_rounding
-from tessera.frontends.trace import Traced, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Traced
 from tessera.graph import Graph
-from tessera.options import (
-    Level,
-    Options,
-    is_gpu,
-    require_budget,
-    require_level,
-    require_seed,
-    require_threads,
-)
+from tessera.options import Options, is_gpu
 from tessera.race import children
-from tessera.result import ENGINES, FunctionCall, GraphCall, Result, Verdict
+from tessera.result import ENGINES, FunctionCall, GraphCall, Result
 from tessera.store import MeasurementStore
+from tessera.types import Function, Record
 
-Progress = Callable[[dict[str, Any]], None]
+Progress = Callable[[Record], None]
 # Of a function's budget: what tracing takes at most, and what the search for kernels may take: few
 # figures, since results are remembered by it.
 _TRACING, _SEARCH = 0.6, (0.85, 0.65, 0.4, 0.2)
 
 
 def superoptimize(
-    program: Graph | Callable[..., Any],
+    program: Graph | Function,
     *args: Any,
     options: Options | None = None,
     progress: Progress | None = None,
@@ -70,7 +63,7 @@ def superoptimize(
 
 
 def optimize_traced(
-    function: Callable[..., Any],
+    function: Function,
     traced: Traced,
     options: Options,
     progress: Progress | None = None,
@@ -122,9 +115,9 @@ def _optimize_graph(
 ) -> Result:
     graph.validate()
     graph = _with_weights(graph, options.weights)
-    timeline: list[dict[str, Any]] = []
+    timeline: list[Record] = []
 
-    def watch(news: dict[str, Any]) -> None:
+    def watch(news: Record) -> None:
         timeline.append(news)
         if progress is not None:
             progress(news)
@@ -171,89 +164,14 @@ def _with_weights(graph: Graph, names: Sequence[str]) -> Graph:
     return graph.with_core(core)
 
 
-def verify(
-    a: Graph,
-    b: Graph,
-    *,
-    level: Level = "close",
-    seed: int | None = None,
-    threads: int = 0,
-    second_opinion: bool = False,
-    budget: float | None = None,
-    progress: Callable[[str], None] | None = None,
-    accept: Literal["proved", "tested"] = "proved",
-) -> Verdict:
-    """Whether `b` computes what `a` does: equal with certificate, refuted with inputs, or unknown.
-
-    `second_opinion` also asks a verifier that argues from the operators' laws (and Z3, if there is
-    one: `pip install z3-solver`); `Verdict.second_opinion` tells "agrees" or "cannot tell", and
-    where it disagrees the verdict is unknown.
-
-    Equal means proved on every branch. With accept="tested" it is also said of programs that were
-    only tried, on both sides of every decision; their certificate says so and states no error.
-
-    `level` is what "computes what `a` does" means: "bitwise" the same bits, NaN where it is NaN,
-    by the same operations; "close" the same numbers, as accurate wherever `a` is finite and
-    accurate; "fast" the same numbers, as accurate at inputs of ordinary magnitudes.
-
-    `budget` is in seconds of wall time; when it is spent, or Ctrl-C is pressed, the verdict is
-    unknown with reason "time" or "cancelled" and tells what was under way. `progress` is told
-    each step.
-
-    >>> g, h = Graph("g"), Graph("h")
-    >>> for graph, factor in ((g, 2.0), (h, 3.0)):
-    ...     _ = graph.output(graph.input("x", (4, 4)) * factor)
-    >>> bool(verify(g, g)), verify(g, h).name
-    (True, 'refuted')
-    """
-    for program in (a, b):
-        if not isinstance(program, Graph):
-            raise UsageError(f"verify compares Graphs, not {program!r}; ts.trace makes one")
-    require_level(level)
-    require_threads(threads)
-    require_seed("seed", seed)
-    require_budget(budget)
-    return Verdict.of(
-        _core.verify(
-            a.core,
-            b.core,
-            level,
-            seed,
-            threads,
-            0,
-            second_opinion,
-            _z3(),
-            budget,
-            progress,
-            accept == "tested",
-            a.asks_for_nan,
-        )
-    )
-
-
-def verify_by(options: Options, a: Graph, b: Graph, budget: float | None = None) -> Verdict:
-    """`verify` at the options' level, on as many threads."""
-    return verify(a, b, level=options.level, threads=options.threads, budget=budget)
-
-
-def _z3() -> str:
-    """Z3's executable beside this Python, as z3-solver installs it; "" to look for it on PATH."""
-    path = Path(sys.executable).parent / "z3"
-    return str(path) if "TESSERA_Z3" not in os.environ and path.is_file() else ""
-
-
 @overload
-def optimize(function: Callable[..., Any], /) -> Optimized: ...
+def optimize(function: Function, /) -> Optimized: ...
 @overload
 def optimize(
     *, options: Options | None = None, **overrides: Any
-) -> Callable[[Callable[..., Any]], Optimized]: ...
+) -> Callable[[Function], Optimized]: ...
 def optimize(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    options: Options | None = None,
-    **overrides: Any,
+    function: Function | None = None, /, *, options: Options | None = None, **overrides: Any
 ) -> Any:
     """Decorator: the function is traced on its first call, optimised, proved equal and cached.
 
@@ -262,10 +180,12 @@ def optimize(
     chosen = (options or Options()).replace(**overrides)
     if function is None:
         return lambda f: _decorated(f, chosen)
-    if isinstance(function, Graph) or not callable(function):
-        raise UsageError("optimize decorates a function; use superoptimize for a Graph")
     return _decorated(function, chosen)
 
 
-def _decorated(function: Callable[..., Any], options: Options) -> Optimized:
+def _decorated(function: Any, options: Options) -> Any:
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(_decorated(function.__func__, options))
+    if isinstance(function, Graph) or not callable(function):
+        raise UsageError("optimize decorates a function; use superoptimize for a Graph")
     return Optimized(function, options, optimize_traced)

@@ -6,15 +6,14 @@ elsewhere (NaN) is given up, and said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 from tessera import _core
 from tessera.emit import emit
 from tessera.errors import Error
 from tessera.frontends.trace import subprogram
 from tessera.graph import Graph
+from tessera.types import Fields
 
 # Of the operand named by its position: what it has to be for the result to be finite.
 _PARTIAL: dict[str, tuple[int, str]] = {
@@ -87,7 +86,7 @@ def numbers_only(original: Graph, rewritten: Graph) -> list[str]:
     return ["no compared number is NaN"]
 
 
-def _dtype_kind(graph: Graph, op: Mapping[str, Any]) -> str:
+def _dtype_kind(graph: Graph, op: Fields) -> str:
     dtype, _ = graph.core.type(op["results"][0])
     return "f" if "f" in str(dtype) else ""
 
@@ -99,7 +98,7 @@ def _constant(graph: Graph, tensor: int) -> bool:
     return maker is not None and maker["op"] == "const"
 
 
-def _of_power(op: Mapping[str, Any]) -> tuple[int, str] | None:
+def _of_power(op: Fields) -> tuple[int, str] | None:
     if op["op"] != "pow":
         return None
     exponent = Fraction(str(op["attrs"]["exponent"]))
@@ -108,7 +107,7 @@ def _of_power(op: Mapping[str, Any]) -> tuple[int, str] | None:
     return 0, "> 0" if exponent < 0 else ">= 0"
 
 
-def _maker(graph: Graph, tensor: int) -> Mapping[str, Any] | None:
+def _maker(graph: Graph, tensor: int) -> Fields | None:
     return next((op for op in graph.ops if tensor in op["results"]), None)
 
 

@@ -21,20 +21,24 @@ import numpy as np
 
 from tessera import _core
 from tessera.clock import Clock
-from tessera.direct import layout
+from tessera.direct_calls import layout
+from tessera.emit import compile_source, emit
 from tessera.errors import Error
-from tessera.frontends.trace import parts, trace_call
+from tessera.frameworks import Run
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import parts
 from tessera.options import Options
 from tessera.race import Entrant, Times, decide
-from tessera.racer import Run
+from tessera.rewrite import rewrite
 from tessera.runner import address_of
 from tessera.store import kept_json
+from tessera.types import Array, Fields, Function, Record, Values
+from tessera.verification import verify_by
 
 if TYPE_CHECKING:
-    from tessera.frontends.trace import Traced
+    from tessera.frontends.traced import Traced
     from tessera.graph import Graph
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _VERSION = 7  # of what is remembered
 _SECONDS = 0.2  # that the race takes
@@ -74,7 +78,7 @@ class Choice:
         """Of a call, by kind."""
         return {kind: t.median for kind, t in self.times.items()}
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data: microseconds per call, by kind."""
         us = {f"{kind}_us": s * 1e6 for kind, s in self.seconds.items()}
         return {"runs": self.runs, **us, "times": {k: t.json() for k, t in self.times.items()},
@@ -85,11 +89,11 @@ class Choice:
 
 
 def choose(
-    function: Callable[..., Any],
+    function: Function,
     traced: Traced,
-    arrays: Sequence[Any],
+    arrays: Values,
     kernel: Entrant | None,
-    as_call: Callable[[Callable[..., Any], bool], Run],
+    as_call: Callable[[Function, bool], Run],
     options: Options,
     seconds_left: float = math.inf,
     held: str = "",
@@ -159,17 +163,13 @@ def choose(
     return choice
 
 
-def _run_of(choice: Choice, as_call: Callable[[Callable[..., Any], bool], Run]) -> Run:
-    from tessera.emit import compile_source
-
+def _run_of(choice: Choice, as_call: Callable[[Function, bool], Run]) -> Run:
     return as_call(compile_source(choice.source, choice.name), False)
 
 
-def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
+def as_entrant(run: Run, graph: Graph, arrays: Values) -> Entrant:
     """A call that runs under NumPy, for which the source of its program stands where processes of
     their own race."""
-    from tessera.emit import compile_source, emit
-
     if len(graph.ops) > _MOST_OPERATORS:
         return Entrant(run)
     try:
@@ -180,7 +180,7 @@ def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
     return Entrant(run, "numpy", {"source": source, "name": "program"}, plain)
 
 
-def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: float) -> Choice:
+def fastest(entrants: Mapping[str, Entrant], arrays: Values, budget: float) -> Choice:
     """Who of the first, which is the kernel if there is one, and the others is the fastest."""
     first = next(iter(entrants))
     held = decide(list(entrants.values()), _FASTER, arrays, _SECONDS, budget)
@@ -194,12 +194,10 @@ def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: floa
 
 
 def _source(
-    function: Callable[..., Any], traced: Traced, options: Options, seconds: float, below: float
+    function: Function, traced: Traced, options: Options, seconds: float, below: float
 ) -> Choice | None:
     """NumPy source of the program that is proved equal and fastest, or the function: there is no
     faster, or none in sight of `below` seconds; None where there is no source at all."""
-    from tessera.rewrite import rewrite
-
     try:
         found = rewrite(
             traced.graph,
@@ -228,9 +226,6 @@ def _source(
 
 def _at_these_extents(known: Any, traced: Traced, options: Options) -> Choice | None:
     """Source found at other extents and its name, proved at these; None where it is not."""
-    from tessera.api import verify_by
-    from tessera.emit import compile_source
-
     arrays = [*traced.arguments, *traced.extra]
     edges = options.level == "bitwise" or traced.graph.asks_for_nan
     if edges or any(isinstance(a, (float, np.generic)) for a in arrays):
@@ -246,7 +241,7 @@ def _at_these_extents(known: Any, traced: Traced, options: Options) -> Choice | 
     return Choice("source", {}, source, name, made, verdict.certificate)
 
 
-def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
+def _alike(run: Run, original: Run, arrays: Values) -> bool:
     """Whether both give the same types and, roughly, values, and share memory in the same way.
 
     A result that is a view of an argument where the original makes an array would change with it.
@@ -272,7 +267,7 @@ def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
     return _sharing(ours, given) <= _sharing(theirs, given)
 
 
-def _sharing(results: Sequence[Any], given: Sequence[Array]) -> set[tuple[Any, ...]]:
+def _sharing(results: Values, given: Sequence[Array]) -> set[tuple[Any, ...]]:
     """Which results lie in the memory of which arguments or earlier results, and how."""
     shared: set[tuple[Any, ...]] = set()
     for n, result in enumerate(results):
@@ -289,9 +284,7 @@ def _sharing(results: Sequence[Any], given: Sequence[Array]) -> set[tuple[Any, .
 # --- remembering ---------------------------------------------------------------------------------
 
 
-def key_of(
-    function: Callable[..., Any], graph: Graph, arrays: Sequence[Any], options: Options
-) -> Key:
+def key_of(function: Function, graph: Graph, arrays: Values, options: Options) -> Key:
     """SHA-256 of what the choice depends on, and of what calls are alike in at other extents."""
     fields = {k: v for k, v in options.fields().items() if k not in _ALIKE}
     fields["disable"] = sorted(options.disable)
@@ -323,7 +316,7 @@ def kept(key: Key, noisy: bool = False) -> str:
     return json.dumps(record) if good else ""
 
 
-def is_noisy(record: Mapping[str, Any]) -> bool:
+def is_noisy(record: Fields) -> bool:
     """Whether a record tells of a race in which chance had its part."""
     return record.get("noise") != [False, False]
 

@@ -17,13 +17,13 @@ import platform
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tessera.frameworks import FRAMEWORKS
 from tessera.race import Entrant, LostError, least_on_one_thread
 from tessera.store import MeasurementStore
+from tessera.types import Record
 
 # Kinds of operations, as the core names them, each with the programs that stand for it: `m` is the
 # library, `x`, `y` matrices and `v` a vector, f32. Work is elements, of products multiplications.
@@ -54,7 +54,7 @@ _FUSED = ("jax", "torch")
 Curves = dict[str, list[tuple[float, float]]]
 
 
-def fields(cost: str, flavour: str) -> dict[str, Any]:
+def fields(cost: str, flavour: str) -> Record:
     """What the core is told of costs: its options `cost` and `costs`.
 
     `cost` is "flops", or "measured": as measured for the library of `flavour`, where that was done

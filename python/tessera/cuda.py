@@ -22,7 +22,7 @@ from tessera import _core
 from tessera.errors import BadInputError, NotFoundError, WrongTypeError
 from tessera.runner import out_name
 from tessera.torch_arrays import is_tensor
-from tessera.types import DTYPES, dtype_name, format_type, to_numpy
+from tessera.types import DTYPES, Array, Values, dtype_name, format_type, to_numpy
 
 _ALIGNMENT = 16  # bytes
 _CUDA_DEVICES = (2, 13)  # DLPack: on a device, and managed memory
@@ -56,7 +56,7 @@ def is_device_array(value: Any) -> bool:
     return value.__dlpack_device__()[0] in _CUDA_DEVICES
 
 
-def placeholder(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
+def placeholder(value: Any) -> Array:
     """An array of the same type and no memory, for what only looks at types."""
     if is_tensor(value):
         known = {name: ours for ours, name in _TORCH_DTYPES.items()}
@@ -69,9 +69,7 @@ def placeholder(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def standing(
-    value: Any,
-    held: dict[int, tuple[Any, Any]],
-    wanted: Callable[[Any], bool] = is_device_array,
+    value: Any, held: dict[int, tuple[Any, Any]], wanted: Callable[[Any], bool] = is_device_array
 ) -> Any:
     """Arguments in which arrays of the same types stand for a device's, which `held` tells."""
     if type(value) in (tuple, list):
@@ -108,7 +106,7 @@ def to_device(array: Any, device: int = 0) -> _core.DeviceArray:
     return made
 
 
-def to_host(array: _core.DeviceArray) -> np.ndarray[Any, np.dtype[Any]]:
+def to_host(array: _core.DeviceArray) -> Array:
     """A copy of a device's array as a NumPy array; waits for what computes it."""
     dtype, shape = array.type
     return np.frombuffer(bytearray(array.read()), to_numpy(dtype)).reshape(shape)
@@ -157,7 +155,7 @@ class DeviceRunner:
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
         self._told: set[str] = set()
 
-    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Any]:
+    def __call__(self, arrays: Values, out: Any = None) -> list[Any]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         given = [] if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
@@ -190,7 +188,7 @@ class DeviceRunner:
         """Forgets what was computed from weights: the next call does it again."""
         self._sets.clear()
 
-    def fits(self, arrays: Sequence[Any]) -> bool:
+    def fits(self, arrays: Values) -> bool:
         """Whether the arrays are on a device."""
         return all(is_device_array(a) for a in arrays)
 
@@ -310,7 +308,7 @@ class DeviceRunner:
                     )
 
     def _weight_set(
-        self, arrays: Sequence[Any], inputs: Sequence[_View], addresses: list[int], stream: int
+        self, arrays: Values, inputs: Sequence[_View], addresses: list[int], stream: int
     ) -> _core.CudaWeights:
         """What was prepared from these weights, by the arrays' identity or memory."""
         key = tuple(id(arrays[i]) for i in self._weights)
@@ -337,7 +335,7 @@ class Elsewhere:
             "writes its kernels"
         )
 
-    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Any]:
+    def __call__(self, arrays: Values, out: Any = None) -> list[Any]:
         raise NotFoundError(self._message)
 
 

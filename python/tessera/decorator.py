@@ -2,7 +2,7 @@
 
 The promise: results have the original's values (up to rounding), dtypes, shapes and order of axes
 in memory, and a call raises only where the original raises. The first call of a form returns what
-the original returns; tracing it has no effects (frontends/outside.py). Later ones do, too, until a
+the original returns; tracing it has no effects (frontends/sandbox.py). Later ones do, too, until a
 process in the background (background.py) has found, proved and raced its program. What cannot be
 traced, or returns memory of its arguments, runs as the original, after one warning that says where
 and why.
@@ -32,7 +32,7 @@ from tessera.background import Helper
 from tessera.clock import Clock
 from tessera.contest import is_noisy, kept, key_of
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
-from tessera.direct import Slot, call_order, direct_call, layout, quiet_now, slots
+from tessera.direct_calls import Slot, call_order, direct_call, layout, quiet_now, slots
 from tessera.errors import (
     BadInputError,
     CancelledError,
@@ -42,26 +42,17 @@ from tessera.errors import (
     UnsupportedError,
     UsageError,
 )
+from tessera.frontends.constants import is_constant
 from tessera.frontends.environment import Environment
 from tessera.frontends.numpy import require_rounding
-from tessera.frontends.plain import is_constant
-from tessera.frontends.trace import (
-    FLOAT_SCALARS,
-    Node,
-    Static,
-    Traced,
-    Tree,
-    bind_arguments,
-    definition,
-    trace_call,
-)
+from tessera.frontends.trace import FLOAT_SCALARS, bind_arguments, definition, trace_call
+from tessera.frontends.traced import Node, Static, Traced, Tree
 from tessera.options import Options, is_gpu
 from tessera.race import LostError
 from tessera.result import Result
 from tessera.tuner import Tuner
-from tessera.types import dtype_name, is_plain_dtype
+from tessera.types import Array, Function, Record, dtype_name, is_plain_dtype
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
 # Of sizes that vary the first have programs, others when they came so often, so many at most.
@@ -74,6 +65,7 @@ _TRACING = 0.2  # of the budget: a race calls the function some times more
 _WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
 OptimizeTraced = Callable[..., Result]
+Arguments = tuple[Any, ...]  # of a call, by position
 
 
 @dataclass
@@ -142,17 +134,15 @@ class Optimized(_core.Dispatch):
     """A function that is replaced by its optimised program, one per structure of arguments."""
 
     is_tessera_function = True
-    __wrapped__: Callable[..., Any]
+    __wrapped__: Function
     __class__ = property(lambda self: self._like)
     __dict__ = property(lambda self: getattr(self._function, "__dict__", {}))
     _like: type = FunctionType  # what `isinstance` and inspect see
 
-    def __init__(
-        self, function: Callable[..., Any], options: Options, optimize: OptimizeTraced
-    ) -> None:
+    def __init__(self, function: Function, options: Options, optimize: OptimizeTraced) -> None:
         super().__init__()
         self._function = function
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())  # its `__dict__` is this one's
         self._like = type(function)
         if not isinstance(function, (FunctionType, MethodType)):
             self._like = Optimized
@@ -210,7 +200,7 @@ class Optimized(_core.Dispatch):
             return self.__qualname__
         if isinstance(self._function, MethodType):
             return getattr, (self._function.__self__, self._function.__name__)
-        return _again, (self._function, self._options)
+        return Optimized, (self._function, self._options, self._optimize)
 
     def __copy__(self) -> Optimized:
         return self
@@ -218,7 +208,7 @@ class Optimized(_core.Dispatch):
     def __deepcopy__(self, memo: Any) -> Optimized:
         return self
 
-    def _call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_slowly(self, args: Arguments, kwargs: Record) -> Any:
         """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
         if self._on_gpu:
             held: dict[int, tuple[Any, Any]] = {}
@@ -260,12 +250,7 @@ class Optimized(_core.Dispatch):
             return self._function(*args, **kwargs)
 
     def _look_at(
-        self,
-        value: Any,
-        seconds: float,
-        entry: _Entry,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, value: Any, seconds: float, entry: _Entry, args: Arguments, kwargs: Record
     ) -> None:
         """Compares the original's own results with what the program promises, once, and the seconds
         that it took: source of it may have raced in its place, which may be slower."""
@@ -291,7 +276,7 @@ class Optimized(_core.Dispatch):
                 self._settle(entry, args, kwargs)
         self._remember(entry)
 
-    def _settle(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _settle(self, entry: _Entry, args: Arguments, kwargs: Record) -> None:
         """Makes the direct call of a program that its first call has compiled."""
         if entry.direct is None and entry.result is not None and not entry.settled:
             entry.settled = True
@@ -300,9 +285,7 @@ class Optimized(_core.Dispatch):
             entry.direct = entry.result.direct_call(known, entry.environment)
             self._remember(entry)
 
-    def _call_on_device(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], like: tuple[Any, ...], named: Any
-    ) -> Any:
+    def _call_on_device(self, args: Arguments, kwargs: Record, like: Arguments, named: Any) -> Any:
         """A call with tensors or a device's arrays, on PyTorch's current stream (cuda.py).
 
         `like`, `named`: the arguments with arrays of the same types instead. The function itself
@@ -315,9 +298,16 @@ class Optimized(_core.Dispatch):
         return entry.result(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Of an object, the method bound to it, with programs of its own: they read its arrays."""
-        if instance is None:
+        """Of an object, the method bound to it, with programs of its own: they read its arrays.
+
+        Of what is never bound (ufuncs, callable objects, methods), itself.
+        """
+        bind = getattr(type(self._function), "__get__", None)
+        method = self._function if bind is None else bind(self._function, instance, owner)
+        if method is self._function:
             return self
+        if instance is None or not callable(method):
+            return method
         attributes = getattr(instance, "__dict__", None)
         if not isinstance(attributes, dict):  # __slots__: an argument, which none can trace
             return functools.partial(self, instance)
@@ -325,7 +315,6 @@ class Optimized(_core.Dispatch):
         if not isinstance(bound, _Bound) or bound.instance is not instance:
             bound = attributes[_BOUND] = _Bound(instance)
         if self not in bound.methods:
-            method = MethodType(self._function, instance)
             bound.methods[self] = Optimized(method, self._options, self._optimize)
         return bound.methods[self]
 
@@ -351,7 +340,7 @@ class Optimized(_core.Dispatch):
         return known + [s for s in refused if all(k.why != s.why for k in known)]
 
     # --- which program
-    def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+    def _entry(self, args: Arguments, kwargs: Record) -> _Entry | None:
         key = self._key(args, kwargs)
         if key is None:
             return None
@@ -395,9 +384,7 @@ class Optimized(_core.Dispatch):
         sizes.add(extents)
         return False
 
-    def _new_entry(
-        self, key: Any, loose: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Entry:
+    def _new_entry(self, key: Any, loose: Any, args: Arguments, kwargs: Record) -> _Entry:
         """A program for a new form; where only floats are new, one that takes them as arguments."""
         family = _shapes(key)
         self._variants[family] += 1
@@ -410,15 +397,13 @@ class Optimized(_core.Dispatch):
         if self._variants[family] > _MOST_VARIANTS:
             self._fall_back(
                 f"it was called with {_MOST_VARIANTS} different sets of constants, each a program "
-                "of its own; pass what varies as an array",
+                "of its own; pass what varies as an array"
             )
             return _Entry(Environment())
         self._known[key] = self._prepare(args, kwargs, False)
         return self._known[key]
 
-    def _prepare_again(
-        self, before: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Entry:
+    def _prepare_again(self, before: _Entry, args: Arguments, kwargs: Record) -> _Entry:
         """A program where something outside has changed: the same one, if it reads the same."""
         if before.changes >= _MOST_VARIANTS:
             self._fall_back("what it reads from outside changes from call to call; pass it as an "
@@ -451,7 +436,7 @@ class Optimized(_core.Dispatch):
             if entry.direct is not None and not named and (entry.seen or entry.result is None):
                 self.prefer(entry.direct)
 
-    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _key(self, args: Arguments, kwargs: Record) -> Any:
         """What decides which program fits; None, with a warning, for what none can."""
         parts = [_quick_key(a) for a in args]
         parts += [_quick_key(a) for a in kwargs.values()]
@@ -482,20 +467,20 @@ class Optimized(_core.Dispatch):
         return None
 
     # --- making a program
-    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
+    def _prepare(self, args: Arguments, kwargs: Record, floats: bool) -> _Entry:
         entry = self._optimized(args, kwargs, floats)
         if entry.result is None and not floats:
             self._run_original(entry, args, kwargs)
         return entry
 
-    def _run_original(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _run_original(self, entry: _Entry, args: Arguments, kwargs: Record) -> None:
         """Has calls of this form run the original, without asking each time."""
         known = slots(args, kwargs, call_order(self._function, args, kwargs))
         entry.direct = direct_call(known, entry.environment)
         if entry.direct is not None:
             entry.direct.run_function(self._function, None, True)
 
-    def _optimized(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
+    def _optimized(self, args: Arguments, kwargs: Record, floats: bool) -> _Entry:
         entry = _Entry(Environment(), floats=floats, form=_form(args, kwargs))
         clock = Clock(self._options.budget)
         with self._failures_of(entry):
@@ -517,11 +502,7 @@ class Optimized(_core.Dispatch):
         return entry
 
     def _made_elsewhere(
-        self,
-        entry: _Entry,
-        traced: Traced,
-        known: Sequence[Slot] | None,
-        helper: Helper,
+        self, entry: _Entry, traced: Traced, known: Sequence[Slot] | None, helper: Helper
     ) -> Callable[[Callable[[], bool]], None]:
         """The job of making a program in the background."""
 
@@ -633,7 +614,7 @@ def _not_compiled(result: Result, budget: float) -> str:
     )
 
 
-def _form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _form(args: Arguments, kwargs: Record) -> str:
     """A call for a reader: "f32[64,256], axis=-1"."""
 
     def text(value: Any) -> str:
@@ -676,7 +657,7 @@ def _quick_key(value: Any) -> Any:
     return None
 
 
-def _array_key(array: np.ndarray[Any, Any]) -> Any:
+def _array_key(array: Array) -> Any:
     how = layout(array)
     return (array.shape, array.dtype, how if how < 2 else array.strides)
 
@@ -729,12 +710,6 @@ def _errors_wanted() -> bool:
                 break
     quiet_now()
     return False
-
-
-def _again(function: Callable[..., Any], options: Options) -> Any:
-    from tessera.api import optimize
-
-    return optimize(options=options)(function)
 
 
 def _static_key(tree: Tree) -> Any:

@@ -10,21 +10,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera import _core
-from tessera.api import verify_by
 from tessera.clock import Clock
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
 from tessera.frontends.numpy import rounds_otherwise
-from tessera.frontends.trace import Leaf, Node, Spec, Traced, Tree, parts, trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, parts, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.types import dtype_name
+from tessera.types import Function, Record, Values, dtype_name
+from tessera.verification import verify_by
 
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
 # long; all different, so that what does not belong together does not fit.
@@ -53,10 +54,10 @@ class DropIn:
     def __init__(
         self,
         graph: Graph,
-        function: Callable[..., Any] | None,
+        function: Function | None,
         traced: Traced | None,
         name: str,
-        arrays: Sequence[Any],
+        arrays: Values,
         clock: Clock | None = None,
     ) -> None:
         self.name = name
@@ -76,7 +77,7 @@ class DropIn:
         """How many of the arrays are a call's own; the others come from outside."""
         return len(self.arrays) if self._traced is None else len(self._traced.arguments)
 
-    def bind(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    def bind(self, arrays: Values) -> tuple[Any, Record]:
         """Arguments of the original's call with these arrays, which are in the inputs' order."""
         if self._traced is None or self._function is None:
             return tuple(arrays), {}
@@ -84,7 +85,7 @@ class DropIn:
         args, kwargs = unflatten(self._traced.tree, arrays[:count])
         return args, dict(kwargs)
 
-    def bind_source(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    def bind_source(self, arrays: Values) -> tuple[Any, Record]:
         """Those of its sources, which take arrays from outside as keyword arguments."""
         if self._call is None or self._traced is None:
             return tuple(arrays), {}
@@ -287,7 +288,7 @@ class DropIn:
         ]
         return [*given, *self._traced.extra]
 
-    def _safe_at(self, source: Callable[..., Any], specs: Sequence[Spec], options: Options) -> bool:
+    def _safe_at(self, source: Function, specs: Sequence[Spec], options: Options) -> bool:
         """Whether the source equals the function there, if both take such arguments.
 
         A function that is nowhere defined there (a variance of one number) is equal to anything.
@@ -338,14 +339,10 @@ class DropIn:
             return False
         return True
 
-    def _equal_at(
-        self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
-    ) -> bool:
+    def _equal_at(self, source: Function, specs: Sequence[Spec | float], options: Options) -> bool:
         return self._verdict_at(source, specs, options) == "equal"
 
-    def _traced_at(
-        self, source: Callable[..., Any], specs: Sequence[Spec | float]
-    ) -> tuple[Traced, Traced]:
+    def _traced_at(self, source: Function, specs: Sequence[Spec | float]) -> tuple[Traced, Traced]:
         arrays = self._with_others(specs)
         floats = any(isinstance(a, float) for a in arrays)
         original = trace_call(self.original, *self.bind(arrays), floats=floats)
@@ -358,9 +355,7 @@ class DropIn:
         made = compile_source(source, self.name)
         return self._equal_at(made, self._given(), options)
 
-    def _verdict_at(
-        self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
-    ) -> str:
+    def _verdict_at(self, source: Function, specs: Sequence[Spec | float], options: Options) -> str:
         """The verdict's first lines; "refused" where one of the two does not run there."""
         self._clock.require()
         try:
@@ -421,9 +416,7 @@ def _arrays(value: Any) -> list[Any]:
     return [v for v in parts(value) if isinstance(v, (np.ndarray, np.generic))]
 
 
-def _shares_more(
-    n: int, array: Any, found: Sequence[Any], wanted: Sequence[Any], inputs: Sequence[Any]
-) -> bool:
+def _shares_more(n: int, array: Any, found: Values, wanted: Values, inputs: Values) -> bool:
     if not isinstance(array, np.ndarray):
         return False
     original = wanted[n]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import Location, UnsupportedError
+from tessera.types import Array
 
-Array = np.ndarray[Any, Any]
 Number = Any  # int | Extent; a constant Extent is an int
 _MOST_TERMS = 64  # of an extent
 _MOST_ELEMENTS = 4096  # of an array of them

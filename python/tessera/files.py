@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 import tempfile
@@ -94,3 +96,30 @@ def write_files(files: Mapping[Path, Iterable[Any]]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Writes a UTF-8 text file all or nothing."""
     write_bytes(path, text.encode("utf-8"))
+
+
+def to_json(data: Any, indent: int | None = 2) -> str:
+    """Strict JSON: infinities and NaN, which it lacks, become strings.
+
+    >>> to_json({"worst": float("inf")}, indent=None)
+    '{"worst": "inf"}'
+    """
+    return json.dumps(_finite(data), indent=indent, default=_plain, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, (set, tuple)):
+        return list(value)
+    return str(value)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+
+from tessera.types import Function, Record, Values
 
 Run = Callable[[], Any]
 
@@ -17,12 +19,12 @@ class NumPy:
     module: ClassVar[str] = "numpy"
 
     @staticmethod
-    def arguments(arrays: Sequence[Any]) -> list[Any]:
+    def arguments(arrays: Values) -> list[Any]:
         """The arrays as this library takes them."""
         return list(arrays)
 
     @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+    def run(function: Function, args: Values, kwargs: Record) -> Run:
         """A call without arguments, whose end is the end of the computation."""
         # All are called alike: an empty ** alone costs 40 ns.
         return functools.partial(function, *args, **kwargs)
@@ -38,7 +40,7 @@ class Jax:
     module: ClassVar[str] = "jax"
 
     @staticmethod
-    def arguments(arrays: Sequence[Any]) -> list[Any]:
+    def arguments(arrays: Values) -> list[Any]:
         import jax
 
         if any(np.asarray(a).dtype.itemsize == 8 for a in arrays):  # f64 and i64
@@ -46,7 +48,7 @@ class Jax:
         return [jax.numpy.asarray(a) for a in arrays]
 
     @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+    def run(function: Function, args: Values, kwargs: Record) -> Run:
         import jax
 
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
@@ -75,13 +77,13 @@ class Torch:
     module: ClassVar[str] = "torch"
 
     @staticmethod
-    def arguments(arrays: Sequence[Any]) -> list[Any]:
+    def arguments(arrays: Values) -> list[Any]:
         import torch
 
         return [torch.from_numpy(np.array(a)) for a in arrays]
 
     @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+    def run(function: Function, args: Values, kwargs: Record) -> Run:
         import torch
 
         return functools.partial(torch.compile(function, dynamic=False), *args, **kwargs)

@@ -9,16 +9,12 @@ import contextlib
 import functools
 import importlib.metadata
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from tessera.errors import BadInputError, Error, ToolMissingError
-from tessera.types import to_numpy
-
-# Memory that is valid for the time of a call, dtype and shape; row-major.
-Memory = tuple[memoryview, str, tuple[int, ...]]
+from tessera.frontends.onnx.opaque import node_call
+from tessera.types import Fields, Memory, Values, to_numpy
 
 
 def version(host: str) -> str:
@@ -49,15 +45,7 @@ def run(
 def _call_of(host: str, text: str) -> Callable[[Sequence[Memory], Sequence[Memory], int], None]:
     if host == "torch":
         return torch_call(text)
-    from tessera.frontends.onnx.opaque import node_call
-
     return node_call(*text.split(" "))
-
-
-def array_of(memory: Memory) -> np.ndarray[Any, Any]:
-    """NumPy's view of some memory."""
-    data, dtype, shape = memory
-    return np.frombuffer(data, to_numpy(dtype)).reshape(shape)
 
 
 @functools.cache
@@ -69,7 +57,7 @@ def torch_call(text: str) -> TorchCall:
 class TorchCall:
     """One registered operator of PyTorch with its arguments; {"operand": i} is the i-th tensor."""
 
-    def __init__(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, op: str, args: Values, kwargs: Fields) -> None:
         self.name, self.args, self.kwargs = op, args, kwargs
         self.operator = torch_operator(op)
 
@@ -99,7 +87,7 @@ def _tensor_of(memory: Memory) -> Any:
     return torch.frombuffer(memory[0], dtype=dtype).view(memory[2])
 
 
-def _filled(value: Any, tensors: Sequence[Any]) -> Any:
+def _filled(value: Any, tensors: Values) -> Any:
     if isinstance(value, dict):
         return tensors[value["operand"]]
     return [_filled(v, tensors) for v in value] if isinstance(value, list) else value

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tessera import _core
+from tessera.types import Record
 
 
-def machine_description() -> dict[str, Any]:
+def machine_description() -> Record:
     """What the figures were measured on."""
     facts = _core.machine()
     model = ""

@@ -23,9 +23,10 @@ import numpy as np
 
 from tessera.api import superoptimize
 from tessera.errors import BadInputError, UsageError
-from tessera.graph import Block, Graph, Tensor, bad_input, user_location
+from tessera.graph import Block, Graph
 from tessera.options import Options
 from tessera.result import Result
+from tessera.tensor import Tensor, bad_input, user_location
 from tessera.torch_arrays import from_tensor, is_tensor, to_tensor
 
 float16, bfloat16, float32 = "f16", "bf16", "f32"
@@ -127,11 +128,7 @@ class KernelGraph(_Ops):
         return bgraph.close(self.graph, inputs)
 
     def superoptimize(
-        self,
-        *,
-        backend: str = "cpu",
-        options: Options | None = None,
-        **overrides: Any,
+        self, *, backend: str = "cpu", options: Options | None = None, **overrides: Any
     ) -> Optimized:
         """Searches, proves, compiles, measures; options are those of `tessera.Options`.
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from tessera.calibrate import calibrated_path
 from tessera.errors import UsageError
 from tessera.store import cache_directory, is_own
+from tessera.types import Record
 
 _HERE = Path(__file__).resolve().parent
 
@@ -228,7 +229,7 @@ class Options:
                 )
         return dataclasses.replace(self, **changes)
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Record:
         """What the core is given."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields["budget"] = float(self.budget)

@@ -17,6 +17,8 @@ from typing import Any, Literal
 from tessera import _core
 from tessera.errors import BadInputError, NotFoundError
 from tessera.files import write_text
+from tessera.frontends.torch.call import dtype_of
+from tessera.frontends.torch.importer import build
 from tessera.graph import Graph
 from tessera.options import registered_patterns, user_patterns
 from tessera.patterns import SUFFIX, Pattern, check_pattern, read_pattern
@@ -141,7 +143,6 @@ def _exported(module: Any, example: Sequence[Any]) -> tuple[Graph, list[str]]:
         import torch
     except ImportError:
         raise BadInputError("a meaning is text, a Graph or a torch.nn.Module") from None
-    from tessera.frontends.torch.importer import build, dtype_of
     from tessera.torch_backend import decompositions
 
     if not isinstance(module, torch.nn.Module):

@@ -32,6 +32,7 @@ from tessera.options import (
     user_patterns,
 )
 from tessera.store import make_own
+from tessera.types import Record
 
 if TYPE_CHECKING:
     from tessera.pattern_authoring import register as register
@@ -62,7 +63,7 @@ class Pattern:
     prologue: tuple[str, ...]
     epilogue: bool
     when: tuple[str, ...]
-    bodies: tuple[dict[str, Any], ...]
+    bodies: tuple[Record, ...]
     settings: int
     file: str = ""
 
@@ -70,7 +71,7 @@ class Pattern:
         """Which of its bodies a person wrote in a language, by number."""
         return [number for number, body in enumerate(self.bodies) if body["language"]]
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         return {
             "name": self.name, "file": self.file, "inputs": dict(self.inputs),
@@ -190,7 +191,7 @@ class Places:
     fits: tuple[str, ...]
     nearly: tuple[str, ...]
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         return {"fits": list(self.fits), "nearly": list(self.nearly)}
 
@@ -288,7 +289,7 @@ class BodyState:
     instances: int  # sizes, settings, element types and holes
     why: str = ""
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         return dataclasses.asdict(self)
 
@@ -307,7 +308,7 @@ def body_states(pattern: Pattern) -> list[BodyState]:
     ]
 
 
-def _state(body: dict[str, Any], record: dict[str, Any]) -> BodyState:
+def _state(body: Record, record: Record) -> BodyState:
     state = str(record["state"])
     return BodyState(
         body["line"], body["language"], state, int(record["runs"]), int(record["instances"]),
@@ -326,7 +327,7 @@ class Checked:
     ran: tuple[str, ...]  # what was compiled and run: "cpu", "cuda:sm_80 emulated"
     bodies: tuple[BodyState, ...] = ()  # those that a person wrote
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         return {
             "name": self.name, "holds": self.holds, "why": self.why,
@@ -358,7 +359,7 @@ def check_pattern(
     pattern = read_pattern(path)
     found = _core.check_pattern(text, str(path), seed, sizes, progress)
 
-    def checked(number: int, raw: bool) -> dict[str, Any]:
+    def checked(number: int, raw: bool) -> Record:
         """Runs a body in a language; raw CUDA stays as it is where NVRTC is missing."""
         target = "cuda" if raw else cuda or "cuda:sm_80"
         try:

@@ -24,7 +24,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tessera.racer import Facts, Run, read, turn, write
+from tessera.frameworks import Run
+from tessera.racer import read, turn, write
+from tessera.types import Fields, Record, Values
 
 _SHORT_NS = 200_000  # calls for which being called matters, and threads do not
 _SLOW_NS = 10_000_000  # calls that need no other call before them
@@ -40,6 +42,7 @@ _BUSY = 0.2  # of the processors, used by others
 _START_S, _ANSWER_S, _COMPILE_S, _END_S = 60.0, 60.0, 300.0, 2.0
 _POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS")
 _SINGLE = {"TESSERA_THREADS": "1"} | {f"{pool}_NUM_THREADS": "1" for pool in _POOLS}
+_RACERS = {"tessera": "graph_racer", "onnxruntime": "graph_racer"}  # of graphs, not of source
 _XLA_SINGLE = "--xla_cpu_multi_thread_eigen=false"
 
 
@@ -48,9 +51,10 @@ class LostError(Exception):
 
 
 class Child:
-    """A process that runs one library ("tessera:2": of two threads), with one thread or all."""
+    """A process that runs one library ("tessera:2": of two threads), with one thread or all;
+    `module`: that does something else."""
 
-    def __init__(self, library: str, threads: str) -> None:
+    def __init__(self, library: str, threads: str, module: str = "") -> None:
         environment = {"OPENBLAS_THREAD_TIMEOUT": _BLAS_SPIN, **os.environ}
         library, _, most = library.partition(":")
         if most:
@@ -58,7 +62,8 @@ class Child:
         if threads == "one":
             flags = f"{environment.get('XLA_FLAGS', '')} {_XLA_SINGLE}".strip()
             environment |= _SINGLE | {"XLA_FLAGS": flags}
-        code = "import sys; sys.path[:] = sys.argv[3:]; from tessera.racer import main; "
+        module = module or _RACERS.get(library, "racer")
+        code = f"import sys; sys.path[:] = sys.argv[3:]; from tessera.{module} import main; "
         code += "main(*sys.argv[1:3])"
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", code, library, threads, *sys.path],
@@ -84,8 +89,8 @@ class Child:
         return self._process.poll() is None
 
     def ask(
-        self, order: Facts, arrays: Sequence[Any] = (), limit_s: float = _ANSWER_S
-    ) -> tuple[Facts, list[Any]]:
+        self, order: Record, arrays: Values = (), limit_s: float = _ANSWER_S
+    ) -> tuple[Record, list[Any]]:
         """What it answers; LostError where it does not."""
         if not self._greeted:
             self._answer(_START_S)
@@ -100,7 +105,7 @@ class Child:
             raise
         return self._answer(limit_s)
 
-    def _answer(self, limit_s: float) -> tuple[Facts, list[Any]]:
+    def _answer(self, limit_s: float) -> tuple[Record, list[Any]]:
         try:
             if not select.select([self._answers], [], [], limit_s)[0]:
                 raise LostError(f"no answer within {limit_s:.0f} s")
@@ -273,14 +278,14 @@ class Entrant:
 
     run: Run | None = None
     library: str = ""
-    text: Mapping[str, Any] = field(default_factory=dict)
+    text: Fields = field(default_factory=dict)
     plain: Run | None = None
 
     @functools.cached_property
     def is_short(self) -> bool:
         """Whether calls here are short, and wake no other threads."""
         assert self.run is not None
-        looks: list[Facts] = []
+        looks: list[Record] = []
         quiet = asleep()
         while len(looks) < 3 and not any(s["wall"] > _SLOW_NS for s in looks):
             try:
@@ -337,7 +342,7 @@ class Times:
         least, middle = (f"{s * 1e6:.3g} us" for s in (self.least, self.median))
         return f"median {middle}, least {least}, spread {self.spread:.0%}, {where[self.threads]}"
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, in microseconds."""
         return {"least_us": self.least * 1e6, "median_us": self.median * 1e6,
                 "spread": self.spread, "threads": self.threads, "rounds": self.rounds}  # fmt: skip
@@ -368,9 +373,9 @@ class _Seat:
 
     entrant: int
     threads: str
-    turn: Callable[[int, bool], Facts]
+    turn: Callable[[int, bool], Record]
     child: Child | None = None
-    samples: dict[int, Facts] = field(default_factory=dict)  # by round, -1 the first look
+    samples: dict[int, Record] = field(default_factory=dict)  # by round, -1 the first look
     gone: bool = False
 
     def sample(self, number: int, repeats: int, warm: bool) -> None:
@@ -403,7 +408,7 @@ class _Ring:
     def __init__(
         self,
         entrants: Sequence[Entrant],
-        arrays: Sequence[Any],
+        arrays: Values,
         seconds: float,
         until: float = float("inf"),
     ) -> None:
@@ -558,7 +563,7 @@ def bounds(ratios: Sequence[float]) -> tuple[float, float]:
 
 def hold(
     entrants: Sequence[Entrant],
-    arrays: Sequence[Any] = (),
+    arrays: Values = (),
     seconds: float = 1.0,
     until: float = float("inf"),
 ) -> Race:
@@ -574,7 +579,7 @@ def hold(
 def decide(
     entrants: Sequence[Entrant],
     gain: float,
-    arrays: Sequence[Any] = (),
+    arrays: Values = (),
     seconds: float = 1.0,
     budget: float = float("inf"),
 ) -> Race:
@@ -592,7 +597,7 @@ def decide(
 
 
 def _confirmed(
-    race: Race, entrants: Sequence[Entrant], arrays: Sequence[Any], seconds: float, until: float
+    race: Race, entrants: Sequence[Entrant], arrays: Values, seconds: float, until: float
 ) -> Race:
     doubtful = [n for n, t in enumerate(race.times) if t is not None and t.ratio > _BELIEVED]
     if not doubtful:
@@ -610,13 +615,13 @@ def _confirmed(
     return Race(times, race.provisional or again.provisional, race.failed)
 
 
-def results(entrant: Entrant, arrays: Sequence[Any]) -> list[Any]:
+def results(entrant: Entrant, arrays: Values) -> list[Any]:
     """What the text of an entrant computes, in its library's own process."""
     with children().lock:
         return _told(_ready(entrant, arrays), {"do": "results", "key": 0})[1]
 
 
-def least_on_one_thread(entrant: Entrant, arrays: Sequence[Any], seconds: float) -> float:
+def least_on_one_thread(entrant: Entrant, arrays: Values, seconds: float) -> float:
     """Seconds of a call of its text, at best, of about so many seconds of them; no comparison."""
     with children().lock:
         child = _ready(entrant, arrays)
@@ -629,7 +634,7 @@ def least_on_one_thread(entrant: Entrant, arrays: Sequence[Any], seconds: float)
         return least * 1e-9
 
 
-def _ready(entrant: Entrant, arrays: Sequence[Any]) -> Child:
+def _ready(entrant: Entrant, arrays: Values) -> Child:
     """The process that holds an entrant's text, alone and on one thread."""
     child = children().get(entrant.library, "one")
     _told(child, {"do": "begin"}, arrays)
@@ -637,7 +642,7 @@ def _ready(entrant: Entrant, arrays: Sequence[Any]) -> Child:
     return child
 
 
-def _told(child: Child, order: Facts, arrays: Sequence[Any] = ()) -> tuple[Facts, list[Any]]:
+def _told(child: Child, order: Record, arrays: Values = ()) -> tuple[Record, list[Any]]:
     """An answer; LostError where it failed."""
     facts, found = child.ask(order, arrays, _COMPILE_S if order["do"] == "prepare" else _ANSWER_S)
     if "failed" in facts:
@@ -645,5 +650,5 @@ def _told(child: Child, order: Facts, arrays: Sequence[Any] = ()) -> tuple[Facts
     return facts, found
 
 
-def _ask_turn(child: Child, key: int, repeats: int, warm: bool) -> Facts:
+def _ask_turn(child: Child, key: int, repeats: int, warm: bool) -> Record:
     return _told(child, {"do": "turn", "key": key, "repeats": repeats, "warm": warm})[0]

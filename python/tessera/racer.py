@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
 
-Run = Callable[[], Any]
-Facts = dict[str, Any]
+from tessera.frameworks import FRAMEWORKS, Run
+from tessera.types import Fields, Record, Values
 
 
-def write(stream: BinaryIO, facts: Mapping[str, Any], arrays: Sequence[Any] = ()) -> None:
+def write(stream: BinaryIO, facts: Fields, arrays: Values = ()) -> None:
     """One message: a line of JSON, then the arrays."""
     kinds = [v.hex() if type(v) is float else type(v).__name__ for v in map(_plain, arrays)]
     stream.write(json.dumps({**facts, "arrays": kinds}).encode() + b"\n")
@@ -41,12 +40,12 @@ def _plain(value: Any) -> Any:
     return value if type(value) is float or isinstance(value, np.generic) else np.asarray(value)
 
 
-def read(stream: BinaryIO) -> tuple[Facts, list[Any]]:
+def read(stream: BinaryIO) -> tuple[Record, list[Any]]:
     """The next message; EOFError where there is none."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         raise EOFError
-    facts: Facts = json.loads(line)
+    facts: Record = json.loads(line)
     pipe: Any = SimpleNamespace(read=stream.read)
     arrays: list[Any] = []
     for kind in facts.pop("arrays"):
@@ -58,84 +57,7 @@ def read(stream: BinaryIO) -> tuple[Facts, list[Any]]:
     return facts, arrays
 
 
-class Racer:
-    """What one process can run, by number."""
-
-    def __init__(self, library: str, threads: str) -> None:
-        self._library, self._threads = library, threads
-        self._arrays: list[Any] = []
-        self._given: list[Any] = []  # the arrays as the library takes them
-        self._runs: dict[int, Run] = {}
-
-    def answer(self, order: Facts, arrays: list[Any]) -> tuple[Facts, Sequence[Any]]:
-        """Does what an order says."""
-        what = order["do"]
-        if what == "optimise":
-            from tessera.background import optimised
-
-            return optimised(order, arrays), ()
-        if what == "begin":
-            self._arrays, self._given, self._runs = arrays, [], {}
-            gc.collect()
-            return {}, ()
-        if what == "prepare":
-            run = self._prepared(order)
-            with np.errstate(all="ignore"):
-                run()
-            self._runs[order["key"]] = run
-            return {}, ()
-        run = self._runs[order["key"]]
-        if what == "results":
-            with np.errstate(all="ignore"):
-                results = run()
-            leaves = results if isinstance(results, (tuple, list)) else [results]
-            return {}, [np.asarray(r) for r in leaves]
-        return turn(run, order["repeats"], order["warm"]), ()
-
-    def _prepared(self, order: Facts) -> Run:
-        if self._library == "onnxruntime":
-            return _session(order["graph"], self._arrays, self._threads == "one")
-        if "graph" in order:
-            return _kernel(order["graph"], order["disable"], order["exact"], self._arrays)
-        from tessera.frameworks import FRAMEWORKS
-
-        library = FRAMEWORKS[self._library]
-        if not self._given:
-            library.prepare(self._threads == "one")
-            self._given = library.arguments(self._arrays)
-        names: dict[str, Any] = {}
-        exec(compile(order["source"], "<race>", "exec"), names)
-        return library.run(names[order["name"]], self._given, {})
-
-
-def _session(text: str, arrays: list[Any], single: bool) -> Run:
-    """The program written as a model, in onnxruntime."""
-    import onnxruntime
-
-    from tessera.frontends.onnx.export import written
-    from tessera.graph import Graph
-
-    graph = Graph.parse(text)
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = int(single)  # 0: its choice
-    settings.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        written(graph).bytes(), settings, providers=["CPUExecutionProvider"]
-    )
-    return functools.partial(session.run, None, dict(zip(graph.input_types(), arrays, strict=True)))
-
-
-def _kernel(text: str, disable: Sequence[str], exact: bool, arrays: Sequence[Any]) -> Run:
-    from tessera import _core
-    from tessera.graph import Graph
-    from tessera.runner import Runner
-
-    graph = Graph.parse(text)
-    module = _core.compile(graph.core, set(disable), exact)
-    return functools.partial(Runner(module, list(graph.input_types())), list(arrays))
-
-
-def turn(run: Run, repeats: int, warm: bool) -> Facts:
+def turn(run: Run, repeats: int, warm: bool) -> Record:
     """Nanoseconds of one call: by the clock, of this thread, and of the other threads.
 
     `warm`: one before them wakes threads and fills caches.
@@ -154,7 +76,48 @@ def turn(run: Run, repeats: int, warm: bool) -> Facts:
             "helpers": max(process - thread, 0) / repeats}  # fmt: skip
 
 
-def main(library: str, threads: str) -> None:
+class Racer:
+    """What one process can run, by number."""
+
+    def __init__(self, library: str, threads: str) -> None:
+        self._library, self._threads = library, threads
+        self._arrays: list[Any] = []
+        self._given: list[Any] = []  # the arrays as the library takes them
+        self._runs: dict[int, Run] = {}
+
+    def answer(self, order: Record, arrays: list[Any]) -> tuple[Record, Values]:
+        """Does what an order says."""
+        what = order["do"]
+        if what == "begin":
+            self._arrays, self._given, self._runs = arrays, [], {}
+            gc.collect()
+            return {}, ()
+        if what == "prepare":
+            run = self._prepared(order)
+            with np.errstate(all="ignore"):
+                run()
+            self._runs[order["key"]] = run
+            return {}, ()
+        run = self._runs[order["key"]]
+        if what == "results":
+            with np.errstate(all="ignore"):
+                results = run()
+            leaves = results if isinstance(results, (tuple, list)) else [results]
+            return {}, [np.asarray(r) for r in leaves]
+        return turn(run, order["repeats"], order["warm"]), ()
+
+    def _prepared(self, order: Record) -> Run:
+        """Source, in the library."""
+        library = FRAMEWORKS[self._library]
+        if not self._given:
+            library.prepare(self._threads == "one")
+            self._given = library.arguments(self._arrays)
+        names: Record = {}
+        exec(compile(order["source"], "<race>", "exec"), names)
+        return library.run(names[order["name"]], self._given, {})
+
+
+def serve(answer: Callable[[Record, list[Any]], tuple[Record, Values]]) -> None:
     """Answers until the parent closes the pipe, or ends."""
     with contextlib.suppress(OSError, AttributeError):  # Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -162,7 +125,6 @@ def main(library: str, threads: str) -> None:
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     gc.disable()
-    racer = Racer(library, threads)
     write(answers, {})
     while True:
         try:
@@ -170,7 +132,7 @@ def main(library: str, threads: str) -> None:
         except EOFError:
             return
         try:
-            facts, results = racer.answer(order, arrays)
+            facts, results = answer(order, arrays)
         except Exception as error:
             kind = type(error).__name__
             facts = {"failed": f"{kind}: {error}"[:1000], "kind": kind, "said": str(error)}
@@ -180,3 +142,8 @@ def main(library: str, threads: str) -> None:
             write(answers, facts, results)
         except BrokenPipeError:
             sys.exit()
+
+
+def main(library: str, threads: str) -> None:
+    """The process."""
+    serve(Racer(library, threads).answer)

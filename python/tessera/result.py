@@ -1,4 +1,4 @@
-"""What optimisation hands back: `Result`, something to call, with its evidence; and `Verdict`."""
+"""What optimisation hands back: `Result`, something to call, with its evidence."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import functools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,25 +16,20 @@ import numpy as np
 from tessera import _core
 from tessera.contest import Choice, Key, choose
 from tessera.cuda import DeviceRunner, Elsewhere, standing
-from tessera.direct import Slot, direct_call, slots
+from tessera.direct_calls import Slot, direct_call, slots
+from tessera.emit import compile_source
 from tessera.errors import BadInputError, UnsupportedError, UsageError
-from tessera.files import write_text
+from tessera.files import to_json, write_text
 from tessera.frontends.environment import Environment
-from tessera.frontends.trace import (
-    Array,
-    Leaf,
-    Node,
-    Static,
-    Traced,
-    bind_arguments,
-    unflatten,
-)
+from tessera.frontends.trace import bind_arguments
+from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, arguments, unflatten
 from tessera.graph import Graph
 from tessera.options import Level, Options
 from tessera.race import Entrant
 from tessera.runner import Runner, given_outputs
+from tessera.special_values import differs_at_edges
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import dtype_name
+from tessera.types import Array, Fields, Function, Record, Values, dtype_name
 
 
 class GraphCall:
@@ -46,7 +41,7 @@ class GraphCall:
         self._free = [name for name in self.names if name not in self.weights]
         self._single = len(graph.outputs) == 1
 
-    def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    def arrays(self, args: Values, kwargs: Fields) -> Values:
         if not kwargs and len(args) == len(self.names):
             return args
         given = dict(zip(self._free, args, strict=False))
@@ -72,13 +67,16 @@ class GraphCall:
 
 # Of the option `disable`: all that looks for other programs.
 ENGINES = ("synth", "mugraph", "patterns", "mutate", "cover", "fold")
+# Of the core's report what `json` tells as it is.
+_TOLD = """target device not_measured model threads too_noisy search_s verify_s compile_s check_s
+    total_s subprograms cover from_cache""".split()  # noqa: SIM905
 _Layout = tuple[tuple[int, ...] | None, bool]  # the order of axes in memory; writeable
 
 
 class FunctionCall:
     """Calling convention of a traced function: its own arguments and results."""
 
-    def __init__(self, function: Callable[..., Any], traced: Traced) -> None:
+    def __init__(self, function: Function, traced: Traced) -> None:
         self.names = list(traced.graph.input_types())
         self.function = function
         self.traced = traced
@@ -108,7 +106,7 @@ class FunctionCall:
         """Whether the n-th result is an array, and not a scalar."""
         return self._arrays[n]
 
-    def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def arrays(self, args: Values, kwargs: Fields) -> list[Any]:
         if not kwargs and len(args) == self._plain:
             for value in args:
                 if type(value) is not np.ndarray:
@@ -188,7 +186,7 @@ def _in_order(array: Array, order: tuple[int, ...] | None, writeable: bool) -> A
     return array
 
 
-def same_leaves(a: Any, b: Any) -> bool:
+def same_leaves(a: Tree, b: Tree) -> bool:
     """Whether two trees of results have the same arrays in the same places."""
     if isinstance(a, Node) and isinstance(b, Node) and a.kind is b.kind and a.keys == b.keys:
         return len(a.children) == len(b.children) and all(map(same_leaves, a.children, b.children))
@@ -234,7 +232,7 @@ class Candidate:
     spread: float = 0.0  # what the middle half of the samples differ by, in medians
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Candidate:
+    def of(cls, record: Fields) -> Candidate:
         return cls(
             graph=Graph.from_core(record["graph"]),
             rank=record.get("rank", 0),
@@ -252,34 +250,19 @@ class Candidate:
             spread=record.get("spread", 0.0),
         )
 
-    def json(self) -> dict[str, Any]:
-        """Plain data, with the program as text."""
-        return {
-            "rank": self.rank,
-            "part": self.part,
-            "origin": self.origin,
-            "fate": self.fate,
-            "why": self.why,
-            "model_us": self.model_us,
-            "measured_us": self.measured_us or None,
-            "least_us": self.least_us or None,
-            "spread": self.spread if self.least_us else None,
-            "warm_us": self.warm_us or None,
-            "speedup": self.speedup or None,
-            "notes": list(self.notes),
-            "derivation": self.derivation,
-            "graph": str(self.graph),
-        }
+    def json(self) -> Record:
+        """Plain data, with the program as text; None for what was not measured."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("measured_us", "least_us", "warm_us", "speedup"):
+            plain[name] = plain[name] or None
+        spread = self.spread if self.least_us else None
+        return plain | {"spread": spread, "notes": list(self.notes), "graph": str(self.graph)}
 
 
 class Result:
     """An optimised program: call it like the original; see why it is equal and how fast it is."""
 
-    def __init__(
-        self,
-        record: Mapping[str, Any],
-        call: GraphCall | FunctionCall,
-    ) -> None:
+    def __init__(self, record: Fields, call: GraphCall | FunctionCall) -> None:
         self.original = Graph.from_core(record["original"])
         self.graph = Graph.from_core(record["graph"])
         if isinstance(call, GraphCall):
@@ -289,8 +272,8 @@ class Result:
         # Over the original as plain compilation makes it, fused operators included.
         self.speedup: float = record["speedup"]
         self.candidates = [Candidate.of(c) for c in record["candidates"]]
-        self.details: dict[str, Any] = record["report"]
-        self.timeline: list[dict[str, Any]] = record.get("timeline", [])  # the run as it went
+        self.details: Record = record["report"]
+        self.timeline: list[Record] = record.get("timeline", [])  # the run as it went
         self.interrupted: bool = record["interrupted"]
         self.original_us: float = record["original_s"] * 1e6
         self.original_least_us: float = record["original_least_s"] * 1e6  # 0: remembered
@@ -301,7 +284,7 @@ class Result:
         self._call = call
         self.choice = Choice("kernel")  # what runs
         self._direct: _core.Call | None = None
-        self._source: Callable[..., Any] | None = None
+        self._source: Function | None = None
         self._run: Callable[..., list[Array]]
         self._cuda: _core.CudaCode | None = record.get("cuda")
         self._target: str = record.get("requested", "cpu")
@@ -387,8 +370,6 @@ class Result:
         """Has the kernels, NumPy source and the function itself race, and runs who wins.
 
         `seconds` are left for a search. `held`, `key`: see contest.choose."""
-        from tessera.rewrite import arguments
-
         if self.on_gpu or not isinstance(self._call, FunctionCall):
             return
         if not self.compiled or (self.interpreted and not self.details["no_compiler"]):
@@ -412,7 +393,7 @@ class Result:
                 return functools.partial(direct, *args, **kwargs)
             return lambda: call.result(self._run(arrays))
 
-        def as_call(function: Callable[..., Any], as_given: bool) -> Callable[[], Any]:
+        def as_call(function: Function, as_given: bool) -> Callable[[], Any]:
             direct = direct_call(places, None)
             if direct is not None:
                 direct.run_function(function, self._finish_source(as_given), as_given)
@@ -426,8 +407,6 @@ class Result:
             call.function, traced, arrays, entrant, as_call, options, seconds, held, key
         )
         if self.choice.graph is not None:
-            from tessera.emit import compile_source
-
             self._source = compile_source(self.choice.source, self.choice.name)
             self.graph = self.choice.graph
             self._certificate = self.choice.certificate
@@ -444,10 +423,8 @@ class Result:
                 "exact": self._level == "bitwise"}  # fmt: skip
         return Entrant(run, f"tessera:{self.details['threads']}", text)
 
-    def _other_bits(self, arrays: Sequence[Any], seed: int) -> str:
+    def _other_bits(self, arrays: Values, seed: int) -> str:
         """Where the kernels' results have other bits than the function's own; empty: nowhere."""
-        from tessera.edges import differs_at_edges
-
         call = cast(FunctionCall, self._call)
         given = len(arrays) - len(call.traced.extra)
 
@@ -493,7 +470,7 @@ class Result:
         """What a traced function takes from outside, behind its arguments."""
         return self._call.traced.extra if isinstance(self._call, FunctionCall) else []
 
-    def _inside(self, arrays: Sequence[Any]) -> bool:
+    def _inside(self, arrays: Values) -> bool:
         """Whether no index is out of bounds; the function itself knows what to raise."""
         check = self._call.traced.check if isinstance(self._call, FunctionCall) else None
         return check is None or isinstance(self._run, DeviceRunner) or check(arrays)
@@ -572,11 +549,11 @@ class Result:
             'with result.save("k.ug"), or pickle result.graph'
         )
 
-    def run_arrays(self, arrays: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+    def run_arrays(self, arrays: Values, out: Values | None = None) -> list[Array]:
         """Runs on the arrays of the program's inputs, in order; all outputs as a list."""
         return self._run(arrays, out)
 
-    def _compile_original(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
+    def _compile_original(self, arrays: Values, out: Any = None) -> list[Array]:
         """The first call of a program whose compiled code the budget left no time for."""
         self.hold_contest(self._finish_compiling())
         return self._run(arrays, out)
@@ -604,7 +581,7 @@ class Result:
             self.warn_of_no_code()
         return options
 
-    def _interpret(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
+    def _interpret(self, arrays: Values, out: Any = None) -> list[Array]:
         types = self.original.input_types().values()
         results = self.original.run(
             *(np.asarray(array, dtype) for array, (dtype, _) in zip(arrays, types, strict=True))
@@ -652,7 +629,7 @@ class Result:
         return self._cuda
 
     @property
-    def kernels(self) -> list[dict[str, Any]]:
+    def kernels(self) -> list[Record]:
         """Grid, threads, registers and shared memory of each kernel of a program for a GPU.
 
         One whose asynchronous products the compiler makes wait has its reason as `serialized`.
@@ -714,8 +691,7 @@ class Result:
 
         For `.json` it writes the page's data, from which `tessera report` makes the page.
         """
-        from tessera.cli.common import to_json
-        from tessera.report import page, record
+        from tessera.report import page, record  # which write ONNX models, too
 
         path = Path(path)
         if path.suffix not in (".html", ".htm", ".json"):
@@ -723,7 +699,7 @@ class Result:
         data = record(self)
         write_text(path, to_json(data) + "\n" if path.suffix == ".json" else page(data))
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Everything measured and proved, as plain data."""
         searches = self.details["searches"]
         pruned: Counter[str] = Counter()
@@ -735,38 +711,25 @@ class Result:
         }
         return {
             "program": self.original.name,
+            **{name: self.details[name] for name in _TOLD},
             "shape": {n: list(s) for n, (_, s) in self.original.input_types().items()},
             "dtype": {n: dtype_name(d) for n, (d, _) in self.original.input_types().items()},
-            "target": self.details["target"],
-            "device": self.details["device"],
-            "not_measured": self.details["not_measured"],
             "bodies": list(self.details["bodies"]),
-            "model": self.details["model"],
             "kernels": self.kernels,
-            "threads": self.details["threads"],
             "verdict": "equal" if self.improved else "original",
             "improved": self.improved,
             "speedup": self.speedup,
             "original_us": self.original_us or None,  # kept, with no time left to measure it
             "original_least_us": self.original_least_us or None,
             "original_spread": self.original_spread if self.original_least_us else None,
-            "too_noisy": self.details["too_noisy"],
             "ours_us": self.measured_us or None,
             "choice": self.choice.json(),
-            "search_s": self.details["search_s"],
-            "verify_s": self.details["verify_s"],
-            "compile_s": self.details["compile_s"],
-            "check_s": self.details["check_s"],
             "tune_s": self.details["measure_s"],
-            "total_s": self.details["total_s"],
             "stop": [s["stop"] for s in searches],
             **total,
             "pruned": dict(pruned),
-            "subprograms": self.details["subprograms"],
-            "cover": self.details["cover"],
             "weights": self.weights,
             "prepared_bytes": self.prepared_bytes,
-            "from_cache": self.details["from_cache"],
             "interrupted": self.interrupted,
             "candidates": [c.json() for c in self.candidates],
             "certificate": str(self._certificate) if self._certificate is not None else None,
@@ -779,47 +742,3 @@ class Result:
         if self.choice.runs != "kernel":
             state = f"{self.choice.runs} under NumPy"
         return f"<Result {self.original.name}: {state}>"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether two programs are equal; truthy only when proved so."""
-
-    name: str  # equal, refuted, unknown
-    text: str
-    certificate: _core.Certificate | None = None
-    counterexample: Mapping[str, Any] | None = None
-    reason: str = ""
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Verdict:
-        return cls(
-            name=record["verdict"],
-            text=record["text"],
-            certificate=record.get("certificate"),
-            counterexample=record.get("counterexample"),
-            reason=f"{record['reason']}: {record['what']}" if "reason" in record else "",
-        )
-
-    @property
-    def second_opinion(self) -> str:
-        """ "agrees: …" or "cannot tell: …", with the reason; "" where none was asked for."""
-        return "" if self.certificate is None else str(self.certificate.record()["second_opinion"])
-
-    @property
-    def equal(self) -> bool:
-        return self.name == "equal"
-
-    @property
-    def refuted(self) -> bool:
-        return self.name == "refuted"
-
-    @property
-    def unknown(self) -> bool:
-        return self.name == "unknown"
-
-    def __bool__(self) -> bool:
-        return self.equal
-
-    def __str__(self) -> str:
-        return self.text

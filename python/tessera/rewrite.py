@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 
 from tessera import _core, costs, race
-from tessera.api import verify_by
 from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
-from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frontends.trace import Spec, Traced, parts
+from tessera.frameworks import Run
+from tessera.frontends.traced import Traced, arguments, parts
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, Race, Times
-from tessera.racer import Run
-from tessera.types import dtype_name
+from tessera.special_values import differs_at_edges
+from tessera.types import Array, Function, Record
+from tessera.verification import verify_by
 
 Progress = Callable[[str], None]
 _TRIED = 8  # programs that are timed, besides the original
@@ -46,63 +46,68 @@ _DUEL_S = 0.03  # seconds for a first comparison of two spellings
 
 
 @dataclass
-class Rewrite:
-    """What became of a program; `source` computes what the original computes."""
+class Improvement:
+    """What became of a program, in the form that is asked for; times are of who runs that."""
 
     name: str
     flavour: str
     original: Graph
     graph: Graph
-    source: str
     improved: bool = False
     original_us: float = 0.0
     measured_us: float = 0.0
     speedup: float = 1.0
+    certificate: _core.Certificate | None = None
+    derivation: str = ""
+    conditions: list[str] = field(default_factory=list)  # "x > 0": equal there, see conditions.py
+    search: Record = field(default_factory=dict)
+    verify_s: float = 0.0
+    rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
+
+    def json(self) -> Record:
+        """Plain data, as `--json` prints it."""
+        same = ("improved", "original_us", "measured_us", "speedup", "verify_s", "derivation",
+                "rejected", "conditions")  # fmt: skip
+        return {
+            "program": self.name,
+            "emit": self.flavour,
+            **{name: getattr(self, name) for name in same},
+            "search_s": self.search.get("seconds", 0.0),
+            "stop": self.search.get("stop", ""),
+            "certificate": str(self.certificate) if self.certificate is not None else None,
+            "graph": str(self.graph),
+        }
+
+
+@dataclass
+class Rewrite(Improvement):
+    """What became of a program; `source` computes what the original computes."""
+
+    source: str = field(kw_only=True)
     # Of all that were in the last race, the original first: what it is, and its times.
     contestants: list[tuple[str, Times]] = field(default_factory=list)
     undecided: bool = False  # too noisy to tell whether anything is faster
     provisional: bool = False  # others kept the machine busy: times of one thread, where told
-    certificate: _core.Certificate | None = None
-    derivation: str = ""
-    conditions: list[str] = field(default_factory=list)  # "x > 0": equal there, see conditions.py
     idioms: tuple[str, ...] = ()  # of IDIOMS[flavour], in the source
-    search: dict[str, Any] = field(default_factory=dict)
-    verify_s: float = 0.0
-    rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
     # At how many other choices of extents the source was proved too; 0: it refuses other shapes.
     # None where there is no function to compare with.
     other_sizes: int | None = None
     all_sizes: str | None = None  # "A[N,M] with N >= 1, M >= 1": proved for these
 
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Function:
         """The source as a function."""
         return compile_source(self.source, self.name)
 
-    def json(self) -> dict[str, Any]:
-        """Plain data, as `--json` prints it."""
-        return {
-            "program": self.name,
-            "emit": self.flavour,
+    def json(self) -> Record:
+        return super().json() | {
             "source": self.source,
-            "improved": self.improved,
-            "original_us": self.original_us,
-            "measured_us": self.measured_us,
-            "speedup": self.speedup,
             "contestants": [{"what": what, **t.json()} for what, t in self.contestants],
             "too_noisy": self.undecided,
             "provisional": self.provisional,
-            "search_s": self.search.get("seconds", 0.0),
             "values": self.search.get("values", 0),
-            "stop": self.search.get("stop", ""),
-            "verify_s": self.verify_s,
-            "derivation": self.derivation,
             "idioms": self.idioms,
-            "rejected": self.rejected,
             "proved_at_other_sizes": self.other_sizes,
             "proved_for_all_sizes": self.all_sizes,
-            "conditions": self.conditions,
-            "certificate": str(self.certificate) if self.certificate is not None else None,
-            "graph": str(self.graph),
         }
 
 
@@ -111,7 +116,7 @@ def rewrite(
     flavour: str = "numpy",
     *,
     options: Options | None = None,
-    function: Callable[..., Any] | None = None,
+    function: Function | None = None,
     traced: Traced | None = None,
     name: str = "",
     progress: Progress | None = None,
@@ -136,7 +141,7 @@ def rewrite(
     arrays = arguments(graph, traced, options.seed)
     drop_in = DropIn(graph, function, traced, title, arrays, clock)
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, flavour)}
-    result = Rewrite(title, flavour, graph, graph, drop_in.source(graph, flavour))
+    result = Rewrite(title, flavour, graph, graph, source=drop_in.source(graph, flavour))
     for proved in (False, True):
         tell("searching")
         fields["budget"] = min(options.budget, 10.0, _SEARCH_SHARE * clock.left())
@@ -152,7 +157,7 @@ def rewrite(
         if result.improved or not refused:
             break
     tell("proving other sizes")
-    spelling: dict[str, Any] = {}
+    spelling: Record = {}
     tied: dict[int, int] = {}
     try:
         spelling, tied = _at_other_sizes(result, drop_in, options)
@@ -187,10 +192,10 @@ def rewrite(
 
 def _at_other_sizes(
     result: Rewrite, drop_in: DropIn, options: Options
-) -> tuple[dict[str, Any], dict[int, int]]:
+) -> tuple[Record, dict[int, int]]:
     """How to spell the source so that it holds at other sizes, and which axes are equally long."""
     ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
-    spelling: dict[str, Any] = {}
+    spelling: Record = {}
     if options.level == "bitwise":  # how a library rounds may hang on sizes
         result.other_sizes = 0
         return {"idioms": result.idioms}, {}
@@ -210,7 +215,7 @@ def _at_other_sizes(
 def _take_fastest(
     result: Rewrite,
     drop_in: DropIn,
-    candidates: Sequence[dict[str, Any]],
+    candidates: Sequence[Record],
     options: Options,
     tell: Progress,
     tried: int,
@@ -494,12 +499,12 @@ class _Arena:
         return differs_at_edges(original, rewritten, given, options.seed, bits=bits)
 
 
-def _code(function: Callable[..., Any]) -> tuple[Any, ...]:
+def _code(function: Function) -> tuple[Any, ...]:
     code = getattr(function, "__code__", None)
     return (function,) if code is None else (code.co_code, code.co_names, code.co_consts)
 
 
-def _results(value: Any) -> list[np.ndarray[Any, Any]]:
+def _results(value: Any) -> list[Array]:
     """The arrays of a result, however nested; numbers between them are not the program's."""
     return [np.asarray(v) for v in parts(value) if hasattr(v, "dtype")]
 
@@ -512,15 +517,3 @@ def _widened(array: Any) -> Any:
 def _magnitude(array: Any) -> float:
     values = np.abs(np.asarray(array, np.float64))
     return float(values[np.isfinite(values)].max(initial=0.0))
-
-
-def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
-    """Random arrays for a program's inputs, in their domains; those of the example as they are."""
-    rng = np.random.default_rng(seed)
-    if traced is None:
-        return [
-            Spec(dtype_name(dtype), shape).sample(rng)
-            for dtype, shape in graph.input_types().values()
-        ]
-    given = [a.sample(rng) if isinstance(a, Spec) else a for a in traced.arguments]
-    return [*given, *traced.extra]

@@ -10,17 +10,18 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location
 from tessera.files import io_error, read_text, write_text
-from tessera.frontends.trace import Spec, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec
 from tessera.graph import Graph
 from tessera.options import rule_folders
 from tessera.options import user_rules as user_folder
 from tessera.source import run_file
 from tessera.store import make_own
+from tessera.types import Record
 
 LEARNT = "learnt.rules"
 
@@ -33,7 +34,7 @@ class Rule:
     text: str
     left: str
     right: str
-    conditions: tuple[dict[str, Any], ...]
+    conditions: tuple[Record, ...]
     real: bool
     integer: bool
     learned: str
@@ -42,7 +43,7 @@ class Rule:
     file: str = ""
     line: int = 0
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         return {
             "name": self.name, "left": self.left, "right": self.right,
@@ -52,7 +53,7 @@ class Rule:
         }  # fmt: skip
 
 
-def rule_of(record: dict[str, Any], file: str = "") -> Rule:
+def rule_of(record: Record, file: str = "") -> Rule:
     """A core's record as a rule."""
     fields = {**record, "conditions": tuple(record["conditions"])}
     return Rule(**fields, file=file)

@@ -10,9 +10,8 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, WrongTypeError
-from tessera.frontends.trace import Array
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import dtype_name, format_type, to_numpy
+from tessera.types import Array, DType, Values, dtype_name, format_type, to_numpy
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
@@ -66,14 +65,14 @@ class Runner:
         call.run_module(self._module, outputs, finish, seconds > _LEAST_FOR_OTHERS)
         return True
 
-    def fits(self, arrays: Sequence[Any]) -> bool:
+    def fits(self, arrays: Values) -> bool:
         """Whether these are arrays of the program's types."""
         return all(
             type(a) is np.ndarray and a.dtype == dtype and a.shape == shape
             for a, (_, dtype, shape, _) in zip(arrays, self._inputs, strict=True)
         )
 
-    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
+    def __call__(self, arrays: Values, out: Any = None) -> list[Array]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         prepared = None
@@ -149,7 +148,7 @@ class Runner:
             arrays[i] = copy
         return known.prepared
 
-    def _prepare(self, arrays: Sequence[Any], given: list[Any], views: list[Array]) -> _WeightSet:
+    def _prepare(self, arrays: Values, given: list[Any], views: list[Array]) -> _WeightSet:
         fixed = [self._frozen or _is_immutable(v) for v in views]
         contents = _core.ArrayContents(views, fixed)
         of: list[Any] = [None] * len(self._inputs)
@@ -162,7 +161,7 @@ class Runner:
                 copies[i] = arrays[i]  # where only identities are looked at
         return _WeightSet(self._module.prepare(of), given, contents, copies)
 
-    def _array(self, value: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    def _array(self, value: Any, name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
         """An argument that is not ready as it is: converted, or refused."""
         array: Array = value
         if not isinstance(value, np.ndarray):
@@ -174,7 +173,7 @@ class Runner:
         return array
 
     @staticmethod
-    def _convert(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+    def _convert(value: Any, name: str, dtype: DType) -> Array:
         """Scalars and lists, where no information is lost."""
         try:
             array = np.asarray(value)
@@ -186,7 +185,7 @@ class Runner:
         return array
 
 
-def given_outputs(out: Any, types: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
+def given_outputs(out: Any, types: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Array]:
     """The caller's arrays or CPU tensors for results of these types, as arrays to write to."""
     given = list(out) if isinstance(out, (tuple, list)) else [out]
     if len(given) != len(types):

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +33,11 @@ from tessera.errors import (
     UsageError,
 )
 from tessera.files import read_stdin, read_text
-from tessera.frontends.trace import Spec, Traced, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec, Traced
 from tessera.graph import Graph
-from tessera.own_calls import OwnCalls, Seen
+from tessera.script_calls import OwnCalls, Seen
+from tessera.types import Array, Fields, Function, Record, parse_type
 
 
 @dataclass
@@ -44,10 +46,10 @@ class Program:
 
     graph: Graph
     traced: Traced | None = None
-    function: Callable[..., Any] | None = None
+    function: Function | None = None
 
     @property
-    def constants(self) -> dict[str, np.ndarray[Any, Any]]:
+    def constants(self) -> dict[str, Array]:
         """Small arrays that the function makes itself, by the name of the input they became."""
         if self.traced is None:
             return {}
@@ -86,7 +88,6 @@ def load_program(source: str, shapes: Mapping[str, str], whole: bool = False) ->
 def _load_onnx(path: str, given: Mapping[str, str], whole: bool) -> Graph:
     """`given`: extents of symbols (N=8) and types of inputs (x=f32[1,3,224,224])."""
     from tessera.frontends.onnx import load as load_onnx
-    from tessera.types import parse_type
 
     extents = {name: int(text) for name, text in given.items() if text.isdecimal()}
     shapes = {name: parse_type(text)[1] for name, text in given.items() if not text.isdecimal()}
@@ -113,7 +114,7 @@ def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:
     return graph.bind(**extents) if extents else graph
 
 
-def run_file(path: Path, name: str = "") -> dict[str, Any]:
+def run_file(path: Path, name: str = "") -> Record:
     """Runs a Python file as a module (of a name) and returns its names; errors name its line."""
     text = read_text(path)  # existence, permissions and encoding, with our messages
     if "\0" in text:  # of which Python before 3.11.4 says ValueError
@@ -222,7 +223,7 @@ def _load_python(path: Path, name: str, shapes: Mapping[str, str]) -> Program:
     return Program(traced.graph, traced, function)
 
 
-def _choose(path: Path, names: Mapping[str, Any], name: str) -> Any:
+def _choose(path: Path, names: Fields, name: str) -> Any:
     if name:
         if name not in names:
             raise NotFoundError(f"there is no '{name}' in this file", Location(str(path)))
@@ -247,7 +248,7 @@ def _choose(path: Path, names: Mapping[str, Any], name: str) -> Any:
     raise BadInputError("there is neither a function nor a Graph in this file", Location(str(path)))
 
 
-def _seen(path: Path, function: Callable[..., Any], calls: OwnCalls) -> tuple[dict[str, Any], str]:
+def _seen(path: Path, function: Function, calls: OwnCalls) -> tuple[Record, str]:
     """The arguments of the file's first call of a function, or why there are none."""
     if (seen := calls.of(function)) or "__main__" not in read_text(path):
         return seen, "" if seen else "the file does not call it"
@@ -260,12 +261,8 @@ def _seen(path: Path, function: Callable[..., Any], calls: OwnCalls) -> tuple[di
 
 
 def _argument_types(
-    path: Path,
-    names: Mapping[str, Any],
-    function: Callable[..., Any],
-    shapes: Mapping[str, str],
-    calls: OwnCalls,
-) -> dict[str, Any]:
+    path: Path, names: Fields, function: Function, shapes: Mapping[str, str], calls: OwnCalls
+) -> Record:
     parameters = dict(inspect.signature(function).parameters)
     for given in shapes:
         if given not in parameters:
@@ -287,7 +284,7 @@ def _argument_types(
     where = Location(str(path), line.co_firstlineno if line else 0)
     rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = {name: p for name, p in parameters.items() if p.kind not in rest}
-    known: dict[str, Any] = {}
+    known: Record = {}
     for name, parameter in parameters.items():
         value = shapes.get(name, examples.get(name))
         if value is None and isinstance(parameter.annotation, str) and "[" in parameter.annotation:
@@ -317,7 +314,7 @@ def _argument_types(
     return {n: Spec.parse(v) if isinstance(v, str) else v for n, v in known.items()}
 
 
-def example_arrays(graph: Graph, seed: int = 0) -> list[np.ndarray[Any, Any]]:
+def example_arrays(graph: Graph, seed: int = 0) -> list[Array]:
     """Random arguments for a program: standard normal floats, small integers."""
     rng = np.random.default_rng(seed)
     arrays = []

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera import _core
 from tessera._core import version
+from tessera.types import Record
 
 if TYPE_CHECKING:
     from tessera.result import Result
@@ -117,27 +118,24 @@ class MeasurementStore:
             {k: c[k] for k in ("rank", "fate", "model_us", "measured_us", "speedup")}
             for c in data["candidates"]
         ]
-        row = (
-            time.time(),
-            version,
-            result.original.name,
-            f"{hash(result.original) & (2**64 - 1):016x}",
-            data["target"],
-            data["threads"],
-            result.original_us,
-            result.measured_us,
-            result.speedup,
-            json.dumps(details),
-        )
+        row = {
+            "time": time.time(),
+            "version": version,
+            "program": result.original.name,
+            "program_hash": f"{hash(result.original) & (2**64 - 1):016x}",
+            "target": data["target"],
+            "threads": data["threads"],
+            "original_us": result.original_us,
+            "ours_us": result.measured_us,
+            "speedup": result.speedup,
+            "details": json.dumps(details),
+        }
         with self._connection() as db:
             if db is not None:
-                db.execute(
-                    "INSERT INTO measurements (time, version, program, program_hash, target, "
-                    "threads, original_us, ours_us, speedup, details) VALUES (?,?,?,?,?,?,?,?,?,?)",
-                    row,
-                )
+                places = ", ".join(f":{name}" for name in row)
+                db.execute(f"INSERT INTO measurements ({', '.join(row)}) VALUES ({places})", row)
 
-    def recent(self, count: int = 20) -> list[dict[str, Any]]:
+    def recent(self, count: int = 20) -> list[Record]:
         """The newest measurements first."""
         with self._connection() as db:
             if db is None:

@@ -11,7 +11,7 @@ import functools
 import logging
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,22 +25,20 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tessera import _core, torch_device
 from tessera.compilers import find_compiler
 from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frontends.torch.importer import (
+from tessera.frontends.torch.call import (
     concrete,
     dtype_of,
-    handler_of,
     is_scalar_function,
     only_moves,
     operator_name,
-    resolve,
-    run_node,
 )
+from tessera.frontends.torch.importer import handler_of, resolve, run_node
 from tessera.graph import Graph
 from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
-from tessera.torch_explain import explain
+from tessera.torch_explain import REPORTS, Report, explain
 from tessera.torch_parts import BEHIND, Part
-from tessera.types import to_numpy
+from tessera.types import Fields, Function, Values, to_numpy
 
 __all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
 
@@ -94,7 +92,7 @@ class Settings:
         return asked or self.wait or self.strict or self.budget > 0
 
     @classmethod
-    def of(cls, options: Mapping[str, Any] | None) -> Settings:
+    def of(cls, options: Fields | None) -> Settings:
         known = [f.name for f in dataclasses.fields(cls)]
         for name in options or {}:
             if name not in known:
@@ -104,27 +102,10 @@ class Settings:
         return cls(**(options or {}))
 
 
-@dataclass
-class Report:
-    """What became of one graph: counted for benchmarks and to see what did not fit."""
-
-    operators: int
-    parts: list[Part]
-    eager: dict[str, str]  # operators that PyTorch runs, and why
-
-    @property
-    def kernels(self) -> int:
-        """Kernels that one run launches, PyTorch's own included."""
-        return len(self.eager) + sum(p.kernels for p in self.parts)
-
-
-REPORTS: list[Report] = []  # of this process, the oldest first; reset() forgets them
-
-
 def tessera(
-    module: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    module: torch.fx.GraphModule, example_inputs: Values, *, options: Fields | None = None,
     mode: str | None = None, **_: Any,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Function:  # fmt: skip
     """The backend: a Dynamo graph to a function of the same inputs."""
     settings = Settings.of(options)
     find_compiler()
@@ -154,7 +135,7 @@ def tessera(
     def aten_graph() -> Any:
         found: list[Any] = []
 
-        def keep(gm: Any) -> Any:
+        def keep(gm: torch.fx.GraphModule) -> Any:
             found.append(gm)
             return make_boxed_func(gm.forward)
 
@@ -173,7 +154,7 @@ def tessera(
             REPORTS.append(Report(facts.operators, [part], {}))
             return part.forward
 
-    def inference(gm: Any) -> Callable[..., Any]:
+    def inference(gm: torch.fx.GraphModule) -> Function:
         context = torch._guards.TracingContext.try_get()
         meta = context.fw_metadata if context is not None else None
         whole = kept if kept is not None and kept.is_all(gm, meta) else None
@@ -208,12 +189,10 @@ register_backend(tessera, name="tessera")
 
 def decompositions() -> dict[Any, Any]:
     """ATen to its core, but for what is imported as a whole."""
-    from torch._decomp import core_aten_decompositions
+    from torch._decomp import core_aten_decompositions, decomposition_table
 
     kept: dict[Any, Any] = core_aten_decompositions()
     aten = torch.ops.aten
-    from torch._decomp import decomposition_table
-
     for packet in (aten.elu, aten.linalg_vector_norm, aten.var_mean,
                    aten._adaptive_avg_pool2d, aten.narrow_copy, aten.native_dropout, aten.ldexp,
                    aten._native_batch_norm_legit, aten.grid_sampler_2d, aten.dist,
@@ -240,9 +219,9 @@ def refresh() -> None:
 
 # --- one graph
 def compile_graph(
-    gm: Any, fixed: set[int], settings: Settings, device: Any = None,
+    gm: torch.fx.GraphModule, fixed: set[int], settings: Settings, device: Any = None,
     kept: Kept | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Function:  # fmt: skip
     """A boxed function of the graph's inputs, made of parts of ours and what is left; `fixed`:
     placeholders that keep their values; `kept`: where the program of a single part is kept."""
     try:
@@ -269,7 +248,7 @@ def compile_graph(
 class Support(OperatorSupportBase):  # type: ignore[misc]
     """Which nodes can be imported: each is tried once, at the sizes of the example."""
 
-    def __init__(self, gm: Any, place: str = "cpu", bits: bool = False) -> None:
+    def __init__(self, gm: torch.fx.GraphModule, place: str = "cpu", bits: bool = False) -> None:
         _views_apart(gm)
         self._bits = bits  # PyTorch's own are asked for
         self._place = place  # of all tensors
@@ -280,10 +259,10 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
                 self._fits[node] = self._try(node)
         self._leave_views(gm)
 
-    def is_node_supported(self, _: Any, node: Any) -> bool:
+    def is_node_supported(self, _: Any, node: torch.fx.Node) -> bool:
         return self._fits.get(node, False)
 
-    def is_whole(self, gm: Any) -> bool:
+    def is_whole(self, gm: torch.fx.GraphModule) -> bool:
         """Whether the graph is one part: all is supported, and results are computed, each once."""
         (output,) = gm.graph.find_nodes(op="output")
         results = output.args[0]
@@ -291,7 +270,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
         return (isinstance(results, (list, tuple)) and len(set(results)) == len(results) > 0
                 and all(self._fits.get(n, False) for n in (*inner, *results)))  # fmt: skip
 
-    def _try(self, node: Any) -> bool:
+    def _try(self, node: torch.fx.Node) -> bool:
         if node.target is operator.getitem:
             return self._fits.get(node.args[0], False)
         if is_scalar_function(node.target):
@@ -306,7 +285,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             return False
         return True
 
-    def _leave_views(self, gm: Any) -> None:
+    def _leave_views(self, gm: torch.fx.GraphModule) -> None:
         """Views that nothing of ours wants are views for PyTorch, without a copy."""
         for node in reversed(list(gm.graph.nodes)):
             if self._fits.get(node) and _is_view(node) and not any(
@@ -330,7 +309,7 @@ def _is_view(node: Any) -> bool:
     return node.op == "call_function" and operator_name(node.target) in _VIEWS
 
 
-def _views_apart(gm: Any) -> None:
+def _views_apart(gm: torch.fx.GraphModule) -> None:
     """Gives the graph's results views of their own, so that others may be part of a kernel, and
     views of the results of kernels have PyTorch's strides."""
     graph = gm.graph
@@ -365,14 +344,14 @@ _ROUNDED_ONCE = _VIEWS | {
 }  # fmt: skip
 
 
-def _other_bits(node: Any, graph: Graph) -> str:
+def _other_bits(node: torch.fx.Node, graph: Graph) -> str:
     """Why a node's program may have other bits than PyTorch's own; empty where it has not."""
     if operator_name(node.target) not in _ROUNDED_ONCE or "alpha" in node.kwargs:
         return "its bits are PyTorch's own"
     return _core.inexact_operator(graph.core)
 
 
-def _trial(node: Any, place: str) -> Graph:
+def _trial(node: torch.fx.Node, place: str) -> Graph:
     """Imports one node alone; raises where that cannot be."""
     if handler_of(node.target) is None:
         raise UnsupportedError("there is no program for this operator yet")
@@ -415,7 +394,7 @@ def _stand_in(graph: Graph, value: Any, name: str, place: str) -> Any:
 
 
 def _partitioned(
-    gm: Any, support: Support, fixed: set[int], settings: Settings, device: Any,
+    gm: torch.fx.GraphModule, support: Support, fixed: set[int], settings: Settings, device: Any,
     kept: Kept | None,
 ) -> tuple[Any, Report]:  # fmt: skip
     """The graph with maximal convex parts replaced by their programs."""
@@ -452,12 +431,12 @@ def _partitioned(
     return fused, Report(len(operators), parts, left)
 
 
-def _rest_by_inductor(fused: Any) -> None:
+def _rest_by_inductor(fused: torch.fx.GraphModule) -> None:
     """Groups what is between the parts, and has Inductor compile each group."""
     from torch._inductor.compile_fx import compile_fx_inner
 
     class Rest(OperatorSupportBase):  # type: ignore[misc]
-        def is_node_supported(self, _: Any, node: Any) -> bool:
+        def is_node_supported(self, _: Any, node: torch.fx.Node) -> bool:
             return node.op == "call_function" and not is_scalar_function(node.target)
 
     mine = {n.target for n in fused.graph.nodes if n.op == "call_module"}

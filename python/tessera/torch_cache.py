@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ from tessera.errors import Error
 from tessera.frontends.torch.fuse import fuse
 from tessera.graph import Graph
 from tessera.options import own_pattern_folders
+from tessera.patterns import SUFFIX, body_states, read_pattern
 from tessera.store import kept_json
+from tessera.types import Values
 
 log = logging.getLogger("tessera.torch")
 
@@ -88,7 +90,7 @@ def cache_in(folder: str | None) -> Iterator[None]:
 class LaterGraph:
     """A Dynamo graph, which PyTorch can run, and its ATen graph, made where somebody asks."""
 
-    def __init__(self, module: Any, trace: Callable[[], Any]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, trace: Callable[[], Any]) -> None:
         self._dynamo, self._trace = module, trace
 
     @functools.cached_property
@@ -105,7 +107,7 @@ class LaterGraph:
 class Kept:
     """The place of one Dynamo graph's program; `key` is None where it cannot be kept."""
 
-    def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, inputs: Values) -> None:
         self._placeholders = len(inputs)
         try:
             text = "\n".join(_facts(module, inputs))
@@ -132,7 +134,7 @@ class Kept:
         if self.key is not None and all(_is_result(r) for r in facts["results"]):
             _core.store_text(self.key, json.dumps(dataclasses.asdict(KeptPart(**facts))))
 
-    def is_all(self, graph: Any, meta: Any) -> bool:
+    def is_all(self, graph: torch.fx.GraphModule, meta: Any) -> bool:
         """Whether calls need nothing beyond the graph (changed inputs, results that are views of
         inputs or of each other, subclasses)."""
         from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta
@@ -155,7 +157,7 @@ class _NotKeptError(Exception):
     """What a key cannot say."""
 
 
-def _facts(module: Any, inputs: Sequence[Any]) -> Iterator[str]:
+def _facts(module: torch.fx.GraphModule, inputs: Values) -> Iterator[str]:
     """All that the ATen graph of a Dynamo graph follows from."""
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         raise _NotKeptError("gradients or autocast are on")
@@ -224,8 +226,6 @@ def own_key() -> str:
     folders = own_pattern_folders()
     if not folders:
         return ""
-    from tessera.patterns import SUFFIX, body_states, read_pattern
-
     facts: list[str] = []
     for path in (p for folder in folders for p in sorted(Path(folder).glob("*" + SUFFIX))):
         try:

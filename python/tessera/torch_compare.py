@@ -7,10 +7,11 @@ comes to for this element, which a graph in f64 tells (sums that cancel).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+from tessera.types import Values
 
 _MANY = 16  # elements by which rounding is judged
 _EPS = {torch.float64: 2e-16, torch.float32: 1.2e-7, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -73,7 +74,7 @@ def same_bits(got: Any, want: Any) -> bool:
     return bool((same | (torch.isnan(got) & torch.isnan(want))).all())
 
 
-def is_alike(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+def is_alike(ours: Values, theirs: Values) -> bool:
     """Whether all results are PyTorch's but for rounding, as they stand."""
     return all(
         not isinstance(want, torch.Tensor)
@@ -83,7 +84,7 @@ def is_alike(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
 
 
 def disagreement(
-    ours: Sequence[Any], theirs: Sequence[Any], graph: Any, args: Sequence[Any]
+    ours: Values, theirs: Values, graph: torch.fx.GraphModule, args: Values
 ) -> str | None:
     """Which result of a graph of ATen operators is not PyTorch's, and by how much; None: none is.
 
@@ -113,7 +114,7 @@ def disagreement(
     return None
 
 
-def _coarsest(graph: Any, dtype: torch.dtype) -> torch.dtype:
+def _coarsest(graph: torch.fx.GraphModule, dtype: torch.dtype) -> torch.dtype:
     """The dtype of the floats of a graph that are rounded most; `dtype`: of its result."""
     values = [n.meta.get("val") for n in graph.graph.nodes]
     found = {v.dtype for v in values if isinstance(v, torch.Tensor)} & set(_EPS)
@@ -143,12 +144,12 @@ class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
     """Runs a graph with floats of 64 bits; operands off by `step`, relative, up or down at
     random (the same for all steps)."""
 
-    def __init__(self, graph: Any, step: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, graph: torch.fx.GraphModule, step: float = 0.0, seed: int = 0) -> None:
         super().__init__(graph)
         self._step = step
         self._random = torch.Generator().manual_seed(seed)
 
-    def run_node(self, node: Any) -> Any:
+    def run_node(self, node: torch.fx.Node) -> Any:
         made = super().run_node(node)
         if not self._step or node.op == "output":
             return made
@@ -173,7 +174,7 @@ def _wide(value: Any) -> Any:
 
 
 def in_f64(
-    graph: Any, args: Sequence[Any], step: float = 0.0, seed: int = 0
+    graph: torch.fx.GraphModule, args: Values, step: float = 0.0, seed: int = 0
 ) -> list[Any] | None:  # fmt: skip
     """The graph's results with floats of 64 bits throughout, all operands off by `step`; None where
     that cannot be."""
@@ -185,7 +186,7 @@ def in_f64(
     return [_wide(r) for r in (made if isinstance(made, (list, tuple)) else [made])]
 
 
-def movements(graph: Any, args: Sequence[Any], exact: Sequence[Any]) -> list[Any] | None:
+def movements(graph: torch.fx.GraphModule, args: Values, exact: Values) -> list[Any] | None:
     """How far the results move, per relative change of every operand of every operator (Monte Carlo
     arithmetic; Parker 1997): the most of some samples. Elements that jump count as if they did not
     move: twice the change has to move them twice as far."""

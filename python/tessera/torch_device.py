@@ -12,9 +12,11 @@ from typing import Any
 import torch
 
 from tessera import _core
+from tessera.api import superoptimize
 from tessera.cuda import find_libraries
 from tessera.errors import UnsupportedError
-from tessera.torch_parts import Packed, Program, Weights
+from tessera.result import ENGINES
+from tessera.torch_programs import Packed, Program, Weights
 
 _ALIGNMENT = 16  # bytes, of arguments of kernels
 _COMPILE_S = 3600.0  # where nothing is searched: an end that compiling does not reach
@@ -55,7 +57,7 @@ class Device:
         return ""
 
 
-def place_of(tensor: Any) -> str:
+def place_of(tensor: torch.Tensor) -> str:
     """Where a tensor is: "cpu", "cuda:0", "meta", …"""
     if tensor.device.type != "cuda":
         return str(tensor.device)
@@ -130,9 +132,6 @@ class DeviceProgram(Program):
 
 def device_code(graph: Any, device: Device, settings: Any) -> tuple[Any, _core.CudaCode]:
     """The program (after a search, where the settings have a budget) and its code on the device."""
-    from tessera.api import superoptimize
-    from tessera.result import ENGINES
-
     result = superoptimize(
         graph, target=device.name, budget=settings.budget or _COMPILE_S, threads=settings.threads,
         disable=() if settings.budget else ENGINES, tf32=may_round_factors(),

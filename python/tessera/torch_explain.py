@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,35 @@ from tessera import _core
 from tessera.errors import Error
 from tessera.frontends.torch.padding import why_not
 from tessera.frontends.torch.regions import REDUCTIONS
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
 from tessera.options import Options
+from tessera.patterns import pattern_places
+from tessera.tensor import Tensor
 from tessera.torch_cache import cache_in, own_key
-from tessera.types import dtype_name
+from tessera.torch_experts import recall
+from tessera.torch_parts import BEHIND, Part
+from tessera.types import Record, dtype_name
 
 _NAMES = {"matmul": "product", "gather": "rows of a table", "concat": "concatenation"}
 _QUIET = {"input", "const", "iter", "save", "accum", "reshape", "transpose", "squeeze", "unsqueeze",
           "broadcast", "slice", "cast", "iota"}  # fmt: skip
+
+
+@dataclass
+class Report:
+    """What became of one graph: counted for benchmarks and to see what did not fit."""
+
+    operators: int
+    parts: list[Part]
+    eager: dict[str, str]  # operators that PyTorch runs, and why
+
+    @property
+    def kernels(self) -> int:
+        """Kernels that one run launches, PyTorch's own included."""
+        return len(self.eager) + sum(p.kernels for p in self.parts)
+
+
+REPORTS: list[Report] = []  # of this process, the oldest first; reset() forgets them
 
 
 def explain(timed: bool = True, patterns: bool = True) -> str:
@@ -30,14 +52,12 @@ def explain(timed: bool = True, patterns: bool = True) -> str:
     Kernels that are alike share a line. `timed`: each is also run alone, in microseconds with
     warm caches. `patterns`: where experts' kernels fit, and what nearly fitting ones lack.
     """
-    from tessera.torch_backend import REPORTS, wait
-
-    wait()
+    BEHIND.wait()
     return "\n".join(line for n, report in enumerate(REPORTS, 1)
                      for line in _graph(n, report, timed, patterns))  # fmt: skip
 
 
-def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[str]:
+def _graph(number: int, report: Report, timed: bool, patterns: bool) -> Iterator[str]:
     yield f"graph {number}: {report.operators} operators, {report.kernels} kernels"
     for name, why in Counter(f"{n.rstrip('_0123456789')}: {w}" for n, w in
                              report.eager.items()).items():  # fmt: skip
@@ -56,8 +76,6 @@ def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[st
         yield from _kernels(program.graph, timed and hasattr(program.module, "plan_facts"))
         yield from (f"    own pattern {line}" for line in _experts(part, program))
         if patterns:
-            from tessera.patterns import pattern_places
-
             for line in pattern_places(program.source, Options()).lines():
                 yield f"    {line}"
 
@@ -67,8 +85,6 @@ def _experts(part: Any, program: Any) -> list[str]:
     with cache_in(part._settings.cache_dir):
         if part._device is not None or not (key := own_key()):
             return []
-        from tessera.torch_experts import recall
-
         choice = recall(program.source, key)
     return choice.told if choice is not None else []
 
@@ -92,7 +108,7 @@ def _kernels(graph: Graph, timed: bool) -> Iterator[str]:
         yield f"    {count} × {text}" + (f": {us:.0f} µs" if us else "")
 
 
-def _label(graph: Graph, op: dict[str, Any]) -> str:
+def _label(graph: Graph, op: Record) -> str:
     shapes = " ".join(f"{dtype_name(t.dtype)}{list(t.shape)}" for t in
                       (Tensor(graph, r) for r in op["results"]))  # fmt: skip
     if op["body"] is None:
@@ -112,7 +128,7 @@ def _label(graph: Graph, op: dict[str, Any]) -> str:
     return " + ".join(parts) + f" {shapes}"
 
 
-def _alone(graph: Graph, op: dict[str, Any], once: set[int]) -> float:
+def _alone(graph: Graph, op: Record, once: set[int]) -> float:
     """Microseconds of one operator, operands that follow from weights prepared; 0: not known."""
     alone = Graph("alone")
     rng = np.random.default_rng(0)

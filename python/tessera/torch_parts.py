@@ -1,7 +1,4 @@
-"""One part of a PyTorch graph as compiled code: programs by shape, weights by version, no copies.
-
-Memory is exchanged by address: nothing here is linked against libtorch.
-"""
+"""One part of a PyTorch graph as compiled code: programs by shape, made behind calls, checked."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import itertools
 import logging
 import math
 import os
-import sys
 import threading
 import time
 import timeit
@@ -18,18 +14,22 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from tessera import _core
+from tessera.api import superoptimize
 from tessera.errors import Error, UnsupportedError
-from tessera.frontends.torch.importer import build, dtype_of, operator_name
+from tessera.frontends.torch.call import dtype_of, operator_name
+from tessera.frontends.torch.importer import build
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
 from tessera.torch_cache import KeptPart, cache_in, digest, fusion, kept_fusion, own_key
 from tessera.torch_compare import disagreement, is_alike, same_bits
+from tessera.torch_device import DeviceProgram, device_code
+from tessera.torch_experts import choose, recall
+from tessera.torch_programs import Program, RefusedError, Weights, _turned
 from tessera.tuner import Tuner
-from tessera.types import DTYPES
+from tessera.types import Function, Values
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
@@ -37,203 +37,8 @@ _MOST_WAITING = 8  # programs to be made; who is not among them asks again
 _TRIES = 3  # where weights may have changed in between
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
-_MOST_SETS = 256  # of weights that one part is called with
-_FROM_NAME = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
-
 
 BEHIND = Tuner()  # makes programs while PyTorch runs
-
-
-def array_of(tensor: torch.Tensor) -> Any:
-    """A NumPy view of a contiguous tensor's memory; bf16 as words."""
-    tensor = tensor.detach()
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.uint16).numpy()
-    return tensor.numpy()
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where the elements of a tensor lie: address and bytes, gaps included."""
-    if not tensor.numel():
-        return 0, 0
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((n - 1) * step for n, step in steps)
-    return tensor.data_ptr(), (last + 1) * tensor.element_size()
-
-
-def _turned(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
-    """A tensor whose axes come in this order, with its axes as they are."""
-    if order == list(range(len(order))):
-        return tensor
-    return tensor.permute([order.index(a) for a in range(len(order))])
-
-
-class RefusedError(UnsupportedError):
-    """Values of which PyTorch is asked: it refuses them, or its choice is not known."""
-
-
-class Packed:
-    """Parameters at some addresses, and what programs have packed of them: each array once."""
-
-    def __init__(self, held: list[Any], versions: list[int]) -> None:
-        self._held = held  # so that addresses are not used again
-        self._at = [t.data_ptr() for t in held]
-        self._versions = versions
-        # What was packed, and the contents of what it was packed from (None: frozen).
-        self._prepared: list[tuple[_core.PreparedWeights, _core.Contents | None]] = []
-        self._lock = threading.Lock()
-
-    def is_of(self, tensors: Sequence[Any], versions: Sequence[int]) -> bool:
-        """Whether these, at the same addresses, are what they were, as far as versions tell."""
-        return versions == self._versions and all(
-            h is t or h.data_ptr() == at
-            for h, t, at in zip(self._held, tensors, self._at, strict=True)
-        )
-
-    def is_left(self) -> bool:
-        """Whether nobody else has one of them any longer, or it lies elsewhere."""
-        return any(sys.getrefcount(self._held[i]) < 3 or self._held[i].data_ptr() != at
-                   for i, at in enumerate(self._at))  # fmt: skip
-
-    def prepare(
-        self, module: _core.Module, arrays: list[Any], contents: _core.Contents | None
-    ) -> Any:
-        """What a program needs, arrays that others have made among it; `contents`: of what it is
-        made from."""
-        with self._lock:
-            if not module.weights:
-                return None
-            self._prepared = [(p, c) for p, c in self._prepared if c is None or c.same()]
-            made = module.prepare(arrays, [p for p, _ in self._prepared])
-            if made.bytes:
-                self._prepared.append((made, contents))
-            return made
-
-    @property
-    def bytes(self) -> int:
-        return sum(p.bytes for p, _ in self._prepared)
-
-
-class Weights:
-    """The parameters of a part. Layers that share their code have a set each."""
-
-    def __init__(self, places: Sequence[int], frozen: bool) -> None:
-        self.places = list(places)  # among the arguments
-        self.frozen = frozen  # nobody writes to them but as PyTorch counts it
-        self._sets: dict[tuple[Any, ...], Packed] = {}  # by address and strides
-        self._lock = threading.Lock()
-
-    def look(self, args: Sequence[Any]) -> Packed:
-        """What is packed of these; another than before where one has another version."""
-        tensors = [args[i] for i in self.places]
-        at = tuple((t.data_ptr(), t.stride()) for t in tensors)
-        versions = [-1 if t.is_inference() else t._version for t in tensors]
-        found = self._sets.get(at)
-        if found is None or not found.is_of(tensors, versions):
-            with self._lock:
-                left = [key for key, p in self._sets.items() if key == at or p.is_left()]
-                for key in left or [*self._sets][: len(self._sets) - _MOST_SETS]:
-                    del self._sets[key]
-                found = self._sets[at] = Packed(tensors, versions)
-        return found
-
-    def forget(self) -> None:
-        """All is packed again at the next call."""
-        self._sets.clear()
-
-    @property
-    def bytes(self) -> int:
-        """Memory of all that is packed."""
-        return sum(p.bytes for p in list(self._sets.values()))
-
-
-class Program:
-    """Compiled code for one set of extents."""
-
-    def __init__(
-        self, module: Any, inputs: Sequence[int], weights: Weights,
-        results: Sequence[Any], single: bool,
-    ) -> None:  # fmt: skip
-        self.module = module
-        self.used = 0  # the number of the part's call that it ran last
-        self.source: Any = None  # the program as imported, and with kernels
-        self.graph: Any = None
-        self._inputs = list(inputs)  # positions of tensors among the arguments
-        self._weights = weights  # of those that keep their values
-        self._free = [i for i in inputs if i not in set(weights.places)]
-        self._place = {arg: at for at, arg in enumerate(inputs)}
-        types = [(tuple(shape), _FROM_NAME[dtype]) for dtype, shape in module.output_types]
-        self._types = types[: sum(isinstance(r, tuple) for r in results)]
-        self._checked = len(types) > len(self._types)  # what operators require of values
-        self.results = list(results)
-        self.single = single
-        self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
-        # What is packed of weights, and their own arrays among the inputs, by Packed.
-        self._ready: Any = weakref.WeakKeyDictionary()
-        self._plain = all(isinstance(r, tuple) and r[2] == list(range(len(r[2])))
-                          for r in results)  # fmt: skip
-
-    def __call__(self, args: Sequence[Any]) -> Any:
-        prepared, arrays = self._weighted(args)
-        for i in self._free:
-            tensor = args[i]
-            if not tensor.is_contiguous():
-                tensor = tensor.contiguous()
-            arrays[self._place[i]] = array_of(tensor)
-        outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._types]
-        to = [array_of(t) for t in outputs]
-        if self._checked:
-            to.append(np.empty((), np.int32))
-        if self._words or not self.module.run_exactly(arrays, to, prepared):
-            self.module.run(arrays, to, prepared)
-        if self._checked and not to[-1]:
-            raise RefusedError("PyTorch refuses a value, or its choice is not known")
-        return self._made(outputs)
-
-    @property
-    def kernels(self) -> int:
-        """Kernels that one call launches."""
-        return int(self.module.plan_facts["run_tasks"])
-
-    def _made(self, outputs: Sequence[torch.Tensor]) -> Any:
-        """The results as PyTorch has them, from the program's own."""
-        if self._plain:
-            return outputs[0] if self.single else tuple(outputs)
-        made = [self.result(r, outputs) for r in self.results]
-        return made[0] if self.single else tuple(made)
-
-    @staticmethod
-    def result(result: Any, outputs: Sequence[torch.Tensor]) -> Any:
-        """A result as PyTorch has it: its axes are turned, or it is a number."""
-        if not isinstance(result, tuple):
-            return result
-        _, at, order = result
-        return _turned(outputs[at], order)
-
-    def _weighted(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """What is packed of the weights, and a list of inputs with these filled in."""
-        if not self._weights.places:
-            return None, [None] * len(self._inputs)
-        packed = self._weights.look(args)
-        ready = self._ready.get(packed)
-        # Versions tell of most changes at no cost. `.data`, NumPy, DLPack, fused optimizers and
-        # running statistics are written without another version: their contents tell.
-        if ready is None or (ready[2] is not None and not ready[2].same()):
-            ready = self._ready[packed] = self._prepare(args, packed)
-        return ready[0], list(ready[1])  # calls from several threads do not share it
-
-    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any], Any]:
-        given: list[Any] = [None] * len(self._inputs)
-        kept = set(self.module.weights)  # whose values are kept in another form
-        for i in self._weights.places:
-            if not args[i].is_contiguous():
-                kept.add(self._place[i])
-        frozen = self._weights.frozen or not kept
-        ranges = [_extent(args[self._inputs[at]]) for at in sorted(kept)]
-        contents = None if frozen else _core.Contents(ranges)
-        for i in self._weights.places:
-            given[self._place[i]] = array_of(args[i].contiguous())
-        return packed.prepare(self.module, given, contents), given, contents
 
 
 class Padded:
@@ -244,10 +49,10 @@ class Padded:
         self.extents = list(extents)
         self.used = 0  # as of a Program
 
-    def __call__(self, args: Sequence[Any]) -> Any:
+    def __call__(self, args: Values) -> Any:
         return Fitted(self, args)(args)
 
-    def fits(self, args: Sequence[Any]) -> bool:
+    def fits(self, args: Values) -> bool:
         """Whether nothing is added."""
         return all(padding.size(args) == to for padding, to in self.extents)
 
@@ -255,7 +60,7 @@ class Padded:
 class Fitted:
     """A padded program for calls with one set of extents: what is added and cut off is known."""
 
-    def __init__(self, padded: Padded, args: Sequence[Any]) -> None:
+    def __init__(self, padded: Padded, args: Values) -> None:
         self._program = padded.program
         self._valid: list[torch.Tensor] = []  # which places exist, of each symbol
         added: dict[int, list[int]] = {}  # by argument: as constant_pad_nd takes it
@@ -278,7 +83,7 @@ class Fitted:
                     cuts.setdefault(i, []).append((axis, to, within, size))
         self._added, self._cuts = list(added.items()), list(cuts.items())
 
-    def __call__(self, args: Sequence[Any]) -> Any:
+    def __call__(self, args: Values) -> Any:
         given = [*args, *self._valid]
         for i, pads in self._added:
             given[i] = torch.constant_pad_nd(given[i], pads)
@@ -307,8 +112,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     """
 
     def __init__(
-        self, graph: Any, weights: Sequence[bool], settings: Any, name: str, device: Any = None,
-        kept: KeptPart | None = None,
+        self, graph: torch.fx.GraphModule, weights: Sequence[bool], settings: Any, name: str,
+        device: Any = None, kept: KeptPart | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         object.__setattr__(self, "eager", graph)
@@ -324,7 +129,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.weights = Weights([i for i, flag in enumerate(weights) if flag], settings.freeze)
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
         # By the extents of calls: what runs, and the program that it is of.
-        self._routes: dict[Any, tuple[Callable[..., Any] | None, Any]] = {}
+        self._routes: dict[Any, tuple[Function | None, Any]] = {}
         self._calls: dict[Any, int] = {}  # with extents that have no program of their own
         self._pending: set[Any] = set()
         self._tries: dict[Any, int] = {}  # that failed
@@ -359,13 +164,13 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 self._count(key, args)
         return self._run(run, args)
 
-    def _run(self, run: Callable[..., Any], args: Sequence[Any]) -> Any:
+    def _run(self, run: Callable[..., Any], args: Values) -> Any:
         try:
             return run(args)
         except RefusedError:
             return self.eager(*args)  # and raises, as PyTorch does
 
-    def _key(self, args: Sequence[Any]) -> Any:
+    def _key(self, args: Values) -> Any:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
                      for a in (args[i] for i in self._dynamic))  # fmt: skip
 
@@ -386,12 +191,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.weights.forget()
 
     # --- another set of extents
-    def _rounded(self, args: Sequence[Any]) -> tuple[Any, list[tuple[Padding, int]]]:
+    def _rounded(self, args: Values) -> tuple[Any, list[tuple[Padding, int]]]:
         """What the program of rounded sizes is known by, and the sizes."""
         extents = [(p, bucket(p.size(args), p.most)) for p in self.paddings]
         return ("rounded", self._fixed(args), tuple(n for _, n in extents)), extents
 
-    def _fixed(self, args: Sequence[Any]) -> Any:
+    def _fixed(self, args: Values) -> Any:
         """The extents of a call but for those that are rounded up."""
         longer: set[tuple[int, int | None]] = {
             (i, a) for p in self.paddings for i, axes in p.inputs.items() for a in axes
@@ -401,7 +206,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                      if isinstance(x, torch.Tensor) else None if (i, None) in longer else x
                      for i, x in ((i, args[i]) for i in self._dynamic))  # fmt: skip
 
-    def _first(self, key: Any, args: Sequence[Any]) -> Any:
+    def _first(self, key: Any, args: Values) -> Any:
         """A call with extents that no call had yet."""
         if self._device is not None and self._device.capturing():
             return self.eager(*args)  # nothing is compiled or compared in a capture
@@ -442,7 +247,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                          for a, b in zip(sizes, other[2], strict=True))]  # fmt: skip
         return min(found, key=lambda x: x[0])[1] if found else None
 
-    def _count(self, key: Any, args: Sequence[Any]) -> None:
+    def _count(self, key: Any, args: Values) -> None:
         """Extents that return often are worth a program of their own."""
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] == _OFTEN and self._settings.dynamic == "background":
@@ -450,7 +255,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if isinstance(program, Padded) and not program.fits(args):
                 self._behind(key, args, [])
 
-    def _behind(self, name: Any, args: Sequence[Any], extents: Any) -> None:
+    def _behind(self, name: Any, args: Values, extents: Any) -> None:
         """Has a program made by the thread that makes them, one after the other."""
         with self._lock:
             if name in self._pending or BEHIND.jobs >= _MOST_WAITING:
@@ -469,7 +274,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         BEHIND.add(job)
 
     def _make(
-        self, name: Any, args: Sequence[Any], extents: Any, stop: Callable[[], bool] | None = None,
+        self, name: Any, args: Values, extents: Any, stop: Callable[[], bool] | None = None,
     ) -> Any:  # fmt: skip
         """Compiles a program and checks it; PyTorch's own results where there was a check."""
         expected = None
@@ -512,7 +317,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 self._calls.clear()
         return expected
 
-    def _as_kept(self, args: Sequence[Any]) -> Program | None:
+    def _as_kept(self, args: Values) -> Program | None:
         """The program that another process kept, where it still becomes the code that it became."""
         kept, self._kept = self._kept, None
         if kept is None:
@@ -535,7 +340,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                       results=program.results, code=digest(program.module.source),
                       fusion=fusion() + self._own)  # fmt: skip
 
-    def _compile(self, args: Sequence[Any], extents: Any) -> Program | Padded:
+    def _compile(self, args: Values, extents: Any) -> Program | Padded:
         start = time.perf_counter()
         inputs = [(dtype_of(a.dtype), list(a.shape)) if isinstance(a, torch.Tensor) else a
                   for a in args]  # fmt: skip
@@ -552,8 +357,6 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             raise UnsupportedError("it computes nothing but sizes")
         graph.validate()
         if self._device is not None:
-            from tessera.torch_device import DeviceProgram, device_code
-
             with cache_in(self._settings.cache_dir):
                 found, code = device_code(graph, self._device, self._settings)
             self.compile_s += time.perf_counter() - start
@@ -583,7 +386,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.compile_s += time.perf_counter() - start
         return made[0]
 
-    def _build(self, graph: Any) -> tuple[Graph, _core.Module]:
+    def _build(self, graph: Graph) -> tuple[Graph, _core.Module]:
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
             fused = kept_fusion(graph)
@@ -597,20 +400,17 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _code(self, graph: Graph) -> _core.Module:
         return _core.compile(graph.core, exact=self._bits, stop=self._stop)
 
-    def _optimize(self, graph: Any) -> list[tuple[Graph, _core.Module]]:
+    def _optimize(self, graph: Graph) -> list[tuple[Graph, _core.Module]]:
         """The fastest program that a search of the given budget finds and proves, if any."""
-        from tessera.api import superoptimize
-
         result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads,
                                level=self._settings.level)  # fmt: skip
         return [(result.graph, result._module)] if result._module is not None else []
 
     def _with_experts(
         self, graph: Graph, ours: Program | Padded, made_of: Callable[[Graph], Program | Padded],
-        args: Sequence[Any],
+        args: Values,
     ) -> Program | Padded:  # fmt: skip
         """Ours, or a program with kernels of own patterns that is faster."""
-        from tessera.torch_experts import choose, recall
 
         def seconds(fused: Graph | None) -> float:
             program = ours if fused is None else made_of(fused)
@@ -629,11 +429,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return [not (hasattr(r, "target") and operator_name(r.target).startswith("aten.empty"))
                 for r in self._results()]  # fmt: skip
 
-    def _results(self) -> Sequence[Any]:
+    def _results(self) -> Values:
         (output,) = self.eager.graph.find_nodes(op="output")
         return [output.args[0]] if self._single else output.args[0]
 
-    def _compare(self, program: Any, args: Sequence[Any]) -> Any:
+    def _compare(self, program: Any, args: Values) -> Any:
         """PyTorch's own results, with which a program's agree. Raises UnsupportedError."""
         with torch.no_grad():
             expected = self.eager(*args)
@@ -651,12 +451,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return expected
 
 
-def _seconds(program: Program | Padded, args: Sequence[Any]) -> float:
+def _seconds(program: Program | Padded, args: Values) -> float:
     """The least time of a few calls."""
     return min(timeit.repeat(lambda: program(args), number=1, repeat=6)[1:])
 
 
-def _as_told(value: Any, node: Any) -> Any:
+def _as_told(value: Any, node: torch.fx.Node) -> Any:
     """A result of PyTorch's in the dtype that the graph says: statistics of LayerNorm are f32 where
     its weights are, whatever PyTorch says of them."""
     told = node.meta.get("val") if hasattr(node, "meta") else None

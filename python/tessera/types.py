@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -14,9 +14,17 @@ from tessera.errors import BadInputError, UnsupportedError
 
 Dim = int | str
 Shape = tuple[Dim, ...]
+Axes = int | Sequence[int] | None
+Sides = int | Sequence[int]  # one number for all axes, or one each
+DType = np.dtype[Any]
+Array = np.ndarray[Any, DType]
+Function = Callable[..., Any]
+Values = Sequence[Any]  # arrays, scalars or tensors of libraries, as calls have them
+Record = dict[str, Any]  # plain data by name: an operator, what a process is told
+Fields = Mapping[str, Any]  # the same, to be read
 
 # By Tessera's name; NumPy's own, as in "float64", are those of other libraries as well.
-DTYPES: dict[str, np.dtype[Any]] = {
+DTYPES: dict[str, DType] = {
     "f64": np.dtype(np.float64),
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
@@ -32,7 +40,7 @@ _FLOATS = frozenset(DTYPES[name] for name in ("f64", "f32", "f16", "bf16"))
 _TYPE = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([^\]]*)\]\s*")
 
 
-def to_numpy(name: str) -> np.dtype[Any]:
+def to_numpy(name: str) -> DType:
     """The NumPy dtype of a Tessera name.
 
     >>> to_numpy("f32")
@@ -65,17 +73,17 @@ def dtype_name(dtype: object) -> str:
     return name
 
 
-def is_plain_dtype(dtype: np.dtype[Any]) -> bool:
+def is_plain_dtype(dtype: DType) -> bool:
     """Whether it is all that compares equal to it."""
     return not _more(dtype)
 
 
-def _more(dtype: np.dtype[Any]) -> str:
+def _more(dtype: DType) -> str:
     """What a dtype has that others lack which compare equal to it."""
     return " with metadata" if dtype.metadata else " of long long" if dtype.char in "qQ" else ""
 
 
-def is_float(dtype: np.dtype[Any]) -> bool:
+def is_float(dtype: DType) -> bool:
     """Whether a dtype is one of f64, f32, f16, bf16."""
     return dtype in _FLOATS
 
@@ -171,3 +179,13 @@ def check_shape(shape: Sequence[Dim], where: str) -> None:
                 f"{where} has shape ({', '.join(map(str, shape))}): every extent must be positive, "
                 "an empty tensor has nothing to compute"
             )
+
+
+# Memory that is valid for the time of a call, dtype and shape; row-major.
+Memory = tuple[memoryview, str, tuple[int, ...]]
+
+
+def array_of(memory: Memory) -> Array:
+    """NumPy's view of some memory."""
+    data, dtype, shape = memory
+    return np.frombuffer(data, to_numpy(dtype)).reshape(shape)

@@ -23,17 +23,19 @@ bool reads(const Graph& g, TensorId input) {
       });
 }
 
-// One input that the program reads, an element of one, some elements of all, or all of them away
-// from zero.
-Line direction(const Graph& g, const Inputs& start, Rng& rng) {
-  const uint64_t way = rng.below(8);
+// One input that the program reads, an element of one (often, for ties: whole numbers stay whole),
+// some elements of all, or all of them away from zero.
+Line direction(const Graph& g, const Inputs& start, bool ties, Rng& rng) {
+  const uint64_t way = ties && rng.chance(0.5) ? 4 : rng.below(8);
   std::vector<size_t> movable;
   for (size_t i = 0; i < start.size(); i++)
-    if (!start[i].reals.empty() && reads(g, g.inputs()[i])) movable.push_back(i);
+    if (start[i].size() > 0 && start[i].dtype != DType::Bool && reads(g, g.inputs()[i]))
+      movable.push_back(i);
   const size_t one = movable.empty() ? 0 : movable[rng.below(movable.size())];
   Line line;
   for (size_t i = 0; i < start.size(); i++) {
     line.push_back(start[i].reals);
+    for (int64_t n : start[i].ints) line[i].push_back(double(n));
     for (double& x : line[i])
       if (way != 3) x = way == 2 ? double(rng.below(3)) - 1 : double(i == one && way != 4);
   }
@@ -41,14 +43,25 @@ Line direction(const Graph& g, const Inputs& start, Rng& rng) {
   return line;
 }
 
-// start + by·line, of numbers that their dtypes hold; false where one would be infinite.
+// start + by·line, of numbers that their dtypes hold; false where one would be infinite. Bools
+// stay.
 bool move(Inputs& inputs, const Inputs& start, const Line& line, double by) {
   bool finite = true;
-  for (size_t i = 0; i < line.size(); i++)
-    for (size_t j = 0; j < line[i].size(); j++) {
-      inputs[i].reals[j] = round_to(inputs[i].dtype, start[i].reals[j] + by * line[i][j]);
-      finite = finite && std::isfinite(inputs[i].reals[j]);
+  for (size_t i = 0; i < line.size(); i++) {
+    NDArray& a = inputs[i];
+    for (size_t j = 0; j < a.reals.size(); j++) {
+      a.reals[j] = round_to(a.dtype, start[i].reals[j] + by * line[i][j]);
+      finite = finite && std::isfinite(a.reals[j]);
     }
+    if (a.dtype == DType::Bool || a.ints.empty()) continue;
+    const IntRange all = range_of(a.dtype);
+    for (size_t j = 0; j < a.ints.size(); j++) {
+      const double x = double(start[i].ints[j]) + by * line[i][j];
+      a.ints[j] = x <= double(all.low)    ? all.low
+                  : x >= double(all.high) ? all.high
+                                          : int64_t(std::llround(x));
+    }
+  }
   return finite;
 }
 
@@ -95,15 +108,16 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
   constexpr int kLines = 96, kVain = 10, kHalvings = 60;
   constexpr double kFar = 4096;
   const bool only_least = targets_[k].only_least;
+  const bool last = rng.chance(0.25);  // the end of what is counted
   const uint64_t choice = rng();
   const Inputs given = inputs;
   Inputs start = inputs;
-  Line line = direction(values_[k], start, rng);
+  Line line = direction(values_[k], start, only_least, rng);
   const auto value = [&](double by) {
     work -= costs_[k];
     if (!move(inputs, start, line, by)) return double(NAN);
     const std::vector<double> all = values(k, inputs);
-    return all.empty() ? NAN : all[choice % all.size()];
+    return all.empty() ? NAN : all[last ? all.size() - 1 : choice % all.size()];
   };
   const auto found = [&](double by) {
     if (!is_out(targets_[k], value(by))) return false;
@@ -111,7 +125,12 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
     return true;
   };
   const auto elsewhere = [&] { return look(k, inputs = given); };  // in another element
-  const double first = value(0), slope = value(1) - first;
+  const double first = value(0);
+  double slope = value(1) - first;
+  for (int others = 6; slope == 0 && others > 0; others--) {
+    line = direction(values_[k], start, only_least, rng);
+    slope = value(1) - first;
+  }
   if (is_out(targets_[k], first)) return found(0);
   if (only_least && std::isfinite(first / slope) && found(-first / slope)) return true;
   double nearest = first;
@@ -134,7 +153,7 @@ bool Thresholds::reach(size_t k, Inputs& inputs, Rng rng, double& work) {
     if (only_least) break;
     move(inputs, start, line, best);
     start = inputs;
-    line = direction(values_[k], start, rng);
+    line = direction(values_[k], start, only_least, rng);
   }
   return elsewhere();
 }

@@ -1,5 +1,6 @@
 // The one place that accepts rewrites: interface, field tests on full shapes, definedness, numeric
-// gate. `Verified` can be made only here, and a rewrite for a user (driver/optimize.h) of nothing else.
+// gate. `Verified` can be made only here, and a rewrite for a user (driver/optimize.h) of nothing
+// else.
 #pragma once
 #include <atomic>
 #include <functional>

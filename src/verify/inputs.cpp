@@ -108,6 +108,8 @@ std::vector<double> points_of(const Graph& spec, size_t input, const std::vector
   return integers;
 }
 
+}  // namespace
+
 IntRange range_of(DType dtype) {
   switch (dtype) {
   case DType::I64: return {INT64_MIN, INT64_MAX};
@@ -122,6 +124,8 @@ IntRange range_of(DType dtype) {
   }
   unreachable("not an integer type");
 }
+
+namespace {
 
 // Scales by dtype: logits that overflow an unshifted exp, and sizes whose products of a few factors
 // stay finite, so that sound reorderings of a product are not refused.
@@ -142,7 +146,11 @@ class Maker {
  public:
   Maker(const std::string& family, uint64_t seed, size_t index)
       : family_(family), shared_(Rng(seed).split(9000)()), rng_(Rng(seed).split(index)()),
-        index_(index) {}
+        index_(index) {
+    // Small numbers now and then, whose sums and maxima are often the same.
+    if (Rng(seed).split(9001).chance(0.5))
+      most_ = (int64_t{1} << rng_.between(1, 8)) + rng_.between(-1, 1);
+  }
 
   // Nearly normal, within ±3.46: the sum of four uniform 16-bit numbers of one random word.
   double normal() {
@@ -189,7 +197,9 @@ class Maker {
       // Among them n with n · (1/n) below 1, in f32 (41, 47, 55) and f64 (49, 103), and multiples.
       static const double some[] = {0, 1, 2, 3, 5, 10, 41, 47, 49, 55, 82, 98, 103, 123, 206, 255};
       each([&](int64_t) {
-        return rng_.chance(0.5) ? some[rng_.below(16)] : double(rng_.between(-8, 255));
+        return most_ < kMostWhole ? double(rng_.between(0, most_))
+               : rng_.chance(0.5) ? some[rng_.below(16)]
+                                  : double(rng_.between(-8, kMostWhole));
       });
     } else if (family == "equal") {
       const double c = normal();
@@ -242,6 +252,11 @@ class Maker {
   NDArray numbers(const Type& type, const IntRange& range) {
     NDArray a = NDArray::zeros(type.dtype, extents(type.shape));
     if (!is_float(type.dtype)) {
+      if (family_ == "whole" && most_ < kMostWhole && type.dtype != DType::Bool) {
+        const int64_t low = std::max<int64_t>(range.low, 0);
+        for (int64_t& x : a.ints) x = rng_.between(low, std::max(low, std::min(range.high, most_)));
+        return a;
+      }
       // Masks of everything, of nothing, and of all but a few are what users have.
       static const double odds[] = {0.5, 0.5, 0.5, 0, 1, 1.0 / 16, 15.0 / 16};
       const double often = type.dtype == DType::Bool ? odds[rng_.below(7)] : 0.5;
@@ -306,7 +321,28 @@ class Maker {
   uint64_t shared_;  // by all inputs
   Rng rng_;
   size_t index_;  // of the input
+  static constexpr int64_t kMostWhole = 255;
+  int64_t most_ = kMostWhole;  // of family "whole"
 };
+
+// Some numbers become multiples of those of another input, or of their neighbours: quotients that
+// are whole.
+void relate(std::vector<NDArray>& inputs, const std::vector<IntRange>& ranges, Rng rng) {
+  const size_t k = rng.below(inputs.size());
+  NDArray& a = inputs[k];
+  const NDArray other = inputs[rng.below(inputs.size())];
+  if (a.dtype == DType::Bool || other.dtype == DType::Bool || other.size() == 0 || rng.chance(0.5))
+    return;
+  for (size_t i = 0; i < size_t(a.size()); i++) {
+    const double x = double(rng.between(1, 8)) *
+                     (other.at(i % size_t(other.size())) + double(rng.between(-1, 1)));
+    if (std::fabs(x) > 2048 || rng.chance(0.5)) continue;
+    if (!a.reals.empty())
+      a.reals[i] = round_to(a.dtype, x);
+    else if (x >= double(ranges[k].low) && x <= double(ranges[k].high))
+      a.ints[i] = int64_t(x);
+  }
+}
 
 }  // namespace
 
@@ -361,6 +397,7 @@ std::vector<NDArray> of_family(const Graph& graph, const std::string& family, ui
     Maker maker(family, seed, i);
     inputs.push_back(maker.tensor(graph.type(graph.inputs()[i]), ranges[i]));
   }
+  if (family == "whole" && !inputs.empty()) relate(inputs, ranges, Rng(seed).split(9002));
   return inputs;
 }
 

@@ -24,6 +24,8 @@ struct IntRange {
   bool together = false;
   friend auto operator<=>(const IntRange&, const IntRange&) = default;
 };
+// What an integer dtype holds.
+IntRange range_of(DType dtype);
 // Ranges for all inputs. Of what the original gathers at, and of what it computes that from: as
 // wide as all of its indices stay in range (verify/index_ranges.h), and constants at which it is
 // defined all the same. Where it is not known to be, indices of both programs stay inside what they

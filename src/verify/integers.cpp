@@ -12,7 +12,8 @@ namespace {
 IntegerTest compared(const Graph& spec, const Graph& candidate, const std::vector<NDArray>& inputs,
                      const char* field) {
   IntegerTest result;
-  const std::vector<NDArray> s = eval(spec, inputs), c = eval(candidate, inputs);
+  const EvalOptions native{Precision::Native, nullptr, {}};
+  const std::vector<NDArray> s = eval(spec, inputs, native), c = eval(candidate, inputs, native);
   FieldDraw d;
   d.field = field;
   for (size_t k = 0; k < s.size(); k++) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -174,6 +175,11 @@ class Search {
   // many: variances as mean(x²) − mean(x)² in bf16, sums of f32 in f64 that are taken in f32.
   void far_from_zero(const std::vector<Direction>& all) {
     const int points = std::exchange(points_left_, points_left_ / 2);
+    where_differences_vanish();
+    for (int near = 0; near < 2 * int(constants_.size()); near++)
+      if (!over())
+        try_many({-1, Change::Shift, Sides::Positive, true, 0, kEveryOther, kAsDrawn, near},
+                 rounded(-0.4 * format_of(widest_).bits), false);
     std::vector<Direction> some;
     for (const Direction& d : all)
       if (d.change == Change::Shift) some.push_back(d);
@@ -197,7 +203,74 @@ class Search {
     draw_units(0);
     points_left_ = points;
   }
+
+  // An input is chosen such that a difference of the original's nearly vanishes, as a model's
+  // residuals do: A·x − b for b near A·x. Matrices are also taken to be ones of single ones.
+  void where_differences_vanish() {
+    constexpr int kMost = 8;
+    int tried = 0;
+    for (const Op& op : spec_.ops()) {
+      if ((op.kind != OpKind::Sub && op.kind != OpKind::Add) ||
+          !is_float(spec_.type(op.result()).dtype))
+        continue;
+      Graph difference = spec_;
+      difference.set_outputs({op.result()});
+      difference = without_dead_code(difference);
+      const int64_t size = num_elements(spec_.type(op.result()).shape);
+      for (size_t k = 0; k < units_.size() && tried < kMost; k++)
+        for (const bool single : {false, true}) {
+          if (over() || int64_t(units_[k].size()) != size) continue;
+          const auto make = [&] { return vanishing(difference, k, single); };
+          if (make().empty()) continue;
+          tried++;
+          try_many("input " + std::to_string(k) + " near where operands of a sum cancel", false,
+                   make);
+        }
+    }
+  }
+  // By a step of Newton's for each element alone; none where that does not get there.
+  std::vector<NDArray> vanishing(const Graph& difference, size_t k, bool single) const {
+    std::vector<NDArray> inputs;
+    for (size_t j = 0; j < units_.size(); j++) {
+      NDArray a = NDArray::zeros(type(j).dtype, extents(type(j).shape));
+      a.ints = integers_[j].ints;
+      const size_t row = a.shape.empty() ? 1 : size_t(a.shape.back());
+      for (size_t i = 0; i < a.reals.size(); i++)
+        a.reals[i] =
+            round_to(a.dtype, single && j != k && type(j).rank() > 1 ? i / row % row == i % row
+                                                                     : 2 * units_[j][i]);
+      inputs.push_back(std::move(a));
+    }
+    const auto at = [&] {
+      return eval(difference, inputs, {Precision::Exact, reference_.pool(), {}})[0].reals;
+    };
+    const std::vector<double> start = at();
+    std::vector<double>& x = inputs[k].reals;
+    for (double& v : x) v += 1;
+    const std::vector<double> moved = at();
+    for (size_t i = 0; i < x.size(); i++) x[i] -= 1 + start[i] / (moved[i] - start[i]);
+    const std::vector<double> end = at();
+    size_t near = 0;
+    for (size_t i = 0; i < x.size(); i++) near += std::fabs(end[i]) < 0x1p-20 * std::fabs(x[i]);
+    if (2 * near < x.size()) return {};
+    const double apart = std::exp2(-0.4 * format_of(type(k).dtype).bits);
+    for (size_t i = 0; i < x.size(); i++)
+      x[i] = round_to(type(k).dtype, x[i] * (1 + apart * units_[k][i]));
+    return inputs;
+  }
+
   void try_many(const Direction& d, double e, bool alike) {
+    try_many(
+        describe(d, e), alike,
+        [&] {
+          std::vector<NDArray> inputs;
+          for (size_t k = 0; k < units_.size(); k++) inputs.push_back(input(d, k, e));
+          return inputs;
+        });
+  }
+  // `make`: inputs of the units that are drawn.
+  void try_many(const std::string& where, bool alike,
+                const std::function<std::vector<NDArray>()>& make) {
     struct Off {
       std::vector<double> own, other;  // over a rounding of all terms
       double most = 0;
@@ -205,7 +278,10 @@ class Search {
     };
     std::vector<Off> off(spec_.outputs().size());
     const auto collect = [&](Reference::Run& r, const std::vector<NDArray>& c) {
-      measure(r);
+      // What cancels exactly in the original explains no error of the rewrite's.
+      EvalOptions exact{Precision::Wide, reference_.pool(), {}};
+      exact.exact_differences = true;
+      r.exact = eval_with_magnitude(spec_, r.inputs, exact);
       for (size_t k = 0; k < off.size(); k++) {
         Off& o = off[k];
         const double before = o.most;
@@ -217,7 +293,7 @@ class Search {
           o.other.push_back(r.exact[k].error(i, y) / one);
           if (o.other.back() <= o.most) continue;
           o.most = o.other.back();
-          o.worst = {describe(d, e), {}, int(k), int64_t(i), x, y, one, false};
+          o.worst = {where, {}, int(k), int64_t(i), x, y, one, false};
         }
         if (o.most > before) o.worst.inputs = r.inputs;
       }
@@ -234,7 +310,8 @@ class Search {
       if (result_.cancelled) return;
       draw_units(draw, alike);
       Reference::Run r;
-      for (size_t k = 0; k < units_.size(); k++) r.inputs.push_back(input(d, k, e));
+      r.inputs = make();
+      if (r.inputs.empty()) continue;
       r.native = eval(spec_, r.inputs, {Precision::Native, reference_.pool(), {}});
       std::vector<NDArray> c =
           eval(candidate_, r.inputs, {Precision::Native, reference_.pool(), {}});

@@ -376,13 +376,28 @@ class Regions {
       if (proofs_.size() >= kMaxRegions || !(prove(targets[i], guess) || guess))
         return std::nullopt;
     }
-    return needed();
+    std::vector<Proof> proofs = needed();
+    if (jumps_behind(proofs)) {
+      Reference whole(spec_, pool_);
+      Certificate gate;
+      if (test_rounding(whole, candidate_, options_, seeds_.split(2), gate)) return std::nullopt;
+    }
+    return proofs;
   }
   const Forms& forms() const { return spec_forms_; }
   // The value of the first question that was answered "no" since the last proof.
   const std::optional<ValuePair>& first_failure() const { return first_failure_; }
 
  private:
+  // Whether a decision depends on what is equal but for rounding: then it may fall otherwise.
+  bool jumps_behind(const std::vector<Proof>& proofs) const {
+    std::set<TensorId> targets;
+    for (const Proof& p : proofs) targets.insert(p.region.target.spec);
+    return std::any_of(spec_.ops().begin(), spec_.ops().end(), [&](const Op& op) {
+      return jumps(spec_, op) && depends_on_any(spec_, op.result(), targets);
+    });
+  }
+
   bool is_cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
 
   // Over the nearest shared values, then over others further back.

@@ -110,6 +110,7 @@ class StaticTest {
       return out_of_range(error);
     }
   }
+  std::optional<Verdict> run_at_the_edges() { return at_the_edges(false); }
 
  private:
   std::optional<Verdict> test() {
@@ -118,7 +119,11 @@ class StaticTest {
       return Unknown{UnknownReason::Budget,
                      "one evaluation takes about " + std::to_string(int64_t(work)) +
                          " multiply-adds, more than the limit of " + std::to_string(o_.max_macs)};
-    const bool integers = is_integer_program(spec_) && is_integer_program(candidate_);
+    const bool of_integers = is_integer_program(spec_),
+               integers = of_integers && is_integer_program(candidate_);
+    if (of_integers && !integers)  // which floats may not hold
+      if (auto all = exhaust(spec_, candidate_); all && all->counterexample)
+        return Refuted{std::move(*all->counterexample)};
     const bool decides = integers || has_decisions(spec_) || has_decisions(candidate_);
     if (decides && on_every_branch()) return integers ? exactly(kIntegerDraws / 4) : at_the_edges();
     if (is_cancelled(o_)) return cancelled();
@@ -146,15 +151,16 @@ class StaticTest {
     return proved ? std::nullopt : tested();
   }
 
-  // What equality over the reals does not speak of: poles, decisions made by rounding, and the
-  // range and precision of floats.
-  std::optional<Verdict> at_the_edges() {
+  // What equality over the reals does not speak of: poles (`undefined`), decisions made by
+  // rounding, and the range and precision of floats.
+  std::optional<Verdict> at_the_edges(bool undefined = true) {
     const double work = count_work(spec_) + count_work(candidate_);
     if (!region_ && (has_decisions(spec_) || has_decisions(candidate_))) {
       tell("rare sides of comparisons");
       rare_ = rare_sides(spec_, candidate_, seeds_.split(76)(), work, reference_.pool());
     }
-    if (auto v = definedness()) return v;
+    if (undefined)
+      if (auto v = definedness()) return v;
     if (has_jumps(spec_) || has_jumps(candidate_)) {
       tell("decisions made by rounding");
       if (auto c = decided_by_rounding(reference_, candidate_, has_jumps(spec_), seeds_.split(72)(),
@@ -163,11 +169,11 @@ class StaticTest {
       if (is_cancelled(o_)) return cancelled();
     }
     if (auto v = gate()) return v;
-    return work > kFewPoints ? at_the_edges_of_tiles() : std::nullopt;
+    return work > kFewPoints ? at_the_edges_of_tiles(undefined) : std::nullopt;
   }
 
   // Of expensive programs few inputs can be looked at; of representative tiles many.
-  std::optional<Verdict> at_the_edges_of_tiles() {
+  std::optional<Verdict> at_the_edges_of_tiles(bool undefined) {
     const Symmetry symmetry({&spec_, &candidate_});
     const auto kept = symmetry.choose(kFewPoints / 8, 2, seeds_.split(77));
     const auto a = kept ? symmetry.restrict(0, *kept) : std::nullopt,
@@ -178,7 +184,7 @@ class StaticTest {
     Certificate apart = certificate_;
     const auto v =
         StaticTest(small, *b, o_, seeds_.split(78), binding_, apart, {nullptr, nullptr, region_})
-            .at_the_edges();
+            .at_the_edges(undefined);
     if (!v || !v->refuted()) return v;
     Counterexample shown = v->counterexample();
     expand(shown, spec_, symmetry.input_positions(*kept), symmetry.output_positions(*kept));
@@ -649,6 +655,12 @@ std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
                                    const VerifyOptions& options, Rng seeds, int binding,
                                    Certificate& certificate, WholePrograms whole) {
   return StaticTest(reference, candidate, options, seeds, binding, certificate, whole).run();
+}
+
+std::optional<Verdict> test_rounding(Reference& reference, const Graph& candidate,
+                                     const VerifyOptions& options, Rng seeds,
+                                     Certificate& certificate) {
+  return StaticTest(reference, candidate, options, seeds, 0, certificate, {}).run_at_the_edges();
 }
 
 void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositions>& inputs,

@@ -23,6 +23,11 @@ struct WholePrograms {
 std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
                                    const VerifyOptions& options, Rng seeds, int binding,
                                    Certificate& certificate, WholePrograms whole = {});
+// Of programs that are equal over the real numbers and have the same poles: decisions made by
+// rounding, range and precision.
+std::optional<Verdict> test_rounding(Reference& reference, const Graph& candidate,
+                                     const VerifyOptions& options, Rng seeds,
+                                     Certificate& certificate);
 inline constexpr const char* kNeverDefined =  // whatever the rewrite
     "some output elements of the original were undefined in every draw";
 

@@ -18,13 +18,14 @@ from quick import QUICK
 
 import tessera as ts
 from tessera import _core
-from tessera.api import verify
 from tessera.drop_in import DropIn
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UnsupportedError
-from tessera.frontends.trace import trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import unflatten
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.verification import verify
 
 DTYPES = ["f8", "f4", "f2", "i8", "i4", "i1", "u1", "?", "f8", "f4", "i4", "i8"]
 RARE = ["i2", "u4", "c16", ">f8", "O"]

@@ -21,7 +21,7 @@ import tessera as ts
 from tessera.contest import Choice
 from tessera.decorator import Optimized
 from tessera.emit import compile_source, emit
-from tessera.frontends.trace import Traced
+from tessera.frontends.traced import Traced
 from tessera.options import Options
 from tessera.result import FunctionCall, Result
 

@@ -18,7 +18,7 @@ import pytest
 from quick import QUICK
 
 import tessera as ts
-from tessera import background, contest, tuner
+from tessera import background, background_process, contest, tuner
 from tessera.race import Times
 
 x = np.linspace(-3, 3, 32 * 48).reshape(32, 48)
@@ -338,7 +338,7 @@ def test_the_function_runs_where_source_of_its_trace_was_slower(
 
 def test_arguments_keep_their_strides() -> None:
     for a in (x[:, ::2], x[::-1], x.T[1:, ::-3], np.broadcast_to(scale, (3, 48))):
-        made = background._strided(np.ascontiguousarray(a), a.strides)
+        made = background_process._strided(np.ascontiguousarray(a), a.strides)
         assert made.strides == a.strides
         np.testing.assert_array_equal(made, a)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import _core, contest, direct
+from tessera import _core, contest, direct_calls
 from tessera.api import optimize_traced
 from tessera.contest import Choice
 from tessera.frontends.trace import trace_call
@@ -108,7 +108,7 @@ def test_races_and_results_call_whatever_is_reported_of_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As in a process that has called no decorated function: nobody has looked yet."""
-    monkeypatch.setattr(direct._Filters, "same", None)
+    monkeypatch.setattr(direct_calls._Filters, "same", None)
     raced: list[Any] = []
 
     def decide(entrants: list[Entrant], *_: Any) -> Race:
@@ -276,15 +276,15 @@ def test_verdicts_of_chance_are_not_remembered(kind: str, monkeypatch: pytest.Mo
 
 
 def test_direct_calls_take_what_they_were_made_for_only() -> None:
-    direct.quiet_now()  # as the first call does
+    direct_calls.quiet_now()  # as the first call does
     scale = 3.0
 
     def f(x: Any, n: int = 2, *, name: str = "a") -> Any:
         return x * scale
 
-    known = direct.slots((A, 2), {"name": "a"}, [0, 1, "name"])
+    known = direct_calls.slots((A, 2), {"name": "a"}, [0, 1, "name"])
     environment = contest_environment(f)
-    call = direct.direct_call(known, environment)
+    call = direct_calls.direct_call(known, environment)
     call.run_function(f, None, True)
     assert np.array_equal(call(A, 2, name="a"), A * 3)
     for args, kwargs in (
@@ -303,9 +303,9 @@ def test_direct_calls_take_what_they_were_made_for_only() -> None:
         assert call(*args, **kwargs) is NotImplemented, (args[1:], kwargs)
     scale = 4.0
     assert call(A, 2, name="a") is NotImplemented
-    assert direct.slots(({1}, 2), {}, [0, 1]) is None
-    assert direct.slots(([OrderedDict(a=A)], 2), {}, [0, 1]) is None
-    minus = direct.direct_call(direct.slots((0.0,), {}, [0]), None)
+    assert direct_calls.slots(({1}, 2), {}, [0, 1]) is None
+    assert direct_calls.slots(([OrderedDict(a=A)], 2), {}, [0, 1]) is None
+    minus = direct_calls.direct_call(direct_calls.slots((0.0,), {}, [0]), None)
     minus.run_function(lambda x: x, None, True)
     assert minus(-0.0) is NotImplemented
     assert minus(0.0) == 0.0
@@ -444,7 +444,7 @@ def test_a_search_for_source_that_breaks_says_so(monkeypatch: pytest.MonkeyPatch
     def breaks(*_: Any, **__: Any) -> None:
         raise AttributeError("no such thing")
 
-    monkeypatch.setattr("tessera.rewrite.rewrite", breaks)
+    monkeypatch.setattr(contest, "rewrite", breaks)
     monkeypatch.setattr(contest, "_PLAINLY", np.inf)
     fast = ts.optimize(budget=5)(rows)
     with pytest.warns(

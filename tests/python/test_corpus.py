@@ -12,7 +12,8 @@ import tessera as ts
 from bench.corpus import CorpusProgram, programs
 from tessera.emit import compile_source, emit
 from tessera.errors import Error
-from tessera.frontends.trace import trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import unflatten
 
 PROGRAMS = list(programs())
 

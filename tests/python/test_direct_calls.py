@@ -1,4 +1,4 @@
-"""Calls that go past the interpreter: python/bindings/call.cpp, tessera/direct.py."""
+"""Calls that go past the interpreter: python/bindings/call.cpp, tessera/direct_calls.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quick import QUICK
 
 import tessera as ts
 from tessera import _core
-from tessera.direct import slots
+from tessera.direct_calls import slots
 
 
 class Layer(NamedTuple):

@@ -11,8 +11,9 @@ import pytest
 from tessera.drop_in import DropIn
 from tessera.emit import compile_source
 from tessera.frontends.trace import trace, trace_call
+from tessera.frontends.traced import arguments
 from tessera.options import Options
-from tessera.rewrite import arguments, rewrite
+from tessera.rewrite import rewrite
 
 Array = np.ndarray[Any, Any]
 

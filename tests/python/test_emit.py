@@ -17,7 +17,8 @@ import tessera as ts
 from tessera import trace
 from tessera.emit import FLAVOURS, IDIOMS, call_of, compile_source, emit
 from tessera.errors import UnsupportedError, UsageError
-from tessera.frontends.trace import Spec, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec
 
 Arrays = list[np.ndarray[Any, np.dtype[Any]]]
 ROOT = Path(__file__).resolve().parents[2]

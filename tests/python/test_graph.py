@@ -10,7 +10,8 @@ import pytest
 
 from tessera import Graph, _core, ops
 from tessera.errors import BadInputError, IoError, UnsupportedError, UsageError
-from tessera.graph import _FUNCTIONS, Tensor
+from tessera.graph import _FUNCTIONS
+from tessera.tensor import Tensor
 
 
 def rmsnorm_linear() -> Graph:

@@ -11,11 +11,11 @@ import pytest
 
 import tessera as ts
 from tessera import _core
-from tessera.edges import edge_inputs, results
 from tessera.frontends.numpy import rounds_otherwise
 from tessera.frontends.trace import trace_call
 from tessera.options import LEVELS, Options
 from tessera.rewrite import rewrite
+from tessera.special_values import edge_inputs, results
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # Kernels run, without a search.

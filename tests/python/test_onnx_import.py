@@ -483,11 +483,11 @@ def test_large_weights_are_written_beside_the_model(
     same()
     path.unlink()
     beside.unlink()
-    monkeypatch.setattr("tessera.frontends.onnx.written.MOST_INSIDE", 1000)
+    monkeypatch.setattr("tessera.frontends.onnx.model_file.MOST_INSIDE", 1000)
     export(g, path)  # too large for one file
     same()
     before = {p: p.read_bytes() for p in folder.iterdir()}
-    monkeypatch.setattr("tessera.frontends.onnx.written.Written._data", full_disk)
+    monkeypatch.setattr("tessera.frontends.onnx.model_file.Written._data", full_disk)
     with pytest.raises(Error, match="cannot be written: No space"):
         export(load(net, extents={"N": 3}), path)
     assert {p: p.read_bytes() for p in folder.iterdir()} == before

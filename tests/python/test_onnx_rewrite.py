@@ -171,7 +171,7 @@ def test_a_model_with_less_work_in_it(
 def test_a_model_too_large_for_one_file(
     runtime: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.frontends.onnx.written.MOST_INSIDE", 1000)
+    monkeypatch.setattr("tessera.frontends.onnx.model_file.MOST_INSIDE", 1000)
     source, out = chain(tmp_path), tmp_path / "fast.onnx"
     made = onnx.load(str(source))
     del made.graph.input[0]

@@ -14,14 +14,15 @@ from test_cli import tessera
 from bench.corpus import FOLDER, programs
 from bench.stenso import summaries
 from tessera import _core
-from tessera.api import verify
 from tessera.clock import Clock
 from tessera.drop_in import DropIn
-from tessera.frontends.trace import Spec, trace_call
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import Spec, arguments
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.rewrite import Rewrite, _Arena, _Contestant, _fastest_first, arguments, rewrite
+from tessera.rewrite import Rewrite, _Arena, _Contestant, _fastest_first, rewrite
 from tessera.source import run_file
+from tessera.verification import verify
 
 Array = np.ndarray[Any, Any]
 

@@ -17,7 +17,8 @@ from random_state import sourced
 import tessera as ts
 from tessera.errors import Error
 from tessera.frontends.numpy import UFUNCS
-from tessera.frontends.trace import trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import unflatten
 
 Array = np.ndarray[Any, np.dtype[Any]]
 VALUES = [

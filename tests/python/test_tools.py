@@ -54,9 +54,9 @@ def test_layers_read_real_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     folder = tmp_path / "ir"
     folder.mkdir()
     (folder / "a.h").write_text('#include <vector>\n#include "base/error.h"\n')
-    assert check_layers.main(["", str(tmp_path)]) == 0
+    assert check_layers.main(["", str(tmp_path), str(tmp_path / "tessera")]) == 0
     (folder / "b.cpp").write_text('#pragma once\n  # include "driver/optimize.h"\n')
-    assert check_layers.main(["", str(tmp_path)]) == 1
+    assert check_layers.main(["", str(tmp_path), str(tmp_path / "tessera")]) == 1
     assert "b.cpp:2:" in capsys.readouterr().out
 
 
@@ -67,10 +67,59 @@ def test_one_name_for_one_type(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "ir" / "b.h").write_text(type_in.format("tessera::more", "namespace"))
     own = type_in.format("", "namespace").replace("namespace  {", "namespace {")
     (tmp_path / "ir" / "c.cpp").write_text("namespace tessera {\n" + own + "}  // namespace\n")
-    assert check_layers.main(["", str(tmp_path)]) == 0
+    assert check_layers.main(["", str(tmp_path), str(tmp_path / "tessera")]) == 0
     (tmp_path / "ir" / "d.h").write_text(type_in.format("tessera", "namespace tessera"))
-    assert check_layers.main(["", str(tmp_path)]) == 1
+    assert check_layers.main(["", str(tmp_path), str(tmp_path / "tessera")]) == 1
     assert "d.h:2: there is a tessera::View in" in capsys.readouterr().out
+
+
+def _package(folder: Path, **modules: str) -> Path:
+    """A package of these modules; `a__b` is a.b."""
+    package = folder / "tessera"
+    for name, text in modules.items():
+        path = (package / name.replace("__", "/")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return package
+
+
+@pytest.mark.parametrize(
+    ("modules", "offence"),
+    [
+        ({"tensor": "from tessera.errors import Error"}, ""),
+        ({"ops__index": "from tessera.ops.shape import pad", "ops__shape": ""}, ""),
+        ({"errors": "from tessera import tensor", "tensor": ""}, "'tensor' stands above 'errors'"),
+        ({"ops__x": "import tessera.cli.app", "cli__app": ""}, "'cli.app' stands above 'ops.x'"),
+        ({"onto": "import tessera.errors"}, "'onto' has no layer"),
+        ({"files": "from tessera.store import a", "store": "import tessera.files"}, "a circle"),
+        ({"emit__x": "from tessera.emit import y", "emit__y": "import tessera.emit.x"}, "emit.y"),
+    ],
+)  # fmt: skip
+def test_layers_of_python(
+    tmp_path: Path, modules: dict[str, str], offence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "src").mkdir()
+    package = _package(tmp_path, **modules)
+    code = check_layers.main(["", str(tmp_path / "src"), str(package)])
+    assert code == (1 if offence else 0)
+    assert offence in capsys.readouterr().out
+
+
+def test_type_checkers_may_see_circles(tmp_path: Path) -> None:
+    unseen = (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tessera.files import f\n"
+    )
+    package = _package(tmp_path, store=unseen, files="from tessera.store import s")
+    assert not list(check_layers.python_offences(package))
+
+
+def test_imports_in_functions_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "def f():\n    from tessera.files import a, b\n    import json\n"
+    package = _package(tmp_path, store=body, files="")
+    assert not list(check_layers.python_offences(package))
+    monkeypatch.setattr(check_layers, "MOST_IMPORTS_IN_FUNCTIONS", 0)
+    (found,) = check_layers.python_offences(package)
+    assert "store.py:2: inside a function" in found
 
 
 def test_size_refuses_a_long_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

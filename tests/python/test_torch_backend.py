@@ -15,7 +15,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import _core, torch_backend, torch_parts  # noqa: E402
+from tessera import _core, torch_backend, torch_parts, torch_programs  # noqa: E402
 from tessera.errors import Error, UsageError  # noqa: E402
 
 F = torch.nn.functional
@@ -211,13 +211,13 @@ def test_a_changed_weight_is_noticed() -> None:
 def test_layers_that_share_code_keep_what_is_packed_of_each(monkeypatch: Any) -> None:
     """As where the layers of a model are compiled, not the model."""
     packed: list[Any] = []
-    prepare = torch_parts.Packed.prepare
+    prepare = torch_programs.Packed.prepare
 
     def counted(*args: Any) -> Any:
         packed.append(args)
         return prepare(*args)
 
-    monkeypatch.setattr(torch_parts.Packed, "prepare", counted)
+    monkeypatch.setattr(torch_programs.Packed, "prepare", counted)
     layers = [torch.nn.Linear(16, 16) for _ in range(3)]
     compiled = [torch.compile(layer, backend="tessera") for layer in layers]
     x = torch.randn(4, 16)
@@ -336,9 +336,9 @@ def test_a_build_that_fails_is_no_crash(monkeypatch: Any, caplog: Any) -> None:
 
 
 def test_a_program_that_differs_from_pytorch_is_not_used(monkeypatch: Any, caplog: Any) -> None:
-    from tessera.frontends.torch import importer
+    from tessera.frontends.torch import call as registry
 
-    monkeypatch.setitem(importer.HANDLERS, "aten.exp.default",
+    monkeypatch.setitem(registry.HANDLERS, "aten.exp.default",
                         lambda call, x: x.builder.emit("sin", [x], {}))  # fmt: skip
     x = torch.randn(4, 4)
     with caplog.at_level(logging.WARNING, "tessera.torch"):

@@ -8,7 +8,8 @@ import pytest
 from tessera import _core
 from tessera.frontends.torch.fuse import fuse
 from tessera.frontends.torch.strides import View, reading, regroup, restride
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
 
 
 def _norm(g: Graph, x: Tensor) -> Tensor:

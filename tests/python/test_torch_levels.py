@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tessera import torch_backend  # noqa: E402
-from tessera.edges import edge_inputs  # noqa: E402
+from tessera.special_values import edge_inputs  # noqa: E402
 from tessera.torch_compare import same_bits  # noqa: E402
 
 

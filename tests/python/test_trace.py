@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tessera import trace
 from tessera.errors import BadInputError, Error, UnsupportedError
 from tessera.frontends.environment import Environment
-from tessera.frontends.trace import trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import unflatten
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TOLERANCE = {

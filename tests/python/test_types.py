@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tessera.errors import BadInputError
-from tessera.frontends.trace import Spec
+from tessera.frontends.traced import Spec
 from tessera.types import EVERY, Interval, parse_domain
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import shutil
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
@@ -13,6 +12,7 @@ from rich.table import Table
 from tessera.cli import common
 from tessera.files import io_error
 from tessera.store import MeasurementStore, cache_directory
+from tessera.types import Record
 
 
 @click.group()
@@ -34,7 +34,7 @@ def info(as_json: bool) -> int:
     files = [p for p in folder.rglob("*") if p.is_file()] if folder.is_dir() else []
     store = MeasurementStore(folder / "measurements.sqlite")
     exists = store.path.exists()
-    data: dict[str, Any] = {
+    data: Record = {
         "directory": str(folder),
         "files": len(files),
         "bytes": sum(p.stat().st_size for p in files),

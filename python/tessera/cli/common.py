@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import re
 import sys
 import time
@@ -20,11 +18,12 @@ from rich.text import Text
 
 from tessera import _core
 from tessera.errors import Error, Location, UsageError
-from tessera.files import write_text
+from tessera.files import to_json, write_text
 from tessera.options import LEVELS, Options
 from tessera.source import Program, load_program
+from tessera.types import Fields, Function, Record
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Function)
 
 SRC_HELP = """\b
 SRC is one of
@@ -132,6 +131,12 @@ level_option = click.option(
 )
 
 
+accept_option = click.option(
+    "--accept", type=click.Choice(["proved", "tested"]), default="proved",
+    help="tested: also what was tried on both sides of every decision.",
+)  # fmt: skip
+
+
 def options_from(**values: Any) -> Options:
     """Options from the values of `search_options`."""
     values["disable"] = tuple(values.get("disable", ()))
@@ -153,33 +158,6 @@ def read_program(src: str, shapes: Sequence[str], whole: bool = False) -> Progra
 def print_json(data: Any) -> None:
     """One JSON document on standard output."""
     click.echo(to_json(data))
-
-
-def to_json(data: Any, indent: int | None = 2) -> str:
-    """Strict JSON: infinities and NaN, which it lacks, become strings.
-
-    >>> to_json({"worst": float("inf")}, indent=None)
-    '{"worst": "inf"}'
-    """
-    return json.dumps(_finite(data), indent=indent, default=_plain, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return value
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "item"):
-        return value.item()
-    if isinstance(value, (set, tuple)):
-        return list(value)
-    return str(value)
 
 
 def write_output(path: str, text: str) -> None:
@@ -225,7 +203,7 @@ class ProgressLine:
         )
         self._start = time.monotonic()
 
-    def __enter__(self) -> Callable[[dict[str, Any]], None] | None:
+    def __enter__(self) -> Callable[[Record], None] | None:
         if self._live is None:
             return None
         self._live.__enter__()
@@ -239,13 +217,13 @@ class ProgressLine:
         """Shows what a proof is doing."""
         self.update({"stage": f"proof: {text}"})
 
-    def update(self, news: dict[str, Any]) -> None:
+    def update(self, news: Record) -> None:
         """Shows what the core reports."""
         if self._live is not None:
             self._live.update(Text(progress_text(news, time.monotonic() - self._start)))
 
 
-def progress_text(news: Mapping[str, Any], elapsed: float) -> str:
+def progress_text(news: Fields, elapsed: float) -> str:
     """The progress line for one report of the core."""
     part = f" {news['part']}" if news.get("part") else ""
     text = f"{elapsed:6.1f} s  {news['stage']}{part}"

@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from tessera import _core
 from tessera.api import superoptimize
-from tessera.api import verify as prove
 from tessera.cli.common import ProgressLine, duration, stdout
 from tessera.cli.optimize import NOISY, PROVISIONAL
 from tessera.compilers import find_compiler
@@ -26,6 +25,8 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.result import Result
 from tessera.rewrite import rewrite
+from tessera.types import Function, Values
+from tessera.verification import verify as prove
 
 _LINES = 4  # of a µGraph
 _SDPA = """import torch
@@ -98,8 +99,8 @@ def show_rewrite(options: Options, progress: Any) -> None:
 
 
 def show_kernels(
-    function: Callable[..., Any],
-    arrays: Sequence[Any],
+    function: Function,
+    arrays: Values,
     rivals: Sequence[tuple[str, Entrant]],
     options: Options,
     progress: Any,

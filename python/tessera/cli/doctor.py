@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import sys
-from typing import Any
 
 import click
 import numpy as np
@@ -18,6 +17,7 @@ from tessera.cli import common
 from tessera.compilers import find_compiler
 from tessera.cuda import find_libraries
 from tessera.options import Options
+from tessera.types import Record
 
 
 @click.command()
@@ -69,11 +69,11 @@ def _describe(target: str, as_json: bool) -> int:
     return 0
 
 
-def _row(what: str, ok: bool, found: str, needed: bool = True) -> dict[str, Any]:
+def _row(what: str, ok: bool, found: str, needed: bool = True) -> Record:
     return {"what": what, "ok": ok, "found": found, "needed": needed}
 
 
-def examine() -> list[dict[str, Any]]:
+def examine() -> list[Record]:
     """One row per thing that Tessera uses."""
     find_compiler()
     machine = _core.machine()
@@ -109,7 +109,7 @@ def examine() -> list[dict[str, Any]]:
     return rows
 
 
-def _cuda_rows() -> list[dict[str, Any]]:
+def _cuda_rows() -> list[Record]:
     """What of CUDA is here; nothing of it is needed."""
     find_libraries()
     found = _core.cuda_machine()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from tessera.cli import common
 from tessera.errors import BadInputError, Location, ToolMissingError
 from tessera.files import read_text
 from tessera.source import run_file
+from tessera.types import Function, Record
 
 _IMPORTS_TORCH = re.compile(r"^\s*(import|from)\s+torch\b", re.MULTILINE)
 _RUNS = 5
 
 
-def model_in(src: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+def model_in(src: str) -> tuple[Any, tuple[Any, ...], Record] | None:
     """A file's PyTorch model with example arguments; None where SRC is something else.
 
     The model is the file's `model`, or the name behind the colon: a torch.nn.Module, or a class or
@@ -63,7 +64,7 @@ def model_in(src: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
     return model, tuple(given) if isinstance(given, (tuple, list)) else (given,), {}
 
 
-def _made(function: Callable[..., Any], name: str, where: Location) -> Any:
+def _made(function: Function, name: str, where: Location) -> Any:
     try:
         return function()
     except Exception as error:
@@ -72,9 +73,7 @@ def _made(function: Callable[..., Any], name: str, where: Location) -> Any:
             where) from error  # fmt: skip
 
 
-def explain_model(
-    found: tuple[Any, tuple[Any, ...], dict[str, Any]], src: str, as_json: bool
-) -> int:
+def explain_model(found: tuple[Any, tuple[Any, ...], Record], src: str, as_json: bool) -> int:
     """Compiles and runs the model, and prints kernels with their times, patterns and the rest."""
     import torch
 
@@ -84,7 +83,7 @@ def explain_model(
     model.eval()
     compiled = torch.compile(model, backend="tessera", options={"wait": True})
 
-    def seconds(function: Callable[..., Any]) -> float:
+    def seconds(function: Function) -> float:
         best = float("inf")
         for _ in range(_RUNS):
             start = time.perf_counter()

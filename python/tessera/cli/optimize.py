@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.table import Table
@@ -17,15 +17,13 @@ from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
 from tessera.graph import Graph
-from tessera.options import is_gpu, target_directory
+from tessera.options import Options, is_gpu, target_directory
 from tessera.race import Times
 from tessera.result import Candidate, Result
-from tessera.rewrite import Rewrite, rewrite
+from tessera.rewrite import Improvement, Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program
-
-if TYPE_CHECKING:
-    from tessera.frontends.onnx.rewrite import ModelRewrite
+from tessera.types import Fields, Record
 
 OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 
@@ -34,8 +32,7 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 @common.source_options
 @common.search_options
 @common.resume_option
-@click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
-              help="tested: also what was tried on both sides of every decision.")  # fmt: skip
+@common.accept_option
 @common.level_option
 @click.option("--tune", is_flag=True, hidden=True, help="Time more candidates, and other tiles.")
 @click.option(
@@ -126,7 +123,7 @@ def _learn(program: Program) -> None:
 
 
 def _rewrite(
-    program: Program, flavour: str, options: Any, output: str | None, as_json: bool
+    program: Program, flavour: str, options: Options, output: str | None, as_json: bool
 ) -> int:
     """The program as source of another library, or of NumPy with less work in it."""
     if output and Path(output).suffix != ".py":
@@ -143,7 +140,7 @@ def _rewrite(
 
 
 def _rewrite_model(
-    program: Program, src: str, options: Any, output: str | None, as_json: bool
+    program: Program, src: str, options: Options, output: str | None, as_json: bool
 ) -> int:
     """The program as an ONNX model with less work in it."""
     from tessera.frontends.onnx.rewrite import rewrite_model
@@ -181,7 +178,7 @@ def _rewrite_model(
     return 0
 
 
-def show_search(name: str, search: Mapping[str, Any]) -> None:
+def show_search(name: str, search: Fields) -> None:
     """What synthesis did, in a line."""
     common.stdout().print(
         f"[bold]{name}[/]: {common.count(search['values'])} values in "
@@ -190,7 +187,7 @@ def show_search(name: str, search: Mapping[str, Any]) -> None:
     )
 
 
-def show_proof(certificate: Any) -> None:
+def show_proof(certificate: _core.Certificate | None) -> None:
     """The lines of a certificate that say most; nothing where there is none."""
     if certificate is None:
         return
@@ -200,7 +197,7 @@ def show_proof(certificate: Any) -> None:
             common.stdout().print(f"  {line}", markup=False)
 
 
-def show_speedup(found: Rewrite | ModelRewrite, library: str) -> None:
+def show_speedup(found: Improvement, library: str) -> None:
     """Both times and their ratio."""
     common.stdout().print(
         f"\n[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
@@ -209,7 +206,7 @@ def show_speedup(found: Rewrite | ModelRewrite, library: str) -> None:
     )
 
 
-def show_rejected(found: Rewrite | ModelRewrite, what: str) -> None:
+def show_rejected(found: Improvement, what: str) -> None:
     """That there is nothing faster, and why some was not taken."""
     console = common.stdout()
     console.print(f"\nnothing faster was found and proved; this is the {what} as it was")
@@ -250,7 +247,7 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
         console.print(f"saved {output}")
 
 
-def show_conditions(found: Rewrite | ModelRewrite) -> None:
+def show_conditions(found: Improvement) -> None:
     """Where the original is not finite and the rewrite may be."""
     if found.conditions:
         console = common.stdout()
@@ -259,7 +256,7 @@ def show_conditions(found: Rewrite | ModelRewrite) -> None:
         console.print("  --level bitwise refuses rewrites that differ there", markup=False)
 
 
-def optimize_program(program: Program, options: Any, progress: Any) -> Result:
+def optimize_program(program: Program, options: Options, progress: Any) -> Result:
     """The Result for what SRC named."""
     if program.traced is not None and program.function is not None:
         return optimize_traced(program.function, program.traced, options, progress)
@@ -337,14 +334,14 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print(f"saved {output}")
 
 
-def _counts(search: Mapping[str, Any]) -> str:
+def _counts(search: Fields) -> str:
     kinds = ("values", "edges", "graphs", "tilings")
     return ", ".join(f"{common.count(search[kind])} {kind}" for kind in kinds)
 
 
-def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> list[str]:
+def subprogram_lines(details: Record, alternatives: bool = False) -> list[str]:
     """What the partially equivalent engine tried for each subprogram, and what came of it."""
-    found: list[dict[str, Any]] = details.get("subprograms", [])
+    found: list[Record] = details.get("subprograms", [])
     if not found:
         return []
     lines = ["linear subprograms:"]
@@ -373,7 +370,7 @@ def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> lis
     return lines
 
 
-def _alternative_lines(a: dict[str, Any], original_s: float) -> list[str]:
+def _alternative_lines(a: Record, original_s: float) -> list[str]:
     cost = "not timed"
     if seconds := a["measured_s"]:
         cost = f"timed {common.duration(seconds)} ({original_s / seconds:.2f}x)"

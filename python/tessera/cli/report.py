@@ -14,6 +14,7 @@ from tessera.errors import BadInputError, Location
 from tessera.files import read_text, require_folder, write_text
 from tessera.report import page, record
 from tessera.report.record import FORMAT
+from tessera.types import Record
 
 
 @click.command(epilog=common.SRC_HELP)
@@ -47,7 +48,7 @@ def report(run: str, shapes: tuple[str, ...], output: str, **values: Any) -> int
     return 0
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Record:
     where = Location(str(path))
     try:
         data = json.loads(read_text(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
@@ -22,6 +21,7 @@ from tessera.rules import (
     rule_files,
     teachers,
 )
+from tessera.types import Record
 
 _MOST_INSTANCES = 100_000
 
@@ -198,7 +198,7 @@ def check(files: tuple[str, ...], instances: int, seed: int, z3: str | None, as_
     paths = [Path(f) for f in files] or rule_files()
     if not paths:
         raise BadInputError("there are no rules")
-    results: list[dict[str, Any]] = []
+    results: list[Record] = []
     line = common.ProgressLine(not as_json)
     with line:
         for path in paths:

@@ -8,10 +8,10 @@ from typing import Literal
 import click
 
 from tessera import _core
-from tessera.api import verify as verify_graphs
 from tessera.cli import common
 from tessera.files import read_text, require_folder, write_text
 from tessera.options import Level, require_threads
+from tessera.verification import verify as verify_graphs
 
 EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 
@@ -22,8 +22,7 @@ EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=TYPE",
               help="Type of an argument of both, e.g. X=f32[16,1024].")  # fmt: skip
 @common.level_option
-@click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
-              help="tested: also what was tried on both sides of every decision.")  # fmt: skip
+@common.accept_option
 @click.option("--seed", type=int, default=None, metavar="N", help="Seed; default: from the system.")
 @click.option("--threads", type=int, default=0, metavar="N", help="Worker threads; 0 for all.")
 @click.option("--second-opinion", is_flag=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tessera.emit.node import Node
 from tessera.emit.spell import SPELLINGS
 from tessera.errors import UnsupportedError, UsageError
 from tessera.graph import Graph
-from tessera.types import Dim, dtype_name
+from tessera.types import Array, Dim, Function, Record, dtype_name
 
 FLAVOURS = tuple(SPELLINGS)
 _SMALL = 4  # numbers up to here stand for themselves
@@ -30,7 +30,7 @@ def emit(
     *,
     name: str = "",
     notes: Sequence[str] = (),
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    constants: Mapping[str, Array] | None = None,
     call: Call | None = None,
     copies: Collection[int] = (),
     as_scalars: Collection[int] = (),
@@ -218,7 +218,7 @@ def _types(inputs: Sequence[Node], names: Sequence[str]) -> str:
     )
 
 
-def _array(array: np.ndarray[Any, Any], spelling: Any) -> str:
+def _array(array: Array, spelling: Any) -> str:
     first = array.reshape(-1)[:1]
     uniform = bool(np.all(array == first) and np.all(np.signbit(array) == np.signbit(first)))
     if array.size > _LONGEST and not uniform:
@@ -237,22 +237,14 @@ def _array(array: np.ndarray[Any, Any], spelling: Any) -> str:
     return f"{spelling.module}.{function}({values}, dtype={dtype})"
 
 
-def compile_source(source: str, name: str) -> Callable[..., Any]:
+def compile_source(source: str, name: str) -> Function:
     """Runs emitted source and returns the function `name`; its lines show up in tracebacks."""
     file = f"<tessera {name} {hash(source) & 0xFFFFFFFF:08x}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"__name__": file}
+    scope: Record = {"__name__": file}
     exec(compile(source, file, "exec"), scope)
-    function: Callable[..., Any] = scope[name]
+    function: Function = scope[name]
     return function
 
 
-__all__ = [
-    "FLAVOURS",
-    "IDIOMS",
-    "LARGEST_CONSTANT",
-    "Call",
-    "call_of",
-    "compile_source",
-    "emit",
-]
+__all__ = ["FLAVOURS", "IDIOMS", "LARGEST_CONSTANT", "Call", "call_of", "compile_source", "emit"]

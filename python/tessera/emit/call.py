@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tessera.emit.layout import valid_name
-from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, Tree, ends
+from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, ends
+from tessera.types import Array, Function
 
 LARGEST_CONSTANT = 64  # elements of an array that is better spelled out than passed
 
@@ -48,9 +49,7 @@ class Call:
         return text[1:-1] if plain and len(expressions) > 1 else text
 
 
-def call_of(
-    function: Callable[..., Any], traced: Traced, spelled: Collection[str] = ()
-) -> Call | None:
+def call_of(function: Function, traced: Traced, spelled: Collection[str] = ()) -> Call | None:
     """The call of the function that was traced; None where it cannot be written down.
 
     Arrays from outside of the function become keyword arguments without a default, save those of
@@ -63,9 +62,7 @@ def call_of(
 
 
 class _Maker:
-    def __init__(
-        self, function: Callable[..., Any], traced: Traced, spelled: Collection[str]
-    ) -> None:
+    def __init__(self, function: Function, traced: Traced, spelled: Collection[str]) -> None:
         self.call = Call(results=traced.results)
         self._guards: list[tuple[str, str]] = []  # a condition, and what the program was made for
         self._unpack: list[str] = []

@@ -14,24 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tessera.emit.node import Node, broadcast_shape, inserted_axes
+from tessera.emit.node import Node, broadcast_shape, inserted_axes, number
 from tessera.errors import UnsupportedError
 from tessera.graph import Graph
-from tessera.types import Shape, to_numpy
+from tessera.types import DType, Record, Shape, to_numpy
 
-Record = dict[str, Any]
 _COUNTABLE = 8  # elements of which the last is meant by its number, as in x[2] of three
 _MOVED = {"transpose", "reshape", "broadcast", "unsqueeze", "squeeze", "slice", "const", "input"}
 _REFUSED = {"kernel": "a fused kernel", "opaque": "an unknown operator", "thread": "a thread graph"}
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
-
-
-def number(text: str) -> Fraction | float:
-    """A constant's text (`0.1`, `1/3`, `3*2^-70`, `inf`): exact where it is finite."""
-    if text.lstrip("+-") in ("inf", "nan"):
-        return float(text)
-    mantissa, _, exponent = text.partition("*2^")
-    return Fraction(mantissa) * Fraction(2) ** int(exponent or 0)
 
 
 def _spelled(
@@ -106,7 +97,7 @@ class Lifter:
         return self._known[tensor]
 
     # --- helpers
-    def _type(self, tensor: int) -> tuple[np.dtype[Any], Shape]:
+    def _type(self, tensor: int) -> tuple[DType, Shape]:
         dtype, shape = self._graph.core.type(tensor)
         return to_numpy(dtype), tuple(shape)
 
@@ -124,7 +115,7 @@ class Lifter:
         """Whether nothing else needs this tensor, so that it may vanish into its user."""
         return self._uses[tensor] <= 1 or self._op(tensor) in _MOVED
 
-    def literal(self, value: Fraction | float | bool | int, dtype: np.dtype[Any]) -> Node:
+    def literal(self, value: Fraction | float | bool | int, dtype: DType) -> Node:
         key = (dtype, str(value))
         if key not in self._literals:
             self._literals[key] = Node("literal", (), dtype, (), {"value": value})
@@ -429,9 +420,7 @@ class Lifter:
             return self._without_axes(self._array(x), axes, shape)
         return None
 
-    def _repeated(
-        self, wide: int, stretched: Shape, dtype: np.dtype[Any], shape: Shape
-    ) -> Node | None:
+    def _repeated(self, wide: int, stretched: Shape, dtype: DType, shape: Shape) -> Node | None:
         """np.repeat: a new axis, stretched, then folded into the one before it."""
         source = self._made[wide]["inputs"]
         if self._op(wide) not in ("unsqueeze", "reshape") or not source:
@@ -492,9 +481,7 @@ class Lifter:
         items = [_bounds(*b) for b in bounds]
         return _index(self._array(self.node(source)), items, dtype, shape)
 
-    def _diagonal(
-        self, flat: int, attrs: Record, dtype: np.dtype[Any], shape: Shape
-    ) -> Node | None:
+    def _diagonal(self, flat: int, attrs: Record, dtype: DType, shape: Shape) -> Node | None:
         """Every (columns + 1)-th element of a flattened matrix."""
         matrix = self._source(flat, "reshape")
         if matrix is None or len(self._shape(matrix)) != len(self._shape(flat)) + 1:
@@ -600,7 +587,7 @@ def _exact(value: float) -> Fraction:
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
 
 
-def _index(base: Node, items: list[Any], dtype: np.dtype[Any], shape: Shape) -> Node:
+def _index(base: Node, items: list[Any], dtype: DType, shape: Shape) -> Node:
     if base.op == "index" and not any(isinstance(i, list) for i in base.attrs["items"]):
         merged = _merged(base.attrs["items"], items)
         if merged is not None:
@@ -634,6 +621,3 @@ def _with_axes(x: Node, axes: list[int], shape: Shape) -> Node:
     for axis in sorted(axes):
         items.insert(axis, None)
     return _index(x, items, x.dtype, shape)
-
-
-__all__ = ["Lifter", "number"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from fractions import Fraction
 
-import numpy as np
-
-from tessera.types import Dim, Shape
+from tessera.types import Dim, DType, Fields, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,9 +15,9 @@ class Node:
 
     op: str  # a name of the graph's operators, or one of those that lift.py adds
     args: tuple[Node, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: Shape
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Fields = field(default_factory=dict)
     name: str = ""  # what the program calls it, if it does
 
     @property
@@ -56,3 +54,11 @@ def inserted_axes(small: Shape, large: Shape) -> list[int] | None:
         else:
             return None
     return axes if n == len(small) else None
+
+
+def number(text: str) -> Fraction | float:
+    """A constant's text (`0.1`, `1/3`, `3*2^-70`, `inf`): exact where it is finite."""
+    if text.lstrip("+-") in ("inf", "nan"):
+        return float(text)
+    mantissa, _, exponent = text.partition("*2^")
+    return Fraction(mantissa) * Fraction(2) ** int(exponent or 0)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tessera.emit.node import Node
+from tessera.emit.node import Node, number
 from tessera.errors import UnsupportedError
-from tessera.types import Dim, dtype_name, is_float
+from tessera.types import Dim, DType, dtype_name, is_float
 
 # Python's precedences, weakest first.
 COMPARE, OR, XOR, AND, ADD, MUL, UNARY, POWER, ATOM = range(9)
@@ -72,13 +72,13 @@ class Spelling:
         self.imports: set[str] = set()
 
     # --- pieces
-    def dtype(self, dtype: np.dtype[Any]) -> str:
+    def dtype(self, dtype: DType) -> str:
         if dtype_name(dtype) == "bf16":
             self.imports.add("import ml_dtypes")
             return "ml_dtypes.bfloat16"
         return f"{self.module}.bool_" if dtype == np.bool_ else f"{self.module}.{dtype.name}"
 
-    def number(self, value: Fraction | float, dtype: np.dtype[Any]) -> str:
+    def number(self, value: Fraction | float, dtype: DType) -> str:
         """A literal that has this value in this dtype."""
         if dtype == np.bool_:
             return str(bool(value))
@@ -366,7 +366,7 @@ class Spelling:
 
     def _pad(self, node: Node, x: Code) -> Code:
         widths = list(zip(map(int, node.attrs["low"]), map(int, node.attrs["high"]), strict=True))
-        value = self.number(_number(node.attrs["value"]), node.dtype)
+        value = self.number(number(node.attrs["value"]), node.dtype)
         text = f"({', '.join(map(str, widths))}{',' if len(widths) == 1 else ''})"
         return self.call("pad", x.text, text, "" if value == "0" else f"constant_values={value}")
 
@@ -381,12 +381,6 @@ class Spelling:
         if node.ndim == 1:
             return self.method(x, "diagonal", str(k) if k else "")
         return self.call("diagonal", x.text, str(k), "-2", "-1")
-
-
-def _number(text: str) -> Fraction | float:
-    from tessera.emit.lift import number
-
-    return number(text)
 
 
 def _item(item: Any) -> str:
@@ -416,7 +410,7 @@ class JaxSpelling(_Fused):
     module = "jnp"
     header = "import jax.numpy as jnp"
 
-    def dtype(self, dtype: np.dtype[Any]) -> str:
+    def dtype(self, dtype: DType) -> str:
         return "jnp.bfloat16" if dtype_name(dtype) == "bf16" else super().dtype(dtype)
 
     def places(self, indices: Sequence[int]) -> str:
@@ -457,7 +451,7 @@ class TorchSpelling(_Fused):
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
 
-    def dtype(self, dtype: np.dtype[Any]) -> str:
+    def dtype(self, dtype: DType) -> str:
         if dtype_name(dtype) == "bf16":
             return "torch.bfloat16"
         return "torch.bool" if dtype == np.bool_ else super().dtype(dtype)
@@ -533,7 +527,7 @@ class TorchSpelling(_Fused):
     def _pad(self, node: Node, x: Code) -> Code:
         widths = list(zip(map(int, node.attrs["low"]), map(int, node.attrs["high"]), strict=True))
         flat = [n for pair in reversed(widths) for n in pair]
-        value = self.number(_number(node.attrs["value"]), node.dtype)
+        value = self.number(number(node.attrs["value"]), node.dtype)
         return self.call(
             "nn.functional.pad", x.text, str(flat), "" if value == "0" else f"value={value}"
         )

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontends.plain import CONSTANTS, NOTHING
-from tessera.types import is_plain_dtype
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from tessera.frontends.constants import CONSTANTS, NOTHING
+from tessera.types import Array, is_plain_dtype
 
 
 class Environment:
@@ -54,11 +52,15 @@ class Environment:
             all(is_same(_now(*g[:2]), g[2] if len(g) > 2 else NOTHING) for g in self.guards())
             and all(_same_entries(now, before) for now, before in self._containers)
             and all(_form(array) == form for array, form in self._arrays)
-            and all(
-                _form(now) == _form(copy) and now.tobytes() == copy.tobytes()
-                for now, copy in self.contents
-            )
+            and self.same_contents()
             and (not self.contents or np.get_printoptions() == self._printing)
+        )
+
+    def same_contents(self) -> bool:
+        """Whether the arrays of `watch_content` are as their copies."""
+        return all(
+            _form(now) == _form(copy) and now.tobytes() == copy.tobytes()
+            for now, copy in self.contents
         )
 
     def guards(self) -> list[tuple[Any, ...]]:
@@ -101,6 +103,3 @@ def is_same(now: Any, before: Any) -> bool:
     if now is before:
         return True
     return type(now) is type(before) and type(now) in CONSTANTS and repr(now) == repr(before)
-
-
-__all__ = ["Environment", "is_same"]

@@ -1,22 +1,22 @@
 """What NumPy's protocols do not reach while a function is traced: np.array, np.zeros and relatives.
 
 np.array and np.asarray look into their argument without asking it, and np.zeros has no argument to
-ask. A traced function finds others in their place (see outside.py), which know Tensors.
+ask. A traced function finds others in their place (see sandbox.py), which know Tensors.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tessera.frontends.number import bare
 from tessera.frontends.numpy import fresh
-from tessera.graph import Builder, Tensor, unsupported
-from tessera.ops.operands import cast, iota, lift, numpy_dtype
+from tessera.ops.operands import iota, lift, numpy_dtype
 from tessera.ops.shape import expand_dims, stack
+from tessera.tensor import Builder, Tensor, cast, unsupported
+from tessera.types import Function
 
 _COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
 _OF_LISTS = ("sum", "mean", "prod", "max", "min", "std", "var", "any", "all", "cumsum", "diff")
@@ -45,24 +45,31 @@ def as_tensor(builder: Builder, value: Any) -> Tensor:
     return lift(builder, array[()] if array.ndim == 0 else array)
 
 
-def _converter(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
-    def convert(object: Any, dtype: Any = None, **options: Any) -> Any:
-        object = bare(object)
-        if not _holds_tensor(object):
-            return original(object, dtype, **options)
-        if options.get("ndmin", 0) > 0:
-            unsupported("np.array with ndmin is not supported for traced arrays")
+def _converter(original: Function, copies: bool) -> Function:
+    def convert(*args: Any, **options: Any) -> Any:
+        args, options = bare(args), bare(options)
+        if not _holds_tensor([*args, *options.values()]):
+            return original(*args, **options)
+        copy, order = options.pop("copy", True if copies else None), options.pop("order", None)
+        known = copy in (True, False, None) and order in (None, "C", "K")
+        given = [*args, options.pop("dtype", None)]
+        known &= len(args) in (1, 2) and _holds_tensor(args[0])
+        if not known or any(v for k, v in options.items() if k != "subok"):
+            unsupported(f"np.{original.__name__} with such arguments of traced arrays")
+        object, dtype = given[:2]
         tensor = as_tensor(_builder(object), object)
         result = tensor if dtype is None else cast(tensor, numpy_dtype(dtype, tensor))
         if result.ndim == 0 and original.__name__ == "ascontiguousarray":
             result = expand_dims(result, 0)
-        keeps = result is object and (not copies or options.get("copy") is False)
-        return result if keeps and result.is_array else fresh(result, array=True)
+        keeps = result is object and result.is_array
+        if copy is not None and not copy and not keeps:
+            unsupported(f"np.{original.__name__} with copy={copy}, where NumPy may raise an error")
+        return result if keeps and not copy else fresh(result, array=True)
 
     return convert
 
 
-def _of_list(original: Callable[..., Any]) -> Callable[..., Any]:
+def _of_list(original: Function) -> Function:
     """A function of one array that is given a list of traced ones: np.sum([a, b])."""
 
     @functools.wraps(original)
@@ -81,7 +88,7 @@ def _builder(value: Any) -> Builder:
     return next(_builder(v) for v in value if _holds_tensor(v))
 
 
-def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callable[..., Any]:
+def _maker(builder: Builder, original: Function, value: int) -> Function:
     def make(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Any:
         dims = _extents(shape)
         if options or dims is None:
@@ -92,7 +99,7 @@ def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callab
     return make
 
 
-def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _counter(builder: Builder, original: Function) -> Function:
     """np.linspace: what it makes may be written to."""
 
     def make(*args: Any, **options: Any) -> Any:
@@ -103,7 +110,7 @@ def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., An
     return make
 
 
-def _full_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _full_maker(builder: Builder, original: Function) -> Function:
     """np.full of a number."""
 
     def make(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
@@ -125,7 +132,7 @@ def _extents(shape: Any) -> list[int] | None:
     return [int(d) for d in dims] if plain else None
 
 
-def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _unit_maker(builder: Builder, original: Function) -> Function:
     """np.eye(n) and np.identity(n), of which a traced array may pick rows: np.eye(n)[labels]."""
 
     def make(N: int, *args: Any, dtype: Any = float, **options: Any) -> Any:
@@ -139,11 +146,11 @@ def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[...,
     return make
 
 
-def instead(builder: Builder, fills: bool) -> dict[int, Callable[..., Any]]:
+def instead(builder: Builder, fills: bool) -> dict[int, Function]:
     """What takes the place of functions of numpy in a traced function, by their identity; with
     `fills` also of np.zeros and relatives, so that what it fills element by element is part of the
     program."""
-    made: dict[str, Callable[..., Any]] = {"empty": np.zeros, "empty_like": np.zeros_like}
+    made: dict[str, Function] = {"empty": np.zeros, "empty_like": np.zeros_like}
     made |= {name: _converter(getattr(np, name), copies) for name, copies in _COPIES.items()}
     made |= {name: _of_list(getattr(np, name)) for name in _OF_LISTS}
     if fills:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.graph import Tensor, unsupported
+from tessera.tensor import Tensor, unsupported
+from tessera.types import Function, Record
 
 
 class Number:
@@ -44,7 +45,7 @@ class Number:
         return self._tessera.__array_ufunc__(ufunc, method, *args, **kwargs)
 
     def __array_function__(
-        self, function: Callable[..., Any], types: Sequence[type], args: Any, kwargs: Any
+        self, function: Function, types: Sequence[type], args: Any, kwargs: Any
     ) -> Any:
         if set(types) == {Number} and function not in (np.shape, np.ndim, np.stack):
             self._refuse()  # many make other things of numbers than of NumPy's scalars
@@ -56,7 +57,7 @@ for _name, _value in {**vars(float), **vars(bool), **vars(int), "__array__": int
         setattr(Number, _name, Number._refuse)
 
 
-def _operator(ufunc: np.ufunc) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _operator(ufunc: np.ufunc) -> tuple[Function, Function]:
     """One of Python's operators and its reflection."""
     return lambda x, y: _combined(ufunc, x, y, y), lambda y, x: _combined(ufunc, x, y, x)
 
@@ -90,13 +91,13 @@ def _unary(ufunc: np.ufunc) -> Callable[[Number], Any]:
     return lambda x: _weak(ufunc(x._tessera)) if x._tessera.weak else x._refuse()
 
 
-_BINARY: dict[str, Any] = {
+_BINARY: Record = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
     "floordiv": np.floor_divide, "mod": np.remainder, "pow": np.power, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal,
 }  # fmt: skip
-_UNARY: dict[str, Any] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute}
+_UNARY: Record = {"neg": np.negative, "pos": np.positive, "abs": np.absolute}
 for _name, _value in _BINARY.items():
     for _side, _function in zip(("", "r"), _operator(_value), strict=True):
         setattr(Number, f"__{_side}{_name}__", _function)

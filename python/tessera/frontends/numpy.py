@@ -6,8 +6,9 @@ tessera.ops. What is not in the tables raises UnsupportedError at the user's lin
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,10 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tessera import ops
 from tessera.errors import UnsupportedError
 from tessera.frontends.number import Number, bare
-from tessera.frontends.outside import is_numpys
-from tessera.graph import Tensor, unsupported
+from tessera.frontends.sandbox import is_numpys
 from tessera.ops.operands import lift, tensors
-from tessera.types import is_float
-
-Function = Callable[..., Any]
+from tessera.tensor import Tensor, unsupported
+from tessera.types import Fields, Function, Record, Values, is_float
 
 # --- ufuncs -----------------------------------------------------------------------------------
 
@@ -39,10 +38,10 @@ UFUNCS |= {
     "float_power": lambda x, y: ops.pointwise.pow(ops.pointwise.astype(x, "f64"), y),
     "positive": lambda x: x,
     "conjugate": lambda x: x,
-    "bitwise_and": ops.pointwise.bitwise("and"),
-    "bitwise_or": ops.pointwise.bitwise("or"),
-    "bitwise_xor": ops.pointwise.bitwise("xor"),
-    "invert": ops.pointwise.bitwise("not"),
+    "bitwise_and": functools.partial(ops.integers.bitwise, "and"),
+    "bitwise_or": functools.partial(ops.integers.bitwise, "or"),
+    "bitwise_xor": functools.partial(ops.integers.bitwise, "xor"),
+    "invert": functools.partial(ops.integers.bitwise, "not"),
     "fmax": lambda x, y: _ignoring_nan(ops.pointwise.maximum, np.fmax, x, y),
     "fmin": lambda x, y: _ignoring_nan(ops.pointwise.minimum, np.fmin, x, y),
     "deg2rad": lambda x: ops.pointwise.multiply(lift_like(np.deg2rad, x), np.pi / 180),
@@ -79,30 +78,27 @@ def lift_like(ufunc: np.ufunc, x: Any) -> Tensor:
     return ops.operands.promote(ufunc, x)[0]
 
 
-def apply_ufunc(
-    ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def apply_ufunc(ufunc: np.ufunc, method: str, args: Values, kwargs: Fields) -> Any:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"np.{ufunc.__name__}"
     _note(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", args)
     if method == "__call__" and any(map(_is_empty, args)):
         return ufunc(*map(_standing, args), **kwargs)
-    options = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
-    out = options.pop("out", None)
-    if out is not None:
-        result = apply_ufunc(ufunc, method, args, options)
+    options = {k: v for k, v in _options(name, kwargs).items() if v is not None}
+    if (out := kwargs.get("out")) is not None:
+        rest = {k: v for k, v in kwargs.items() if k != "out"}
+        result = apply_ufunc(ufunc, method, args, rest)
         if method != "__call__":
             _require_same_dtype(name, out[0] if isinstance(out, tuple) else out, result)
         return _written(name, out[0] if isinstance(out, tuple) and len(out) == 1 else out, result)
     dtype = options.pop("dtype", None)
     if dtype is not None and method == "__call__" and ufunc.__name__ in _ARITHMETIC:
-        builder = ops.operands.builder_of(*args)
-        args = [lift(builder, x, ops.operands.numpy_dtype(dtype)) for x in args]
-    if options.pop("where", True) is not True:
-        unsupported(f"{name} with where= is not supported; use np.where")
-    for harmless in ("casting", "order", "subok"):
-        options.pop(harmless, None)
+        builder, target = ops.operands.builder_of(*args), ops.operands.numpy_dtype(dtype)
+        kinds = [np.result_type(_type_of(x)) for x in args if type(x) is not int]
+        if not all(np.can_cast(kind, target, "same_kind") for kind in kinds):
+            unsupported(f"{name} with a dtype= that its operands are not cast to")
+        args = [lift(builder, x, target) for x in args]
     if method == "__call__":
         function = UFUNCS.get(ufunc.__name__)
         if function is None or not is_numpys(ufunc):
@@ -196,7 +192,7 @@ def _require_same_dtype(name: str, target: Any, result: Any) -> None:
         unsupported(f"{name} with out= of another dtype than its result's is not supported")
 
 
-def _note(name: str, operands: Sequence[Any]) -> None:
+def _note(name: str, operands: Values) -> None:
     """Keeps in mind what was called."""
     for x in operands:
         if isinstance(x, Tensor):
@@ -237,7 +233,7 @@ def require_rounding(calls: Iterable[str], level: str) -> None:
 # --- functions --------------------------------------------------------------------------------
 
 _SAME_NAME = """
-    sum mean var std cumsum transpose swapaxes moveaxis reshape ravel expand_dims squeeze
+    sum mean var std max min cumsum transpose swapaxes moveaxis reshape ravel expand_dims squeeze
     broadcast_to stack tile repeat split roll pad triu tril diagonal diag trace take where
     dot inner vdot outer tensordot all any prod diff gradient trapezoid cross kron convolve
     correlate polyval argmax argmin count_nonzero isclose allclose select nan_to_num nansum nanmean
@@ -257,6 +253,11 @@ def _identity(x: Tensor) -> Tensor:
     return x
 
 
+def _type_of(x: Any) -> Any:
+    """What stands for a tensor where only types matter."""
+    return (0.0 if x.weak else x.dtype) if isinstance(x, Tensor) else x
+
+
 def _like(value: float) -> Function:
     def function(x: Tensor, dtype: Any = None, shape: Any = None) -> Tensor:
         dims = x.shape if shape is None else shape
@@ -274,20 +275,25 @@ def _full_like(x: Tensor, fill_value: Any, dtype: Any = None, shape: Any = None)
 def _join(axis: int, lift_to: int) -> Function:
     """np.vstack and relatives: concatenate after adding axes to small operands."""
 
-    def function(tensors: Sequence[Any]) -> Tensor:
+    def function(tensors: Values) -> Tensor:
         return ops.shape.concatenate([_at_least(lift_to, t) for t in tensors], axis)
 
     return function
 
 
-def _hstack(tensors: Sequence[Any]) -> Tensor:
-    parts = [_at_least(1, t) for t in tensors]
-    return ops.shape.concatenate(parts, 0 if parts[0].ndim == 1 else 1)
+def _hstack(tensors: Values) -> Tensor:
+    return _join(0 if np.ndim(tensors[0]) < 2 else 1, 1)(tensors)  # type: ignore[no-any-return]
 
 
-def _column_stack(tensors: Sequence[Any]) -> Tensor:
-    parts = [ops.shape.expand_dims(t, 1) if np.ndim(t) == 1 else t for t in tensors]
-    return ops.shape.concatenate(parts, 1)
+def _beside(ndim: int) -> Function:
+    """np.column_stack and np.dstack: what lacks the last of so many axes gets it."""
+
+    def function(tensors: Values) -> Tensor:
+        parts = [_at_least(ndim - 1, t) for t in tensors]
+        parts = [ops.shape.expand_dims(t, ndim - 1) if np.ndim(t) < ndim else t for t in parts]
+        return ops.shape.concatenate(parts, ndim - 1)
+
+    return function
 
 
 def _at_least(ndim: int, x: Any) -> Any:
@@ -305,13 +311,6 @@ def _at_least_all(ndim: int) -> Function:
         return results[0] if len(results) == 1 else tuple(results)
 
     return function
-
-
-def _dstack(tensors: Sequence[Any]) -> Tensor:
-    parts = [_at_least(2, t) for t in tensors]
-    return ops.shape.concatenate(
-        [ops.shape.expand_dims(t, 2) if np.ndim(t) == 2 else t for t in parts], 2
-    )
 
 
 def _append(x: Any, values: Any, axis: int | None = None) -> Tensor:
@@ -338,8 +337,8 @@ def _meshgrid(*vectors: Any, indexing: str = "xy", sparse: bool = False) -> tupl
     return tuple(shaped) if sparse else _broadcast_arrays(*shaped)
 
 
-def _apply_along_axis(function: Function, axis: int, x: Tensor) -> Tensor:
-    moved = ops.shape.moveaxis(x, axis, -1)
+def _apply_along_axis(function: Function, axis: int, arr: Tensor) -> Tensor:
+    moved = ops.shape.moveaxis(arr, axis, -1)
     lead = moved.shape[:-1]
     rows = ops.shape.reshape(moved, [-1, moved.shape[-1]])
     results = [function(row) for row in rows]
@@ -392,7 +391,8 @@ def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = 
 def _nan_to_num(
     x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Tensor:
-    _options("nan_to_num", {"copy": copy})
+    if copy is not True:
+        unsupported("np.nan_to_num with copy=False writes to its argument")
     return ops.derived.nan_to_num(x, nan, posinf, neginf)
 
 
@@ -416,47 +416,19 @@ def _clip(
     return ops.pointwise.clip(x, a_min if min is None else min, a_max if max is None else max)
 
 
-def _started(reduce: Function, combine: Function) -> Function:
-    """A reduction with NumPy's `initial`."""
-
-    def function(x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Tensor:
-        result = reduce(x, axis, keepdims)
-        return result if initial is None else combine(result, initial)  # type: ignore[no-any-return]
-
-    return function
-
-
 def _last_axes(function: Function) -> Function:
     return lambda x, offset=0: function(x, offset, -2, -1)
 
 
-def _variance(function: Function) -> Function:
-    def variance(
-        x: Any,
-        axis: Any = None,
-        dtype: Any = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-        correction: float | None = None,
-    ) -> Any:
-        return function(x, axis, dtype, ddof if correction is None else correction, keepdims)
-
-    return variance
-
-
 FUNCTIONS |= {
-    np.max: _started(ops.reduce.max, ops.pointwise.maximum),
-    np.min: _started(ops.reduce.min, ops.pointwise.minimum),
-    np.amax: _started(ops.reduce.max, ops.pointwise.maximum),
-    np.amin: _started(ops.reduce.min, ops.pointwise.minimum),
-    np.var: _variance(ops.reduce.var),
-    np.std: _variance(ops.reduce.std),
+    np.amax: ops.reduce.max,
+    np.amin: ops.reduce.min,
     np.vstack: _join(0, 2),
     np.hstack: _hstack,
-    np.column_stack: _column_stack,
+    np.column_stack: _beside(2),
     np.atleast_1d: _at_least_all(1),
     np.atleast_2d: _at_least_all(2),
-    np.dstack: _dstack,
+    np.dstack: _beside(3),
     np.append: _append,
     np.broadcast_arrays: _broadcast_arrays,
     np.meshgrid: _meshgrid,
@@ -491,28 +463,66 @@ FUNCTIONS |= {
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
-    np.result_type: ops.operands.result_type,
+    np.result_type: lambda *xs: np.result_type(*(_type_of(x) for x in xs)),
     np.can_cast: lambda x, to, casting="safe": np.can_cast(x.dtype, to, casting),
     np.iscomplexobj: lambda x: False,
 }
-# Arguments that change nothing for us, or only by values other than these.
-_HARMLESS = {"order", "subok", "device", "copy", "casting"}
+# Values of arguments that change nothing here; others do what no program does.
+_HARMLESS: dict[str, tuple[Any, ...]] = {
+    "order": (None, "C", "K"), "subok": (True, False), "device": (None, "cpu"), "where": (True,),
+    "copy": (True, False), "casting": ("same_kind",),
+}  # fmt: skip
+_HARMLESS_OF: dict[str, dict[str, tuple[Any, ...]]] = {
+    "astype": {"casting": ("unsafe",)}, "einsum": {"casting": ("safe",)},
+    "reshape": {"order": (None, "C"), "copy": (None, True)}, "ravel": {"order": ("C",)},
+    "flatten": {"order": ("C",)},
+}  # fmt: skip
 
 
-def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments that matter, with those refused that write in place or change meaning."""
-    if kwargs.get("copy", True) is not True and name.endswith("nan_to_num"):
-        unsupported("np.nan_to_num with copy=False writes to its argument")
-    if kwargs.get("where", True) not in (True, np._NoValue):
-        unsupported(f"{name} with where= is not supported; use np.where")
-    order = kwargs.get("order")
-    if order not in (None, "C") and name.endswith(("reshape", "ravel", "flatten")):
-        unsupported(f"{name} with order={order!r} is not supported")
-    skipped = _HARMLESS | {"out", "where"}
-    return {k: v for k, v in kwargs.items() if k not in skipped and v is not np._NoValue}
+@functools.cache
+def _parameters(function: Function | None) -> tuple[inspect.Parameter, ...]:
+    """None of C functions, which have them in the same places."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return ()
 
 
-def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _options(name: str, kwargs: Fields, function: Function | None = None) -> Record:
+    """Keyword arguments that matter, with those refused that change what no program can; those
+    that `function` has are its own matter."""
+    own = [p.name for p in _parameters(function)]
+    harmless = _HARMLESS | _HARMLESS_OF.get(name.rpartition(".")[2], {})
+    matter = {}
+    for option, value in kwargs.items():
+        if value is np._NoValue or (option == "out" and option not in own):
+            continue
+        if option in own or option not in harmless:
+            matter[option] = value
+        elif not any(type(value) is type(v) and value == v for v in harmless[option]):
+            given = repr(value) if isinstance(value, str) else ""
+            instead = "; use np.where" if option == "where" else ""
+            unsupported(f"{name} with {option}={given} is not supported{instead}")
+    return matter
+
+
+def _by_name(
+    function: Function | None, ours: Function, args: Values, kwargs: Fields
+) -> tuple[Values, Record]:
+    """The arguments with those by name that NumPy has in other places: np.max(x, 0, out)."""
+    theirs, own = _parameters(function), _parameters(ours)
+    if not theirs or any(p.kind is p.VAR_POSITIONAL for p in (*own, *theirs)):
+        return args, dict(kwargs)
+    at = 2
+    while at < min(len(own), len(theirs)) and own[at].name == theirs[at].name:
+        at += 1
+    moved = [p.name for p in theirs[at:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(args) > at + len(moved):
+        unsupported(f"np.{ours.__name__} with so many arguments")
+    return args[:at], {**dict(zip(moved, args[at:], strict=False)), **kwargs}
+
+
+def apply_function(function: Function, args: Values, kwargs: Fields) -> Any:
     """A NumPy function called on Tensors."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
@@ -522,12 +532,12 @@ def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str,
     ours = FUNCTIONS.get(function)
     if ours is None:
         unsupported(f"{name} is not supported")
-    if (out := kwargs.get("out")) is not None:
-        rest = {k: v for k, v in kwargs.items() if k != "out"}
-        result = apply_function(function, args, rest)
+    args, named = _by_name(function, ours, args, kwargs)
+    if (out := named.pop("out", None)) is not None:
+        result = apply_function(function, args, named)
         _require_same_dtype(name, out, result)
         return _written(name, out, result)
-    result = _checked(name, ours, args, _options(name, kwargs))
+    result = _checked(name, ours, args, _options(name, named, ours))
     array = function in _ARRAYS or (
         function in _AS_ARGUMENT
         and not any(isinstance(x, Tensor) and not x.is_array for x in args[:1])
@@ -566,7 +576,7 @@ def _all_fresh(result: Any, array: bool = False) -> Any:
     return fresh(result, array)
 
 
-def _checked(name: str, function: Function, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+def _checked(name: str, function: Function, args: Values, options: Fields) -> Any:
     """Calls one of our functions; a parameter that it lacks is unsupported, not a bug."""
     try:
         inspect.signature(function).bind(*args, **options)
@@ -582,24 +592,18 @@ def _reshape_method(x: Tensor, *shape: Any) -> Tensor:
     return ops.shape.reshape(x, shape[0] if len(shape) == 1 else shape)
 
 
-def _clip_method(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    return ops.pointwise.clip(x, min, max)
-
-
 def _transpose_method(x: Tensor, *axes: Any) -> Tensor:
     flat = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return ops.shape.transpose(x, flat or None)
 
 
 _SAME_METHODS = """
-    sum mean max min all any cumsum ravel squeeze swapaxes take repeat diagonal trace astype
+    sum mean var std max min all any cumsum ravel squeeze swapaxes take repeat diagonal trace astype
     dot prod argmax argmin round
 """
 _METHODS: dict[str, Function] = {name: ops.function(name) for name in _SAME_METHODS.split()} | {
-    "var": FUNCTIONS[np.var],
-    "std": FUNCTIONS[np.std],
     "ptp": _ptp,
-    "clip": _clip_method,
+    "clip": _clip,
     "reshape": _reshape_method,
     "transpose": _transpose_method,
     "flatten": ops.shape.ravel,
@@ -618,24 +622,43 @@ _ATTRIBUTES: dict[str, Function] = {
 }
 
 
+def item(x: Tensor, key: Any) -> Tensor:
+    """x[key]."""
+    picked = ops.index.getitem(x, key)
+    if not isinstance(picked, Tensor):
+        return picked  # by a mask: ops/masked.py
+    dots = key is Ellipsis or (isinstance(key, tuple) and any(k is Ellipsis for k in key))
+    result: Tensor = view(picked, x, array=dots)
+    return result
+
+
+def with_item(x: Tensor, key: Any, value: Any) -> Tensor:
+    """x with x[key] = value done."""
+    return ops.index.setitem(x, key, bare(value))
+
+
 def array_attribute(x: Tensor, name: str) -> Any:
-    """An attribute or method that ndarray has, for a Tensor."""
+    """An attribute or method that ndarray has, or NumPy's scalar, for a Tensor."""
+    kind = np.ndarray if x.is_array or not x.builder.numpy_dtypes else x.dtype.type
+    if not hasattr(kind, name):
+        raise AttributeError(f"'{kind.__name__}' object has no attribute {name!r}")
     if name in _ATTRIBUTES:
         return view(_ATTRIBUTES[name](x), x, array=x.is_array)
     if name in _METHODS:
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = bare(args), bare(kwargs)
+            ours = _METHODS[name]
+            given, kwargs = _by_name(getattr(np, name, None), ours, (x, *bare(args)), bare(kwargs))
             x.builder.calls.add(name)
             if (out := kwargs.pop("out", None)) is not None:
-                return _written(f"ndarray.{name}", out, method(*args, **kwargs))
-            options = _options(f"ndarray.{name}", kwargs)
-            result = _checked(f"ndarray.{name}", _METHODS[name], (x, *args), options)
+                return _written(f"ndarray.{name}", out, method(*given[1:], **kwargs))
+            options = _options(f"ndarray.{name}", kwargs, ours)
+            result = _checked(f"ndarray.{name}", ours, given, options)
             shares = name in _VIEW_METHODS or kwargs.get("copy") is False
             array = name == "reshape" or (x.is_array and name in _METHODS_OF_ARRAYS)
             return view(result, x, array=array) if shares else _all_fresh(result, array)
 
         return method
-    if not name.startswith("_") and hasattr(np.ndarray, name):
+    if not name.startswith("_"):
         unsupported(f"ndarray.{name} is not supported")
     raise AttributeError(f"'Tensor' object has no attribute {name!r}")

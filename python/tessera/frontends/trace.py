@@ -1,186 +1,52 @@
 """Tracing: runs a NumPy function once on Tensors and keeps what it did as a Graph.
 
-What runs is a copy that reads copies of what is outside (frontends/outside.py), so that tracing has
+What runs is a copy that reads copies of what is outside (frontends/sandbox.py), so that tracing has
 no effects. Arrays from outside become arguments of the program, arrays that the function makes
 itself become constants.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tessera import _core
 from tessera.clock import Clock, Interrupted
+from tessera.emit import compile_source, emit
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
+from tessera.frontends.constants import CONSTANTS
 from tessera.frontends.environment import Environment, is_same
+from tessera.frontends.intercept import instead
 from tessera.frontends.number import Number, is_stand_in
-from tessera.frontends.outside import Sandbox
-from tessera.frontends.plain import CONSTANTS, is_plain_container
-from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
-from tessera.ops.index import IndexCheck
+from tessera.frontends.sandbox import Sandbox
+from tessera.frontends.traced import (
+    TYPE_TEXT,
+    Leaf,
+    Node,
+    Spec,
+    Static,
+    Traced,
+    Tree,
+    ends,
+    flatten,
+    mapped,
+    unflatten,
+)
+from tessera.graph import Graph
+from tessera.ops.index import are_inside
 from tessera.ops.masked import Masked
-from tessera.ops.operands import cast, iota
+from tessera.ops.operands import iota
 from tessera.ops.shape import broadcast_to
-from tessera.types import (
-    EVERY,
-    Interval,
-    check_shape,
-    dtype_name,
-    parse_domain,
-    parse_type,
-    to_numpy,
-)
-
-Array = np.ndarray[Any, np.dtype[Any]]
-_TYPE_TEXT = re.compile(
-    r"\s*(?:f64|f32|f16|bf16|i64|i32|i8|u8|bool)\s*\[[^\]]*\](\s*(?:in\b|>).*|\s*)"
-)
-
-
-@dataclass(frozen=True)
-class Spec:
-    """The type of an argument, where there is no example array: `Spec.parse("f32[16,1024]")`.
-
-    The values that it takes may follow: "f32[8] > 0", "f64[8] in [0, 1)".
-    """
-
-    dtype: str
-    shape: tuple[int | str, ...]
-    domain: Interval = EVERY
-
-    @classmethod
-    def parse(cls, text: str) -> Spec:
-        match = _TYPE_TEXT.fullmatch(text)
-        domain = match[1] if match else ""
-        return cls(*parse_type(text[: len(text) - len(domain)]), parse_domain(domain))
-
-    def sample(self, rng: np.random.Generator) -> Array:
-        """Random values of this type and domain: standard normal where nothing is said."""
-        if any(isinstance(d, str) for d in self.shape):
-            raise BadInputError(f"{self} has symbolic extents, which have no values")
-        dtype, shape = to_numpy(self.dtype), [int(d) for d in self.shape]
-        low, high, with_low, with_high = self.domain
-        if dtype.kind == "b":
-            return rng.integers(0, 2, shape).astype(dtype)
-        if dtype.kind in "iu":
-            first = 0 if low == -np.inf else int(np.floor(low)) + (not with_low or low % 1 > 0)
-            end = (
-                first + 8 if high == np.inf else int(np.ceil(high)) + (with_high and high % 1 == 0)
-            )
-            return rng.integers(first, end, shape).astype(dtype)
-        if low == -np.inf:
-            values = rng.standard_normal(shape) if high == np.inf else high - rng.random(shape)
-        elif high == np.inf:
-            values = low + rng.gamma(2.0, 0.5, shape)
-        else:
-            values = low + (high - low) * rng.random(shape)
-        values = np.asarray(values, dtype)
-        if not with_low and low > -np.inf:
-            values = np.where(
-                values <= low, np.nextafter(dtype.type(low), dtype.type(high)), values
-            )
-        return np.asarray(values, dtype)
-
-
-# --- nested arguments and results -------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """An array in a nested structure, by its position among all of them."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Static:
-    """Anything else: a constant of the program; `anew`: each call makes one of its own."""
-
-    value: Any
-    anew: bool = False
-
-
-@dataclass(frozen=True)
-class Node:
-    """A list, tuple, named tuple or dict; `keys` of a dict."""
-
-    kind: type
-    children: tuple[Any, ...]
-    keys: tuple[Any, ...] = ()
-
-
-Tree = Leaf | Static | Node
-
-
-def flatten(
-    value: Any, name: str, leaves: list[tuple[str, Any]], is_leaf: Callable[[Any], bool]
-) -> Tree:
-    """Splits a nested structure into its arrays (appended to `leaves`) and its shape."""
-    if is_leaf(value):
-        leaves.append((name, value))
-        return Leaf(len(leaves) - 1)
-    if isinstance(value, (list, tuple, dict)) and not is_plain_container(value):
-        raise UnsupportedError(
-            f"{name} is a {type(value).__name__}, which may do more than a list, tuple or dict, or "
-            "has keys that are no constants"
-        )
-    if isinstance(value, (list, tuple)):
-        children = [flatten(v, f"{name}_{i}", leaves, is_leaf) for i, v in enumerate(value)]
-        return Node(type(value), tuple(children))
-    if isinstance(value, dict):
-        children = [flatten(v, f"{name}_{k}", leaves, is_leaf) for k, v in value.items()]
-        return Node(dict, tuple(children), tuple(value))
-    return Static(value)
-
-
-def unflatten(tree: Tree, leaves: Sequence[Any], copies: dict[int, Any] | None = None) -> Any:
-    """The inverse of `flatten`; `copies`: of constants made anew, by what they are copies of."""
-    if isinstance(tree, Leaf):
-        return leaves[tree.index]
-    copies = {} if copies is None else copies
-    if isinstance(tree, Static):
-        return copy.deepcopy(tree.value, copies) if tree.anew else tree.value
-    children = [unflatten(child, leaves, copies) for child in tree.children]
-    if tree.kind is dict:
-        return dict(zip(tree.keys, children, strict=True))
-    if hasattr(tree.kind, "_fields"):
-        return tree.kind(*children)
-    return tree.kind(children)
-
-
-def ends(tree: Tree) -> Iterator[Leaf | Static]:
-    """What the lists, tuples and dicts of a tree hold, however nested, one after the other."""
-    if isinstance(tree, Node):
-        for child in tree.children:
-            yield from ends(child)
-    else:
-        yield tree
-
-
-def mapped(tree: Tree, change: Callable[[Leaf | Static], Tree]) -> Tree:
-    """A tree with others in place of its ends."""
-    if isinstance(tree, Node):
-        return replace(tree, children=tuple(mapped(child, change) for child in tree.children))
-    return change(tree)
-
-
-def parts(value: Any) -> Iterator[Any]:
-    """What lists, tuples and dicts hold, however nested, one after the other."""
-    if isinstance(value, (list, tuple, dict)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from parts(part)
-    else:
-        yield value
+from tessera.tensor import _NUMPY, _PACKAGE, Tensor, cast, unsupported
+from tessera.types import Array, DType, Fields, Function, Record, check_shape, dtype_name, to_numpy
 
 
 def _is_array(value: Any) -> bool:
@@ -191,7 +57,7 @@ def _is_array(value: Any) -> bool:
             )
         return True
     return isinstance(value, Spec) or (
-        isinstance(value, str) and _TYPE_TEXT.fullmatch(value) is not None
+        isinstance(value, str) and TYPE_TEXT.fullmatch(value) is not None
     )
 
 
@@ -221,11 +87,7 @@ class _TracingGraph(Graph):
         self._known: dict[str, Tensor] = {}
 
     def emit(
-        self,
-        op: str,
-        inputs: Sequence[Tensor] = (),
-        attrs: Mapping[str, Any] | None = None,
-        name: str = "",
+        self, op: str, inputs: Sequence[Tensor] = (), attrs: Fields | None = None, name: str = ""
     ) -> Tensor:
         """Appends an operator unless the same one is already there."""
         key = f"{op} {[t.id for t in inputs]} {attrs}"
@@ -310,7 +172,7 @@ class _TracingGraph(Graph):
         values = [self.const(v, array.dtype) for v in (diagonal, rest)]
         return self.emit("where", [unit, *values])
 
-    def _count(self, shape: tuple[int, ...], axis: int, dtype: np.dtype[Any]) -> Tensor:
+    def _count(self, shape: tuple[int, ...], axis: int, dtype: DType) -> Tensor:
         return iota(self, axis, shape, dtype_name(dtype))
 
 
@@ -329,26 +191,8 @@ def _is_diagonal_and_rest(array: Array) -> bool:
     return finite and np.array_equal(array, expected)
 
 
-@dataclass
-class Traced:
-    """A function as a program: how to call it with arrays and what to make of its results."""
-
-    graph: Graph
-    tree: Tree  # of (args, kwargs)
-    arguments: list[Array | Spec]  # in the order of the graph's first inputs
-    extra: list[Array]  # arrays from outside or made inside: the graph's last inputs
-    results: Tree
-    forms: list[str] = field(default_factory=list)  # of the graph's outputs, see graph.Tensor
-    environment: Environment = field(default_factory=Environment)
-    check: IndexCheck | None = None  # asked before the program runs
-    calls: frozenset[str] = frozenset()  # NumPy's functions, methods and ufuncs that it called
-
-
 def bind_arguments(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    floats: bool = False,
+    function: Function, args: Sequence[Any], kwargs: Fields, floats: bool = False
 ) -> tuple[Tree, list[tuple[str, Any]]]:
     """The arguments of a call as a tree over named arrays; `floats`: and over numbers that are."""
     is_leaf = _is_array_or_float if floats else _is_array
@@ -376,18 +220,18 @@ def bind_arguments(
     return tree, leaves
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: Function) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     return name if name.isidentifier() and name.isascii() else "program"
 
 
-def definition(function: Callable[..., Any]) -> Location | None:
+def definition(function: Function) -> Location | None:
     """Where a function is defined, if Python knows."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return Location(code.co_filename, code.co_firstlineno) if code else None
 
 
-def _refused(function: Callable[..., Any], what: str) -> UnsupportedError:
+def _refused(function: Function, what: str) -> UnsupportedError:
     """That a function is or does what no program can."""
     return UnsupportedError(f"{_name(function)} {what}", definition(function))
 
@@ -404,7 +248,7 @@ def _input_names(names: Sequence[str]) -> list[str]:
 
 
 def _run(
-    function: Callable[..., Any],
+    function: Function,
     tree: Tree,
     leaves: Sequence[tuple[str, Any]],
     environment: Environment,
@@ -413,8 +257,6 @@ def _run(
     seconds: float,
     clock: Clock,
 ) -> tuple[_TracingGraph, Tree, Sandbox]:
-    from tessera.frontends.intercept import instead
-
     graph = _TracingGraph(_name(function), seconds, clock)
     tensors: list[Any] = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
@@ -454,6 +296,8 @@ def _run(
         raise UnsupportedError(
             f"it changes {changed}, which lives outside of it", definition(function)
         )
+    if sandbox.was_frozen and sandbox.handles:  # frozen arrays raise an error when written to
+        raise _refused(function, "handles exceptions, which may hide writes to arrays from outside")
     known = {id(v) for v in sandbox.stand_ins()} | set(_containers((args, kwargs)))
     _require_new(result, known, function)
     graph.handles |= sandbox.frozen_arrays()
@@ -468,7 +312,7 @@ def _containers(value: Any) -> Iterator[int]:
             yield from _containers(part)
 
 
-def _require_new(value: Any, known: set[int], function: Callable[..., Any]) -> None:
+def _require_new(value: Any, known: set[int], function: Function) -> None:
     """Refuses results whose lists, dicts and sets are known already, each call's are others."""
     if isinstance(value, (list, dict, set)):
         if id(value) in known:
@@ -480,12 +324,7 @@ def _require_new(value: Any, known: set[int], function: Callable[..., Any]) -> N
             _require_new(part, known, function)
 
 
-def _results(
-    graph: _TracingGraph,
-    result: Any,
-    function: Callable[..., Any],
-    arguments: Tree,
-) -> Tree:
+def _results(graph: _TracingGraph, result: Any, function: Function, arguments: Tree) -> Tree:
     """Makes what a function returns the graph's outputs."""
     outputs: list[tuple[str, Any]] = []
     if isinstance(result, Iterator):
@@ -533,7 +372,7 @@ def _results(
     return results
 
 
-def _no_arrays(function: Callable[..., Any], arguments: Tree) -> str:
+def _no_arrays(function: Function, arguments: Tree) -> str:
     """What a call's arguments are, where none is an array; empty where one is."""
 
     def kind(tree: Tree) -> str:
@@ -568,7 +407,7 @@ _RETURNED = (
 
 
 def _require_same_arguments(
-    tree: Tree, tensors: Sequence[Any], given: Any, function: Callable[..., Any]
+    tree: Tree, tensors: Sequence[Any], given: Any, function: Function
 ) -> None:
     """Refuses functions that append to a list or set an entry among their arguments."""
     leaves: list[tuple[str, Any]] = []
@@ -588,6 +427,21 @@ def _origin(error: BaseException) -> Location | None:
     return None
 
 
+class IndexCheck:
+    """Whether the indices that a traced program gathers at are within their axes."""
+
+    def __init__(self, graph: Graph, extents: Sequence[int]) -> None:
+        # A program of the same arguments that computes the indices.
+        self._indices = compile_source(emit(graph, name="indices"), "indices")
+        self._extents = extents
+
+    def __call__(self, arrays: Sequence[Any]) -> bool:
+        with np.errstate(all="ignore"):
+            found = self._indices(*arrays)
+        found = found if isinstance(found, tuple) else (found,)
+        return all(are_inside(np.asarray(i), n) for i, n in zip(found, self._extents, strict=True))
+
+
 _RECORDED = 500  # operators that are recorded whatever time they take
 
 # How it ends when a function writes traced values to a real array.
@@ -595,9 +449,9 @@ _FILLS = ("needs the value", "setting an array element", "with out= writes in pl
 
 
 def trace_call(
-    function: Callable[..., Any],
+    function: Function,
     args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    kwargs: Fields,
     floats: bool = False,
     environment: Environment | None = None,
     seconds: float = math.inf,
@@ -665,7 +519,7 @@ def trace_call(
     )  # fmt: skip
 
 
-def _jumps(op: dict[str, Any]) -> bool:
+def _jumps(op: Record) -> bool:
     """Whether it decides something."""
     kind = op["op"]
     whole = kind == "cast" and op["attrs"]["dtype"][0] in "iub"
@@ -718,7 +572,7 @@ def _same_static(a: Tree, b: Tree) -> bool:
     return a == b
 
 
-def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
+def trace(function: Function, *args: Any, **kwargs: Any) -> Graph:
     """The program that a NumPy function computes for arguments of these shapes and dtypes.
 
     Arguments are arrays or types such as "f32[16,1024]"; numbers and strings are constants.
@@ -730,6 +584,3 @@ def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
     <Graph f(x: f32[4,8], y: f32[8,2]), 4 operators>
     """
     return trace_call(function, args, kwargs).graph
-
-
-__all__ = ["Environment", "Spec", "Traced", "trace", "trace_call"]

@@ -6,15 +6,13 @@ front end all come here. One module per kind of function; `function` finds one b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from tessera.ops import contract, derived, index, integers, pointwise, reduce, shape
+from tessera.types import Function
 
 _ALIASES = {"slice": "slice_"}  # Python's own slice is needed where ours is defined
 
 
-def function(name: str) -> Callable[..., Any]:
+def function(name: str) -> Function:
     """The function of that name.
 
     >>> function("matmul").__module__

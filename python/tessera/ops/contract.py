@@ -9,12 +9,12 @@ from math import prod
 import numpy as np
 
 from tessera.extents import dims_of, product, values_of
-from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.index import diagonal
 from tessera.ops.operands import Operand, axis_of, promote, static_shape, tensors
 from tessera.ops.pointwise import multiply
 from tessera.ops.reduce import sum as reduce_sum
 from tessera.ops.shape import expand_dims, reshape, squeeze, swapaxes, transpose
+from tessera.tensor import Tensor, bad_input, unsupported
 from tessera.types import Dim
 
 

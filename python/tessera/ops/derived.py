@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.contract import dot, matmul
 from tessera.ops.index import diagonal, getitem
 from tessera.ops.operands import (
-    Axes,
     Operand,
     axes_of,
     axis_of,
     builder_of,
-    cast,
     emit,
     iota,
     is_scalar,
@@ -49,8 +47,10 @@ from tessera.ops.reduce import all as reduce_all
 from tessera.ops.reduce import max as reduce_max
 from tessera.ops.reduce import min as reduce_min
 from tessera.ops.shape import concatenate, expand_dims, moveaxis, pad, ravel, reshape, stack
-from tessera.types import is_float
+from tessera.tensor import Tensor, bad_input, cast, unsupported
+from tessera.types import Axes, is_float
 
+_FEW_FACTORS = 16
 _LONGEST_KERNEL = 64  # of np.convolve: the program has one product per element
 
 
@@ -62,10 +62,15 @@ def _along(x: Tensor, axis: int, item: Any) -> Tensor:
 
 
 def prod(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Product over axes, by halves; small integers and bool widen to i64 as in NumPy."""
+    """Product over axes, of many factors by halves; small integers and bool widen to i64 as in
+    NumPy."""
     x = lift(builder_of(x), x)
     x = accumulated(x, dtype, "product")
+    if axis is None and not keepdims and math.prod(static_shape(x, "prod")) <= _FEW_FACTORS:
+        x = ravel(x)
     for a in axes_of(axis, x.ndim)[::-1]:
+        if 1 < (n := static_shape(x, "prod")[a]) <= _FEW_FACTORS:  # in NumPy's order
+            x = functools.reduce(multiply, (_along(x, a, slice(i, i + 1)) for i in range(n)))
         while (n := static_shape(x, "prod")[a]) > 1:
             half = n // 2
             product = multiply(_along(x, a, slice(0, half)), _along(x, a, slice(half, 2 * half)))
@@ -87,7 +92,7 @@ def diff(x: Operand, n: int = 1, axis: int = -1) -> Tensor:
     return x
 
 
-def gradient(x: Operand, spacing: Operand = 1.0, axis: int | None = None, edge_order: int = 1):  # type: ignore[no-untyped-def]
+def gradient(x: Operand, spacing: Operand = 1.0, *, axis: int | None = None, edge_order: int = 1):  # type: ignore[no-untyped-def]
     """Central differences inside, one-sided ones at the edges, for one constant spacing."""
     x = lift(builder_of(x), x)
     if not is_scalar(spacing):
@@ -182,11 +187,12 @@ def convolve(x: Operand, y: Operand, mode: str = "full") -> Tensor:
     lead, length = {"full": (0, n + m - 1), "same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}[
         mode if mode in ("full", "same", "valid") else bad_input(f"convolve: mode {mode!r}")
     ]
-    wide = pad(a, (m - 1, m - 1))
-    terms = [
-        multiply(getitem(b, k), getitem(wide, slice(lead + m - 1 - k, lead + m - 1 - k + length)))
-        for k in range(m)
-    ]
+    terms = []
+    for k in range(m):  # the products are padded, so that no element is multiplied by a border
+        first, end = lead - k, lead + length - k
+        low, high = max(0, first), min(n, end)
+        product = multiply(getitem(b, k), getitem(a, slice(low, high)))
+        terms.append(pad(product, (low - first, end - high)))
     return functools.reduce(add, terms)
 
 

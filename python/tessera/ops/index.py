@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tessera.graph import Builder, Graph, Tensor, bad_input, unsupported
+from tessera.ops.masked import Masked
 from tessera.ops.operands import (
-    Axes,
     Operand,
     axes_of,
     axis_of,
     builder_of,
-    cast,
     emit,
     iota,
     lift,
@@ -32,61 +30,15 @@ from tessera.ops.shape import (
     pad,
     ravel,
     reshape,
+    slice_,
     squeeze,
     stack,
     swapaxes,
 )
-from tessera.types import Dim
+from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported
+from tessera.types import Array, Axes, Dim
 
 _FEW = 16  # constant indices that become slices
-
-
-def slice_(
-    x: Tensor, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int] | None = None
-) -> Tensor:
-    """The core's slice: 0 ≤ start < stop ≤ extent and step ≥ 1, one entry per axis."""
-    attrs = {
-        "starts": list(starts),
-        "stops": list(stops),
-        "steps": list(steps) if steps is not None else [1] * len(starts),
-    }
-    if all(s == 1 for s in attrs["steps"]):
-        part = _of_parts(x, list(starts), list(stops))
-        if part is not None:
-            return part
-    return x.builder.emit("slice", [x], attrs)
-
-
-def _of_parts(x: Tensor, starts: list[int], stops: list[int]) -> Tensor | None:
-    """A slice of what was just joined, from the parts: filling an array stays linear this way."""
-    op, inputs, attrs = x.builder.made.get(x.id, ("", (), {}))
-    if op == "const":
-        shape = [b - a for a, b in zip(starts, stops, strict=True)]
-        return x.builder.emit("const", [], {**attrs, "type": (attrs["type"][0], shape)})
-    if op != "concat":
-        return None
-    axis = attrs["axis"]
-    parts: list[tuple[Tensor, int, int]] = []
-    position = 0
-    for part in inputs:
-        low = max(starts[axis] - position, 0)
-        high = min(stops[axis] - position, part.shape[axis])
-        if low < high:
-            parts.append((part, low, high))
-        position += part.shape[axis]
-    others = all(
-        a == 0 and b == n
-        for i, (a, b, n) in enumerate(zip(starts, stops, x.shape, strict=True))
-        if i != axis
-    )
-    if len(parts) > 1 and not others:
-        return None
-    cut = []
-    for part, low, high in parts:
-        starts[axis], stops[axis] = low, high
-        full = others and (low, high) == (0, part.shape[axis])
-        cut.append(part if full else slice_(part, list(starts), list(stops)))
-    return cut[0] if len(cut) == 1 else concatenate(cut, axis)
 
 
 def take(x: Operand, indices: Operand, axis: int | None = None) -> Tensor:
@@ -107,8 +59,6 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     arrays = [i for i in items if _is_array(i) and np.ndim(i) > 0]
     for item in items:
         if _is_array(item) and operand_dtype(item) == np.bool_:
-            from tessera.ops.masked import Masked
-
             mask = lift(x.builder, item)
             if len(items) == 1 and mask.shape == x.shape:
                 return Masked(x, mask)  # type: ignore[return-value]
@@ -229,7 +179,7 @@ def _wrapped(indices: Operand, extent: int, builder: Builder) -> Tensor:
     """Positions that count from the end, from the start; noted, since calls must check them."""
     if not isinstance(indices, Tensor):
         known = np.asarray(indices)
-        if known.dtype.kind in "iu" and known.size and not _are_inside(known, extent):
+        if known.dtype.kind in "iu" and known.size and not are_inside(known, extent):
             bad_input(f"an index is out of bounds for an axis with extent {extent}")
         index = lift(builder, indices if known.ndim == 0 else known)
     else:
@@ -243,32 +193,14 @@ def _wrapped(indices: Operand, extent: int, builder: Builder) -> Tensor:
     return where(less(index, 0), add(index, extent), index)
 
 
-def _are_inside(index: np.ndarray[Any, Any], extent: int) -> bool:
+def are_inside(index: Array, extent: int) -> bool:
+    """Whether all indices are positions of an axis, counted from its start or end."""
     return index.size == 0 or bool(-extent <= index.min() and index.max() < extent)
-
-
-class IndexCheck:
-    """Whether the indices that a traced program gathers at are within their axes."""
-
-    def __init__(self, graph: Graph, extents: Sequence[int]) -> None:
-        from tessera.emit import compile_source, emit
-
-        # A program of the same arguments that computes the indices.
-        self._indices = compile_source(emit(graph, name="indices"), "indices")
-        self._extents = extents
-
-    def __call__(self, arrays: Sequence[Any]) -> bool:
-        with np.errstate(all="ignore"):
-            found = self._indices(*arrays)
-        found = found if isinstance(found, tuple) else (found,)
-        return all(_are_inside(np.asarray(i), n) for i, n in zip(found, self._extents, strict=True))
 
 
 def setitem(x: Tensor, key: Any, value: Operand) -> Tensor:
     """`x` with `x[key] = value` done: for slices of step 1, integers, and masks of x's shape."""
     if isinstance(key, Tensor) and key.dtype == np.bool_ and key.shape == x.shape:
-        from tessera.ops.masked import Masked
-
         if isinstance(value, Masked) and value.mask.id == key.id and value.x.shape == x.shape:
             return where(key, cast(value.x, x.dtype), x)
         filler = lift(x.builder, value, x.dtype)

@@ -7,20 +7,21 @@ an approximate one is corrected by its exact remainder.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tessera.graph import Tensor, unsupported
 from tessera.ops import pointwise as ops
-from tessera.ops.operands import Operand, cast, is_scalar, promote
+from tessera.ops.operands import Operand, is_scalar, operand_dtype, promote
+from tessera.tensor import Tensor, cast, unsupported
+from tessera.types import is_float
 
 _MOST_RUNS = 4  # of ones in a mask
 
 
 def floor_divide(x: Operand, y: Operand) -> Tensor:
-    """The greatest whole number not above x/y, modulo 2^bits; 0 where y is 0."""
+    """The greatest whole number not above x/y; of integers modulo 2^bits, and 0 where y is 0."""
     a, b = promote(np.floor_divide, x, y)
+    if is_float(a.dtype):
+        return ops.floor_divide_floats(x, y)
     if a.dtype == np.bool_:
         unsupported("floor division of truths is not supported; cast them to integers")
     if is_scalar(y):
@@ -105,7 +106,10 @@ def _shift_count(x: Operand, y: Operand, ufunc: np.ufunc) -> tuple[Tensor, int]:
 
 
 def bitwise(name: str, *operands: Operand) -> Tensor:
-    """~x, and x & c, x | c, x ^ c for constants c with at most four runs of ones, or of zeros."""
+    """&, |, ^ and ~ of truths, and of integers ~x, and x & c, x | c, x ^ c for constants c with at
+    most four runs of ones, or of zeros."""
+    if all(operand_dtype(x) == np.dtype(np.bool_) for x in operands):
+        return ops.LOGICAL[name](*operands)
     ufunc = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}
     if name == "not":
         (t,) = promote(np.invert, *operands)
@@ -167,8 +171,3 @@ def _constant(a: Tensor, value: int) -> Operand:
 
 def _multiply(a: Tensor, factor: int) -> Tensor:
     return a if factor == 1 else ops.multiply(a, a.dtype.type(factor))
-
-
-__all__: list[Any] = [
-    "bitwise", "floor_divide", "left_shift", "right_shift", "trunc_divide", "trunc_remainder",
-]  # fmt: skip

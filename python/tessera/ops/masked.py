@@ -7,15 +7,16 @@ their number or their places is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tessera.graph import Tensor, is_stored_back, unsupported
 from tessera.ops import pointwise, reduce
 from tessera.ops.operands import is_scalar, lift
+from tessera.tensor import Tensor, is_stored_back, unsupported
+from tessera.types import DType, Fields, Function, Values
 
 _WHY = (
     "indexing by a mask gives a shape that depends on values; of x[mask] sums, means, counts and "
@@ -50,12 +51,10 @@ class Masked(NDArrayOperatorsMixin):
         return 1
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         return self.x.dtype
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
-        from tessera.frontends import numpy as frontend
-
         if method == "reduce" and ufunc is np.add and kwargs.get("axis", 0) in (0, None):
             rest = {k: v for k, v in kwargs.items() if k != "axis" and v is not None}
             return self.sum(**rest)
@@ -65,10 +64,10 @@ class Masked(NDArrayOperatorsMixin):
         if method != "__call__" or kwargs or ufunc.signature or not alike or not single:
             unsupported(_WHY)
         values = [a.x if isinstance(a, Masked) else a for a in args]
-        return Masked(frontend.apply_ufunc(ufunc, method, values, {}), self.mask)
+        return Masked(self.x.builder.apply_ufunc(ufunc, method, values, {}), self.mask)
 
     def __array_function__(
-        self, function: Callable[..., Any], types: object, args: Sequence[Any], kwargs: Any
+        self, function: Function, types: object, args: Values, kwargs: Any
     ) -> Any:
         ours = _FUNCTIONS.get(function)
         if ours is None or not args or args[0] is not self:
@@ -121,7 +120,7 @@ class Masked(NDArrayOperatorsMixin):
         return self
 
 
-def _plain(axis: Any, options: Mapping[str, Any]) -> None:
+def _plain(axis: Any, options: Fields) -> None:
     if axis not in (None, 0, -1) or any(v is not None for v in options.values()):
         unsupported(_WHY)
 
@@ -130,7 +129,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Tensor) and value.shape == ()
 
 
-_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+_FUNCTIONS: dict[Function, Function] = {
     np.sum: Masked.sum,
     np.mean: Masked.mean,
     np.any: Masked.any,

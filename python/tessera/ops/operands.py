@@ -10,11 +10,10 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tessera.errors import Error
-from tessera.graph import Builder, Tensor, bad_input, unsupported, user_location
-from tessera.types import dtype_name, is_float, to_numpy
+from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported, user_location
+from tessera.types import Axes, Dim, DType, dtype_name, is_float, to_numpy
 
 Operand = object  # Tensor, Python or NumPy scalar, array or nested list
-Axes = int | Sequence[int] | None
 
 
 _WIDER = {
@@ -68,9 +67,7 @@ def lift(builder: Builder, x: Operand, dtype: Any = None) -> Tensor:
         # Converted here, where it keeps its rounding: np.float32(0.1) is not 0.1 in f64.
         return builder.const(x if dtype is None else np.dtype(dtype).type(x), dtype or x.dtype)
     elif isinstance(x, (list, tuple)) and any(isinstance(y, Tensor) for y in x):
-        from tessera.ops.shape import stack
-
-        tensor = stack(list(x))
+        tensor = emit("stack", *common(*x), axis=0)
     else:
         tensor = builder.constant_array(np.asarray(x))
     return tensor if dtype is None else cast(tensor, dtype)
@@ -92,19 +89,9 @@ def reduced(op: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
     return emit(op, x, axes=list(axes), keepdims=keepdims) if axes else x
 
 
-def iota(builder: Builder, axis: int, shape: Sequence[Any], dtype: str = "i64") -> Tensor:
+def iota(builder: Builder, axis: int, shape: Sequence[Dim], dtype: str = "i64") -> Tensor:
     """0, 1, 2, … along one axis of a shape, the same along the others."""
     return builder.emit("iota", [], {"axis": axis, "type": (dtype, list(shape))})
-
-
-def cast(x: Tensor, dtype: Any) -> Tensor:
-    """`x` converted to a dtype; itself if it has it already."""
-    dtype = np.dtype(dtype)
-    if x.dtype == dtype:
-        return x
-    if dtype == np.bool_:
-        return x.builder.emit("ne", [x, x.builder.const(0, x.dtype)])
-    return x.builder.emit("cast", [x], {"dtype": dtype_name(dtype)})
 
 
 def promote(ufunc: np.ufunc, *operands: Operand) -> list[Tensor]:
@@ -124,7 +111,7 @@ def promote(ufunc: np.ufunc, *operands: Operand) -> list[Tensor]:
     return [lift(builder, x, d) for x, d in zip(operands, loop, strict=False)]
 
 
-def result_type(*operands: Operand) -> np.dtype[Any]:
+def result_type(*operands: Operand) -> DType:
     """NumPy's common dtype of the operands."""
     kinds = map(operand_dtype, operands)
     return np.result_type(*[k(0) if isinstance(k, type) else k for k in kinds])
@@ -158,7 +145,7 @@ def static_shape(x: Tensor, what: str) -> tuple[int, ...]:
     return x.shape
 
 
-def numpy_dtype(dtype: object, x: Tensor | None = None) -> np.dtype[Any]:
+def numpy_dtype(dtype: object, x: Tensor | None = None) -> DType:
     """The NumPy dtype of any spelling of a supported dtype.
 
     `x`: what takes it; in a traced function "i8" is NumPy's (of eight bytes), not Tessera's.

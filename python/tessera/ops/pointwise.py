@@ -9,20 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.operands import (
     Operand,
     builder_of,
-    cast,
     emit,
     is_scalar,
     lift,
     numpy_dtype,
-    operand_dtype,
     promote,
     result_type,
     tensors,
 )
+from tessera.tensor import Tensor, bad_input, cast, unsupported
 from tessera.types import is_float
 
 
@@ -140,16 +138,13 @@ def round(x: Operand, decimals: int = 0) -> Tensor:
     return rint(t * scale) / scale if decimals > 0 else rint(t / scale) * scale
 
 
-def floor_divide(x: Operand, y: Operand) -> Tensor:
+def floor_divide_floats(x: Operand, y: Operand) -> Tensor:
     """The greatest whole number not above x/y: (x - r) / y with C's remainder r, rounded to be
     whole, less one where r is not 0 and the signs differ.
 
     Of an infinite y with x finite: -1 where signs differ, else 0; zeros have the sign of x/y.
     """
     a, b = promote(np.floor_divide, x, y)
-    if not is_float(a.dtype):
-        quotient: Tensor = _integers().floor_divide(x, y)
-        return quotient
     r = mod(a, b)
     below = logical_and(not_equal(r, 0), less(a, 0) != less(b, 0))
     whole = rint((a - where(below, r - b, r)) / b) - cast(below, a.dtype)
@@ -166,12 +161,6 @@ def _with_sign_of_ratio(whole: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if not a.builder.numpy_dtypes:
         return whole
     return where(equal(whole, 0), -(a / b) * a.builder.const(-0.0, a.dtype), whole)
-
-
-def _integers() -> Any:
-    from tessera.ops import integers  # which is made of what is here
-
-    return integers
 
 
 def log2(x: Operand) -> Tensor:
@@ -294,19 +283,7 @@ logical_and = _logical("and")
 logical_or = _logical("or")
 logical_not = _logical("not")
 logical_xor = _logical("ne")
-
-
-def bitwise(name: str) -> Callable[..., Tensor]:
-    """&, |, ^ and ~: on bool tensors the logical operators, of integers see ops/integers.py."""
-    logical = {"and": logical_and, "or": logical_or, "xor": logical_xor, "not": logical_not}[name]
-
-    def function(*operands: Operand) -> Tensor:
-        if all(operand_dtype(x) == np.dtype(np.bool_) for x in operands):
-            return logical(*operands)
-        result: Tensor = _integers().bitwise(name, *operands)
-        return result
-
-    return function
+LOGICAL = {"and": logical_and, "or": logical_or, "xor": logical_xor, "not": logical_not}
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:

@@ -7,23 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.operands import (
-    Axes,
     Operand,
     axes_of,
     axis_of,
     builder_of,
-    cast,
     emit,
     lift,
     numpy_dtype,
     reduced,
     static_shape,
 )
-from tessera.ops.pointwise import divide, sqr, sqrt, subtract
+from tessera.ops.pointwise import divide, maximum, minimum, sqr, sqrt, subtract
 from tessera.ops.shape import ravel
-from tessera.types import is_float
+from tessera.tensor import Tensor, bad_input, cast, unsupported
+from tessera.types import Axes, is_float
 
 
 def _reduce(op: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
@@ -59,9 +57,11 @@ def mean(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = Fals
 
 
 def var(
-    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False
-) -> Tensor:
-    """Mean squared deviation from the mean, with divisor n − ddof."""
+    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False,
+    correction: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Mean squared deviation from the mean, with divisor n − ddof, also called correction."""
+    ddof = ddof if correction is None else correction
     x = _floating(lift(builder_of(x), x), dtype)
     deviation = sqr(subtract(x, mean(x, axis, keepdims=True)))
     if ddof == 0:
@@ -73,20 +73,23 @@ def var(
 
 
 def std(
-    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False
-) -> Tensor:
+    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False,
+    correction: float | None = None,
+) -> Tensor:  # fmt: skip
     """Square root of `var`."""
-    return sqrt(var(x, axis, dtype, ddof, keepdims))
+    return sqrt(var(x, axis, dtype, ddof, keepdims, correction))
 
 
-def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element over axes."""
-    return _reduce("reduce_max", lift(builder_of(x), x), axis, keepdims)
+def max(x: Operand, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Tensor:
+    """The largest element over axes, and no smaller than `initial`."""
+    largest = _reduce("reduce_max", lift(builder_of(x), x), axis, keepdims)
+    return largest if initial is None else maximum(largest, initial)
 
 
-def min(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest element over axes."""
-    return _reduce("reduce_min", lift(builder_of(x), x), axis, keepdims)
+def min(x: Operand, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Tensor:
+    """The smallest element over axes, and no larger than `initial`."""
+    smallest = _reduce("reduce_min", lift(builder_of(x), x), axis, keepdims)
+    return smallest if initial is None else minimum(smallest, initial)
 
 
 def all(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:

@@ -7,16 +7,15 @@ give None beyond `most` comparisons.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.graph import Tensor
 from tessera.ops.derived import prod
 from tessera.ops.operands import emit, iota
 from tessera.ops.shape import broadcast_to, expand_dims, reshape
-from tessera.types import is_float
+from tessera.tensor import Tensor
+from tessera.types import DType, is_float
 
 MOST_COMPARISONS = 1 << 22
 
@@ -40,7 +39,7 @@ def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
     return emit("gather", reshape(x, [step]), linear, axis=0)
 
 
-def neutral(dtype: np.dtype[Any], how: str) -> float | int:
+def neutral(dtype: DType, how: str) -> float | int:
     """What changes no number that it is combined with: by "add", "mul", "max" or "min"."""
     if how in ("add", "mul"):
         return int(how == "mul")

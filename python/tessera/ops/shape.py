@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.extents import dims_of, product, values_of
-from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.operands import (
-    Axes,
     Operand,
     axes_of,
     axis_of,
@@ -20,7 +18,8 @@ from tessera.ops.operands import (
     result_type,
     static_shape,
 )
-from tessera.types import Dim, is_float
+from tessera.tensor import Tensor, bad_input, unsupported
+from tessera.types import Axes, Dim, is_float
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
@@ -159,10 +158,65 @@ def repeat(x: Operand, repeats: int, axis: int | None = None) -> Tensor:
     return reshape(wide, [*shape[:a], shape[a] * int(repeats), *shape[a + 1 :]])
 
 
+def slice_(
+    x: Tensor, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int] | None = None
+) -> Tensor:
+    """The core's slice: 0 ≤ start < stop ≤ extent and step ≥ 1, one entry per axis."""
+    attrs = {
+        "starts": list(starts),
+        "stops": list(stops),
+        "steps": list(steps) if steps is not None else [1] * len(starts),
+    }
+    if all(s == 1 for s in attrs["steps"]):
+        part = _of_parts(x, list(starts), list(stops))
+        if part is not None:
+            return part
+    return x.builder.emit("slice", [x], attrs)
+
+
+def _of_parts(x: Tensor, starts: list[int], stops: list[int]) -> Tensor | None:
+    """A slice of what was just joined, from the parts: filling an array stays linear this way."""
+    op, inputs, attrs = x.builder.made.get(x.id, ("", (), {}))
+    if op == "const":
+        shape = [b - a for a, b in zip(starts, stops, strict=True)]
+        return x.builder.emit("const", [], {**attrs, "type": (attrs["type"][0], shape)})
+    if op != "concat":
+        return None
+    axis = attrs["axis"]
+    parts: list[tuple[Tensor, int, int]] = []
+    position = 0
+    for part in inputs:
+        low = max(starts[axis] - position, 0)
+        high = min(stops[axis] - position, part.shape[axis])
+        if low < high:
+            parts.append((part, low, high))
+        position += part.shape[axis]
+    others = all(
+        a == 0 and b == n
+        for i, (a, b, n) in enumerate(zip(starts, stops, x.shape, strict=True))
+        if i != axis
+    )
+    if len(parts) > 1 and not others:
+        return None
+    cut = []
+    for part, low, high in parts:
+        starts[axis], stops[axis] = low, high
+        full = others and (low, high) == (0, part.shape[axis])
+        cut.append(part if full else slice_(part, list(starts), list(stops)))
+    return cut[0] if len(cut) == 1 else concatenate(cut, axis)
+
+
+def part(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
+    """What lies between two positions along an axis; `x` itself where that is all."""
+    if (start, stop) == (0, x.shape[axis]):
+        return x
+    starts, stops = [0] * x.ndim, [-1 if isinstance(n, str) else n for n in x.shape]
+    starts[axis], stops[axis] = start, stop
+    return slice_(x, starts, stops)
+
+
 def _bordered(x: Tensor, widths: Any, mode: str) -> Tensor:
     """A border of the tensor's own elements: each row of it is a slice."""
-    from tessera.ops.index import getitem
-
     for axis in range(x.ndim):
         n = static_shape(x, "pad")[axis]
         low, high = (int(w) for w in widths[axis])
@@ -178,9 +232,8 @@ def _bordered(x: Tensor, widths: Any, mode: str) -> Tensor:
             before, after = mirrored[:low], mirrored[low:]
         if len(before) + len(after) > _WIDEST_BORDER:
             unsupported(f"np.pad with mode={mode!r} and borders this wide is not supported")
-        lead = (slice(None),) * axis
-        rows = [getitem(x, (*lead, slice(i, i + 1))) for i in before]
-        x = concatenate([*rows, x, *(getitem(x, (*lead, slice(i, i + 1))) for i in after)], axis)
+        rows, last = ([part(x, axis, i, i + 1) for i in places] for places in (before, after))
+        x = concatenate([*rows, x, *last], axis)
     return x
 
 
@@ -193,8 +246,8 @@ def pad(x: Operand, pad_width: Any, mode: str = "constant", constant_values: Any
     if mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):
         unsupported(f"np.pad with mode={mode!r} is not supported")
     values = np.unique(np.asarray(constant_values))
-    if values.size != 1:
-        unsupported("np.pad with different values per side is not supported")
+    if values.size != 1 or repr(values.tolist()) == "[-0.0]":
+        unsupported("np.pad with different values per side, or -0.0, is not supported")
     try:
         widths = np.broadcast_to(np.asarray(pad_width, dtype=np.int64), (x.ndim, 2))
     except ValueError:

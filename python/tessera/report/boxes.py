@@ -6,9 +6,10 @@ import itertools
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import Any
 
-Data = Mapping[str, Any]
+from tessera.types import Fields
+
+Data = Fields
 _GRID, _LOOPS = "xyz", "ijkl"
 _KINDS = {
     "memory": "input iter save const iota opaque",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-Data = Mapping[str, Any]
+from tessera.types import Fields
+
+Data = Fields
 
 
 def duration(us: float) -> str:

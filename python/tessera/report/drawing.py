@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from html import escape
-from typing import Any
 
 from tessera.report.boxes import KIND
+from tessera.types import Fields
 
-Data = Mapping[str, Any]
+Data = Fields
 _WIDE, _HIGH, _GAP, _DOWN = 148, 40, 16, 34  # of a node, and between nodes and rows
 _MOST = 80  # nodes; what is larger is no picture any more
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from tessera.report.boxes import program
-from tessera.report.charts import (
-    duration,
-    roofline,
-    search_chart,
-    time_strip,
-    times_bars,
-)
+from tessera.report.charts import duration, roofline, search_chart, time_strip, times_bars
 from tessera.report.drawing import drawing
+from tessera.types import Fields
 
 _HERE = Path(__file__).parent
-Data = Mapping[str, Any]
+Data = Fields
 
 
 def page(data: Data) -> str:

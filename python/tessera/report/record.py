@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +12,14 @@ from tessera import _core
 from tessera.emit import FLAVOURS, emit
 from tessera.errors import Error
 from tessera.frontends.onnx.export import inexpressible
+from tessera.frontends.traced import arguments
 from tessera.graph import Graph
+from tessera.machine import machine_description
 from tessera.options import Options
-from tessera.types import format_type, to_numpy
+from tessera.race import Entrant, decide
+from tessera.runner import Runner
+from tessera.source import example_arrays
+from tessera.types import Record, Values, format_type, to_numpy
 
 if TYPE_CHECKING:
     from tessera.result import Result
@@ -27,18 +31,13 @@ _MOST_OPERATORS = 500  # of programs that others run, too
 _RACE_S = 20.0  # at most, to start and compile included
 
 
-def record(result: Result) -> dict[str, Any]:
+def record(result: Result) -> Record:
     """The result's `json()`, with programs, errors against f64, limits and source."""
-    from tessera.machine import machine_description
-
     return {
         "format": FORMAT,
         "written": time.strftime("%Y-%m-%d %H:%M"),
         **result.json(),
-        "programs": {
-            "before": describe(result.original),
-            "after": describe(result.graph),
-        },
+        "programs": {"before": describe(result.original), "after": describe(result.graph)},
         "work": {"before": work(result.original), "after": work(result.graph)},
         "timeline": result.timeline,
         "errors": errors(result),
@@ -51,12 +50,12 @@ def record(result: Result) -> dict[str, Any]:
     }
 
 
-def describe(graph: Graph) -> dict[str, Any]:
+def describe(graph: Graph) -> Record:
     """A program as nested records: per operator its name, operands, results with types, body."""
     return {"name": graph.name, "text": str(graph), **_graph(graph.core)}
 
 
-def _graph(core: _core.Graph) -> dict[str, Any]:
+def _graph(core: _core.Graph) -> Record:
     names: dict[int, str] = {}
 
     def name(t: int) -> str:
@@ -105,7 +104,7 @@ def work(graph: Graph) -> dict[str, float]:
     def nbytes(core: _core.Graph, t: int) -> float:
         return size(core, t) * to_numpy(core.type(t)[0]).itemsize
 
-    def arithmetic(core: _core.Graph, op: dict[str, Any]) -> float:
+    def arithmetic(core: _core.Graph, op: Record) -> float:
         out = sum(size(core, t) for t in op["results"])
         kind = op["op"]
         if kind == "matmul":
@@ -149,7 +148,7 @@ _NO_ARITHMETIC = frozenset(
 )
 
 
-def errors(result: Result) -> dict[str, Any]:
+def errors(result: Result) -> Record:
     """Largest and mean errors of original and result against f64, relative to the largest value.
 
     Both as compiled, on inputs of four kinds; left out where the interpreter would take long.
@@ -160,11 +159,7 @@ def errors(result: Result) -> dict[str, Any]:
         return {"skipped": "there is no compiled code to compare"}
     rows = []
     original = _core.compile(result.original.core)
-    from tessera.result import GraphCall
-    from tessera.runner import Runner
-    from tessera.source import example_arrays
-
-    baseline = Runner(original, GraphCall(result.original).names)
+    baseline = Runner(original, list(result.original.input_types()))
     for family, scale, shift in (
         ("normal", 1.0, 0.0),
         ("large (×30)", 30.0, 0.0),
@@ -179,22 +174,14 @@ def errors(result: Result) -> dict[str, Any]:
         ]
         with np.errstate(all="ignore"):
             exact = result.original.run(*arrays, exact=True)
-            (worst, mean), (result_worst, result_mean) = (
-                _errors(ys, exact) for ys in (baseline(arrays), result.run_arrays(arrays))
-            )
-        rows.append(
-            {
-                "family": family,
-                "original": worst,
-                "result": result_worst,
-                "original_mean": mean,
-                "result_mean": result_mean,
-            }
-        )
+            made = (baseline(arrays), result.run_arrays(arrays))
+            found = [figure for ys in made for figure in _errors(ys, exact)]
+        names = ("original", "original_mean", "result", "result_mean")
+        rows.append({"family": family, **dict(zip(names, found, strict=True))})
     return {"rows": rows}
 
 
-def _errors(got: Sequence[Any], exact: Sequence[Any]) -> tuple[float, float]:
+def _errors(got: Values, exact: Values) -> tuple[float, float]:
     """The largest error of any output's elements and the largest output's mean."""
     pairs = [_error(y, e) for y, e in zip(got, exact, strict=True)]
     return max((p[0] for p in pairs), default=0.0), max((p[1] for p in pairs), default=0.0)
@@ -214,9 +201,6 @@ def _error(got: Any, exact: Any) -> tuple[float, float]:
 def rivals(result: Result) -> dict[str, float]:
     """Microseconds of a call of the program, by libraries that are installed, in one race with the
     result; empty where there is no telling."""
-    from tessera.race import Entrant, decide
-    from tessera.rewrite import arguments
-
     program = result.original
     left_out = result.on_gpu or result.interpreted or program.tail is not None
     if left_out or len(program.ops) > _MOST_OPERATORS:
@@ -243,7 +227,7 @@ def rivals(result: Result) -> dict[str, float]:
     return {who: times.median * 1e6 for who, times in told if times is not None}
 
 
-def limits(result: Result) -> dict[str, Any]:
+def limits(result: Result) -> Record:
     """Bandwidth and multiply-add rate of this machine, probed now."""
     dtype = next((str(d) for d in result.json()["dtype"].values() if d in ("f32", "bf16")), "f32")
     megabytes = 256

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.graph import Graph
-
-Record = dict[str, Any]
+from tessera.types import Record
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Composite:
 
     op: str
     inputs: tuple[int, ...]
-    attrs: dict[str, Any]
+    attrs: Record
     ones: tuple[int, ...] | None = None
 
 

@@ -11,13 +11,12 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.extents import product, symbols_of, values_of
 from tessera.frontends.onnx.composites import Composite, composites, fraction
+from tessera.frontends.onnx.model_file import LEAST_OUTSIDE, Written
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
-from tessera.frontends.onnx.written import LEAST_OUTSIDE, Written
 from tessera.graph import Graph
-from tessera.types import is_float, to_numpy
+from tessera.types import Array, DType, Record, is_float, to_numpy
 
-Array = np.ndarray[Any, Any]
 OPSET = 20  # what is written: old enough for common runtimes, new enough for Gelu
 
 
@@ -160,11 +159,11 @@ class _Writer:
                         f"{node.op_type} of {kind} ('{node.name}')"
                     )
 
-    def _operands(self, record: dict[str, Any]) -> Sequence[int]:
+    def _operands(self, record: Record) -> Sequence[int]:
         whole = self._wholes.get(record["results"][0])
         return record["inputs"] if whole is None else whole.inputs
 
-    def _live(self) -> list[dict[str, Any]]:
+    def _live(self) -> list[Record]:
         """The records that outputs depend on, in order; what composites replace is not among."""
         wanted = set(self.graph.core.outputs)
         live = []
@@ -211,7 +210,7 @@ class _Writer:
         code = self.code(array.dtype)
         return self.onnx.helper.make_tensor(name, code, array.shape, data, raw=True)
 
-    def dtype(self, t: int) -> np.dtype[Any]:
+    def dtype(self, t: int) -> DType:
         return to_numpy(self.graph.core.type(t)[0])
 
     def shape(self, t: int) -> list[Any]:
@@ -219,7 +218,7 @@ class _Writer:
 
     # --- nodes
     def add(
-        self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None, result: str = ""
+        self, op: str, inputs: Sequence[str], attrs: Record | None = None, result: str = ""
     ) -> str:
         """Appends a node and returns its result's name."""
         name = self._claim(result) if result and result not in self._names.values() else result
@@ -241,13 +240,13 @@ class _Writer:
             self.initializers.append(self._tensor(self._constants[key], array))
         return self._constants[key]
 
-    def result(self, record: dict[str, Any]) -> str:
+    def result(self, record: Record) -> str:
         return self._names[record["results"][0]]
 
-    def code(self, dtype: np.dtype[Any]) -> int:
+    def code(self, dtype: DType) -> int:
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(dtype))
 
-    def _opaque(self, record: dict[str, Any], names: Sequence[str]) -> None:
+    def _opaque(self, record: Record, names: Sequence[str]) -> None:
         assert isinstance(self.graph.opaque, OpaqueNodes)
         model = self.graph.opaque.models[record["attrs"]["payload"]]
         self._region(model, names, [self._names[t] for t in record["results"]])
@@ -291,7 +290,8 @@ def _in_opset(model: Any, version: int) -> Any:
 
 # What an operator's last node is, the others being written already: its name, operands and, where
 # there are any, attributes.
-Writer = Callable[[_Writer, dict[str, Any], Sequence[str]], tuple[Any, ...]]
+Made = tuple[Any, ...]  # of nodes: operator, operands, attributes
+Writer = Callable[[_Writer, Record, Sequence[str]], Made]
 _WRITERS: dict[str, Writer] = {}
 
 
@@ -320,7 +320,7 @@ for _op, _name in {
 _WRITERS["gelu_tanh"] = _plain("Gelu", approximate="tanh")
 
 
-def _like(w: _Writer, record: dict[str, Any], value: float) -> str:
+def _like(w: _Writer, record: Record, value: float) -> str:
     return w.constant(value, w.dtype(record["results"][0]))
 
 
@@ -358,7 +358,7 @@ _WRITERS |= {
 
 
 @_writes("mod")
-def _mod(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _mod(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     if not is_float(w.dtype(r["inputs"][0])):
         return "Mod", x
     zero = _like(w, r, 0)  # Mod of floats has the dividend's sign, ours the divisor's
@@ -369,7 +369,7 @@ def _mod(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("atan2")
-def _atan2(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     y, z = x
     zero = _like(w, r, 0)
     behind, above = w.add("Less", [z, zero]), w.add("GreaterOrEqual", [y, zero])
@@ -381,7 +381,7 @@ def _atan2(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("const")
-def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _const(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     t = r["results"][0]
     value = np.asarray(float(fraction(r["attrs"]["value"])), np.float64)
     dims = w.shape(t)
@@ -392,7 +392,7 @@ def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("iota")
-def _iota(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _iota(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     t, axis = r["results"][0], r["attrs"]["axis"]
     dims = w.shape(t)
     line = w.add("Range", [w.constant(0), w.constant(dims[axis]), w.constant(1)])
@@ -403,7 +403,7 @@ def _iota(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("conv", "conv_transpose")
-def _conv(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _conv(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     attrs = {"strides": a["strides"], "dilations": a["dilations"], "group": a["groups"]}
     low, high = list(a["low"]), list(a["high"])
@@ -420,7 +420,7 @@ def _conv(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("pool_max", "pool_sum")
-def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _pool(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     t = r["inputs"][0]
     dims, n = w.shape(t), len(a["size"])
@@ -436,7 +436,7 @@ def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
         source = w.add("Reshape", [source, w.constant(flat)])
     if any(p >= s for p, s in zip([*a["low"], *a["high"]], 2 * a["size"], strict=True)):
         raise UnsupportedError(f"{r['op']}: ONNX has no padding as wide as the window")
-    pooled: tuple[Any, ...] = ("MaxPool", [source], attrs)
+    pooled: Made = ("MaxPool", [source], attrs)
     if r["op"] == "pool_sum":
         source = w.add("AveragePool", [source], {**attrs, "count_include_pad": 1})
         pooled = ("Mul", [source, _like(w, r, float(np.prod(a["size"])))])
@@ -445,7 +445,7 @@ def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
     return "Reshape", [w.add(*pooled), w.constant(w.shape(r["results"][0]))]
 
 
-def _target(w: _Writer, r: dict[str, Any]) -> str:
+def _target(w: _Writer, r: Record) -> str:
     """A shape as an operand; one extent may be a symbol."""
     dims = r["attrs"]["shape"]
     symbols = [d for d in dims if isinstance(d, str)]
@@ -455,7 +455,7 @@ def _target(w: _Writer, r: dict[str, Any]) -> str:
 
 
 @_writes("broadcast")
-def _broadcast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _broadcast(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     dims = [1 if isinstance(d, str) else d for d in r["attrs"]["shape"]]
     have = w.shape(r["inputs"][0])
     for d, h in zip(reversed(r["attrs"]["shape"]), reversed(have), strict=False):
@@ -465,14 +465,14 @@ def _broadcast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ..
 
 
 @_writes("stack")
-def _stack(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _stack(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     axis = r["attrs"]["axis"]
     parts = [w.add("Unsqueeze", [name, w.constant([axis])]) for name in x]
     return "Concat", parts, {"axis": axis}
 
 
 @_writes("slice")
-def _slice(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     dims = w.shape(r["inputs"][0])
     axes = [i for i, d in enumerate(dims) if not isinstance(d, str)]
@@ -482,7 +482,7 @@ def _slice(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
 
 
 @_writes("pad")
-def _pad(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> tuple[Any, ...]:
+def _pad(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     value = _like(w, r, fraction(a["value"]))
     return "Pad", [x[0], w.constant([*a["low"], *a["high"]]), value]

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tessera.errors import BadInputError
-from tessera.extents import settled
-
-if TYPE_CHECKING:
-    from tessera.frontends.onnx.importer import Node
-
-Array = np.ndarray[Any, Any]
+from tessera.extents import Extent, NeedsExtentError, settled, symbols_of
+from tessera.frontends.onnx.node import Node
+from tessera.frontends.onnx.reader import array_of, dense_of, dtype_of, onnx_package
+from tessera.types import Array, Function, Values
 
 _LARGEST = 1 << 16  # elements: more is data, not a shape
 # Of these, operands from this one on are numbers, not what follows from open extents.
@@ -52,8 +50,6 @@ def fold(node: Node) -> list[Array] | None:
 
 def constant(node: Node) -> Array:
     """The value of a Constant node in any of its spellings."""
-    from tessera.frontends.onnx.reader import array_of, dense_of, onnx_package
-
     if node.has_attr("value"):
         tensor = node.require_attr("value", onnx_package().TensorProto)
         return array_of(tensor, node.importer.folder, node.importer.where)
@@ -109,9 +105,45 @@ def _squeeze(node: Node, x: Array, *rest: Array) -> Array:
     return np.squeeze(x, None if axes is None else tuple(axes))
 
 
-def _slice(node: Node, x: Array, *rest: Array) -> Array:
-    from tessera.frontends.onnx.operators.movement import slice_parameters
+def slice_parameters(node: Node, dims: Values) -> list[tuple[int, Any, Any, int]]:
+    """(axis, start, stop, step) of a Slice, clamped; with a negative step, stop may be -1.
 
+    A stop that is an Extent is taken to be inside of an axis: beyond it a program asks for elements
+    that are not there.
+    """
+    rank = len(dims)
+    if node.has_attr("starts"):
+        starts, stops = list(node.attr("starts")), list(node.require_attr("ends", list))
+        axes = list(node.attr("axes", list(range(len(starts)))))
+        steps = [1] * len(starts)
+    else:
+        starts, stops = node.numbers(1, "the starts"), node.numbers(2, "the ends")
+        axes = node.ints(3, "the axes") if node.has(3) else list(range(len(starts)))
+        steps = node.ints(4, "the steps") if node.has(4) else [1] * len(starts)
+    if not len(starts) == len(stops) == len(axes) == len(steps):
+        raise node.bad("starts, ends, axes and steps differ in length")
+    result = []
+    for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
+        if not -rank <= axis < rank or step == 0:
+            raise node.bad(f"axis {axis} with step {step} of {rank} axes")
+        axis %= rank
+        n = Extent.of(dims[axis])
+        if not any(isinstance(v, Extent) for v in (n, start, stop)):
+            result.append((axis, *slice(start, stop, step).indices(n)))
+            continue
+        if step < 0:
+            raise NeedsExtentError("it walks backwards", symbols_of([n, start, stop]))
+        start, stop = (n + v if v < 0 else v for v in (start, stop))
+        clamps = not isinstance(stop, Extent) or isinstance(n, Extent)
+        stop = n if isinstance(stop, int) and stop >= 1 << 31 else min(stop, n) if clamps else stop
+        if start < 0 or stop <= start:
+            raise node.bad("it takes no elements")
+        if str((start, stop, step)) != str((0, n, 1)):
+            result.append((axis, start, stop, step))
+    return result
+
+
+def _slice(node: Node, x: Array, *rest: Array) -> Array:
     key = [slice(None)] * x.ndim
     for axis, start, stop, step in slice_parameters(node, x.shape):
         key[axis] = slice(start, stop if stop >= 0 else None, step)
@@ -149,8 +181,6 @@ def _reduce(function: Any) -> Callable[..., Array]:
 
 
 def _cast(node: Node, x: Array) -> Array | None:
-    from tessera.frontends.onnx.reader import dtype_of
-
     to = dtype_of(node.require_attr("to"), "the result of a Cast", node.importer.where)
     if x.dtype == object:
         return x if to == np.int64 else None
@@ -215,14 +245,27 @@ def _plain(function: Any) -> Callable[..., Array]:
     return lambda node, *operands: function(*operands)
 
 
-def _split(node: Node, x: Array, *rest: Array) -> list[Array]:
-    from tessera.frontends.onnx.operators.movement import split_sizes
+def split_sizes(node: Node, n: int) -> list[int]:
+    """The lengths of a Split's results along its axis of extent `n`."""
+    if node.has_attr("split"):
+        sizes = [int(s) for s in node.attr("split")]
+    elif node.has(1):
+        sizes = node.ints(1, "the sizes")
+    else:
+        count = int(node.attr("num_outputs", node.num_outputs))
+        each = -(-n // count)
+        sizes = [max(0, min(each, n - i * each)) for i in range(count)]
+    if sum(sizes) != n or any(s < 0 for s in sizes):
+        raise node.bad(f"sizes {sizes} do not add up to an axis of {n}")
+    return sizes
 
+
+def _split(node: Node, x: Array, *rest: Array) -> list[Array]:
     axis = node.attr("axis", 0)
     return np.split(x, np.cumsum(split_sizes(node, x.shape[axis]))[:-1], axis)
 
 
-def _only_small(function: Any) -> Callable[..., Any]:
+def _only_small(function: Any) -> Function:
     """Floats are data: only integers, and single numbers, are computed while importing."""
 
     def run(node: Node, *operands: Array) -> Any:
@@ -234,13 +277,13 @@ def _only_small(function: Any) -> Callable[..., Any]:
 
 
 # Operators that are functions of NumPy.
-_NUMPYS: dict[str, Callable[..., Any]] = {
+_NUMPYS: dict[str, Function] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative, "Abs": np.absolute,
     "Floor": np.floor, "Ceil": np.ceil, "Sqrt": np.sqrt, "Equal": np.equal, "Less": np.less,
     "LessOrEqual": np.less_equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal,
     "And": np.logical_and, "Or": np.logical_or, "Not": np.logical_not, "Where": np.where,
 }  # fmt: skip
-_FOLDS: dict[str, Callable[..., Any]] = {
+_FOLDS: dict[str, Function] = {
     "Constant": constant,
     "Shape": _shape,
     "Size": lambda node, x: np.int64(x.size),

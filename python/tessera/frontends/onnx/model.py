@@ -10,10 +10,12 @@ import numpy as np
 
 from tessera.errors import BadInputError
 from tessera.extents import NeedsExtentError, symbols_of
-from tessera.frontends.onnx.importer import Importer, NeedsValueError
+from tessera.frontends.onnx.importer import Importer
+from tessera.frontends.onnx.node import NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
-from tessera.frontends.onnx.reader import Array, defaults_of, parse_model, read_model, widened
+from tessera.frontends.onnx.reader import defaults_of, parse_model, read_model, widened
 from tessera.graph import Graph
+from tessera.types import Array
 
 
 def load(
@@ -145,9 +147,7 @@ class Model:
             return graph, taken
 
     def run(
-        self,
-        arrays: Mapping[str, Array],
-        runs: Callable[[Graph, list[Array]], list[Array]],
+        self, arrays: Mapping[str, Array], runs: Callable[[Graph, list[Array]], list[Array]]
     ) -> list[Array]:
         """The model's results at arrays by input name, its program run by `runs`."""
         arrays = {n: self._widened(n, a) for n, a in arrays.items()}

@@ -10,10 +10,9 @@ import numpy as np
 
 from tessera.errors import BadInputError, ToolMissingError
 from tessera.frontends.onnx.reader import onnx_package, shape_of
-from tessera.graph import Tensor
-from tessera.host_calls import Memory, array_of
+from tessera.tensor import Tensor
+from tessera.types import Array, Fields, Memory, array_of
 
-Array = np.ndarray[Any, Any]
 Typed = tuple[int, list[int]]  # an ONNX element type and extents
 
 
@@ -109,7 +108,7 @@ class OpaqueNodes:
     Those with a payload are known to compiled programs of this process from now on.
     """
 
-    def __init__(self, models: Mapping[str, Any]) -> None:
+    def __init__(self, models: Fields) -> None:
         self.models = dict(models)
         self._sessions: dict[tuple[str, int], Any] = {}
         _known.update((payload, self) for payload in self.models if payload)

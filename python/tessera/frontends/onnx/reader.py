@@ -21,9 +21,7 @@ from tessera.errors import (
     ToolMissingError,
     UnsupportedError,
 )
-from tessera.types import dtype_name
-
-Array = np.ndarray[Any, Any]
+from tessera.types import Array, DType, dtype_name
 
 LARGEST_FILE = 1 << 31  # bytes: protobuf's own limit for one message
 LARGEST_TENSOR = 1 << 36  # bytes of one initialiser
@@ -174,7 +172,7 @@ def describe(node: Any) -> str:
     return f"{node.op_type} node '{name}'"
 
 
-def dtype_of(elem_type: int, what: str, where: Location | None = None) -> np.dtype[Any]:
+def dtype_of(elem_type: int, what: str, where: Location | None = None) -> DType:
     """The NumPy dtype of an ONNX element type, if Tessera has it."""
     onnx = onnx_package()
     try:
@@ -188,7 +186,7 @@ def dtype_of(elem_type: int, what: str, where: Location | None = None) -> np.dty
             "bfloat16, int64, int32, int8, uint8 and bool",
             where,
         ) from None
-    result: np.dtype[Any] = np.dtype(dtype)
+    result: DType = np.dtype(dtype)
     return result
 
 
@@ -242,7 +240,7 @@ def dense_of(sparse: Any, folder: Path | None, where: Location | None = None) ->
     return dense
 
 
-def widened() -> dict[int, np.dtype[Any]]:
+def widened() -> dict[int, DType]:
     """Element types that a program holds as i32, where it only converts them."""
     kinds = onnx_package().TensorProto
     return {kinds.UINT16: np.dtype(np.uint16), kinds.INT16: np.dtype(np.int16)}

@@ -10,52 +10,39 @@ import functools
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tessera import _core, costs
-from tessera.api import verify_by
 from tessera.conditions import conditions
 from tessera.errors import UnsupportedError
 from tessera.frameworks import Run
 from tessera.frontends.onnx.export import written
+from tessera.frontends.onnx.model_file import Written
 from tessera.frontends.onnx.reader import read_model
-from tessera.frontends.onnx.written import Written
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, decide
+from tessera.rewrite import Improvement, Progress
 from tessera.source import example_arrays
+from tessera.types import Array, Record, Values
+from tessera.verification import verify_by
 
-Array = np.ndarray[Any, Any]
-Progress = Callable[[str], None]
 _TRIED = 4  # programs that are timed, besides the original
 _LEAST_GAIN = 1.03  # a smaller one is noise
 
 
 @dataclass
-class ModelRewrite:
+class ModelRewrite(Improvement):
     """What became of a model; `model` computes what the original computes.
 
     Times are microseconds of onnxruntime, 0 where it is not installed.
     """
 
-    original: Graph
-    graph: Graph
-    written: Written
-    improved: bool = False
-    original_us: float = 0.0
-    measured_us: float = 0.0
-    speedup: float = 1.0
-    certificate: _core.Certificate | None = None
-    derivation: str = ""
-    conditions: list[str] = field(default_factory=list)  # "x > 0": equal there
-    search: dict[str, Any] = field(default_factory=dict)
-    verify_s: float = 0.0
-    rejected: list[str] = field(default_factory=list)  # why others were not taken
+    written: Written = field(kw_only=True)
     not_measured: str = ""
 
     @property
@@ -67,25 +54,8 @@ class ModelRewrite:
         """Writes the model, all or nothing; see `export.export`."""
         self.written.save(Path(path), external)
 
-    def json(self) -> dict[str, Any]:
-        """Plain data, as `--json` prints it."""
-        return {
-            "program": self.original.name,
-            "emit": "onnx",
-            "improved": self.improved,
-            "original_us": self.original_us,
-            "measured_us": self.measured_us,
-            "speedup": self.speedup,
-            "not_measured": self.not_measured,
-            "search_s": self.search.get("seconds", 0.0),
-            "stop": self.search.get("stop", ""),
-            "verify_s": self.verify_s,
-            "derivation": self.derivation,
-            "rejected": self.rejected,
-            "conditions": self.conditions,
-            "certificate": str(self.certificate) if self.certificate is not None else None,
-            "graph": str(self.graph),
-        }
+    def json(self) -> Record:
+        return super().json() | {"not_measured": self.not_measured}
 
 
 def rewrite_model(
@@ -104,7 +74,8 @@ def rewrite_model(
     tell = progress or (lambda text: None)
     arrays = example_arrays(graph, options.seed)
     own = written(graph)
-    result = ModelRewrite(graph, graph, own if source is None else _whole(source, own))
+    whole = own if source is None else _whole(source, own)
+    result = ModelRewrite(graph.name, "onnx", graph, graph, written=whole)
     tell("searching")
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, "numpy")}
     fields["budget"] = min(options.budget / 3, 10.0)
@@ -188,7 +159,7 @@ def _fastest_first(
             )
         return functools.partial(session.run, None, feed)
 
-    def computed(graph: Graph, contestant: Run) -> Sequence[Any]:
+    def computed(graph: Graph, contestant: Run) -> Values:
         """Results; those of the program itself where what comes behind it may jump."""
         if graph.tail is None:
             return contestant()  # type: ignore[no-any-return]
@@ -224,7 +195,7 @@ def _fastest_first(
     return sorted(faster, key=lambda p: p.us)
 
 
-def _differs(ours: Sequence[Any], theirs: Sequence[Any], feed: dict[str, Array]) -> str:
+def _differs(ours: Values, theirs: Values, feed: dict[str, Array]) -> str:
     """How results differ by more than rounding; empty where they do not."""
     terms = max([1.0, *(float(a.size) for a in feed.values())])
     for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):

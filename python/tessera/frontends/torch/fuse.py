@@ -14,16 +14,10 @@ from tessera import _core
 from tessera.errors import Error
 from tessera.frontends.torch.join import copy_op, join_products, without_repeats
 from tessera.frontends.torch.regions import REDUCTIONS, Operand, Region, Regions
-from tessera.frontends.torch.strides import (
-    MOVES,
-    Reading,
-    merged,
-    natural,
-    reading,
-    restride,
-)
-from tessera.graph import Graph, Tensor
-from tessera.types import dtype_name
+from tessera.frontends.torch.strides import MOVES, Reading, merged, natural, reading, restride
+from tessera.graph import Graph
+from tessera.tensor import Tensor
+from tessera.types import Record, dtype_name
 
 _BLOCKS = 32  # blocks of rows per kernel: enough for all threads, few to launch
 _DEPTH = 256  # of a product, in one step of a loop
@@ -364,7 +358,7 @@ class Kernel:
                 made if made.shape == shape else self.fusion.result.reshape(made, shape)
             )
 
-    def _member(self, op: dict[str, Any], operands: list[Operand]) -> Tensor:
+    def _member(self, op: Record, operands: list[Operand]) -> Tensor:
         result = op["results"][0]
         width = self.region.widths[result]
         last = len(self.rows)
@@ -388,7 +382,7 @@ class Kernel:
         made = self.block.emit(op["op"], tiles, op["attrs"])
         return made if len(made.shape) == last + 1 else self._full(made, width)
 
-    def _product(self, op: dict[str, Any], operands: list[Operand]) -> Tensor:
+    def _product(self, op: Record, operands: list[Operand]) -> Tensor:
         k, n = self.found.shape[op["inputs"][1]][-2:]
         looped = self.iterations > 1 and operands[0].kind == "ext"
         right = self._external(operands[1], (*self.rows[:-1], k, n), looped, right=True)

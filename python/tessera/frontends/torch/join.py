@@ -8,8 +8,9 @@ from typing import Any
 
 from tessera.frontends.torch.regions import Regions
 from tessera.frontends.torch.strides import restride
-from tessera.graph import Graph, Tensor
-from tessera.types import dtype_name
+from tessera.graph import Graph
+from tessera.tensor import Tensor
+from tessera.types import Record, dtype_name
 
 # Of the result of joined products, beyond three of them (queries, keys and values).
 _MOST_JOINED_BYTES = 16 << 20
@@ -36,7 +37,7 @@ def without_repeats(graph: Graph) -> Graph:
     return made.finish()
 
 
-def copy_op(op: dict[str, Any], of: Graph, result: Graph, to: dict[int, Tensor]) -> None:
+def copy_op(op: Record, of: Graph, result: Graph, to: dict[int, Tensor]) -> None:
     """Appends an operator `of` a graph to another one; `to`: what tensors have become, its results
     then."""
     if op["op"] == "input":
@@ -59,7 +60,7 @@ class _Copy:
         self.graph, self.result = graph, Graph(graph.name)
         self.to: dict[int, Tensor] = {}
 
-    def copy(self, op: dict[str, Any]) -> None:
+    def copy(self, op: Record) -> None:
         copy_op(op, self.graph, self.result, self.to)
 
     def finish(self) -> Graph:

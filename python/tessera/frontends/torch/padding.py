@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import is_scalar_function, operator_name
-from tessera.graph import Graph, Tensor
+from tessera.frontends.torch.call import is_scalar_function, operator_name
+from tessera.graph import Graph
+from tessera.tensor import Tensor
+from tessera.types import Axes, Function, Record, Values
 
 # Of each axis: None, or how many elements lie around and within the places of the symbol; of an
 # axis of n + d elements (1, 1, d): those that n has are its first, whatever n' is.
@@ -50,19 +53,19 @@ class Padding:
     # The placeholder, and its axis, that tell each symbol's size.
     places: dict[Any, tuple[int, int | None]] = field(default_factory=dict)
 
-    def size(self, args: Sequence[Any], symbol: Any = None) -> int:
+    def size(self, args: Values, symbol: Any = None) -> int:
         """The symbol's size, or another one's, in a call."""
         at, axis = self.places[symbol or self.symbol]
         return int(args[at] if axis is None else args[at].shape[axis])
 
-    def lengthened(self, args: Sequence[Any], to: dict[Any, int]) -> dict[int, int]:
+    def lengthened(self, args: Values, to: dict[Any, int]) -> dict[int, int]:
         """Numbers among the arguments as they are for longer sizes of symbols."""
         sizes = {s: to.get(s) or self.size(args, s) for s in self.places}
         return {i: int(e.subs(sizes)) for i, e in self.numbers.items()}
 
     def operands(
-        self, graph: Graph, node: Any, args: list[Any], kwargs: dict[str, Any], valid: Tensor
-    ) -> tuple[list[Any], dict[str, Any]]:
+        self, graph: Graph, node: Node, args: list[Any], kwargs: Record, valid: Tensor
+    ) -> tuple[list[Any], Record]:
         """The operands of a node with added places masked; `valid` [n'] bool says which exist."""
         for at, axis, value in self.masks.get(node, ()):
             x = args[at]
@@ -84,7 +87,7 @@ class Padding:
         return args, kwargs
 
 
-def paddings(module: Any) -> list[Padding]:
+def paddings(module: torch.fx.GraphModule) -> list[Padding]:
     """One for each symbol of the graph that may be rounded up; others keep their sizes."""
     found: dict[Any, tuple[int, int | None]] = {}
     for i, node in enumerate(module.graph.find_nodes(op="placeholder")):
@@ -104,7 +107,7 @@ def paddings(module: Any) -> list[Padding]:
     return made
 
 
-def why_not(module: Any) -> list[str]:
+def why_not(module: torch.fx.GraphModule) -> list[str]:
     """Per symbol of the graph that cannot be rounded up the reason."""
     values = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
     symbols = {s for v in values for d in _sizes(v) for s in getattr(d, "free_symbols", ())}
@@ -134,7 +137,7 @@ def _sizes(value: Any) -> Iterator[Any]:
 class _Walk:
     """Follows the places of one symbol through a graph."""
 
-    def __init__(self, module: Any, symbol: Any) -> None:
+    def __init__(self, module: torch.fx.GraphModule, symbol: Any) -> None:
         self.symbol = symbol
         self.padding = Padding(symbol)
         self.layout: dict[Any, Any] = {}  # of nodes with tensors: a Layout, or several
@@ -167,13 +170,13 @@ class _Walk:
             raise _RefusedError(f"an axis of {size}")
         return 1, 1
 
-    def _of(self, node: Any) -> Layout:
+    def _of(self, node: Node) -> Layout:
         made: Layout = self.layout[node]
         return made
 
     def _results(self, results: Any) -> None:
         for i, node in enumerate(results if isinstance(results, (list, tuple)) else [results]):
-            if not isinstance(node, torch.fx.Node):
+            if not isinstance(node, Node):
                 continue
             if not isinstance(node.meta.get("val"), torch.Tensor):
                 if self._has(node.meta.get("val")):
@@ -186,7 +189,7 @@ class _Walk:
                 self.padding.results[i] = axes
 
     # --- one operator
-    def _node(self, node: Any) -> Any:
+    def _node(self, node: Node) -> Any:
         value, name = node.meta.get("val"), operator_name(node.target)
         if node.target is operator.getitem:
             return self.layout[node.args[0]][node.args[1]]
@@ -197,14 +200,14 @@ class _Walk:
             if isinstance(value, (list, tuple)):
                 return [(None,) * v.ndim if isinstance(v, torch.Tensor) else None for v in value]
             return (None,) * value.ndim
-        handler: Callable[..., Any] | None = _RULES.get(name)
+        handler: Function | None = _RULES.get(name)
         if handler is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
             handler = _Walk._pointwise
         if handler is None:
             raise _RefusedError(f"{name} is not known to keep places apart")
         return handler(self, node, *node.args, **node.kwargs)
 
-    def _no_sizes(self, node: Any) -> None:
+    def _no_sizes(self, node: Node) -> None:
         """Numbers that depend on the symbol would be those of the longer size."""
         for n in node.all_input_nodes:
             if not isinstance(n.meta.get("val"), (torch.Tensor, list, tuple)) and self._has(
@@ -232,17 +235,17 @@ class _Walk:
             axes.append(found.pop())
         return tuple(axes)
 
-    def _pointwise(self, node: Any, *args: Any, **kwargs: Any) -> Layout:
+    def _pointwise(self, node: Node, *args: Any, **kwargs: Any) -> Layout:
         self._no_sizes(node)
         value = node.meta["val"]
         return self._from(value, *((n, value.ndim - n.meta["val"].ndim) for n in
                                    node.all_input_nodes
                                    if isinstance(n.meta.get("val"), torch.Tensor)))  # fmt: skip
 
-    def _same(self, node: Any, x: Any, *args: Any, **kwargs: Any) -> Layout:
+    def _same(self, node: Node, x: Node, *args: Any, **kwargs: Any) -> Layout:
         return self._of(x)
 
-    def _view(self, node: Any, x: Any, *args: Any) -> Layout:
+    def _view(self, node: Node, x: Node, *args: Any) -> Layout:
         """The symbol's places stay where they are in row-major order."""
         left: list[Any] = []
         for size, own in zip(map(_expression, x.meta["val"].shape), self._of(x), strict=True):
@@ -288,34 +291,34 @@ class _Walk:
             raise _RefusedError("a view that mixes axes")
         return taken
 
-    def _permute(self, node: Any, x: Any, dims: Sequence[int]) -> Layout:
+    def _permute(self, node: Node, x: Node, dims: Sequence[int]) -> Layout:
         own = self._of(x)
         return tuple(own[d] for d in dims)
 
-    def _transpose(self, node: Any, x: Any, a: int = 0, b: int = 1) -> Layout:
+    def _transpose(self, node: Node, x: Node, a: int = 0, b: int = 1) -> Layout:
         own = list(self._of(x))
         if len(own) > 1:
             own[a], own[b] = own[b], own[a]
         return tuple(own)
 
-    def _unsqueeze(self, node: Any, x: Any, dim: int) -> Layout:
+    def _unsqueeze(self, node: Node, x: Node, dim: int) -> Layout:
         own = list(self._of(x))
         own.insert(dim % (len(own) + 1), None)
         return tuple(own)
 
-    def _squeeze(self, node: Any, x: Any, dims: Any = None) -> Layout:
+    def _squeeze(self, node: Node, x: Node, dims: Axes = None) -> Layout:
         own, shape = self._of(x), x.meta["val"].shape
         gone = range(len(own)) if dims is None else [dims] if isinstance(dims, int) else dims
         axes = {d % len(own) for d in gone if isinstance(shape[d], int) and shape[d] == 1}
         return tuple(a for i, a in enumerate(own) if i not in axes)
 
-    def _expand(self, node: Any, x: Any, *args: Any, **kwargs: Any) -> Layout:
+    def _expand(self, node: Node, x: Node, *args: Any, **kwargs: Any) -> Layout:
         value, own = node.meta["val"], self._of(x)
         own = (None,) * (value.ndim - len(own)) + own
         sizes = map(_expression, value.shape)
         return tuple(self._axis(n) if a is None else a for a, n in zip(own, sizes, strict=True))
 
-    def _slice(self, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None,
+    def _slice(self, node: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None,
                step: int = 1) -> Layout:  # fmt: skip
         dim %= len(self._of(x))
         own, value = list(self._of(x)), node.meta["val"]
@@ -349,7 +352,7 @@ class _Walk:
         if own[:2] != (1, 1) or not isinstance(size, int) or (start or 0) < 0:
             raise _RefusedError(f"{what} of the size that is not counted from the front")
 
-    def _select(self, node: Any, x: Any, dim: int, index: Any) -> Layout:
+    def _select(self, node: Node, x: Node, dim: int, index: Any) -> Layout:
         own = list(self._of(x))
         chosen = own.pop(dim % len(own))
         if chosen is not None:
@@ -357,13 +360,13 @@ class _Walk:
             self._static(1, chosen, index, "an element")
         return tuple(own)
 
-    def _embedding(self, node: Any, table: Any, index: Any, *args: Any, **kwargs: Any) -> Layout:
+    def _embedding(self, node: Node, table: Node, index: Node, *args: Any, **kwargs: Any) -> Layout:
         if any(self._of(table)):
             raise _RefusedError("a table of that size")
         self._reach(index, table.meta["val"].shape[0])
         return (*self._of(index), None)
 
-    def _index(self, node: Any, x: Any, indices: Sequence[Any]) -> Layout:
+    def _index(self, node: Node, x: Node, indices: Sequence[Any]) -> Layout:
         """Elements by the positions of the first axes."""
         if any(i is None for i in indices):
             raise _RefusedError("elements by the positions of some axes")
@@ -388,14 +391,14 @@ class _Walk:
             if isinstance(size, int):
                 self.padding.most = min(self.padding.most, size - first)
 
-    def _gather(self, node: Any, x: Any, dim: int, index: Any, **kwargs: Any) -> Layout:
+    def _gather(self, node: Node, x: Node, dim: int, index: Node, **kwargs: Any) -> Layout:
         own, places = list(self._of(x)), list(self._of(index))
         if own.pop(dim) is not None or own != [a for i, a in enumerate(places) if i != dim % len(
             places)]:  # fmt: skip
             raise _RefusedError("elements of that size, by position")
         return tuple(places)
 
-    def _product(self, node: Any, *args: Any, **kwargs: Any) -> Layout:
+    def _product(self, node: Node, *args: Any, **kwargs: Any) -> Layout:
         self._no_sizes(node)
         first = len(args) - 2  # a sum comes before
         x, y = args[first:]
@@ -411,14 +414,14 @@ class _Walk:
             raise _RefusedError("a batch that is laid out in two ways")
         return (*((batch,) if value.ndim == 3 else ()), own[-2], other[-1])
 
-    def _layer_norm(self, node: Any, x: Any, shape: Sequence[Any], *args: Any) -> list[Layout]:
+    def _layer_norm(self, node: Node, x: Node, shape: Sequence[int], *args: Any) -> list[Layout]:
         self._no_sizes(node)
         own = self._of(x)
         if any(own[len(own) - len(shape) :]):
             raise _RefusedError("a norm along the size")
         return [own, own, own]
 
-    def _softmax(self, node: Any, x: Any, dim: int, half: bool = False) -> Layout:
+    def _softmax(self, node: Node, x: Node, dim: int, half: bool = False) -> Layout:
         own = self._of(x)
         if own[dim] is not None:
             if own[dim] != (1, 1):
@@ -426,7 +429,7 @@ class _Walk:
             self.padding.masks[node] = [(0, dim % len(own), -math.inf)]
         return own
 
-    def _reduce(self, node: Any, x: Any, dims: Any = None, *args: Any, **kwargs: Any) -> Layout:
+    def _reduce(self, node: Node, x: Node, dims: Axes = None, *args: Any, **kwargs: Any) -> Layout:
         own = list(self._of(x))
         dims = [dims] if isinstance(dims, int) else dims
         axes = {d % len(own) for d in dims} if dims else set(range(len(own)))
@@ -435,13 +438,13 @@ class _Walk:
         keep = node.meta["val"].ndim == len(own)
         return tuple(a for i, a in enumerate(own) if keep or i not in axes)
 
-    def _running(self, node: Any, x: Any, dim: int, **kwargs: Any) -> Layout:
+    def _running(self, node: Node, x: Node, dim: int, **kwargs: Any) -> Layout:
         own = self._of(x)
         if own and own[dim] not in (None, (1, 1)):
             raise _RefusedError("a running sum over several axes as one")
         return own
 
-    def _attention(self, node: Any, q: Any, k: Any, v: Any, dropout: float = 0.0,
+    def _attention(self, node: Node, q: Node, k: Node, v: Node, dropout: float = 0.0,
                    causal: bool = False, **kwargs: Any) -> list[Any]:  # fmt: skip
         self._no_sizes(node)
         queries, keys, values = self._of(q), self._of(k), self._of(v)
@@ -459,7 +462,7 @@ class _Walk:
             self.padding.scores.add(node)
         return [queries, queries[:3]]
 
-    def _concat(self, node: Any, tensors: Sequence[Any], dim: int = 0) -> Layout:
+    def _concat(self, node: Node, tensors: Values, dim: int = 0) -> Layout:
         value = node.meta["val"]
         dim %= value.ndim
         own = {(*x[:dim], None, *x[dim + 1 :]) for x in map(self._of, tensors)}
@@ -475,18 +478,18 @@ class _Walk:
             axes[dim] = _longer(int(more))
         return tuple(axes)
 
-    def _split(self, node: Any, x: Any, sizes: Any, dim: int = 0) -> list[Layout]:
+    def _split(self, node: Node, x: Node, sizes: Any, dim: int = 0) -> list[Layout]:
         if self._of(x)[dim] is not None:
             raise _RefusedError("a division of the size")
         return [self._of(x)] * len(node.meta["val"])
 
-    def _full(self, node: Any, shape: Any, value: Any, **kwargs: Any) -> Layout:
-        if isinstance(value, torch.fx.Node):
+    def _full(self, node: Node, shape: Any, value: Any, **kwargs: Any) -> Layout:
+        if isinstance(value, Node):
             raise _RefusedError("a constant that is computed")
         return self._plain(node.meta["val"])
 
-    def _arange(self, node: Any, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Layout:
-        if isinstance(start, torch.fx.Node) or isinstance(step, torch.fx.Node):
+    def _arange(self, node: Node, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Layout:
+        if isinstance(start, Node) or isinstance(step, Node):
             raise _RefusedError("numbers that begin at a size")
         if start != 0 or step != 1:
             raise _RefusedError("numbers that do not begin at 0")
@@ -498,9 +501,9 @@ def _longer(more: int) -> tuple[Any, ...]:
     return (1, 1, more) if more else (1, 1)
 
 
-def _counts_from(node: Any) -> int | None:
+def _counts_from(node: Node) -> int | None:
     """Of an operator's result that is 0, 1, 2, … plus a number, in some shape: that number."""
-    if not isinstance(node, torch.fx.Node) or node.op != "call_function":
+    if not isinstance(node, Node) or node.op != "call_function":
         return None
     name = operator_name(node.target)
     if name == "aten.arange.start_step":
@@ -516,7 +519,7 @@ def _counts_from(node: Any) -> int | None:
     return _counts_from(node.args[0]) if name in whole else None
 
 
-_RULES: dict[str, Callable[..., Any]] = {
+_RULES: dict[str, Function] = {
     **dict.fromkeys(_VIEWS, _Walk._view), **dict.fromkeys(_RENAMES, _Walk._same),
     **dict.fromkeys(_REDUCTIONS, _Walk._reduce),
     **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.addmm.default"), _Walk._product),

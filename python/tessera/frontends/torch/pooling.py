@@ -7,23 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import _pairs, cast, emit, f, reduced, wide
-from tessera.graph import Tensor
-from tessera.types import dtype_name, is_float
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, pairs, reduced, wide
+from tessera.tensor import Tensor
+from tessera.types import Sides, dtype_name, is_float
 
 
 class Windows:
     """Windows over the last n axes of an image whose first two axes are left alone."""
 
     def __init__(
-        self, call: Call, image: Sequence[int], size: Any, stride: Any, padding: Any,
-        dilation: Any = 1, ceil: bool = False,
+        self, call: Call, image: Sequence[int], size: Sides, stride: Sides, padding: Sides,
+        dilation: Sides = 1, ceil: bool = False,
     ) -> None:  # fmt: skip
         n = 3 if "3d" in str(call.node.target) else 2
         self.n, self.image = n, list(image[-n:])
-        self.size, self.stride = _pairs(size, n), _pairs(stride or size, n)
-        self.dilation, self.low = _pairs(dilation, n), _pairs(padding or 0, n)
+        self.size, self.stride = pairs(size, n), pairs(stride or size, n)
+        self.dilation, self.low = pairs(dilation, n), pairs(padding or 0, n)
         self.count, self.high = [], []  # windows along each axis, and what is added at its end
         axes = zip(self.size, self.stride, self.dilation, self.low, self.image, strict=True)
         for k, s, d, p, extent in axes:
@@ -45,9 +44,9 @@ def _batched(x: Tensor, n: int) -> Tensor:
 
 @handles("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
 def max_pool(
-    call: Call, x: Tensor, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+    call: Call, x: Tensor, size: Sides, stride: Sides = (), padding: Sides = 0, dilation: Sides = 1,
     ceil: bool = False,
-) -> list[Any]:  # fmt: skip
+) -> list[Tensor | None]:  # fmt: skip
     if call.wants(1) or not is_float(x.dtype):
         raise UnsupportedError("where the maxima are, or of integers")
     w = Windows(call, x.shape, size, stride, padding, dilation, ceil)
@@ -55,7 +54,7 @@ def max_pool(
     return [f("reshape")(made, [*x.shape[: x.ndim - w.n], *w.count]), None]
 
 
-def _share(w: Windows, x: Tensor, include: bool, divisor: Any) -> Tensor:
+def _share(w: Windows, x: Tensor, include: bool, divisor: int | None) -> Tensor:
     """Sums of windows over how many elements each has."""
     if divisor:
         return x / x.builder.const(divisor, x.dtype)
@@ -73,8 +72,8 @@ def _share(w: Windows, x: Tensor, include: bool, divisor: Any) -> Tensor:
 
 @handles("aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def avg_pool(
-    call: Call, x: Tensor, size: Any, stride: Any = (), padding: Any = 0, ceil: bool = False,
-    include: bool = True, divisor: Any = None,
+    call: Call, x: Tensor, size: Sides, stride: Sides = (), padding: Sides = 0, ceil: bool = False,
+    include: bool = True, divisor: int | None = None,
 ) -> Tensor:  # fmt: skip
     if not is_float(x.dtype):
         raise UnsupportedError("of integers")
@@ -86,12 +85,12 @@ def avg_pool(
 
 @handles("aten.avg_pool2d_backward.default")
 def avg_pool_backward(
-    call: Call, grad: Tensor, x: Tensor, size: Any, stride: Any, padding: Any, ceil: bool,
-    include: bool, divisor: Any,
+    call: Call, grad: Tensor, x: Tensor, size: Sides, stride: Sides, padding: Sides, ceil: bool,
+    include: bool, divisor: int | None,
 ) -> Tensor:  # fmt: skip
     """Every place of a window gets its part, where windows do not overlap."""
-    window = _pairs(size, 2)
-    if _pairs(stride or size, 2) != window or any(_pairs(padding, 2)) or ceil or x.ndim != 4:
+    window = pairs(size, 2)
+    if pairs(stride or size, 2) != window or any(pairs(padding, 2)) or ceil or x.ndim != 4:
         raise UnsupportedError("of windows that overlap, with a border, or without a batch")
     n, c, h, w = grad.shape
     part = emit("div", grad, call.const(divisor or math.prod(window)))
@@ -104,13 +103,13 @@ def avg_pool_backward(
 
 @handles("aten._adaptive_avg_pool3d.default", "aten.adaptive_max_pool2d.default",
          "aten.adaptive_max_pool3d.default")  # fmt: skip
-def adaptive_pool(call: Call, x: Tensor, size: Any) -> Any:
+def adaptive_pool(call: Call, x: Tensor, size: Sides) -> Any:
     """Window i of m over n places: from ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉."""
     name, n = str(call.node.target), 2 if "2d" in str(call.node.target) else 3
     if "max" in name and call.wants(1):
         raise UnsupportedError("where the maxima are")
     made = wide(x)
-    for axis, m in zip(range(x.ndim - n, x.ndim), _pairs(size, n), strict=True):
+    for axis, m in zip(range(x.ndim - n, x.ndim), pairs(size, n), strict=True):
         extent = x.shape[axis]
         cuts = [made[(*[slice(None)] * axis, slice(i * extent // m, -(-(i + 1) * extent // m)))]
                 for i in range(m)]  # fmt: skip

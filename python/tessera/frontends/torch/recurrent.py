@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import cast, emit, f, wide
-from tessera.graph import Tensor
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, wide
+from tessera.tensor import Tensor
 
 _MOST_STEPS = 64  # of longer sequences oneDNN's loop is better than code that grows with them
 _LSTM = 2  # ideep's number

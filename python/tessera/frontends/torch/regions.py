@@ -12,15 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tessera.frontends.torch.strides import (
-    MOVES,
-    View,
-    natural,
-    reading,
-    restride,
-    views,
-)
-from tessera.graph import Graph, Tensor
+from tessera.frontends.torch.strides import MOVES, View, natural, reading, restride, views
+from tessera.graph import Graph
+from tessera.tensor import Tensor
+from tessera.types import Record
 
 REDUCTIONS = {"sum", "mean", "reduce_max", "reduce_min"}
 POINTWISE = {
@@ -64,7 +59,7 @@ class Regions:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.ops: list[dict[str, Any]] = graph.ops
+        self.ops: list[Record] = graph.ops
         self.views = views(graph, self.ops)
         self.shape = {r: tuple(Tensor(graph, r).shape) for op in self.ops for r in op["results"]}
         self.maker = {r: place for place, op in enumerate(self.ops) for r in op["results"]}
@@ -155,7 +150,7 @@ class Regions:
         assert found is not None
         return found
 
-    def _gathered(self, region: Region, op: dict[str, Any]) -> list[Operand | None]:
+    def _gathered(self, region: Region, op: Record) -> list[Operand | None]:
         table, index = op["inputs"]
         inside = self.views[table].root in region.widths
         if op["attrs"]["axis"] != 0 or len(self.shape[table]) != 2 or inside:
@@ -163,7 +158,7 @@ class Regions:
         at = self.operand(region, index, self.shape[index], (1,))
         return [Operand("ext", table), at if at is None or at.kind != "const" else None]
 
-    def _multiplied(self, region: Region, op: dict[str, Any],
+    def _multiplied(self, region: Region, op: Record,
                     shape: tuple[int, ...]) -> list[Operand | None]:  # fmt: skip
         left, right = op["inputs"]
         if len(self.shape[left]) < 2 or len(self.shape[right]) < 2 or right in region.widths:
@@ -183,7 +178,7 @@ class Regions:
         return [x, y]
 
     # --- growth
-    def _place(self, place: int, op: dict[str, Any]) -> None:
+    def _place(self, place: int, op: Record) -> None:
         result = op["results"][0]
         inputs = [i for i in op["inputs"] if i not in self.constants]
         if op["op"] in MOVES or result in self.once or op["op"] == "input":
@@ -213,7 +208,7 @@ class Regions:
                     bits |= 1 << number | self.regions[number].needs
         return bits
 
-    def _open(self, place: int, op: dict[str, Any]) -> bool:
+    def _open(self, place: int, op: Record) -> bool:
         """A region of its own for an operator."""
         shape = self.shape[op["results"][0]]
         if op["op"] in REDUCTIONS:
@@ -266,7 +261,7 @@ class Regions:
         return True
 
     def _is_plain(
-        self, region: Region, op: dict[str, Any], width: int, operands: Sequence[Operand]
+        self, region: Region, op: Record, width: int, operands: Sequence[Operand]
     ) -> bool:
         """Whether an operator computes each column of a product from that column alone."""
         columns = self.shape[self.ops[region.products[0]]["results"][0]][-1]

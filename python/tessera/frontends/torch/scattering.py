@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Call, concrete, handles
-from tessera.frontends.torch.operators import cast, emit, f, iota, operand, wide
-from tessera.frontends.torch.structure import row_major_places, within
-from tessera.graph import Tensor
+from tessera.frontends.torch.call import Call, cast, concrete, emit, f, handles, iota, operand, wide
+from tessera.frontends.torch.indexing import row_major_places, within
 from tessera.ops.scatter import neutral, scatter, scatter_rows
+from tessera.tensor import Tensor, Term
 from tessera.types import is_float
 
 _HOW = {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul",
@@ -76,7 +75,11 @@ def _by_rows(call: Call, places: Tensor, depth: int) -> Put:
 
 @handles("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(
-    call: Call, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+    call: Call,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
 ) -> Tensor:
     used = [(i, t) for i, t in enumerate(indices) if t is not None]
     axes = [a for a, _ in used]
@@ -122,7 +125,7 @@ def index_reduce(
 
 @handles("aten.index_add.default", "aten.index_copy.default")
 def index_written(
-    call: Call, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
+    call: Call, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
     how = "add" if "add" in str(call.node.target) else "none"
     source = source if alpha == 1 else emit("mul", source, call.const(alpha))
@@ -184,7 +187,7 @@ def _along(
 @handles("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce",
          "aten.scatter.value_reduce", "aten.scatter_add.default")  # fmt: skip
 def scatter_(
-    call: Call, x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str = "none"
+    call: Call, x: Tensor, dim: int, index: Tensor, source: Term, *, reduce: str = "none"
 ) -> Tensor:
     if "scatter_add" in str(call.node.target):
         reduce = "add"
@@ -238,7 +241,7 @@ def _memory(call: Call, x: Tensor) -> Tensor:
 
 @handles("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(
-    call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: Any = None
+    call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
     return emit("gather", _memory(call, x), _positions(call, size, stride, offset or 0), axis=0)
 
@@ -246,7 +249,7 @@ def as_strided(
 @handles("aten.as_strided_scatter.default")
 def as_strided_scatter(
     call: Call, x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int],
-    offset: Any = None,
+    offset: int | None = None,
 ) -> Tensor:  # fmt: skip
     places = f("reshape")(_positions(call, size, stride, offset or 0), [math.prod(size)])
     flat = f("reshape")(source, [math.prod(size)])

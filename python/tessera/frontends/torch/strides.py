@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tessera.graph import Graph, Tensor
+from tessera.graph import Graph
+from tessera.tensor import Tensor
+from tessera.types import Record
 
 # Operators that compute nothing, where strides can say so.
 MOVES = {"transpose", "reshape", "broadcast", "unsqueeze", "squeeze", "slice"}
@@ -100,7 +101,7 @@ def restride(parts: Parts, shape: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(axis[0][1] if axis else 0 for axis in axes)
 
 
-def views(graph: Graph, ops: Sequence[dict[str, Any]]) -> dict[int, View]:
+def views(graph: Graph, ops: Sequence[Record]) -> dict[int, View]:
     """What each tensor of the graph looks at: itself, where it has memory of its own."""
     known: dict[int, View] = {}
     for op in ops:
@@ -111,7 +112,7 @@ def views(graph: Graph, ops: Sequence[dict[str, Any]]) -> dict[int, View]:
     return known
 
 
-def _moved(op: dict[str, Any], known: dict[int, View], shape: tuple[int, ...]) -> View | None:
+def _moved(op: Record, known: dict[int, View], shape: tuple[int, ...]) -> View | None:
     x = known[op["inputs"][0]]
     attrs, kind, offset = op["attrs"], op["op"], x.offset
     axes: tuple[Parts, ...] | None

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import cast, emit, f, iota
-from tessera.graph import Tensor
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota
+from tessera.tensor import Tensor
+from tessera.types import Axes
 
 
 @handles("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
@@ -36,7 +36,7 @@ def unsqueeze(call: Call, x: Tensor, dim: int) -> Tensor:
 
 
 @handles("aten.squeeze", moves=True)
-def squeeze(call: Call, x: Tensor, dims: Any = None) -> Tensor:
+def squeeze(call: Call, x: Tensor, dims: Axes = None) -> Tensor:
     if dims is None:
         dims = list(range(x.ndim))
     dims = [dims] if isinstance(dims, int) else dims
@@ -67,8 +67,9 @@ def clone(call: Call, x: Tensor, **_: Any) -> Tensor:
 
 @handles("aten.slice.Tensor", moves=True)
 def slice_(
-    call: Call, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Tensor:
+    call: Call, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1,
+) -> Tensor:  # fmt: skip
     key = [slice(None)] * x.ndim
     end = None if end is not None and end >= x.shape[dim] else end
     key[dim % x.ndim] = slice(start, end, step)
@@ -108,7 +109,7 @@ def cat(call: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @handles("aten.constant_pad_nd.default")
-def constant_pad(call: Call, x: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
+def constant_pad(call: Call, x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     n = len(pad) // 2
     low = [0] * (x.ndim - n) + [pad[2 * i] for i in reversed(range(n))]
     high = [0] * (x.ndim - n) + [pad[2 * i + 1] for i in reversed(range(n))]
@@ -133,45 +134,6 @@ def triangle(call: Call, x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 # --- by position
-def within(call: Call, index: Tensor, extent: int, wraps: bool = False) -> Tensor:
-    """Positions as the program takes them, below 0 counted from the end where PyTorch does
-    (`wraps`); those that it refuses are required not to be."""
-    index = cast(index, "i64")
-    zero, last = call.graph.const(0, "i64"), call.graph.const(extent - 1, "i64")
-    if wraps:
-        n = call.graph.const(extent, "i64")
-        index = emit("where", emit("lt", index, zero), emit("add", index, n), index)
-    inside = emit("min", emit("max", index, zero), last)
-    call.require(emit("eq", index, inside))
-    return inside
-
-
-def row_major_places(call: Call, x: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """What tensors select together along their axes of x, counted as in rows of these axes."""
-    (axis, first), *others = indices
-    places = within(call, first, x.shape[axis], True)
-    for axis, t in others:
-        at = within(call, t, x.shape[axis], True)
-        places = emit("mul", places, call.graph.const(x.shape[axis], "i64"))
-        places = emit("add", places, at)
-    return places
-
-
-@handles("aten.embedding.default")
-def embedding(call: Call, table: Tensor, index: Tensor, *_: Any, **__: Any) -> Tensor:
-    return emit("gather", table, within(call, index, table.shape[0]), axis=0)
-
-
-@handles("aten.index_select.default")
-def index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not x.ndim:
-        return x
-    index = f("reshape")(index, [index.size])
-    axis = dim % x.ndim
-    return emit("gather", x, within(call, index, x.shape[axis]), axis=axis)
-
-
-# --- made from nothing
 def counted(call: Call, first: int, count: int, step: int) -> Tensor:
     """Integers in equal steps."""
     steps = emit("mul", iota(call.graph, 0, [count]), call.graph.const(step, "i64"))
@@ -179,7 +141,7 @@ def counted(call: Call, first: int, count: int, step: int) -> Tensor:
 
 
 @handles("aten.full.default")
-def full(call: Call, shape: Sequence[int], value: Any, **_: Any) -> Tensor:
+def full(call: Call, shape: Sequence[int], value: float, **_: Any) -> Tensor:
     return call.graph.const(value, call.dtype, [int(d) for d in shape])
 
 
@@ -189,7 +151,7 @@ def empty(call: Call, shape: Sequence[int], *_: Any, **__: Any) -> Tensor:
 
 
 @handles("aten.full_like.default")
-def full_like(call: Call, x: Tensor, value: Any, **_: Any) -> Tensor:
+def full_like(call: Call, x: Tensor, value: float, **_: Any) -> Tensor:
     return call.graph.const(value, call.dtype, x.shape)
 
 
@@ -199,7 +161,7 @@ def like(call: Call, x: Tensor, **_: Any) -> Tensor:
 
 
 @handles("aten.scalar_tensor.default")
-def scalar_tensor(call: Call, value: Any, **_: Any) -> Tensor:
+def scalar_tensor(call: Call, value: float, **_: Any) -> Tensor:
     return call.const(value)
 
 

@@ -1,6 +1,6 @@
 """What each ONNX operator means in Tessera's; importing this registers all handlers."""
 
-from tessera.frontends.onnx.operators import (
+from tessera.frontends.onnx.operators import (  # noqa: F401
     convolution,
     elementwise,
     movement,
@@ -12,6 +12,3 @@ from tessera.frontends.onnx.operators import (
     scatter,
     sorting,
 )
-
-__all__ = ["convolution", "elementwise", "movement", "quantized", "recurrent", "reduction",
-           "resize", "sampling", "scatter", "sorting"]  # fmt: skip

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import extent
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
+from tessera.types import Record
 
 
 def _list(node: Node, name: str, n: int, default: int) -> list[int]:
@@ -120,7 +120,7 @@ def conv_transpose(node: Node) -> Tensor:
 # --- pooling
 
 
-def _window(node: Node, x: Tensor) -> dict[str, Any]:
+def _window(node: Node, x: Tensor) -> Record:
     n = x.ndim - 2
     size = [int(v) for v in node.require_attr("kernel_shape", list)]
     if len(size) != n:
@@ -140,7 +140,7 @@ def _window(node: Node, x: Tensor) -> dict[str, Any]:
     return {"size": size, **steps, "low": low, "high": high, "asked": asked}
 
 
-def _pool(op: str, x: Tensor, window: dict[str, Any]) -> Tensor:
+def _pool(op: str, x: Tensor, window: Record) -> Tensor:
     return emit(op, x, **{k: v for k, v in window.items() if k != "asked"})
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tessera import ops
+from tessera import ops, tensor
 from tessera.errors import UnsupportedError
-from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.reader import dtype_of
-from tessera.graph import Tensor
 from tessera.ops import integers, operands
+from tessera.tensor import Tensor
 from tessera.types import is_float
 
 # A function of tensors by its NumPy name.
@@ -146,7 +146,7 @@ def clip(node: Node) -> Tensor:
 @handles("Cast")
 def cast(node: Node) -> Value:
     to = dtype_of(node.require_attr("to"), "the result of a Cast", node.importer.where)
-    return operands.cast(node.x(), to)
+    return tensor.cast(node.x(), to)
 
 
 @handles("IsInf")

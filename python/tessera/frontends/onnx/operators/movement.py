@@ -17,11 +17,16 @@ from tessera.extents import (
     symbols_of,
     values_of,
 )
-from tessera.frontends.onnx.fold import axes_operand, constant_of_shape
-from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.fold import (
+    axes_operand,
+    constant_of_shape,
+    slice_parameters,
+    split_sizes,
+)
+from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
 from tessera.frontends.onnx.reader import dtype_of
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 from tessera.types import dtype_name
 
 
@@ -187,21 +192,6 @@ def concat(node: Node) -> Value:
     return emit("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
-def split_sizes(node: Node, n: int) -> list[int]:
-    """The lengths of a Split's results along its axis of extent `n`."""
-    if node.has_attr("split"):
-        sizes = [int(s) for s in node.attr("split")]
-    elif node.has(1):
-        sizes = node.ints(1, "the sizes")
-    else:
-        count = int(node.attr("num_outputs", node.num_outputs))
-        each = -(-n // count)
-        sizes = [max(0, min(each, n - i * each)) for i in range(count)]
-    if sum(sizes) != n or any(s < 0 for s in sizes):
-        raise node.bad(f"sizes {sizes} do not add up to an axis of {n}")
-    return sizes
-
-
 @handles("Split")
 def split(node: Node) -> list[Value]:
     x = node.x()
@@ -212,44 +202,6 @@ def split(node: Node) -> list[Value]:
         parts.append(pick(node, x, axis, range(at, at + s)))
         at += s
     return parts
-
-
-def slice_parameters(node: Node, dims: Sequence[Any]) -> list[tuple[int, Any, Any, int]]:
-    """(axis, start, stop, step) of a Slice, clamped; with a negative step, stop may be -1.
-
-    A stop that is an Extent is taken to be inside of an axis: beyond it a program asks for elements
-    that are not there.
-    """
-    rank = len(dims)
-    if node.has_attr("starts"):
-        starts, stops = list(node.attr("starts")), list(node.require_attr("ends", list))
-        axes = list(node.attr("axes", list(range(len(starts)))))
-        steps = [1] * len(starts)
-    else:
-        starts, stops = node.numbers(1, "the starts"), node.numbers(2, "the ends")
-        axes = node.ints(3, "the axes") if node.has(3) else list(range(len(starts)))
-        steps = node.ints(4, "the steps") if node.has(4) else [1] * len(starts)
-    if not len(starts) == len(stops) == len(axes) == len(steps):
-        raise node.bad("starts, ends, axes and steps differ in length")
-    result = []
-    for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
-        if not -rank <= axis < rank or step == 0:
-            raise node.bad(f"axis {axis} with step {step} of {rank} axes")
-        axis %= rank
-        n = Extent.of(dims[axis])
-        if not any(isinstance(v, Extent) for v in (n, start, stop)):
-            result.append((axis, *slice(start, stop, step).indices(n)))
-            continue
-        if step < 0:
-            raise NeedsExtentError("it walks backwards", symbols_of([n, start, stop]))
-        start, stop = (n + v if v < 0 else v for v in (start, stop))
-        clamps = not isinstance(stop, Extent) or isinstance(n, Extent)
-        stop = n if isinstance(stop, int) and stop >= 1 << 31 else min(stop, n) if clamps else stop
-        if start < 0 or stop <= start:
-            raise node.bad("it takes no elements")
-        if str((start, stop, step)) != str((0, n, 1)):
-            result.append((axis, start, stop, step))
-    return result
 
 
 @handles("Slice")

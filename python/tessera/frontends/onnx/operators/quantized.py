@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.convolution import convolved
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.frontends.onnx.reader import dtype_of
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
+from tessera.types import DType
 
 
 def _beside(node: Node, x: Tensor, v: Tensor, axis: int) -> Tensor:
@@ -33,7 +32,7 @@ def _centred(node: Node, i: int, zero: int, axis: int) -> Tensor:
     return x - _beside(node, x, f("astype")(node.x(zero), np.int32), axis)
 
 
-def _rounded(y: Tensor, zero: Tensor | None, to: np.dtype[Any]) -> Tensor:
+def _rounded(y: Tensor, zero: Tensor | None, to: DType) -> Tensor:
     """Halves to even, what is beyond the type at its ends."""
     y = f("astype")(f("rint")(y), np.float32)
     if zero is not None:

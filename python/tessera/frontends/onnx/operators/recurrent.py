@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import ACTIVATIONS, emit, f, number
 from tessera.frontends.onnx.operators.movement import extent
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 
 _MOST_STEPS = 64  # longer sequences stay one opaque node, which does not grow with their length
 

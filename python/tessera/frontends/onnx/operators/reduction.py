@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.frontends.onnx.fold import axes_operand
-from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
-from tessera.graph import Tensor
 from tessera.ops.operands import reduced
+from tessera.tensor import Tensor
 from tessera.types import is_float
 
 

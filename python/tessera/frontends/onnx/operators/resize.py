@@ -8,12 +8,11 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.extents import Extent
-from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import full
-from tessera.graph import Tensor
-
-Array = np.ndarray[Any, Any]
+from tessera.tensor import Tensor
+from tessera.types import Array
 
 
 def _coordinates(mode: str, n: int, m: int, scale: Any, roi: tuple[float, float]) -> Array:

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
 from tessera.frontends.onnx.operators.movement import extent
-from tessera.graph import Tensor
+from tessera.tensor import Tensor
 
 _MOST_TAPS = 16  # elements of which one result is made; more stay with an opaque node
 _CUBIC = -0.75

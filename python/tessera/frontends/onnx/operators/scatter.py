@@ -10,11 +10,11 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
-from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
 from tessera.frontends.onnx.operators.movement import along, axis_of, extent, within
-from tessera.graph import Tensor
 from tessera.ops.scatter import scatter
+from tessera.tensor import Tensor
 
 
 def _dims(node: Node, x: Tensor) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import f
 from tessera.frontends.onnx.operators.movement import along, axis_of, extent
 from tessera.ops.derived import ranked

@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import itertools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera import _core
 from tessera.frontends.environment import Environment
-from tessera.frontends.trace import FLOAT_SCALARS, Array
+from tessera.frontends.trace import FLOAT_SCALARS
+from tessera.types import Array, Fields, Function, Values
 
 # Of an argument: its position, or its name; of an entry of a list, tuple or dict: the container's
 # number, its index or key, and whether it is a key.
@@ -47,9 +48,7 @@ def layout(value: Any) -> int:
     return 2 if not flags.aligned else 0 if flags.c_contiguous else 1 if flags.f_contiguous else 2
 
 
-def call_order(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[Where] | None:
+def call_order(function: Function, args: tuple[Any, ...], kwargs: Fields) -> list[Where] | None:
     """Where a call's arguments are, in the order of the program's inputs; None if unknown."""
     slots: dict[str, Where] = {name: name for name in kwargs}
     try:
@@ -60,8 +59,8 @@ def call_order(
 
 
 def slots(
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    args: Values,
+    kwargs: Fields,
     order: Sequence[Where] | None,
     floats: bool = False,
     extra: Sequence[Array] = (),

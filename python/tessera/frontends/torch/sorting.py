@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Call, handles
-from tessera.frontends.torch.operators import cast, emit, f, iota, reduced, wide
-from tessera.graph import Tensor
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota, reduced, wide
 from tessera.ops.derived import prod
 from tessera.ops.derived import ranked as by_rank
 from tessera.ops.scatter import along, neutral
-from tessera.types import is_float
+from tessera.tensor import Tensor
+from tessera.types import Record, Values, is_float
 
 _MOST_RANKED = 256  # elements that are sorted
 _MOST_COMPARISONS = 1 << 20
@@ -55,7 +53,7 @@ def _is_coarse(node: Any) -> bool:
     return getattr(before, "shape", None) == value.shape and _is_coarse(source)
 
 
-def _given(args: Sequence[Any], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
+def _given(args: Values, kwargs: Record, **defaults: Any) -> list[Any]:
     """Arguments by place or by name."""
     values = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
     return [values[n] for n in defaults]

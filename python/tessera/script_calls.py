@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
-from tessera.frontends.trace import Spec
-from tessera.graph import Tensor
-from tessera.types import dtype_name
+from tessera.frontends.traced import Spec
+from tessera.tensor import Tensor
+from tessera.types import Function, Record, dtype_name
 
 
 class Seen(BaseException):
@@ -25,16 +25,16 @@ class OwnCalls:
 
     def __init__(self, path: Path) -> None:
         self._files = (str(path), str(path.absolute()))
-        self._seen: dict[tuple[str, int], dict[str, Any]] = {}
+        self._seen: dict[tuple[str, int], Record] = {}
         self._awaited: CodeType | None = None
 
-    def of(self, function: Callable[..., Any]) -> dict[str, Any]:
+    def of(self, function: Function) -> Record:
         """Those of a function by name; none where it was not called."""
         code = getattr(function, "__code__", None)
         return self._seen.get(_place(code), {}) if code else {}
 
     @contextlib.contextmanager
-    def watch(self, awaited: Callable[..., Any] | None = None) -> Iterator[None]:
+    def watch(self, awaited: Function | None = None) -> Iterator[None]:
         """Sees the calls that are made in this thread meanwhile; the first of `awaited` ends it,
         before anything of it runs."""
         self._awaited = getattr(awaited, "__code__", None)

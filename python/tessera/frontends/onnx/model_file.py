@@ -11,8 +11,7 @@ import numpy as np
 
 from tessera.files import write_files
 from tessera.frontends.onnx.reader import onnx_package
-
-Array = np.ndarray[Any, Any]
+from tessera.types import Array
 
 MOST_INSIDE = 2_000_000_000  # bytes of arrays; a protobuf message has less than 2 GiB
 LEAST_OUTSIDE = 1024  # bytes of an array

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tessera.types import Record
+
 CONSTANTS = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range,
 )  # fmt: skip
@@ -38,7 +40,7 @@ def is_plain_enum(kind: type) -> bool:
     """Whether its members are names of constants and nothing else."""
     if type(kind) is not enum.EnumMeta:
         return False
-    members: dict[str, Any] = dict(kind.__members__)
+    members: Record = dict(kind.__members__)
     own = [c for c in kind.__mro__ if c.__module__ not in ("enum", "builtins")]
     return all(_has_only(c, members) for c in own) and all(
         is_key(m._value_) and all(n.startswith("_") for n in vars(m)) for m in members.values()
@@ -80,7 +82,3 @@ def found(kind: type, name: str) -> Any:
         if c is not object and name in vars(c):
             return vars(c)[name]
     return object.__getattribute__ if name == "__getattribute__" else NOTHING
-
-
-__all__ = ["CONSTANTS", "NOTHING", "found", "is_constant", "is_key", "is_plain_container",
-           "is_plain_enum", "is_plain_named_tuple"]  # fmt: skip

@@ -14,23 +14,14 @@ import enum
 import functools
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-)
+from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tessera.errors import Error
-from tessera.frontends.environment import Environment
-from tessera.frontends.number import Number, is_stand_in
-from tessera.frontends.plain import (
+from tessera.frontends.constants import (
     CONSTANTS,
     NOTHING,
     found,
@@ -39,9 +30,11 @@ from tessera.frontends.plain import (
     is_plain_enum,
     is_plain_named_tuple,
 )
-from tessera.graph import Tensor, unsupported
+from tessera.frontends.environment import Environment
+from tessera.frontends.number import Number, is_stand_in
+from tessera.tensor import Tensor, unsupported
+from tessera.types import Array, Fields, Record, Values
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
 _SMALL = 4096  # bytes of an array that may be compared at each call
 
@@ -60,7 +53,7 @@ _BUILTINS = """
 _IMPURE_NUMPY = """
     save savez savez_compressed savetxt load loadtxt genfromtxt fromfile fromregex memmap seterr
     seterrcall geterr geterrcall setbufsize getbufsize set_printoptions get_printoptions
-    printoptions may_share_memory shares_memory show_config show_runtime info datetime64
+    printoptions may_share_memory shares_memory show_config show_runtime info datetime64 require
 """
 _REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)} | {
     # memory outside of an array, files, which of two objects it is, names of attributes
@@ -69,8 +62,8 @@ _REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)}
 }  # fmt: skip
 # What a stand-in has otherwise.
 _REFUSED_ATTRIBUTES = {
-    "tofile", "dump", "ctypes", "flags", "setflags", "__array_interface__", "__dict__", "f_locals",
-    "__class__", "__doc__", "__annotations__", "__module__", "__qualname__",
+    "tofile", "dump", "ctypes", "flags", "setflags", "readonly", "__array_interface__", "__dict__",
+    "f_locals", "__class__", "__doc__", "__annotations__", "__module__", "__qualname__",
 }  # fmt: skip
 _REASONS = {
     "random": "draws random numbers, so it is not a function of its arguments",
@@ -91,7 +84,7 @@ def _is_pure(value: Any) -> bool:
     return (
         isinstance(module, str)
         and module.partition(".")[0] in _PURE
-        and not module.startswith("numpy.random")
+        and not module.startswith(("numpy.random", "numpy.testing"))
         and id(value) not in _REFUSED
     )
 
@@ -203,10 +196,10 @@ for _name in _SPECIAL.split():
     setattr(_Object, f"__{_name}__", _refuse)
 
 
-class _Globals(dict[str, Any]):
+class _Globals(Record):
     """The module variables of traced functions, admitted when they are asked for."""
 
-    def __init__(self, real: dict[str, Any], sandbox: Sandbox) -> None:
+    def __init__(self, real: Record, sandbox: Sandbox) -> None:
         own = {"__builtins__": sandbox.builtins, "__name__": real.get("__name__", "")}
         super().__init__(own)
         self.real, self.sandbox, self.read = real, sandbox, dict(own)
@@ -245,6 +238,7 @@ class Sandbox:
         self._cells: dict[int, tuple[CellType, Any, CellType]] = {}
         self._copies: list[tuple[Any, Any, str]] = []  # a container, as it was, and what it is
         self.was_frozen = False  # whether arrays stayed arrays
+        self.handles = False  # whether some code handles exceptions
         self.builtins = {
             name: value
             if _is_harmless(name, value)
@@ -360,6 +354,7 @@ class Sandbox:
         code, environment = function.__code__, self.environment
         if why := _refused_code(code) or _confuses_objects(code, function.__globals__):
             return _Object(function, name, self, f"which {why}")
+        self.handles |= _handles_exceptions(code)
         cells = function.__closure__ or ()
         made = FunctionType(
             code,
@@ -398,7 +393,7 @@ class Sandbox:
         self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
         return made
 
-    def _scope(self, real: dict[str, Any]) -> _Globals:
+    def _scope(self, real: Record) -> _Globals:
         if id(real) not in self._globals:
             self._globals[id(real)] = _Globals(real, self)
         return self._globals[id(real)]
@@ -406,9 +401,15 @@ class Sandbox:
     def _import(
         self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
-        if level or name not in sys.modules:
-            unsupported(f"it imports {name}, which may have effects; import it outside")
-        return self.admit(sys.modules[name if fromlist else name.partition(".")[0]], name)
+        top = name.partition(".")[0]
+        for module in {name, top}:
+            if level or type(sys.modules.get(module)) is not ModuleType:
+                unsupported(f"it imports {name}, which may have effects; import it outside")
+            self.environment.guard(sys.modules, module, sys.modules[module])
+        made = sys.modules[name if fromlist else top]
+        if not all(n in vars(made) for n in fromlist or ()):
+            unsupported(f"it imports {fromlist} from {name}, of which some are not there")
+        return self.admit(made, name)
 
     # --- attributes
     def of_module(self, module: ModuleType, name: str) -> Any:
@@ -483,9 +484,8 @@ class Sandbox:
         for _, value, copy in self._cells.values():
             if not _is_empty(copy) and copy.cell_contents is not value:
                 return "a variable of an enclosing function"
-        for array, frozen in self.environment.contents:
-            if array.tobytes() != frozen.tobytes():  # some of NumPy's writes ignore the flag
-                return "an array"
+        if not self.environment.same_contents():  # some of NumPy's writes ignore the flag
+            return "an array"
         for now, before, what in self._copies:
             items = (list(v.items()) if isinstance(v, dict) else list(v) for v in (now, before))
             if not _identical(*items):
@@ -541,7 +541,7 @@ def _is_empty(cell: CellType) -> bool:
     return cell == CellType()  # which compares contents if there are any
 
 
-def _identical(a: Sequence[Any], b: Sequence[Any]) -> bool:
+def _identical(a: Values, b: Values) -> bool:
     if len(a) != len(b):
         return False
     pairs = zip(a, b, strict=True)
@@ -601,6 +601,13 @@ def _refused_code(code: CodeType) -> str:
     return next(filter(None, map(_refused_code, _inner(code))), "")
 
 
+@functools.lru_cache(maxsize=4096)
+def _handles_exceptions(code: CodeType) -> bool:
+    """Whether it, or what it defines, may go on after one: try, with, finalizers."""
+    handler = any(i.opname == "PUSH_EXC_INFO" for i in dis.get_instructions(code))
+    return handler or "__del__" in code.co_names or any(map(_handles_exceptions, _inner(code)))
+
+
 def _is_stand_ins(name: str) -> bool:
     """Whether it is a special method, which an array's stand-in may have and a number not."""
     return name.startswith("__") and name != "__init__" and name in {*vars(Tensor), *vars(Number)}
@@ -629,7 +636,7 @@ def _compared(code: CodeType) -> tuple[tuple[str, ...] | None, ...]:
     return (*found, *(n for c in _inner(code) for n in _compared(c)))
 
 
-def _confuses_objects(code: CodeType, scope: Mapping[str, Any]) -> str:
+def _confuses_objects(code: CodeType, scope: Fields) -> str:
     """Whether it asks which of two objects something is, where stand-ins may answer otherwise:
     arrays and containers. None, classes and other constants can be told."""
     for names in _compared(code):
@@ -644,6 +651,3 @@ def _confuses_objects(code: CodeType, scope: Mapping[str, Any]) -> str:
         if value is NOTHING or isinstance(value, (np.ndarray, list, dict, set, tuple)):
             return "asks whether two variables are one object, of which programs know nothing"
     return ""
-
-
-__all__ = ["Sandbox"]

@@ -7,25 +7,24 @@ nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tessera.frontends.trace import parts
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Function = Callable[..., Any]
+from tessera.frontends.traced import parts
+from tessera.types import Array, DType, Function, Values
 
 
-def special_values(dtype: np.dtype[Any]) -> Array:
+def special_values(dtype: DType) -> Array:
     """NaN, both infinities, zeros, smallest subnormal and normal and largest numbers, ±1."""
     info = np.finfo(dtype)
     sizes = [0.0, info.smallest_subnormal, info.tiny, 1.0, info.max, np.inf]
     return np.array([*sizes, *[-x for x in sizes], np.nan], dtype)
 
 
-def edge_inputs(samples: Sequence[Any], rng: np.random.Generator) -> Iterator[list[Any]]:
+def edge_inputs(samples: Values, rng: np.random.Generator) -> Iterator[list[Any]]:
     """Variants of ordinary arguments: floats among them become special, all others stay.
 
     Some elements are special, or all of one array are the same special number; half of the variants
@@ -85,7 +84,7 @@ def zeros_of_other_sign(a: Array, b: Array) -> int:
 def differs_at_edges(
     original: Function,
     rewritten: Function,
-    samples: Sequence[Any],
+    samples: Values,
     seed: int = 0,
     rounds: int = 4,
     bits: bool = False,
@@ -99,7 +98,7 @@ def differs_at_edges(
     for _ in range(rounds):
         for arrays in edge_inputs(samples, rng):
             try:
-                expected = results(original, *[_copy(a) for a in arrays])
+                expected = results(original, *map(copy.copy, arrays))
             except Exception:  # its own business
                 continue
             for n, (a, b) in enumerate(zip(expected, results(rewritten, *arrays), strict=True)):
@@ -112,7 +111,3 @@ def differs_at_edges(
                 if count := zeros_of_other_sign(a, b):
                     return f"{count} {where} are zeros of another sign"
     return ""
-
-
-def _copy(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value

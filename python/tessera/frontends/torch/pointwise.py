@@ -1,0 +1,358 @@
+"""Operators of ATen that compute each element on its own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.torch.call import (
+    Call,
+    axes_of,
+    cast,
+    emit,
+    f,
+    floats_only,
+    handles,
+    operand,
+    promoted,
+    reduced,
+    wide,
+)
+from tessera.ops import integers
+from tessera.tensor import Tensor, Term
+from tessera.types import is_float, to_numpy
+
+for _name in ("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "silu", "sqrt", "rsqrt",
+              "log1p", "expm1"):  # fmt: skip
+
+    @handles(f"aten.{_name}.default")
+    def _unary(call: Call, x: Tensor, _op: str = _name) -> Tensor:
+        return emit(_op, cast(x, call.dtype))
+
+
+for _name in ("neg", "abs", "sign", "relu", "floor", "round"):
+
+    @handles(f"aten.{_name}.default")
+    def _same(call: Call, x: Tensor, _op: str = _name) -> Tensor:
+        if x.dtype == np.bool_:
+            raise UnsupportedError("of bool it is left to PyTorch")
+        if _op in ("floor", "round") and not is_float(x.dtype):
+            return x
+        if _op == "sign" and is_float(x.dtype):  # 0 of NaN
+            return emit("where", emit("ne", x, x), x.builder.const(0, x.dtype), emit("sign", x))
+        return emit(_op, x)
+
+
+for _name in ("reciprocal", "exp2", "log2", "log10", "ceil", "trunc", "sinh", "cosh", "tan"):
+
+    @handles(f"aten.{_name}.default")
+    def _derived(call: Call, x: Tensor, _function: str = _name) -> Tensor:
+        floats_only(call)
+        if _function in ("exp2", "log2", "log10") and call.decides():
+            raise UnsupportedError("it is exact at powers, and what is computed instead not")
+        x = cast(x, call.dtype)
+        return emit("div", call.const(1), x) if _function == "reciprocal" else f(_function)(x)
+
+
+@handles("aten.gelu.default")
+def gelu(call: Call, x: Tensor, *, approximate: str = "none") -> Tensor:
+    return emit("gelu_tanh" if approximate == "tanh" else "gelu", x)
+
+
+@handles("aten.logical_not.default", "aten.bitwise_not.default")
+def logical_not(call: Call, x: Tensor) -> Tensor:
+    if call.node.target.__name__.startswith("logical"):
+        return emit("not", cast(x, "bool"))
+    if x.dtype == np.bool_:
+        return emit("not", x)
+    if x.dtype == np.uint8:
+        raise UnsupportedError("of u8 it is left to PyTorch")
+    return emit("sub", emit("neg", x), x.builder.const(1, x.dtype))
+
+
+def _scaled(call: Call, y: Term, alpha: float) -> Tensor:
+    y = operand(call, y, call.dtype)
+    return y if alpha == 1 else emit("mul", y, call.const(alpha))
+
+
+@handles("aten.add.Tensor", "aten.add.Scalar")
+def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
+    x = operand(call, x, call.dtype)
+    if call.dtype == "bool":
+        return emit("or", x, operand(call, y, "bool"))
+    return emit("add", x, _scaled(call, y, alpha))
+
+
+@handles("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
+    return emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha))
+
+
+@handles("aten.rsub")
+def rsub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
+    return emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha))
+
+
+@handles("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(call: Call, x: Term, y: Term) -> Tensor:
+    a, b = operand(call, x, call.dtype), operand(call, y, call.dtype)
+    return emit("and" if call.dtype == "bool" else "mul", a, b)
+
+
+@handles("aten.div", "aten.true_divide", "prims.div.default")
+def div(call: Call, x: Term, y: Term, *, rounding_mode: str | None = None) -> Tensor:
+    if not is_float(to_numpy(call.dtype)):
+        if isinstance(y, Tensor) or int(y) == 0 or rounding_mode is None:
+            raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
+        x, y = operand(call, x, call.dtype), call.const(y)
+        if rounding_mode == "floor":
+            return f("floor_divide")(x, y)
+        return integers.trunc_divide(x, y)
+    if rounding_mode == "floor":  # by C's remainder, as NumPy: 1 // 0.1 is 9
+        y = operand(call, y, call.dtype) if isinstance(y, Tensor) else y
+        return f("floor_divide")(operand(call, x, call.dtype), y)
+    ratio = emit("div", operand(call, x, call.dtype), operand(call, y, call.dtype))
+    return f("trunc")(ratio) if rounding_mode == "trunc" else ratio
+
+
+def extremum(largest: bool, x: Tensor, y: Tensor) -> Tensor:
+    """Of two, of truths too."""
+    if x.dtype == np.bool_:
+        return emit("or" if largest else "and", x, y)
+    return emit("max" if largest else "min", x, y)
+
+
+@handles("aten.maximum.default", "aten.minimum.default")
+def maximum(call: Call, x: Term, y: Term) -> Tensor:
+    largest = "maximum" in str(call.node.target)
+    return extremum(largest, operand(call, x, call.dtype), operand(call, y, call.dtype))
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+
+    @handles(f"aten.{_name}")
+    def _compare(call: Call, x: Term, y: Term, _op: str = _name) -> Tensor:
+        dtype = promoted(call)
+        if dtype == "bool":
+            dtype = "i32"
+        return emit(_op, operand(call, x, dtype), operand(call, y, dtype))
+
+
+@handles("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
+def logical(call: Call, x: Term, y: Term) -> Tensor:
+    name = call.node.target.__name__.split(".")[0].split("_")[1]
+    op = {"and": "and", "or": "or", "xor": "ne"}[name]
+    return emit(op, operand(call, x, "bool"), operand(call, y, "bool"))
+
+
+@handles("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor")
+def bitwise(call: Call, x: Term, y: Term) -> Tensor:
+    if call.dtype != "bool":
+        raise UnsupportedError("of integers it is left to PyTorch")
+    return logical(call, x, y)
+
+
+@handles("aten.pow.Tensor_Scalar")
+def pow_scalar(call: Call, x: Tensor, exponent: float) -> Tensor:
+    x = cast(x, call.dtype)
+    if not is_float(x.dtype) and exponent in (2, 3):
+        return emit("mul", x if exponent == 2 else emit("mul", x, x), x)
+    floats_only(call)
+    if exponent == 2:
+        return emit("sqr", x)
+    if 2 * exponent == int(2 * exponent) and abs(exponent) <= 8:
+        e = int(exponent) if exponent == int(exponent) else float(exponent)
+        return emit("pow", x, exponent=e)
+    return emit("power", x, call.const(exponent))
+
+
+@handles("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def pow_tensor(call: Call, x: Term, y: Term) -> Tensor:
+    floats_only(call)
+    return emit("power", operand(call, x, call.dtype), operand(call, y, call.dtype))
+
+
+@handles("aten.clamp", "aten.hardtanh.default")
+def clamp(call: Call, x: Tensor, low: Term | None = None, high: Term | None = None) -> Tensor:
+    if low is None and "hardtanh" in str(call.node.target):
+        low, high = -1.0, 1.0
+    x = cast(x, call.dtype)
+    x = x if low is None else extremum(True, x, operand(call, low, call.dtype))
+    return x if high is None else extremum(False, x, operand(call, high, call.dtype))
+
+
+@handles("aten.leaky_relu.default")
+def leaky_relu(call: Call, x: Tensor, slope: float = 0.01) -> Tensor:
+    return emit("where", emit("gt", x, call.const(0)), x, emit("mul", x, call.const(slope)))
+
+
+@handles("aten.where.self")
+def where(call: Call, c: Tensor, x: Term, y: Term) -> Tensor:
+    return emit("where", cast(c, "bool"), operand(call, x, call.dtype),
+                operand(call, y, call.dtype))  # fmt: skip
+
+
+@handles("aten.isnan.default")
+def isnan(call: Call, x: Tensor) -> Tensor:
+    return emit("ne", x, x)
+
+
+@handles("aten.isinf.default")
+def isinf(call: Call, x: Tensor) -> Tensor:
+    if not is_float(x.dtype):
+        return emit("ne", x, x)
+    return emit("eq", emit("abs", x), x.builder.const(math.inf, x.dtype))
+
+
+@handles("aten._to_copy.default")
+def to_copy(call: Call, x: Tensor, **_: Any) -> Tensor:
+    return cast(x, call.dtype)
+
+
+@handles("aten.atan2.default")
+def atan2(call: Call, y: Term, x: Term) -> Tensor:
+    return emit("atan2", operand(call, y, call.dtype), operand(call, x, call.dtype))
+
+
+@handles("aten.atan.default", "aten.asin.default", "aten.acos.default")
+def arc(call: Call, x: Tensor) -> Tensor:
+    """By the angle of a point on the unit circle."""
+    floats_only(call)
+    return f("arc" + call.node.target.__name__.split(".")[0][1:])(cast(x, call.dtype))
+
+
+@handles("aten.copysign")
+def copysign(call: Call, x: Term, y: Term) -> Tensor:
+    floats_only(call)
+    x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
+    size = emit("abs", x)
+    return emit("where", _negative(y), emit("neg", size), size)
+
+
+def _divides(call: Call, y: Term) -> None:
+    """Raises for integers by what may be 0, where PyTorch raises."""
+    if not is_float(to_numpy(call.dtype)) and (isinstance(y, Tensor) or int(y) == 0):
+        raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
+
+
+@handles("aten.remainder")
+def remainder(call: Call, x: Term, y: Term) -> Tensor:
+    _divides(call, y)
+    return emit("mod", operand(call, x, call.dtype), operand(call, y, call.dtype))
+
+
+@handles("aten.fmod")
+def fmod(call: Call, x: Term, y: Term) -> Tensor:
+    """The remainder with the dividend's sign."""
+    _divides(call, y)
+    x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
+    if not is_float(x.dtype):
+        return integers.trunc_remainder(x, y)
+    rest = emit("mod", emit("abs", x), emit("abs", y))
+    return emit("where", emit("lt", x, call.const(0)), emit("neg", rest), rest)
+
+
+@handles("aten.fmax.default", "aten.fmin.default")
+def extreme_number(call: Call, x: Tensor, y: Tensor) -> Tensor:
+    """Of two; what is no number does not count."""
+    x, y = cast(x, call.dtype), cast(y, call.dtype)
+    made = extremum("fmax" in str(call.node.target), x, y)
+    if not is_float(x.dtype):
+        return made
+    return emit("where", emit("ne", x, x), y, emit("where", emit("ne", y, y), x, made))
+
+
+@handles("aten.asinh.default", "aten.acosh.default", "aten.atanh.default")
+def area(call: Call, x: Tensor) -> Tensor:
+    """By log1p, so that small results keep their digits."""
+    floats_only(call)
+    x = wide(cast(x, call.dtype))
+    one = x.builder.const(1, x.dtype)
+    name = call.node.target.__name__.split(".")[0]
+    if name == "atanh":
+        ratio = emit("div", x + x, one - x)
+        return cast(emit("log1p", ratio) * x.builder.const(0.5, x.dtype), call.dtype)
+    # Of a large number log 2|x|, since its square may be beyond the largest.
+    size = emit("abs", x) if name == "asinh" else x
+    large = emit("log", size) + x.builder.const(math.log(2), x.dtype)
+    if name == "acosh":
+        above = x - one
+        made = emit("log1p", above + emit("sqrt", above * (x + one)))
+    else:
+        square = size * size
+        made = emit("log1p", size + emit("div", square, one + emit("sqrt", square + one)))
+    made = emit("where", emit("gt", size, x.builder.const(1e9, x.dtype)), large, made)
+    if name == "asinh":
+        made = emit("where", emit("lt", x, x.builder.const(0, x.dtype)), emit("neg", made), made)
+    return cast(made, call.dtype)
+
+
+@handles("aten.round.decimals")
+def round_to(call: Call, x: Tensor, *, decimals: int = 0) -> Tensor:
+    floats_only(call)
+    scale = call.const(10.0 ** abs(decimals))
+    there, back = ("div", "mul") if decimals < 0 else ("mul", "div")
+    return emit(back, emit("round", emit(there, x, scale)), scale)
+
+
+def _negative(x: Tensor) -> Tensor:
+    """Whether the sign is minus: that of zero shows in its reciprocal."""
+    zero = x.builder.const(0, x.dtype)
+    below = emit("lt", x, zero)
+    if not is_float(x.dtype):
+        return below
+    inverse = emit("div", x.builder.const(1, x.dtype), x)
+    return emit("or", below, emit("and", emit("eq", x, zero), emit("lt", inverse, zero)))
+
+
+@handles("aten.signbit.default")
+def signbit(call: Call, x: Tensor) -> Tensor:
+    if x.dtype == np.bool_:
+        return call.graph.const(0, "bool", x.shape)
+    return _negative(x)
+
+
+@handles("aten.angle.default")
+def angle(call: Call, x: Tensor) -> Tensor:
+    """Of a real number 0 or π."""
+    x = cast(x, call.dtype)
+    zero, half = call.const(0), call.const(math.pi)
+    return emit("where", emit("ne", x, x), x, emit("where", emit("lt", x, zero), half, zero))
+
+
+@handles("aten.hypot.default")
+def hypot(call: Call, x: Tensor, y: Tensor) -> Tensor:
+    return cast(f("hypot")(wide(x), wide(y)), call.dtype)
+
+
+@handles("aten.erfc.default")
+def erfc(call: Call, x: Tensor) -> Tensor:
+    """In f64, so that what is left of 1 keeps f32's digits until 1e-9."""
+    if call.dtype == "f64":
+        raise UnsupportedError("of f64: its digits are lost beside 1")
+    x = cast(cast(x, call.dtype), "f64")
+    return cast(emit("sub", x.builder.const(1, x.dtype), emit("erf", x)), call.dtype)
+
+
+@handles("aten.binary_cross_entropy.default")
+def binary_cross_entropy(
+    call: Call, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """Of probabilities; their logarithms are no less than −100."""
+    x = wide(x)
+    zero, one, least = (x.builder.const(c, x.dtype) for c in (0, 1, -100))
+    call.require(emit("and", emit("ge", x, zero), emit("le", x, one)))
+    yes, no = (emit("max", log, least) for log in (emit("log", x), emit("log1p", -x)))
+    loss = (target - one) * no - target * yes
+    loss = cast(loss if weight is None else loss * weight, call.dtype)
+    how = (None, "mean", "sum")[reduction]
+    return loss if how is None else cast(reduced(how, wide(loss), axes_of(loss, None), False),
+                                         call.dtype)  # fmt: skip
+
+
+@handles("aten.copy.default")
+def copy(call: Call, x: Tensor, source: Tensor, *_: Any) -> Tensor:
+    return f("broadcast_to")(cast(source, call.dtype), list(x.shape))

@@ -1,0 +1,148 @@
+"""Reductions and normalisations of ATen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.torch.call import (
+    Call,
+    axes_of,
+    cast,
+    dtype_of,
+    emit,
+    f,
+    handles,
+    reduced,
+    wide,
+)
+from tessera.tensor import Tensor
+from tessera.types import Axes, dtype_name, to_numpy
+
+
+@handles("aten.sum", "prims.sum.default")
+def sum_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
+    work = "f32" if call.dtype in ("f16", "bf16") else call.dtype
+    return cast(reduced("sum", cast(x, work), axes_of(x, dim), keepdim), call.dtype)
+
+
+@handles("aten.mean")
+def mean(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
+    x = wide(cast(x, call.dtype))
+    return cast(reduced("mean", x, axes_of(x, dim), keepdim), call.dtype)
+
+
+@handles("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
+def amax(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    op = "reduce_max" if "max" in str(call.node.target) else "reduce_min"
+    number = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
+    return cast(reduced(op, number, axes_of(x, dim), keepdim), call.dtype)
+
+
+@handles("aten.any.dim", "aten.any.default", "aten.any.dims")
+def any_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    flags = f("astype")(cast(x, "bool"), np.int32)
+    return cast(cast(reduced("reduce_max", flags, axes_of(x, dim), keepdim), "bool"), call.dtype)
+
+
+@handles("aten.var.correction")
+def var(
+    call: Call, x: Tensor, dim: Axes = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:  # fmt: skip
+    axes = axes_of(x, dim)
+    count = math.prod(x.shape[a] for a in axes) - (1 if correction is None else correction)
+    if count <= 0:
+        raise UnsupportedError("a variance of too few elements")
+    x = wide(x)
+    squares = emit("sqr", x - reduced("mean", x, axes, True))
+    total = reduced("sum", squares, axes, keepdim)
+    return cast(emit("div", total, x.builder.const(count, total.dtype)), call.dtype)
+
+
+@handles("prims.var.default")
+def prims_var(call: Call, x: Tensor, dims: Axes, correction: float = 1, **_: Any) -> Tensor:
+    return var(call, x, dims, correction=correction)
+
+
+@handles("aten.cumsum.default")
+def cumsum(call: Call, x: Tensor, dim: int, **_: Any) -> Tensor:
+    if not x.ndim:
+        return cast(x, call.dtype)
+    return cast(emit("cumsum", wide(cast(x, call.dtype)), axis=dim % x.ndim), call.dtype)
+
+
+@handles("aten._softmax.default", "aten._log_softmax.default")
+def softmax(call: Call, x: Tensor, dim: int, half: bool = False) -> Tensor:
+    if not x.ndim:
+        raise UnsupportedError("of a single number")
+    axis = dim % x.ndim
+    x = wide(x)
+    shifted = x - reduced("reduce_max", x, [axis], True)
+    powers = emit("exp", shifted)
+    total = reduced("sum", powers, [axis], True)
+    if "log" in str(call.node.target):
+        return cast(shifted - emit("log", total), call.dtype)
+    return cast(emit("div", powers, total), call.dtype)
+
+
+@handles("aten.prod.dim_int", "aten.prod.default")
+def prod(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
+    x = cast(x, call.dtype)
+    axes = tuple(axes_of(x, dim))
+    return f("prod")(x, axes, to_numpy(call.dtype), keepdim) if axes else x
+
+
+# --- normalisations
+def _standardised(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """With mean 0 and variance 1; what was the mean, and what it is multiplied by."""
+    mean = reduced("mean", x, axes, True)
+    centred = x - mean
+    variance = reduced("mean", emit("sqr", centred), axes, True)
+    inverse = emit("rsqrt", variance + x.builder.const(eps, x.dtype))
+    return centred * inverse, mean, inverse
+
+
+@handles("aten.native_layer_norm.default")
+def layer_norm(
+    call: Call, x: Tensor, shape: Sequence[int], w: Tensor | None, b: Tensor | None, eps: float
+) -> list[Tensor]:
+    axes = list(range(x.ndim - len(shape), x.ndim))
+    y, mean, inverse = _standardised(wide(x), axes, eps)
+    y = y if w is None else y * cast(w, dtype_name(y.dtype))
+    y = y if b is None else y + cast(b, dtype_name(y.dtype))
+    statistics = dtype_of(call.node.meta["val"][1].dtype)
+    return [cast(y, call.dtype), cast(mean, statistics), cast(inverse, statistics)]
+
+
+@handles("aten.native_group_norm.default")
+def group_norm(
+    call: Call, x: Tensor, w: Tensor | None, b: Tensor | None, n: int, c: int, pixels: int,
+    groups: int, eps: float,
+) -> list[Tensor]:  # fmt: skip
+    rows = f("reshape")(wide(x), [n, groups, c // groups * pixels])
+    y, mean, inverse = _standardised(rows, [2], eps)
+    y = f("reshape")(y, x.shape)
+    side = [c, *[1] * (x.ndim - 2)]
+    y = y if w is None else y * f("reshape")(cast(w, dtype_name(y.dtype)), side)
+    y = y if b is None else y + f("reshape")(cast(b, dtype_name(y.dtype)), side)
+    made = [cast(f("reshape")(t, [n, groups]), call.dtype) for t in (mean, inverse)]
+    return [cast(y, call.dtype), *made]
+
+
+@handles("aten._native_batch_norm_legit_no_training.default")
+def batch_norm(
+    call: Call, x: Tensor, w: Tensor | None, b: Tensor | None, mean: Tensor, var: Tensor,
+    momentum: float, eps: float,
+) -> list[Tensor | None]:  # fmt: skip
+    factor = emit("rsqrt", var + var.builder.const(eps, var.dtype))
+    factor = factor if w is None else factor * cast(w, dtype_name(factor.dtype))
+    shift = -mean * factor
+    shift = shift if b is None else shift + cast(b, dtype_name(shift.dtype))
+    side = [x.shape[1], *[1] * (x.ndim - 2)]
+    y = wide(x) * f("reshape")(factor, side) + f("reshape")(shift, side)
+    return [cast(y, call.dtype), None, None]

@@ -1,0 +1,214 @@
+"""Compiled programs on PyTorch's tensors, and the weights that they have packed.
+
+Memory is exchanged by address: nothing here is linked against libtorch.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tessera import _core
+from tessera.errors import UnsupportedError
+from tessera.types import DTYPES, Values
+
+_MOST_SETS = 256  # of weights that one part is called with
+_FROM_NAME = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
+
+
+def array_of(tensor: torch.Tensor) -> Any:
+    """A NumPy view of a contiguous tensor's memory; bf16 as words."""
+    tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.uint16).numpy()
+    return tensor.numpy()
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where the elements of a tensor lie: address and bytes, gaps included."""
+    if not tensor.numel():
+        return 0, 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((n - 1) * step for n, step in steps)
+    return tensor.data_ptr(), (last + 1) * tensor.element_size()
+
+
+def _turned(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
+    """A tensor whose axes come in this order, with its axes as they are."""
+    if order == list(range(len(order))):
+        return tensor
+    return tensor.permute([order.index(a) for a in range(len(order))])
+
+
+class RefusedError(UnsupportedError):
+    """Values of which PyTorch is asked: it refuses them, or its choice is not known."""
+
+
+class Packed:
+    """Parameters at some addresses, and what programs have packed of them: each array once."""
+
+    def __init__(self, held: list[Any], versions: list[int]) -> None:
+        self._held = held  # so that addresses are not used again
+        self._at = [t.data_ptr() for t in held]
+        self._versions = versions
+        # What was packed, and the contents of what it was packed from (None: frozen).
+        self._prepared: list[tuple[_core.PreparedWeights, _core.Contents | None]] = []
+        self._lock = threading.Lock()
+
+    def is_of(self, tensors: Values, versions: Sequence[int]) -> bool:
+        """Whether these, at the same addresses, are what they were, as far as versions tell."""
+        return versions == self._versions and all(
+            h is t or h.data_ptr() == at
+            for h, t, at in zip(self._held, tensors, self._at, strict=True)
+        )
+
+    def is_left(self) -> bool:
+        """Whether nobody else has one of them any longer, or it lies elsewhere."""
+        return any(sys.getrefcount(self._held[i]) < 3 or self._held[i].data_ptr() != at
+                   for i, at in enumerate(self._at))  # fmt: skip
+
+    def prepare(
+        self, module: _core.Module, arrays: list[Any], contents: _core.Contents | None
+    ) -> Any:
+        """What a program needs, arrays that others have made among it; `contents`: of what it is
+        made from."""
+        with self._lock:
+            if not module.weights:
+                return None
+            self._prepared = [(p, c) for p, c in self._prepared if c is None or c.same()]
+            made = module.prepare(arrays, [p for p, _ in self._prepared])
+            if made.bytes:
+                self._prepared.append((made, contents))
+            return made
+
+    @property
+    def bytes(self) -> int:
+        return sum(p.bytes for p, _ in self._prepared)
+
+
+class Weights:
+    """The parameters of a part. Layers that share their code have a set each."""
+
+    def __init__(self, places: Sequence[int], frozen: bool) -> None:
+        self.places = list(places)  # among the arguments
+        self.frozen = frozen  # nobody writes to them but as PyTorch counts it
+        self._sets: dict[tuple[Any, ...], Packed] = {}  # by address and strides
+        self._lock = threading.Lock()
+
+    def look(self, args: Values) -> Packed:
+        """What is packed of these; another than before where one has another version."""
+        tensors = [args[i] for i in self.places]
+        at = tuple((t.data_ptr(), t.stride()) for t in tensors)
+        versions = [-1 if t.is_inference() else t._version for t in tensors]
+        found = self._sets.get(at)
+        if found is None or not found.is_of(tensors, versions):
+            with self._lock:
+                left = [key for key, p in self._sets.items() if key == at or p.is_left()]
+                for key in left or [*self._sets][: len(self._sets) - _MOST_SETS]:
+                    del self._sets[key]
+                found = self._sets[at] = Packed(tensors, versions)
+        return found
+
+    def forget(self) -> None:
+        """All is packed again at the next call."""
+        self._sets.clear()
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all that is packed."""
+        return sum(p.bytes for p in list(self._sets.values()))
+
+
+class Program:
+    """Compiled code for one set of extents."""
+
+    def __init__(
+        self, module: torch.fx.GraphModule, inputs: Sequence[int], weights: Weights,
+        results: Values, single: bool,
+    ) -> None:  # fmt: skip
+        self.module = module
+        self.used = 0  # the number of the part's call that it ran last
+        self.source: Any = None  # the program as imported, and with kernels
+        self.graph: Any = None
+        self._inputs = list(inputs)  # positions of tensors among the arguments
+        self._weights = weights  # of those that keep their values
+        self._free = [i for i in inputs if i not in set(weights.places)]
+        self._place = {arg: at for at, arg in enumerate(inputs)}
+        types = [(tuple(shape), _FROM_NAME[dtype]) for dtype, shape in module.output_types]
+        self._types = types[: sum(isinstance(r, tuple) for r in results)]
+        self._checked = len(types) > len(self._types)  # what operators require of values
+        self.results = list(results)
+        self.single = single
+        self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
+        # What is packed of weights, and their own arrays among the inputs, by Packed.
+        self._ready: Any = weakref.WeakKeyDictionary()
+        self._plain = all(isinstance(r, tuple) and r[2] == list(range(len(r[2])))
+                          for r in results)  # fmt: skip
+
+    def __call__(self, args: Values) -> Any:
+        prepared, arrays = self._weighted(args)
+        for i in self._free:
+            tensor = args[i]
+            if not tensor.is_contiguous():
+                tensor = tensor.contiguous()
+            arrays[self._place[i]] = array_of(tensor)
+        outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._types]
+        to = [array_of(t) for t in outputs]
+        if self._checked:
+            to.append(np.empty((), np.int32))
+        if self._words or not self.module.run_exactly(arrays, to, prepared):
+            self.module.run(arrays, to, prepared)
+        if self._checked and not to[-1]:
+            raise RefusedError("PyTorch refuses a value, or its choice is not known")
+        return self._made(outputs)
+
+    @property
+    def kernels(self) -> int:
+        """Kernels that one call launches."""
+        return int(self.module.plan_facts["run_tasks"])
+
+    def _made(self, outputs: Sequence[torch.Tensor]) -> Any:
+        """The results as PyTorch has them, from the program's own."""
+        if self._plain:
+            return outputs[0] if self.single else tuple(outputs)
+        made = [self.result(r, outputs) for r in self.results]
+        return made[0] if self.single else tuple(made)
+
+    @staticmethod
+    def result(result: Any, outputs: Sequence[torch.Tensor]) -> Any:
+        """A result as PyTorch has it: its axes are turned, or it is a number."""
+        if not isinstance(result, tuple):
+            return result
+        _, at, order = result
+        return _turned(outputs[at], order)
+
+    def _weighted(self, args: Values) -> tuple[Any, list[Any]]:
+        """What is packed of the weights, and a list of inputs with these filled in."""
+        if not self._weights.places:
+            return None, [None] * len(self._inputs)
+        packed = self._weights.look(args)
+        ready = self._ready.get(packed)
+        # Versions tell of most changes at no cost. `.data`, NumPy, DLPack, fused optimizers and
+        # running statistics are written without another version: their contents tell.
+        if ready is None or (ready[2] is not None and not ready[2].same()):
+            ready = self._ready[packed] = self._prepare(args, packed)
+        return ready[0], list(ready[1])  # calls from several threads do not share it
+
+    def _prepare(self, args: Values, packed: Packed) -> tuple[Any, list[Any], Any]:
+        given: list[Any] = [None] * len(self._inputs)
+        kept = set(self.module.weights)  # whose values are kept in another form
+        for i in self._weights.places:
+            if not args[i].is_contiguous():
+                kept.add(self._place[i])
+        frozen = self._weights.frozen or not kept
+        ranges = [_extent(args[self._inputs[at]]) for at in sorted(kept)]
+        contents = None if frozen else _core.Contents(ranges)
+        for i in self._weights.places:
+            given[self._place[i]] = array_of(args[i].contiguous())
+        return packed.prepare(self.module, given, contents), given, contents

@@ -1,0 +1,118 @@
+// Rewrites that are equal over the real numbers and decide otherwise where they round, or lose what
+// cancels exactly in the original: found by programs that nobody had tried.
+#include "verify/programs.h"
+
+namespace tessera {
+namespace {
+
+// Not equal at any of some seeds.
+void expect_never_equal(const std::string& a, const std::string& b, int seeds = 4) {
+  for (int seed = 0; seed < seeds; seed++) {
+    VerifyOptions options;
+    options.seed = uint64_t(seed);
+    const Verdict v = verify(program(a), program(b), options);
+    EXPECT_FALSE(v.equal()) << "seed " << seed << "\n" << a << "\n" << b;
+  }
+}
+
+// 41 / 41 is 1, and 41 · (1 / 41) in f32 is less. No denominator is ever 0, so that the programs
+// are compared in regions, and what decides lies behind them.
+TEST(Rounding, JumpsBehindARegion) {
+  for (const std::string type : {"u8", "i32"}) {
+    const std::string in = "x = input : " + type + "[9]; y = input : " + type +
+                           "[9]; f = cast x {dtype=f32}; g = cast y {dtype=f32}; "
+                           "one = const {value=1} : f32[]; d = add g, one; ",
+                      quotient = "q = div f, d; ", product = "i = div one, d; q = mul f, i; ";
+    for (const std::string jump :
+         {"r = floor q; return r", "r = cast q {dtype=i32}; return r", "r = ge q, one; return r"})
+      expect_never_equal(in + quotient + jump, in + product + jump);
+    expect_equal(in + quotient + "r = exp q; return r", in + product + "r = exp q; return r");
+    const std::string fourth = in + "four = const {value=4} : f32[]; q = div f, four; r = floor q; "
+                                    "return r";
+    expect_equal(fourth,
+                 in + "c = const {value=0.25} : f32[]; q = mul f, c; r = floor q; return r");
+  }
+}
+
+TEST(Rounding, RowsOfSmallWholeNumbersTie) {
+  const std::string in = "x = input : u8[4,64]; f = cast x {dtype=f32}; "
+                         "m = reduce_max f {axes=[1], keepdims=true}; one = const {value=1} : "
+                         "f32[]; d = add m, one; c = const {value=255} : f32[]; ",
+                    out = "r = cast q {dtype=u8}; return r";
+  expect_never_equal(in + "p = mul f, c; q = div p, d; " + out,
+                     in + "i = div one, d; p = mul f, i; q = mul p, c; " + out);
+  for (const std::string type : {"f32", "u8", "i32"}) {
+    const std::string mean = "x = input : " + type + "[4,10]; " +
+                             (type == "f32" ? "f = neg x; " : "f = cast x {dtype=f32}; ") +
+                             "three = const {value=3} : f32[]; ten = const {value=10} : f32[]; ";
+    expect_never_equal(mean + "m = mean f {axes=[1]}; r = ge m, three; return r",
+                       mean + "q = div f, ten; m = sum q {axes=[1]}; r = ge m, three; return r");
+  }
+}
+
+// Positions up to 4096, of which f16 holds those up to 2048.
+TEST(Rounding, PositionsInFewerDigits) {
+  for (const std::string compare : {"eq", "lt", "ge"})
+    for (const std::string to : {"f16", "bf16"}) {
+      const std::string n = to == "f16" ? "4096" : "300",
+                        in = "x = input : i32[4]; u = unsqueeze x {axes=[1]}; "
+                             "i = iota {axis=0} : i32[" +
+                             n + "]; ";
+      expect_never_equal(in + "y = " + compare + " u, i; return y",
+                         in + "c = cast u {dtype=" + to + "}; d = cast i {dtype=" + to +
+                             "}; y = " + compare + " c, d; return y");
+    }
+}
+
+TEST(Rounding, IntegersThatAFloatDoesNotHoldAreTriedAll) {
+  for (const std::string n : {"1", "9"}) {
+    const std::string in = "x = input : u8[" + n + "]; y = input : u8[" + n +
+                           "]; a = cast x {dtype=i32}; b = cast y {dtype=i32}; p = mul a, b; ";
+    expect_never_equal(in + "c = const {value=5000} : i32[]; r = gt p, c; return r",
+                       in + "q = cast p {dtype=f16}; c = const {value=5000} : f16[]; r = gt q, c; "
+                            "return r");
+  }
+}
+
+TEST(Rounding, WhatCancelsExactlyExplainsNothing) {
+  const std::string three = "x = input : f32[12]; y = input : f32[12]; z = input : f32[12]; ";
+  const std::string factored = three + "d = sub x, y; r = mul d, z; return r",
+                    expanded = three + "p = mul x, z; q = mul y, z; r = sub p, q; return r";
+  expect_never_equal(factored, expanded);
+  expect_equal(expanded, factored);
+  const std::string range = "b = input : f32[12]; m = reduce_min b {axes=[0]}; "
+                            "n = reduce_max b {axes=[0]}; w = sub n, m; ";
+  expect_never_equal(range + "d = sub b, m; r = div d, w; return r",
+                     range + "p = div b, w; q = div m, w; r = sub p, q; return r");
+  const std::string constant = "x = input : f32[12]; c = const {value=10000} : f32[]; ";
+  expect_never_equal(constant + "p = sub x, c; q = add x, c; r = mul p, q; return r",
+                     constant + "p = sqr x; e = const {value=1e8} : f32[]; r = sub p, e; return r");
+  // Sums in other orders are as good, and so is what only adds.
+  expect_equal("x = input : f32[8,16]; r = sum x {axes=[0,1]}; return r",
+               "x = input : f32[8,16]; s = sum x {axes=[0]}; r = sum s {axes=[0]}; return r");
+  expect_equal(
+      "x = input : f32[8,16]; w = input : f32[16,16]; a = input : f32[16,4]; b = input : "
+      "f32[4,16]; p = matmul x, w; h = matmul x, a; q = matmul h, b; r = add p, q; return r",
+      "x = input : f32[8,16]; w = input : f32[16,16]; a = input : f32[16,4]; b = input : "
+      "f32[4,16]; m = matmul a, b; v = add w, m; r = matmul x, v; return r");
+}
+
+// |A·x − b|² multiplied out.
+TEST(Rounding, ResidualsThatNearlyVanish) {
+  for (const std::string type : {"f32", "f64"}) {
+    const std::string in = "a = input : " + type + "[12,5]; b = input : " + type +
+                           "[12]; x = input : " + type +
+                           "[5,1]; c = matmul a, x; y = squeeze c "
+                           "{axes=[1]}; ",
+                      direct = in + "d = sub y, b; q = sqr d; r = sum q {axes=[0]}; return r";
+    expect_never_equal(direct, in +
+                                   "p = sqr y; s = sum p {axes=[0]}; t = mul y, b; u = sum t "
+                                   "{axes=[0]}; q = sqr b; v = sum q {axes=[0]}; w = add s, v; "
+                                   "two = const {value=2} : " +
+                                   type + "[]; m = mul u, two; r = sub w, m; return r");
+    expect_equal(direct, in + "d = sub b, y; q = mul d, d; r = sum q {axes=[0]}; return r");
+  }
+}
+
+}  // namespace
+}  // namespace tessera
