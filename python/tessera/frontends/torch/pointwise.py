@@ -217,11 +217,13 @@ def atan2(call: Call, y: Term, x: Term) -> Tensor:
     return emit("atan2", operand(call, y, call.dtype), operand(call, x, call.dtype))
 
 
-@handles("aten.atan.default", "aten.asin.default", "aten.acos.default")
+@handles("aten.atan.default", "aten.asin.default", "aten.acos.default",
+         "aten.atanh.default", "aten.asinh.default", "aten.acosh.default")  # fmt: skip
 def arc(call: Call, x: Tensor) -> Tensor:
-    """By the angle of a point on the unit circle."""
     floats_only(call)
-    return f("arc" + call.node.target.__name__.split(".")[0][1:])(cast(x, call.dtype))
+    name = call.node.target.__name__.split(".")[0]
+    x = cast(x, call.dtype)
+    return cast(f(f"arc{name[1:]}")(wide(x) if name.endswith("h") else x), call.dtype)
 
 
 @handles("aten.copysign")
@@ -263,31 +265,6 @@ def extreme_number(call: Call, x: Tensor, y: Tensor) -> Tensor:
     if not is_float(x.dtype):
         return made
     return emit("where", emit("ne", x, x), y, emit("where", emit("ne", y, y), x, made))
-
-
-@handles("aten.asinh.default", "aten.acosh.default", "aten.atanh.default")
-def area(call: Call, x: Tensor) -> Tensor:
-    """By log1p, so that small results keep their digits."""
-    floats_only(call)
-    x = wide(cast(x, call.dtype))
-    one = x.builder.const(1, x.dtype)
-    name = call.node.target.__name__.split(".")[0]
-    if name == "atanh":
-        ratio = emit("div", x + x, one - x)
-        return cast(emit("log1p", ratio) * x.builder.const(0.5, x.dtype), call.dtype)
-    # Of a large number log 2|x|, since its square may be beyond the largest.
-    size = emit("abs", x) if name == "asinh" else x
-    large = emit("log", size) + x.builder.const(math.log(2), x.dtype)
-    if name == "acosh":
-        above = x - one
-        made = emit("log1p", above + emit("sqrt", above * (x + one)))
-    else:
-        square = size * size
-        made = emit("log1p", size + emit("div", square, one + emit("sqrt", square + one)))
-    made = emit("where", emit("gt", size, x.builder.const(1e9, x.dtype)), large, made)
-    if name == "asinh":
-        made = emit("where", emit("lt", x, x.builder.const(0, x.dtype)), emit("neg", made), made)
-    return cast(made, call.dtype)
 
 
 @handles("aten.round.decimals")

@@ -32,27 +32,14 @@ def _unary(name: str) -> Callable[[Node], Tensor]:
 
 
 for _onnx, _name in {
-    "Abs": "abs", "Acos": "arccos", "Asin": "arcsin", "Atan": "arctan", "Ceil": "ceil",
+    "Abs": "abs", "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh",
+    "Atan": "arctan", "Atanh": "arctanh", "Ceil": "ceil",
     "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
     "Neg": "negative", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
     "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "Reciprocal": "reciprocal",
     "Round": "round",
 }.items():  # fmt: skip
     handles(_onnx)(_unary(_name))
-
-
-@handles("Acosh", "Asinh", "Atanh")
-def inverse_hyperbolic(node: Node) -> Tensor:
-    x = node.x()
-    one = number(x, 1)
-    if node.proto.op_type == "Atanh":
-        return (f("log1p")(x) - f("log1p")(-x)) * 0.5
-    if node.proto.op_type == "Acosh":
-        return f("log")(x + f("sqrt")(x * x - one))
-    # of |x|, with the sign afterwards: near 0 nothing cancels
-    a = f("abs")(x)
-    s = a * a
-    return f("sign")(x) * f("log1p")(a + s / (one + f("sqrt")(s + one)))
 
 
 def broadcast_pair(node: Node) -> list[Tensor]:

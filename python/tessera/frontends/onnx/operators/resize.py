@@ -15,7 +15,7 @@ from tessera.tensor import Tensor
 from tessera.types import Array
 
 
-def _coordinates(mode: str, n: int, m: int, scale: Any, roi: tuple[float, float]) -> Array:
+def _coordinates(mode: str, n: int, m: int, scale: np.float32, roi: tuple[float, float]) -> Array:
     """Where in an axis of `n` elements each of `m` results lies, in f32 and in this order of
     operations, as onnxruntime and PyTorch count: floors of nearest elements depend on it."""
     at = np.arange(m, dtype=np.float32)
@@ -77,7 +77,7 @@ def resize(node: Node) -> Tensor | None:
     axes = [int(a) % x.ndim for a in node.attr("axes", list(range(x.ndim)))]
     dims = [Extent.of(x.shape[a]) for a in axes]
     roi: list[float] | None = None
-    scales: list[float] | None = None
+    scales: list[Any] | None = None
     sizes: list[Any] | None = None
     if old:
         scales = node.attr("scales") or node.known(1, "the scales").tolist()
