@@ -83,6 +83,7 @@ class Graph(_NumpyBuilder):
     def _init_values(self) -> None:
         # Inputs whose values come with the program (a model's initialisers), by name.
         self.weights: dict[str, Array] = {}
+        self.defaults: set[str] = set()  # of them, those that a model's callers may replace
         # Of a model: what its results are called, which may be inputs or the same one twice.
         self.output_names: list[str] = []
         # What gives opaque operators a meaning: (function, payload, arrays) → arrays.
@@ -112,6 +113,7 @@ class Graph(_NumpyBuilder):
         graph = Graph.from_core(core)
         graph.weights, graph.opaque, graph.tail = dict(self.weights), self.opaque, self.tail
         graph.notes, graph.output_names = list(self.notes), list(self.output_names)
+        graph.defaults = set(self.defaults)
         graph.keeps_nan = self.keeps_nan
         return graph
 

@@ -202,7 +202,8 @@ def decompositions() -> dict[Any, Any]:
             if function in decomposition_table:
                 kept[function] = decomposition_table[function]
     for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
-                   aten.native_group_norm, aten.embedding_dense_backward):  # fmt: skip
+                   aten.native_group_norm, aten.embedding_dense_backward, aten.index_add,
+                   aten.index_copy, aten.binary_cross_entropy):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
     return kept
@@ -297,23 +298,30 @@ _VIEWS = {
     "aten.view.default", "aten.permute.default", "aten.t.default", "aten.transpose.int",
     "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims",
     "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
-    "aten.detach.default",
+    "aten.detach.default", "aten.split.Tensor", "aten.split_with_sizes.default",
+    "aten.unbind.int", "aten.diagonal.default", "aten.unfold.default", "aten.as_strided.default",
 }  # fmt: skip
 
 
-def _is_view(node: torch.fx.Node) -> bool:
+def _is_view(node: Any) -> bool:
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])
     return node.op == "call_function" and operator_name(node.target) in _VIEWS
 
 
 def _views_apart(gm: torch.fx.GraphModule) -> None:
-    """Gives the graph's results views of their own, so that others may be part of a kernel."""
+    """Gives the graph's results views of their own, so that others may be part of a kernel, and
+    views of the results of kernels have PyTorch's strides."""
     graph = gm.graph
     (output,) = (n for n in graph.nodes if n.op == "output")
 
-    def apart(node: torch.fx.Node) -> Any:
-        if not _is_view(node) or len(node.users) == 1:
+    @functools.cache
+    def apart(node: Any) -> Any:
+        if not _is_view(node):
             return node
         source = apart(node.args[0])
+        if source is node.args[0] and len(node.users) == 1:
+            return node
         with graph.inserting_before(output):
             copy = graph.node_copy(node, lambda n: source if n is node.args[0] else n)
         return copy

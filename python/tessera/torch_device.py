@@ -113,8 +113,10 @@ class DeviceProgram(Program):
         for i, tensor in zip(self._free, given, strict=True):
             addresses[self._place[i]] = tensor.data_ptr()
         outputs = [self._device.empty(shape, dtype) for shape, dtype in self._types]
-        self.module.run(addresses, [t.data_ptr() for t in outputs], prepared,
-                        self._device.stream())  # fmt: skip
+        to = outputs + [self._device.empty((), torch.int32)] * self._checked
+        self.module.run(addresses, [t.data_ptr() for t in to], prepared, self._device.stream())
+        if self._checked:
+            torch._assert_async(to[-1])  # on the device, as PyTorch's own kernels do
         return self._made(outputs)
 
     def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any], Any]:

@@ -27,7 +27,7 @@ from tessera.torch_cache import KeptPart, cache_in, digest, fusion, kept_fusion,
 from tessera.torch_compare import disagreement, is_alike, same_bits
 from tessera.torch_device import DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
-from tessera.torch_programs import Program, Weights, _turned
+from tessera.torch_programs import Program, RefusedError, Weights, _turned
 from tessera.tuner import Tuner
 from tessera.types import Function, Values
 
@@ -162,7 +162,13 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             program.used = next(self._clock)
             if key not in self._programs:
                 self._count(key, args)
-        return run(args)
+        return self._run(run, args)
+
+    def _run(self, run: Callable[..., Any], args: Values) -> Any:
+        try:
+            return run(args)
+        except RefusedError:
+            return self.eager(*args)  # and raises, as PyTorch does
 
     def _key(self, args: Values) -> Any:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
@@ -216,9 +222,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if not wait:
                 self._behind(name, args, extents)
                 near = self._near(name)
-                return self.eager(*args) if near is None else near(args)
+                return self.eager(*args) if near is None else self._run(near, args)
             if (expected := self._make(name, args, extents)) is not None:
                 return expected
+            if name not in self._programs:
+                return self.eager(*args)
         if self._programs[name] is None and extents:  # it did not work
             self.paddings = []
             del self._programs[name]
@@ -282,7 +290,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                     self._write(program)
         except Exception as error:
             self._tries[name] = self._tries.get(name, 0) + 1
-            if stop is not None and (stop() or self._tries[name] < _TRIES):
+            again = stop is not None or isinstance(error, RefusedError)
+            if again and ((stop is not None and stop()) or self._tries[name] < _TRIES):
                 self._pending.discard(name)  # weights may be others next time
                 return None
             del self._tries[name]

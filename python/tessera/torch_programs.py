@@ -11,9 +11,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tessera import _core
+from tessera.errors import UnsupportedError
 from tessera.types import DTYPES, Values
 
 _MOST_SETS = 256  # of weights that one part is called with
@@ -42,6 +44,10 @@ def _turned(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
     if order == list(range(len(order))):
         return tensor
     return tensor.permute([order.index(a) for a in range(len(order))])
+
+
+class RefusedError(UnsupportedError):
+    """Values of which PyTorch is asked: it refuses them, or its choice is not known."""
 
 
 class Packed:
@@ -134,7 +140,9 @@ class Program:
         self._weights = weights  # of those that keep their values
         self._free = [i for i in inputs if i not in set(weights.places)]
         self._place = {arg: at for at, arg in enumerate(inputs)}
-        self._types = [(tuple(shape), _FROM_NAME[dtype]) for dtype, shape in module.output_types]
+        types = [(tuple(shape), _FROM_NAME[dtype]) for dtype, shape in module.output_types]
+        self._types = types[: sum(isinstance(r, tuple) for r in results)]
+        self._checked = len(types) > len(self._types)  # what operators require of values
         self.results = list(results)
         self.single = single
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
@@ -152,8 +160,12 @@ class Program:
             arrays[self._place[i]] = array_of(tensor)
         outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._types]
         to = [array_of(t) for t in outputs]
+        if self._checked:
+            to.append(np.empty((), np.int32))
         if self._words or not self.module.run_exactly(arrays, to, prepared):
             self.module.run(arrays, to, prepared)
+        if self._checked and not to[-1]:
+            raise RefusedError("PyTorch refuses a value, or its choice is not known")
         return self._made(outputs)
 
     @property

@@ -35,6 +35,25 @@ def floor_divide(x: Operand, y: Operand) -> Tensor:
     return _quotient(a, b)
 
 
+def trunc_divide(x: Operand, y: Operand) -> Tensor:
+    """x/y rounded towards zero, modulo 2^bits; 0 where y is 0."""
+    quotient = floor_divide(x, y)
+    return ops.add(quotient, cast(_falls_short(x, y), quotient.dtype))
+
+
+def trunc_remainder(x: Operand, y: Operand) -> Tensor:
+    """What `trunc_divide` leaves of x, with its sign."""
+    a, b = promote(np.fmod, x, y)
+    return ops.subtract(ops.mod(a, b), ops.where(_falls_short(a, b), b, a.dtype.type(0)))
+
+
+def _falls_short(x: Operand, y: Operand) -> Tensor:
+    """Whether the floored quotient is one less than the truncated one."""
+    a, b = promote(np.floor_divide, x, y)
+    signs = ops.not_equal(ops.less(a, a.dtype.type(0)), ops.less(b, a.dtype.type(0)))
+    return ops.logical_and(ops.not_equal(ops.mod(a, b), a.dtype.type(0)), signs)
+
+
 def _quotient(a: Tensor, b: Tensor) -> Tensor:
     """Of divisors that are not 0."""
     if a.dtype.itemsize <= 4:

@@ -186,14 +186,40 @@ def tan(x: Operand) -> Tensor:
 def sinh(x: Operand) -> Tensor:
     """(e^x - e^-x) / 2; below 1 by expm1, which does not cancel there."""
     t = _float_operand(x)
-    m = expm1(t)
-    return where(abs(t) < 1, m + m / (m + 1), exp(t) - exp(-t)) * 0.5
+    m, size = expm1(t), abs(t)
+    half = exp(size * 0.5)  # whose square overflows where the result does
+    large = half * (half * 0.5) - exp(-size) * 0.5
+    return where(size < 1, (m + m / (m + 1)) * 0.5, where(t < 0, -large, large))
 
 
 def cosh(x: Operand) -> Tensor:
     """(e^x + e^-x) / 2."""
+    size = abs(_float_operand(x))
+    half = exp(size * 0.5)  # whose square overflows where the result does
+    return half * (half * 0.5) + exp(-size) * 0.5
+
+
+def arcsinh(x: Operand) -> Tensor:
+    """By log1p, so that small results keep their digits; of a large number log 2|x|."""
     t = _float_operand(x)
-    return (exp(t) + exp(-t)) * 0.5
+    size = abs(t)
+    square = size * size
+    small = log1p(size + square / (sqrt(square + 1) + 1))
+    made = where(size > 1e9, log(size) + math.log(2), small)
+    return where(t < 0, -made, where(equal(t, 0), t, made))
+
+
+def arccosh(x: Operand) -> Tensor:
+    """Likewise; what is below 1 has none."""
+    t = _float_operand(x)
+    above = t - 1
+    return where(t > 1e9, log(t) + math.log(2), log1p(above + sqrt(above) * sqrt(t + 1)))
+
+
+def arctanh(x: Operand) -> Tensor:
+    """Half the logarithm of (1 + x) / (1 - x)."""
+    t = _float_operand(x)
+    return (log1p(t) - log1p(-t)) * 0.5
 
 
 def arctan(x: Operand) -> Tensor:
@@ -216,8 +242,6 @@ def arccos(x: Operand) -> Tensor:
 def hypot(x: Operand, y: Operand) -> Tensor:
     """sqrt(x² + y²), whose squares do not overflow; infinite where either is."""
     a, b = (abs(t) for t in promote(np.hypot, x, y))
-    if not a.builder.numpy_dtypes:
-        return sqrt(square(a) + square(b))
     long, short = maximum(a, b), minimum(a, b)
     ratio = short / where(equal(long, 0), 1.0, long)
     endless = logical_or(equal(a, np.inf), equal(b, np.inf))

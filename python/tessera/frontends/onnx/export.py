@@ -102,7 +102,7 @@ class _Writer:
             self._names[t] = self._claim(name)
             if name in graph.weights:
                 self.initializers.append(self._weight(self._names[t], graph.weights[name]))
-            else:
+            if name not in graph.weights or name in graph.defaults:
                 inputs.append(self._value(t))
         for record in self._live():
             for t in record["results"]:

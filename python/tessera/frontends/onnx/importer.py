@@ -39,6 +39,7 @@ from tessera.frontends.onnx.opaque import (
 )
 from tessera.frontends.onnx.reader import (
     array_of,
+    defaults_of,
     dense_of,
     describe,
     dtype_of,
@@ -113,13 +114,19 @@ class Importer:
             values[tensor.name] = self._initial(tensor)
         for sparse in graph.sparse_initializer:
             values[sparse.values.name] = dense_of(sparse, self.folder, self.where)
+        defaults = defaults_of(self.model) if self.empty is None else []  # which a call knows
         for value in graph.input:
-            if value.name in values:
-                continue
+            initial = values.get(value.name)
             if value.name in self.given:
                 values[value.name] = np.asarray(self.given[value.name])
                 continue
-            values[value.name] = self._input(value)
+            if initial is None or value.name in self.shapes:
+                values[value.name] = self._input(value)
+            elif value.name in defaults and isinstance(initial, np.ndarray) and initial.size:
+                values[value.name] = self.weight(initial, value.name)
+                self.graph.defaults.add(value.name)
+            else:
+                continue
             self.origins[value.name] = frozenset([value.name])
         for name in (*self.given, *self.shapes):
             if name not in values:

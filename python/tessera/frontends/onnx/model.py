@@ -13,7 +13,7 @@ from tessera.extents import NeedsExtentError, symbols_of
 from tessera.frontends.onnx.importer import Importer
 from tessera.frontends.onnx.node import NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
-from tessera.frontends.onnx.reader import parse_model, read_model, widened
+from tessera.frontends.onnx.reader import defaults_of, parse_model, read_model, widened
 from tessera.graph import Graph
 from tessera.types import Array
 
@@ -74,6 +74,7 @@ class Model:
         self.opaque, self.whole = opaque, whole
         known = {t.name for t in self.proto.graph.initializer}
         self.inputs = [v.name for v in self.proto.graph.input if v.name not in known]
+        self.defaults = defaults_of(self.proto)  # inputs that calls may leave out
         self.outputs = [v.name for v in self.proto.graph.output]
         kinds = {v.name: v.type.tensor_type.elem_type for v in self.proto.graph.input}
         self._narrow = {n: widened()[k] for n, k in kinds.items() if k in widened()}
@@ -119,7 +120,7 @@ class Model:
         Of the model's results those that are not empty: `run` puts them all together.
         """
         for name in arrays:
-            if name not in self.inputs:
+            if name not in (*self.inputs, *self.defaults):
                 raise BadInputError(f"{self.name}: the model has no input '{name}'")
         while True:
             values = {n: a for n, a in sorted(arrays.items()) if n in self._deciding or a.size == 0}
@@ -139,7 +140,8 @@ class Model:
                     raise
                 self._deciding.update(fresh)
                 continue
-            taken = [n for n in self.inputs if n in arrays and n not in values]
+            declared = [v.name for v in self.proto.graph.input]
+            taken = [n for n in declared if n in arrays and n not in values]
             self._programs[key] = (graph, taken)
             self._empty[id(graph)] = empty
             return graph, taken
@@ -165,7 +167,8 @@ class Model:
         return array if want is None else array.astype(np.int32)
 
     def __call__(self, *arrays: Any, **named: Any) -> list[Array]:
-        """Interprets the model on arrays by position or name.
+        """Interprets the model on arrays by position or name; initialisers that are inputs as well
+        can be replaced, by name.
 
         Raises BadInputError where they do not fit what the model declares.
         """

@@ -284,6 +284,12 @@ def _external(
     return data
 
 
+def defaults_of(model: Any) -> list[str]:
+    """Initialisers that a caller may replace, being inputs too; before IR 4 all had to be."""
+    known = {t.name for t in model.graph.initializer}
+    return [v.name for v in model.graph.input if v.name in known and model.ir_version >= 4]
+
+
 def shape_of(value: Any) -> Sequence[int | str] | None:
     """The declared shape of a ValueInfoProto: extents, names, "" where nothing is said; or None."""
     kind = value.type.tensor_type

@@ -78,9 +78,15 @@ _ROUNDING = {f"aten.{name}" for name in (
 class Call:
     """What a handler may ask about the operator it imports."""
 
-    def __init__(self, graph: Graph, node: Any) -> None:
+    def __init__(self, graph: Graph, node: Any, checks: list[Tensor] | None = None) -> None:
         self.graph = graph
         self.node = node
+        self._checks = [] if checks is None else checks
+
+    def require(self, flags: Tensor) -> None:
+        """PyTorch runs the part where one of these is false: it refuses such operands, or what it
+        makes of them is not known."""
+        self._checks.append(flags)
 
     @property
     def dtype(self) -> str:

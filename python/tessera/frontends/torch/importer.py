@@ -6,9 +6,12 @@ symbolic sizes is imported once for each set of extents.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch import (  # noqa: F401 (register the handlers)
@@ -26,12 +29,14 @@ from tessera.frontends.torch.call import (
     HANDLERS,
     Call,
     Handler,
+    emit,
     is_scalar_function,
     memory_order,
     operator_name,
+    reduced,
 )
 from tessera.graph import Graph
-from tessera.tensor import Tensor
+from tessera.tensor import Tensor, cast
 from tessera.types import Record, Values
 
 
@@ -41,8 +46,11 @@ def handler_of(target: Any) -> Handler | None:
     return HANDLERS.get(name) or HANDLERS.get(name.rpartition(".")[0])
 
 
-def run_node(graph: Graph, node: Any, args: Values, kwargs: Record) -> Any:
-    """Imports one operator, its operands being Tensors, numbers and lists of them."""
+def run_node(
+    graph: Graph, node: Any, args: Values, kwargs: Record, checks: list[Tensor] | None = None
+) -> Any:
+    """Imports one operator, its operands being Tensors, numbers and lists of them; `checks`: learns
+    of what it requires."""
     target = node.target
     if target is operator.getitem:
         value = args[0][args[1]]
@@ -56,7 +64,7 @@ def run_node(graph: Graph, node: Any, args: Values, kwargs: Record) -> Any:
     handler = handler_of(target)
     if handler is None:
         raise UnsupportedError("there is no program for this operator yet")
-    made = handler(Call(graph, node), *args, **kwargs)
+    made = handler(Call(graph, node, checks), *args, **kwargs)
     if made is None:
         raise UnsupportedError("not in this form")
     return made
@@ -81,12 +89,14 @@ def build(
     Paddings with the sizes in `inputs`; each has a further input, which of the places exist.
 
     Also its results: per result an index into the program's outputs, ("input", i) or a number.
+    Where operators require something of values, the last output is no result: 0 where it is not so.
     Raises UnsupportedError that names the operator.
     """
     graph = Graph(name)
     values: dict[Any, Any] = {}
     given = iter(zip(inputs, weights, strict=True))
     results: list[Any] = []
+    checks: list[Tensor] = []
     for node in module.graph.find_nodes(op="placeholder"):
         value, weight = next(given)
         if isinstance(value, tuple):
@@ -106,12 +116,26 @@ def build(
             for (padding, _), seen in zip(extents, valid, strict=True):
                 args, kwargs = padding.operands(graph, node, args, kwargs, seen)
             try:
-                values[node] = run_node(graph, node, args, kwargs)
+                values[node] = run_node(graph, node, args, kwargs, checks)
             except Error as error:
                 raise UnsupportedError(f"{operator_name(node.target)}: {error.message}") from None
         else:
             raise UnsupportedError(f"{node.op} {node.target}")
-    return graph, [_output(graph, values[n], n) for n in results]
+    made = [_output(graph, values[n], n) for n in results]
+    _output_checks(graph, checks)
+    return graph, made
+
+
+def _output_checks(graph: Graph, checks: Sequence[Tensor]) -> None:
+    """Makes an output of whether all hold; those of constants are as in PyTorch's first run."""
+    given: set[int] = set()
+    for op in graph.ops if checks else ():
+        if op["op"] == "input" or not given.isdisjoint(op["inputs"]):
+            given.update(op["results"])
+    flags = [cast(c, np.int32) for c in checks if c.id in given]
+    flags = [reduced("reduce_min", c, range(c.ndim), False) if c.ndim else c for c in flags]
+    if flags:
+        graph.output(functools.reduce(functools.partial(emit, "min"), flags))
 
 
 def _output(graph: Graph, value: Any, node: Any) -> Any:

@@ -15,21 +15,25 @@ from tessera.ops.scatter import along, scatter
 from tessera.tensor import Tensor
 
 
-def within(call: Call, index: Tensor, extent: int) -> Tensor:
-    """Positions as the program takes them; those that PyTorch refuses are read at the border."""
+def within(call: Call, index: Tensor, extent: int, wraps: bool = False) -> Tensor:
+    """Positions as the program takes them, below 0 counted from the end where PyTorch does
+    (`wraps`); those that it refuses are required not to be."""
     index = cast(index, "i64")
-    zero, n = call.graph.const(0, "i64"), call.graph.const(extent, "i64")
-    index = emit("where", emit("lt", index, zero), emit("add", index, n), index)
-    last = call.graph.const(extent - 1, "i64")
-    return emit("min", emit("max", index, zero), last)
+    zero, last = call.graph.const(0, "i64"), call.graph.const(extent - 1, "i64")
+    if wraps:
+        n = call.graph.const(extent, "i64")
+        index = emit("where", emit("lt", index, zero), emit("add", index, n), index)
+    inside = emit("min", emit("max", index, zero), last)
+    call.require(emit("eq", index, inside))
+    return inside
 
 
 def row_major_places(call: Call, x: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
     """What tensors select together along their axes of x, counted as in rows of these axes."""
     (axis, first), *others = indices
-    places = within(call, first, x.shape[axis])
+    places = within(call, first, x.shape[axis], True)
     for axis, t in others:
-        at = within(call, t, x.shape[axis])
+        at = within(call, t, x.shape[axis], True)
         places = emit("mul", places, call.graph.const(x.shape[axis], "i64"))
         places = emit("add", places, at)
     return places
@@ -64,7 +68,7 @@ def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
         raise UnsupportedError("by a mask: how many it chooses is not known before")
     axes = [a for a, _ in used]
     if len(used) == 1:
-        return emit("gather", x, within(call, used[0][1], x.shape[axes[0]]), axis=axes[0])
+        return emit("gather", x, row_major_places(call, x, used), axis=axes[0])
     if axes != list(range(axes[0], axes[0] + len(axes))):
         raise UnsupportedError("by tensors of axes that are not neighbours")
     places = row_major_places(call, x, used)
@@ -80,7 +84,7 @@ def masked_scatter(call: Call, x: Tensor, mask: Tensor, source: Tensor) -> Tenso
     x, mask = (f("broadcast_to")(t, shape) for t in (x, mask))
     flat = f("reshape")(cast(mask, "i64"), [mask.size])
     places = emit("cumsum", flat, axis=0) - call.graph.const(1, "i64")
-    places = within(call, places, source.size)
+    places = within(call, emit("max", places, call.graph.const(0, "i64")), source.size)
     found = emit("gather", f("reshape")(source, [source.size]), places, axis=0)
     return emit("where", mask, f("reshape")(found, shape), x)
 

@@ -10,6 +10,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import (
     Call,
+    axes_of,
     cast,
     emit,
     f,
@@ -17,8 +18,10 @@ from tessera.frontends.torch.call import (
     handles,
     operand,
     promoted,
+    reduced,
     wide,
 )
+from tessera.ops import integers
 from tessera.tensor import Tensor, Term
 from tessera.types import is_float, to_numpy
 
@@ -107,8 +110,7 @@ def div(call: Call, x: Term, y: Term, *, rounding_mode: str | None = None) -> Te
         x, y = operand(call, x, call.dtype), call.const(y)
         if rounding_mode == "floor":
             return f("floor_divide")(x, y)
-        size = f("floor_divide")(emit("abs", x), emit("abs", y))
-        return emit("mul", size, emit("mul", emit("sign", x), emit("sign", y)))
+        return integers.trunc_divide(x, y)
     if rounding_mode == "floor":  # by C's remainder, as NumPy: 1 // 0.1 is 9
         y = operand(call, y, call.dtype) if isinstance(y, Tensor) else y
         return f("floor_divide")(operand(call, x, call.dtype), y)
@@ -215,11 +217,13 @@ def atan2(call: Call, y: Term, x: Term) -> Tensor:
     return emit("atan2", operand(call, y, call.dtype), operand(call, x, call.dtype))
 
 
-@handles("aten.atan.default", "aten.asin.default", "aten.acos.default")
+@handles("aten.atan.default", "aten.asin.default", "aten.acos.default",
+         "aten.atanh.default", "aten.asinh.default", "aten.acosh.default")  # fmt: skip
 def arc(call: Call, x: Tensor) -> Tensor:
-    """By the angle of a point on the unit circle."""
     floats_only(call)
-    return f("arc" + call.node.target.__name__.split(".")[0][1:])(cast(x, call.dtype))
+    name = call.node.target.__name__.split(".")[0]
+    x = cast(x, call.dtype)
+    return cast(f(f"arc{name[1:]}")(wide(x) if name.endswith("h") else x), call.dtype)
 
 
 @handles("aten.copysign")
@@ -247,6 +251,8 @@ def fmod(call: Call, x: Term, y: Term) -> Tensor:
     """The remainder with the dividend's sign."""
     _divides(call, y)
     x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
+    if not is_float(x.dtype):
+        return integers.trunc_remainder(x, y)
     rest = emit("mod", emit("abs", x), emit("abs", y))
     return emit("where", emit("lt", x, call.const(0)), emit("neg", rest), rest)
 
@@ -259,31 +265,6 @@ def extreme_number(call: Call, x: Tensor, y: Tensor) -> Tensor:
     if not is_float(x.dtype):
         return made
     return emit("where", emit("ne", x, x), y, emit("where", emit("ne", y, y), x, made))
-
-
-@handles("aten.asinh.default", "aten.acosh.default", "aten.atanh.default")
-def area(call: Call, x: Tensor) -> Tensor:
-    """By log1p, so that small results keep their digits."""
-    floats_only(call)
-    x = wide(cast(x, call.dtype))
-    one = x.builder.const(1, x.dtype)
-    name = call.node.target.__name__.split(".")[0]
-    if name == "atanh":
-        ratio = emit("div", x + x, one - x)
-        return cast(emit("log1p", ratio) * x.builder.const(0.5, x.dtype), call.dtype)
-    # Of a large number log 2|x|, since its square may be beyond the largest.
-    size = emit("abs", x) if name == "asinh" else x
-    large = emit("log", size) + x.builder.const(math.log(2), x.dtype)
-    if name == "acosh":
-        above = x - one
-        made = emit("log1p", above + emit("sqrt", above * (x + one)))
-    else:
-        square = size * size
-        made = emit("log1p", size + emit("div", square, one + emit("sqrt", square + one)))
-    made = emit("where", emit("gt", size, x.builder.const(1e9, x.dtype)), large, made)
-    if name == "asinh":
-        made = emit("where", emit("lt", x, x.builder.const(0, x.dtype)), emit("neg", made), made)
-    return cast(made, call.dtype)
 
 
 @handles("aten.round.decimals")
@@ -331,6 +312,22 @@ def erfc(call: Call, x: Tensor) -> Tensor:
         raise UnsupportedError("of f64: its digits are lost beside 1")
     x = cast(cast(x, call.dtype), "f64")
     return cast(emit("sub", x.builder.const(1, x.dtype), emit("erf", x)), call.dtype)
+
+
+@handles("aten.binary_cross_entropy.default")
+def binary_cross_entropy(
+    call: Call, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """Of probabilities; their logarithms are no less than −100."""
+    x = wide(x)
+    zero, one, least = (x.builder.const(c, x.dtype) for c in (0, 1, -100))
+    call.require(emit("and", emit("ge", x, zero), emit("le", x, one)))
+    yes, no = (emit("max", log, least) for log in (emit("log", x), emit("log1p", -x)))
+    loss = (target - one) * no - target * yes
+    loss = cast(loss if weight is None else loss * weight, call.dtype)
+    how = (None, "mean", "sum")[reduction]
+    return loss if how is None else cast(reduced(how, wide(loss), axes_of(loss, None), False),
+                                         call.dtype)  # fmt: skip
 
 
 @handles("aten.copy.default")

@@ -101,8 +101,13 @@ def attention(
         raise UnsupportedError("dropout is random")
     scores = _scores(call, q, k, causal, attn_mask, scale)
     top = reduced("reduce_max", scores, [scores.ndim - 1], True)
+    if attn_mask is not None:  # where all is hidden, the maximum counts as 0
+        zero, hidden = (top.builder.const(c, top.dtype) for c in (0, -math.inf))
+        top = emit("where", emit("eq", top, hidden), zero, top)
     powers = emit("exp", scores - top)
     total = reduced("sum", powers, [scores.ndim - 1], True)
+    if attn_mask is not None:  # and the sum as 1: the result is 0
+        total = emit("max", total, total.builder.const(1, total.dtype))
     weights = cast(emit("div", powers, total), dtype_name(v.dtype))
     logs = f("squeeze")(emit("log", total) + top, -1) if call.wants(1) else None
     return [emit("matmul", weights, v), logs]

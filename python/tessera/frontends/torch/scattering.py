@@ -123,9 +123,18 @@ def index_reduce(
     return f("moveaxis")(made, 0, axis)
 
 
+@handles("aten.index_add.default", "aten.index_copy.default")
+def index_written(
+    call: Call, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    how = "add" if "add" in str(call.node.target) else "none"
+    source = source if alpha == 1 else emit("mul", source, call.const(alpha))
+    return index_reduce(call, x, dim, index, source, how)
+
+
 @handles("aten.put.default")
 def put(call: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    places = within(call, f("reshape")(index, [index.size]), x.size)
+    places = within(call, f("reshape")(index, [index.size]), x.size, True)
     flat = f("reshape")(x, [x.size])
     made = _reduced(call, _by_rows(call, places, 1), flat, f("reshape")(source, [index.size]),
                     "add" if accumulate else "none", True)  # fmt: skip

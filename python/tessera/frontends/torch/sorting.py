@@ -8,10 +8,9 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota, reduced, wide
-from tessera.frontends.torch.indexing import gather
 from tessera.ops.derived import prod
 from tessera.ops.derived import ranked as by_rank
-from tessera.ops.scatter import neutral
+from tessera.ops.scatter import along, neutral
 from tessera.tensor import Tensor
 from tessera.types import Record, Values, is_float
 
@@ -34,8 +33,13 @@ def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
     axis, n = dim % x.ndim, x.shape[dim]
     if n > _MOST_RANKED or x.size * n > _MOST_COMPARISONS:
         raise UnsupportedError(f"of more than {_MOST_RANKED} elements: each is compared with each")
-    index = f("moveaxis")(by_rank(f("moveaxis")(x, axis, -1), k, larger), -1, axis)
-    return [gather(call, x, axis, index), index]
+    unsure = not kwargs.get("stable") and call.wants(1)  # which of equal elements PyTorch takes
+    row = f("moveaxis")(x, axis, -1)
+    index = by_rank(row, min(k + unsure, n), larger)
+    values = along(row, index, -1)
+    if unsure and index.shape[-1] > 1:
+        call.require(emit("gt" if larger else "lt", values[..., :-1], values[..., 1:]))
+    return [f("moveaxis")(t[..., :k], -1, axis) for t in (values, index)]
 
 
 def _is_coarse(node: Any) -> bool:

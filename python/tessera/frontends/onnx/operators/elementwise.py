@@ -32,27 +32,14 @@ def _unary(name: str) -> Callable[[Node], Tensor]:
 
 
 for _onnx, _name in {
-    "Abs": "abs", "Acos": "arccos", "Asin": "arcsin", "Atan": "arctan", "Ceil": "ceil",
+    "Abs": "abs", "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh",
+    "Atan": "arctan", "Atanh": "arctanh", "Ceil": "ceil",
     "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
     "Neg": "negative", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
     "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "Reciprocal": "reciprocal",
     "Round": "round",
 }.items():  # fmt: skip
     handles(_onnx)(_unary(_name))
-
-
-@handles("Acosh", "Asinh", "Atanh")
-def inverse_hyperbolic(node: Node) -> Tensor:
-    x = node.x()
-    one = number(x, 1)
-    if node.proto.op_type == "Atanh":
-        return (f("log1p")(x) - f("log1p")(-x)) * 0.5
-    if node.proto.op_type == "Acosh":
-        return f("log")(x + f("sqrt")(x * x - one))
-    # of |x|, with the sign afterwards: near 0 nothing cancels
-    a = f("abs")(x)
-    s = a * a
-    return f("sign")(x) * f("log1p")(a + s / (one + f("sqrt")(s + one)))
 
 
 def broadcast_pair(node: Node) -> list[Tensor]:
@@ -85,20 +72,7 @@ handles("IsNaN")(lambda node: emit("ne", node.x(), node.x()))
 @handles("Div")
 def div(node: Node) -> Tensor:
     x, y = broadcast_pair(node)
-    if is_float(x.dtype):
-        return emit("div", x, y)
-    # Integers round towards zero: (x − (x mod y as C has it)) / y, in floats that hold it.
-    if x.dtype.itemsize == 8:
-        quotient = emit("div", *(f("astype")(f("abs")(t), np.float64) for t in (x, y)))
-        whole = f("astype")(f("floor")(quotient), x.dtype)
-        ax, ay = f("abs")(x), f("abs")(y)
-        for _ in range(2):  # the float may be off by one, whichever way
-            rest = ax - whole * ay
-            low, high = f("astype")(rest < 0, x.dtype), f("astype")(rest >= ay, x.dtype)
-            whole = whole - low + high
-        return whole * f("sign")(x) * f("sign")(y)
-    quotient = emit("div", *(f("astype")(t, np.float64) for t in (x, y)))
-    return f("astype")(f("trunc")(quotient), x.dtype)
+    return emit("div", x, y) if is_float(x.dtype) else integers.trunc_divide(x, y)
 
 
 @handles("Mod")
@@ -106,6 +80,8 @@ def mod(node: Node) -> Tensor:
     x, y = node.all()
     if not node.attr("fmod", 0):
         return emit("mod", x, y)
+    if not is_float(x.dtype):
+        return integers.trunc_remainder(x, y)
     rest = emit("mod", f("abs")(x), f("abs")(y))
     return f("where")(x < 0, -rest, rest)
 

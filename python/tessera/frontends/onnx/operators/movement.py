@@ -238,10 +238,11 @@ def gather(node: Node) -> Value:
     return emit("gather", x, node.x(1), axis=axis)
 
 
-def wrapped(index: Tensor, n: int | Tensor) -> Tensor:
-    """Indices counted from the front."""
-    n = index.builder.const(n, index.dtype) if isinstance(n, int) else n
-    return emit("where", index < 0, index + n, index)
+def within(x: Tensor, axis: int, index: Tensor) -> Tensor:
+    """Indices along an axis counted from the front, i64; those beyond it are refused as they are by
+    a gather, by one from all places."""
+    places = iota(x.builder, 0, [x.shape[axis]])
+    return emit("gather", places, f("astype")(index, np.int64), axis=0)
 
 
 def counted(node: Node, x: Tensor, axis: int) -> Tensor:
@@ -269,16 +270,16 @@ def along(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
 
 @handles("GatherElements")
 def gather_elements(node: Node) -> Tensor:
-    x, index = node.x(0), f("astype")(node.x(1), np.int64)
+    x, index = node.x(0), node.x(1)
     axis = axis_of(node, x.ndim, 0)
     if index.ndim != x.ndim:
         raise node.bad("the indices must have as many axes as the data")
-    return along(node, x, wrapped(index, counted(node, x, axis)), axis)
+    return along(node, x, within(x, axis, index), axis)
 
 
 @handles("GatherND")
 def gather_nd(node: Node) -> Tensor:
-    x, index = node.x(0), f("astype")(node.x(1), np.int64)
+    x, index = node.x(0), node.x(1)
     batch = int(node.attr("batch_dims", 0))
     depth = extent(node, index, index.ndim - 1)
     if batch + depth > x.ndim or batch >= index.ndim:
@@ -286,7 +287,7 @@ def gather_nd(node: Node) -> Tensor:
     places = [iota(x.builder, k, index.shape[:-1]) for k in range(batch)]
     for k in range(depth):
         at = f("squeeze")(index[..., k : k + 1], index.ndim - 1)
-        places.append(wrapped(at, counted(node, x, batch + k)))
+        places.append(within(x, batch + k, at))
     return at_places(node, x, places)
 
 
@@ -300,8 +301,9 @@ def one_hot(node: Node) -> Tensor:
     dims.insert(axis, depth)
     kind = index.dtype if index.dtype.kind == "i" else np.dtype(np.int64)
     index = f("astype")(index, kind)
+    index = emit("where", index < 0, index + index.builder.const(depth, kind), index)
     at = iota(index.builder, axis, dims, dtype_name(kind))
-    hot = emit("eq", at, f("expand_dims")(wrapped(index, depth), axis))
+    hot = emit("eq", at, f("expand_dims")(index, axis))
     return emit("where", hot, f("squeeze")(values[1:2], 0), f("squeeze")(values[0:1], 0))
 
 

@@ -86,6 +86,7 @@ def reduce_log_sum_exp(node: Node) -> Tensor:
     if axes is None:
         return x
     top = reduced("reduce_max", x, axes, True)
+    top = f("where")(f("abs")(top) < np.inf, top, number(top, 0))  # infinities do not cancel
     total = f("log")(reduced("sum", f("exp")(x - top), axes, True)) + top
     return total if node.attr("keepdims", 1) else f("squeeze")(total, tuple(axes))
 

@@ -15,36 +15,34 @@ from tessera.tensor import Tensor
 from tessera.types import Array
 
 
-def _coordinates(mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
-    """Where in an axis of `n` elements each of `m` results lies, as the ONNX text says."""
-    at = np.arange(m, dtype=np.float64)
-    length = scale * n  # of the resized axis, before it is cut to whole elements
-    if mode == "half_pixel":
-        return (at + 0.5) / scale - 0.5
+def _coordinates(mode: str, n: int, m: int, scale: np.float32, roi: tuple[float, float]) -> Array:
+    """Where in an axis of `n` elements each of `m` results lies, in f32 and in this order of
+    operations, as onnxruntime and PyTorch count: floors of nearest elements depend on it."""
+    at = np.arange(m, dtype=np.float32)
+    half, one, last, end = np.float32(0.5), np.float32(1), np.float32(n - 1), np.float32(m - 1)
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and m > 1):
+        return (at + half) / scale - half
     if mode == "half_pixel_symmetric":
-        adjustment = m / (scale * n)
-        centre = n / 2
-        return centre * (1 - adjustment) + (at + 0.5) / scale - 0.5
-    if mode == "pytorch_half_pixel":
-        return (at + 0.5) / scale - 0.5 if m > 1 else np.zeros(m)
-    if mode == "align_corners":
-        return at * (n - 1) / (length - 1) if length > 1 else np.zeros(m)
+        adjustment = np.float32(m) / (scale * np.float32(n))
+        return np.float32(n) * half * (one - adjustment) + (at + half) / scale - half
+    if mode in ("pytorch_half_pixel", "align_corners"):
+        return at * last / end if m > 1 else at
     if mode == "asymmetric":
         return at / scale
     if mode == "tf_crop_and_resize":
-        start, end = roi
-        if length > 1:
-            return start * (n - 1) + at * (end - start) * (n - 1) / (length - 1)
-        return np.full(m, 0.5 * (start + end) * (n - 1))
+        first, to = (np.float32(r) for r in roi)
+        if m > 1:
+            return first * last + at * (to - first) * last / end
+        return np.full(m, half * (first + to) * last)
     raise UnsupportedError(f"the coordinate transformation {mode!r} is not known")
 
 
 def _nearest(x: Array, rounding: str) -> Array:
-    if rounding == "round_prefer_floor":
-        return np.ceil(x - 0.5)
-    if rounding == "round_prefer_ceil":
-        return np.floor(x + 0.5)
-    return np.floor(x) if rounding == "floor" else np.ceil(x)
+    if rounding in ("floor", "ceil"):
+        return np.floor(x) if rounding == "floor" else np.ceil(x)
+    whole = np.floor(x)
+    half = np.abs(x - whole - 0.5) < 1e-6  # as onnxruntime has it
+    return np.where(half, whole + (rounding == "round_prefer_ceil"), np.floor(x + 0.5))
 
 
 def _matrix(
@@ -79,7 +77,7 @@ def resize(node: Node) -> Tensor | None:
     axes = [int(a) % x.ndim for a in node.attr("axes", list(range(x.ndim)))]
     dims = [Extent.of(x.shape[a]) for a in axes]
     roi: list[float] | None = None
-    scales: list[float] | None = None
+    scales: list[Any] | None = None
     sizes: list[Any] | None = None
     if old:
         scales = node.attr("scales") or node.known(1, "the scales").tolist()
@@ -93,6 +91,7 @@ def resize(node: Node) -> Tensor | None:
     given: Any = sizes if sizes is not None else scales
     if given is None or len(given) != len(axes):
         raise node.bad("needs a scale or a size for each axis")
+    how = node.attr("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     if roi is None and policy == "stretch":
         other = [i for i, (n, g) in enumerate(zip(dims, given, strict=True))
@@ -102,22 +101,30 @@ def resize(node: Node) -> Tensor | None:
     if any(not 0 < g < 1 << 30 for g in given):
         raise node.bad(f"scales or sizes {given} are not positive")
     if sizes is not None:
-        scales = [m / n for m, n in zip(sizes, dims, strict=True)]
+        scales = [np.float32(int(m)) / np.float32(int(n)) for m, n in zip(sizes, dims, strict=True)]
         if policy != "stretch":
             same = min(scales) if policy == "not_larger" else max(scales)
             scales = [same] * len(dims)
-            sizes = [int(np.floor(same * n + 0.5)) for n in dims]
+            sizes = [int(np.floor(same * int(n) + 0.5)) for n in dims]
     else:
-        assert scales is not None
-        sizes = [int(np.floor(n * s)) for n, s in zip(dims, scales, strict=True)]
+        scales = [np.float32(s) for s in scales or []]
+        lengths = [s * np.float32(int(n)) for n, s in zip(dims, scales, strict=True)]
+        sizes = [int(length) for length in lengths]
+        if how == "align_corners" and sizes != lengths and not node.importer.allow_opaque:
+            raise UnsupportedError("ONNX divides by a length's fraction, runtimes do not")
+    if sizes == [int(n) for n in dims]:
+        return x
     mode = node.attr("mode", "nearest")
-    how = node.attr("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
-    rounding = node.attr("nearest_mode", "floor" if old else "round_prefer_floor")
+    if how == "half_pixel_symmetric" and mode == "nearest":
+        return None  # onnxruntime rounds in its own way
     outside = how == "tf_crop_and_resize"
     for i, (axis, n, m, s) in enumerate(zip(axes, dims, sizes, scales, strict=True)):
         region = (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[len(axes) + i]))
         if m == n and s == 1 and region == (0.0, 1.0):
             continue
+        rounding = "ceil" if s < 1 else "floor"
+        if not old:
+            rounding = node.attr("nearest_mode", "round_prefer_floor")
         node.fits(m if mode == "nearest" else m * max(n, 256))
         at = _coordinates(how, n, m, s, region)
         beyond = (at < 0) | (at > n - 1) if outside else np.zeros(m, bool)

@@ -12,7 +12,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
 from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
-from tessera.frontends.onnx.operators.movement import along, axis_of, extent, wrapped
+from tessera.frontends.onnx.operators.movement import along, axis_of, extent, within
 from tessera.ops.scatter import scatter
 from tessera.tensor import Tensor
 
@@ -54,7 +54,7 @@ def scatter_along(node: Node) -> Tensor | None:
     if isinstance(index, np.ndarray) and reduction == "none":
         node.fits(np.prod(dims, dtype=np.float64))
         return _selected(node, x, updates, scatter_elements(dims, index, axis))
-    places = wrapped(f("astype")(node.x(1), np.int64), dims[axis])
+    places = within(x, axis, node.x(1))
     rest = [0 if a == axis else n - extent(node, updates, a) for a, n in enumerate(dims)]
     if any(r < 0 for r in rest):
         raise node.bad("its indices reach beyond the data")
@@ -79,11 +79,11 @@ def scatter_slices(node: Node) -> Tensor | None:
         node.fits(np.prod(dims, dtype=np.float64))
         return _selected(node, x, updates, scatter_nd(dims, index))
     count, rest = int(np.prod(lead, dtype=np.int64)), int(np.prod(dims[depth:], dtype=np.int64))
-    at = f("reshape")(f("astype")(node.x(1), np.int64), [count, depth])
+    at = f("reshape")(node.x(1), [count, depth])
     linear: Tensor | None = None
     for k in range(depth):
-        part = wrapped(at[:, k], dims[k])
-        linear = part if linear is None else linear * at.builder.const(dims[k], np.int64) + part
+        part = within(x, k, at[:, k])
+        linear = part if linear is None else linear * x.builder.const(dims[k], np.int64) + part
     assert linear is not None
     flat = f("transpose")(f("reshape")(x, [int(np.prod(dims[:depth], dtype=np.int64)), rest]))
     each = f("transpose")(f("reshape")(updates, [count, rest]))
