@@ -39,9 +39,8 @@ def main(argv: list[str]) -> int:
             for path in files:
                 print(f"      {path}")
     counts = [len(files) for files in counted.values()]
-    if counts:
-        mean = sum(counts) / len(counts)
-        print(f"op_footprint: {len(counts)} operators, mean {mean:.1f}, largest {max(counts)}")
+    mean = sum(counts) / len(counts)
+    print(f"op_footprint: {len(counts)} operators, mean {mean:.1f}, largest {max(counts)}")
     return 0
 
 

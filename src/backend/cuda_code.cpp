@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sstream>
 
 #include "backend/host_kernels.h"
 #include "backend/written.h"
 #include "base/error.h"
-#include "base/sha256.h"
+#include "base/records.h"
 #include "cost/analytical.h"
 
 namespace tessera {
+template <class Archive> void record(Archive& a, CudaBinary& k) {
+  a(k.kernel, k.registers, k.spilled_bytes, k.stack_bytes, k.static_shared_bytes, k.serialized);
+}
+
 namespace {
 
 std::vector<std::string> names_of(const CudaProgram& program) {
@@ -19,25 +22,6 @@ std::vector<std::string> names_of(const CudaProgram& program) {
     if (!k.call && std::find(names.begin(), names.end(), k.name) == names.end())
       names.push_back(k.name);
   return names;
-}
-
-std::string print_reports(const std::vector<CudaBinary>& kernels) {
-  std::ostringstream text;
-  for (const CudaBinary& k : kernels)
-    text << k.kernel << ' ' << k.registers << ' ' << k.spilled_bytes << ' ' << k.stack_bytes << ' '
-         << k.static_shared_bytes << ' ' << k.serialized << '\n';
-  return text.str();
-}
-
-std::vector<CudaBinary> read_reports(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<CudaBinary> kernels;
-  CudaBinary k;
-  while (in >> k.kernel >> k.registers >> k.spilled_bytes >> k.stack_bytes >>
-             k.static_shared_bytes &&
-         in.get() && std::getline(in, k.serialized))
-    kernels.push_back(k);
-  return kernels;
 }
 
 // Compiles with NVRTC, or finds what it made.
@@ -54,7 +38,8 @@ void compile(CudaCode& code, Cache& cache) {
   const auto report = cache.find_text(report_key);
   if (path && report) {
     if (auto bytes = read_file(*path)) {
-      code.kernels = read_reports(*report);
+      code.kernels =
+          from_text<std::vector<CudaBinary>>(*report).value_or(std::vector<CudaBinary>());
       code.from_cache = code.kernels.size() == names.size();
       code.image = *std::move(bytes);
     }
@@ -62,7 +47,7 @@ void compile(CudaCode& code, Cache& cache) {
   if (code.from_cache) return;
   CudaObject made = compile_cuda_kernels(code.program.source, names, arch);
   cache.store(key, ".cubin", made.cubin);
-  cache.store_text(report_key, print_reports(made.kernels));
+  cache.store_text(report_key, to_text(made.kernels));
   code.image = std::move(made.cubin);
   code.kernels = std::move(made.kernels);
 }

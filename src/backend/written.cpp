@@ -5,6 +5,7 @@
 
 #include "backend/nest.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -15,8 +16,6 @@ using patterns::CodeText;
 using patterns::Language;
 using patterns::Pattern;
 using patterns::Values;
-
-std::string num(int64_t n) { return std::to_string(n); }
 
 // A written kernel with all that its text is translated with.
 struct Resolved {

@@ -15,6 +15,7 @@ inline bool is_alpha(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+inline std::string num(int64_t n) { return std::to_string(n); }
 // x to so many significant digits, as %g prints it.
 std::string significant(double x, int digits);
 // x with so many decimals.
@@ -32,6 +33,13 @@ template <class T> std::optional<T> number_from(std::string_view text) {
 
 // What stands between separators: n + 1 parts for n of them, none of an empty text.
 std::vector<std::string_view> split(std::string_view text, char separator);
+
+// Whole numbers with a separator between them.
+template <class Numbers> std::string joined(const Numbers& numbers, const char* separator = ",") {
+  std::string text;
+  for (auto n : numbers) (text += text.empty() ? "" : separator) += std::to_string(n);
+  return text;
+}
 
 // A text on one line, newlines and backslashes escaped; and back.
 std::string one_line(std::string_view text);

@@ -4,9 +4,8 @@
 #include <array>
 #include <cmath>
 #include <numeric>
-#include <sstream>
 
-#include "base/text.h"
+#include "base/records.h"
 #include "cost/analytical.h"
 
 namespace tessera {
@@ -95,36 +94,16 @@ std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,
   return times;
 }
 
-std::string print_rows(std::span<const MeasuredKernels> rows) {
-  std::string text;
-  const auto number = [&](double x) { text += " " + significant(x, 9); };
-  for (const MeasuredKernels& r : rows) {
-    text += std::to_string(r.kernels.size());
-    number(r.seconds);
-    for (const GpuTimes& k : r.kernels)
-      for (double x : {k.launch, k.first_load, k.chain, k.memory, k.compute, k.overlap}) number(x);
-    text += '\n';
-  }
-  return text;
+template <class Archive> void record(Archive& a, GpuTimes& k) {
+  a(k.launch, k.first_load, k.chain, k.memory, k.compute, k.overlap);
+  k.seconds = k.scaled({});
 }
+template <class Archive> void record(Archive& a, MeasuredKernels& r) { a(r.seconds, r.kernels); }
+
+std::string print_rows(const std::vector<MeasuredKernels>& rows) { return to_text(rows); }
 
 std::vector<MeasuredKernels> read_rows(const std::string& text) {
-  constexpr size_t kMostKernels = 10'000;
-  std::vector<MeasuredKernels> rows;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream in(line);
-    size_t kernels = 0;
-    MeasuredKernels r;
-    if (!(in >> kernels >> r.seconds) || kernels > kMostKernels) continue;
-    for (GpuTimes k; r.kernels.size() < kernels && in >> k.launch >> k.first_load >> k.chain >>
-                                                       k.memory >> k.compute >> k.overlap;) {
-      k.seconds = k.scaled({});
-      r.kernels.push_back(k);
-    }
-    if (r.kernels.size() == kernels) rows.push_back(std::move(r));
-  }
-  return rows;
+  return from_text<std::vector<MeasuredKernels>>(text).value_or(std::vector<MeasuredKernels>());
 }
 
 double rank_correlation(std::span<const double> a, std::span<const double> b) {

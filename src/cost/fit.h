@@ -25,7 +25,7 @@ std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,
                                        const std::function<bool(const LibraryCall&)>& calls);
 
 // Rows as text, a line each, and back; lines that do not read are left out.
-std::string print_rows(std::span<const MeasuredKernels> rows);
+std::string print_rows(const std::vector<MeasuredKernels>& rows);
 std::vector<MeasuredKernels> read_rows(const std::string& text);
 
 // Spearman's rank correlation, ties sharing their ranks: 1 where b grows with a, -1 where it falls,

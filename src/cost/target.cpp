@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/folder.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -126,12 +127,7 @@ class Reader {
   mutable std::string suffix_;
 };
 
-std::string show(double v) {
-  std::ostringstream s;
-  s.precision(12);
-  s << v;
-  return s.str();
-}
+std::string show(double v) { return significant(v, 12); }
 
 // Figures of a GPU by the words they are written with; the file's and `str`'s one list of them.
 struct SmCount {
@@ -212,6 +208,99 @@ void read_scale(const Reader& r, Scales& scale) {
     if (what == c.name) return void(scale.*c.value = r.positive(2, "a factor"));
   r.fail(1, "'" + what + "': scale has launch, latency, memory and compute");
 }
+
+void read_level(const Reader& r, Target& t) {
+  MemoryLevel l;
+  l.name = r.word(1, "a name");
+  for (size_t i = 2; i < r.size(); ++i) {
+    const std::string& w = r.word(i, "a property");
+    if (w == "capacity") {
+      const double v = r.number(++i, "a capacity", 1024);
+      if (v < 1 || v > 1e18) r.fail(i, "a capacity is from 1 byte to 1e18");
+      l.capacity = int64_t(v);
+    } else if (w == "bandwidth" || w == "nominal") {
+      (w == "nominal" ? l.nominal : l.bandwidth) = r.number(++i, "a bandwidth", 1000);
+    } else if (w == "per_core") {
+      l.per_core = true;
+    } else {
+      r.fail(i, "'" + w + "': a level has capacity, bandwidth, nominal and per_core");
+    }
+  }
+  if (l.capacity <= 0) r.fail(1, "level '" + l.name + "' has no capacity");
+  if (l.bandwidth <= 0) r.fail(1, "level '" + l.name + "' has no bandwidth");
+  if (l.nominal > 0 && l.nominal < l.bandwidth)
+    r.fail(1, "level '" + l.name + "' reaches more than its nominal bandwidth");
+  t.levels.push_back(std::move(l));
+}
+
+void read_rate(const Reader& r, Target& t) {
+  const bool products = r.word(0, "") == "matmul";
+  const std::string& name = r.word(1, "an element type");
+  if (products && name == "tf32") return void(t.tf32_flops = r.positive(2, "a rate"));
+  const auto type = dtype_from_name(name);
+  if (!type) r.fail(1, "'" + name + "' is no element type");
+  (products ? t.matmul_flops : t.pointwise_ops)[size_t(*type)] = r.positive(2, "a rate");
+}
+
+void read_layout(const Reader& r, Target& t) {
+  const std::string& what = r.word(1, "strided, copied, banks or bulk");
+  if (what == "strided" || what == "copied") {
+    const double v = r.number(2, "a factor", 1000);
+    if (v < 1) r.fail(2, "a factor of time is at least 1");
+    (what == "strided" ? t.strided_operand : t.copied_operand) = v;
+  } else if (what == "banks" || what == "bulk") {
+    (what == "banks" ? t.banks : t.bulk_bytes) = r.integer(2, 0, 1 << 16);
+  } else {
+    r.fail(1, "'" + what + "': layout has strided, copied, banks and bulk");
+  }
+}
+
+void read_weight(const Reader& r, Target& t) {
+  const std::string& name = r.word(1, "an operator");
+  const auto op = op_from_name(name);
+  if (!op) r.fail(1, "'" + name + "' is no operator");
+  t.weights[*op] = r.number(2, "a weight", 1000);
+}
+
+void read_kind(const Reader& r, Target& t) {
+  const std::string& k = r.word(1, "cpu or gpu");
+  if (k != "cpu" && k != "gpu") r.fail(1, "'" + k + "': kind is cpu or gpu");
+  t.kind = k == "cpu" ? TargetKind::Cpu : TargetKind::Gpu;
+}
+
+struct Entry {
+  const char* key;
+  size_t words;  // of its line at most; 0: `read` sees to it
+  bool repeatable;
+  void (*read)(const Reader&, Target&);
+};
+constexpr int kMostUnits = 1 << 16;
+const Entry kEntries[] = {
+    {"target", 2, false, [](const Reader& r, Target& t) { t.name = r.word(1, "a name"); }},
+    {"kind", 2, false, read_kind},
+    {"cores", 2, false, [](const Reader& r, Target& t) { t.cores = r.integer(1, 1, kMostUnits); }},
+    {"vector_bytes", 2, false,
+     [](const Reader& r, Target& t) { t.vector_bytes = r.integer(1, 1, kMostUnits); }},
+    {"vector_registers", 2, false,
+     [](const Reader& r, Target& t) { t.vector_registers = r.integer(1, 1, kMostUnits); }},
+    {"launch", 2, false, [](const Reader& r, Target& t) { t.launch_seconds = r.seconds(1); }},
+    {"launch_in_graph", 2, false,
+     [](const Reader& r, Target& t) { t.launch_in_graph = r.seconds(1); }},
+    {"block", 2, false, [](const Reader& r, Target& t) { t.block_seconds = r.seconds(1); }},
+    {"iteration", 2, false, [](const Reader& r, Target& t) { t.iteration_seconds = r.seconds(1); }},
+    {"clock", 2, false, [](const Reader& r, Target& t) { t.sm.clock = r.positive(1, "a rate"); }},
+    {"special", 2, false,
+     [](const Reader& r, Target& t) { t.sm.special = r.positive(1, "a rate"); }},
+    {"sm", 3, true, [](const Reader& r, Target& t) { read_sm(r, t.sm); }},
+    {"latency", 3, true, [](const Reader& r, Target& t) { read_latency(r, t.sm); }},
+    {"library", 0, true, read_library},
+    {"scale", 3, true, [](const Reader& r, Target& t) { read_scale(r, t.scale); }},
+    {"level", 0, true, read_level},
+    {"matmul", 3, true, read_rate},
+    {"pointwise", 3, true, read_rate},
+    {"layout", 3, true, read_layout},
+    {"weight", 3, true, read_weight},
+};
 
 double rate(const std::array<double, kNumDTypes>& rates, DType t) {
   double own = rates[size_t(t)];
@@ -341,109 +430,21 @@ Target parse_target(std::string_view text, const std::string& file) {
     ++line;
     row = row.substr(0, row.find('#'));
     std::vector<Word> words;
-    for (size_t i = 0; i < row.size();) {
-      if (row[i] == ' ' || row[i] == '\t' || row[i] == '\r') {
-        ++i;
-        continue;
-      }
-      size_t from = i;
-      while (i < row.size() && row[i] != ' ' && row[i] != '\t' && row[i] != '\r') ++i;
-      words.push_back({std::string(row.substr(from, i - from)), int(from) + 1});
+    constexpr std::string_view kBlanks = " \t\r";
+    for (size_t from = row.find_first_not_of(kBlanks); from != std::string_view::npos;) {
+      const size_t end = std::min(row.find_first_of(kBlanks, from), row.size());
+      words.push_back({std::string(row.substr(from, end - from)), int(from) + 1});
+      from = row.find_first_not_of(kBlanks, end);
     }
     if (words.empty()) continue;
     const std::string key = words[0].text;
     Reader r(file, line, std::move(words));
-    const bool repeatable = key == "level" || key == "matmul" || key == "pointwise" ||
-                            key == "weight" || key == "layout" || key == "sm" || key == "latency" ||
-                            key == "library" || key == "scale";
-    if (!repeatable && seen[key]++) r.fail(0, "'" + key + "' is given twice");
-    if (key == "target") {
-      t.name = r.word(1, "a name");
-      r.expect_size(2);
-    } else if (key == "kind") {
-      const std::string& k = r.word(1, "cpu or gpu");
-      if (k != "cpu" && k != "gpu") r.fail(1, "'" + k + "': kind is cpu or gpu");
-      t.kind = k == "cpu" ? TargetKind::Cpu : TargetKind::Gpu;
-      r.expect_size(2);
-    } else if (key == "cores" || key == "vector_bytes" || key == "vector_registers") {
-      int v = r.integer(1, 1, 1 << 16);
-      (key == "cores" ? t.cores : key == "vector_bytes" ? t.vector_bytes : t.vector_registers) = v;
-      r.expect_size(2);
-    } else if (key == "launch" || key == "launch_in_graph" || key == "block" ||
-               key == "iteration") {
-      double v = r.seconds(1);
-      (key == "launch"            ? t.launch_seconds
-       : key == "launch_in_graph" ? t.launch_in_graph
-       : key == "block"           ? t.block_seconds
-                                  : t.iteration_seconds) = v;
-      r.expect_size(2);
-    } else if (key == "clock" || key == "special") {
-      (key == "clock" ? t.sm.clock : t.sm.special) = r.positive(1, "a rate");
-      r.expect_size(2);
-    } else if (key == "sm") {
-      read_sm(r, t.sm);
-      r.expect_size(3);
-    } else if (key == "latency") {
-      read_latency(r, t.sm);
-      r.expect_size(3);
-    } else if (key == "library") {
-      read_library(r, t);
-    } else if (key == "scale") {
-      read_scale(r, t.scale);
-      r.expect_size(3);
-    } else if (key == "level") {
-      MemoryLevel l;
-      l.name = r.word(1, "a name");
-      for (size_t i = 2; i < r.size(); ++i) {
-        const std::string& w = r.word(i, "a property");
-        if (w == "capacity") {
-          double v = r.number(++i, "a capacity", 1024);
-          if (v < 1 || v > 1e18) r.fail(i, "a capacity is from 1 byte to 1e18");
-          l.capacity = int64_t(v);
-        } else if (w == "bandwidth") {
-          l.bandwidth = r.number(++i, "a bandwidth", 1000);
-        } else if (w == "nominal") {
-          l.nominal = r.number(++i, "a bandwidth", 1000);
-        } else if (w == "per_core") {
-          l.per_core = true;
-        } else {
-          r.fail(i, "'" + w + "': a level has capacity, bandwidth, nominal and per_core");
-        }
-      }
-      if (l.capacity <= 0) r.fail(1, "level '" + l.name + "' has no capacity");
-      if (l.bandwidth <= 0) r.fail(1, "level '" + l.name + "' has no bandwidth");
-      if (l.nominal > 0 && l.nominal < l.bandwidth)
-        r.fail(1, "level '" + l.name + "' reaches more than its nominal bandwidth");
-      t.levels.push_back(std::move(l));
-    } else if (key == "matmul" && r.word(1, "an element type") == "tf32") {
-      t.tf32_flops = r.positive(2, "a rate");
-    } else if (key == "matmul" || key == "pointwise") {
-      auto type = dtype_from_name(r.word(1, "an element type"));
-      if (!type) r.fail(1, "'" + r.word(1, "") + "' is no element type");
-      double v = r.number(2, "a rate", 1000);
-      if (v <= 0) r.fail(2, "a rate is positive");
-      (key == "matmul" ? t.matmul_flops : t.pointwise_ops)[size_t(*type)] = v;
-      r.expect_size(3);
-    } else if (key == "layout") {
-      const std::string& what = r.word(1, "strided, copied, banks or bulk");
-      if (what == "strided" || what == "copied") {
-        const double v = r.number(2, "a factor", 1000);
-        if (v < 1) r.fail(2, "a factor of time is at least 1");
-        (what == "strided" ? t.strided_operand : t.copied_operand) = v;
-      } else if (what == "banks" || what == "bulk") {
-        (what == "banks" ? t.banks : t.bulk_bytes) = r.integer(2, 0, 1 << 16);
-      } else {
-        r.fail(1, "'" + what + "': layout has strided, copied, banks and bulk");
-      }
-      r.expect_size(3);
-    } else if (key == "weight") {
-      auto op = op_from_name(r.word(1, "an operator"));
-      if (!op) r.fail(1, "'" + r.word(1, "") + "' is no operator");
-      t.weights[*op] = r.number(2, "a weight", 1000);
-      r.expect_size(3);
-    } else {
-      r.fail(0, "unknown key '" + key + "'");
-    }
+    const auto entry = std::find_if(std::begin(kEntries), std::end(kEntries),
+                                    [&](const Entry& e) { return key == e.key; });
+    if (entry == std::end(kEntries)) r.fail(0, "unknown key '" + key + "'");
+    if (!entry->repeatable && seen[key]++) r.fail(0, "'" + key + "' is given twice");
+    entry->read(r, t);
+    if (entry->words > 0) r.expect_size(entry->words);
   }
   auto missing = [&](const std::string& what) {
     throw Error(ErrorKind::BadInput, "target description has no " + what,

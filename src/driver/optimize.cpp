@@ -336,18 +336,11 @@ class Optimizer {
     MemoryOf memory(saved_, memory_prefix(part));
     if (const auto known = memory.recall("result")) {
       if (const auto stored = read_result(*known)) {
-        Outcome o;
-        o.graph = stored->graph;
-        o.origin = stored->origin;
-        o.derivation = stored->derivation;
+        Outcome o = stored->winner;
+        best = {o.graph, o.speedup};
         o.part = index;
-        o.rank = stored->rank;
-        o.model_seconds = stored->model_seconds;
-        o.seconds = stored->seconds;
-        o.speedup = stored->speedup;
         o.fate = Fate::Measured;
         if (stored->improved) s_.outcomes.push_back(std::move(o));
-        best = {stored->graph, stored->speedup};
         return true;
       }
     }
@@ -358,19 +351,13 @@ class Optimizer {
     if (!found.finished) return false;
     if (found.too_noisy) return true;
     StoredResult stored;
-    for (size_t i = first; i < s_.outcomes.size(); i++) {
-      const Outcome& o = s_.outcomes[i];
-      if (o.fate != Fate::Chosen) continue;
-      stored.origin = o.origin;
-      stored.derivation = o.derivation;
-      stored.rank = o.rank;
-      stored.model_seconds = o.model_seconds;
-    }
+    for (size_t i = first; i < s_.outcomes.size(); i++)
+      if (s_.outcomes[i].fate == Fate::Chosen) stored.winner = s_.outcomes[i];
     stored.improved = found.rewrite.has_value();
-    stored.graph = best.graph;
+    stored.winner.graph = best.graph;
+    stored.winner.seconds = found.seconds;
+    stored.winner.speedup = found.speedup;
     stored.original_s = found.original_timing.median_s;
-    stored.seconds = found.seconds;
-    stored.speedup = found.speedup;
     memory.remember("result", print_result(stored));
     return true;
   }
@@ -505,12 +492,7 @@ class Optimizer {
   // A remembered result is proved again; its code is checked again but where just this was.
   bool restore(const StoredResult& stored) {
     if (stored.improved) {
-      Outcome o;
-      o.graph = stored.graph;
-      o.origin = stored.origin;
-      o.derivation = stored.derivation;
-      o.rank = stored.rank;
-      o.model_seconds = stored.model_seconds;
+      Outcome o = stored.winner;
       s_.tell("verify", "", 0, 1);
       Verifier verifier(program_, s_.verify_options());
       const std::optional<Graph> between = program_between(stored);
@@ -520,13 +502,11 @@ class Optimizer {
       auto checked = s_.check(o, code, stored.checked);
       if (!checked) return false;
       o.fate = Fate::Chosen;
-      o.seconds = stored.seconds;
-      o.speedup = stored.speedup;
       result_.rewrite.emplace(std::move(*verified), std::move(*checked));
-      s_.outcomes.push_back(std::move(o));
       result_.original_s = stored.original_s;
-      result_.seconds = stored.seconds;
-      result_.speedup = s_.best_speedup = stored.speedup;
+      result_.seconds = o.seconds;
+      result_.speedup = s_.best_speedup = o.speedup;
+      s_.outcomes.push_back(std::move(o));
     } else {
       result_.original_s = result_.seconds = stored.original_s;
       keep_original(stored.checked);

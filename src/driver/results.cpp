@@ -60,9 +60,10 @@ static void record(RecordReader& a, Graph& graph) {
   graph = parse(text, "<cached result>");
 }
 template <class Archive> void record(Archive& a, StoredResult& r) {
-  a(r.improved, r.rank, r.model_seconds, r.original_s, r.seconds, r.speedup, r.origin, r.derivation,
+  Outcome& w = r.winner;
+  a(r.improved, w.rank, w.model_seconds, r.original_s, w.seconds, w.speedup, w.origin, w.derivation,
     r.checked, r.between);
-  record(a, r.graph);
+  record(a, w.graph);
 }
 
 std::string options_key(const OptimizeOptions& o, const Target& target) {
@@ -116,21 +117,14 @@ std::optional<StoredResult> read_result(const std::string& text) {
 }
 
 void store_result(Cache& cache, const std::string& key, const OptimizeResult& result) {
-  const Outcome* chosen = nullptr;
-  for (const Outcome& o : result.candidates)
-    if (o.fate == Fate::Chosen && o.graph == result.graph()) chosen = &o;
   StoredResult r;
+  for (const Outcome& o : result.candidates)
+    if (o.fate == Fate::Chosen && o.graph == result.graph()) r.winner = o;
   r.improved = result.improved();
-  r.graph = result.graph();
-  if (chosen) {
-    r.origin = chosen->origin;
-    r.derivation = chosen->derivation;
-    r.rank = chosen->rank;
-    r.model_seconds = chosen->model_seconds;
-  }
+  r.winner.graph = result.graph();
+  r.winner.seconds = result.seconds;
+  r.winner.speedup = result.speedup;
   r.original_s = result.original_s;
-  r.seconds = result.seconds;
-  r.speedup = result.speedup;
   if (result.improved()) r.between = result.certificate()->between;
   if (const CompiledCode code = result.code()) r.checked = sha256_hex(code.source());
   cache.store_text(key, print_result(r));

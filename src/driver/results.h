@@ -12,12 +12,10 @@ namespace tessera {
 
 struct StoredResult {
   bool improved = false;
-  Graph graph;
-  std::string origin, derivation;
+  Outcome winner;       // or the original itself
   std::string between;  // a program that its proof went by, as text; a hint, perhaps empty
   std::string checked;  // SHA-256 of the source that agreed with the interpreter; or empty
-  int rank = 0;
-  double model_seconds = 0, original_s = 0, seconds = 0, speedup = 1;
+  double original_s = 0;
 };
 
 // SHA-256 over everything the choice depends on: program, options, target, instruction set,

@@ -1,6 +1,7 @@
 #include <set>
 
 #include "base/interruption.h"
+#include "base/text.h"
 #include "ir/text.h"
 #include "ir/written.h"
 
@@ -60,13 +61,8 @@ std::string text(DType d) { return name(d); }
 std::string text(AccumKind k) { return name(k); }
 std::string text(const std::string& s) { return quoted(s); }
 std::string text(const Shape& s) { return str(s); }
-template <class I> std::string list(const std::vector<I>& v) {
-  std::string s = "[";
-  for (size_t i = 0; i < v.size(); i++) s += (i ? "," : "") + std::to_string(v[i]);
-  return s + "]";
-}
-std::string text(const std::vector<int>& v) { return list(v); }
-std::string text(const std::vector<int64_t>& v) { return list(v); }
+std::string text(const std::vector<int>& v) { return "[" + joined(v) + "]"; }
+std::string text(const std::vector<int64_t>& v) { return "[" + joined(v) + "]"; }
 template <class Map> std::string map_text(const Map& map, const char* names) {
   std::string s = "{";
   for (size_t i = 0; i < map.size(); i++)

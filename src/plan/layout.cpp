@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -23,11 +24,7 @@ bool Layout::row_major() const {
 
 std::string Layout::str() const {
   if (row_major()) return "row-major";
-  const auto list = [](const auto& numbers) {
-    std::string text = "[";
-    for (size_t i = 0; i < numbers.size(); ++i) text += (i ? "," : "") + std::to_string(numbers[i]);
-    return text + "]";
-  };
+  const auto list = [](const auto& numbers) { return "[" + joined(numbers) + "]"; };
   if (view()) return "view at " + std::to_string(offset) + " by " + list(strides);
   std::string out;
   if (!Layout{order}.row_major()) out = list(order);

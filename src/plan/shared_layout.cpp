@@ -1,5 +1,7 @@
 #include "plan/shared_layout.h"
 
+#include "base/text.h"
+
 #include <algorithm>
 
 namespace tessera {
@@ -22,11 +24,7 @@ int SharedLayout::axis(size_t i, size_t rank) const {
 std::string SharedLayout::str() const {
   std::string out;
   const auto add = [&](const std::string& what) { out += (out.empty() ? "" : " ") + what; };
-  if (!std::is_sorted(order.begin(), order.end())) {
-    std::string axes;
-    for (int a : order) axes += (axes.empty() ? "" : ",") + std::to_string(a);
-    add("[" + axes + "]");
-  }
+  if (!std::is_sorted(order.begin(), order.end())) add("[" + joined(order) + "]");
   if (block > 0) add("blocks of " + std::to_string(block));
   if (pad > 0) add("pad " + std::to_string(pad));
   if (swizzle_bits > 0)

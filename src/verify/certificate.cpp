@@ -89,18 +89,14 @@ std::string text_of(const Program& p) {
   return hash + text_of(p.name);
 }
 std::string text_of(const CertificatePart& p) { return text_of(p.binding) + " " + text_of(p.text); }
-std::string text_of(const std::pair<std::string, int64_t>& extent) {
-  return extent.first + "=" + text_of(extent.second);
-}
-template <class T> std::string joined(const std::vector<T>& items, char separator) {
+std::string text_of(const Binding& b) {
   std::string text;
-  for (const T& item : items)
-    (text += text.empty() ? "" : std::string(1, separator)) += text_of(item);
+  for (const auto& [symbol, extent] : b)
+    (text += text.empty() ? "" : " ") += symbol + "=" + text_of(extent);
   return text;
 }
-std::string text_of(const Binding& b) { return joined(b, ' '); }
-std::string text_of(const std::vector<int64_t>& tiles) { return joined(tiles, ' '); }
-std::string text_of(const std::vector<uint64_t>& primes) { return joined(primes, ','); }
+std::string text_of(const std::vector<int64_t>& tiles) { return joined(tiles, " "); }
+std::string text_of(const std::vector<uint64_t>& primes) { return joined(primes); }
 template <Record R> std::string text_of(R record) {
   std::string text;
   each_field(record, [&](const char* name, const auto& value) {

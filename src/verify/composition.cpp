@@ -232,10 +232,7 @@ std::optional<ValuePair> parse_pair(std::string_view s) {
 std::string ProofPart::str() const {
   std::string s = "target=" + text_of(target) + " cuts=";
   for (size_t i = 0; i < cuts.size(); i++) s += (i ? "," : "") + text_of(cuts[i]);
-  if (!tiles) return s;
-  s += " tiles=";
-  for (size_t i = 0; i < tiles->size(); i++) s += (i ? "," : "") + std::to_string((*tiles)[i]);
-  return s;
+  return tiles ? s + " tiles=" + joined(*tiles) : s;
 }
 
 std::optional<ProofPart> ProofPart::parse(std::string_view text) {

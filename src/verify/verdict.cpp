@@ -7,15 +7,6 @@
 #include "base/text.h"
 
 namespace tessera {
-namespace {
-
-std::string position_text(const std::vector<int64_t>& position) {
-  std::string s = "[";
-  for (size_t i = 0; i < position.size(); i++) s += (i ? "," : "") + std::to_string(position[i]);
-  return s + "]";
-}
-
-}  // namespace
 
 const char* name(Difference d) {
   switch (d) {
@@ -64,7 +55,7 @@ std::string ConcreteTensor::str(size_t limit) const {
     size_t rest = i;
     for (size_t d = shape.size(); d-- > 0; rest /= size_t(shape[d]))
       position[d] = int64_t(rest % size_t(shape[d]));
-    s += (shown++ ? ", " : "") + position_text(position) + ": " + value(i);
+    s += std::string(shown++ ? ", [" : "[") + joined(position) + "]" + ": " + value(i);
   }
   if (non_zero > limit) return s + ", ... (" + std::to_string(non_zero) + " elements are not zero)";
   return s + (shown ? "; all others 0" : "all 0");
@@ -73,8 +64,9 @@ std::string ConcreteTensor::str(size_t limit) const {
 std::string Counterexample::str() const {
   std::string s = std::string("difference: ") + name(kind) + "\n" + what + "\n";
   if (inputs.empty()) return s;
-  s += "output " + std::to_string(output) + position_text(position) + ": original " + exact(spec) +
-       ", rewrite " + exact(candidate) + " (allowed difference " + exact(allowed) + ")\n";
+  s += "output " + std::to_string(output) + "[" + joined(position) + "]" + ": original " +
+       exact(spec) + ", rewrite " + exact(candidate) + " (allowed difference " + exact(allowed) +
+       ")\n";
   for (const ConcreteTensor& t : inputs) s += "  " + t.str() + "\n";
   return s;
 }

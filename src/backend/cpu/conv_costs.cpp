@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <sstream>
 
 #include "backend/cpu/compile.h"
 #include "backend/cpu/emit.h"
@@ -14,8 +13,8 @@
 #include "backend/cpu/onednn.h"
 #include "backend/measure.h"
 #include "base/error.h"
+#include "base/records.h"
 #include "base/sha256.h"
-#include "base/text.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -135,28 +134,16 @@ const std::string& processor_name() {
   return found;
 }
 
-std::string ConvCosts::str() const {
-  std::ostringstream out;
-  out << "rounds " << rounds << "\nload " << load << "\n";
-  for (const auto& [algorithm, s] : seconds) out << algorithm << " " << s << "\n";
-  return out.str();
-}
+template <class Archive> void record(Archive& a, ConvCosts& c) { a(c.seconds, c.rounds, c.load); }
+
+std::string ConvCosts::str() const { return to_text(*this); }
 
 std::optional<ConvCosts> parse_conv_costs(const std::string& text) {
-  ConvCosts costs;
-  std::istringstream in(text);
-  std::string word;
-  double value;
-  while (in >> word >> value)
-    if (word == "rounds")
-      costs.rounds = int(value);
-    else if (word == "load")
-      costs.load = value;
-    else if (conv_algorithm_from(word) && value > 0)
-      costs.seconds[word] = value;
-    else
-      return std::nullopt;
-  if (!in.eof() || costs.seconds.empty()) return std::nullopt;
+  auto costs = from_text<ConvCosts>(text);
+  const auto known = [](const auto& c) { return conv_algorithm_from(c.first) && c.second > 0; };
+  if (!costs || costs->seconds.empty() ||
+      !std::all_of(costs->seconds.begin(), costs->seconds.end(), known))
+    return std::nullopt;
   return costs;
 }
 

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/emitter.h"
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -18,8 +19,6 @@ constexpr int64_t kManyPasses = 8;
 
 // Packed tiles that a function keeps for the blocks that follow.
 constexpr int64_t kMostKeptBytes = int64_t{3} << 19;
-
-std::string num(int64_t i) { return std::to_string(i); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include "backend/cpu/emitter.h"
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -10,8 +11,6 @@ namespace {
 constexpr int64_t kCrowdedBytes = 1024;
 // Rows from this length on are read whole, if they lie side by side, as memory likes it.
 constexpr int64_t kLongRowBytes = 512;
-
-std::string num(int64_t i) { return std::to_string(i); }
 
 }  // namespace
 

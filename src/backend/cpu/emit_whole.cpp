@@ -6,6 +6,7 @@
 
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cpu/emitter.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 
 namespace tessera {
@@ -22,8 +23,6 @@ constexpr int64_t kLeastSharedBytes = 128 << 10, kSharedParts = 8;
 int64_t product(const std::vector<int64_t>& n) {
   return std::accumulate(n.begin(), n.end(), int64_t{1}, std::multiplies<>());
 }
-
-std::string num(int64_t i) { return std::to_string(i); }
 
 class SumEmitter {
  public:

@@ -2,11 +2,11 @@
 
 #include "backend/cpu/stream_kernels.h"
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
 
-std::string num(int64_t i) { return std::to_string(i); }
 std::string sum_at(int i, int j) { return "c" + num(i) + "_" + num(j); }
 
 std::string definitions(CpuIsa isa, DType stored, int lanes) {

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "backend/nest.h"
+#include "base/text.h"
 #include "ir/block.h"
 
 namespace tessera {
 namespace {
-
-std::string num(int64_t i) { return std::to_string(i); }
 
 std::string vector_type(DType dtype, int lanes) {
   return std::string("v_") + name(dtype) + "_" + num(lanes);

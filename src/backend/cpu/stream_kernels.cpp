@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -11,7 +12,6 @@ namespace {
 // sums keep the rounding errors of long ones small. A multiple of every group.
 constexpr int kRows = 64;
 
-std::string num(int64_t i) { return std::to_string(i); }
 std::string sum_at(int s, int i, int j) { return "c" + num(s) + "_" + num(i) + "_" + num(j); }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera::mutants {
 namespace {
@@ -67,12 +68,6 @@ bool fits(const Tiles& t, std::vector<int64_t>& shape) {
   shape[size_t(t.from)] = t.length;
   shape[size_t(t.to)] *= t.count;
   return true;
-}
-
-std::string list(const std::vector<int64_t>& v) {
-  std::string s;
-  for (const int64_t x : v) s += (s.empty() ? "" : ",") + std::to_string(x);
-  return s;
 }
 
 bool any(const std::vector<int64_t>& v) {
@@ -216,7 +211,7 @@ std::optional<Index> Rearrangement::source(const std::vector<int64_t>& shape, In
 std::string Rearrangement::str() const {
   std::string s;
   if (insert >= 0) s += " new axis " + std::to_string(insert);
-  if (any(low) || any(high)) s += " pad low=" + list(low) + " high=" + list(high);
+  if (any(low) || any(high)) s += " pad low=" + joined(low) + " high=" + joined(high);
   for (const Tiles& t : tiles)
     s += " " + std::to_string(t.count) + " tiles of " + std::to_string(t.length) + " by " +
          std::to_string(t.step) + " of axis " + std::to_string(t.from) + " to axis " +
@@ -225,8 +220,8 @@ std::string Rearrangement::str() const {
     s += std::string(m.inner_from ? " phases " : " blocks ") + std::to_string(m.factor) +
          " of axis " + std::to_string(m.from) + (m.inner_to ? " into axis " : " before axis ") +
          std::to_string(m.to);
-  if (!perm.empty()) s += " transpose " + list(std::vector<int64_t>(perm.begin(), perm.end()));
-  if (!keep.empty()) s += " keep " + list(keep);
+  if (!perm.empty()) s += " transpose " + joined(perm);
+  if (!keep.empty()) s += " keep " + joined(keep);
   if (drop >= 0) s += " without axis " + std::to_string(drop);
   return "rearrange" + s;
 }
@@ -278,9 +273,8 @@ rearrangements(const std::vector<int64_t>& shape, const std::vector<int64_t>& fa
     if (g.ops().size() == 1) return;
     std::string key;
     for (const Op& op : g.ops()) {
-      if (op.kind == OpKind::Transpose)
-        key += "t" + list({g.attrs<PermAttrs>(op).perm.begin(), g.attrs<PermAttrs>(op).perm.end()});
-      if (op.kind == OpKind::Pad) key += "p" + list(r.low) + "/" + list(r.high);
+      if (op.kind == OpKind::Transpose) key += "t" + joined(g.attrs<PermAttrs>(op).perm);
+      if (op.kind == OpKind::Pad) key += "p" + joined(r.low) + "/" + joined(r.high);
       key += str(g.type(op.result()).shape);
     }
     if (seen.insert(key).second) all.push_back(std::move(r));

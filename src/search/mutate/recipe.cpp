@@ -1,29 +1,25 @@
 #include "search/mutate/generate.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "search/mutate/steps.h"
 
 namespace tessera::mutants {
 namespace {
 
-std::string list(const std::vector<int64_t>& v) {
-  std::string s;
-  for (const int64_t x : v) s += (s.empty() ? "" : ",") + std::to_string(x);
-  return "[" + s + "]";
-}
-
 std::string describe(const Step& s) {
   switch (s.kind) {
   case StepKind::Rearrange: return s.rearrangement.str();
-  case StepKind::Reshape: return "reshape to " + list(s.shape);
+  case StepKind::Reshape: return "reshape to [" + joined(s.shape) + "]";
   case StepKind::Concat: return "concat along axis " + std::to_string(s.axis);
-  case StepKind::Split: return "split " + list(s.sizes) + " along axis " + std::to_string(s.axis);
-  case StepKind::Fit: return "zeros around windows of " + list(s.shape);
+  case StepKind::Split:
+    return "split [" + joined(s.sizes) + "] along axis " + std::to_string(s.axis);
+  case StepKind::Fit: return "zeros around windows of [" + joined(s.shape) + "]";
   case StepKind::Apply: {
     std::string text = name(s.op);
     if (const auto* a = std::get_if<ConvAttrs>(&s.attrs)) {
-      text += " strides=" + list(a->strides) + " dilations=" + list(a->dilations) +
-              " low=" + list(a->low) + " high=" + list(a->high);
+      text += " strides=[" + joined(a->strides) + "] dilations=" + "[" + joined(a->dilations) +
+              "] low=[" + joined(a->low) + "] high=" + "[" + joined(a->high) + "]";
       if (a->groups > 1) text += " groups=" + std::to_string(a->groups);
     }
     return text;

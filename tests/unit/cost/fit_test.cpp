@@ -42,7 +42,8 @@ std::vector<MeasuredKernels> rows(const Scales& truth, double noise, uint64_t se
 
 TEST(Fit, RowsAreKeptAsText) {
   const auto all = rows({}, 0.1, 7);
-  const auto back = read_rows(print_rows(all) + "3 1e-6 2\nnonsense\n");
+  const auto back = read_rows(print_rows(all));
+  EXPECT_TRUE(read_rows(print_rows(all) + "nonsense").empty());
   ASSERT_EQ(back.size(), all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_NEAR(back[i].seconds, all[i].seconds, 1e-8 * all[i].seconds);

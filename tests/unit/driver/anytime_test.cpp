@@ -312,9 +312,9 @@ TEST_F(Anytime, ASavedResultThatIsWrongIsNotBelieved) {
   const Graph wrong = parse("graph w { X = input : f32[64,96] p = exp X return p }");
   StoredResult stored;
   stored.improved = true;
-  stored.graph = wrong;
-  stored.origin = "mugraph";
-  stored.speedup = 9;
+  stored.winner.graph = wrong;
+  stored.winner.origin = "mugraph";
+  stored.winner.speedup = 9;
   MemoryOf(plant, memory_prefix(part)).remember("result", print_result(stored));
   ASSERT_TRUE(plant.save(1));
   o.resume = true;

@@ -122,9 +122,9 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
                             "O = matmul X, W return O }");
   StoredResult planted;
   planted.improved = true;
-  planted.graph = wrong;
-  planted.origin = "mugraph";
-  planted.speedup = 9;
+  planted.winner.graph = wrong;
+  planted.winner.origin = "mugraph";
+  planted.winner.speedup = 9;
   cache.store_text(key, print_result(planted));
   ASSERT_TRUE(load_result(cache, key));
   OptimizeResult r = optimize(program, options());
@@ -141,7 +141,7 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   }
   // And a right one is taken.
   planted.between = planted.checked = "";
-  planted.graph = program;
+  planted.winner.graph = program;
   cache.store_text(key, print_result(planted));
   OptimizeResult again = optimize(program, options());
   EXPECT_TRUE(again.report.from_cache);
