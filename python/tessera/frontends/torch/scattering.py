@@ -132,6 +132,12 @@ def index_written(
     return index_reduce(call, x, dim, index, source, how)
 
 
+@handles("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def index_fill(call: Call, x: Tensor, dim: int, index: Tensor, value: Term) -> Tensor:
+    at = [*[None] * (dim % max(1, x.ndim)), f("reshape")(index, [index.size])]
+    return index_put(call, x, at, operand(call, value, call.dtype))
+
+
 @handles("aten.put.default")
 def put(call: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     places = within(call, f("reshape")(index, [index.size]), x.size, True)
