@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
-#include <sstream>
 
 #include "backend/compiler.h"
 #include "backend/cpu/onednn.h"
 #include "backend/host_calls.h"
 #include "base/error.h"
-#include "base/sha256.h"
+#include "base/records.h"
 
 namespace tessera {
 namespace {
@@ -19,9 +17,17 @@ using patterns::Language;
 using patterns::Pattern;
 
 // Raised when texts are translated or checked otherwise: what was checked before is no longer.
-constexpr int kBodyVersion = 2;
+constexpr int kBodyVersion = 3;
 
 }  // namespace
+
+template <class Archive> void record(Archive& a, BodyRecord& r) {
+  int state = int(r.state);
+  a(state, r.pattern, r.source, r.machine, r.runs, r.instances, r.what, r.text);
+  r.state = state == int(BodyRecord::State::Checked)        ? BodyRecord::State::Checked
+            : state == int(BodyRecord::State::CompiledOnly) ? BodyRecord::State::CompiledOnly
+                                                            : BodyRecord::State::Refused;
+}
 
 const char* name(BodyRecord::State state) {
   switch (state) {
@@ -40,44 +46,19 @@ std::optional<BodyRecord> BodyRecords::find(const std::string& source,
                                             const std::string& machine) const {
   if (folder_.empty() || machine.empty()) return std::nullopt;
   const auto all = read_file(file(source, machine));
-  if (!all || all->size() < 65 || all->substr(64, 1) != "\n" ||
-      sha256_hex(all->substr(65)) != all->substr(0, 64))
-    return std::nullopt;
-  std::istringstream in(all->substr(65));
+  const auto body = all ? unsealed(*all) : std::nullopt;
+  if (!body) return std::nullopt;
+  RecordReader reader(*body);
   BodyRecord r;
-  std::string line;
-  const auto next = [&] { return std::getline(in, line) ? line : std::string(); };
-  const std::string state = next();
-  r.state = state == "checked"         ? BodyRecord::State::Checked
-            : state == "compiled-only" ? BodyRecord::State::CompiledOnly
-                                       : BodyRecord::State::Refused;
-  r.pattern = next();
-  r.source = next();
-  r.machine = next();
-  r.runs = std::atoll(next().c_str());
-  r.instances = std::atoi(next().c_str());
-  for (int64_t n = std::atoll(next().c_str()); n > 0; n--)
-    r.what += (r.what.empty() ? "" : "\n") + next();
-  r.text.assign(std::istreambuf_iterator<char>(in), {});
+  record(reader, r);
+  if (!reader.complete()) return std::nullopt;
   if (r.source != source || r.machine != machine) return std::nullopt;
   return r;
 }
 
 void BodyRecords::store(const BodyRecord& r) const {
   if (folder_.empty()) return;
-  std::ostringstream out;
-  out << name(r.state) << '\n'
-      << r.pattern << '\n'
-      << r.source << '\n'
-      << r.machine << '\n'
-      << r.runs << '\n'
-      << r.instances << '\n'
-      << std::count(r.what.begin(), r.what.end(), '\n') + 1 << '\n'
-      << r.what << '\n'
-      << r.text;
-  const std::string text = out.str();
-  const std::string problem =
-      write_atomically(file(r.source, r.machine), sha256_hex(text) + "\n" + text);
+  const std::string problem = write_atomically(file(r.source, r.machine), sealed(to_text(r)));
   if (!problem.empty()) throw Error(ErrorKind::Io, problem);
 }
 

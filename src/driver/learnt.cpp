@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/folder.h"
-#include "base/sha256.h"
-#include "base/text.h"
+#include "base/records.h"
 #include "driver/results.h"
 #include "ir/text.h"
 #include "search/patterns/learn.h"
@@ -19,10 +17,9 @@ namespace tessera {
 namespace {
 
 // Raised when the search finds what it did not find before.
-constexpr int kSearchVersion = 1;
+constexpr int kSearchVersion = 2;
 // "tessera learnt SHA256\n", then what the checksum is of: "seconds complete pattern\n" ("-": none)
 // and the program found, if one was, its inputs in the order of the key.
-const std::string kMagic = "tessera learnt ";
 // A search that had so much more time is another one.
 constexpr double kMoreTime = 1.1;
 constexpr double kCheckSeconds = 1;  // a user waits for them
@@ -103,29 +100,25 @@ std::optional<KnownSearch> LearntKernels::recall(const Graph& program, double se
   const auto key = patterns::semantic_key(program);
   if (!key) return std::nullopt;
   const auto text = read_file(folder_ + "/" + file_name(*key, options_key_));
-  if (!text || !text->starts_with(kMagic)) return std::nullopt;
-  const size_t end = text->find('\n');
-  if (end == std::string::npos) return std::nullopt;
-  const std::string rest = text->substr(end + 1);
-  if (text->substr(kMagic.size(), end - kMagic.size()) != sha256_hex(rest)) return std::nullopt;
-  std::istringstream in(rest);
+  const auto body = text ? unsealed(*text) : std::nullopt;
+  RecordReader reader(body ? std::string_view(*body) : std::string_view());
   double had = 0;
   bool complete = false;
-  std::string pattern;
-  if (!(in >> had >> complete >> pattern)) return std::nullopt;
+  std::string pattern, graph;
+  reader(had, complete, pattern, graph);
+  if (!reader.complete()) return std::nullopt;
   if (!complete && seconds > kMoreTime * had) return std::nullopt;
-  const std::string graph = rest.substr(rest.find('\n') + 1);
   KnownSearch known;
   known.note = "an earlier search of " + significant(had, 2) + " s found ";
   if (graph.empty()) {
     known.note += "nothing faster; --refresh searches again";
     return known;
   }
-  if (pattern != "-" && access((folder_ + "/" + pattern + ".pattern").c_str(), R_OK) != 0)
+  if (!pattern.empty() && access((folder_ + "/" + pattern + ".pattern").c_str(), R_OK) != 0)
     return std::nullopt;
   known.graph = fitted(graph, program, key->order);
   if (!known.graph) return std::nullopt;
-  known.note += pattern == "-" ? "this kernel" : "this kernel, pattern " + pattern;
+  known.note += pattern.empty() ? "this kernel" : "this kernel, pattern " + pattern;
   return known;
 }
 
@@ -134,7 +127,7 @@ void LearntKernels::remember(const Graph& program, const Graph* found, double se
   if (folder_.empty()) return;
   const auto key = patterns::semantic_key(program);
   if (!key) return;
-  std::string pattern = "-", graph;
+  std::string pattern, graph;
   if (found) {
     graph = print(with_inputs(*found, key->order));
     const std::string stem = "learnt-" + key->meaning.substr(0, 8);
@@ -146,13 +139,12 @@ void LearntKernels::remember(const Graph& program, const Graph* found, double se
       named.replace(named.find(" learnt\n"), 7, " " + pattern);
       if (!write_atomically(folder_ + "/" + pattern + ".pattern", "# " + about + "\n" + named)
                .empty())
-        pattern = "-";
+        pattern.clear();
     }
   }
-  const std::string rest =
-      significant(seconds, 6) + (complete ? " 1 " : " 0 ") + pattern + "\n" + graph;
-  write_atomically(folder_ + "/" + file_name(*key, options_key_),
-                   kMagic + sha256_hex(rest) + "\n" + rest);
+  RecordWriter writer;
+  writer(seconds, complete, pattern, graph);
+  write_atomically(folder_ + "/" + file_name(*key, options_key_), sealed(writer.take()));
   prune(folder_, ".pattern");
   prune(folder_, ".search");
 }

@@ -6,8 +6,7 @@
 #include "backend/body_records.h"
 #include "backend/cpu/compile.h"
 #include "base/error.h"
-#include "base/sha256.h"
-#include "base/text.h"
+#include "base/records.h"
 #include "base/thread_pool.h"
 #include "driver/code.h"
 #include "ir/text.h"
@@ -18,7 +17,7 @@ namespace tessera {
 namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
-constexpr int kResultVersion = 9;
+constexpr int kResultVersion = 10;
 
 // Where code for a GPU runs, and that it does.
 std::string gpu_of(const OptimizeOptions& o) {
@@ -50,6 +49,21 @@ std::string checked_bodies(const OptimizeOptions& o, const Graph& program) {
 }
 
 }  // namespace
+
+static void record(RecordWriter& a, Graph& graph) {
+  std::string text = print(graph);
+  a(text);
+}
+static void record(RecordReader& a, Graph& graph) {
+  std::string text;
+  a(text);
+  graph = parse(text, "<cached result>");
+}
+template <class Archive> void record(Archive& a, StoredResult& r) {
+  a(r.improved, r.rank, r.model_seconds, r.original_s, r.seconds, r.speedup, r.origin, r.derivation,
+    r.checked, r.between);
+  record(a, r.graph);
+}
 
 std::string options_key(const OptimizeOptions& o, const Target& target) {
   std::ostringstream text;
@@ -94,36 +108,11 @@ std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
 }
 
 std::optional<StoredResult> read_result(const std::string& text) {
-  // "improved rank model original seconds speedup\norigin\nderivation lines\n--\n", then perhaps
-  // "checked BYTES SHA\n" and the program between of so many bytes, and the graph.
-  std::istringstream in(text);
-  StoredResult r;
-  std::string line;
-  int improved = 0;
-  if (!(in >> improved >> r.rank >> r.model_seconds >> r.original_s >> r.seconds >> r.speedup))
-    return std::nullopt;
-  std::getline(in, line);
-  if (!std::getline(in, r.origin)) return std::nullopt;
-  while (std::getline(in, line) && line != "--") r.derivation += line + "\n";
-  std::ostringstream buffer;
-  buffer << in.rdbuf();
-  std::string rest = buffer.str();
-  if (rest.starts_with("checked ")) {
-    std::istringstream head(rest.substr(8, rest.find('\n') - 8));
-    size_t bytes = 0;
-    if (!(head >> bytes >> r.checked)) return std::nullopt;
-    const size_t from = rest.find('\n') + 1;
-    if (from == 0 || bytes > rest.size() - from) return std::nullopt;
-    r.between = rest.substr(from, bytes);
-    rest.erase(0, from + bytes);
-  }
-  r.improved = improved != 0;
   try {
-    r.graph = parse(rest, "<cached result>");
+    return from_text<StoredResult>(text);
   } catch (const Error&) {
     return std::nullopt;  // as good as absent; it will be written anew
   }
-  return r;
 }
 
 void store_result(Cache& cache, const std::string& key, const OptimizeResult& result) {
@@ -147,15 +136,6 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
   cache.store_text(key, print_result(r));
 }
 
-std::string print_result(const StoredResult& r) {
-  std::string derivation = r.derivation;
-  if (!derivation.empty() && derivation.back() != '\n') derivation += '\n';
-  std::string proof;
-  if (!r.checked.empty())
-    proof = "checked " + std::to_string(r.between.size()) + " " + r.checked + "\n" + r.between;
-  return std::to_string(int(r.improved)) + " " + std::to_string(r.rank) + " " +
-         exact(r.model_seconds) + " " + exact(r.original_s) + " " + exact(r.seconds) + " " +
-         exact(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + proof + print(r.graph);
-}
+std::string print_result(const StoredResult& r) { return to_text(r); }
 
 }  // namespace tessera

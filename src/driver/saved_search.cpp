@@ -2,10 +2,7 @@
 
 #include <unistd.h>
 
-#include <sstream>
-
-#include "base/sha256.h"
-#include "base/text.h"
+#include "base/records.h"
 #include "driver/results.h"
 #include "ir/text.h"
 
@@ -13,10 +10,7 @@ namespace tessera {
 namespace {
 
 constexpr double kWriteEverySeconds = 5;
-// "tessera search N SHA256\n", then what the checksum is of: "budget SECONDS\n" per earlier run and
-// "note BYTES BYTES\nNAME\nTEXT\n" per text.
-constexpr int kVersion = 1;
-const std::string kMagic = "tessera search ";
+const std::string kMagic = "tessera search 2\n";
 
 }  // namespace
 
@@ -40,48 +34,19 @@ SavedSearch::SavedSearch(Cache& cache, const Graph& program, const OptimizeOptio
 }
 
 void SavedSearch::read(const std::string& text) {
-  const size_t end = text.find('\n');
-  const std::string head = text.substr(0, end);
-  if (end == std::string::npos || head.rfind(kMagic, 0) != 0) {
-    problem_ = path_ + " is not a saved search";
+  if (!text.starts_with(kMagic)) {
+    problem_ = path_ + " is not a saved search, or of another version of Tessera";
     return;
   }
-  std::istringstream first(head.substr(kMagic.size()));
-  int version = 0;
-  std::string hash;
-  first >> version >> hash;
-  if (version != kVersion) {
-    problem_ = path_ + " is of another version of Tessera";
-    return;
-  }
-  const std::string rest = text.substr(end + 1);
-  if (sha256_hex(key_ + rest) != hash) {
+  const auto body = unsealed(text.substr(kMagic.size()), key_);
+  RecordReader reader(body ? std::string_view(*body) : std::string_view());
+  reader(budgets_, texts_);
+  if (!body || !reader.complete()) {
     problem_ = path_ + " is damaged, or of another program";
-    return;
+    budgets_.clear();
+    texts_.clear();
   }
-  std::istringstream in(rest);
-  std::string word;
-  while (in >> word) {
-    if (word == "budget") {
-      double seconds = 0;
-      in >> seconds;
-      budgets_.push_back(seconds);
-    } else if (word == "note") {
-      size_t name_bytes = 0, text_bytes = 0;
-      in >> name_bytes >> text_bytes;
-      in.get();
-      if (!in || name_bytes + text_bytes > rest.size()) break;
-      std::string name(name_bytes, '\0'), body(text_bytes, '\0');
-      in.read(name.data(), std::streamsize(name_bytes));
-      in.get();
-      in.read(body.data(), std::streamsize(text_bytes));
-      if (!in) break;
-      from_file_[name] = false;
-      texts_[name] = std::move(body);
-    } else {
-      break;
-    }
-  }
+  for (const auto& [name, text_of] : texts_) from_file_[name] = false;
 }
 
 std::string SavedSearch::note() const {
@@ -117,13 +82,12 @@ void SavedSearch::remember(const std::string& name, const std::string& text) {
 }
 
 std::string SavedSearch::text(double seconds) const {
-  std::string body;
-  for (double s : budgets_) body += "budget " + significant(s, 6) + "\n";
-  body += "budget " + significant(seconds, 6) + "\n";
-  for (const auto& [name, text] : texts_)
-    body += "note " + std::to_string(name.size()) + " " + std::to_string(text.size()) + "\n" +
-            name + "\n" + text + "\n";
-  return kMagic + std::to_string(kVersion) + " " + sha256_hex(key_ + body) + "\n" + body;
+  std::vector<double> budgets = budgets_;
+  budgets.push_back(seconds);
+  auto texts = texts_;
+  RecordWriter writer;
+  writer(budgets, texts);
+  return kMagic + sealed(writer.take(), key_);
 }
 
 bool SavedSearch::save(double seconds) {

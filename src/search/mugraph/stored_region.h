@@ -25,7 +25,7 @@ struct StoredRegion {
   std::string detail;
 };
 
-std::string print_region(StoredRegion region);
+std::string print_region(const StoredRegion& region);
 // Nothing where the text does not read.
 std::optional<StoredRegion> read_region(const std::string& text);
 

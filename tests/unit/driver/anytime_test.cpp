@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "driver/own_cache.h"
+#include "driver/results.h"
 #include "driver/saved_search.h"
 #include "ir/text.h"
 
@@ -265,7 +266,7 @@ TEST_F(Anytime, SavedSearchesThatAreDamagedOrForeignAreIgnored) {
   std::string flipped = good;
   flipped[flipped.size() / 2] ^= 1;
   std::string other_version = good;
-  other_version.replace(other_version.find("search 1"), 8, "search 9");
+  other_version.replace(other_version.find("search 2"), 8, "search 9");
   for (const std::string& bad : {flipped, good.substr(0, good.size() - 1), foreign, other_version,
                                  std::string("hello\n"), std::string()}) {
     std::ofstream(path, std::ios::binary) << bad;
@@ -309,8 +310,12 @@ TEST_F(Anytime, ASavedResultThatIsWrongIsNotBelieved) {
   return p
 })");
   const Graph wrong = parse("graph w { X = input : f32[64,96] p = exp X return p }");
-  MemoryOf(plant, memory_prefix(part))
-      .remember("result", "1 1 1e-6 1e-6 1e-6 9\nmugraph\n--\n" + print(wrong));
+  StoredResult stored;
+  stored.improved = true;
+  stored.graph = wrong;
+  stored.origin = "mugraph";
+  stored.speedup = 9;
+  MemoryOf(plant, memory_prefix(part)).remember("result", print_result(stored));
   ASSERT_TRUE(plant.save(1));
   o.resume = true;
   const OptimizeResult r = optimize(program, o);

@@ -118,20 +118,20 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   const Graph program = parse(kNormLinear);
   Cache cache;
   const std::string key = result_key(program, options(), resolve_target(options()));
-  cache.store_text(key, "1 1 1e-6 1e-6 1e-6 9\nmugraph\n--\n" +
-                            print(parse("graph g { X = input : f32[8,96] W = input : f32[96,64] "
-                                        "O = matmul X, W return O }")));
+  const Graph wrong = parse("graph g { X = input : f32[8,96] W = input : f32[96,64] "
+                            "O = matmul X, W return O }");
+  StoredResult planted;
+  planted.improved = true;
+  planted.graph = wrong;
+  planted.origin = "mugraph";
+  planted.speedup = 9;
+  cache.store_text(key, print_result(planted));
   ASSERT_TRUE(load_result(cache, key));
   OptimizeResult r = optimize(program, options());
   EXPECT_FALSE(r.report.from_cache);
   expect_right(r);
   // Nor does a program between, right or wrong, nor that the code was checked.
-  const Graph wrong = parse("graph g { X = input : f32[8,96] W = input : f32[96,64] "
-                            "O = matmul X, W return O }");
   for (const std::string& between : {print(program), print(wrong), std::string("proved\n")}) {
-    StoredResult planted;
-    planted.improved = true;
-    planted.graph = wrong;
     planted.between = between;
     planted.checked = std::string(64, '0');
     cache.store_text(key, print_result(planted));
@@ -140,7 +140,9 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
     EXPECT_FALSE(optimize(program, options()).report.from_cache);
   }
   // And a right one is taken.
-  cache.store_text(key, "1 1 1e-6 1e-6 1e-6 9\nmugraph\n--\n" + print(program));
+  planted.between = planted.checked = "";
+  planted.graph = program;
+  cache.store_text(key, print_result(planted));
   OptimizeResult again = optimize(program, options());
   EXPECT_TRUE(again.report.from_cache);
   EXPECT_TRUE((again.certificate() != nullptr));
