@@ -245,7 +245,7 @@ def _memory(call: Call, x: Tensor) -> Tensor:
     return f("reshape")(x, [x.size])
 
 
-@handles("aten.as_strided.default", "aten.as_strided_copy.default")
+@handles("aten.as_strided.default", "aten.as_strided_copy.default", moves=True)
 def as_strided(
     call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
@@ -263,7 +263,7 @@ def as_strided_scatter(
     return f("reshape")(_done(made), x.shape)
 
 
-@handles("aten.unfold.default", "aten.unfold_copy.default")
+@handles("aten.unfold.default", "aten.unfold_copy.default", moves=True)
 def unfold(call: Call, x: Tensor, dim: int, size: int, step: int) -> Tensor:
     if not x.ndim:
         raise UnsupportedError("of a single number")
