@@ -203,7 +203,7 @@ def decompositions() -> dict[Any, Any]:
                 kept[function] = decomposition_table[function]
     for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
                    aten.native_group_norm, aten.embedding_dense_backward, aten.index_add,
-                   aten.index_copy, aten.binary_cross_entropy):  # fmt: skip
+                   aten.index_copy, aten.index_fill, aten.binary_cross_entropy):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
     return kept

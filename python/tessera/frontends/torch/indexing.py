@@ -106,7 +106,7 @@ def trilinear(
     return cast(f("einsum")(f"{between},{terms[2]}->{left}", both, wide(c)), call.dtype)
 
 
-@handles("aten.diagonal.default", "aten.diagonal_copy.default")
+@handles("aten.diagonal.default", "aten.diagonal_copy.default", moves=True)
 def diagonal(call: Call, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     a, b = dim1 % x.ndim, dim2 % x.ndim
     count = min(x.shape[a] - max(0, -offset), x.shape[b] - max(0, offset))

@@ -132,6 +132,12 @@ def index_written(
     return index_reduce(call, x, dim, index, source, how)
 
 
+@handles("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def index_fill(call: Call, x: Tensor, dim: int, index: Tensor, value: Term) -> Tensor:
+    at = [*[None] * (dim % max(1, x.ndim)), f("reshape")(index, [index.size])]
+    return index_put(call, x, at, operand(call, value, call.dtype))
+
+
 @handles("aten.put.default")
 def put(call: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     places = within(call, f("reshape")(index, [index.size]), x.size, True)
@@ -239,7 +245,7 @@ def _memory(call: Call, x: Tensor) -> Tensor:
     return f("reshape")(x, [x.size])
 
 
-@handles("aten.as_strided.default", "aten.as_strided_copy.default")
+@handles("aten.as_strided.default", "aten.as_strided_copy.default", moves=True)
 def as_strided(
     call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
@@ -257,7 +263,7 @@ def as_strided_scatter(
     return f("reshape")(_done(made), x.shape)
 
 
-@handles("aten.unfold.default", "aten.unfold_copy.default")
+@handles("aten.unfold.default", "aten.unfold_copy.default", moves=True)
 def unfold(call: Call, x: Tensor, dim: int, size: int, step: int) -> Tensor:
     if not x.ndim:
         raise UnsupportedError("of a single number")

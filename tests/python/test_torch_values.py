@@ -1,0 +1,235 @@
+"""Calls whose values differ in kind from those of the first: compiled parts do as PyTorch does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+from tessera import torch_backend  # noqa: E402
+
+F = torch.nn.functional
+OPTIONS = {"wait": True}
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+
+def programs() -> int:
+    return sum(len(p.programs) for r in torch_backend.REPORTS for p in r.parts)
+
+
+def outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    try:
+        made = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
+    except (RuntimeError, IndexError) as error:
+        return type(error)
+    return list(made) if isinstance(made, (tuple, list)) else [made]
+
+
+def alike(function: Callable[..., Any], first: tuple[Any, ...], *later: tuple[Any, ...]) -> None:
+    """Compiled for `first`, which has to run as a program, the function does as in eager."""
+    compiled = torch.compile(function, backend="tessera", options=OPTIONS)
+    with torch.no_grad():
+        compiled(*first)
+        assert programs()
+        for args in (first, *later, first):
+            ours, theirs = outcome(compiled, args), outcome(function, args)
+            if isinstance(ours, type) or isinstance(theirs, type):
+                assert isinstance(ours, type) == isinstance(theirs, type)
+                continue
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
+            assert [o.stride() for o in ours] == [t.stride() for t in theirs]
+
+
+# --- attention
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("added", [False, True])
+def test_attention_to_nothing_is_zero(dtype: Any, added: bool) -> None:
+    q, k, v = (torch.randn(2, 3, 8, 16).to(dtype).requires_grad_() for _ in range(3))
+    some = torch.rand(2, 1, 8, 8) > 0.3
+    some[..., 0] = True
+    none = some.clone()
+    none[0, 0, 2] = False
+    masks = [torch.zeros(m.shape, dtype=dtype).masked_fill(~m, -math.inf) if added else m
+             for m in (some, none, some)]  # fmt: skip
+
+    def attend(mask: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    compiled = torch.compile(attend, backend="tessera", options=OPTIONS)
+    for mask in (some if not added else masks[0], *masks):
+        results = []
+        for function in (compiled, attend):
+            made = function(mask)
+            results.append((made, *torch.autograd.grad(made.square().sum(), (q, k, v))))
+        tolerance = 1e-5 if dtype.itemsize > 2 else 3e-2
+        torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
+    assert programs() == 2
+    assert not results[0][0][0, :, 2].any() or mask is not masks[1]
+
+
+def test_softmax_of_nothing_is_no_number() -> None:
+    alike(lambda x: x.softmax(-1), (torch.randn(4, 8),), (torch.full((4, 8), -math.inf),))
+
+
+# --- positions
+TABLE = torch.arange(40.0).view(10, 4)
+POSITIONAL: dict[str, Callable[..., Any]] = {
+    "embedding": lambda w, i: F.embedding(i, w) * 2,
+    "embedding, padding": lambda w, i: F.embedding(i, w, padding_idx=3) * 2,
+    "index": lambda w, i: w[i] * 2,
+    "index twice": lambda w, i: w[i, i % 4] * 2,
+    "index_select": lambda w, i: w.index_select(0, i) * 2,
+    "gather": lambda w, i: w.gather(0, i[None].expand(3, 4).contiguous()) * 2,
+    "take": lambda w, i: torch.take(w, i + 30) * 2,
+    "scatter": lambda w, i: w.scatter(0, i[None], 7.0) * 2,
+    "scatter_add": lambda w, i: w.scatter_add(0, i[None], torch.ones(1, 4)) * 2,
+    "scatter_reduce": lambda w, i: w.scatter_reduce(0, i[None], w[:1], "amax") * 2,
+    "index_put": lambda w, i: w.index_put((i,), torch.ones(4, 4)) * 2,
+    "index_add": lambda w, i: w.index_add(0, i, torch.ones(4, 4), alpha=3) * 2,
+    "index_copy": lambda w, i: w.index_copy(0, i, torch.ones(4, 4)) * 2,
+    "index_fill": lambda w, i: w.index_fill(0, i, 3.0) * 2,
+    "index_reduce": lambda w, i: w.index_reduce(0, i, torch.ones(4, 4), "amax") * 2,
+    "computed": lambda w, i: F.embedding(i * 2 - i, w) * 2,
+    "cross_entropy": lambda w, i: F.cross_entropy(torch.cat([w, w, w], 1)[:4, :10], i),
+    "nll_loss": lambda w, i: F.nll_loss(torch.cat([w, w, w], 1)[:4, :10], i),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONAL)
+def test_positions_that_pytorch_refuses_are_refused(name: str) -> None:
+    first = torch.tensor([0, 1, 2, 9])
+    bad = [torch.tensor([0, 1, 2, v]) for v in (10, -1, -11, 2**40)]
+    alike(POSITIONAL[name], (TABLE, first), *((TABLE, i) for i in bad))
+
+
+def test_narrow_positions_and_ignored_targets() -> None:
+    narrow = torch.tensor([0, 1, 2, 9], dtype=torch.int32)
+    alike(lambda w, i: F.embedding(i, w) * 2, (TABLE, narrow), (TABLE, narrow - 1))
+    torch._dynamo.reset()
+    targets = torch.tensor([0, 1, 2, 3])
+    alike(F.cross_entropy, (TABLE[:4], targets), (TABLE[:4], torch.tensor([0, -100, 1, -100])))
+
+
+def test_a_source_that_is_too_short_and_what_is_no_probability() -> None:
+    few, many = (torch.arange(40).view(10, 4) < n for n in (4, 9))
+    alike(lambda w, m: w.masked_scatter(m, torch.arange(5.0)) * 2, (TABLE, few), (TABLE, many))
+    torch._dynamo.reset()
+    p = torch.rand(8)
+    alike(lambda p: F.binary_cross_entropy(p, p.detach() * 0.5), (p,), (p + 0.9,), (p * math.nan,))
+
+
+class Cache(torch.nn.Module):  # type: ignore[misc]
+    """Keys of the tokens so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(1, 2, 4, 3))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x: Any) -> Any:
+        self.keys.index_copy_(2, self.at, x)
+        self.at.add_(1)
+        return self.keys * 2
+
+
+def test_a_full_cache_keeps_its_last_slot() -> None:
+    ours, theirs = Cache(), Cache()
+    compiled = torch.compile(ours, backend="tessera", options=OPTIONS)
+    with torch.no_grad():
+        for _ in range(6):
+            x = (torch.randn(1, 2, 1, 3),)
+            made, wanted = outcome(compiled, x), outcome(theirs, x)
+            assert made is wanted or torch.equal(made[0], wanted[0])
+            torch.testing.assert_close(dict(ours.named_buffers()), dict(theirs.named_buffers()))
+    assert made is IndexError
+    assert programs()
+
+
+def test_a_kept_program_refuses_positions_too(tmp_path: Path) -> None:
+    options = {**OPTIONS, "cache_dir": str(tmp_path)}
+    good, bad = torch.tensor([1, 9]), torch.tensor([1, 10])
+    for _ in range(2):  # made, and read
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda w, i: F.embedding(i, w) * 2, backend="tessera",
+                                 options=options)  # fmt: skip
+        with torch.no_grad():
+            for _ in range(2):
+                torch.testing.assert_close(compiled(TABLE, good), TABLE[good] * 2)
+            with pytest.raises(IndexError):
+                compiled(TABLE, bad)
+            torch.testing.assert_close(compiled(TABLE, good), TABLE[good] * 2)
+
+
+# --- which of equal ones
+@pytest.mark.parametrize("largest", [True, False])
+def test_which_of_equal_elements_is_pytorchs(largest: bool) -> None:
+    x, equal = torch.randn(6, 8), torch.randint(0, 3, (6, 8)).float()
+    nan = x.clone()
+    nan[:, 3:5] = math.nan
+    later = (equal,), (torch.zeros(6, 8),), (nan,)
+    alike(lambda x: x.topk(3, 1, largest=largest), (x,), *later)
+    torch._dynamo.reset()
+    alike(lambda x: x.sort(1, descending=largest), (x,), *later)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.topk(3, 1, largest=largest), backend="tessera",
+                             options=OPTIONS)  # fmt: skip
+    for y in (equal, x, x):  # a first call that no program takes does not keep one from others
+        torch.testing.assert_close(list(compiled(y)), list(y.topk(3, 1, largest=largest)))
+    assert programs()
+
+
+# --- strides
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "chunk": lambda x: (x * 2).chunk(2, 1)[0],
+    "chunks, used": lambda x: (lambda a, b: (a, b, a + b))(*(x * 2).chunk(2, 1)),
+    "split": lambda x: (x * 2).split([3, 5], 1),
+    "unbind": lambda x: (x * 2).unbind(1),
+    "narrow": lambda x: (x * 2).narrow(1, 2, 3),
+    "select": lambda x: (lambda y: (y.select(1, 2), y + 1))(x * 2),
+    "view of a view": lambda x: (lambda y: (y.t()[1:], y + 1, y[::2]))((x * 2)[:, 1:5]),
+    "diagonal": lambda x: (x * 2).diagonal(),
+    "unfold": lambda x: (x * 2).unfold(1, 3, 2),
+    "as_strided": lambda x: (x * 2).as_strided((3, 4), (8, 2)),
+    "heads": lambda x: [t.view(6, 2, -1).transpose(0, 1) for t in (x * 2).chunk(2, -1)],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_fresh_results_have_eager_strides(name: str) -> None:
+    x = torch.randn(6, 8)
+    alike(VIEWS[name], (x,), (x * 2,))
+    torch._dynamo.reset()
+    alike(VIEWS[name], (torch.randn(6, 16)[:, ::2],))
+
+
+# --- the ends of ranges
+def test_hypot_neither_overflows_nor_underflows() -> None:
+    ends = torch.tensor([0.0, 3.0, 1e-30, 3e38, 1e20, math.inf, -math.inf, math.nan])
+    x, y = (t.reshape(-1).contiguous() for t in torch.meshgrid(ends, ends, indexing="ij"))
+    alike(torch.hypot, (torch.rand(64), torch.rand(64)), (x, y))
+
+
+@pytest.mark.parametrize("name", ["sinh", "cosh", "asinh", "acosh", "atanh"])
+def test_hyperbolic_functions_at_the_ends(name: str) -> None:
+    ends = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.9999, -0.9999, 1e-30, 3e38, -3e38, 1e20, -1e20,
+                         89.0, -89.0, math.inf, -math.inf, math.nan])  # fmt: skip
+    function = getattr(torch, name)
+    first = torch.rand(16) * 0.9 + (name == "acosh")
+    alike(function, (first,))
+    compiled = torch.compile(function, backend="tessera", options=OPTIONS)
+    compiled(first)
+    torch.testing.assert_close(compiled(ends), function(ends.double()).float(), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_the_least_integer_is_divided(dtype: Any) -> None:
+    least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    ends = torch.tensor([least, least + 1, -7, 0, 7, most - 1, most], dtype=dtype)
+    first = torch.arange(7, dtype=dtype)
+    alike(lambda x: (torch.div(x, 3, rounding_mode="trunc"), torch.fmod(x, -7),
+                     torch.div(x, least, rounding_mode="trunc")), (first,), (ends,))  # fmt: skip
