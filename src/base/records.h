@@ -2,8 +2,7 @@
 //
 //   template <class Archive> void record(Archive& a, Result& r) { a(r.seconds, r.origin); }
 //
-// Numbers are written exactly, texts with their lengths. Members are bools, numbers, strings,
-// vectors, maps, and whatever has a `record` of its own.
+// Members are bools, numbers (exact), strings, vectors, maps, and what has a `record` of its own.
 #pragma once
 #include <concepts>
 #include <map>

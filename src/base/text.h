@@ -16,9 +16,8 @@ inline bool is_alpha(char c) {
 }
 
 inline std::string num(int64_t n) { return std::to_string(n); }
-// x to so many significant digits, as %g prints it.
+// x to so many significant digits, as %g prints it; with so many decimals.
 std::string significant(double x, int digits);
-// x with so many decimals.
 std::string decimals(double x, int digits);
 // The shortest text, from six digits on, that reads back as x.
 std::string exact(double x);
@@ -74,7 +73,7 @@ class Scanner {
   // Whether the line ends here (behind blanks); `end_of_line` fails if not.
   bool at_end();
   void end_of_line();
-  // Takes a token if it is next. Words end where letters do, and "*" is not half of "**".
+  // Takes a token if it is next. Words end where letters do; "*" is not half of "**".
   bool take(std::string_view token);
   void expect(std::string_view token);
   // Letters and digits; a letter is first. Where there are `more` characters, a digit may be.

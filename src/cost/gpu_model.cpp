@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <sstream>
 
 // Operators that are not named take no special functions.
 #pragma GCC diagnostic ignored "-Wswitch-enum"

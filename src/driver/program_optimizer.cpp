@@ -1,7 +1,6 @@
 #include "driver/program_optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 

@@ -3,12 +3,10 @@
 // all evaluations below instantiate it over their own domain.
 #pragma once
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 

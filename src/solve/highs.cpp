@@ -1,7 +1,6 @@
 // HiGHS through its C interface, loaded at run time: nothing of it is needed to build.
 #include <dlfcn.h>
 
-#include <cmath>
 #include <cstdlib>
 
 #include "base/check.h"

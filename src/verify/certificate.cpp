@@ -19,9 +19,7 @@ struct Program {
   std::string& name;
 };
 
-// --- what a certificate is made of, in the order in which it is written
-// ---------------------------
-
+// What a certificate is made of, in the order in which it is written.
 template <class Each> void each_field(FieldDraw& d, Each&& each) {
   each("field", d.field);
   each("primes", d.primes);
@@ -77,7 +75,6 @@ template <class T>
 concept Number = std::integral<T> || std::same_as<T, double>;
 
 // --- values as text
-// -------------------------------------------------------------------------------
 
 std::string text_of(const std::string& s) { return one_line(s); }
 std::string text_of(double x) { return exact(x); }
@@ -106,7 +103,6 @@ template <Record R> std::string text_of(R record) {
 }
 
 // --- and back
-// -------------------------------------------------------------------------------------
 
 class Reader {
  public:

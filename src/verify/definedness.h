@@ -2,7 +2,6 @@
 // positive.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "verify/reference.h"

@@ -1,7 +1,6 @@
 // Compares two programs without symbols: the field, whole or in parts, equal operands of
 // comparisons, integers, real numbers. What verify/funnel.h runs for every binding.
 #pragma once
-#include <memory>
 #include <optional>
 
 #include "base/rng.h"

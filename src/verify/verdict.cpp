@@ -1,8 +1,5 @@
 #include "verify/verdict.h"
 
-#include <cmath>
-#include <cstdio>
-
 #include "base/check.h"
 #include "base/text.h"
 

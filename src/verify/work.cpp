@@ -1,7 +1,6 @@
 #include "verify/work.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ir/block_schedule.h"
 #include "ir/window.h"

@@ -20,7 +20,8 @@ from test_decorator import same
 
 import tessera as ts
 from tessera.errors import Error
-from tessera.frontends.trace import trace_call, unflatten
+from tessera.frontends.trace import trace_call
+from tessera.frontends.traced import unflatten
 
 X = np.random.default_rng(1).uniform(-2, 2, (4, 6))
 KERNEL = {**QUICK, "disable": (*UNSEARCHED, "numpy"), "wait": True, "cache": False}

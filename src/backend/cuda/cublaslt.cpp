@@ -1,5 +1,4 @@
 // Products by cuBLASLt.
-#include <array>
 #include <mutex>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "backend/cuda/emulator.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <deque>
 #include <map>

@@ -1,7 +1,6 @@
 // Sizes of tiles: what a kernel costs with a grid and a loop, and the best of them.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <set>
 
 #include "base/check.h"
