@@ -177,14 +177,14 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   OptimizeResult result =
       call.run([&] { return optimize(program, options, tell, &call.cancel, &call.abandon); },
                progress, interrupted);
-  nb::dict d = dict_of("original", result.original, "graph", result.graph(), "improved",
-                       result.improved(), "certificate",
-                       result.improved() ? nb::cast(*result.certificate()) : nb::object(nb::none()),
-                       "module", result.module() ? nb::cast(result.module()) : nb::object(nb::none()),
-                       "cuda", result.cuda() ? nb::cast(result.cuda()) : nb::object(nb::none()),
-                       "original_s", result.original_s, "original_least_s", result.original_least_s,
-                       "original_spread", result.original_spread, "seconds", result.seconds,
-                       "speedup", result.speedup, "candidates", records(result.candidates));
+  nb::dict d = dict_of(
+      "original", result.original, "graph", result.graph(), "improved", result.improved(),
+      "certificate", result.improved() ? nb::cast(*result.certificate()) : nb::object(nb::none()),
+      "module", result.module() ? nb::cast(result.module()) : nb::object(nb::none()), "cuda",
+      result.cuda() ? nb::cast(result.cuda()) : nb::object(nb::none()), "original_s",
+      result.original_s, "original_least_s", result.original_least_s, "original_spread",
+      result.original_spread, "seconds", result.seconds, "speedup", result.speedup, "candidates",
+      records(result.candidates));
   nb::dict report = record(result.report);
   Cache cache;
   const bool gpu = result.cuda() != nullptr;
