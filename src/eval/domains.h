@@ -117,11 +117,7 @@ template <class T> struct MagnitudeDomain {
 
   uint8_t value_planes(Components) const { return 3; }
   static bool may_flag(OpKind) { return false; }
-  bool exact_differences = false;
-  void begin_load(Vec& x, const View&, int n) const {
-    x.n = n;
-    x.exact = exact_differences;
-  }
+  void begin_load(Vec& x, const View&, int n) const { x.n = n; }
   template <class F> void each_plane(Vec& x, const View&, F f) const {
     f(0, x.v);
     f(1, x.m);

@@ -50,9 +50,6 @@ struct EvalOptions {
   ThreadPool* pool = nullptr;  // null: the calling thread only; results never depend on it
   OpaqueFunction opaque;       // empty: opaque operators throw Error(Unsupported)
   std::vector<Substitution> supposed{};  // the first that holds counts
-  // Of magnitudes: sums of two operands (no reductions) weigh what they come to, as if they were
-  // exact, and not what their operands weigh.
-  bool exact_differences = false;
 };
 
 // The outputs of a kernel graph with static shapes. Throws Error(BadInput) when `inputs` do not

@@ -152,9 +152,7 @@ std::vector<WithMagnitude> with_magnitude(const Graph& graph, const std::vector<
                                               std::numeric_limits<T>::max_exponent >= 16384),
                 "f64 programs need a wider long double as their reference");
   std::vector<WithMagnitude> outputs;
-  MagnitudeDomain<T> domain;
-  domain.exact_differences = options.exact_differences;
-  evaluate<MagnitudeDomain<T>, T>(graph, inputs, domain, options, [&](const View& v) {
+  evaluate<MagnitudeDomain<T>, T>(graph, inputs, MagnitudeDomain<T>{}, options, [&](const View& v) {
     WithMagnitude r{to_array_of<T>(v, 0), {}, {}};
     if (is_float(v.dtype)) {
       r.magnitude = to_array_of<T>(v, 1);

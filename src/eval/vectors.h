@@ -311,18 +311,11 @@ template <class T> RealVec<T> select(const IntVec& c, const RealVec<T>& a, const
 constexpr double kRounding = 0x1p-23;  // of f32
 template <class T> struct MagnitudeVec {
   int n = 0;
-  bool exact = false;  // differences, see EvalOptions
   T v[kRun], m[kRun];
 
-  // As many, to be filled.
-  MagnitudeVec like() const {
+  MagnitudeVec constant(const Rational& c) const {
     MagnitudeVec r;
     r.n = n;
-    r.exact = exact;
-    return r;
-  }
-  MagnitudeVec constant(const Rational& c) const {
-    MagnitudeVec r = like();
     const T x = T(c.to_double());
     for (int i = 0; i < n; ++i) {
       r.v[i] = x;
@@ -361,7 +354,7 @@ template <class T> struct MagnitudeVec {
         x, [](T a, T b) { return propagating_min(a, b); });
   }
   MagnitudeVec slice(int from, int count) const {
-    MagnitudeVec r = like();
+    MagnitudeVec r;
     r.n = count;
     std::memcpy(r.v, v + from, size_t(count) * sizeof(T));
     std::memcpy(r.m, m + from, size_t(count) * sizeof(T));
@@ -391,7 +384,8 @@ template <class T> T or_underflow(T v, T m, bool is_zero) {
 // f(v) and the factor by which it scales m.
 template <class T, class F, class G>
 MagnitudeVec<T> map_magnitude(const MagnitudeVec<T>& a, F f, G derivative) {
-  MagnitudeVec<T> r = a.like();
+  MagnitudeVec<T> r;
+  r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
     r.v[i] = f(a.v[i]);
     // a slope of 0 or a value below the scale must not hide the result's own rounding
@@ -402,7 +396,8 @@ MagnitudeVec<T> map_magnitude(const MagnitudeVec<T>& a, F f, G derivative) {
 }
 template <class T, class F>
 MagnitudeVec<T> zip_magnitude(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b, F f) {
-  MagnitudeVec<T> r = a.like();
+  MagnitudeVec<T> r;
+  r.n = a.n;
   for (int i = 0; i < a.n; ++i) f(a.v[i], a.m[i], b.v[i], b.m[i], r.v[i], r.m[i]);
   return r;
 }
@@ -442,7 +437,8 @@ template <class T> T chosen_magnitude(T v, T x, T mx, T y, T my) {
   return v == x ? mx : my;
 }
 template <class T> MagnitudeVec<T> relu(const MagnitudeVec<T>& a) {
-  MagnitudeVec<T> r = a.like();
+  MagnitudeVec<T> r;
+  r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
     r.v[i] = propagating_max(a.v[i], T(0));
     r.m[i] = chosen_magnitude(r.v[i], a.v[i], a.m[i], T(0), T(0));
@@ -452,7 +448,8 @@ template <class T> MagnitudeVec<T> relu(const MagnitudeVec<T>& a) {
 template <class T> MagnitudeVec<T> sqrt(const MagnitudeVec<T>& a) {
   // Near zero the slope is no measure: an error e of x becomes at most sqrt(e), so that where x
   // cancelled to nothing the root keeps half of the digits.
-  MagnitudeVec<T> r = a.like();
+  MagnitudeVec<T> r;
+  r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
     r.v[i] = std::sqrt(a.v[i]);
     const T most = std::sqrt(a.m[i] / kRounding);
@@ -463,7 +460,8 @@ template <class T> MagnitudeVec<T> sqrt(const MagnitudeVec<T>& a) {
 template <class T> MagnitudeVec<T> exp(const MagnitudeVec<T>& a) {
   // libm takes four times as long to tell that a result is out of range.
   constexpr T kBeyond = std::numeric_limits<T>::max_exponent + std::numeric_limits<T>::digits;
-  MagnitudeVec<T> r = a.like();
+  MagnitudeVec<T> r;
+  r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
     const T x = a.v[i];
     r.v[i] = x > kBeyond ? std::numeric_limits<T>::infinity() : x < -kBeyond ? 0 : std::exp(x);
@@ -480,24 +478,20 @@ template <class T> MagnitudeVec<T> general_power(const MagnitudeVec<T>& a, const
     r.m[i] = or_underflow(r.v[i], r.m[i], a.v[i] == 0 || std::isinf(a.v[i]));
   return r;
 }
-// Of a sum of two that is not rounded: what its operands are off by remains.
-template <class T> T exact_magnitude(T v, T x, T mx, T y, T my) {
-  return std::abs(v) + larger(T(0), mx - std::abs(x)) + larger(T(0), my - std::abs(y));
-}
 template <class T> MagnitudeVec<T> operator+(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
   return zip_magnitude(
       a, b,
-      [exact = a.exact](T x, T mx, T y, T my, T& v, T& m) {
+      [](T x, T mx, T y, T my, T& v, T& m) {
         v = x + y;
-        m = exact ? exact_magnitude(v, x, mx, y, my) : mx + my;
+        m = mx + my;
       });
 }
 template <class T> MagnitudeVec<T> operator-(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
   return zip_magnitude(
       a, b,
-      [exact = a.exact](T x, T mx, T y, T my, T& v, T& m) {
+      [](T x, T mx, T y, T my, T& v, T& m) {
         v = x - y;
-        m = exact ? exact_magnitude(v, x, mx, y, my) : mx + my;
+        m = mx + my;
       });
 }
 template <class T> MagnitudeVec<T> operator*(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
@@ -573,7 +567,8 @@ template <class T> MagnitudeVec<T> min(const MagnitudeVec<T>& a, const Magnitude
 }
 template <class T>
 MagnitudeVec<T> select(const IntVec& c, const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  MagnitudeVec<T> r = a.like();
+  MagnitudeVec<T> r;
+  r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
     r.v[i] = c.v[i] ? a.v[i] : b.v[i];
     r.m[i] = c.v[i] ? a.m[i] : b.m[i];

@@ -46,6 +46,7 @@ constexpr int kMixed = 8;
 constexpr size_t kMany = 64;  // elements, of whose errors the middle one is compared
 constexpr uint64_t kMostDraws = 16;
 constexpr uint64_t kSuspectDraws = 8;  // elements of one draw may share one error, of a sum
+constexpr double kFine = 0x1p-23;      // of coarser roundings nothing would be left
 constexpr double kMuchLarger = 8;
 constexpr double kLasting = 4;  // octaves, beside those of the sums' lengths
 
@@ -176,10 +177,6 @@ class Search {
   void far_from_zero(const std::vector<Direction>& all) {
     const int points = std::exchange(points_left_, points_left_ / 2);
     where_differences_vanish();
-    for (int near = 0; near < 2 * int(constants_.size()); near++)
-      if (!over())
-        try_many({-1, Change::Shift, Sides::Positive, true, 0, kEveryOther, kAsDrawn, near},
-                 rounded(-0.4 * format_of(widest_).bits), false);
     std::vector<Direction> some;
     for (const Direction& d : all)
       if (d.change == Change::Shift) some.push_back(d);
@@ -224,7 +221,7 @@ class Search {
           if (make().empty()) continue;
           tried++;
           try_many("input " + std::to_string(k) + " near where operands of a sum cancel", false,
-                   make);
+                   true, make);
         }
     }
   }
@@ -261,15 +258,16 @@ class Search {
 
   void try_many(const Direction& d, double e, bool alike) {
     try_many(
-        describe(d, e), alike,
+        describe(d, e), alike, false,
         [&] {
           std::vector<NDArray> inputs;
           for (size_t k = 0; k < units_.size(); k++) inputs.push_back(input(d, k, e));
           return inputs;
         });
   }
-  // `make`: inputs of the units that are drawn.
-  void try_many(const std::string& where, bool alike,
+  // `make`: inputs of the units that are drawn. `vanishing`: errors are measured by what little is
+  // left of the results; so much that a product of two such differences, multiplied out, shows.
+  void try_many(const std::string& where, bool alike, bool vanishing,
                 const std::function<std::vector<NDArray>()>& make) {
     struct Off {
       std::vector<double> own, other;  // over a rounding of all terms
@@ -278,17 +276,16 @@ class Search {
     };
     std::vector<Off> off(spec_.outputs().size());
     const auto collect = [&](Reference::Run& r, const std::vector<NDArray>& c) {
-      // What cancels exactly in the original explains no error of the rewrite's.
-      EvalOptions exact{Precision::Wide, reference_.pool(), {}};
-      exact.exact_differences = true;
-      r.exact = eval_with_magnitude(spec_, r.inputs, exact);
+      measure(r);
       for (size_t k = 0; k < off.size(); k++) {
         Off& o = off[k];
         const double before = o.most;
         for (size_t i = 0; i < c[k].reals.size(); i++) {
-          const double x = r.native[k].reals[i], y = c[k].reals[i],
-                       one = unit_of(k) * r.exact[k].magnitude.reals[i];
+          const double x = r.native[k].reals[i], y = c[k].reals[i], unit = unit_of(k),
+                       one = vanishing ? std::pow(unit, 0.35) * std::fabs(r.exact[k].value.reals[i])
+                                       : unit * r.exact[k].magnitude.reals[i];
           if (!is_fine(r, k, i) || !std::isfinite(y) || !(one > 0)) continue;
+          if (vanishing && unit > kFine) continue;
           o.own.push_back(r.exact[k].error(i, x) / one);
           o.other.push_back(r.exact[k].error(i, y) / one);
           if (o.other.back() <= o.most) continue;
