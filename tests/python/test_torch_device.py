@@ -22,7 +22,8 @@ from tessera import _core, torch_backend, torch_device, torch_parts  # noqa: E40
 from tessera.errors import UnsupportedError, UsageError  # noqa: E402
 
 F = torch.nn.functional
-NAMES = {torch.float32: "f32", torch.float16: "f16", torch.int64: "i64", torch.bool: "bool"}
+NAMES = {torch.float32: "f32", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32",
+         torch.bool: "bool"}  # fmt: skip
 
 
 class Memory(torch_device.Device):
@@ -53,12 +54,18 @@ def on_device(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
     monkeypatch.setattr(torch_device, "place_of", lambda _: "cuda:0")
     monkeypatch.setattr(torch_device, "Device", Memory)
     compare: Any = torch_parts.disagreement  # type: ignore[attr-defined]
+    required: Any = torch._assert_async
 
     # As PyTorch's own operators would.
     def waiting(*args: Any) -> Any:
         stand_in.synchronize(0)
         return compare(*args)
 
+    def asserted(*args: Any) -> Any:
+        stand_in.synchronize(0)
+        return required(*args)
+
+    monkeypatch.setattr(torch, "_assert_async", asserted)
     monkeypatch.setattr(torch_parts, "disagreement", waiting)
     torch.manual_seed(0)
     torch._dynamo.reset()
