@@ -79,9 +79,10 @@ std::vector<Type> types(const core::Graph& graph, const std::vector<TensorId>& t
 template <class Address, class Pointer>
 std::vector<Address> addresses(const std::vector<Array<Pointer>>& arrays, const core::Graph& graph,
                                const std::vector<TensorId>& tensors, const std::string& what) {
-  require(arrays.size() == tensors.size(), core::ErrorKind::BadInput,
-          std::to_string(arrays.size()) + " " + what + "s were given; give " +
-              std::to_string(tensors.size()));
+  if (arrays.size() != tensors.size())
+    throw core::Error(core::ErrorKind::BadInput, std::to_string(arrays.size()) + " " + what +
+                                                     "s were given; give " +
+                                                     std::to_string(tensors.size()));
   std::vector<Address> out;
   for (size_t i = 0; i < tensors.size(); ++i) {
     core::Type given{core::DType(arrays[i].type.dtype), {}};
