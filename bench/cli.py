@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bench import mirage, plus, stenso, suites
+from bench import mirage, outside, plus, stenso, suites
 from bench import peers as peer_module
 from bench.cuda import peers as cuda_peers
 from bench.cuda import suite as cuda_suite
@@ -88,6 +88,9 @@ def bench(
                 with --target cuda on a GPU, warm and cold L2, CUDA graphs of all contestants
       onnx      ONNX's backend tests of core types: interpreted, compiled, and compiled with a
                 rewrite forced; minutes in full, of which half a one goes to making them
+      outside   programs that nobody tuned for, in the style of KernelBench (--case: one, or a
+                group), through torch.compile against eager, with --peers inductor also against it;
+                processor time of one thread; needs torch
       pet       whole models (ResNet-18, CSRNet, Inception-v3, BERT, R3D-18) and operators of PET's
                 Table 3 (--case, --batch)
                 against onnxruntime, PyTorch, torch.compile and OpenVINO, as far as installed;
@@ -174,7 +177,7 @@ def bench(
 
 
 def _peers(suite: str, on_gpu: bool, names: str | None) -> tuple[str, ...]:
-    if suite == "pet":  # has peers of its own, and says so
+    if suite in ("pet", "outside"):  # have peers of their own
         names = None
     return tuple((cuda_peers if on_gpu else peer_module).choose(names))
 
@@ -207,7 +210,7 @@ def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, 
         return [r for r in rows if stenso.key(r) != stenso.key(row)] + [row]
     if row["suite"] == "plus":
         return [r for r in rows if plus.key(r) != plus.key(row)] + [row]
-    if row["suite"] == "onnx":
+    if row["suite"] in ("onnx", "outside"):
         return [r for r in rows if r["case"] != row["case"]] + [row]
     if row["suite"] != "mirage":
         return [*rows, row]
@@ -218,8 +221,8 @@ def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that sum up the others."""
     if suite == "stenso":
         return stenso.summaries(rows)
-    if suite == "plus":
-        return plus.summaries(rows)
+    if suite in ("plus", "outside"):
+        return (plus if suite == "plus" else outside).summaries(rows)
     raced = suite == "mirage" and not any("ablation" in r or "compiled_for" in r for r in rows)
     return mirage.summaries(rows) if raced else []
 

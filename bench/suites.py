@@ -65,6 +65,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     suites: dict[str, Callable[[Settings], Iterator[Row]]] = {
         "mirage": mirage,
         "onnx": onnx,
+        "outside": outside,
         "pet": pet,
         "plus": plus,
         "search": search,
@@ -74,7 +75,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     yield from suites[suite](settings)
 
 
-SUITES = ("mirage", "onnx", "pet", "plus", "search", "stenso", "verify")
+SUITES = ("mirage", "onnx", "outside", "pet", "plus", "search", "stenso", "verify")
 
 
 def stenso(settings: Settings) -> Iterator[Row]:
@@ -102,6 +103,16 @@ def plus(settings: Settings) -> Iterator[Row]:
     yield from plus_suite.run(
         settings.options, settings.case, settings.batch, settings.quick, settings.tell,
         settings.case_limit_s, settings.known,
+    )  # fmt: skip
+
+
+def outside(settings: Settings) -> Iterator[Row]:
+    """Programs that nobody tuned for; see bench/outside.py."""
+    from bench import outside as outside_suite
+
+    yield from outside_suite.run(
+        settings.case, settings.quick, settings.tell, settings.case_limit_s, settings.only_peers,
+        settings.known,
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ TEST(TransposedConvolutions, AreOrdinaryOnes) {
     ASSERT_EQ(h.type(h.outputs()[0]), g.type(g.outputs()[0]));
     std::vector<NDArray> inputs;
     for (TensorId t : g.inputs()) {
-      NDArray a(g.type(t).dtype, extents(g.type(t).shape));
+      NDArray a = NDArray::zeros(g.type(t).dtype, extents(g.type(t).shape));
       for (int64_t& v : a.ints) v = rng.between(-9, 9);
       inputs.push_back(std::move(a));
     }
