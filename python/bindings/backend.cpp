@@ -16,7 +16,6 @@
 #include "backend/calibrate.h"
 #include "backend/cpu/compile.h"
 #include "backend/cpu/isa.h"
-#include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/runtime.h"
@@ -357,6 +356,7 @@ void bind_backend(nb::module_& m) {
       .def_prop_ro("prepared_bytes", &Module::prepared_bytes)
       .def_prop_ro("input_types", [](const Module& s) { return to_python(s.input_types()); })
       .def_prop_ro("output_types", [](const Module& s) { return to_python(s.output_types()); })
+      .def_prop_ro("graph", &Module::graph, nb::rv_policy::copy)
       .def_prop_ro("source", &Module::source)
       .def_prop_ro("host_calls",
                    [](const Module& s) {
@@ -383,14 +383,6 @@ void bind_backend(nb::module_& m) {
            nb::call_guard<nb::gil_scoped_release>())
       .def("flops", &LimitProbe::flops, nb::arg("dtype") = "f32");
 
-  m.def(
-      "product_tiles",
-      [](const std::string& dtype, int64_t batch, int64_t rows, int64_t columns, int64_t depth) {
-        const ProductTiles t =
-            cpu_lowering(best_isa()).split(dtype_from(dtype), batch, rows, columns, depth);
-        return std::tuple(t.row_blocks, t.column_blocks, t.iterations);
-      },
-      nb::arg("dtype"), nb::arg("batch"), nb::arg("rows"), nb::arg("columns"), nb::arg("depth"));
   m.def("why_not_own", &why_not_own, nb::arg("folder"), nb::arg("alone"));
   m.def(
       "find_text",

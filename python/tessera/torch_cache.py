@@ -1,7 +1,7 @@
-"""What a second process is spared: AOTAutograd's passes and cutting into kernels.
+"""What a second process is spared: AOTAutograd's passes and importing.
 
-Of a graph that is one part the program is kept as JSON (a `KeptPart`), with the text that `fuse`
-made of it; nothing that is read is run but such programs, whose results PyTorch has to agree with
+Of a graph that is one part the program is kept as JSON (a `KeptPart`), with the text of what was
+compiled; nothing that is read is run but such programs, whose results PyTorch has to agree with
 in each process. Kept are graphs that need nothing of AOTAutograd at run time: their inputs are not
 changed, their results alias nothing, their extents are numbers.
 """
@@ -25,8 +25,6 @@ import torch
 from tessera import _core
 from tessera._core import version
 from tessera.errors import Error
-from tessera.frontends.torch.fuse import fuse
-from tessera.graph import Graph
 from tessera.options import own_pattern_folders
 from tessera.patterns import SUFFIX, body_states, read_pattern
 from tessera.store import kept_json
@@ -42,17 +40,17 @@ class KeptPart:
     weights: list[bool]  # by argument
     operators: int
     program: str  # as imported
-    fused: str
+    compiled: str
     results: list[Any]  # as of a Program: ["out", position, order of axes] or a number
-    code: str  # a digest of what `fused` is compiled to
-    fusion: str  # and own patterns
+    code: str  # a digest of what `compiled` became
+    origin: str  # and own patterns
 
     @classmethod
     def of(cls, record: Any, arguments: int) -> KeptPart:
         """Of what JSON held; raises ValueError, KeyError or TypeError where that is no part."""
         part = cls(**record)
         part.results[:] = [tuple(r) if isinstance(r, list) else r for r in part.results]
-        texts = (part.program, part.fused, part.code, part.fusion)
+        texts = (part.program, part.compiled, part.code, part.origin)
         if not (
             len(part.weights) == arguments
             and all(isinstance(w, bool) for w in part.weights)
@@ -127,7 +125,7 @@ class Kept:
         except (ValueError, KeyError, TypeError) as error:  # of another build
             log.info("tessera: a kept program cannot be read: %s", error)
             return None
-        return part if part.fusion == fusion() + own_key() else None
+        return part if part.origin == origin() + own_key() else None
 
     def write(self, **facts: Any) -> None:
         """Keeps the program of a graph that is one part; `facts`: of a KeptPart."""
@@ -202,19 +200,9 @@ def _is_pytorchs(target: Any) -> bool:
         "torch.functional", "torch.nn.functional", "_operator")  # fmt: skip
 
 
-def kept_fusion(graph: Graph) -> Graph:
-    """What `fuse` makes of a program, read where it was made before."""
-    key = digest(f"fused {fusion()} {graph}")
-    if (text := _core.find_text(key)) is not None:
-        return Graph.parse(text)
-    made = fuse(graph)
-    _core.store_text(key, str(made))
-    return made
-
-
 @functools.cache
-def fusion() -> str:
-    """Names the code that imports and fuses, and what it fuses for."""
+def origin() -> str:
+    """Names the code that imports, and the machine that programs are for."""
     folder = Path(__file__).parent / "frontends" / "torch"
     code = "".join(p.read_text() for p in sorted(folder.glob("*.py")))
     return digest(f"{version} {_core.machine()['isa']} {code}")

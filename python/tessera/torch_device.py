@@ -15,6 +15,7 @@ from tessera import _core
 from tessera.api import superoptimize
 from tessera.cuda import find_libraries
 from tessera.errors import UnsupportedError
+from tessera.graph import Graph
 from tessera.result import ENGINES
 from tessera.torch_programs import Packed, Program, Weights
 
@@ -101,6 +102,10 @@ class DeviceProgram(Program):
         super().__init__(code.module, inputs, weights, results, single)
         self.code = code
         self._device = device
+
+    @property
+    def graph(self) -> Graph:
+        return self.compiled  # type: ignore[no-any-return]
 
     @property
     def kernels(self) -> int:

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from tessera import _core
-from tessera.frontends.torch.fuse import fuse
 from tessera.graph import Graph
 from tessera.options import Options, own_pattern_folders
 from tessera.patterns import grouped
 from tessera.store import kept_json
-from tessera.torch_cache import digest, fusion
+from tessera.torch_cache import digest, origin
 
 log = logging.getLogger("tessera.torch")
 SECONDS = 10.0  # for one program: after these no other candidate is begun
@@ -35,7 +34,7 @@ class Choice:
 
 
 def _place(graph: Graph, key: str) -> str:
-    facts = f"{_core.verifier_version} {fusion()} {key} {_core.default_threads()}"
+    facts = f"{_core.verifier_version} {origin()} {key} {_core.default_threads()}"
     return digest(f"experts {facts} {graph}")
 
 
@@ -72,8 +71,8 @@ def choose(
             break
         what = "; ".join(grouped(candidate["derivation"].splitlines()))
         try:
-            fused = fuse(graph.with_core(candidate["graph"]))
-            tried.append((seconds(fused), str(fused), what))
+            found = graph.with_core(candidate["graph"])
+            tried.append((seconds(found), str(found), what))
             told.append(f"{what}: {tried[-1][0] * 1e6:.0f} µs, without {ours * 1e6:.0f}")
         except Exception as error:  # no reason to fail
             told.append(f"{what}: refused: {error}")

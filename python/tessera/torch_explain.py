@@ -13,7 +13,6 @@ import numpy as np
 from tessera import _core
 from tessera.errors import Error
 from tessera.frontends.torch.padding import why_not
-from tessera.frontends.torch.regions import REDUCTIONS
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.patterns import pattern_places
@@ -23,6 +22,7 @@ from tessera.torch_experts import recall
 from tessera.torch_parts import BEHIND, Part
 from tessera.types import Record, dtype_name
 
+_REDUCTIONS = {"sum", "mean", "reduce_max", "reduce_min"}
 _NAMES = {"matmul": "product", "gather": "rows of a table", "concat": "concatenation"}
 _QUIET = {"input", "const", "iter", "save", "accum", "reshape", "transpose", "squeeze", "unsqueeze",
           "broadcast", "slice", "cast", "iota"}  # fmt: skip
@@ -119,7 +119,7 @@ def _label(graph: Graph, op: Record) -> str:
         return f"attention {shapes}"
     parts: list[str] = []
     for kind in kinds:
-        name = "norm or softmax" if kind in REDUCTIONS else _NAMES.get(kind, kind)
+        name = "norm or softmax" if kind in _REDUCTIONS else _NAMES.get(kind, kind)
         if name not in parts:
             parts.append(name)
     if "norm or softmax" in parts:  # and what it is made of

@@ -23,7 +23,7 @@ from tessera.frontends.torch.call import dtype_of, operator_name
 from tessera.frontends.torch.importer import build
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
-from tessera.torch_cache import KeptPart, cache_in, digest, fusion, kept_fusion, own_key
+from tessera.torch_cache import KeptPart, cache_in, digest, origin, own_key
 from tessera.torch_compare import disagreement, is_alike, same_bits
 from tessera.torch_device import DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
@@ -344,23 +344,23 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         kept, self._kept = self._kept, None
         if kept is None:
             return None
-        fused = Graph.parse(kept.fused)
+        compiled = Graph.parse(kept.compiled)
         with cache_in(self._settings.cache_dir):
-            module = _core.compile(fused.core, stop=self._stop)
+            module = _core.compile(compiled.core, stop=self._stop)
         if digest(module.source) != kept.code:
             return None
         tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         program = Program(module, tensors, self.weights, kept.results, self._single)
-        program.source, program.graph = Graph.parse(kept.program), fused
+        program.source, program.compiled = Graph.parse(kept.program), compiled
         return program
 
     def _write(self, program: Program | Padded) -> None:
         if self.keep is None or not isinstance(program, Program):
             return
         with cache_in(self._settings.cache_dir), contextlib.suppress(Error):  # no room
-            self.keep(weights=self._flags, program=str(program.source), fused=str(program.graph),
-                      results=program.results, code=digest(program.module.source),
-                      fusion=fusion() + self._own)  # fmt: skip
+            self.keep(weights=self._flags, program=str(program.source),
+                      compiled=str(program.compiled), results=program.results,
+                      code=digest(program.module.source), origin=origin() + self._own)  # fmt: skip
 
     def _compile(self, args: Values, extents: Any) -> Program | Padded:
         start = time.perf_counter()
@@ -384,17 +384,17 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             self.compile_s += time.perf_counter() - start
             program: Program = DeviceProgram(code, self._device, tensors, self.weights, results,
                                              self._single)  # fmt: skip
-            program.source, program.graph = graph, found
+            program.source, program.compiled = graph, found
             return program
 
-        def made_of(fused: Graph, module: _core.Module | None = None) -> Program | Padded:
-            module = self._code(fused) if module is None else module
+        def made_of(found: Graph, module: _core.Module | None = None) -> Program | Padded:
+            module = self._code(found) if module is None else module
             program = Program(module, tensors, self.weights, results, self._single)
-            program.source, program.graph = graph, fused
+            program.source, program.compiled = graph, found
             return Padded(program, extents) if extents else program
 
         with cache_in(self._settings.cache_dir):
-            made = [made_of(*self._build(graph))]
+            made = [made_of(graph)]
             self._own = "" if self._settings.budget or self._bits else own_key()
             if self._settings.budget:
                 made += [made_of(*found) for found in self._optimize(graph)]
@@ -402,24 +402,14 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 made = [self._with_experts(graph, made[0], made_of, args)]
         if os.environ.get("TESSERA_DEBUG", "0") != "0":
             log.info("tessera: %s\n%s", self.name, graph)
-        if len(made) > 1:  # a search does not know of regions
+        if len(made) > 1:
             made.sort(key=lambda p: _seconds(p, args))
             self.weights.forget()
         self.compile_s += time.perf_counter() - start
         return made[0]
 
-    def _build(self, graph: Graph) -> tuple[Graph, _core.Module]:
-        """Compiles the program with its regions as kernels; as it is, where that cannot be."""
-        try:
-            fused = kept_fusion(graph)
-            return fused, self._code(fused)
-        except Exception as error:  # a slower program is no reason to fail
-            level = logging.INFO if isinstance(error, Error) else logging.WARNING
-            log.log(level, "tessera: %s is not fused: %s: %s", self.name, type(error).__name__,
-                    error)  # fmt: skip
-            return graph, self._code(graph)
-
     def _code(self, graph: Graph) -> _core.Module:
+        graph = Graph.parse(str(graph))  # as another process does: names of values are in the code
         return _core.compile(graph.core, exact=self._bits, stop=self._stop)
 
     def _optimize(self, graph: Graph) -> list[tuple[Graph, _core.Module]]:
@@ -434,9 +424,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     ) -> Program | Padded:  # fmt: skip
         """Ours, or a program with kernels of own patterns that is faster."""
 
-        def seconds(fused: Graph | None) -> float:
-            program = ours if fused is None else made_of(fused)
-            if fused is not None:
+        def seconds(found: Graph | None) -> float:
+            program = ours if found is None else made_of(found)
+            if found is not None:
                 self._compare(program, args)
             return _seconds(program, args)
 

@@ -16,6 +16,7 @@ import torch
 
 from tessera import _core
 from tessera.errors import UnsupportedError
+from tessera.graph import Graph
 from tessera.torch_race import CallRace
 from tessera.types import DTYPES, Values
 
@@ -136,8 +137,8 @@ class Program:
         self.module = module
         self.used = 0  # the number of the part's call that it ran last
         self.race: CallRace | None = None  # against PyTorch's own operators
-        self.source: Any = None  # the program as imported, and with kernels
-        self.graph: Any = None
+        self.source: Any = None  # the program as imported, and what was compiled
+        self.compiled: Any = None
         self._inputs = list(inputs)  # positions of tensors among the arguments
         self._weights = weights  # of those that keep their values
         self._free = [i for i in inputs if i not in set(weights.places)]
@@ -169,6 +170,11 @@ class Program:
         if self._checked and not to[-1]:
             raise RefusedError("PyTorch refuses a value, or its choice is not known")
         return self._made(outputs)
+
+    @property
+    def graph(self) -> Graph:
+        """The program as it was compiled, with kernels."""
+        return Graph.from_core(self.module.graph)
 
     @property
     def kernels(self) -> int:

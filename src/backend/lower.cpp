@@ -184,9 +184,7 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
 }  // namespace
 
 std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, const Lowering& lowering) {
-  if (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
-      op.kind == OpKind::ReduceMin)
-    return lower_reduction(graph, op, lowering);
+  if (is_reduction(op.kind)) return lower_reduction(graph, op, lowering);
   if (op.kind == OpKind::Cumsum) return lower_cumsum(graph, op, lowering);
   if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
     return lower_product(graph, op, lowering);

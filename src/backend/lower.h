@@ -6,14 +6,9 @@
 #include <optional>
 
 #include "ir/graph.h"
+#include "plan/row_groups.h"
 
 namespace tessera {
-
-// Parts that the rows and columns of a product are cut into over the grid, and its depth over the
-// loop.
-struct ProductTiles {
-  int64_t row_blocks = 1, column_blocks = 1, iterations = 1;
-};
 
 // What the machine wants of a split.
 struct Lowering {

@@ -445,6 +445,8 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       prelude_.insert("t_truncate");
       const bool wide_integer = dtype == DType::I64;
       e = "(" + type + ")" + (wide_integer ? "t_truncate_long(" : "t_truncate(") + x[0] + ")";
+    } else if (from == DType::Bool && real) {  // compilers convert no vectors of bytes
+      e = x[0] + " ? (" + type + ")1 : (" + type + ")0";
     } else {
       e = "(" + type + ")" + x[0];
     }

@@ -13,10 +13,6 @@
 
 namespace tessera {
 
-inline bool is_reduction(OpKind kind) {
-  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
-         kind == OpKind::ReduceMin;
-}
 inline bool is_product(OpKind kind) {
   return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
 }

@@ -117,6 +117,9 @@ std::optional<Rational> Rational::parse(std::string_view text) {
   if (text == "inf") return infinity(false);
   if (text == "-inf") return infinity(true);
   if (text == "nan") return nan();
+  int64_t whole = 0;  // the least one, too, whose negative does not fit
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), whole);
+  if (problem == std::errc() && end == text.data() + text.size()) return Rational(whole);
   bool negative = !text.empty() && text[0] == '-';
   if (negative) text.remove_prefix(1);
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;

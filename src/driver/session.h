@@ -72,7 +72,7 @@ class Session {
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
   // Candidates and the original alike: what is better than plain compilation has to beat all of
-  // it, fused operators included (backend/cpu/fuse.h).
+  // it, fused operators included (plan/fuse.h).
   CompiledCode compiled(const Graph& graph);
   // Code for candidates, compiled side by side on up to `threads` threads; none where the back end
   // refuses or fails, or the deadline ended it.

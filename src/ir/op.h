@@ -251,6 +251,10 @@ inline bool is_comparison(OpKind kind) {
   return kind == OpKind::Eq || kind == OpKind::Ne || kind == OpKind::Lt || kind == OpKind::Le ||
          kind == OpKind::Gt || kind == OpKind::Ge;
 }
+inline bool is_reduction(OpKind kind) {  // over axes, not along one
+  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
+         kind == OpKind::ReduceMin;
+}
 inline bool allowed_at(OpKind kind, Level level) {
   return (info(kind).levels & (1u << unsigned(level))) != 0;
 }

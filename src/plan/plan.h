@@ -21,7 +21,7 @@ struct PlanOptions {
   bool memory = true;    // off: no two buffers share memory
   bool weights = true;   // off: weights are treated like any other input
   bool images = true;    // off: images lie as the program says, and convolutions are direct
-  bool fuse = true;      // off: one kernel for each operator (backend/cpu/fuse.h)
+  bool fuse = true;      // off: one kernel for each operator (plan/fuse.h)
   // Of transforms, errors are relative to the largest result of an image, not to each.
   Transforms transforms = Transforms::All;
   bool libraries = true;  // off: no library computes a convolution, however fast it was measured

@@ -244,7 +244,7 @@ void KernelEmitter::decide() {
     }
   }
   for (size_t i = 0; i < n; ++i)
-    if (needed_[i] && turned(int(i))) place(i);
+    if (needed_[i] && (turned(int(i)) || values[i].kind == OpKind::Concat)) place(i);
   // A product or reduction that only feeds an accumulator adds to it directly.
   for (size_t i = 0; i < n; ++i) {
     const Value& v = values[i];
@@ -278,12 +278,16 @@ void KernelEmitter::decide() {
         places[i].insert(places[size_t(user)].begin(), places[size_t(user)].end());
     }
     cost = inlined_work(int(i));
+    // Slices read it at several indices in one place.
+    const auto slices = std::count_if(users_[i].begin(), users_[i].end(), [&](int u) {
+      return needed_[size_t(u)] && value(u).kind == OpKind::Slice;
+    });
     for (int user : places[i]) {
       const Value& u = value(user);
       double space = double(u.elements());
       for (int input : u.inputs) space = std::max(space, double(value(input).elements()));
       if (is_product(u.kind)) space = double(v.elements());  // generic products reread
-      evaluations += space / double(v.elements());
+      evaluations += space / double(v.elements()) * double(std::max<int64_t>(1, slices));
       outside |= (update_loops(u) & ~v.phase.varies) != 0;
     }
     const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;

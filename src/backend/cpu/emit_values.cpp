@@ -31,7 +31,7 @@ void KernelEmitter::compute(int id) {
   if (is_product(v.kind)) return product(id, v.memory, false);
   if (is_reduction(v.kind)) return reduce(id, v.memory, false);
   if (v.kind == OpKind::Cumsum) return cumsum(id);
-  if (transpose(id)) return;
+  if (transpose(id) || concatenate(id)) return;
   Nest loops = nest();
   const std::vector<Index> index = all_loops(loops, v.extents);
   const std::string x = elementwise(loops, id, index);
@@ -95,6 +95,27 @@ bool KernelEmitter::transpose(int id) {
                       std::to_string(v.memory.strides[row]) + ", " + v.extents[row].text() + ", " +
                       v.extents[last].text() + ");");
   emit(loops);
+  touch(id);
+  return true;
+}
+
+bool KernelEmitter::concatenate(int id) {
+  const Value& v = value(id);
+  if (v.kind != OpKind::Concat) return false;
+  const size_t axis = size_t(std::get<AxisAttrs>(v.attrs).axis);
+  int64_t start = 0;
+  for (int input : v.inputs) {
+    Nest loops = nest();
+    std::vector<Extent> extents = v.extents;
+    extents[axis] = value(input).extents[axis];
+    const std::vector<Index> index = all_loops(loops, extents);
+    const std::string at = Nest::offset(index, v.memory.strides).text + " + " +
+                           std::to_string(start * v.memory.strides[axis]);
+    const std::string x = loops.element(input, index);
+    loops.statement(loops.depth() - 1, store(v.memory, at, x, unit_.prelude));
+    emit(loops);
+    start += extents[axis].nominal;
+  }
   touch(id);
   return true;
 }

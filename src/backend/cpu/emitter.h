@@ -96,6 +96,7 @@ class KernelEmitter {
   void compute(int id);
   // A copy with exchanged axes, in tiles; false where the loops of `elementwise` do as well.
   bool transpose(int id);
+  bool concatenate(int id);  // piece by piece, without choices inside of loops
   std::string elementwise(Nest& loops, int id, const std::vector<Index>& index);
   // An operand that dies with the element-by-element value `id`, which may take over its memory.
   std::optional<int> dying_operand(int id) const;

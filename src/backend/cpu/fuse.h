@@ -1,5 +1,4 @@
-// Neighbouring operators of a program as one kernel, where that saves passes over memory: products
-// with what follows them, rows with their reductions, attention.
+// What the CPU's code generator wants of fusion (plan/fuse.h).
 #pragma once
 
 #include "backend/cpu/isa.h"
@@ -7,18 +6,9 @@
 
 namespace tessera {
 
-// An equal program in which kernels (block graphs) stand for
-//   - a product by a matrix and the element-by-element operators that follow (bias, activation,
-//     residual, gates), for each tile of the result;
-//   - element-by-element operators and reductions along the last axis (softmax, norms), for some
-//     rows at a time;
-//   - batched products whose result such operators, and possibly a second product, follow:
-//   attention.
-//     Transposes of their operands and of the last result are read and written through.
-// Reductions of many elements to few are staged before (long_sums.h).
-// Of what is computed between, nothing is seen by others. What is computed once per set of weights
-// stays as it is (`weights`: there is such), and what follows convolutions (image_steps). The
-// program itself where nothing can be fused.
+// An equal program in which kernels stand for neighbouring operators, after reductions of many
+// elements to few were staged (long_sums.h). What follows convolutions stays with them
+// (image_steps). `weights`: what depends on them alone is computed once, elsewhere.
 Graph fuse_operators(const Graph& graph, CpuIsa isa, bool weights = true);
 
 }  // namespace tessera

@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
-#include <set>
 #include <vector>
-
-#include "ir/weights.h"
 
 namespace tessera {
 namespace {
@@ -15,10 +11,6 @@ constexpr int64_t kLong = int64_t{1} << 16;             // elements: what is wor
 constexpr int64_t kLeastRow = 256, kMostRow = 1 << 16;  // elements
 constexpr int64_t kLeastRows = 16, kUsualRow = 8192;    // enough for all threads
 constexpr int64_t kVectors = 64;                        // rows of whole vectors are better
-
-bool reduces(OpKind k) {
-  return k == OpKind::Sum || k == OpKind::Mean || k == OpKind::ReduceMax || k == OpKind::ReduceMin;
-}
 
 // Elements of a row where `all` elements are cut into rows; 0 where no cut fits.
 int64_t row_of(int64_t all) {
@@ -36,7 +28,7 @@ int64_t row_of(int64_t all) {
 class Stages {
  public:
   explicit Stages(const Graph& graph)
-      : graph_(graph), to_(graph.name()), at_(graph.tensors().size()), uses_(use_counts(graph)) {}
+      : graph_(graph), to_(graph.name()), at_(graph.tensors().size()) {}
 
   Graph run() {
     for (const Op& op : graph_.ops())
@@ -49,7 +41,7 @@ class Stages {
   const Type& type(TensorId t) const { return graph_.type(t); }
 
   bool reduction(const Op& op) {
-    if (!reduces(op.kind)) return false;
+    if (!is_reduction(op.kind)) return false;
     const Type& x = type(op.inputs[0]);
     const std::vector<int64_t> shape = extents(x.shape);
     const int64_t all = num_elements(x.shape), rank = int64_t(shape.size());
@@ -68,7 +60,7 @@ class Stages {
     if (num_elements(type(op.result()).shape) != 1) return false;
     const int64_t row = row_of(all);
     if (row == 0) return false;
-    return finish(op, reshaped(in_rows(op.kind, as_rows({op.inputs[0]}, all / row, row)[0]), op));
+    return finish(op, reshaped(in_rows(op.kind, as_rows(op.inputs[0], all, row)), op));
   }
 
   bool dot(const Op& op) {
@@ -81,7 +73,7 @@ class Stages {
     const int64_t row = row_of(all);
     if (row == 0) return false;
     const TensorId terms =
-        to_.add(OpKind::Mul, as_rows({op.inputs[0], op.inputs[1]}, all / row, row), {});
+        to_.add(OpKind::Mul, {as_rows(op.inputs[0], all, row), as_rows(op.inputs[1], all, row)});
     return finish(op, reshaped(in_rows(OpKind::Sum, terms), op));
   }
 
@@ -101,48 +93,14 @@ class Stages {
     return to_.add(kind, {to_.add(kind, {rows}, last)}, both);
   }
 
-  // Values as [rows, row]: what makes them element by element, for nobody else, is made so.
-  std::vector<TensorId> as_rows(const std::vector<TensorId>& values, int64_t rows, int64_t row) {
-    std::map<uint32_t, int> wanted;  // how often, by those that are made anew
-    for (TensorId t : values) ++wanted[t.index];
-    std::set<uint32_t> anew;
-    // From the last one back: who reads a value has been seen before it.
-    for (auto it = wanted.rbegin(); it != wanted.rend(); ++it) {
-      const TensorId t(it->first);
-      const Op& op = graph_.producer(t);
-      if (!has(op.kind, algebra::Pointwise) || op.num_results != 1 ||
-          it->second != uses_[t.index] ||
-          !std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId x) {
-            return type(x).shape == type(t).shape || type(x).shape.empty();
-          }))
-        continue;
-      anew.insert(t.index);
-      for (TensorId x : op.inputs)
-        if (!type(x).shape.empty()) ++wanted[x.index];
-    }
-    std::map<uint32_t, TensorId> made;
-    for (const auto& [index, count] : wanted) {
-      const TensorId t(index);
-      if (anew.count(index) == 0) {
-        const ShapeAttrs shape{{Dim(rows), Dim(row)}};
-        made[index] = to_.add(OpKind::Reshape, {at_[index]}, shape);
-        continue;
-      }
-      const Op& op = graph_.producer(t);
-      std::vector<TensorId> inputs;
-      for (TensorId x : op.inputs)
-        inputs.push_back(type(x).shape.empty() ? at_[x.index] : made[x.index]);
-      made[index] = to_.add(op.kind, inputs, op.attrs);
-    }
-    std::vector<TensorId> result;
-    for (TensorId t : values) result.push_back(made[t.index]);
-    return result;
+  TensorId as_rows(TensorId t, int64_t all, int64_t row) {
+    const ShapeAttrs shape{{Dim(all / row), Dim(row)}};
+    return to_.add(OpKind::Reshape, {at_[t.index]}, shape);
   }
 
   const Graph& graph_;
   Graph to_;
   std::vector<TensorId> at_;
-  const std::vector<int> uses_;
   bool changed_ = false;
 };
 

@@ -1,6 +1,6 @@
 // Reductions of many elements to few, in two stages, and products of two vectors as such: rows that
-// threads share, each computed together with the element-by-element operators before it (fuse.h),
-// then what is left of them.
+// threads share, each computed together with the element-by-element operators before it
+// (plan/fuse.h), then what is left of them.
 #pragma once
 
 #include "ir/graph.h"

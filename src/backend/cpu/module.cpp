@@ -450,6 +450,7 @@ const std::vector<size_t>& Module::weights() const { return impl_->weights; }
 const std::vector<Type>& Module::input_types() const { return impl_->inputs; }
 const std::vector<Type>& Module::output_types() const { return impl_->outputs; }
 double Module::normwise() const { return impl_->program.normwise; }
+const Graph& Module::graph() const { return impl_->graph; }
 const std::string& Module::source() const { return impl_->program.source; }
 std::vector<HostStep> Module::host_steps() const {
   std::vector<HostStep> steps;

@@ -86,6 +86,7 @@ class Module {
 
   const std::vector<Type>& input_types() const;
   const std::vector<Type>& output_types() const;
+  const Graph& graph() const;  // the program as it was compiled: fused
   const std::string& source() const;
   // What it has others compute, in the order of the calls; its source lacks these.
   std::vector<HostStep> host_steps() const;

@@ -509,10 +509,11 @@ INLINE double t_atan2(double y, double x) { return atan2(y, x); }
 #else
 #define T_WAVE
 #endif
-extern "C" float sinf(float) T_WAVE;
-extern "C" float cosf(float) T_WAVE;
-extern "C" double sin(double) T_WAVE;
-extern "C" double cos(double) T_WAVE;
+// By names that compilers do not know: they make one call of both, which has no form for vectors.
+float t_sine_of(float) __asm__("sinf") __attribute__((const)) T_WAVE;
+float t_cosine_of(float) __asm__("cosf") __attribute__((const)) T_WAVE;
+double t_sine_of(double) __asm__("sin") __attribute__((const)) T_WAVE;
+double t_cosine_of(double) __asm__("cos") __attribute__((const)) T_WAVE;
 #ifdef __FMA__
 double t_libm_sin(double) __asm__("sin");  // which have no other form
 double t_libm_cos(double) __asm__("cos");
@@ -567,10 +568,10 @@ struct t_cosine {
 T_FORMS(T_OF_ONE, sinf, sin, t_sine)
 T_FORMS(T_OF_ONE, cosf, cos, t_cosine)
 #endif
-INLINE float t_sin(float x) { return sinf(x); }
-INLINE double t_sin(double x) { return sin(x); }
-INLINE float t_cos(float x) { return cosf(x); }
-INLINE double t_cos(double x) { return cos(x); }
+INLINE float t_sin(float x) { return t_sine_of(x); }
+INLINE double t_sin(double x) { return t_sine_of(x); }
+INLINE float t_cos(float x) { return t_cosine_of(x); }
+INLINE double t_cos(double x) { return t_cosine_of(x); }
 )"},
       {"t_truncate", {}, R"(
 // Towards zero; NaN and what is out of range give the least integer, as x86-64's conversions do.

@@ -31,6 +31,8 @@ TEST(Rational, RoundTripsThroughText) {
   for (double x : {double(INFINITY), -double(INFINITY), 0.0, 5e-324, 1.7976931348623157e308})
     EXPECT_EQ(Rational::parse(Rational::from_double(x).str())->to_double(), x);
   EXPECT_EQ(Rational::parse("nan")->str(), "nan");
+  for (int64_t n : {INT64_MIN, INT64_MIN + 1, INT64_MAX})
+    EXPECT_EQ(Rational::parse(Rational(n).str()), Rational(n));
 }
 
 // Found by fuzzing: a decimal too long for an exact fraction was kept as n*2^e and printed so, but

@@ -296,20 +296,31 @@ TEST_F(Anytime, PartsThatAreDoneAreNotSearchedAgain) {
   EXPECT_TRUE(saved().empty());
 }
 
-// Whatever the saved file says about a candidate, nothing is handed out without a proof.
+// Whatever the saved file says about a candidate, nothing is handed out without a proof. The part
+// is so large that leaving it out is worth one.
 TEST_F(Anytime, ASavedResultThatIsWrongIsNotBelieved) {
-  const Graph program = parse(kParts);
+  const Graph program = parse(R"(graph parts {
+  X = input : f32[512,960]
+  Y = input : f32[64]
+  a = exp X
+  s = sum a {axes=[1], keepdims=true}
+  p = div a, s
+  u = reshape p {shape=[491520]}
+  w = concat u, Y {axis=0}
+  y = sum w {axes=[0]}
+  return y, p
+})");
   Cache cache;
   OptimizeOptions o = options();
   SavedSearch plant(cache, program, o, resolve_target(o));
   const Graph part = parse(R"(graph parts {
-  X = input : f32[64,96]
+  X = input : f32[512,960]
   a = exp X
   s = sum a {axes=[1], keepdims=true}
   p = div a, s
   return p
 })");
-  const Graph wrong = parse("graph w { X = input : f32[64,96] p = exp X return p }");
+  const Graph wrong = parse("graph w { X = input : f32[512,960] p = neg X return p }");
   StoredResult stored;
   stored.improved = true;
   stored.winner.graph = wrong;

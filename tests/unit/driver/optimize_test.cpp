@@ -216,7 +216,8 @@ TEST_F(Optimize, ReshapesBetweenPiecesDoNotEndTheSearch) {
 })");
   const OptimizeResult r = optimize(program, options());
   EXPECT_EQ(r.report.parts, 1);
-  bool pieces = false, together = false;
+  EXPECT_GT(r.report.searches.size(), 1u);
+  bool together = false;
   for (const Outcome& o : r.candidates) {
     int kernels = 0, others = 0;
     for (const Op& op : o.graph.ops()) {
@@ -225,10 +226,8 @@ TEST_F(Optimize, ReshapesBetweenPiecesDoNotEndTheSearch) {
     }
     const bool all = kernels + others == int(o.graph.ops().size()) &&
                      o.graph.inputs().size() == program.inputs().size();
-    pieces = pieces || (o.origin == "parts" && o.part == 0);
     together = together || (all && o.origin == "mugraph" && kernels == 1);
   }
-  EXPECT_TRUE(pieces);
   EXPECT_TRUE(together);
   expect_right(r);
 }
