@@ -13,6 +13,7 @@
 #include "backend/lower.h"
 #include "base/thread_pool.h"
 #include "ir/block.h"
+#include "ir/build.h"
 #include "ir/weights.h"
 
 namespace tessera {
@@ -38,9 +39,7 @@ Shape shape_of(const std::vector<int64_t>& extents) {
 }
 
 bool reduces_last(const Graph& graph, const Op& op) {
-  if (op.kind != OpKind::Sum && op.kind != OpKind::Mean && op.kind != OpKind::ReduceMax &&
-      op.kind != OpKind::ReduceMin)
-    return false;
+  if (!is_reduction(op.kind)) return false;
   const auto& a = graph.attrs<ReduceAttrs>(op);
   const int rank = graph.type(op.inputs[0]).rank();
   return a.keepdims && a.axes == std::vector<int>{rank - 1};
@@ -202,7 +201,7 @@ class Fuser {
     if (out != g.domain && !(reductions && out == row_of(g.domain))) return false;
     const bool matrix_product = g.product.valid() && matrix(graph_.op(g.product).inputs[1]);
     return std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
-      if (inside(t) || graph_.producer(t).kind == OpKind::Const) return true;
+      if (inside(t) || graph_.producer(t).constant()) return true;
       return !matrix_product || folded(shape(t), g.domain).has_value();
     });
   }
@@ -238,7 +237,7 @@ class Fuser {
 
   TensorId reshaped(TensorId t, const std::vector<int64_t>& shape) {
     if (extents(to_.type(t).shape) == shape) return t;
-    return to_.add(OpKind::Reshape, {t}, ShapeAttrs{shape_of(shape)});
+    return build::reshape(to_, t, {shape_of(shape)});
   }
 
   // A block graph in the making: operands of the program and what they are in the block.
@@ -265,7 +264,7 @@ class Fuser {
     body.operands.push_back(operand);
     IterAttrs iter;
     iter.imap = map;
-    return body.block.add(OpKind::Iter, {input}, iter);
+    return build::iter(body.block, input, iter);
   }
 
   // The operand `t` of an operator inside, as it is or in the shape that `look` gives.
@@ -275,8 +274,8 @@ class Fuser {
     if (known != body.values.end()) return known->second;
     const Op& producer = graph_.producer(t);
     TensorId value;
-    if (producer.kind == OpKind::Const) {
-      value = body.block.add_const(graph_.attrs<ConstAttrs>(producer).value, {type(t).dtype, {}});
+    if (producer.constant()) {
+      value = body.block.add_const(*producer.constant(), {type(t).dtype, {}});
     } else {
       const TensorId given = reshaped(map_[t.index], look(t));
       value = iterate(body, to_, given, cuts(body, extents(to_.type(given).shape)));
@@ -308,7 +307,7 @@ class Fuser {
     if (body.block.type(value).dtype != save.type.dtype) return false;
     if (body.block.type(value).shape != nominal_tile(save.type.shape, map, kNoLoops, body.block))
       return false;
-    body.block.add_output(body.block.add(OpKind::Save, {value}, save));
+    body.block.add_output(build::save(body.block, value, save));
     const OpId kernel = to_.add_graph_op(OpKind::Kernel, body.operands, std::move(body.block),
                                          {graph_.tensor(result).name});
     map_[result.index] = reshaped(to_.op(kernel).result(), this->shape(result));
@@ -337,13 +336,13 @@ class Fuser {
       if (i == 0 && t.row_blocks > 1) iter.imap[1] = 0;
       if (i == 1 && t.column_blocks > 1) iter.imap[2] = 1;
       if (t.iterations > 1) iter.fmap[0] = int8_t(1 - i);
-      tiles.push_back(body.block.add(OpKind::Iter, {input}, iter));
+      tiles.push_back(build::iter(body.block, input, iter));
     }
     TensorId product = body.block.add(OpKind::Matmul, tiles);
     if (t.iterations > 1) {
       AccumAttrs accum;
       accum.loops = {0};
-      product = body.block.add(OpKind::Accum, {product}, accum);
+      product = build::accum(body.block, product, accum);
     }
     body.values[op.result().index] = product;
     inside(body, g, 1, g.ops.size(),
@@ -405,7 +404,7 @@ class Fuser {
     const Op& first = graph_.op(g.product);
     const TensorId left = matrix_operand(body, first.inputs[0], true);
     body.values[first.result().index] =
-        body.block.add(OpKind::Matmul, {left, matrix_operand(body, first.inputs[1], false)});
+        build::matmul(body.block, left, matrix_operand(body, first.inputs[1], false));
     const auto at = std::find(g.ops.begin(), g.ops.end(), g.second);
     const size_t behind = size_t(at - g.ops.begin());
     if (at == g.ops.end()) {
@@ -425,15 +424,14 @@ class Fuser {
     TensorId divisor;
     if (later) divisor = operand(body, last.inputs[1], as_is);
     const TensorId x = operand(body, later ? last.inputs[0] : weights, as_is);
-    TensorId value =
-        body.block.add(OpKind::Matmul, {x, matrix_operand(body, second.inputs[1], false)});
+    TensorId value = build::matmul(body.block, x, matrix_operand(body, second.inputs[1], false));
     if (later) value = body.block.add(OpKind::Div, {value, divisor});
     const std::vector<int64_t> whole = shape(second.result());
     body.values[second.result().index] = value;
     if (behind + 1 == g.ops.size()) return finish(body, g, value, whole, cuts(body, whole));
     // Saved in another order of axes.
     const auto& perm = graph_.attrs<PermAttrs>(graph_.op(g.ops.back())).perm;
-    value = body.block.add(OpKind::Transpose, {value}, PermAttrs{perm});
+    value = build::transpose(body.block, value, {perm});
     return finish(body, g, value, shape(graph_.op(g.ops.back()).result()),
                   permuted(cuts(body, whole), perm));
   }
@@ -463,7 +461,7 @@ class Fuser {
     for (int8_t& axis : map)
       if (axis >= 0) axis = int8_t(perm[size_t(axis)]);
     const TensorId tile = iterate(body, to_, map_[producer.inputs[0].index], map);
-    return body.block.add(OpKind::Transpose, {tile}, PermAttrs{perm});
+    return build::transpose(body.block, tile, {perm});
   }
 
   const Graph& graph_;

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "ir/build.h"
 #include "ir/weights.h"
 
 namespace tessera {
@@ -15,10 +16,6 @@ constexpr int64_t kLong = int64_t{1} << 16;             // elements: what is wor
 constexpr int64_t kLeastRow = 256, kMostRow = 1 << 16;  // elements
 constexpr int64_t kLeastRows = 16, kUsualRow = 8192;    // enough for all threads
 constexpr int64_t kVectors = 64;                        // rows of whole vectors are better
-
-bool reduces(OpKind k) {
-  return k == OpKind::Sum || k == OpKind::Mean || k == OpKind::ReduceMax || k == OpKind::ReduceMin;
-}
 
 // Elements of a row where `all` elements are cut into rows; 0 where no cut fits.
 int64_t row_of(int64_t all) {
@@ -49,7 +46,7 @@ class Stages {
   const Type& type(TensorId t) const { return graph_.type(t); }
 
   bool reduction(const Op& op) {
-    if (!reduces(op.kind)) return false;
+    if (!is_reduction(op.kind)) return false;
     const Type& x = type(op.inputs[0]);
     const std::vector<int64_t> shape = extents(x.shape);
     const int64_t all = num_elements(x.shape), rank = int64_t(shape.size());
@@ -90,8 +87,7 @@ class Stages {
     return changed_ = true;
   }
   TensorId reshaped(TensorId t, const Op& op) {
-    return to_.add(OpKind::Reshape, {t}, ShapeAttrs{type(op.result()).shape},
-                   graph_.tensor(op.result()).name);
+    return build::reshape(to_, t, {type(op.result()).shape}, graph_.tensor(op.result()).name);
   }
   TensorId in_rows(OpKind kind, TensorId rows) {
     ReduceAttrs last, both;
@@ -125,7 +121,7 @@ class Stages {
       const TensorId t(index);
       if (anew.count(index) == 0) {
         const ShapeAttrs shape{{Dim(rows), Dim(row)}};
-        made[index] = to_.add(OpKind::Reshape, {at_[index]}, shape);
+        made[index] = build::reshape(to_, at_[index], shape);
         continue;
       }
       const Op& op = graph_.producer(t);

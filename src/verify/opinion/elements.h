@@ -1,5 +1,7 @@
 // Programs evaluated element by element over terms: a second implementation of what operators,
-// kernels and loops mean, independent of eval/interpreter.h.
+// kernels and loops mean, independent of eval/interpreter.h (and of ir/axis_reads.h). Which
+// function a pointwise operator is it takes from eval/pointwise.h, what the function is from its
+// own terms.
 #pragma once
 #include <functional>
 #include <vector>
