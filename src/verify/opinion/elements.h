@@ -1,7 +1,5 @@
 // Programs evaluated element by element over terms: a second implementation of what operators,
-// kernels and loops mean, independent of eval/interpreter.h (and of ir/axis_reads.h). Which
-// function a pointwise operator is it takes from eval/pointwise.h, what the function is from its
-// own terms.
+// kernels and loops mean, independent of eval/ and ir/axis_reads.h on purpose.
 #pragma once
 #include <functional>
 #include <vector>
