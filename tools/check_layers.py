@@ -5,7 +5,8 @@ may use only what stands left.
     base < solve < ir < eval < {verify, cost} < {search, plan} < backend < driver
 
 Siblings in braces never see each other, nor do the engines in search/ or the back ends. The
-public header (include/tessera) belongs to the driver. And no two types of one namespace have one
+public headers (include/tessera) are the driver's, and include the standard library and each other
+alone: nothing else is installed. And no two types of one namespace have one
 name: the linker would take the functions of one for those of the other.
 
 Modules of a layer of Python may use each other, but not in circles. Imports of the package inside
@@ -72,7 +73,7 @@ def offence(source: Path, included: str, quoted: bool) -> str | None:
     mine, my_sub = folder_and_sub(source)
     target = Path(included)
     if target.parts[0] == "tessera":
-        return None if mine == "driver" else "only driver may include the public header"
+        return None if mine == "driver" else "only driver may include a public header"
     if not quoted:
         return None  # the standard library or the system
     if ".." in target.parts or len(target.parts) < 2:
@@ -94,6 +95,16 @@ def offence(source: Path, included: str, quoted: bool) -> str | None:
     if my_sub in rivals and their_sub in rivals:
         return f"'{mine}/{my_sub}' and '{mine}/{their_sub}' are siblings"
     return None
+
+
+def public_offences(include: Path) -> Iterator[str]:
+    """Every include of a public header that users do not have, as `file:line: reason`."""
+    for path in sorted(include.rglob("*.h")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            found = INCLUDE.match(line)
+            # The standard library's have no suffix.
+            if found and (found[1] == '"' or "." in found[2]) and not (include / found[2]).exists():
+                yield f"{path}:{number}: {line.strip()}: a public header includes what is installed"
 
 
 def offences(src: Path) -> Iterator[str]:
@@ -191,6 +202,7 @@ def main(argv: list[str]) -> int:
     root = Path(__file__).resolve().parents[1]
     src, package = map(Path, argv[1:]) if argv[1:] else (root / "src", root / "python" / "tessera")
     found = [*offences(src), *namesakes(src), *python_offences(package)]
+    found += public_offences(src.parent / "include")
     for line in found:
         print(line)
     print(f"check_layers: {len(found)} offences" if found else "check_layers: the chain holds")

@@ -57,6 +57,7 @@ class Settings:
     level: Level = "close"
     strict: bool = False  # raise where something would fall back
     check: bool = True  # compare the first run of every program with PyTorch's own
+    race: bool = True  # leave to PyTorch what its own operators compute faster
     # Programs for lengths after the first: made in the background while PyTorch runs, or at once;
     # in the background, and sizes are never rounded up.
     dynamic: Literal["background", "wait", "exact"] = "background"
@@ -73,7 +74,7 @@ class Settings:
                     f"torch.compile: option {name} is one of {', '.join(allowed)}, "
                     f"not {getattr(self, name)!r}"
                 )
-        for name in ("strict", "check", "wait", "weights", "freeze"):
+        for name in ("strict", "check", "race", "wait", "weights", "freeze"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"torch.compile: option {name} is True or False")
         require_level(self.level)

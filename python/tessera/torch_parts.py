@@ -28,6 +28,7 @@ from tessera.torch_compare import disagreement, is_alike, same_bits
 from tessera.torch_device import DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
 from tessera.torch_programs import Program, RefusedError, Weights, _turned
+from tessera.torch_race import CallRace
 from tessera.tuner import Tuner
 from tessera.types import Function, Values
 
@@ -48,6 +49,7 @@ class Padded:
         self.program = program
         self.extents = list(extents)
         self.used = 0  # as of a Program
+        self.race: CallRace | None = None
 
     def __call__(self, args: Values) -> Any:
         return Fitted(self, args)(args)
@@ -162,6 +164,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             program.used = next(self._clock)
             if key not in self._programs:
                 self._count(key, args)
+        if program.race is not None and program.race.won is None:
+            return self._race(program, run, args)
         return self._run(run, args)
 
     def _run(self, run: Callable[..., Any], args: Values) -> Any:
@@ -169,6 +173,17 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return run(args)
         except RefusedError:
             return self.eager(*args)  # and raises, as PyTorch does
+
+    def _race(self, program: Program | Padded, run: Callable[..., Any], args: Values) -> Any:
+        """A call that the program or PyTorch runs; who is slower runs no others."""
+        made = program.race.run(lambda a: self._run(run, a), self.eager, args, not BEHIND.jobs)
+        if program.race.won is False:
+            self.reason = f"{self.name} takes {program.race.figures}"
+            log.info("tessera: %s", self.reason)
+            self._routes = {}
+            if not self.programs:
+                self.weights.forget()
+        return made
 
     def _key(self, args: Values) -> Any:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
@@ -185,7 +200,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     @property
     def programs(self) -> list[Program]:
         return [p.program if isinstance(p, Padded) else p for p in list(self._programs.values())
-                if p is not None]  # fmt: skip
+                if p is not None and not (p.race and p.race.won is False)]  # fmt: skip
 
     def refresh(self) -> None:
         self.weights.forget()
@@ -210,16 +225,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """A call with extents that no call had yet."""
         if self._device is not None and self._device.capturing():
             return self.eager(*args)  # nothing is compiled or compared in a capture
-        if self._programs or self._device is not None:
-            wait = self._settings.dynamic == "wait" or self._device is not None
-        else:
-            wait = self._settings.waits or self._kept is not None or bool(own_key())
         own: tuple[Any, list[tuple[Padding, int]]] = (key, [])
         name, extents = self._rounded(args) if self.paddings else own
         if self._settings.dynamic == "exact":
             name, extents = own
         if name not in self._programs:
-            if not wait:
+            if name in self._pending or not self._waits():
                 self._behind(name, args, extents)
                 near = self._near(name)
                 return self.eager(*args) if near is None else self._run(near, args)
@@ -233,8 +244,17 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return self._first(key, args)
         program = self._programs[name]
         run = Fitted(program, args) if isinstance(program, Padded) else program
-        self._routes[key] = run, program
+        lost = program is not None and program.race is not None and program.race.won is False
+        self._routes[key] = None if lost else run, program
         return self.forward(*args)
+
+    def _waits(self) -> bool:
+        """Whether a call with new extents waits for its program."""
+        if self._device is not None:
+            return True
+        if self._programs:
+            return bool(self._settings.dynamic == "wait")
+        return self._settings.waits or self._kept is not None or bool(own_key())
 
     def _near(self, name: Any) -> Padded | None:
         """The smallest program of larger sizes, of which at most half is in vain."""
@@ -310,8 +330,10 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 del self._programs[oldest]
             if program is not None:
                 program.used = next(self._clock)
+                if self._device is None and self._settings.race and not self._settings.strict:
+                    program.race = CallRace()
             self._programs[name] = program
-            self._routes = {} if self._dynamic else {name: (program, program)}
+            self._routes = {}
             self._pending.discard(name)
             if len(self._calls) > _MOST_COUNTED:
                 self._calls.clear()

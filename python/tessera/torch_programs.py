@@ -16,6 +16,7 @@ import torch
 
 from tessera import _core
 from tessera.errors import UnsupportedError
+from tessera.torch_race import CallRace
 from tessera.types import DTYPES, Values
 
 _MOST_SETS = 256  # of weights that one part is called with
@@ -134,6 +135,7 @@ class Program:
     ) -> None:  # fmt: skip
         self.module = module
         self.used = 0  # the number of the part's call that it ran last
+        self.race: CallRace | None = None  # against PyTorch's own operators
         self.source: Any = None  # the program as imported, and with kernels
         self.graph: Any = None
         self._inputs = list(inputs)  # positions of tensors among the arguments

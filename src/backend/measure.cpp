@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -132,21 +131,6 @@ std::vector<Timing> summarize(const std::vector<Rounds>& all) {
     result.push_back(std::move(t));
   }
   return result;
-}
-
-std::string to_string(const std::vector<Timing>& timings) {
-  std::string out;
-  for (const Timing& t : timings) {
-    char line[256];
-    std::snprintf(
-        line, sizeof line,
-        "%-24s %10.3f us  (min %.3f, p10 %.3f, p90 %.3f, %d rounds)  x%.2f [%.2f %.2f]%s\n",
-        t.name.c_str(), t.median_s * 1e6, t.min_s * 1e6, t.p10_s * 1e6, t.p90_s * 1e6, t.rounds,
-        t.speedup, t.speedup_p10, t.speedup_p90,
-        t.believable ? "" : "  faster than the roofline: not believed");
-    out += line;
-  }
-  return out;
 }
 
 }  // namespace tessera

@@ -74,9 +74,6 @@ std::vector<Timing> summarize(const std::vector<Rounds>& contestants);
 // statistics).
 std::pair<double, double> median_bounds(std::vector<double> samples);
 
-// One line per contestant.
-std::string to_string(const std::vector<Timing>& timings);
-
 // Evicts what the caches hold by streaming through a buffer twice the size of the last level.
 class CacheFlusher {
  public:

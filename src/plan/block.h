@@ -18,9 +18,7 @@ struct BlockValue {
   DType dtype = DType::F32;  // as it is stored
   std::vector<int64_t> extents;
   bool registers = false;  // in registers whatever happens (accumulators of products)
-  bool may_stay = false;   // may be kept in registers by the threads that make its elements
-  bool may_be_read_through = false;  // made by a Load alone: readers may read global memory instead
-  int innermost = -1;                // the only axis that may be innermost in memory; -1: any
+  int innermost = -1;      // the only axis that may be innermost in memory; -1: any
   int64_t elements() const;
 };
 
@@ -48,7 +46,6 @@ enum class WalkKind {
   Bulk,   // boxes copied by the asynchronous proxy, issued by one thread
   Whole,  // every thread reads everything, thread 0 writes: a scalar, or what is not known better
 };
-const char* name(WalkKind);
 
 struct Walk {
   WalkKind kind = WalkKind::Linear;
@@ -63,7 +60,6 @@ struct Walk {
   // Of Fragments of 32 bits: lane 4g + t has 2t and 2t + 1 along k, not t and t + 4, since the left
   // operand is what another product left in registers.
   bool in_pairs = false;
-  std::string str() const;
 };
 
 // `axes` has for each axis of the value the axis of the step's space that indexes it; -1: index 0.
@@ -113,9 +109,6 @@ struct Block {
 // Whether `loop` is `outer` or inside it; everything is inside -1.
 bool inside(const Block& block, int loop, int outer);
 
-// Throws Error(BadInput) at the first thing that makes no sense.
-void check_block(const Block& block);
-
 // What a target can do; figures of sm_80 by default.
 struct BlockLimits {
   int64_t shared_bytes = 163 * 1024;     // that a block may have
@@ -125,7 +118,6 @@ struct BlockLimits {
   bool async_copies = true;             // cp.async of 4, 8 and 16 bytes
   bool matrix_loads = true;             // ldmatrix
   bool matrix_stores = false;           // stmatrix: sm_90 and later
-  int64_t register_bytes = 256;         // of a thread, for values that may stay in registers
   int most_stages = 4;                  // of a loop's loads
   int64_t bytes_in_flight = 32 * 1024;  // of a multiprocessor, that hide the latency of memory
   int blocks_per_sm = 1;                // that the grid has for each multiprocessor

@@ -489,7 +489,6 @@ Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const
     o.thread.assign(n, Owners::kMany);
     o.warp.assign(n, Owners::kMany);
     o.proxy = kind != AccessKind::Anyhow;
-    o.most_elements = int64_t(n);
     return o;
   }
   o.thread.assign(n, Owners::kNobody);
@@ -497,7 +496,6 @@ Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const
   const auto touch = [](int& owner, int by) {
     owner = owner == Owners::kNobody || owner == by ? by : Owners::kMany;
   };
-  std::vector<int64_t> elements(size_t(block.threads), 0);
   // ldmatrix hands a lane what others have read.
   const bool collective = kind != AccessKind::Lanes;
   for_each_round(block, step, walk, a, write, [&](int warp, const Round& round) {
@@ -507,10 +505,8 @@ Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const
         touch(o.thread[e], collective ? Owners::kMany : warp * 32 + int(l));
         touch(o.warp[e], warp);
       }
-      elements[size_t(warp) * 32 + l] += round[l].count;
     }
   });
-  o.most_elements = *std::max_element(elements.begin(), elements.end());
   return o;
 }
 

@@ -64,7 +64,6 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
 struct Owners {
   static constexpr int kNobody = -1, kMany = -2;
   std::vector<int> thread, warp;  // by element
-  int64_t most_elements = 0;      // of one thread
   bool proxy = false;             // the asynchronous proxy does it
 };
 Owners owners(const Block& block, const BlockStep& step, const Walk& walk,

@@ -9,8 +9,8 @@ namespace {
 class Writer {
  public:
   Writer(const Block& block, const BlockPlan& plan, const BlockOrder& order,
-         const std::vector<std::vector<PlacedAccess>>& accesses, const std::vector<bool>& active)
-      : block_(block), plan_(plan), order_(order), accesses_(accesses), active_(active) {
+         const std::vector<std::vector<PlacedAccess>>& accesses)
+      : block_(block), plan_(plan), order_(order), accesses_(accesses) {
     of_step_.resize(block.steps.size());
     for (size_t v = 0; v < accesses.size(); ++v)
       for (size_t i = 0; i < accesses[v].size(); ++i)
@@ -39,8 +39,7 @@ class Writer {
   std::vector<Item> items(int loop) const {
     std::vector<Item> out;
     for (size_t s = 0; s < block_.steps.size(); ++s)
-      if (active_[s] && block_.steps[s].loop == loop)
-        out.push_back({order_.time[s], int(s), int(s), -1});
+      if (block_.steps[s].loop == loop) out.push_back({order_.time[s], int(s), int(s), -1});
     for (size_t l = 0; l < block_.loops.size(); ++l) {
       if (block_.loops[l].around != loop) continue;
       int first = 0;
@@ -85,7 +84,7 @@ class Writer {
     // What the last interval of an iteration has touched, the next one meets.
     const int begin = order_.begin[index(l)], length = order_.barriers[index(l)];
     for (size_t s = 0; s < block_.steps.size(); ++s)
-      if (active_[s] && inside(block_, block_.steps[s].loop, l) && order_.time[s] == begin + length)
+      if (inside(block_, block_.steps[s].loop, l) && order_.time[s] == begin + length)
         for (const Ref& r : of_step_[s]) touched_.push_back(r);
     for (size_t v = 0; v < block_.values.size(); ++v)
       if (copy_of(int(v)) != nullptr && step(copy_of(int(v))->step).loop == l)
@@ -97,9 +96,7 @@ class Writer {
   }
 
   // Loads of loop `l` that run ahead.
-  bool early(int s, int l) const {
-    return active_[index(s)] && step(s).loop == l && plan_.steps[index(s)].ahead > 0;
-  }
+  bool early(int s, int l) const { return step(s).loop == l && plan_.steps[index(s)].ahead > 0; }
   void run_step(int s) {
     const int l = step(s).loop;
     if (step(s).kind != StepKind::Load || !copies(s)) commit();
@@ -156,7 +153,7 @@ class Writer {
   }
   const PlacedAccess* copy_of(int v) const {
     for (const PlacedAccess& a : accesses_[index(v)])
-      if (a.write && active_[index(a.step)] && copies(a.step)) return &a;
+      if (a.write && copies(a.step)) return &a;
     return nullptr;
   }
   // The barrier before which copies of the value are waited for; INT_MAX: none.
@@ -165,8 +162,7 @@ class Writer {
     const PlacedAccess* copy = copy_of(v);
     if (copy == nullptr) return time;
     for (const PlacedAccess& a : accesses_[index(v)])
-      if (a.step != copy->step && active_[index(a.step)] &&
-          sharing(copy->who, a.who) == Sharing::Block)
+      if (a.step != copy->step && sharing(copy->who, a.who) == Sharing::Block)
         time = std::min(time, order_.time[index(a.step)]);
     return time;
   }
@@ -209,7 +205,6 @@ class Writer {
   // it in the interval that begins.
   bool fenced(int time) const {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
-      if (!active_[s]) continue;
       for (const Ref& r : of_step_[s]) {
         const PlacedAccess& a = at(r);
         if (!a.who.proxy || !shared(r.value)) continue;
@@ -254,7 +249,7 @@ class Writer {
   // ... or that some step inside loop `inner` does.
   void wait_for_boxes(int inner, int loop) {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
-      if (!active_[s] || !inside(block_, block_.steps[s].loop, inner)) continue;
+      if (!inside(block_, block_.steps[s].loop, inner)) continue;
       for (const Ref& r : of_step_[s])
         if (reads_box(r, loop)) return wait_for_bulk(loop);
     }
@@ -262,8 +257,8 @@ class Writer {
   bool reads_box(const Ref& r, int loop) const {
     if (at(r).write && at(r).instruction == Instruction::Bulk) return false;
     for (const PlacedAccess& a : accesses_[index(r.value)])
-      if (a.write && a.instruction == Instruction::Bulk && active_[index(a.step)] &&
-          step(a.step).loop == loop && a.step != at(r).step)
+      if (a.write && a.instruction == Instruction::Bulk && step(a.step).loop == loop &&
+          a.step != at(r).step)
         return true;
     return false;
   }
@@ -277,7 +272,6 @@ class Writer {
   const BlockPlan& plan_;
   const BlockOrder& order_;
   const std::vector<std::vector<PlacedAccess>>& accesses_;
-  const std::vector<bool>& active_;
   std::vector<std::vector<Ref>> of_step_;
   std::vector<Action> actions_;
   bool open_ = false;             // copies have been started that belong to no group yet
@@ -292,9 +286,8 @@ class Writer {
 
 std::vector<Action> block_actions(const Block& block, const BlockPlan& plan,
                                   const BlockOrder& order,
-                                  const std::vector<std::vector<PlacedAccess>>& accesses,
-                                  const std::vector<bool>& active) {
-  return Writer(block, plan, order, accesses, active).run();
+                                  const std::vector<std::vector<PlacedAccess>>& accesses) {
+  return Writer(block, plan, order, accesses).run();
 }
 
 }  // namespace tessera

@@ -16,7 +16,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kIssue = 1;       // an instruction of a warp
 constexpr double kSwizzle = 0.5;   // exchanging the bits of its addresses
 constexpr double kSector = 0.5;    // 32 bytes from the second-level cache
-constexpr double kExposed = 300;   // a loop that waits for global memory in each iteration
 constexpr double kPerByte = 1e-3;  // a byte that other blocks of the multiprocessor could use
 
 class Pricer {
@@ -27,17 +26,10 @@ class Pricer {
   BlockPrices run() {
     BlockPrices p;
     p.per_byte = kPerByte;
-    p.register_bytes = limits_.register_bytes;
     p.options.resize(block_.values.size());
     collect(p);
-    for (size_t v = 0; v < block_.values.size(); ++v) {
-      if (block_.values[v].registers) continue;
-      std::vector<PlaceOption> tried = layouts(int(v));
-      if (PlaceOption o; may_stay(p, int(v), o)) tried.push_back(o);
-      if (may_be_read_through(p, int(v))) tried.push_back({BlockPlace::Global, {}, 0, 0});
-      price(p, int(v), tried);
-    }
-    for (size_t v = 0; v < block_.values.size(); ++v) find_apart(p, int(v));
+    for (size_t v = 0; v < block_.values.size(); ++v)
+      if (!block_.values[v].registers) price(p, int(v), layouts(int(v)));
     return p;
   }
 
@@ -78,14 +70,14 @@ class Pricer {
     return axes;
   }
 
-  std::vector<PlaceOption> layouts(int value) const {
+  std::vector<TileLayout> layouts(int value) const {
     const BlockValue& v = block_.values[size_t(value)];
     const int rank = int(v.extents.size()), bytes = size_in_bytes(v.dtype);
-    std::vector<PlaceOption> out;
+    std::vector<TileLayout> out;
     std::set<std::vector<int64_t>> known;
     const auto add = [&](const SharedLayout& l) {
       if (!known.insert(shared_offsets(l, v.extents, bytes)).second) return;
-      out.push_back({BlockPlace::Shared, l, shared_bytes(l, v.extents, bytes), 0});
+      out.push_back({l, shared_bytes(l, v.extents, bytes)});
     };
     if (v.innermost < 0 || v.innermost == rank - 1) add({});
     if (rank < 2) return out;
@@ -135,46 +127,17 @@ class Pricer {
     return false;
   }
 
-  bool may_stay(const BlockPrices& p, int value, PlaceOption& o) const {
-    const BlockValue& v = block_.values[size_t(value)];
-    if (!options_.registers || !v.may_stay) return false;
-    int64_t most = 0;
-    for (size_t i = 0; i < p.accesses.size(); ++i) {
-      if (p.accesses[i].value != value) continue;
-      const BlockStep& s = step(p.accesses[i].step);
-      for (const Walk& w : s.walks) {
-        if (access_kind(s, w, *access_[i]) != AccessKind::Lanes) return false;
-        most = std::max(most, owners(block_, s, w, *access_[i], p.accesses[i].write).most_elements);
-      }
-    }
-    o.place = BlockPlace::Registers;
-    o.registers = most * std::max(4, size_in_bytes(v.dtype));
-    return o.registers <= limits_.register_bytes;
-  }
-
-  bool may_be_read_through(const BlockPrices& p, int value) const {
-    if (!options_.through || !block_.values[size_t(value)].may_be_read_through) return false;
-    int writers = 0;
-    for (const PricedAccess& a : p.accesses) {
-      if (a.value != value) continue;
-      writers += a.write;
-      if (a.write && step(a.step).kind != StepKind::Load) return false;
-    }
-    return writers == 1;
-  }
-
   // Prices every access of the value, then leaves out what another option beats everywhere.
-  void price(BlockPrices& p, int value, const std::vector<PlaceOption>& tried) {
+  void price(BlockPrices& p, int value, const std::vector<TileLayout>& tried) {
     std::vector<size_t> mine;
     for (size_t i = 0; i < p.accesses.size(); ++i)
       if (p.accesses[i].value == value) mine.push_back(i);
     std::vector<std::vector<double>>
         columns;  // of each option, one after the other access and walk
-    for (const PlaceOption& o : tried) {
+    for (const TileLayout& o : tried) {
       const BlockValue& v = block_.values[size_t(value)];
-      std::vector<int64_t> offsets;
-      if (o.place == BlockPlace::Shared)
-        offsets = shared_offsets(o.layout, v.extents, size_in_bytes(v.dtype));
+      const std::vector<int64_t> offsets =
+          shared_offsets(o.layout, v.extents, size_in_bytes(v.dtype));
       std::vector<double> column;
       for (size_t i : mine)
         for (size_t w = 0; w < walks(p.accesses[i].step); ++w)
@@ -192,9 +155,7 @@ class Pricer {
       }
       bool beaten = !possible;
       for (size_t other = 0; options_.layout && other < tried.size() && !beaten; ++other) {
-        if (other == o || tried[other].place != BlockPlace::Shared ||
-            tried[other].bytes > tried[o].bytes || tried[o].place != BlockPlace::Shared)
-          continue;
+        if (other == o || tried[other].bytes > tried[o].bytes) continue;
         bool better = true, equal = tried[other].bytes == tried[o].bytes;
         for (size_t at = 0; at < columns[o].size(); ++at) {
           better = better && columns[other][at] <= columns[o][at];
@@ -203,11 +164,7 @@ class Pricer {
         beaten = better && (!equal || other < o);
       }
       // Without the decision: of the layouts, the first that works at all.
-      const bool another = !options_.layout && tried[o].place == BlockPlace::Shared &&
-                           std::any_of(kept.begin(), kept.end(), [&](size_t k) {
-                             return tried[k].place == BlockPlace::Shared;
-                           });
-      if (!beaten && !another) kept.push_back(o);
+      if (!beaten && (options_.layout || kept.empty())) kept.push_back(o);
     }
     for (size_t o : kept) p.options[size_t(value)].push_back(tried[o]);
     for (size_t at = 0, i = 0; i < mine.size(); ++i) {
@@ -220,22 +177,10 @@ class Pricer {
     }
   }
 
-  double cycles(const PricedAccess& p, const BlockAccess& a, int walk, const PlaceOption& o,
+  double cycles(const PricedAccess& p, const BlockAccess& a, int walk, const TileLayout& o,
                 const std::vector<int64_t>& offsets) const {
     const BlockStep& s = step(p.step);
     const Walk& w = s.walks[size_t(walk)];
-    const double times = double(executions(block_, s));
-    // Only what goes to shared memory runs ahead.
-    const double exposed = s.loop >= 0 ? times * kExposed : 0;
-    if (o.place == BlockPlace::Registers) {
-      if (s.kind != StepKind::Load) return 0;
-      return times * sectors(s, w, a, true) * kSector + exposed;
-    }
-    if (o.place == BlockPlace::Global) {
-      if (p.write) return 0;
-      if (access_kind(s, w, a) != AccessKind::Lanes) return kNever;
-      return times * sectors(load_of(p.value), w, s, a) * kSector + exposed;
-    }
     const auto plan = price_access(block_, limits_, s, w, a, p.write, o.layout, offsets);
     if (!plan) return kNever;
     double c = double(plan->wavefronts);
@@ -250,77 +195,7 @@ class Pricer {
                            size_in_bytes(block_.values[size_t(p.value)].dtype);
       c += bytes / 32 * kSector;
     }
-    return times * c;
-  }
-
-  const BlockStep& load_of(int value) const {
-    for (const BlockStep& s : block_.steps)
-      if (s.kind == StepKind::Load && s.writes[0].value == value) return s;
-    unreachable("a value read through is loaded");
-  }
-  // Sectors of 32 bytes of global memory that a load's own walk touches.
-  double sectors(const BlockStep& load, const Walk& w, const BlockAccess& a, bool write) const {
-    return count_sectors(load, load, w, a, write);
-  }
-  double sectors(const BlockStep& load, const Walk& w, const BlockStep& s,
-                 const BlockAccess& a) const {
-    return count_sectors(load, s, w, a, false);
-  }
-  double count_sectors(const BlockStep& load, const BlockStep& s, const Walk& w,
-                       const BlockAccess& a, bool write) const {
-    const BlockValue& v = block_.values[size_t(a.value)];
-    const BlockAccess& made = load.writes[0];
-    int along = -1;  // axis of the value
-    for (size_t i = 0; i < made.axes.size(); ++i)
-      if (load.global_along >= 0 && made.axes[i] == load.global_along) along = int(i);
-    int64_t below = 1;
-    for (size_t i = v.extents.size(); along >= 0 && i-- > size_t(along) + 1;) below *= v.extents[i];
-    const int64_t extent = along >= 0 ? v.extents[size_t(along)] : 1;
-    const int64_t per = std::max<int64_t>(1, 32 / size_in_bytes(v.dtype));
-    double total = 0;
-    std::vector<int64_t> touched;
-    for_each_round(block_, s, w, a, write, [&](int, const Round& round) {
-      touched.clear();
-      for (const LaneRun& run : round) {
-        for (int i = 0; i < run.count; ++i) {
-          const int64_t e = run.first + i * run.stride;
-          const int64_t at = along >= 0 ? e / below % extent : 0;
-          touched.push_back((e - at * below) * (extent / per + 1) + at / per);
-        }
-      }
-      std::sort(touched.begin(), touched.end());
-      total += double(std::unique(touched.begin(), touched.end()) - touched.begin());
-    });
-    return total;
-  }
-
-  void find_apart(BlockPrices& p, int value) const {
-    const auto& options = p.options[size_t(value)];
-    const bool stays = std::any_of(options.begin(), options.end(), [](const PlaceOption& o) {
-      return o.place == BlockPlace::Registers;
-    });
-    if (!stays) return;
-    struct One {
-      int step, walk;
-      bool write;
-      Owners who;
-    };
-    std::vector<One> all;
-    for (size_t i = 0; i < p.accesses.size(); ++i) {
-      const PricedAccess& a = p.accesses[i];
-      if (a.value != value) continue;
-      for (size_t w = 0; w < walks(a.step); ++w)
-        all.push_back({a.step, int(w), a.write,
-                       owners(block_, step(a.step), step(a.step).walks[w], *access_[i], a.write)});
-    }
-    for (size_t i = 0; i < all.size(); ++i) {
-      for (size_t j = i + 1; j < all.size(); ++j) {
-        if (!all[i].write && !all[j].write) continue;
-        if (all[i].step == all[j].step && all[i].walk != all[j].walk) continue;
-        if (sharing(all[i].who, all[j].who) != Sharing::Thread)
-          p.apart.push_back({value, all[i].step, all[i].walk, all[j].step, all[j].walk});
-      }
-    }
+    return double(executions(block_, s)) * c;
   }
 
   const Block& block_;
@@ -352,23 +227,12 @@ BlockPrices price_block(const Block& block, const BlockLimits& limits,
 
 double choice_cycles(const Block& block, const BlockPrices& p, const BlockChoice& choice) {
   double total = 0;
-  int64_t registers = 0;
-  for (size_t v = 0; v < block.values.size(); ++v) {
-    if (p.options[v].empty()) continue;
-    const PlaceOption& o = p.options[v][size_t(choice.option[v])];
-    total += p.per_byte * double(o.bytes);
-    registers += o.registers;
-  }
-  if (registers > p.register_bytes) return kNever;
+  for (size_t v = 0; v < block.values.size(); ++v)
+    if (!p.options[v].empty())
+      total += p.per_byte * double(p.options[v][size_t(choice.option[v])].bytes);
   for (const PricedAccess& a : p.accesses) {
     if (p.options[size_t(a.value)].empty()) continue;
     total += a.cycles[size_t(choice.walk[size_t(a.step)])][size_t(choice.option[size_t(a.value)])];
-  }
-  for (const Apart& a : p.apart) {
-    const size_t v = size_t(a.value);
-    if (p.options[v][size_t(choice.option[v])].place == BlockPlace::Registers &&
-        choice.walk[size_t(a.step)] == a.walk && choice.walk[size_t(a.other_step)] == a.other_walk)
-      return kNever;
   }
   return total;
 }
@@ -386,13 +250,6 @@ class Chooser {
     walks_.assign(block.steps.size(), 1);
     for (const PricedAccess& a : prices.accesses)
       if (!a.cycles.empty()) walks_[size_t(a.step)] = int(a.cycles.size());
-    int64_t most = 0;
-    for (const auto& options : prices.options) {
-      int64_t mine = 0;
-      for (const PlaceOption& o : options) mine = std::max(mine, o.registers);
-      most += mine;
-    }
-    scarce_ = most > prices.register_bytes;
   }
 
   BlockChoice run() {
@@ -405,7 +262,6 @@ class Chooser {
     }
     for (size_t v = 0; v < block_.values.size(); ++v)
       if (!block_.values[v].registers) add_value(int(v));
-    if (scarce_) ilp_.add(registers_, Relation::LessEqual, double(prices_.register_bytes));
     IlpOptions how;
     how.max_nodes = 2000;  // what describes real kernels takes a few dozen
     const IlpResult solved = solve_ilp(ilp_, how);
@@ -463,7 +319,7 @@ class Chooser {
   }
 
   void add_value(int v) {
-    const std::vector<PlaceOption>& options = prices_.options[size_t(v)];
+    const std::vector<TileLayout>& options = prices_.options[size_t(v)];
     const std::vector<int> steps = steps_of(v);
     std::vector<int> all;
     std::vector<std::vector<std::vector<std::pair<int, double>>>> linked;  // [step][walk]
@@ -475,24 +331,18 @@ class Chooser {
         walk[size_t(s)] = int(rest % walks_[size_t(s)]);
         rest /= walks_[size_t(s)];
       }
-      // Where registers are scarce, staying there is a choice of its own.
-      for (const bool stays : {false, true}) {
-        int best = -1;
-        double least = kNever;
-        for (size_t o = 0; o < options.size(); ++o) {
-          if (scarce_ ? (options[o].registers > 0) != stays : stays) continue;
-          const double cost = option_cycles(v, int(o), walk);
-          if (cost < least) least = cost, best = int(o);
-        }
-        if (best < 0) continue;
-        const int j = ilp_.add_variable(least);
-        columns_.push_back({j, v, best});
-        all.push_back(j);
-        if (options[size_t(best)].registers > 0)
-          registers_.emplace_back(j, double(options[size_t(best)].registers));
-        for (size_t i = 0; i < steps.size(); ++i)
-          linked[i][size_t(walk[size_t(steps[i])])].emplace_back(j, 1);
+      int best = -1;
+      double least = kNever;
+      for (size_t o = 0; o < options.size(); ++o) {
+        const double cost = option_cycles(v, int(o), walk);
+        if (cost < least) least = cost, best = int(o);
       }
+      if (best < 0) continue;
+      const int j = ilp_.add_variable(least);
+      columns_.push_back({j, v, best});
+      all.push_back(j);
+      for (size_t i = 0; i < steps.size(); ++i)
+        linked[i][size_t(walk[size_t(steps[i])])].emplace_back(j, 1);
     }
     if (all.empty() && !of_value_[size_t(v)].empty())
       impossible(block_, prices_.accesses[of_value_[size_t(v)][0]]);
@@ -507,17 +357,11 @@ class Chooser {
   }
 
   double option_cycles(int v, int o, const std::vector<int>& walk) const {
-    const PlaceOption& option = prices_.options[size_t(v)][size_t(o)];
-    double total = prices_.per_byte * double(option.bytes);
+    double total = prices_.per_byte * double(prices_.options[size_t(v)][size_t(o)].bytes);
     for (size_t i : of_value_[size_t(v)]) {
       const PricedAccess& a = prices_.accesses[i];
       total += a.cycles[size_t(walk[size_t(a.step)])][size_t(o)];
     }
-    if (option.place != BlockPlace::Registers) return total;
-    for (const Apart& a : prices_.apart)
-      if (a.value == v && walk[size_t(a.step)] == a.walk &&
-          walk[size_t(a.other_step)] == a.other_walk)
-        return kNever;
     return total;
   }
 
@@ -525,12 +369,10 @@ class Chooser {
   const BlockPrices& prices_;
   std::vector<std::vector<size_t>> of_value_;  // accesses
   std::vector<int> walks_;                     // by step: how many
-  bool scarce_ = false;                        // registers may not do for all that may stay
   bool limited_ = false;
   Ilp ilp_;
   std::vector<std::vector<int>> walk_;  // variables, by step
   std::vector<Column> columns_;
-  std::vector<std::pair<int, double>> registers_;
 };
 
 }  // namespace

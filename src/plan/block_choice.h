@@ -1,4 +1,4 @@
-// Where each value of a block is and how it lies there, and how each step shares its elements among
+// How each tile of a block lies in shared memory, and how each step shares its elements among
 // the threads: one 0/1 integer program for all (Mirage, OSDI'25, §6, tensor layouts), its costs
 // from the addresses of every access.
 #pragma once
@@ -10,12 +10,10 @@
 
 namespace tessera {
 
-// A way to keep a value.
-struct PlaceOption {
-  BlockPlace place = BlockPlace::Shared;
+// A way to lay out a tile.
+struct TileLayout {
   SharedLayout layout;
-  int64_t bytes = 0;      // of shared memory
-  int64_t registers = 0;  // bytes of a thread
+  int64_t bytes = 0;  // of shared memory
 };
 
 // An access with its price for each walk of its step and each option of its value, over the block's
@@ -27,18 +25,10 @@ struct PricedAccess {
   std::vector<std::vector<double>> cycles;  // [walk][option]
 };
 
-// Two walks of two steps that do not meet the same elements in the same threads.
-struct Apart {
-  int value = 0;
-  int step = 0, walk = 0, other_step = 0, other_walk = 0;
-};
-
 struct BlockPrices {
-  std::vector<std::vector<PlaceOption>> options;  // by value; empty for what always is in registers
+  std::vector<std::vector<TileLayout>> options;  // by value; empty for what always is in registers
   std::vector<PricedAccess> accesses;
-  std::vector<Apart> apart;  // where an option of the value is Registers
-  double per_byte = 0;       // of shared memory
-  int64_t register_bytes = 0;
+  double per_byte = 0;  // of shared memory
 };
 
 BlockPrices price_block(const Block& block, const BlockLimits& limits,

@@ -39,10 +39,8 @@ class Differences {
 
 class Orderer {
  public:
-  Orderer(const Block& block, const std::vector<bool>& active, const std::vector<OrderEdge>& edges,
-          const OrderOptions& options)
-      : block_(block), active_(active), edges_(edges), options_(options),
-        barriers_(block.loops.size(), 0) {}
+  Orderer(const Block& block, const std::vector<OrderEdge>& edges, const OrderOptions& options)
+      : block_(block), edges_(edges), options_(options), barriers_(block.loops.size(), 0) {}
 
   BlockOrder run() {
     // Inner loops come later in the list.
@@ -62,8 +60,7 @@ class Orderer {
     order.time.assign(x->begin(), x->begin() + long(block_.steps.size()));
     order.begin.assign(x->begin() + long(block_.steps.size()),
                        x->begin() + long(block_.steps.size() + block_.loops.size()));
-    for (size_t s = 0; s < block_.steps.size(); ++s)
-      if (active_[s]) order.end = std::max(order.end, order.time[s]);
+    for (size_t s = 0; s < block_.steps.size(); ++s) order.end = std::max(order.end, order.time[s]);
     for (size_t l = 0; l < block_.loops.size(); ++l)
       order.end = std::max(order.end, order.begin[l] + barriers_[l]);
     return order;
@@ -124,7 +121,7 @@ class Orderer {
   void serialise(int loop, Differences& d) const {
     int last = -1;
     for (int s = 0; s < int(block_.steps.size()); ++s) {
-      if (!active_[size_t(s)] || !within(s, loop)) continue;
+      if (!within(s, loop)) continue;
       if (tied(s)) continue;
       if (last >= 0) d.add(last, s, 1);
       last = s;
@@ -133,7 +130,7 @@ class Orderer {
       if (!inside(block_, l, loop)) continue;
       int first = -1, final = -1;
       for (int s = 0; s < int(block_.steps.size()); ++s) {
-        if (!active_[size_t(s)] || !within(s, l) || tied(s)) continue;
+        if (!within(s, l) || tied(s)) continue;
         first = first < 0 ? s : first;
         final = s;
       }
@@ -155,7 +152,6 @@ class Orderer {
   }
 
   const Block& block_;
-  const std::vector<bool>& active_;
   const std::vector<OrderEdge>& edges_;
   const OrderOptions& options_;
   std::vector<int> barriers_;
@@ -163,9 +159,9 @@ class Orderer {
 
 }  // namespace
 
-BlockOrder order_block(const Block& block, const std::vector<bool>& active,
-                       const std::vector<OrderEdge>& edges, const OrderOptions& options) {
-  return Orderer(block, active, edges, options).run();
+BlockOrder order_block(const Block& block, const std::vector<OrderEdge>& edges,
+                       const OrderOptions& options) {
+  return Orderer(block, edges, options).run();
 }
 
 }  // namespace tessera

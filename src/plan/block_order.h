@@ -36,10 +36,10 @@ struct OrderOptions {
   std::vector<std::pair<int, int>> not_first;
 };
 
-// `active`: the steps that run at all. Edges within an iteration go forward in the list. Each loop
+// Edges within an iteration go forward in the list. Each loop
 // has the fewest barriers for which an order exists, inner loops before outer ones; every step runs
 // as early as that allows.
-BlockOrder order_block(const Block& block, const std::vector<bool>& active,
-                       const std::vector<OrderEdge>& edges, const OrderOptions& options = {});
+BlockOrder order_block(const Block& block, const std::vector<OrderEdge>& edges,
+                       const OrderOptions& options = {});
 
 }  // namespace tessera

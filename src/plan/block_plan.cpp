@@ -27,138 +27,25 @@ struct Manner {
 
 class Planner {
  public:
-  Planner(const Block& block, const BlockLimits& limits, const BlockPlanOptions& options)
-      : block_(block), limits_(limits), options_(options) {}
+  Planner(const Block& block, SettledBlock settled, const BlockLimits& limits,
+          const BlockPlanOptions& options)
+      : block_(block), limits_(limits), options_(options), base_(std::move(settled.plan)),
+        accesses_(std::move(settled.accesses)), alignment_(std::move(settled.alignment)) {
+    for (size_t v = 0; v < accesses_.size(); ++v)
+      base_.values[v].loop = home_.emplace_back(home(int(v)));
+  }
 
   BlockPlan run() {
-    check_block(block_);
-    BlockPrices prices = price_block(block_, limits_, options_);
-    // Where nothing fits, layouts are chosen again for the fewest bytes.
-    for (const double per_byte : {prices.per_byte, 1e3}) {
-      prices.per_byte = per_byte;
-      const BlockChoice choice = choose_block(block_, prices);
-      apply(prices, choice);
-      if (std::optional<BlockPlan> best = cheapest()) return *best;
-    }
-    refuse();
-  }
-
-  BlockPlan run(const std::vector<FlowTile>& tiles, const std::vector<FlowAccess>& accesses) {
-    settle(tiles, accesses);
     if (std::optional<BlockPlan> best = cheapest()) return *best;
-    refuse();
-  }
-
- private:
-  size_t index(int i) const { return size_t(i); }
-  const BlockStep& step(int s) const { return block_.steps[index(s)]; }
-
-  [[noreturn]] void refuse() const {
     throw Error(ErrorKind::Unsupported,
                 "a block needs " + std::to_string(least_seen_) + " bytes of shared memory, but " +
                     std::to_string(limits_.shared_bytes - limits_.reserved_bytes) +
                     " is the limit; use smaller tiles");
   }
 
-  // The same from what is known of code that is written already.
-  void settle(const std::vector<FlowTile>& tiles, const std::vector<FlowAccess>& accesses) {
-    base_ = {};
-    base_.values.resize(tiles.size());
-    base_.steps.resize(block_.steps.size());
-    for (size_t s = 0; s < block_.steps.size(); ++s)
-      if (block_.steps[s].kind == StepKind::Load) base_.steps[s].writes.resize(1);
-    for (size_t v = 0; v < tiles.size(); ++v) {
-      if (tiles[v].bytes == 0) base_.values[v].place = BlockPlace::Registers;
-      base_.values[v].bytes = tiles[v].bytes;
-      alignment_.push_back(tiles[v].alignment);
-    }
-    accesses_.assign(tiles.size(), {});
-    active_.assign(block_.steps.size(), true);
-    for (const FlowAccess& a : accesses) {
-      Owners who;
-      who.thread = who.warp = {a.mapping >= 0 ? a.mapping : Owners::kMany};
-      who.proxy = a.proxy;
-      accesses_[index(a.tile)].push_back({a.step, a.write, std::move(who), a.instruction});
-      if (a.write && step(a.step).kind == StepKind::Load)
-        base_.steps[index(a.step)].writes[0].instruction = a.instruction;
-    }
-    for (auto& all : accesses_)
-      std::stable_sort(all.begin(), all.end(), [](const PlacedAccess& a, const PlacedAccess& b) {
-        return a.step < b.step;
-      });
-    home_.assign(tiles.size(), -1);
-    for (size_t v = 0; v < tiles.size(); ++v) base_.values[v].loop = home_[v] = home(int(v));
-  }
-
-  // Places, layouts and walks are settled; what follows from them.
-  void apply(const BlockPrices& prices, const BlockChoice& choice) {
-    base_ = {};
-    base_.values.resize(block_.values.size());
-    base_.steps.resize(block_.steps.size());
-    base_.layouts_optimal = choice.optimal;
-    for (size_t v = 0; v < block_.values.size(); ++v) {
-      ValuePlan& p = base_.values[v];
-      if (choice.option[v] < 0) {
-        p.place = BlockPlace::Registers;
-        continue;
-      }
-      const PlaceOption& o = prices.options[v][index(choice.option[v])];
-      p.place = o.place;
-      p.layout = o.layout;
-      p.bytes = o.bytes;
-    }
-    accesses_.assign(block_.values.size(), {});
-    active_.assign(block_.steps.size(), true);
-    for (size_t s = 0; s < block_.steps.size(); ++s) {
-      const BlockStep& st = block_.steps[s];
-      StepPlan& p = base_.steps[s];
-      p.walk = choice.walk[s];
-      const Walk& w = st.walks[index(p.walk)];
-      for (const bool write : {false, true}) {
-        for (const BlockAccess& a : write ? st.writes : st.reads) {
-          const ValuePlan& value = base_.values[index(a.value)];
-          AccessPlan priced;
-          if (value.place == BlockPlace::Shared) {
-            const BlockValue& v = block_.values[index(a.value)];
-            priced = *price_access(block_, limits_, st, w, a, write, value.layout,
-                                   shared_offsets(value.layout, v.extents, size_in_bytes(v.dtype)));
-          }
-          (write ? p.writes : p.reads).push_back(priced);
-          accesses_[index(a.value)].push_back(
-              {int(s), write, owners(block_, st, w, a, write), priced.instruction});
-        }
-      }
-      refuse_races(int(s));
-      if (st.kind == StepKind::Load &&
-          base_.values[index(st.writes[0].value)].place == BlockPlace::Global)
-        active_[s] = false;
-    }
-    home_.assign(block_.values.size(), -1);
-    alignment_.assign(block_.values.size(), 16);
-    for (size_t v = 0; v < block_.values.size(); ++v) {
-      base_.values[v].loop = home_[v] = home(int(v));
-      bool hardware = false;
-      for (const PlacedAccess& a : accesses_[v])
-        hardware =
-            hardware || a.instruction == Instruction::Bulk || a.instruction == Instruction::Operand;
-      alignment_[v] = shared_alignment(base_.values[v].layout, hardware);
-    }
-  }
-
-  // A step that reads and writes the same tile must do so thread by thread.
-  void refuse_races(int s) const {
-    for (const BlockAccess& a : step(s).writes) {
-      const std::vector<PlacedAccess>& all = accesses_[index(a.value)];
-      for (const PlacedAccess& x : all)
-        for (const PlacedAccess& y : all)
-          if (x.step == s && y.step == s && x.write && !y.write &&
-              sharing(x.who, y.who) != Sharing::Thread)
-            throw Error(ErrorKind::Unsupported,
-                        "step " + step(s).name + " overwrites elements of " +
-                            block_.values[index(a.value)].name +
-                            " that other threads read in the same step; write another tile");
-    }
-  }
+ private:
+  size_t index(int i) const { return size_t(i); }
+  const BlockStep& step(int s) const { return block_.steps[index(s)]; }
 
   // The loop in whose every iteration the value is made anew and used up; -1: none.
   int home(int v) const {
@@ -221,7 +108,7 @@ class Planner {
       int64_t times = 1;
       for (size_t s = 0; s < block_.steps.size(); ++s) {
         const BlockStep& st = block_.steps[s];
-        if (st.kind != StepKind::Load || st.loop != int(l) || !active_[s]) continue;
+        if (st.kind != StepKind::Load || st.loop != int(l)) continue;
         times = executions(block_, st);
         bytes += double(block_.values[index(st.writes[0].value)].elements()) *
                  size_in_bytes(block_.values[index(st.writes[0].value)].dtype);
@@ -253,7 +140,7 @@ class Planner {
     }
     OrderOptions how;
     how.serial = manner.serial;
-    BlockOrder order = order_block(block_, active_, edges(plan, how), how);
+    BlockOrder order = order_block(block_, edges(plan, how), how);
     if (manner.doubled && !double_copies(plan, how, order)) return std::nullopt;
     return finish(std::move(plan), order);
   }
@@ -270,7 +157,7 @@ class Planner {
       plan.values[v].copies = 2;
       doubled.push_back(v);
     }
-    const auto again = [&] { return order_block(block_, active_, edges(plan, how), how); };
+    const auto again = [&] { return order_block(block_, edges(plan, how), how); };
     order = again();
     if (order.barriers == single) return false;
     for (size_t v : doubled) {
@@ -309,7 +196,7 @@ class Planner {
     std::vector<int> last(block_.loops.size(), -1);
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       const BlockStep& st = block_.steps[s];
-      if (st.kind != StepKind::Load || !active_[s]) continue;
+      if (st.kind != StepKind::Load) continue;
       const int v = st.writes[0].value;
       if (ahead_[index(v)] > 0) {
         int& other = last[index(st.loop)];
@@ -343,7 +230,6 @@ class Planner {
   void relate(const BlockPlan& plan, int v, const PlacedAccess& a, const PlacedAccess& b,
               std::vector<OrderEdge>& all, OrderOptions& how) const {
     const ValuePlan& value = plan.values[index(v)];
-    if (!active_[index(a.step)] || !active_[index(b.step)]) return;
     int barriers = 0;
     if (value.place == BlockPlace::Shared && sharing(a.who, b.who) == Sharing::Block) barriers = 1;
     // Barriers in shared memory tell everybody that a box is complete.
@@ -381,7 +267,7 @@ class Planner {
       for (size_t c = 0; c < block_.loops.size(); ++c)
         if (block_.loops[c].around == int(l)) plan.loops[l].barriers -= order.barriers[c];
     }
-    plan.actions = block_actions(block_, plan, order, accesses_, active_);
+    plan.actions = block_actions(block_, plan, order, accesses_);
     total(plan);
     return plan;
   }
@@ -432,7 +318,7 @@ class Planner {
     }
     plan.scratch_offsets.assign(block_.steps.size(), -1);
     for (size_t s = 0; s < block_.steps.size(); ++s) {
-      if (block_.steps[s].scratch_bytes == 0 || !active_[s]) continue;
+      if (block_.steps[s].scratch_bytes == 0) continue;
       int birth = order.time[s], death = order.time[s];
       wrap(order, birth, death, block_.steps[s].loop);
       if (!options_.memory) birth = 0, death = order.end;
@@ -460,7 +346,7 @@ class Planner {
   }
   bool bulk(const BlockPlan& plan, int loop) const {
     for (size_t s = 0; s < block_.steps.size(); ++s)
-      if (active_[s] && block_.steps[s].kind == StepKind::Load && block_.steps[s].loop == loop &&
+      if (block_.steps[s].kind == StepKind::Load && block_.steps[s].loop == loop &&
           plan.steps[s].writes[0].instruction == Instruction::Bulk)
         return true;
     return false;
@@ -477,7 +363,6 @@ class Planner {
       else if (a.kind == ActionKind::Barrier)
         plan.barriers += times;
     for (size_t s = 0; s < block_.steps.size(); ++s) {
-      if (!active_[s]) continue;
       const int64_t n = executions(block_, block_.steps[s]);
       plan.barriers += n * block_.steps[s].barriers;
       for (const auto* list : {&plan.steps[s].reads, &plan.steps[s].writes}) {
@@ -494,7 +379,6 @@ class Planner {
   const BlockPlanOptions& options_;
   BlockPlan base_;
   std::vector<std::vector<PlacedAccess>> accesses_;  // by value, in the order of steps
-  std::vector<bool> active_;                         // by step
   std::vector<int> home_;                            // by value
   std::vector<int64_t> alignment_;                   // by value
   std::vector<int> ahead_;  // by value: iterations that its load runs ahead
@@ -503,15 +387,37 @@ class Planner {
 
 }  // namespace
 
-BlockPlan plan_block(const Block& block, const BlockLimits& limits,
-                     const BlockPlanOptions& options) {
-  return Planner(block, limits, options).run();
+BlockPlan plan_settled(const Block& block, SettledBlock settled, const BlockLimits& limits,
+                       const BlockPlanOptions& options) {
+  return Planner(block, std::move(settled), limits, options).run();
 }
 
 BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
                     const std::vector<FlowAccess>& accesses, const BlockLimits& limits,
                     const BlockPlanOptions& options) {
-  return Planner(block, limits, options).run(tiles, accesses);
+  SettledBlock all;
+  all.plan.values.resize(tiles.size());
+  all.plan.steps.resize(block.steps.size());
+  for (size_t s = 0; s < block.steps.size(); ++s)
+    if (block.steps[s].kind == StepKind::Load) all.plan.steps[s].writes.resize(1);
+  for (size_t v = 0; v < tiles.size(); ++v) {
+    if (tiles[v].bytes == 0) all.plan.values[v].place = BlockPlace::Registers;
+    all.plan.values[v].bytes = tiles[v].bytes;
+    all.alignment.push_back(tiles[v].alignment);
+  }
+  all.accesses.resize(tiles.size());
+  for (const FlowAccess& a : accesses) {
+    Owners who;
+    who.thread = who.warp = {a.mapping >= 0 ? a.mapping : Owners::kMany};
+    who.proxy = a.proxy;
+    all.accesses[size_t(a.tile)].push_back({a.step, a.write, std::move(who), a.instruction});
+    if (a.write && block.steps[size_t(a.step)].kind == StepKind::Load)
+      all.plan.steps[size_t(a.step)].writes[0].instruction = a.instruction;
+  }
+  for (auto& of_tile : all.accesses)
+    std::stable_sort(of_tile.begin(), of_tile.end(),
+                     [](const PlacedAccess& a, const PlacedAccess& b) { return a.step < b.step; });
+  return plan_settled(block, std::move(all), limits, options);
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// The plan of one thread block: which values are in registers, in shared memory or read from global
-// memory, how tiles lie there and where, how far loads run ahead, and in which order steps run with
-// which barriers (Mirage, OSDI'25, §6). Made from a description of the block alone (block.h).
+// The plan of one thread block: how tiles lie in shared memory and where, how far loads run ahead,
+// and in which order steps run with which barriers (Mirage, OSDI'25, §6). Made from a description
+// of the block alone (block.h).
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,13 @@ namespace tessera {
 
 // Each decision can be switched off, to see what it is worth.
 struct BlockPlanOptions {
-  bool layout = true;     // off: tiles row-major, the first walk of each step
-  bool schedule = true;   // off: a barrier between any two steps
-  bool memory = true;     // off: no two tiles share memory
-  bool stages = true;     // off: no load runs ahead
-  bool registers = true;  // off: what may stay in registers does not
-  bool through = true;    // off: nothing is read through from global memory
+  bool layout = true;    // off: tiles row-major, the first walk of each step
+  bool schedule = true;  // off: a barrier between any two steps
+  bool memory = true;    // off: no two tiles share memory
+  bool stages = true;    // off: no load runs ahead
 };
 
-enum class BlockPlace { Registers, Shared, Global };
+enum class BlockPlace { Registers, Shared };
 
 struct ValuePlan {
   BlockPlace place = BlockPlace::Shared;
@@ -105,10 +103,6 @@ struct BlockPlan {
   bool layouts_optimal = true, memory_optimal = true;
 };
 
-// Throws Error(Unsupported) where no plan fits the limits, naming what is too large.
-BlockPlan plan_block(const Block& block, const BlockLimits& limits = {},
-                     const BlockPlanOptions& options = {});
-
 // A tile of a block whose layouts somebody else has settled. Without bytes it is in registers, and
 // only the order of what is done to it counts.
 struct FlowTile {
@@ -128,7 +122,7 @@ struct FlowAccess {
 
 // The order, stages, barriers and offsets alone: for code whose steps are written already. Of
 // `block` its loops, threads and the steps' kinds and loops count, and their names; each Load
-// writes one tile. Throws like plan_block.
+// writes one tile. Throws Error(Unsupported) where no plan fits the limits.
 BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
                     const std::vector<FlowAccess>& accesses, const BlockLimits& limits = {},
                     const BlockPlanOptions& options = {});

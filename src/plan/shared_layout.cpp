@@ -1,7 +1,5 @@
 #include "plan/shared_layout.h"
 
-#include "base/text.h"
-
 #include <algorithm>
 
 namespace tessera {
@@ -19,17 +17,6 @@ int64_t pitch(const SharedLayout& l, const std::vector<int64_t>& extents) {
 
 int SharedLayout::axis(size_t i, size_t rank) const {
   return order.size() == rank ? order[i] : int(i);
-}
-
-std::string SharedLayout::str() const {
-  std::string out;
-  const auto add = [&](const std::string& what) { out += (out.empty() ? "" : " ") + what; };
-  if (!std::is_sorted(order.begin(), order.end())) add("[" + joined(order) + "]");
-  if (block > 0) add("blocks of " + std::to_string(block));
-  if (pad > 0) add("pad " + std::to_string(pad));
-  if (swizzle_bits > 0)
-    add("swizzled " + std::to_string(swizzle_bits) + " by " + std::to_string(swizzle_shift));
-  return out.empty() ? "row-major" : out;
 }
 
 int64_t block_stride(const SharedLayout& l, const std::vector<int64_t>& extents,

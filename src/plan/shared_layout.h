@@ -23,8 +23,6 @@ struct SharedLayout {
   int axis(size_t i, size_t rank) const;  // the axis at position i of the order
   int innermost(size_t rank) const { return rank == 0 ? -1 : axis(rank - 1, rank); }
   bool plain() const { return pad == 0 && block == 0 && swizzle_bits == 0; }
-  // "row-major", "[1,0] pad 8", "blocks of 64 swizzled 3 by 7".
-  std::string str() const;
   friend bool operator==(const SharedLayout&, const SharedLayout&) = default;
 };
 

@@ -49,6 +49,10 @@ bool is_harsh(const std::string& family) {
   return ordinary.count(family) == 0;
 }
 
+bool is_whole_family(const std::string& family) {
+  return family == "whole" || family == "integers" || family == "neighbours";
+}
+
 bool are_whole(const std::vector<NDArray>& inputs) {
   return std::all_of(
       inputs.begin(), inputs.end(),
@@ -133,6 +137,7 @@ class Comparison {
     }
     return seeds.split(0)();
   }
+  const Graph& spec() const { return spec_; }
   double work() const { return work_; }
   double length() const { return length_; }
   DType rounding(size_t k) const { return rounded_[k]; }
@@ -417,6 +422,220 @@ bool asks_by_conditions(const Comparison& cmp, const Graph& spec, const GateOpti
   return false;
 }
 
+// Both programs at one set of inputs, each in its own dtype against f64.
+class AtInputs {
+ public:
+  // `keeps`: what is made of NaN and infinities counts; `elementwise`: neither program adds up.
+  AtInputs(const Comparison& cmp, const Graph& candidate, const GateOptions& o, Reference::Run& run,
+           std::string family, uint64_t seed, bool keeps, bool elementwise)
+      : cmp_(cmp), candidate_(candidate), o_(o), run_(run), keeps_(keeps),
+        elementwise_(elementwise) {
+    figures_.family = std::move(family);
+    figures_.seed = seed;
+    const std::string& f = figures_.family;
+    special_ = f == "special" || f == "few_special" || f == "extreme";
+    sought_ = f == "rare";
+    whole_inputs_ = are_whole(run.inputs);
+    whole_ = sought_ ? whole_inputs_ : is_whole_family(f);
+    e_.spec = run.exact;
+  }
+
+  // What the gate refuses at these inputs; `cheap`: different numbers are looked for at once.
+  std::optional<Counterexample> fault(bool cheap) {
+    if (cheap && !special_) {
+      e_.candidate = cmp_.magnitudes(candidate_, run_.inputs);
+      if (auto difference = cmp_.difference(run_.inputs, e_)) return difference;
+    }
+    if (run_.native.empty()) run_.native = cmp_.native(cmp_.spec(), run_.inputs);
+    results_ = cmp_.native(candidate_, run_.inputs);
+    scan(nullptr);
+    if (worst_.ratio > 1) {
+      if (run_.moved.empty())
+        run_.moved = cmp_.sensitivity(cmp_.spec(), run_.inputs, e_.spec, false);
+      scan(&run_.moved);
+    }
+    if (worst_.ratio > 1) return imprecise();
+    if (lost_infinity_)
+      return undefined("the original is infinite and the rewrite is NaN", *lost_infinity_);
+    if (keeps_ && differs_special_)
+      return undefined("the programs differ where the original is not finite", *differs_special_);
+    return std::nullopt;
+  }
+  const GateFamily& figures() const { return figures_; }
+  bool larger_domain() const { return larger_domain_; }
+
+ private:
+  using Sensitivity = Comparison::Sensitivity;
+
+  // A jump that was found may be made to tie: of values that are rounded, rounding decides; the
+  // rewrite's alone excuses nothing at whole numbers at which the original is right.
+  bool is_meant(size_t k, size_t i) {
+    if (sought_ && rounded_.empty()) rounded_ = cmp_.rounded(run_.inputs);
+    const double own = run_.native[k].at(i), right = run_.exact[k].value.at(i);
+    const bool exact = whole_inputs_ && !cmp_.jumps(k, std::fabs(own), std::fabs(own - right));
+    for (size_t up = 0; up < rounded_.size(); up += 2) {
+      const double x = rounded_[up][k].at(i), y = rounded_[up + 1][k].at(i);
+      if (cmp_.jumps(k, std::fabs(x), std::fabs(x - y))) return up > 0 && exact;
+    }
+    return true;
+  }
+
+  // Every output but for what `excuse` (if any) explains.
+  void scan(const Sensitivity* excuse) {
+    GateFamily blank;
+    blank.family = figures_.family;
+    blank.seed = figures_.seed;
+    figures_ = std::move(blank);
+    worst_ = {};
+    counted_ = 0;
+    for (size_t k = 0; k < run_.native.size(); k++) {
+      if (!is_float(run_.native[k].dtype)) {
+        scan_integers(k);
+        continue;
+      }
+      const double spec_error = measure(k, excuse);
+      figures_.spec_error = std::max(figures_.spec_error, spec_error);
+      for (size_t i = 0; i < run_.native[k].reals.size(); i++)
+        is_usable(k, i) ? judge(k, i, spec_error, excuse) : judge_special(k, i);
+    }
+  }
+
+  // Compared in f64; what rounding flips is reported.
+  void scan_integers(size_t k) {
+    const NDArray &s = run_.native[k], &c = results_[k];
+    for (size_t i = 0; i < s.ints.size(); i++) {
+      if (c.ints[i] == s.ints[i]) continue;
+      const Worst flip{2, int(k), int64_t(i), s.at(i), c.at(i), 0, special_};
+      if (whole_ && is_meant(k, i)) worst_ = flip;
+      if (!special_) continue;
+      figures_.special_differ++;
+      if (!differs_special_) differs_special_ = flip;
+    }
+    figures_.elements += int64_t(s.ints.size());
+  }
+
+  bool is_usable(size_t k, size_t i) const {
+    return !special_ && std::isfinite(e_.spec[k].value.reals[i]) &&
+           std::isfinite(run_.native[k].reals[i]);
+  }
+  double off(size_t k, size_t i, double x) const { return e_.spec[k].error(i, x); }
+  // The error that rounding explains, as a part of Σ|terms|.
+  double explained(size_t k) const { return o_.c * unit_of(cmp_.rounding(k)) * cmp_.length(); }
+
+  // The original's largest error beside Σ|terms|; notes both programs' errors.
+  double measure(size_t k, const Sensitivity* excuse) {
+    double largest = 0;
+    const std::vector<double>& magnitude = e_.spec[k].magnitude.reals;
+    for (size_t i = 0; i < magnitude.size(); i++) {
+      const double scale = magnitude[i];
+      if (!is_usable(k, i) || !std::isfinite(scale) || scale <= 0 ||
+          (excuse && (*excuse)[k][i] > 0.01 * scale))
+        continue;
+      const double own = off(k, i, run_.native[k].reals[i]) / scale;
+      const double other = off(k, i, results_[k].reals[i]) / scale;
+      largest = std::max(largest, own);
+      if (!std::isfinite(other)) continue;  // judged below
+      figures_.candidate_error = std::max(figures_.candidate_error, other);
+      counted_++;
+      figures_.spec_mean += (own - figures_.spec_mean) / double(counted_);
+      figures_.candidate_mean += (other - figures_.candidate_mean) / double(counted_);
+    }
+    return largest;
+  }
+
+  // An element that the original does not make a number, or of inputs that are none.
+  void judge_special(size_t k, size_t i) {
+    const double x = run_.native[k].reals[i], y = results_[k].reals[i];
+    const double right = e_.spec[k].value.reals[i], scale = e_.spec[k].magnitude.reals[i];
+    figures_.not_finite++;
+    // What is made of NaN and infinities by programs that ask for them.
+    const double near = std::isfinite(scale)
+                            ? explained(k) * scale + 4 * smallest_of(run_.native[k].dtype)
+                            : 0x1p-6 * std::max(std::fabs(x), std::fabs(y));
+    const bool differ =
+        special_ && std::isfinite(x) && std::isfinite(y)
+            ? keeps_ && (zeros_differ(x, y) || std::fabs(x - y) > std::max(near, 2 * off(k, i, x)))
+            : !same_special(x, y);
+    if (!differ) return;
+    const Worst here{2, int(k), int64_t(i), x, y, 0, true};
+    figures_.special_differ++;
+    if (!differs_special_) differs_special_ = here;
+    if (special_) return;
+    if (!std::isfinite(right) && std::isfinite(y)) larger_domain_ = true;
+    // Infinity has a sign and an order, NaN has none: that is less, not more.
+    if (elementwise_ && std::isinf(right) && right == x && std::isnan(y) && !lost_infinity_)
+      lost_infinity_ = here;
+  }
+
+  void judge(size_t k, size_t i, double spec_error, const Sensitivity* excuse) {
+    const double x = run_.native[k].reals[i], y = results_[k].reals[i];
+    const double right = e_.spec[k].value.reals[i], scale = e_.spec[k].magnitude.reals[i];
+    figures_.elements += std::isfinite(scale);
+    const double error = std::isfinite(y) ? off(k, i, y) : INFINITY;
+    const bool far = whole_ && cmp_.jumps(k, scale, std::fabs(x - y));
+    // What is finite beyond a pole (by clip) has the pole's sign. Where neither program rounds,
+    // denominators are not zero by accident.
+    const bool exact =
+        x == right && (e_.candidate.empty() ? whole_inputs_ : y == e_.candidate[k].value.reals[i]);
+    const bool pole = exact && std::isinf(scale) &&
+                      std::fabs(x - y) > 0x1p-6 * std::fmax(std::fabs(x), std::fabs(y));
+    const bool jump = pole || (far && is_meant(k, i));
+    if (!jump && (error == 0 || error <= 2 * off(k, i, x))) return;
+    if (excuse && !jump && !(whole_ && !far && x == right) &&
+        4 * (*excuse)[k][i] >= std::min(error, std::fabs(x) + 1e-30))
+      return;
+    if (jump && worst_.ratio < 2) worst_ = {2, int(k), int64_t(i), x, y, 0, false};
+    if (std::isinf(error)) {
+      if (worst_.ratio < 1e300) worst_ = {1e300, int(k), int64_t(i), x, y, 0, true};
+      return;
+    }
+    if (!std::isfinite(scale)) return;
+    const double floor = 4 * smallest_of(run_.native[k].dtype) * cmp_.length();
+    const double allowed = std::max(2 * spec_error, explained(k)) * scale + floor;
+    figures_.worst_ratio = std::max(figures_.worst_ratio, error / allowed);
+    if (error / allowed > worst_.ratio)
+      worst_ = {error / allowed, int(k), int64_t(i), x, y, allowed, false};
+  }
+
+  // Different numbers, or equal numbers computed badly? f64 tells.
+  Counterexample imprecise() {
+    if (e_.candidate.empty()) {
+      e_.candidate = cmp_.magnitudes(candidate_, run_.inputs);
+      if (auto difference = cmp_.difference(run_.inputs, e_)) return *std::move(difference);
+    }
+    const std::string what =
+        worst_.undefined
+            ? "the original is finite in its dtype and the rewrite is not"
+            : "the rewrite's error is larger than the original's and than rounding explains";
+    return cmp_.counterexample(Difference::Precision, what + at(), run_.inputs, worst_);
+  }
+  Counterexample undefined(const std::string& what, const Worst& w) const {
+    return cmp_.counterexample(Difference::Definedness, what + at(), run_.inputs, w);
+  }
+  std::string at() const { return " (inputs: " + figures_.family + ")"; }
+
+  const Comparison& cmp_;
+  const Graph& candidate_;
+  const GateOptions& o_;
+  Reference::Run& run_;
+  bool keeps_, elementwise_, special_, sought_, whole_inputs_, whole_;
+  Exact e_;
+  std::vector<NDArray> results_;               // the rewrite's
+  std::vector<std::vector<NDArray>> rounded_;  // of both, upward and downward
+  GateFamily figures_;
+  int64_t counted_ = 0;  // elements in the means
+  Worst worst_;
+  std::optional<Worst> differs_special_, lost_infinity_;
+  bool larger_domain_ = false;
+};
+
+// Families of inputs that always run: the first ("mixed") holds a row of nearly every other one,
+// these are like no other. The rest run while affordable.
+bool is_unlike_others(const std::string& family) {
+  return family == "integers" || family == "neighbours" || family == "constants" ||
+         family == "opposed";
+}
+
 }  // namespace
 
 GateResult numeric_gate(Reference& reference, const Graph& candidate, const GateOptions& o) {
@@ -436,192 +655,27 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     families.insert(families.end(), 48, "few_special");
     families.insert(families.end(), 24, "extreme");
   }
+  const bool cheap = cmp.work() * double(families.size()) <= o.max_work;
   for (const std::string& family : families) {
     if (is_cancelled(o)) {
       result.cancelled = true;
       return result;
     }
-    // "mixed" holds a row of nearly every family and always runs, "integers", "constants" and
-    // "opposed" are like no other; the rest while affordable.
-    if (family != families.front() && family != "integers" && family != "neighbours" &&
-        family != "constants" && family != "opposed" && spent + cmp.work() > o.max_work)
+    if (family != families.front() && !is_unlike_others(family) && spent + cmp.work() > o.max_work)
       continue;
     if (o.progress) o.progress("real inputs: " + family);
     spent += cmp.work();
     // At whole numbers no jump is an accident: the rewrite jumps where the original does.
-    bool whole = family == "whole" || family == "integers" || family == "neighbours";
     const Rng seeds = Rng(o.seed).split(result.families.size());
-    const uint64_t seed = whole ? cmp.telling(family, seeds) : Rng(seeds)();
+    const uint64_t seed = is_whole_family(family) ? cmp.telling(family, seeds) : Rng(seeds)();
     Reference::Run own;
     if (family == "rare") own = cmp.run_at((*o.rare)[rare++]);
     Reference::Run& run = family == "rare" ? own : cmp.run(family, seed);
-    const std::vector<NDArray>& inputs = run.inputs;
-    // Those sought for may be made to tie: of values that are rounded, rounding decides; the
-    // rewrite's alone excuses nothing at whole numbers at which the original is right.
-    const bool sought = family == "rare";
-    const bool whole_inputs = are_whole(inputs);
-    if (sought) whole = whole_inputs;
-    std::vector<std::vector<NDArray>> rounded;
-    const auto is_meant = [&](size_t k, size_t i) {
-      if (sought && rounded.empty()) rounded = cmp.rounded(inputs);
-      const double own = run.native[k].at(i), right = run.exact[k].value.at(i);
-      const bool exact = whole_inputs && !cmp.jumps(k, std::fabs(own), std::fabs(own - right));
-      for (size_t up = 0; up < rounded.size(); up += 2) {
-        const double x = rounded[up][k].at(i), y = rounded[up + 1][k].at(i);
-        if (cmp.jumps(k, std::fabs(x), std::fabs(x - y))) return up > 0 && exact;
-      }
-      return true;
-    };
-    const bool special = family == "special" || family == "few_special" || family == "extreme";
-    Exact e;
-    e.spec = run.exact;
-    const bool cheap = cmp.work() * double(families.size()) <= o.max_work;
-    if (cheap && !special) {
-      e.candidate = cmp.magnitudes(candidate, inputs);
-      if (auto difference = cmp.difference(inputs, e)) {
-        result.counterexample = std::move(difference);
-        return result;
-      }
-    }
-    if (run.native.empty()) run.native = cmp.native(spec, inputs);
-    const std::vector<NDArray>& s = run.native;
-    const std::vector<NDArray> c = cmp.native(candidate, inputs);
-    GateFamily f;
-    Worst worst;
-    std::optional<Worst> differs_special, lost_infinity;
-    auto scan = [&](const Comparison::Sensitivity* excuse) {
-      f = GateFamily{};
-      f.family = family;
-      f.seed = seed;
-      int64_t counted = 0;  // elements in the means
-      worst = Worst{};
-      for (size_t k = 0; k < s.size(); k++) {
-        const NDArray &ref = e.spec[k].value, &mag = e.spec[k].magnitude;
-        const auto off = [&](size_t i, double x) { return e.spec[k].error(i, x); };
-        if (!is_float(s[k].dtype)) {  // compared in f64; report what rounding flips
-          for (size_t i = 0; i < s[k].ints.size(); i++) {
-            if (c[k].ints[i] == s[k].ints[i]) continue;
-            const Worst flip{2, int(k), int64_t(i), s[k].at(i), c[k].at(i), 0, special};
-            if (whole && is_meant(k, i)) worst = flip;
-            if (!special) continue;
-            f.special_differ++;
-            if (!differs_special) differs_special = flip;
-          }
-          f.elements += int64_t(s[k].ints.size());
-          continue;
-        }
-        const double unit = unit_of(cmp.rounding(k)), floor = smallest_of(s[k].dtype);
-        auto usable = [&](size_t i) {
-          return std::isfinite(ref.reals[i]) && std::isfinite(s[k].reals[i]);
-        };
-        double spec_error = 0;
-        for (size_t i = 0; i < ref.reals.size(); i++) {
-          if (special || !usable(i) || !std::isfinite(mag.reals[i]) || mag.reals[i] <= 0 ||
-              (excuse && (*excuse)[k][i] > 0.01 * mag.reals[i]))
-            continue;
-          const double own = off(i, s[k].reals[i]) / mag.reals[i];
-          const double other = off(i, c[k].reals[i]) / mag.reals[i];
-          spec_error = std::max(spec_error, own);
-          if (!std::isfinite(other)) continue;  // judged below
-          f.candidate_error = std::max(f.candidate_error, other);
-          counted++;
-          f.spec_mean += (own - f.spec_mean) / double(counted);
-          f.candidate_mean += (other - f.candidate_mean) / double(counted);
-        }
-        f.spec_error = std::max(f.spec_error, spec_error);
-        for (size_t i = 0; i < ref.reals.size(); i++) {
-          const double x = s[k].reals[i], y = c[k].reals[i];
-          if (special || !usable(i)) {
-            f.not_finite++;
-            const bool both_finite = std::isfinite(x) && std::isfinite(y);
-            // What is made of NaN and infinities by programs that ask for them.
-            const double near = std::isfinite(mag.reals[i])
-                                    ? o.c * unit * cmp.length() * mag.reals[i] + 4 * floor
-                                    : 0x1p-6 * std::max(std::fabs(x), std::fabs(y));
-            const bool differ = special && both_finite
-                                    ? keeps && (zeros_differ(x, y) ||
-                                                std::fabs(x - y) > std::max(near, 2 * off(i, x)))
-                                    : !same_special(x, y);
-            if (differ) {
-              f.special_differ++;
-              if (!differs_special) differs_special = Worst{2, int(k), int64_t(i), x, y, 0, true};
-              if (!special && !std::isfinite(ref.reals[i]) && std::isfinite(y))
-                larger_domain = true;
-              // Infinity has a sign and an order, NaN has none: that is less, not more.
-              if (elementwise && !special && std::isinf(ref.reals[i]) && ref.reals[i] == x &&
-                  std::isnan(y) && !lost_infinity)
-                lost_infinity = Worst{2, int(k), int64_t(i), x, y, 0, true};
-            }
-            continue;
-          }
-          const double scale = mag.reals[i];
-          f.elements += std::isfinite(scale);
-          const double error = std::isfinite(y) ? off(i, y) : INFINITY;
-          const bool far = whole && cmp.jumps(k, scale, std::fabs(x - y));
-          // What is finite beyond a pole (by clip) has the pole's sign. Where neither program
-          // rounds, denominators are not zero by accident.
-          const bool exact =
-              x == ref.reals[i] &&
-              (e.candidate.empty() ? whole_inputs : y == e.candidate[k].value.reals[i]);
-          const bool pole = exact && std::isinf(scale) &&
-                            std::fabs(x - y) > 0x1p-6 * std::fmax(std::fabs(x), std::fabs(y));
-          const bool jump = pole || (far && is_meant(k, i));
-          if (!jump && (error == 0 || error <= 2 * off(i, x))) continue;
-          if (excuse && !jump && !(whole && !far && x == ref.reals[i]) &&
-              4 * (*excuse)[k][i] >= std::min(error, std::fabs(x) + 1e-30))
-            continue;
-          if (jump && worst.ratio < 2) worst = {2, int(k), int64_t(i), x, y, 0, false};
-          if (std::isinf(error)) {
-            if (worst.ratio < 1e300) worst = {1e300, int(k), int64_t(i), x, y, 0, true};
-            continue;
-          }
-          if (!std::isfinite(scale)) continue;
-          const double allowed = std::max(2 * spec_error, o.c * unit * cmp.length()) * scale +
-                                 4 * floor * cmp.length();
-          f.worst_ratio = std::max(f.worst_ratio, error / allowed);
-          if (error / allowed > worst.ratio)
-            worst = {error / allowed, int(k), int64_t(i), x, y, allowed, false};
-        }
-      }
-    };
-    scan(nullptr);
-    if (worst.ratio > 1) {
-      if (run.moved.empty()) run.moved = cmp.sensitivity(spec, inputs, e.spec, false);
-      scan(&run.moved);
-    }
-    if (worst.ratio > 1) {
-      // Different numbers, or equal numbers computed badly? f64 tells.
-      if (e.candidate.empty()) {
-        e.candidate = cmp.magnitudes(candidate, inputs);
-        result.counterexample = cmp.difference(inputs, e);
-      }
-      if (!result.counterexample)
-        result.counterexample = cmp.counterexample(
-            Difference::Precision,
-            worst.undefined
-                ? "the original is finite in its dtype and the rewrite is not (inputs: " + family +
-                      ")"
-                : "the rewrite's error is larger than the original's and than rounding explains "
-                  "(inputs: " +
-                      family + ")",
-            inputs, worst);
-      return result;
-    }
-    if (lost_infinity) {
-      result.counterexample = cmp.counterexample(
-          Difference::Definedness,
-          "the original is infinite and the rewrite is NaN (inputs: " + family + ")", inputs,
-          *lost_infinity);
-      return result;
-    }
-    if (keeps && differs_special) {
-      result.counterexample = cmp.counterexample(
-          Difference::Definedness,
-          "the programs differ where the original is not finite (inputs: " + family + ")", inputs,
-          *differs_special);
-      return result;
-    }
-    if (family != "rare") result.families.push_back(f);  // others find other ones
+    AtInputs here(cmp, candidate, o, run, family, seed, keeps, elementwise);
+    result.counterexample = here.fault(cheap);
+    if (result.counterexample) return result;
+    larger_domain = larger_domain || here.larger_domain();
+    if (family != "rare") result.families.push_back(here.figures());  // others find other ones
   }
   if (o.scales && o.level != Accuracy::Fast &&
       !breaks_nowhere(cmp, reference, candidate, o, result))

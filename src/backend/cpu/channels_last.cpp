@@ -6,6 +6,7 @@
 #include <set>
 
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/transposed_convolutions.h"
 #include "base/check.h"
 #include "ir/arrangement.h"
 #include "ir/build.h"
@@ -33,7 +34,7 @@ bool is_permutation(const Graph& graph, const Op& op, const std::vector<int>& pe
 
 // Whether code over vectors of channels takes this operator.
 bool takes(const Graph& graph, const Op& op, CpuIsa isa) {
-  if (!is_windowed(op.kind) || op.kind == OpKind::ConvTranspose) return false;
+  if (!is_windowed(op.kind)) return false;
   const Type& x = graph.type(op.inputs[0]);
   const Type& result = graph.type(op.result());
   const size_t rank = x.shape.size();
@@ -260,7 +261,8 @@ Graph with_short_chains(const Graph& graph, CpuIsa isa, const std::vector<bool>&
 
 }  // namespace
 
-Graph channels_last(const Graph& graph, CpuIsa isa) {
+Graph channels_last(const Graph& given, CpuIsa isa) {
+  const Graph graph = without_transposed_convolutions(given);
   const bool any = graph.level() == Level::Kernel &&
                    std::any_of(graph.tensors().begin(), graph.tensors().end(),
                                [](const Tensor& t) { return t.type.dtype == DType::F32; }) &&

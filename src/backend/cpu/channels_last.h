@@ -17,7 +17,7 @@ std::vector<int> to_first(size_t rank);
 // [N, …, C]: every such operator stands between two transposes (its own, which image_steps finds
 // again), element-by-element operators, joins, cuts, zeros around images and reductions follow the
 // order of their operand, and what remains of transposes is where the orders meet, one for each
-// chain of reshapes and transposes. The program itself where nothing gains.
+// chain of reshapes and transposes. Transposed convolutions become ordinary ones.
 Graph channels_last(const Graph& graph, CpuIsa isa);
 
 // A convolution or pooling between its transposes, and the element-by-element operators that follow

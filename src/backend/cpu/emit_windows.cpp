@@ -43,8 +43,7 @@ std::string head(const std::string& name) {
 class Convolution {
  public:
   Convolution(const std::string& name, const Graph& graph, const Op& op, UnitContext& unit)
-      : name_(name), graph_(graph), op_(op), unit_(unit), axes_(window_axes(graph, op)),
-        transposed_(op.kind == OpKind::ConvTranspose) {
+      : name_(name), graph_(graph), op_(op), unit_(unit), axes_(window_axes(graph, op)) {
     const std::vector<int64_t> x = extents(graph.type(op.inputs[0]).shape);
     const std::vector<int64_t> out = extents(graph.type(op.result()).shape);
     dtype_ = graph.type(op.result()).dtype;
@@ -55,18 +54,16 @@ class Convolution {
     const bool wide = dtype_ == DType::F64 || dtype_ == DType::I64;
     type_ = is_float(dtype_) ? (wide ? "double" : "float") : wide ? "unsigned long" : "unsigned";
     bytes_ = wide ? 8 : 4;
-    stage_weights_ = transposed_ || size_in_bytes(dtype_) != bytes_;
+    stage_weights_ = size_in_bytes(dtype_) != bytes_;
     for (size_t i = 0; i < axes_.size(); ++i) {
       const WindowAxis& a = axes_[i];
-      // The plane of a transposed convolution is that of the convolution it amounts to.
-      const int64_t stride = transposed_ ? 1 : a.stride;
-      strides_.push_back(stride);
-      plane_.push_back(a.out + (a.taps - 1) * a.dilation / stride);
+      strides_.push_back(a.stride);
+      plane_.push_back(a.out + (a.taps - 1) * a.dilation / a.stride);
       taps_ *= a.taps;
       in_ *= a.in;
       out_ *= a.out;
       size_ *= plane_.back();
-      residues_ *= stride;
+      residues_ *= a.stride;
     }
     int64_t step = 1, phase = size_;
     last_ = 0;
@@ -90,7 +87,7 @@ class Convolution {
     tile_ = choose_tile(unit.isa, wide ? DType::F64 : DType::F32, filters_, last_ + 1);
     pitch_ = size_ * residues_;  // of a channel
     const bool as_it_is =
-        !transposed_ && size_in_bytes(dtype_) == bytes_ && residues_ == 1 && size_ == in_ &&
+        size_in_bytes(dtype_) == bytes_ && residues_ == 1 && size_ == in_ &&
         columns() * tile_.columns() + *std::max_element(offsets_.begin(), offsets_.end()) <=
             size_ &&
         std::all_of(axes_.begin(), axes_.end(),
@@ -202,8 +199,7 @@ class Convolution {
       code.open("for (long " + q + " = 0; " + q + " < " + n(plane_[i]) + "; ++" + q + ")");
       code.line("const long " + y + " = " + position(i, q) + ";");
       place = "(" + place + " + " + q + ") * " + n(plane_[i + 1]);
-      const std::string element = spread(i) == 1 ? y : y + " / " + n(spread(i));
-      row = "(" + row + " + " + element + ") * " + n(axes_[i + 1].in);
+      row = "(" + row + " + " + y + ") * " + n(axes_[i + 1].in);
       inside += (inside.empty() ? "" : " && ") + within(i, y);
     }
     const size_t last = rank - 1;
@@ -215,18 +211,16 @@ class Convolution {
       code.close();
     }
     code.line("const " + stored + "* const source = from + " + row + ";");
-    const std::string value =
-        "(" + type_ + ")" +
-        loaded(dtype_, "source[y" + (spread(last) == 1 ? "" : " / " + n(spread(last))) + "]",
-               unit_.prelude);
-    if (strides_[last] == 1 && spread(last) == 1) {
+    const std::string value = "(" + type_ + ")" + loaded(dtype_, "source[y]", unit_.prelude);
+    if (strides_[last] == 1) {
       // zeros, a piece of x, zeros
-      const int64_t before = std::clamp<int64_t>(-origin(last), 0, plane_[last]);
-      const int64_t end = std::clamp<int64_t>(axes_[last].in - origin(last), before, plane_[last]);
+      const int64_t before = std::clamp<int64_t>(axes_[last].low, 0, plane_[last]);
+      const int64_t end =
+          std::clamp<int64_t>(axes_[last].in + axes_[last].low, before, plane_[last]);
       code.line("for (long q = 0; q < " + n(before) + "; ++q) line[q] = 0;");
       code.line("#pragma omp simd");
       code.open("for (long q = " + n(before) + "; q < " + n(end) + "; ++q)");
-      code.line("const long y = q + " + n(origin(last)) + ";");
+      code.line("const long y = q + " + n(-axes_[last].low) + ";");
       code.line("line[q] = " + value + ";");
       code.close();
       code.line("for (long q = " + n(end) + "; q < " + n(plane_[last]) + "; ++q) line[q] = 0;");
@@ -240,34 +234,22 @@ class Convolution {
     for (size_t i = 0; i < rank; ++i)
       if (strides_[i] > 1) code.close();
   }
-  // How far apart elements of x lie in the plane, and where in x (spread so) the plane begins.
-  int64_t spread(size_t i) const { return transposed_ ? axes_[i].stride : 1; }
-  int64_t origin(size_t i) const {
-    const WindowAxis& a = axes_[i];
-    return transposed_ ? a.low - (a.taps - 1) * a.dilation : -a.low;
-  }
   std::string position(size_t i, const std::string& q) const {
     std::string p = q;
     if (strides_[i] > 1) p += " * " + n(strides_[i]) + " + r" + n(int64_t(i));
-    return p + " + " + n(origin(i));
+    return p + " + " + n(-axes_[i].low);
   }
   std::string within(size_t i, const std::string& y) const {
-    const int64_t extent = (axes_[i].in - 1) * spread(i) + 1;
-    std::string text = y + " >= 0 && " + y + " < " + n(extent);
-    if (spread(i) > 1) text += " && " + y + " % " + n(spread(i)) + " == 0";
-    return text;
+    return y + " >= 0 && " + y + " < " + n(axes_[i].in);
   }
 
-  // Weights as [G·F, C, T]; those of a transposed convolution are [G·C, F, T] turned round.
+  // Weights as [G·F, C, T].
   void stage_filter(Code& code, int64_t first) {
     code.line("const long f = unit - " + n(first) + ";");
     code.open("for (long c = 0; c < " + n(channels_) + "; ++c)");
     code.open("for (long t = 0; t < " + n(taps_) + "; ++t)");
-    const std::string from = transposed_ ? "((f / " + n(filters_) + " * " + n(channels_) +
-                                               " + c) * " + n(filters_) + " + f % " + n(filters_) +
-                                               ") * " + n(taps_) + " + " + n(taps_ - 1) + " - t"
-                                         : "(f * " + n(channels_) + " + c) * " + n(taps_) + " + t";
-    code.line("w[(f * " + n(channels_) + " + c) * " + n(taps_) + " + t] = (" + type_ + ")" +
+    const std::string from = "(f * " + n(channels_) + " + c) * " + n(taps_) + " + t";
+    code.line("w[" + from + "] = (" + type_ + ")" +
               loaded(dtype_, "weights[" + from + "]", unit_.prelude) + ";");
     code.close(2);
   }
@@ -352,7 +334,6 @@ class Convolution {
   const Op& op_;
   UnitContext& unit_;
   const std::vector<WindowAxis> axes_;
-  const bool transposed_;
   DType dtype_ = DType::F32;
   std::string type_;  // computed in
   int64_t bytes_ = 4;

@@ -11,6 +11,7 @@
 #include "backend/cpu/conv_costs.h"
 #include "backend/cpu/emit.h"
 #include "backend/cpu/fuse.h"
+#include "backend/cpu/transposed_convolutions.h"
 #include "backend/written.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -243,7 +244,8 @@ std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
                                         const ModuleOptions& options) {
   WrittenSources written;
   const Graph checked = with_checked_bodies(graph, cache, false, options.isa, {}, written);
-  Graph laid_out = options.plan.images ? channels_last(checked, options.isa) : checked;
+  Graph laid_out = options.plan.images ? channels_last(checked, options.isa)
+                                       : without_transposed_convolutions(checked);
   if (options.plan.fuse) laid_out = fuse_operators(laid_out, options.isa, options.plan.weights);
   const KernelPool& pool = options.pool != nullptr ? *options.pool : KernelPool::shared();
   PlanOptions plan = options.plan;

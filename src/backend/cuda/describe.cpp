@@ -461,7 +461,7 @@ void BlockEmitter::plan_layouts() {
     if (v < 0) continue;
     const BlockValue& tile = described.block.values[size_t(v)];
     const int bytes = size_in_bytes(tile.dtype);
-    PlaceOption o;  // row-major, where nothing is ever read or written
+    TileLayout o;  // row-major, where nothing is ever read or written
     o.bytes = tile.elements() * bytes;
     if (choice.option[size_t(v)] >= 0)
       o = prices.options[size_t(v)][size_t(choice.option[size_t(v)])];

@@ -315,13 +315,10 @@ class Replay {
   }
 
   std::string all_ran(int s) const {
-    const bool load = step(s).kind == StepKind::Load;
-    const bool none =
-        load && plan_.values[index(step(s).writes[0].value)].place == BlockPlace::Global;
     Iteration i(block_.loops.size(), 0);
     for (;;) {
       const int id = reference_->number(s, i);
-      if (id >= 0 && ran_[index(id)] != (none ? 0 : 1))
+      if (id >= 0 && ran_[index(id)] != 1)
         return "step " + step(s).name + " does not run exactly once per iteration";
       size_t l = 0;
       while (l < i.size() && ++i[l] == extents_[l]) i[l++] = 0;
@@ -371,14 +368,6 @@ class Replay {
     const std::string where =
         std::string(seen ? " reads " : " writes ") + value_name(a.value) + " ";
     const ValuePlan& value = plan_.values[index(a.value)];
-    if (value.place == BlockPlace::Global) {
-      const int writer = writer_of(a.value);
-      if (seen == nullptr || writer < 0) return where + "in global memory";
-      const int wanted = reference_->number(writer, i);
-      for (int w : *seen)
-        if (w != wanted) return where + "of another iteration from global memory";
-      return "";
-    }
     if (value.place == BlockPlace::Registers) return in_registers(a, all, seen, id, where);
     if (std::string f = possible(s, a, p, seen == nullptr, value, i); !f.empty()) return where + f;
     const int64_t copy = value.copies == 1 ? 0 : i[index(value.loop)] % value.copies;
@@ -394,19 +383,6 @@ class Replay {
       }
     }
     return "";
-  }
-
-  // The one load that writes the value, -1 if there is another writer.
-  int writer_of(int v) const {
-    int writer = -1;
-    for (size_t s = 0; s < block_.steps.size(); ++s) {
-      for (const BlockAccess& a : block_.steps[s].writes) {
-        if (a.value != v) continue;
-        if (writer >= 0 || block_.steps[s].kind != StepKind::Load) return -1;
-        writer = int(s);
-      }
-    }
-    return writer;
   }
 
   std::string in_registers(const BlockAccess& a, const std::vector<Touch>& all,

@@ -22,21 +22,18 @@ struct Case {
 std::vector<Case> cases() {
   BlockLimits hopper;
   hopper.shared_bytes = 227 * 1024;
-  BlockPlanOptions shared;
-  shared.registers = shared.through = false;
   std::vector<Case> out;
-  const auto add = [&](const char* name, const Block& b, const BlockPlanOptions& o) {
-    out.push_back({name, b, hopper, plan_block(b, hopper, o)});
+  const auto add = [&](const char* name, const Block& b) {
+    out.push_back({name, b, hopper, plan_block(b, hopper)});
   };
-  add("product", product_block(), {});
-  add("attention", attention_block(), {});
-  add("norm", norm_block(), {});
-  add("norm in shared memory", norm_block(), shared);
-  add("wide product", wide_product_block(), {});
+  add("product", product_block());
+  add("attention", attention_block());
+  add("norm", norm_block());
+  add("wide product", wide_product_block());
   Block scratch = attention_block();
   scratch.steps[10].scratch_bytes = 512;
   scratch.steps[10].barriers = 1;
-  add("with scratch", scratch, {});
+  add("with scratch", scratch);
   return out;
 }
 
@@ -280,29 +277,7 @@ const std::vector<Kind>& kinds() {
        [](const Case& c) {
          return values(c, [&](BlockPlan& p, size_t v) {
            p.values[v].place = BlockPlace::Registers;
-           return c.name != "norm in shared memory" || v == 2;
-         });
-       }},
-      {"computed values in global memory",
-       [](const Case& c) {
-         return values(c, [&](BlockPlan& p, size_t v) {
-           p.values[v].place = BlockPlace::Global;
-           for (const BlockStep& s : c.block.steps)
-             for (const BlockAccess& a : s.writes)
-               if (a.value == int(v) && s.kind == StepKind::Load) return false;
-           return true;
-         });
-       }},
-      {"a load of what is read through",
-       [](const Case& c) {
-         return values(c, [&](BlockPlan& p, size_t v) {
-           for (const BlockStep& s : c.block.steps)
-             for (const BlockAccess& a : s.writes)
-               if (a.value == int(v) && s.kind == StepKind::Load) {
-                 p.values[v].place = BlockPlace::Global;
-                 return true;
-               }
-           return false;
+           return c.name != "norm" || v == 2;
          });
        }},
       {"barriers for boxes in a tile's place",

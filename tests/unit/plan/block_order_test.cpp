@@ -29,7 +29,7 @@ Block steps(int n, int loop_from, int loop_to, int64_t extent = 4) {
 BlockOrder order(const Block& b, const std::vector<OrderEdge>& edges, bool serial = false) {
   OrderOptions o;
   o.serial = serial;
-  return order_block(b, std::vector<bool>(b.steps.size(), true), edges, o);
+  return order_block(b, edges, o);
 }
 
 TEST(BlockOrder, DepthsOutsideLoops) {

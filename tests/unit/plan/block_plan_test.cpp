@@ -53,12 +53,6 @@ TEST(BlockPlan, EachDecisionIsWorthSomething) {
   o = {};
   o.memory = false;
   EXPECT_GT(plan_block(a, {}, o).shared_bytes, plan_block(a).shared_bytes);
-  const Block n = norm_block();
-  o = {};
-  o.registers = false;
-  EXPECT_GT(plan_block(n, {}, o).wavefronts, plan_block(n).wavefronts);
-  o.through = false;
-  EXPECT_GT(plan_block(n, {}, o).shared_bytes, plan_block(n).shared_bytes);
 }
 
 // An operand that is computed where the sums of a product are, row by row or transposed.
@@ -97,17 +91,6 @@ TEST(BlockPlan, OperandsFromRegistersAreStoredAsMatrices) {
     wrong.steps[1].reads[0].instruction = Instruction::MatrixStore;
     EXPECT_NE(block_fault(b, with, wrong), "");
   }
-}
-
-TEST(BlockPlan, ElementByElementKernelsPassSharedMemoryBy) {
-  const Block b = norm_block();
-  const BlockPlan p = plan_block(b);
-  EXPECT_EQ(p.values[0].place, BlockPlace::Registers) << text(p, b);
-  EXPECT_EQ(p.values[1].place, BlockPlace::Global);
-  EXPECT_EQ(p.barriers, 0);
-  // A row belongs to one warp.
-  EXPECT_EQ(count(p, ActionKind::WarpBarrier), 1);
-  EXPECT_EQ(block_fault(b, {}, p), "");
 }
 
 TEST(BlockPlan, MatricesOfTheAsynchronousProxyAreSwizzledFencedAndAligned) {
@@ -182,7 +165,7 @@ TEST(BlockPlan, BadBlocksAreRefused) {
 }
 
 TEST(BlockPlan, RandomBlocksReplayWithoutFault) {
-  int64_t tiles = 0, ahead = 0, doubled = 0, warps = 0, kept = 0, through = 0;
+  int64_t tiles = 0, ahead = 0, doubled = 0, warps = 0;
   for (uint64_t seed = 0; seed < 150; ++seed) {
     const Block b = RandomBlock(seed).make(5);
     BlockPlanOptions options;
@@ -190,13 +173,10 @@ TEST(BlockPlan, RandomBlocksReplayWithoutFault) {
     if (seed % 7 == 2) options.schedule = false;
     if (seed % 7 == 3) options.memory = false;
     if (seed % 7 == 4) options.stages = false;
-    if (seed % 7 == 5) options.registers = options.through = false;
     const BlockPlan p = plan_block(b, {}, options);
     ASSERT_EQ(block_fault(b, {}, p), "") << "seed " << seed << "\n" << text(p, b);
     for (size_t v = 0; v < p.values.size(); ++v) {
       tiles += p.values[v].place == BlockPlace::Shared;
-      kept += p.values[v].place == BlockPlace::Registers;
-      through += p.values[v].place == BlockPlace::Global;
       doubled += p.values[v].copies == 2;
     }
     for (const LoopPlan& l : p.loops) ahead += l.ahead > 0;
@@ -207,8 +187,6 @@ TEST(BlockPlan, RandomBlocksReplayWithoutFault) {
   EXPECT_GT(ahead, 50);
   EXPECT_GT(doubled, 5);
   EXPECT_GT(warps, 50);
-  EXPECT_GT(kept, 50);
-  EXPECT_GT(through, 20);
 }
 
 }  // namespace

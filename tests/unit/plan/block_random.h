@@ -75,7 +75,6 @@ class RandomBlock {
     v.name = "v" + std::to_string(block_.values.size());
     v.dtype = dtype;
     v.extents = std::move(extents);
-    v.may_stay = coin(3);
     block_.values.push_back(v);
     made_in_.push_back(body);
     return static_cast<int>(block_.values.size()) - 1;
@@ -98,7 +97,6 @@ class RandomBlock {
 
   void load(int body) {
     const int v = value(dtype(), {extent(), extent()}, body);
-    block_.values[static_cast<size_t>(v)].may_be_read_through = coin(4);
     BlockStep s{name("load"),
                 StepKind::Load,
                 body,

@@ -36,10 +36,10 @@ inline Walk fragments(int m, int n, int k, int warps_m, int warps_n) {
 inline Block product_block(int64_t k = 64, int64_t iterations = 8, int threads = 128) {
   Block b;
   b.threads = threads;
-  b.values = {{"X", DType::F16, {16, k}, false, false, false},
-              {"W", DType::F16, {k, 64}, false, false, false},
-              {"acc", DType::F32, {16, 64}, true, false, false},
-              {"O", DType::F16, {16, 64}, false, false, false}};
+  b.values = {{"X", DType::F16, {16, k}, false},
+              {"W", DType::F16, {k, 64}, false},
+              {"acc", DType::F32, {16, 64}, true},
+              {"O", DType::F16, {16, 64}, false}};
   b.loops = {{iterations, -1}};
   BlockStep x{"load X", StepKind::Load, 0, {16, k}, {linear(1, 8)}, {}, {{0, {0, 1}}}, 1};
   BlockStep w{"load W", StepKind::Load, 0, {k, 64}, {linear(1, 8)}, {}, {{1, {0, 1}}}, 1};
@@ -62,10 +62,10 @@ inline Block product_block(int64_t k = 64, int64_t iterations = 8, int threads =
 inline Block wide_product_block(int64_t k = 64, int64_t iterations = 8) {
   Block b;
   b.threads = 128;
-  b.values = {{"X", DType::F16, {64, k}, false, false, false},
-              {"W", DType::F16, {k, 128}, false, false, false},
-              {"acc", DType::F32, {64, 128}, true, false, false},
-              {"O", DType::F16, {64, 128}, false, false, false}};
+  b.values = {{"X", DType::F16, {64, k}, false},
+              {"W", DType::F16, {k, 128}, false},
+              {"acc", DType::F32, {64, 128}, true},
+              {"O", DType::F16, {64, 128}, false}};
   b.loops = {{iterations, -1}};
   Walk bulk;
   bulk.kind = WalkKind::Bulk;
@@ -95,16 +95,11 @@ inline Block attention_block(int64_t keys = 64, int64_t iterations = 6, int thre
   Block b;
   b.threads = threads;
   const int warps = threads / 32;
-  b.values = {{"Q", DType::F16, {16, 64}, false, false, false},
-              {"K", DType::F16, {64, keys}, false, false, false},
-              {"V", DType::F16, {keys, 64}, false, false, false},
-              {"S", DType::F32, {16, keys}, false, true, false},
-              {"m", DType::F32, {16}, false, false, false},
-              {"old m", DType::F32, {16}, false, false, false},
-              {"E", DType::F16, {16, keys}, false, false, false},
-              {"l", DType::F32, {16}, false, false, false},
-              {"acc", DType::F32, {16, 64}, true, false, false},
-              {"O", DType::F16, {16, 64}, false, false, false}};
+  b.values = {{"Q", DType::F16, {16, 64}, false},   {"K", DType::F16, {64, keys}, false},
+              {"V", DType::F16, {keys, 64}, false}, {"S", DType::F32, {16, keys}, false},
+              {"m", DType::F32, {16}, false},       {"old m", DType::F32, {16}, false},
+              {"E", DType::F16, {16, keys}, false}, {"l", DType::F32, {16}, false},
+              {"acc", DType::F32, {16, 64}, true},  {"O", DType::F16, {16, 64}, false}};
   b.loops = {{iterations, -1}};
   const Walk result = fragments(0, 1, -1, 1, warps);
   const Walk products = fragments(0, 1, 2, 1, warps);
@@ -168,10 +163,10 @@ inline Block attention_block(int64_t keys = 64, int64_t iterations = 6, int thre
 inline Block norm_block(int64_t n = 1024, int threads = 128) {
   Block b;
   b.threads = threads;
-  b.values = {{"X", DType::F16, {4, n}, false, true, true},
-              {"G", DType::F16, {n}, false, true, true},
-              {"s", DType::F32, {4}, false, false, false},
-              {"Y", DType::F16, {4, n}, false, true, false}};
+  b.values = {{"X", DType::F16, {4, n}, false},
+              {"G", DType::F16, {n}, false},
+              {"s", DType::F32, {4}, false},
+              {"Y", DType::F16, {4, n}, false}};
   b.steps = {
       {"load X", StepKind::Load, -1, {4, n}, {rows(1, 32, 8), linear(1, 8)}, {}, {{0, {0, 1}}}, 1},
       {"load G", StepKind::Load, -1, {n}, {linear(0, 8)}, {}, {{1, {0}}}, 0},

@@ -1,9 +1,24 @@
-// A block's plan as text.
+// A block's plan as text, and what it is made of.
+#include <algorithm>
+
 #include "base/check.h"
+#include "base/text.h"
 #include "plan/block_check.h"
 
 namespace tessera {
 namespace {
+
+const char* name(WalkKind kind) {
+  switch (kind) {
+  case WalkKind::Linear: return "linear";
+  case WalkKind::Rows: return "rows";
+  case WalkKind::Fragments: return "fragments";
+  case WalkKind::WideFragments: return "wide fragments";
+  case WalkKind::Bulk: return "bulk";
+  case WalkKind::Whole: return "whole";
+  }
+  unreachable("WalkKind");
+}
 
 const char* name(Instruction i) {
   switch (i) {
@@ -49,6 +64,34 @@ std::string action(const Block& block, const Action& a) {
 
 }  // namespace
 
+std::string text(const Walk& w) {
+  std::string out = name(w.kind);
+  switch (w.kind) {
+  case WalkKind::Rows: out += " of " + std::to_string(w.lanes) + " lanes"; [[fallthrough]];
+  case WalkKind::Linear:
+    out += " along " + std::to_string(w.along) + " by " + std::to_string(w.width);
+    break;
+  case WalkKind::Fragments:
+  case WalkKind::WideFragments:
+    out += " " + std::to_string(w.warps_m) + "x" + std::to_string(w.warps_n);
+    break;
+  case WalkKind::Bulk:
+  case WalkKind::Whole: break;
+  }
+  return out;
+}
+
+std::string text(const SharedLayout& l) {
+  std::string out;
+  const auto add = [&](const std::string& what) { out += (out.empty() ? "" : " ") + what; };
+  if (!std::is_sorted(l.order.begin(), l.order.end())) add("[" + joined(l.order) + "]");
+  if (l.block > 0) add("blocks of " + std::to_string(l.block));
+  if (l.pad > 0) add("pad " + std::to_string(l.pad));
+  if (l.swizzle_bits > 0)
+    add("swizzled " + std::to_string(l.swizzle_bits) + " by " + std::to_string(l.swizzle_shift));
+  return out.empty() ? "row-major" : out;
+}
+
 std::string text(const BlockPlan& plan, const Block& block) {
   std::string out;
   for (size_t v = 0; v < plan.values.size(); ++v) {
@@ -56,10 +99,9 @@ std::string text(const BlockPlan& plan, const Block& block) {
     out += "value " + block.values[v].name;
     switch (p.place) {
     case BlockPlace::Registers: out += " in registers\n"; continue;
-    case BlockPlace::Global: out += " read through\n"; continue;
     case BlockPlace::Shared: break;
     }
-    out += " at " + std::to_string(p.offset) + " " + p.layout.str() + ", " +
+    out += " at " + std::to_string(p.offset) + " " + text(p.layout) + ", " +
            std::to_string(p.bytes) + " bytes";
     if (p.copies > 1)
       out += " in " + std::to_string(p.copies) + " copies every " + std::to_string(p.pitch);
@@ -67,7 +109,7 @@ std::string text(const BlockPlan& plan, const Block& block) {
   }
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const BlockStep& step = block.steps[s];
-    out += "step " + step.name + " " + step.walks[size_t(plan.steps[s].walk)].str() + "\n";
+    out += "step " + step.name + " " + text(step.walks[size_t(plan.steps[s].walk)]) + "\n";
     for (const bool write : {false, true}) {
       const auto& priced = write ? plan.steps[s].writes : plan.steps[s].reads;
       const auto& named = write ? step.writes : step.reads;

@@ -1,0 +1,45 @@
+"""Which is faster, a program of ours or PyTorch's own operators: calls tell, one run each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tessera.types import Values
+
+_FEW, _MOST = 4, 12  # timed calls of each side: where one is far ahead, and at most
+_FAR = 1.5
+
+
+class CallRace:
+    """A program against PyTorch's own operators, in turns: results are right whoever computes them,
+    nothing runs twice, and what is timed is what the user waits for."""
+
+    def __init__(self) -> None:
+        self.won: bool | None = None  # None: not known yet
+        self.figures = ""
+        self._ns: tuple[list[int], list[int]] = ([], [])
+        self._calls = 0
+
+    def run(
+        self, ours: Callable[[Values], Any], eager: Callable[..., Any], args: Values, counts: bool
+    ) -> Any:
+        """The next call's results; `counts`: nothing of ours is at work beside it."""
+        side, self._calls = self._calls % 2, self._calls + 1
+        start = time.perf_counter_ns()
+        made = eager(*args) if side else ours(args)
+        if counts:
+            self._ns[side].append(time.perf_counter_ns() - start)
+            if side:
+                self._decide()
+        return made
+
+    def _decide(self) -> None:
+        timed = min(map(len, self._ns)) - 1  # first calls prepare weights
+        if timed < _FEW:
+            return
+        ours, theirs = (min(times[1:]) for times in self._ns)
+        if timed >= _MOST or max(ours, theirs) > _FAR * min(ours, theirs):
+            self.figures = f"{ours / 1e3:.0f} µs a call, PyTorch's own operators {theirs / 1e3:.0f}"
+            self.won = ours <= theirs

@@ -1,0 +1,133 @@
+"""Programs against PyTorch's own operators, told by calls: on a clock of the test's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+from tessera import torch_backend, torch_race  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(torch_race, "time", clock)
+    return clock
+
+
+def race(clock: Clock, ours: list[int], theirs: list[int], counts: bool = True) -> list[str]:
+    """Who ran which call, until it is decided; times are used in turn."""
+
+    def side(name: str, times: list[int]) -> Any:
+        left = iter(times)
+
+        def run(*args: Any) -> str:
+            clock.now += next(left)
+            return name
+
+        return run
+
+    contest = torch_race.CallRace()
+    runs = side("ours", ours), side("theirs", theirs)
+    ran: list[str] = []
+    while contest.won is None and len(ran) < 2 * min(len(ours), len(theirs)):
+        ran.append(contest.run(*runs, [], counts))
+    return [*ran, {True: "won", False: "lost", None: "open"}[contest.won]]
+
+
+def test_turns_alternate_and_each_call_runs_one_side(clock: Clock) -> None:
+    assert race(clock, [9] * 20, [10] * 20) == ["ours", "theirs"] * 13 + ["won"]
+
+
+def test_who_is_far_ahead_needs_few_calls(clock: Clock) -> None:
+    assert race(clock, [10] * 20, [90] * 20) == ["ours", "theirs"] * 5 + ["won"]
+    assert race(clock, [90] * 20, [10] * 20) == ["ours", "theirs"] * 5 + ["lost"]
+
+
+def test_first_calls_and_interruptions_do_not_tell(clock: Clock) -> None:
+    noisy = [5000, 10, 900, 10, 800, 10, 10, 10, 700, 10, 10, 10, 10, 10]
+    assert race(clock, noisy, [11] * 20)[-1] == "won"
+    assert race(clock, [12] * 20, noisy)[-1] == "lost"
+
+
+def test_calls_beside_work_of_ours_do_not_count(clock: Clock) -> None:
+    assert race(clock, [90] * 20, [10] * 20, counts=False)[-1] == "open"
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch, clock: Clock, ours: int, **options: Any) -> Any:
+    """A model whose programs take `ours` and PyTorch's operators 10."""
+    torch._dynamo.reset()
+    plain = torch_race.CallRace.run
+
+    def run(self: Any, mine: Any, eager: Any, args: Any, counts: bool) -> Any:
+        def timed(function: Any, ns: int) -> Any:
+            def call(*given: Any) -> Any:
+                clock.now += ns
+                return function(*given)
+
+            return call
+
+        return plain(self, timed(mine, ours), timed(eager, 10), args, counts)
+
+    monkeypatch.setattr(torch_race.CallRace, "run", run)
+    layer = torch.nn.Linear(8, 8)
+    options = {"wait": True, **options}
+    return torch.compile(layer, backend="tessera", options=options), layer
+
+
+@pytest.mark.parametrize(("ours", "kept"), [(5, True), (99, False)])
+def test_the_slower_side_runs_no_more(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, ours: int, kept: bool
+) -> None:
+    model, layer = compiled(monkeypatch, clock, ours)
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        for _ in range(40):
+            torch.testing.assert_close(model(x), layer(x))
+        (part,) = torch_backend.REPORTS[-1].parts
+        assert bool(part.programs) == kept
+        assert ("PyTorch's own operators 0" in part.reason) != kept
+        layer.weight.mul_(2)
+        torch.testing.assert_close(model(x), layer(x))
+    told = torch_backend.explain(timed=False, patterns=False)
+    assert ("is run by PyTorch" in told) != kept
+
+
+@pytest.mark.parametrize("options", [{"race": False}, {"strict": True}])
+def test_without_a_race_ours_stay(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, options: dict[str, bool]
+) -> None:
+    model, layer = compiled(monkeypatch, clock, 99, **options)
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        for _ in range(40):
+            torch.testing.assert_close(model(x), layer(x))
+    (part,) = torch_backend.REPORTS[-1].parts
+    assert part.programs
+
+
+def test_lengths_share_a_race(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    model, layer = compiled(monkeypatch, clock, 99, dynamic="wait")
+    with torch.no_grad():
+        torch._dynamo.mark_dynamic(x := torch.randn(17, 8), 0)
+        model(x)
+        for n in 4 * list(range(17, 33)):
+            x = torch.randn(n, 8)
+            torch.testing.assert_close(model(x), layer(x))
+    (part,) = torch_backend.REPORTS[-1].parts
+    assert not part.programs
