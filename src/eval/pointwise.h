@@ -116,7 +116,10 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Where:
     is_float(result) ? void(out.f = select(x.i, y.f, z.f)) : void(out.i = select(x.i, y.i, z.i));
     return;
-  default: break;
+#define OP(kind, ...) case OpKind::kind:
+#define POINTWISE(...)
+#include "ir/ops.def"
+    break;
   }
   unreachable("not a pointwise operator");
 }
