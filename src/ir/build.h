@@ -34,7 +34,9 @@ inline TensorId concat(Graph& g, std::vector<TensorId> parts, AxisAttrs a) {
 inline TensorId stack(Graph& g, std::vector<TensorId> parts, AxisAttrs a) {
   return g.add(OpKind::Stack, std::move(parts), a);
 }
-inline TensorId matmul(Graph& g, TensorId x, TensorId y) { return g.add(OpKind::Matmul, {x, y}); }
+inline TensorId matmul(Graph& g, std::vector<TensorId> operands) {
+  return g.add(OpKind::Matmul, std::move(operands));
+}
 inline TensorId iter(Graph& g, TensorId x, IterAttrs a, std::string name = "") {
   return g.add(OpKind::Iter, {x}, a, std::move(name));
 }

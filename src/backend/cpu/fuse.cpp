@@ -404,7 +404,7 @@ class Fuser {
     const Op& first = graph_.op(g.product);
     const TensorId left = matrix_operand(body, first.inputs[0], true);
     body.values[first.result().index] =
-        build::matmul(body.block, left, matrix_operand(body, first.inputs[1], false));
+        build::matmul(body.block, {left, matrix_operand(body, first.inputs[1], false)});
     const auto at = std::find(g.ops.begin(), g.ops.end(), g.second);
     const size_t behind = size_t(at - g.ops.begin());
     if (at == g.ops.end()) {
@@ -424,7 +424,7 @@ class Fuser {
     TensorId divisor;
     if (later) divisor = operand(body, last.inputs[1], as_is);
     const TensorId x = operand(body, later ? last.inputs[0] : weights, as_is);
-    TensorId value = build::matmul(body.block, x, matrix_operand(body, second.inputs[1], false));
+    TensorId value = build::matmul(body.block, {x, matrix_operand(body, second.inputs[1], false)});
     if (later) value = body.block.add(OpKind::Div, {value, divisor});
     const std::vector<int64_t> whole = shape(second.result());
     body.values[second.result().index] = value;

@@ -321,7 +321,7 @@ std::optional<ConvolutionProduct> convolution_as_product(const Graph& graph, con
     of_right.fmap[0] = int8_t(rank - 2);
   }
   TensorId product =
-      build::matmul(b, build::iter(b, left, of_left), build::iter(b, right, of_right));
+      build::matmul(b, {build::iter(b, left, of_left), build::iter(b, right, of_right)});
   if (t.iterations > 1) {
     AccumAttrs accum;
     accum.loops = {0};

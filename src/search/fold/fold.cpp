@@ -98,8 +98,8 @@ class Rules {
                            scaled = build::reshape(out, scaled, {Shape{}});
                          }
                          scaled = out.add(kind, {to[w.index], scaled});
-                         return left ? build::matmul(out, scaled, to[x.index])
-                                     : build::matmul(out, to[x.index], scaled);
+                         return left ? build::matmul(out, {scaled, to[x.index]})
+                                     : build::matmul(out, {to[x.index], scaled});
                        },
                        left ? "W (g*x) = (W*g) x" : "(x*g) W = x (g*W)"});
     }
@@ -116,11 +116,11 @@ class Rules {
     found.push_back({at,
                      [=](Graph& out, const std::vector<TensorId>& to) {
                        if (left) {
-                         const TensorId both = build::matmul(out, to[outer.index], to[w.index]);
-                         return build::matmul(out, both, to[x.index]);
+                         const TensorId both = build::matmul(out, {to[outer.index], to[w.index]});
+                         return build::matmul(out, {both, to[x.index]});
                        }
-                       const TensorId both = build::matmul(out, to[w.index], to[outer.index]);
-                       return build::matmul(out, to[x.index], both);
+                       const TensorId both = build::matmul(out, {to[w.index], to[outer.index]});
+                       return build::matmul(out, {to[x.index], both});
                      },
                      left ? "A (B x) = (A B) x" : "(x A) B = x (A B)"});
   }
@@ -142,8 +142,8 @@ class Rules {
         found.push_back({at,
                          [=](Graph& out, const std::vector<TensorId>& to) {
                            const TensorId scaled = out.add(kind, {to[w.index], to[c.index]});
-                           return left ? build::matmul(out, scaled, to[x.index])
-                                       : build::matmul(out, to[x.index], scaled);
+                           return left ? build::matmul(out, {scaled, to[x.index]})
+                                       : build::matmul(out, {to[x.index], scaled});
                          },
                          left ? "(W x)*c = (c*W) x" : "(x W)*c = x (W*c)"});
         break;
@@ -165,8 +165,8 @@ class Rules {
       found.push_back({at,
                        [=](Graph& out, const std::vector<TensorId>& to) {
                          const TensorId both = out.add(kind, {to[a.index], to[b.index]});
-                         return left ? build::matmul(out, both, to[x.index])
-                                     : build::matmul(out, to[x.index], both);
+                         return left ? build::matmul(out, {both, to[x.index]})
+                                     : build::matmul(out, {to[x.index], both});
                        },
                        std::string(left ? "A x " : "x A ") + (kind == OpKind::Add ? "+" : "-") +
                            (left ? " B x = (A B summed) x" : " x B = x (A B summed)")});

@@ -245,7 +245,7 @@ class Refinement {
                  r = g_.type(result).shape.size();
     const auto m = parts_of(a, ra - 2), k = parts_of(a, ra - 1), n = parts_of(b, rb - 1);
     if (m.size() + k.size() + n.size() == 3) {
-      fine_[result.index] = build::matmul(out_, batched(a, result), batched(b, result));
+      fine_[result.index] = build::matmul(out_, {batched(a, result), batched(b, result)});
       return;
     }
     // Dimensions of both operands: batches, other parts of m, of n, of k, then the matrix.
@@ -295,7 +295,7 @@ class Refinement {
       full.push_back(now[now.size() - 1]);
       return reshaped(v, full);
     };
-    TensorId v = build::matmul(out_, arrange(a, m, k, true), arrange(b, k, n, false));
+    TensorId v = build::matmul(out_, {arrange(a, m, k, true), arrange(b, k, n, false)});
     const int first = int(batch.size());
     if (more_k > 0) {
       ReduceAttrs sum;

@@ -187,7 +187,7 @@ TensorId add_dot(Graph& graph, TensorId a, TensorId b) {
   const bool left = graph.type(a).rank() == 1, right = graph.type(b).rank() == 1;
   if (left) a = build::unsqueeze(graph, a, {{0}});
   if (right) b = build::unsqueeze(graph, b, {{1}});
-  const TensorId r = build::matmul(graph, a, b);
+  const TensorId r = build::matmul(graph, {a, b});
   const int rank = graph.type(r).rank();
   std::vector<int> drop;
   if (left) drop.push_back(rank - 2);

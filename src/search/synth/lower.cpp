@@ -113,7 +113,7 @@ class Lowering {
     const bool left = out_.type(a).rank() == 1, right = out_.type(b).rank() == 1;
     if (left) a = build::unsqueeze(out_, a, {{0}});
     if (right) b = build::unsqueeze(out_, b, {{1}});
-    const TensorId r = build::matmul(out_, a, b);
+    const TensorId r = build::matmul(out_, {a, b});
     const int rank = out_.type(r).rank();
     std::vector<int> drop;
     if (left) drop.push_back(rank - 2);
