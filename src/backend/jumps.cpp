@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "ir/window.h"
+
 namespace tessera {
 namespace {
 
@@ -12,8 +14,7 @@ enum class Off { Nothing, Product, Rounding, Difference };
 
 // Libraries fuse these as they like: nothing makes them equal.
 bool is_fused(OpKind kind) {
-  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul || kind == OpKind::Conv ||
-         kind == OpKind::ConvTranspose || kind == OpKind::PoolSum;
+  return is_product(kind) || (is_windowed(kind) && has(kind, algebra::Ring));
 }
 
 class Walk {
@@ -29,7 +30,7 @@ class Walk {
       if (graph.level() == Level::Kernel) jumps = false;
       std::vector<Off> operands;
       for (TensorId t : op.inputs) operands.push_back(off[t.index]);
-      if (op.kind == OpKind::Kernel || op.kind == OpKind::Thread) {
+      if (op.body.valid()) {
         const std::vector<Off> made = results(graph.body(op), operands);
         for (size_t i = 0; i < made.size(); ++i) off[op.result(uint32_t(i)).index] = made[i];
       } else if (op.kind != OpKind::Input) {
@@ -57,14 +58,11 @@ class Walk {
     if (is({K::Add, K::Sum, K::Mean, K::Cumsum}))
       return most == Off::Nothing ? most : std::max(most, Off::Rounding);
     if (is_fused(op.kind)) return Off::Nothing;
-    if (is({K::Sqrt, K::Rsqrt, K::Log, K::Log1p, K::Pow, K::Power}))
-      jumps |= most == Off::Difference;
-    if (is({K::Div, K::Sqrt, K::Rsqrt, K::Log, K::Log1p, K::Pow, K::Power}))
-      return real ? std::max(most, Off::Rounding) : most;
+    const bool partial = has(op.kind, algebra::Partial) && op.kind != K::Mod;
+    if (partial && op.kind != K::Div) jumps |= most == Off::Difference;
+    if (partial) return real ? std::max(most, Off::Rounding) : most;
     const bool cast = op.kind == K::Cast && real && !is_float(graph.type(op.result()).dtype);
-    if (!cast &&
-        !is({K::Floor, K::Round, K::Sign, K::Mod, K::Eq, K::Ne, K::Lt, K::Le, K::Gt, K::Ge}))
-      return most;
+    if (!cast && (!has(op.kind, algebra::Jumps) || is({K::Atan2, K::Opaque}))) return most;
     jumps |= most >= Off::Rounding;
     return Off::Nothing;
   }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/block.h"
+#include "ir/build.h"
 
 namespace tessera {
 namespace {
@@ -73,9 +74,9 @@ Graph lower_reduction(const Graph& graph, const Op& op, const Lowering& lowering
     }
   }
   save.type = {x.dtype, shape_of(result)};
-  const TensorId tile = block.add(OpKind::Iter, {input}, iter);
+  const TensorId tile = build::iter(block, input, iter);
   const TensorId sum = block.add(op.kind, {tile}, reduce);
-  block.add_output(block.add(OpKind::Save, {sum}, save));
+  block.add_output(build::save(block, sum, save));
   return block;
 }
 
@@ -100,9 +101,9 @@ Graph lower_cumsum(const Graph& graph, const Op& op, const Lowering& lowering) {
   SaveAttrs save;
   save.type = type;
   if (blocks > 1) iter.imap = save.omap = grid_on(by_outer ? 0 : 2);
-  const TensorId tile = block.add(OpKind::Iter, {input}, iter);
+  const TensorId tile = build::iter(block, input, iter);
   const TensorId sum = block.add(OpKind::Cumsum, {tile}, AxisAttrs{1});
-  block.add_output(block.add(OpKind::Save, {sum}, save));
+  block.add_output(build::save(block, sum, save));
   return block;
 }
 
@@ -164,20 +165,20 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
     if (left && t.row_blocks > 1) iter.imap[1] = int8_t(r - 2);
     if (!left && t.column_blocks > 1) iter.imap[2] = int8_t(r - 1);
     if (t.iterations > 1) iter.fmap[0] = int8_t(left ? r - 1 : r - 2);
-    tiles.push_back(block.add(OpKind::Iter, {inputs[i]}, iter));
+    tiles.push_back(build::iter(block, inputs[i], iter));
   }
   TensorId product = block.add(op.kind, tiles);
   if (t.iterations > 1) {
     AccumAttrs accum;
     accum.loops = {0};
-    product = block.add(OpKind::Accum, {product}, accum);
+    product = build::accum(block, product, accum);
   }
   SaveAttrs save;
   save.type = {result.dtype, shape_of(out)};
   if (batched && batch > 1) save.omap[0] = 0;
   if (t.row_blocks > 1) save.omap[1] = int8_t(rank - 2);
   if (t.column_blocks > 1) save.omap[2] = int8_t(rank - 1);
-  block.add_output(block.add(OpKind::Save, {product}, save));
+  block.add_output(build::save(block, product, save));
   return block;
 }
 
@@ -186,8 +187,7 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
 std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, const Lowering& lowering) {
   if (is_reduction(op.kind)) return lower_reduction(graph, op, lowering);
   if (op.kind == OpKind::Cumsum) return lower_cumsum(graph, op, lowering);
-  if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
-    return lower_product(graph, op, lowering);
+  if (is_product(op.kind)) return lower_product(graph, op, lowering);
   return std::nullopt;
 }
 

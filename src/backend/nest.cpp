@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
+#include "ir/axis_reads.h"
+#include "ir/symbols.h"
 
 namespace tessera {
 
@@ -361,16 +363,16 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   const std::string type = compute_type(dtype);
   const bool real = is_float(dtype), wide = dtype == DType::F64;
   const std::string f = wide ? "" : "f";  // suffix of the builtins
-  const auto call = [&](const char* function, const char* group) {
+  const auto call = [&](const std::string& function, const std::string& group) {
     prelude_.insert(group);
-    return std::string(function) + "(" + x[0] + ")";
+    return function + "(" + x[0] + ")";
   };
   // Narrow integers are computed as int; the assignment to `type` wraps.
   const auto binary = [&](const char* op) { return x[0] + " " + op + " " + x[1]; };
-  const auto call2 = [&](const char* function, const char* group) {
+  const auto call2 = [&](const std::string& function, const std::string& group) {
     prelude_.insert(group);
     const char* as = real ? "" : dtype == DType::I64 ? "(long)" : "(int)";
-    return std::string(function) + "(" + as + x[0] + ", " + as + x[1] + ")";
+    return function + "(" + as + x[0] + ", " + as + x[1] + ")";
   };
   // Where rounding counts nothing is fused with a product.
   const bool apart = kernel_.rounds && real;
@@ -402,19 +404,13 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     else
       e = call("t_exp_down", "t_exp_down");
     break;
-  case OpKind::Log: e = call("t_log", "t_log"); break;
   case OpKind::Sin: e = call("t_sin", "t_trig"); break;
   case OpKind::Cos: e = call("t_cos", "t_trig"); break;
-  case OpKind::Erf: e = call("t_erf", "t_erf"); break;
-  case OpKind::Tanh: e = call("t_tanh", "t_tanh"); break;
-  case OpKind::Sigmoid: e = call("t_sigmoid", "t_sigmoid"); break;
   case OpKind::Silu: e = x[0] + " * " + call("t_sigmoid", "t_sigmoid"); break;
   case OpKind::Relu: e = x[0] + " < 0 ? (" + type + ")0 : " + x[0]; break;
   case OpKind::Gelu: e = call("t_gelu", "t_erf"); break;
-  case OpKind::GeluTanh: e = call("t_gelu_tanh", "t_gelu_tanh"); break;
   case OpKind::Floor: e = builtin("floor" + f) + "(" + x[0] + ")"; break;
   case OpKind::Round: e = builtin("nearbyint" + f) + "(" + x[0] + ")"; break;
-  case OpKind::Log1p: e = call("t_log1p", "t_log1p"); break;
   case OpKind::Expm1: e = call("t_expm1_any", "t_expm1_any"); break;
   case OpKind::Pow: {
     const Rational exponent = std::get<PowAttrs>(value.attrs).exponent;
@@ -451,8 +447,6 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       e = "(" + type + ")" + x[0];
     }
     break;
-  case OpKind::Add: e = binary("+"); break;
-  case OpKind::Sub: e = binary("-"); break;
   case OpKind::Mul: e = product(x[0], x[1]); break;
   case OpKind::Div:
     e = binary("/");
@@ -464,24 +458,17 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       e = x[0] + " * " + r.text + " * " + k.text;
     }
     break;
-  case OpKind::Power: e = call2("t_power", "t_power"); break;
-  case OpKind::Mod: e = call2("t_mod", "t_mod"); break;
-  case OpKind::Atan2: e = call2("t_atan2", "t_atan2"); break;
-  case OpKind::Max: e = call2("t_max", "t_max"); break;
-  case OpKind::Min: e = call2("t_min", "t_max"); break;
-  case OpKind::And: e = binary("&"); break;
-  case OpKind::Or: e = binary("|"); break;
-  case OpKind::Eq: e = binary("=="); break;
-  case OpKind::Ne: e = binary("!="); break;
-  case OpKind::Lt: e = binary("<"); break;
-  case OpKind::Le: e = binary("<="); break;
-  case OpKind::Gt: e = binary(">"); break;
-  case OpKind::Ge: e = binary(">="); break;
   case OpKind::Where: e = x[0] + " ? " + x[1] + " : " + x[2]; break;
-#define OP(kind, ...) case OpKind::kind:
-#define POINTWISE(...)
-#include "ir/ops.def"
-    unreachable("pointwise");
+  default: {
+    const auto fold = fold_of(value.kind);
+    const std::string function = std::string("t_") + name(value.kind);
+    if (const char* sign = symbol(value.kind))
+      e = binary(sign);
+    else if (fold)
+      e = call2(fold == AccumKind::Max ? "t_max" : "t_min", "t_max");
+    else
+      e = x.size() == 1 ? call(function, function) : call2(function, function);
+  }
   }
   if (apart && !cuda &&
       (value.kind == OpKind::Mul || value.kind == OpKind::Sqr || value.kind == OpKind::Pow)) {
@@ -551,49 +538,20 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
   }
   if (value.kind == OpKind::Reshape) return reshape(value, index);
   std::vector<Index> at;
-  if (value.kind == OpKind::Transpose) {
-    const auto& perm = std::get<PermAttrs>(value.attrs).perm;
-    at.resize(perm.size());
-    for (size_t i = 0; i < perm.size(); ++i) at[size_t(perm[i])] = index[i];
-    return scalar(value.inputs[0], at);
-  }
-  if (value.kind == OpKind::Broadcast) {
-    const size_t skip = index.size() - operand(0).extents.size();
-    for (size_t i = skip; i < index.size(); ++i)
-      at.push_back(operand(0).extents[i - skip].nominal == 1 ? Index{} : index[i]);
-    return scalar(value.inputs[0], at);
-  }
-  if (value.kind == OpKind::Unsqueeze) {
-    const auto& axes = std::get<AxesAttrs>(value.attrs).axes;
-    for (size_t i = 0; i < index.size(); ++i)
-      if (!std::binary_search(axes.begin(), axes.end(), int(i))) at.push_back(index[i]);
-    return scalar(value.inputs[0], at);
-  }
-  if (value.kind == OpKind::Squeeze) {
-    const auto& axes = std::get<AxesAttrs>(value.attrs).axes;
-    size_t next = 0;
-    for (size_t i = 0; i < operand(0).extents.size(); ++i) {
-      const bool gone = std::binary_search(axes.begin(), axes.end(), int(i));
-      at.push_back(gone ? Index{} : index[next++]);
-    }
-    return scalar(value.inputs[0], at);
-  }
-  if (value.kind == OpKind::Slice) {
-    const auto& a = std::get<SliceAttrs>(value.attrs);
-    for (size_t i = 0; i < index.size(); ++i)
-      at.push_back(plus(times(index[i], a.steps[i]), a.starts[i]));
-    return scalar(value.inputs[0], at);
-  }
-  if (value.kind == OpKind::Repeat) {
-    const auto& a = std::get<RepeatAttrs>(value.attrs);
-    for (size_t i = 0; i < index.size(); ++i) {
+  const int rank = value.inputs.empty() ? 0 : operand(0).rank();
+  if (const auto reads = axis_reads(value.kind, value.attrs, rank, value.rank())) {
+    for (size_t i = 0; i < reads->size(); ++i) {
+      const AxisRead& r = (*reads)[i];
       const int64_t n = operand(0).extents[i].nominal;
-      if (a.repeats[i] == 1)
-        at.push_back(index[i]);
-      else if (n == 1)
+      if (r.axis < 0 || (r.wraps && n == 1)) {
         at.push_back({});
+        continue;
+      }
+      const Index& own = index[size_t(r.axis)];
+      if (r.wraps && n != value.extents[size_t(r.axis)].nominal)
+        at.push_back({"(" + own.text + " % " + std::to_string(n) + ")", own.level});
       else
-        at.push_back({"(" + index[i].text + " % " + std::to_string(n) + ")", index[i].level});
+        at.push_back(plus(times(own, r.step), r.start));
     }
     return scalar(value.inputs[0], at);
   }
@@ -620,7 +578,7 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
     return named(type, inside + " ? " + x.text + " : " + constant(a.value, value.dtype),
                  std::max(level, x.level));
   }
-  if (value.kind == OpKind::Triu || value.kind == OpKind::Tril) {
+  if (is_triangle(value.kind)) {
     const int64_t k = std::get<DiagonalAttrs>(value.attrs).k;
     const Index& row = index[index.size() - 2];
     const Index& column = index[index.size() - 1];

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "ir/axis_reads.h"
 #include "ir/infer.h"
 
 namespace tessera {
@@ -101,7 +102,7 @@ class Builder {
       const auto& perm = std::get<PermAttrs>(op.attrs).perm;
       return int(std::find(perm.begin(), perm.end(), *axis) - perm.begin());
     }
-    if (op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze) {
+    if (adds_or_drops_ones(op.kind)) {
       std::optional<int> axis = operand(0);
       if (!axis) return axis;
       const auto& axes = std::get<AxesAttrs>(op.attrs).axes;
@@ -153,7 +154,7 @@ class Builder {
     for (size_t i = 0; i < operands.size(); ++i)
       from_end[thread.inputs()[i].index] = operands[i].from_end;
     for (const Op& op : thread.ops()) {
-      if (op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
+      if (is_given(op.kind)) continue;
       if (!has(op.kind, algebra::Pointwise)) return std::nullopt;
       std::vector<Cut> inputs;
       for (TensorId x : op.inputs) inputs.push_back({thread.type(x), from_end[x.index]});
@@ -362,20 +363,29 @@ class Builder {
         inherit_broadcast(value, i, value.extents.size());
       return;
     }
-    switch (value.kind) {
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin: {
-      const auto& a = std::get<ReduceAttrs>(value.attrs);
+    if (const auto* a = std::get_if<ReduceAttrs>(&value.attrs)) {
       size_t to = 0;
       for (size_t axis = 0; axis < input(value, 0).extents.size(); ++axis) {
-        const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(axis));
+        const bool gone = std::binary_search(a->axes.begin(), a->axes.end(), int(axis));
         if (!gone) inherit(value, to, 0, axis);
-        to += !gone || a.keepdims ? 1 : 0;
+        to += !gone || a->keepdims ? 1 : 0;
       }
       return;
     }
+    const int rank = value.inputs.empty() ? 0 : input(value, 0).rank();
+    if (const auto reads = axis_reads(value.kind, value.attrs, rank, value.rank())) {
+      for (size_t i = 0; i < reads->size(); ++i) {
+        const Extent& e = input(value, 0).extents[i];
+        const int to = (*reads)[i].axis;
+        if (to < 0) continue;
+        if (value.extents[size_t(to)].nominal == e.nominal)
+          inherit(value, size_t(to), 0, i);
+        else if (!e.exact())
+          unsupported(value, "an axis cannot be cut or repeated");
+      }
+      return;
+    }
+    switch (value.kind) {
     case OpKind::Matmul:
     case OpKind::ConcatMatmul: {
       const size_t rank = value.extents.size();
@@ -386,26 +396,6 @@ class Builder {
       }
       inherit(value, rank - 2, 0, input(value, 0).extents.size() - 2);
       inherit(value, rank - 1, right, input(value, right).extents.size() - 1);
-      return;
-    }
-    case OpKind::Transpose: {
-      const auto& a = std::get<PermAttrs>(value.attrs);
-      for (size_t i = 0; i < a.perm.size(); ++i) inherit(value, i, 0, size_t(a.perm[i]));
-      return;
-    }
-    case OpKind::Broadcast: inherit_broadcast(value, 0, value.extents.size()); return;
-    case OpKind::Unsqueeze: {
-      const auto& a = std::get<AxesAttrs>(value.attrs);
-      size_t from = 0;
-      for (size_t i = 0; i < value.extents.size(); ++i)
-        if (!std::binary_search(a.axes.begin(), a.axes.end(), int(i))) inherit(value, i, 0, from++);
-      return;
-    }
-    case OpKind::Squeeze: {
-      const auto& a = std::get<AxesAttrs>(value.attrs);
-      size_t to = 0;
-      for (size_t i = 0; i < input(value, 0).extents.size(); ++i)
-        if (!std::binary_search(a.axes.begin(), a.axes.end(), int(i))) inherit(value, to++, 0, i);
       return;
     }
     case OpKind::Reshape: {
@@ -425,15 +415,6 @@ class Builder {
         unsupported(value, "axes cannot be merged or split");
       return;
     }
-    case OpKind::Repeat: {
-      const auto& a = std::get<RepeatAttrs>(value.attrs);
-      for (size_t i = 0; i < a.repeats.size(); ++i)
-        if (a.repeats[i] == 1)
-          inherit(value, i, 0, i);
-        else if (!input(value, 0).extents[i].exact())
-          unsupported(value, "an axis cannot be repeated");
-      return;
-    }
     case OpKind::Concat:
     case OpKind::Stack: {
       const size_t joined = size_t(std::get<AxisAttrs>(value.attrs).axis);
@@ -445,17 +426,6 @@ class Builder {
             inherit(value, axis, i, axis);
           else if (!input(value, i).extents[axis].exact())
             unsupported(value, "the joined axis is shorter");
-      }
-      return;
-    }
-    case OpKind::Slice: {
-      const auto& a = std::get<SliceAttrs>(value.attrs);
-      for (size_t i = 0; i < a.starts.size(); ++i) {
-        const Extent& e = input(value, 0).extents[i];
-        if (a.starts[i] == 0 && a.steps[i] == 1 && a.stops[i] == e.nominal)
-          inherit(value, i, 0, i);
-        else if (!e.exact())
-          unsupported(value, "an axis cannot be sliced");
       }
       return;
     }
@@ -502,19 +472,8 @@ class Builder {
       return;
     }
     case OpKind::Const:
-    case OpKind::Iota:
-      return;
-      // Pointwise operators returned above; the others never reach a block's values.
-#define OP(...)
-#define POINTWISE(kind, ...) case OpKind::kind:
-#define WINDOWED(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-    case OpKind::Input:
-    case OpKind::Opaque:
-    case OpKind::Kernel:
-    case OpKind::Thread:
-    case OpKind::Iter:
-    case OpKind::Save: break;
+    case OpKind::Iota: return;
+    default: break;  // never reaches a block's values
     }
     throw Error(ErrorKind::Unsupported,
                 std::string(name(value.kind)) + " cannot be generated inside a block");
@@ -624,8 +583,7 @@ int KernelValues::same_scales(int id, const std::vector<bool>& needed) const {
   const Value& v = values[size_t(id)];
   const auto maxima = [&](const Value& accumulator) {  // axes of extent 1 do not matter
     const Value* m = &values[size_t(accumulator.inputs[1])];
-    while (m->kind == OpKind::Squeeze || m->kind == OpKind::Unsqueeze)
-      m = &values[size_t(m->inputs[0])];
+    while (adds_or_drops_ones(m->kind)) m = &values[size_t(m->inputs[0])];
     return m;
   };
   for (int i = 0; i < id; ++i) {
@@ -654,6 +612,14 @@ std::vector<std::vector<int64_t>> merged_axes(std::vector<std::vector<int64_t>> 
         merged[i].push_back(shapes[i][axis]);
   }
   return merged;
+}
+
+std::vector<int64_t> turned_strides(const Value& value, const std::vector<int64_t>& strides) {
+  const auto reads = axis_reads(value.kind, value.attrs, int(strides.size()), value.rank());
+  std::vector<int64_t> turned(value.extents.size(), 0);
+  for (size_t d = 0; d < strides.size(); ++d)
+    if ((*reads)[d].axis >= 0) turned[size_t((*reads)[d].axis)] = strides[d];
+  return turned;
 }
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents) {

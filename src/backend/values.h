@@ -13,13 +13,6 @@
 
 namespace tessera {
 
-inline bool is_product(OpKind kind) {
-  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
-}
-inline bool is_accumulator(OpKind kind) {
-  return kind == OpKind::Accum || kind == OpKind::AccumRescale;
-}
-
 // One axis of a tile. Later tiles may be shorter than the nominal one; then `actual` names a
 // variable of the generated code that holds the extent.
 struct Extent {
@@ -108,6 +101,9 @@ KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& 
 // Operand and result shapes of a pointwise operator with neighbouring axes merged where every
 // operand either has both or broadcasts both: long inner loops for any shape.
 std::vector<std::vector<int64_t>> merged_axes(std::vector<std::vector<int64_t>> shapes);
+
+// A value that turns its operand's axes (ir/op.h): its strides from those of the operand.
+std::vector<int64_t> turned_strides(const Value& value, const std::vector<int64_t>& strides);
 
 // Row-major strides of a contiguous tensor.
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents);

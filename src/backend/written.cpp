@@ -44,8 +44,8 @@ Resolved resolve(const Graph& block, const WrittenKernel& attrs, const WrittenSo
     for (size_t d = 0; d < mine.size(); d++)
       if (its[d].symbolic()) r.values[its[d].symbol] = mine[d].extent;
     const Op& op = block.producer(t);
-    if (p.is_number(i) != (op.kind == OpKind::Const && mine.empty())) bad("a body's numbers");
-    r.numbers.push_back(p.is_number(i) ? block.attrs<ConstAttrs>(op).value : Rational());
+    if (p.is_number(i) != (op.constant() && mine.empty())) bad("a body's numbers");
+    r.numbers.push_back(p.is_number(i) ? *op.constant() : Rational());
   }
   std::istringstream settings(attrs.values);
   for (std::string one; settings >> one;) {

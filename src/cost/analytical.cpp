@@ -38,13 +38,11 @@ std::vector<bool> waits(const Graph& b, const std::vector<Phase>& phase) {
   for (size_t i = b.ops().size(); i-- > 0;) {
     const Op& op = b.ops()[i];
     unsigned loops = 0;
-    if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale)
+    if (is_accumulator(op.kind))
       for (int l : std::get<AccumAttrs>(op.attrs).loops) loops |= 1u << l;
     // Operands of products are read through views.
-    const bool view =
-        op.kind == OpKind::Transpose || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze;
-    const bool product = op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
-                         (view && uses[op.result().index].product);
+    const bool view = turns_axes(op.kind);
+    const bool product = is_product(op.kind) || (view && uses[op.result().index].product);
     for (TensorId t : op.inputs) {
       Uses& u = uses[t.index];
       ++u.count;
@@ -59,12 +57,10 @@ std::vector<bool> waits(const Graph& b, const std::vector<Phase>& phase) {
   std::vector<int> work(b.tensors().size(), 0);
   for (size_t i = 0; i < b.ops().size(); ++i) {
     const Op& op = b.ops()[i];
-    const bool waits_for_nobody = op.kind == OpKind::Input || op.kind == OpKind::Const ||
-                                  op.kind == OpKind::Iter || op.kind == OpKind::Save ||
-                                  op.kind == OpKind::Accum;
+    const bool waits_for_nobody = is_given(op.kind) || is_tile(op.kind) || op.kind == OpKind::Accum;
     if (waits_for_nobody) continue;
-    const bool inside = op.kind == OpKind::Thread ||
-                        (info(op.kind).flags & (algebra::Pointwise | algebra::Movement)) != 0;
+    const bool inside = op.kind == OpKind::Thread || has(op.kind, algebra::Pointwise) ||
+                        has(op.kind, algebra::Movement);
     out[i] = !inside || op.num_results != 1;
     if (out[i]) continue;
     int sum = element_work(op.kind);
@@ -81,10 +77,9 @@ std::vector<bool> waits(const Graph& b, const std::vector<Phase>& phase) {
 }  // namespace
 
 double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
-  const OpInfo& row = info(op.kind);
   const Type& out = g.type(op.result());
   const Type& in = op.inputs.empty() ? out : g.type(op.inputs[0]);
-  if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) {
+  if (is_product(op.kind)) {
     double m = elements({out.dtype, {out.shape[out.shape.size() - 2]}});
     double n = elements({out.dtype, {out.shape.back()}});
     double batch = elements(out) / std::max(1.0, m * n), total = 0;
@@ -112,19 +107,17 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
     return machine_->convolution(out.dtype, c);
   }
   if (is_windowed(op.kind)) return machine_->reduce(in.dtype, elements(out) * terms_of(g, op));
-  if (row.flags & algebra::Pointwise) return machine_->pointwise(op.kind, in.dtype, elements(out));
-  if (row.flags & algebra::Movement) {
-    bool view =
-        op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze;
+  if (has(op.kind, algebra::Pointwise))
+    return machine_->pointwise(op.kind, in.dtype, elements(out));
+  if (has(op.kind, algebra::Movement)) {
+    bool view = is_reshape(op.kind);
     return view ? 0 : machine_->move(out.dtype, elements(out));
   }
-  if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
+  if (is_accumulator(op.kind)) {
     return machine_->pointwise(OpKind::Add, in.dtype, elements(in)) *
            (op.kind == OpKind::AccumRescale ? 3 : 1);
   }
-  if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iter ||
-      op.kind == OpKind::Save)
-    return 0;
+  if (is_given(op.kind) || is_tile(op.kind)) return 0;
   if (op.kind == OpKind::Thread) {
     double total = 0;
     for (const Op& o : g.body(op).ops()) total += block_op(g.body(op), o);
@@ -166,13 +159,13 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
   double block_bytes = 0, again = 0;
   std::map<uint32_t, uint8_t> read_in;  // arguments: the loops they were read in
   for (const Op& o : b.ops()) {
-    const bool folds = o.kind == OpKind::Accum || o.kind == OpKind::AccumRescale;
+    const bool folds = is_accumulator(o.kind);
     TensorId t = o.kind == OpKind::Save || folds ? o.inputs[0] : o.result();
     const double times = runs[size_t(&o - b.ops().data())];
     w.block_compute += times * block_op(b, o);
     if (steps[size_t(&o - b.ops().data())]) w.steps += times;
     if (folds) w.accumulators += elements(b.type(o.result()));
-    if (o.kind == OpKind::Iter || o.kind == OpKind::Save) {
+    if (is_tile(o.kind)) {
       const Type whole =
           o.kind == OpKind::Iter ? b.type(o.inputs[0]) : std::get<SaveAttrs>(o.attrs).type;
       TensorId tile = o.kind == OpKind::Iter ? o.result() : o.inputs[0];
@@ -209,9 +202,8 @@ AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
   KernelCost cost;
   cost.op = id;
   const Op& op = g.op(id);
-  const bool view =
-      op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze;
-  if (op.kind == OpKind::Input || op.kind == OpKind::Const || view) return cost;
+  const bool view = is_reshape(op.kind);
+  if (is_given(op.kind) || view) return cost;
   KernelWork& w = cost.work;
   const bool written = written_kernel(g, op).has_value();
   if (op.kind == OpKind::Kernel && !written) {

@@ -4,9 +4,6 @@
 #include <cmath>
 #include <limits>
 
-// Operators that are not named take no special functions.
-#pragma GCC diagnostic ignored "-Wswitch-enum"
-
 namespace tessera {
 namespace {
 
@@ -20,27 +17,9 @@ constexpr double kMinThreads = 128, kMaxThreads = 1024;
 
 // Special functions per element, besides multiply-adds.
 double specials(OpKind kind) {
-  switch (kind) {
-  case OpKind::Exp:
-  case OpKind::Expm1:
-  case OpKind::Log:
-  case OpKind::Log1p:
-  case OpKind::Sin:
-  case OpKind::Cos:
-  case OpKind::Tanh:
-  case OpKind::Sqrt:
-  case OpKind::Rsqrt:
-  case OpKind::Div:
-  case OpKind::Erf:
-  case OpKind::Gelu:
-  case OpKind::GeluTanh:
-  case OpKind::Atan2: return 1;
-  case OpKind::Sigmoid:
-  case OpKind::Silu:
-  case OpKind::Pow:
-  case OpKind::Power: return 2;
-  default: return 0;
-  }
+  if (kind == OpKind::Mod) return 0;
+  if (is_one_of(kind, OpKind::Sigmoid, OpKind::Silu, OpKind::Pow, OpKind::Power)) return 2;
+  return has(kind, algebra::Division) || has(kind, algebra::Call) ? 1 : 0;
 }
 
 double round_up(double n, double to) { return std::ceil(n / to) * to; }

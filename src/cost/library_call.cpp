@@ -131,7 +131,7 @@ std::optional<LibraryCall> of_block(const Graph& g) {
     if (op.kind == OpKind::Thread)
       for (const Op& o : g.body(op).ops()) others += o.kind != OpKind::Input;
     else
-      others += op.kind != OpKind::Input && op.kind != OpKind::Iter && op.kind != OpKind::Save;
+      others += !is_tile(op.kind) && op.kind != OpKind::Input;
   }
   if (others != operators + 1) return std::nullopt;
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "cost/library_call.h"
+#include "ir/build.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +37,7 @@ class Region {
   void take_constants(TensorId t) {
     for (;;) {
       const Op& op = g_.producer(t);
-      if (op.kind == OpKind::Const || op.kind == OpKind::Input || uses_[t.index] != 1) return;
+      if (is_given(op.kind) || uses_[t.index] != 1) return;
       take(t);
       t = op.inputs[0];
     }
@@ -70,11 +71,10 @@ class Region {
 // The value of a tensor that is one number everywhere.
 std::optional<double> splat(const Graph& g, TensorId t) {
   const Op* op = &g.producer(t);
-  while (op->kind == OpKind::Broadcast || op->kind == OpKind::Reshape ||
-         op->kind == OpKind::Unsqueeze || op->kind == OpKind::Squeeze || op->kind == OpKind::Cast)
+  while (is_reshape(op->kind) || op->kind == OpKind::Broadcast || op->kind == OpKind::Cast)
     op = &g.producer(op->inputs[0]);
-  if (op->kind != OpKind::Const) return std::nullopt;
-  return g.attrs<ConstAttrs>(*op).value.to_double();
+  if (!op->constant()) return std::nullopt;
+  return op->constant()->to_double();
 }
 
 bool over_last(const Graph& g, const Op& op, OpKind kind) {
@@ -98,7 +98,7 @@ std::optional<Triangle> triangle(const Graph& g, TensorId t) {
                                           g.type(t).shape[size_t(g.type(t).rank()) - 1].extent *
                                               g.type(t).shape[size_t(g.type(t).rank()) - 2].extent))
     op = &g.producer(op->inputs[0]);
-  if (op->kind != OpKind::Triu && op->kind != OpKind::Tril) return std::nullopt;
+  if (!is_triangle(op->kind)) return std::nullopt;
   const auto value = splat(g, op->inputs[0]);
   if (!value) return std::nullopt;
   return Triangle{*value, op->kind == OpKind::Triu, g.attrs<DiagonalAttrs>(*op).k};
@@ -340,7 +340,7 @@ class CallProgram {
   void read(TensorId t, Type type) {
     const bool cast = wide_ && type.dtype == call_.dtype;
     TensorId in = one_.add_input(std::move(type));
-    if (cast) in = one_.add(OpKind::Cast, {in}, CastAttrs{DType::F32});
+    if (cast) in = build::cast(one_, in, {DType::F32});
     if (!map_[t.index].valid()) map_[t.index] = in;
   }
   Graph finish(const Op& op) {
@@ -349,8 +349,7 @@ class CallProgram {
     for (uint32_t r = 0; r < op.num_results; ++r) {
       const TensorId made = map_[op.result(r).index];
       const DType dtype = g_.type(op.result(r)).dtype;
-      outputs.push_back(
-          one_.type(made).dtype == dtype ? made : one_.add(OpKind::Cast, {made}, CastAttrs{dtype}));
+      outputs.push_back(one_.type(made).dtype == dtype ? made : build::cast(one_, made, {dtype}));
     }
     one_.set_outputs(outputs);
     return std::move(one_);

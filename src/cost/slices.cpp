@@ -8,8 +8,6 @@
 namespace tessera {
 namespace {
 
-bool is_product(OpKind kind) { return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul; }
-
 bool multiplies(const Graph& graph, const Op& op) {
   if (op.kind != OpKind::Kernel) return is_product(op.kind);
   const std::vector<Op>& ops = graph.body(op).ops();
@@ -23,13 +21,12 @@ bool reads_slice_in_place(const Graph& graph, OpId user, size_t operand) {
   TensorId t = op.inputs[operand];
   if (graph.producer(t).kind != OpKind::Slice) return false;
   // These take their operands as one run of elements, or by windows.
-  if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze ||
-      op.kind == OpKind::Opaque || is_windowed(op.kind) || written_kernel(graph, op))
+  if (is_reshape(op.kind) || op.kind == OpKind::Opaque || is_windowed(op.kind) ||
+      written_kernel(graph, op))
     return false;
   // Reductions and products of many matrices see their operands with axes merged.
   if (op.kind != OpKind::Kernel && op.kind != OpKind::Slice &&
-      (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
-       op.kind == OpKind::ReduceMin || op.kind == OpKind::Cumsum ||
+      (is_reduction(op.kind) || op.kind == OpKind::Cumsum ||
        (is_product(op.kind) && graph.type(t).shape.size() > 3)))
     return false;
   if (!multiplies(graph, op)) return true;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "ir/build.h"
 #include "ir/text.h"
 #include "ir/weights.h"
 #include "ir/window.h"
@@ -33,14 +34,11 @@ Graph among_others(const Graph& g) {
     }
     Type last = g.type(t);
     for (size_t i = 0; i < rank; i++) last.shape[i] = g.type(t).shape[size_t(to_last(rank)[i])];
-    at[t.index] = to.add(OpKind::Transpose, {to.add_input(last, g.tensor(t).name)},
-                         PermAttrs{to_first(rank)});
+    at[t.index] = build::transpose(to, to.add_input(last, g.tensor(t).name), {to_first(rank)});
   }
-  for (const Op& op : g.ops())
-    if (op.kind != OpKind::Input) copy_op(g, op, to, at);
+  copy_ops(g, to, at);
   for (const TensorId t : g.outputs())
-    to.add_output(image(t) ? to.add(OpKind::Transpose, {at[t.index]},
-                                    PermAttrs{to_last(size_t(g.type(t).rank()))})
+    to.add_output(image(t) ? build::transpose(to, at[t.index], {to_last(size_t(g.type(t).rank()))})
                            : at[t.index]);
   return to;
 }
@@ -82,7 +80,7 @@ double KernelCosts::copy_seconds(const Type& type) const {
   Graph g;
   std::vector<int> perm(type.shape.size());
   for (size_t i = 0; i < perm.size(); i++) perm[i] = int(perm.size() - 1 - i);
-  g.add_output(g.add(OpKind::Transpose, {g.add_input(type)}, PermAttrs{perm}));
+  g.add_output(build::transpose(g, g.add_input(type), {perm}));
   return model_.cost(g).seconds;
 }
 

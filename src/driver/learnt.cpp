@@ -31,8 +31,7 @@ Graph with_inputs(const Graph& g, const std::vector<size_t>& order) {
     const TensorId t = g.inputs()[i];
     map[t.index] = out.add_input(g.type(t), g.tensor(t).name, g.is_weight(t));
   }
-  for (const Op& op : g.ops())
-    if (op.kind != OpKind::Input) copy_op(g, op, out, map);
+  copy_ops(g, out, map);
   for (TensorId t : g.outputs()) out.add_output(map[t.index]);
   return out;
 }

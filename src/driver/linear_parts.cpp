@@ -20,8 +20,8 @@ class Splitter {
     for (size_t i = 0; i < g.ops().size(); i++) {
       const Op& op = g.ops()[i];
       for (const TensorId t : op.inputs) users_[t.index].push_back(i);
-      linear_[i] = !once_[i] && op.kind != OpKind::Const && is_multilinear(g, op) &&
-                   !has(op.kind, algebra::Pointwise);
+      linear_[i] =
+          !once_[i] && !op.constant() && is_multilinear(g, op) && !has(op.kind, algebra::Pointwise);
     }
     for (const TensorId t : g.outputs()) users_[t.index].push_back(g.ops().size());
   }
@@ -36,7 +36,7 @@ class Splitter {
       std::set<size_t> all(ops.begin(), ops.end());
       for (const size_t i : ops)  // constants belong to every part that uses them
         for (const TensorId t : g_.ops()[i].inputs)
-          if (g_.producer(t).kind == OpKind::Const) all.insert(g_.tensor(t).producer.index);
+          if (g_.producer(t).constant()) all.insert(g_.tensor(t).producer.index);
       std::vector<OpId> ids;
       for (const size_t i : all) ids.push_back(OpId(i));
       parts.push_back(part_of(g_, std::move(ids)));
@@ -53,7 +53,7 @@ class Splitter {
     const Op& op = g_.ops()[i];
     if ((op.kind != OpKind::Mul && op.kind != OpKind::Div) || once_[i]) return false;
     const bool constant = std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
-      return g_.producer(t).kind == OpKind::Const && g_.type(t).shape.empty();
+      return g_.producer(t).constant() && g_.type(t).shape.empty();
     });
     return constant && is_multilinear(g_, op);
   }

@@ -27,11 +27,7 @@ bool keeps_axes(const Graph& g, const Op& op) {
 bool computes(const Graph& g, const Op& op) {
   if (has(op.kind, algebra::Pointwise)) return true;
   if (op.kind == OpKind::Reshape) return keeps_axes(g, op);
-  static const std::vector<OpKind> others = {
-      OpKind::Const,     OpKind::Sum,     OpKind::Mean,        OpKind::ReduceMax,
-      OpKind::ReduceMin, OpKind::Matmul,  OpKind::Transpose,   OpKind::Broadcast,
-      OpKind::Unsqueeze, OpKind::Squeeze, OpKind::ConcatMatmul};
-  return std::find(others.begin(), others.end(), op.kind) != others.end();
+  return op.constant() || is_reduction(op.kind) || is_product(op.kind) || arranges(op.kind);
 }
 
 struct UnionFind {
@@ -73,7 +69,7 @@ class Partition {
       }
       for (TensorId t : op.inputs) {
         const size_t p = producer(t);
-        const bool constant = g.ops()[p].kind == OpKind::Const;
+        const bool constant = g.ops()[p].constant();
         if (compute_[i] && compute_[p] && !constant && level[i] == level[p]) groups_.join(i, p);
       }
     }
@@ -109,8 +105,7 @@ class Partition {
   std::vector<Part> parts() {
     std::map<size_t, std::vector<OpId>> members;
     for (size_t i = 0; i < g_.ops().size(); i++)
-      if (compute_[i] && g_.ops()[i].kind != OpKind::Const)
-        members[groups_.find(i)].push_back(OpId(i));
+      if (compute_[i] && !g_.ops()[i].constant()) members[groups_.find(i)].push_back(OpId(i));
     std::vector<Part> parts;
     for (auto& [root, ops] : members) {
       bool worth = ops.size() > 1 || (!has(g_.op(ops[0]).kind, algebra::Pointwise) &&
@@ -120,7 +115,7 @@ class Partition {
       std::vector<OpId> all = ops;
       for (OpId id : ops)
         for (TensorId t : g_.op(id).inputs)
-          if (g_.producer(t).kind == OpKind::Const) all.push_back(g_.tensor(t).producer);
+          if (g_.producer(t).constant()) all.push_back(g_.tensor(t).producer);
       std::sort(all.begin(), all.end());
       all.erase(std::unique(all.begin(), all.end()), all.end());
       parts.push_back(part_of(g_, std::move(all)));
@@ -130,9 +125,7 @@ class Partition {
 
  private:
   size_t producer(TensorId t) const { return g_.tensor(t).producer.index; }
-  bool is_source(size_t i) const {
-    return g_.ops()[i].kind == OpKind::Input || g_.ops()[i].kind == OpKind::Const;
-  }
+  bool is_source(size_t i) const { return is_given(g_.ops()[i].kind); }
 
   // Makes one group of the reshape, of what it reads and of what reads it; false where it may not.
   bool join_across(size_t reshape) {
@@ -231,8 +224,7 @@ Part part_of(const Graph& g, std::vector<OpId> ops) {
   for (TensorId t : g.outputs()) escapes[t.index] = true;
   for (OpId id : part.ops) {
     TensorId t = g.op(id).result();
-    if (!escapes[t.index] || g.op(id).kind == OpKind::Const)
-      continue;  // constants also stay outside
+    if (!escapes[t.index] || g.op(id).constant()) continue;  // constants also stay outside
     part.outputs.push_back(t);
     part.graph.add_output(to[t.index]);
   }
@@ -253,7 +245,7 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
   std::vector<int> part_of(g.ops().size(), -1);
   for (size_t p = 0; p < parts.size(); p++)
     for (OpId id : parts[p].ops)
-      if (g.op(id).kind != OpKind::Const) part_of[id.index] = int(p);
+      if (!g.op(id).constant()) part_of[id.index] = int(p);
 
   Graph out(g.name());
   std::vector<TensorId> to(g.tensors().size());
@@ -273,8 +265,7 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
     std::vector<TensorId> map(r.tensors().size());
     for (size_t i = 0; i < part.inputs.size(); i++)
       map[r.inputs()[i].index] = to[part.inputs[i].index];
-    for (const Op& op : r.ops())
-      if (op.kind != OpKind::Input) copy_op(r, op, out, map);
+    copy_ops(r, out, map);
     for (size_t i = 0; i < part.outputs.size(); i++)
       to[part.outputs[i].index] = map[r.outputs()[i].index];
     done[p] = true;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "driver/linear_parts.h"
+#include "ir/build.h"
 #include "ir/weights.h"
 #include "search/mutate/mutate.h"
 
@@ -28,15 +29,12 @@ constexpr size_t kMostViews = 4;       // of tensors with only element-by-elemen
 
 constexpr const char* kGainLost = "no gain found: what an alternative saves, copies around it cost";
 
-bool is_view(OpKind k) {
-  return k == OpKind::Reshape || k == OpKind::Unsqueeze || k == OpKind::Squeeze ||
-         k == OpKind::Transpose;
-}
+bool is_view(OpKind k) { return is_reshape(k) || k == OpKind::Transpose; }
 
 std::string describe(const Graph& g) {
   std::string text;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
+    if (is_given(op.kind)) continue;
     text += text.empty() ? "" : "; ";
     text += std::string(name(op.kind));
     for (const TensorId t : op.inputs) text += " " + g.type(t).str();
@@ -58,7 +56,7 @@ bool is_lone_product(const Graph& g) {
   size_t n = 0;
   bool product = true;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
+    if (is_given(op.kind)) continue;
     n++;
     if (op.kind == OpKind::Matmul) continue;
     const auto* a = std::get_if<ConvAttrs>(&op.attrs);
@@ -80,8 +78,7 @@ std::vector<bool> weights_of(const Graph& g) {
 std::vector<TensorId> append(const Graph& g, Graph& to, const std::vector<TensorId>& inputs) {
   std::vector<TensorId> at(g.tensors().size());
   for (size_t i = 0; i < inputs.size(); i++) at[g.inputs()[i].index] = inputs[i];
-  for (const Op& op : g.ops())
-    if (op.kind != OpKind::Input) copy_op(g, op, to, at);
+  copy_ops(g, to, at);
   std::vector<TensorId> results;
   for (const TensorId t : g.outputs()) results.push_back(at[t.index]);
   return results;
@@ -476,7 +473,7 @@ void ProgramOptimizer::follow_views() {
     return t;
   };
   auto computed = [&](TensorId t) {
-    return !once_[base_.tensor(t).producer.index] && base_.producer(t).kind != OpKind::Const &&
+    return !once_[base_.tensor(t).producer.index] && !base_.producer(t).constant() &&
            !base_.is_weight(t);
   };
   std::vector<bool> between(base_.tensors().size(), false);
@@ -541,7 +538,7 @@ void ProgramOptimizer::add_views(std::vector<Kernel>& kernels) {
       for (const TensorId t : maker.inputs) {
         Operand o;
         const Shape& shape = base_.type(t).shape;
-        const bool constant = base_.producer(t).kind == OpKind::Const || base_.is_weight(t) ||
+        const bool constant = base_.producer(t).constant() || base_.is_weight(t) ||
                               once_[base_.tensor(t).producer.index];
         size_t real = 0, axis = 0;
         for (size_t d = 0; d < shape.size(); d++)
@@ -578,12 +575,11 @@ void ProgramOptimizer::add_views(std::vector<Kernel>& kernels) {
         for (size_t i = 0; i < in.size(); i++) {
           TensorId t = in[i];
           if (operands[i].once) {
-            if (to.type(t).shape != view.source())
-              t = to.add(OpKind::Broadcast, {t}, ShapeAttrs{view.source()});
+            if (to.type(t).shape != view.source()) t = build::broadcast(to, t, {view.source()});
             t = view.build(to, t);
           } else if (!operands[i].turned && !to.type(t).shape.empty() &&
                      to.type(t).shape != operands[i].spread) {
-            t = to.add(OpKind::Reshape, {t}, ShapeAttrs{operands[i].spread});
+            t = build::reshape(to, t, {operands[i].spread});
           }
           args.push_back(t);
         }

@@ -37,8 +37,7 @@ bool has_f32_products(const Graph& graph) {
       graph.ops().begin(), graph.ops().end(),
       [&](const Op& op) {
         if (op.kind == OpKind::Kernel) return has_f32_products(graph.body(op));
-        return (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
-                is_convolution(op.kind)) &&
+        return (is_product(op.kind) || is_convolution(op.kind)) &&
                graph.type(op.result()).dtype == DType::F32;
       });
 }

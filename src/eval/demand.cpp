@@ -12,81 +12,13 @@ Components inside_exp(Components m) { return Components(((m << 1) | (m & 4)) & 7
 Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) {
   if (!is_float(g.type(op.inputs[i]).dtype)) return 1;
   if (!is_float(g.type(op.result()).dtype)) return 1;  // comparisons and conversions look at p
-  switch (op.kind) {
-  case OpKind::Exp:
-  case OpKind::Expm1:
-  case OpKind::Tanh:
-  case OpKind::Sigmoid: return inside_exp(m);
-  case OpKind::Silu:
-  case OpKind::GeluTanh: return m | inside_exp(m);
-  case OpKind::Power: return m | inside_exp(m) | 1;
-  case OpKind::Atan2: return i == 0 ? m : Components(m | 1);
-  case OpKind::Abs:
-  case OpKind::Sign:
-  case OpKind::Relu:
-  case OpKind::Max:
-  case OpKind::Min:
-  case OpKind::ReduceMax:
-  case OpKind::ReduceMin:
-  case OpKind::PoolMax: return m | 1;
-  case OpKind::Accum:
-    return g.attrs<AccumAttrs>(op).kind == AccumKind::Max ||
-                   g.attrs<AccumAttrs>(op).kind == AccumKind::Min
-               ? m | 1
-               : m;
-  case OpKind::AccumRescale: return i == 0 ? m : Components(inside_exp(m) | 1);
-  case OpKind::Opaque: return 1;
-  case OpKind::Input:
-  case OpKind::Const:
-  case OpKind::Iota:
-  case OpKind::Neg:
-  case OpKind::Sqr:
-  case OpKind::Sqrt:
-  case OpKind::Rsqrt:
-  case OpKind::Log:
-  case OpKind::Sin:
-  case OpKind::Cos:
-  case OpKind::Erf:
-  case OpKind::Gelu:
-  case OpKind::Pow:
-  case OpKind::Floor:
-  case OpKind::Round:
-  case OpKind::Log1p:
-  case OpKind::Mod:
-  case OpKind::Not:
-  case OpKind::Cast:
-  case OpKind::Add:
-  case OpKind::Sub:
-  case OpKind::Mul:
-  case OpKind::Div:
-  case OpKind::And:
-  case OpKind::Or:
-  case OpKind::Eq:
-  case OpKind::Ne:
-  case OpKind::Lt:
-  case OpKind::Le:
-  case OpKind::Gt:
-  case OpKind::Ge:
-  case OpKind::Where:
-  case OpKind::Sum:
-  case OpKind::Mean:
-  case OpKind::Cumsum:
-  case OpKind::Matmul:
-  case OpKind::ConcatMatmul:
-  case OpKind::Conv:
-  case OpKind::ConvTranspose:
-  case OpKind::PoolSum:
-#define OP(...)
-#define POINTWISE(...)
-#define REDUCTION(...)
-#define MOVEMENT(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-  case OpKind::Iter:
-  case OpKind::Save: return m;
-  case OpKind::Kernel:
-  case OpKind::Thread: break;
-  }
-  unreachable("demand of a graph-defined operator");
+  if (op.kind == OpKind::Opaque) return 1;
+  if (op.kind == OpKind::Atan2) return i == 0 ? m : Components(m | 1);
+  if (op.kind == OpKind::AccumRescale) return i == 0 ? m : Components(inside_exp(m) | 1);
+  if (op.kind == OpKind::Power) return m | inside_exp(m) | 1;
+  if (has(op.kind, algebra::Exponential))
+    return inside_exp(m) | (has(op.kind, algebra::Gate) ? m : Components(0));
+  return decides(op) ? m | 1 : m;
 }
 
 }  // namespace
@@ -110,9 +42,7 @@ Demand find_demand(const Graph& g, const std::vector<Components>& outputs) {
     const Op& op = g.ops()[n];
     if (!d.any(op)) continue;
     // An extremum is folded by comparing with what it holds, so the accumulator itself needs p.
-    if (op.kind == OpKind::Accum && is_float(g.type(op.result()).dtype) &&
-        (g.attrs<AccumAttrs>(op).kind == AccumKind::Max ||
-         g.attrs<AccumAttrs>(op).kind == AccumKind::Min))
+    if (op.kind == OpKind::Accum && is_float(g.type(op.result()).dtype) && decides(op))
       d.tensors[op.result().index] |= 1;
     if (op.body.valid()) {
       const Graph& body = g.body(op);

@@ -152,12 +152,7 @@ template <class W> struct FieldDomain {
 
   uint8_t value_planes(Components m) const { return m; }
   static bool may_flag(OpKind kind) {
-    return kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt ||
-           kind == OpKind::Pow || kind == OpKind::Log || kind == OpKind::Log1p ||
-           kind == OpKind::Power || kind == OpKind::Tanh || kind == OpKind::Sigmoid ||
-           kind == OpKind::Silu || kind == OpKind::GeluTanh || kind == OpKind::Gelu ||
-           kind == OpKind::Sin || kind == OpKind::Cos || kind == OpKind::Mod ||
-           kind == OpKind::Atan2;
+    return has(kind, algebra::Partial) || has(kind, algebra::FieldPartial);
   }
   void begin_load(Vec& x, const View& v, int n) const {
     x.shared = &shared;

@@ -23,7 +23,7 @@ std::string unsupported_in(const Graph& g, const FieldModel& model) {
   }
   for (const Op& op : g.ops()) {
     std::string why;
-    if (op.kind == OpKind::Const) {
+    if (op.constant()) {
       const auto& a = g.attrs<ConstAttrs>(op);
       why = constant(a.value, a.type.dtype, "the constant");
     } else if (op.kind == OpKind::Pad) {
@@ -122,64 +122,18 @@ FieldResult evaluate(const Graph& g, const FieldModel& model, const std::vector<
   return result;
 }
 
-// An operator that is not named counts as modelled: sound, so the switch has a default.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"
-void find_modelled(const Graph& g, bool& found) {
-  for (const Op& op : g.ops()) {
-    switch (op.kind) {
-    default: found = true; break;
-    case OpKind::Pow: found = found || !g.attrs<PowAttrs>(op).exponent.is_integer(); break;
-    case OpKind::Cast:
-      found = found || (!op.inputs.empty() && is_float(g.type(op.inputs[0]).dtype) &&
-                        !is_float(g.type(op.result()).dtype));
-      break;
-    case OpKind::Accum: {
-      const AccumKind kind = g.attrs<AccumAttrs>(op).kind;
-      found = found || kind == AccumKind::Max || kind == AccumKind::Min;
-      break;
-    }
-#define OP(...)
-#define MOVEMENT(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-    case OpKind::Input:
-    case OpKind::Const:
-    case OpKind::Iota:
-    case OpKind::Neg:
-    case OpKind::Sqr:
-    case OpKind::Exp:
-    case OpKind::Expm1:
-    case OpKind::Tanh:
-    case OpKind::Sigmoid:
-    case OpKind::Silu:
-    case OpKind::GeluTanh:
-    case OpKind::Not:
-    case OpKind::Add:
-    case OpKind::Sub:
-    case OpKind::Mul:
-    case OpKind::Div:
-    case OpKind::And:
-    case OpKind::Or:
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Where:
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::Cumsum:
-    case OpKind::Matmul:
-    case OpKind::ConcatMatmul:
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum:
-    case OpKind::Kernel:
-    case OpKind::Thread:
-    case OpKind::Iter:
-    case OpKind::Save: break;
-    }
-  }
-  for (const Graph& body : g.bodies()) find_modelled(body, found);
+bool is_modelled(const Graph& g, const Op& op) {
+  const auto* power = std::get_if<PowAttrs>(&op.attrs);
+  if (power) return !power->exponent.is_integer();
+  if (op.kind == OpKind::Cast)
+    return is_float(g.type(op.inputs[0]).dtype) && !is_float(g.type(op.result()).dtype);
+  return op.kind == OpKind::Accum ? decides(op) : !has(op.kind, algebra::InField);
 }
-#pragma GCC diagnostic pop
+bool any_modelled(const Graph& g) {
+  return std::any_of(
+             g.ops().begin(), g.ops().end(), [&](const Op& op) { return is_modelled(g, op); }) ||
+         std::any_of(g.bodies().begin(), g.bodies().end(), any_modelled);
+}
 
 // Whether exponentials are nested deeper than the chain of primes: the last component of one is
 // a keyed function.
@@ -189,10 +143,7 @@ bool exceeds_chain(const Graph& g, const Demand& demand) {
       if (demand.any(op) && exceeds_chain(g.body(op), demand.bodies[op.body.index])) return true;
       continue;
     }
-    const bool exponential = op.kind == OpKind::Exp || op.kind == OpKind::Expm1 ||
-                             op.kind == OpKind::Tanh || op.kind == OpKind::Sigmoid ||
-                             op.kind == OpKind::Silu || op.kind == OpKind::GeluTanh;
-    if (exponential && (demand.of(op.result()) & 4)) return true;
+    if (has(op.kind, algebra::Exponential) && (demand.of(op.result()) & 4)) return true;
   }
   return false;
 }
@@ -281,9 +232,7 @@ FieldComparison compare(const FieldArray& original, const FieldArray& candidate)
 }
 
 bool has_modelled_operators(const Graph& graph) {
-  bool found = false;
-  find_modelled(graph, found);
-  return found || exceeds_chain(graph, find_demand(graph, Components(1)));
+  return any_modelled(graph) || exceeds_chain(graph, find_demand(graph, Components(1)));
 }
 
 }  // namespace tessera

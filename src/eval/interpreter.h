@@ -10,6 +10,7 @@
 #include "eval/pointwise.h"
 #include "eval/terms.h"
 #include "eval/trace.h"
+#include "ir/axis_reads.h"
 #include "ir/block_schedule.h"
 #include "ir/window.h"
 

@@ -226,16 +226,7 @@ template <class D> void Interpreter<D>::run_block_op(BlockState& state, const Op
   }
   case OpKind::Thread: run_thread(state, op); return;
   case OpKind::Input: return;
-#define OP(...)
-#define POINTWISE(kind, ...) case OpKind::kind:
-#define WINDOWED(kind, ...) case OpKind::kind:
-#define REDUCTION(kind, ...) case OpKind::kind:
-#define MOVEMENT(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-  case OpKind::Const:
-  case OpKind::Iota:
-  case OpKind::Opaque:
-  case OpKind::Kernel: break;
+  default: break;
   }
   state.in.clear();
   for (TensorId t : op.inputs) state.in.push_back(state.values[t.index]);
@@ -307,9 +298,7 @@ template <class D> void Interpreter<D>::accumulate(BlockState& state, const Op& 
     return;
   }
   Op fold;
-  fold.kind = a.kind == AccumKind::Sum   ? OpKind::Add
-              : a.kind == AccumKind::Max ? OpKind::Max
-                                         : OpKind::Min;
+  fold.kind = step_by(a.kind);
   const View in[2] = {acc.value, x};
   pointwise(fold, in, 2, acc.value, nullptr);
 }

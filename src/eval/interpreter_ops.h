@@ -55,7 +55,7 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     const auto shape = broadcast_extents(in.data(), int(in.size()), rank);
     const bool sets =
         D::kIsField && is_float(type.dtype) &&
-        (op.kind == OpKind::Max || op.kind == OpKind::Min ||
+        (is_extremum(op.kind) ||
          ((op.kind == OpKind::Where || op.kind == OpKind::Neg || op.kind == OpKind::Cast) &&
           any_sets()));
     View out = allocate(arena, type.dtype, rank, shape, demand,
@@ -104,44 +104,12 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     } else {
       return finish(compute(arena, g, op, in, demand, pool));
     }
-  case OpKind::Transpose: {
-    View v = in[0];
-    const auto& perm = g.attrs<PermAttrs>(op).perm;
-    for (size_t i = 0; i < perm.size(); ++i) {
-      v.shape[i] = in[0].shape[size_t(perm[i])];
-      v.stride[i] = in[0].stride[size_t(perm[i])];
-    }
-    return v;
-  }
   case OpKind::Reshape: {
     View v = in[0];
     const auto to = to_array(extents(type.shape));
     if (reshape_view(v, type.rank(), to)) return v;
     v = copy_of(arena, in[0], demand);
     CHECK(reshape_view(v, type.rank(), to)) << "reshape of a contiguous tensor";
-    return v;
-  }
-  case OpKind::Broadcast: return stretched(in[0], type.rank(), to_array(extents(type.shape)));
-  case OpKind::Unsqueeze: {
-    View v = in[0];
-    for (int axis : g.attrs<AxesAttrs>(op).axes) v.insert_axis(axis, 1, 0);
-    return v;
-  }
-  case OpKind::Squeeze: {
-    View v = in[0];
-    const auto& axes = g.attrs<AxesAttrs>(op).axes;
-    for (size_t i = axes.size(); i-- > 0;) v.erase_axis(axes[i]);
-    return v;
-  }
-  case OpKind::Slice: {
-    const auto& a = g.attrs<SliceAttrs>(op);
-    std::array<int64_t, kMaxRank> begin{}, shape{};
-    for (int i = 0; i < in[0].rank; ++i) {
-      begin[size_t(i)] = a.starts[size_t(i)];
-      shape[size_t(i)] = ceil_div(a.stops[size_t(i)] - a.starts[size_t(i)], a.steps[size_t(i)]);
-    }
-    View v = subview(in[0], begin.data(), shape.data(), D::kWord);
-    for (int i = 0; i < v.rank; ++i) v.stride[size_t(i)] *= a.steps[size_t(i)];
     return v;
   }
   case OpKind::Repeat: {
@@ -192,19 +160,26 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     zero_triangle(out, g.attrs<DiagonalAttrs>(op).k, op.kind == OpKind::Triu, D::kWord);
     return out;
   }
-#define OP(...)
-#define POINTWISE(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-  case OpKind::Input:
-  case OpKind::Opaque:
-  case OpKind::Kernel:
-  case OpKind::Thread:
-  case OpKind::Iter:
-  case OpKind::Accum:
-  case OpKind::AccumRescale:
-  case OpKind::Save: break;
+  default: break;
   }
-  unreachable("not a plain operator");
+  const auto reads = axis_reads(op.kind, op.attrs, in[0].rank, type.rank());
+  CHECK(reads) << name(op.kind) << " is not a plain operator";
+  const Shape& from = g.type(op.inputs[0]).shape;
+  View v = in[0];
+  v.rank = type.rank();
+  v.shape = to_array(extents(type.shape));
+  v.stride.fill(0);
+  int64_t offset = 0;
+  for (size_t d = 0; d < reads->size(); ++d) {
+    const AxisRead& r = (*reads)[d];
+    offset += r.start * in[0].stride[d];
+    if (r.axis < 0) continue;
+    const auto to = size_t(r.axis);
+    if (from[d] == type.shape[to]) v.shape[to] = in[0].shape[d];  // tiles may be clipped
+    v.stride[to] = r.wraps && v.shape[to] != in[0].shape[d] ? 0 : in[0].stride[d] * r.step;
+  }
+  if (v.size() != 0) tessera::advance(v, offset, D::kWord);
+  return v;
 }
 
 template <class D>
@@ -224,8 +199,7 @@ View Interpreter<D>::compute(Arena& arena, const Graph& g, const Op& op,
   if (k == K::ConvTranspose) return conv_transpose(arena, g, op, in[0], in[1], demand, pool);
   if (k == K::PoolSum || k == K::PoolMax) return pooled(arena, g, op, in[0], demand, pool);
   if (k == K::Gather) return gather(arena, op, in[0], in[1], demand);
-  if (k == K::Sum || k == K::Mean || k == K::ReduceMax || k == K::ReduceMin)
-    return reduce(arena, op, in[0], demand, pool);
+  if (is_reduction(k)) return reduce(arena, op, in[0], demand, pool);
   unreachable("not an operator that computes");
 }
 
@@ -252,7 +226,7 @@ View Interpreter<D>::reduce(Arena& arena, const Op& op, const View& x, Component
         shape[size_t(kept++)] = x.shape[size_t(i)];
     }
   }
-  const bool order = op.kind == OpKind::ReduceMax || op.kind == OpKind::ReduceMin;
+  const bool order = reduces_by_order(op.kind);
   const bool set = D::kIsField && order && is_float(x.dtype);
   out = allocate(arena, x.dtype, kept, shape, demand, x.flagged() || set, set);
   if (!is_float(x.dtype)) {
@@ -260,7 +234,7 @@ View Interpreter<D>::reduce(Arena& arena, const Op& op, const View& x, Component
         op.kind, v, kept, out, [](auto& chunk) -> IntVec& { return chunk.i; }, pool);
   } else if constexpr (D::kIsField) {
     if (order)
-      domain_.reduce_extremum(v, kept, out, op.kind == OpKind::ReduceMin, pool);
+      domain_.reduce_extremum(v, kept, out, fold_of(op.kind) == AccumKind::Min, pool);
     else
       reduce_into<Vec>(
           op.kind, v, kept, out, [](auto& chunk) -> Vec& { return chunk.f; }, pool);
@@ -291,6 +265,7 @@ template <class D>
 template <class V, class Part>
 void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const View& out, Part part,
                                  ThreadPool* pool) const {
+  const auto fold = fold_of(kind);
   View outer = x, inner = x;
   outer.rank = kept;
   for (int i = 0; i < kept; ++i) inner.erase_axis(0);
@@ -298,9 +273,9 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
   auto accumulate = [&](V& to, const V& from) {
     if constexpr (D::kIsField && !std::is_same_v<V, IntVec>)
       to.accumulate(from);
-    else if (kind == OpKind::ReduceMax)
+    else if (fold == AccumKind::Max)
       to.accumulate_max(from);
-    else if (kind == OpKind::ReduceMin)
+    else if (fold == AccumKind::Min)
       to.accumulate_min(from);
     else
       to.accumulate(from);
@@ -309,10 +284,10 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
   Chunk neutral;
   {
     Rational value(0);
-    if (kind == OpKind::ReduceMax || kind == OpKind::ReduceMin) {
+    if (reduces_by_order(kind)) {
       if constexpr (std::is_same_v<V, IntVec>) {
         // the extreme of the result's own dtype: that of i64 would wrap to 0 or -1 when stored
-        const bool low = kind == OpKind::ReduceMax;
+        const bool low = fold == AccumKind::Max;
         const int bits = 8 * size_in_bytes(out.dtype) - (out.dtype == DType::U8 ? 0 : 1);
         const int64_t high =
             bits == 63 ? std::numeric_limits<int64_t>::max() : (int64_t(1) << bits) - 1;
@@ -322,7 +297,7 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
       } else if constexpr (!D::kIsField) {
         prepare(neutral.f);
         neutral.f.n = kRun;
-        neutral.f = neutral.f.constant(Rational::infinity(kind == OpKind::ReduceMax));
+        neutral.f = neutral.f.constant(Rational::infinity(fold == AccumKind::Max));
       }
     } else {
       if constexpr (!std::is_same_v<V, IntVec>) prepare(neutral.f);

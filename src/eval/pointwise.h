@@ -1,6 +1,9 @@
 // The reference meaning of every pointwise operator, as templates over a domain's vectors (a short
 // run of elements). V supplies + − · /, exp, sqrt, … ; what is written here is said only here.
 #pragma once
+#include <array>
+#include <vector>
+
 #include "base/check.h"
 #include "eval/vectors.h"
 #include "ir/op.h"
@@ -41,6 +44,9 @@ template <class V> V power(const V& x, const Rational& e) {
   }
   return e.negative() ? x.constant(1) / result : result;
 }
+
+template <class V> V logical_and(const V& x, const V& y) { return x * y; }
+template <class V> V logical_or(const V& x, const V& y) { return max(x, y); }
 
 // One operator on runs of elements; operands and result are in the chunk's part (floats `f`,
 // integers and bools `i`) that their dtype says. Chunk<D> is {D::Vec f; IntVec i;}.
@@ -96,8 +102,8 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Atan2: out.f = atan2(x.f, y.f); return;
   case OpKind::Max: real ? void(out.f = max(x.f, y.f)) : void(out.i = max(x.i, y.i)); return;
   case OpKind::Min: real ? void(out.f = min(x.f, y.f)) : void(out.i = min(x.i, y.i)); return;
-  case OpKind::And: out.i = x.i * y.i; return;
-  case OpKind::Or: out.i = max(x.i, y.i); return;
+  case OpKind::And: out.i = logical_and(x.i, y.i); return;
+  case OpKind::Or: out.i = logical_or(x.i, y.i); return;
 #define COMPARISON(kind, a, b, order)                                                              \
   case OpKind::kind: out.i = real ? compare(a.f, b.f, order) : compare(a.i, b.i, order); return;
     COMPARISON(Eq, x, y, Order::Eq)
@@ -116,6 +122,19 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
     break;
   }
   unreachable("not a pointwise operator");
+}
+
+// The same over a domain that has one type for floats, integers and bools.
+template <class V>
+V apply_to_one(const Op& op, DType operand, DType result, const std::vector<V>& operands) {
+  struct Both {
+    V f{}, i{};
+  };
+  std::array<Both, 3> in;
+  for (size_t k = 0; k < operands.size(); ++k) in[k] = {operands[k], operands[k]};
+  Both out;
+  apply_pointwise(op, operand, result, in.data(), out);
+  return is_float(result) ? out.f : out.i;
 }
 
 }  // namespace tessera

@@ -227,8 +227,7 @@ void mark_operands(const Graph& g, const Op& op, const std::vector<Marked>& oper
     for (const Marked& m : operands) mark_broadcast(m, result);
   } else if (has(op.kind, algebra::Movement)) {
     mark_movement(op, operands, result, index);
-  } else if (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
-             op.kind == OpKind::ReduceMin) {
+  } else if (is_reduction(op.kind)) {
     mark_reduction(g.attrs<ReduceAttrs>(op), operands[0], result);
   } else if (op.kind == OpKind::Matmul) {
     mark_matmul(operands[0], operands[1], result);

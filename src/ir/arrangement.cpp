@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "ir/build.h"
 
 namespace tessera {
 
@@ -69,8 +70,7 @@ std::optional<Arrangement> Arrangement::transposed(const std::vector<int>& perm)
 }
 
 std::optional<Arrangement> Arrangement::then(const Graph& g, const Op& op) const {
-  if (op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze)
-    return reshaped(g.type(op.result()).shape);
+  if (is_reshape(op.kind)) return reshaped(g.type(op.result()).shape);
   if (op.kind == OpKind::Transpose) return transposed(g.attrs<PermAttrs>(op).perm);
   return std::nullopt;
 }
@@ -148,10 +148,10 @@ TensorId Arrangement::build(Graph& g, TensorId x) const {
       split.push_back(factors_[size_t(order[i])].extent);
       perm[size_t(order[i])] = int(i);
     }
-    if (split != source_) x = g.add(OpKind::Reshape, {x}, ShapeAttrs{split});
-    x = g.add(OpKind::Transpose, {x}, PermAttrs{perm});
+    if (split != source_) x = build::reshape(g, x, {split});
+    x = build::transpose(g, x, {perm});
   }
-  if (g.type(x).shape != shape_) x = g.add(OpKind::Reshape, {x}, ShapeAttrs{shape_});
+  if (g.type(x).shape != shape_) x = build::reshape(g, x, {shape_});
   return x;
 }
 

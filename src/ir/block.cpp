@@ -69,7 +69,7 @@ uint8_t mapped(const LoopMap& map) {
 
 Phase phase_of(const Graph& g, const Op& op, Phase operands) {
   if (op.kind == OpKind::Iter) return {mapped(g.attrs<IterAttrs>(op).fmap), 0};
-  if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
+  if (is_accumulator(op.kind)) {
     uint8_t fold = 0;
     for (int l : g.attrs<AccumAttrs>(op).loops) fold = uint8_t(fold | (1u << l));
     if (fold & ~operands.varies) bad(g, op, "folds a loop that its operand does not vary with");
@@ -123,11 +123,11 @@ BlockMemory block_memory(const Graph& g) {
     int64_t live = 0, peak = 0;
     if (loop)
       for (const Op& op : g.ops())
-        if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) live += bytes(op.result());
+        if (is_accumulator(op.kind)) live += bytes(op.result());
     for (size_t i = 0; i < g.ops().size(); i++) {
       const Op& op = g.ops()[i];
       if (outside(op.kind)) continue;
-      bool accumulates = op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale;
+      bool accumulates = is_accumulator(op.kind);
       bool in_loop = phase[op.result().index].varies != 0;
       bool invariant = !in_loop && phase[op.result().index].folded == 0;
       if (accumulates ? loop : (in_loop != loop && !invariant)) continue;

@@ -11,8 +11,6 @@
 namespace tessera {
 namespace {
 
-bool is_accumulator(OpKind kind) { return kind == OpKind::Accum || kind == OpKind::AccumRescale; }
-
 // The outermost of the loops in `inner` that are not around `outer`, or -1 where `inner` does not
 // begin with `outer`.
 int next_loop(uint8_t inner, uint8_t outer) {

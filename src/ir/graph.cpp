@@ -319,6 +319,11 @@ void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& 
   for (uint32_t r = 0; r < op.num_results; r++) map[op.result(r).index] = TensorId(first.index + r);
 }
 
+void copy_ops(const Graph& from, Graph& to, std::vector<TensorId>& map) {
+  for (const Op& op : from.ops())
+    if (op.kind != OpKind::Input) copy_op(from, op, to, map);
+}
+
 Graph map_kernels(const Graph& g, const std::function<Graph(const Op& kernel)>& rewrite) {
   Graph out(g.name());
   std::vector<TensorId> to(g.tensors().size());

@@ -93,6 +93,8 @@ Graph bind_symbols(const Graph&, const std::vector<std::pair<std::string, int64_
 // tensors of `from` have become, and learns of the results. An input stays a weight if it is one.
 void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& map,
              std::optional<Graph> body = std::nullopt);
+// The same of all operators of `from` but its inputs.
+void copy_ops(const Graph& from, Graph& to, std::vector<TensorId>& map);
 // A copy of a kernel graph in which every kernel has the body that `rewrite` makes for it.
 Graph map_kernels(const Graph&, const std::function<Graph(const Op& kernel)>& rewrite);
 // A copy without the operators no output needs; inputs stay.

@@ -25,17 +25,20 @@ class Inference {
     for (const Type& t : operands_) s += (s.empty() ? "" : " and ") + t.str();
     return s;
   }
-  void require_float() const {
-    for (const Type& t : operands_)
-      if (!is_float(t.dtype)) fail("needs floating-point operands, got " + types());
-  }
   void require_number() const {
     for (const Type& t : operands_)
       if (t.dtype == DType::Bool) fail("needs numbers, got " + types());
   }
-  void require_bool() const {
+  // What the table of operators says.
+  void require_operands() const {
+    const bool floats = has(kind_, algebra::Floats), bools = has(kind_, algebra::Bools),
+               numbers = has(kind_, algebra::Numbers);
     for (const Type& t : operands_)
-      if (t.dtype != DType::Bool) fail("needs bool operands, got " + types());
+      if (floats && !is_float(t.dtype)) fail("needs floating-point operands, got " + types());
+    for (const Type& t : operands_)
+      if (bools && t.dtype != DType::Bool) fail("needs bool operands, got " + types());
+    if (numbers) require_number();
+    if (floats || bools || numbers || is_comparison(kind_)) require_same_dtype();
   }
   void require_same_dtype(size_t from = 0) const {
     for (size_t i = from + 1; i < operands_.size(); i++)
@@ -328,8 +331,8 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
     check_type(t, name(kind));
     return std::vector<Type>{std::move(t)};
   };
+  in.require_operands();
   switch (kind) {
-  case OpKind::Input: unreachable("inputs have a given type");
   case OpKind::Const: {
     const auto& a = std::get<ConstAttrs>(attrs);
     if (is_integer(a.type.dtype) && !a.value.is_integer())
@@ -344,86 +347,36 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
     if (a.type.dtype == DType::Bool) in.fail("bool has no range");
     return one(a.type);
   }
-  case OpKind::Neg:
-  case OpKind::Abs:
-  case OpKind::Sign:
-  case OpKind::Sqr:
-  case OpKind::Relu: in.require_number(); return one(in.operand());
-#define OP(...)
-#define POINTWISE(...)
-#define FUNCTION(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-    in.require_float();
-    return one(in.operand());
   case OpKind::Pow: {
     const auto& a = std::get<PowAttrs>(attrs);
     if (!a.exponent.finite()) in.fail("the exponent must be finite");
     if (!is_float(in.operand().dtype) && !(a.exponent.is_integer() && !a.exponent.negative()))
       in.fail("integers need a non-negative integer exponent, not " + a.exponent.str());
-    in.require_number();
     return one(in.operand());
   }
-  case OpKind::Not: in.require_bool(); return one(in.operand());
   case OpKind::Cast: return one({std::get<CastAttrs>(attrs).dtype, in.operand().shape});
-  case OpKind::Add:
-  case OpKind::Sub:
-  case OpKind::Mul:
-  case OpKind::Mod:
-  case OpKind::Max:
-  case OpKind::Min:
-    in.require_number();
-    in.require_same_dtype();
-    return one({in.operand().dtype, in.broadcast_all()});
-  case OpKind::Div:
-  case OpKind::Power:
-  case OpKind::Atan2:
-    in.require_float();
-    in.require_same_dtype();
-    return one({in.operand().dtype, in.broadcast_all()});
-  case OpKind::And:
-  case OpKind::Or: in.require_bool(); return one({DType::Bool, in.broadcast_all()});
-  case OpKind::Eq:
-  case OpKind::Ne:
-  case OpKind::Lt:
-  case OpKind::Le:
-  case OpKind::Gt:
-  case OpKind::Ge: in.require_same_dtype(); return one({DType::Bool, in.broadcast_all()});
   case OpKind::Where:
     if (in.operand().dtype != DType::Bool)
       in.fail("the condition must be bool, got " + in.operand().str());
     in.require_same_dtype(1);
     return one({in.operand(1).dtype, in.broadcast_all()});
-  case OpKind::Sum:
-  case OpKind::ReduceMax:
-  case OpKind::ReduceMin: in.require_number(); return one(reduce(in, std::get<ReduceAttrs>(attrs)));
-  case OpKind::Mean: in.require_float(); return one(reduce(in, std::get<ReduceAttrs>(attrs)));
   case OpKind::Cumsum: {
-    in.require_number();
     auto& a = std::get<AxisAttrs>(attrs);
     a.axis = in.axis(a.axis, in.operand().rank());
     return one(in.operand());
   }
   case OpKind::Matmul:
-    in.require_number();
-    in.require_same_dtype();
     return one({in.operand().dtype, matmul_shape(in, in.operand(0), in.operand(1))});
   case OpKind::ConcatMatmul: {
-    in.require_number();
-    in.require_same_dtype();
     Shape left = matmul_shape(in, in.operand(0), in.operand(2));
     Shape right = matmul_shape(in, in.operand(1), in.operand(3));
     if (!(left == right)) in.fail("W·Y and X·Z have different shapes: " + in.types());
     return one({in.operand().dtype, left});
   }
   case OpKind::Conv:
-  case OpKind::ConvTranspose:
-    in.require_number();
-    in.require_same_dtype();
-    return one(convolution(in, kind, std::get<ConvAttrs>(attrs)));
+  case OpKind::ConvTranspose: return one(convolution(in, kind, std::get<ConvAttrs>(attrs)));
   case OpKind::PoolSum:
-  case OpKind::PoolMax:
-    in.require_number();
-    return one(pooling(in, kind, std::get<WindowAttrs>(attrs)));
+  case OpKind::PoolMax: return one(pooling(in, kind, std::get<WindowAttrs>(attrs)));
   case OpKind::Transpose: {
     auto& a = std::get<PermAttrs>(attrs);
     const Type& x = in.operand();
@@ -526,16 +479,17 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
     return one(r);
   }
   case OpKind::AccumRescale: {
-    in.require_float();
-    in.require_same_dtype();
     Type r = accum(in, kind, std::get<AccumAttrs>(attrs), graph);
     auto fit = broadcast(r.shape, in.operand(1).shape);
     if (!fit || !(*fit == r.shape)) in.fail("the maxima do not broadcast: " + in.types());
     return one(r);
   }
   case OpKind::Save: return one(save(in, std::get<SaveAttrs>(attrs), graph));
+  default: break;
   }
-  unreachable("OpKind");
+  if (auto* a = std::get_if<ReduceAttrs>(&attrs)) return one(reduce(in, *a));
+  CHECK(has(kind, algebra::Pointwise)) << name(kind) << " has no type";
+  return one({is_comparison(kind) ? DType::Bool : in.operand().dtype, in.broadcast_all()});
 }
 
 }  // namespace tessera

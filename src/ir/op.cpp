@@ -59,6 +59,24 @@ const std::vector<OpKind>& all_op_kinds() {
   return kinds;
 }
 
+std::optional<AccumKind> fold_of(OpKind kind) {
+  for (AccumKind fold : {AccumKind::Sum, AccumKind::Max, AccumKind::Min})
+    if (kind == step_by(fold) || kind == reduction_by(fold)) return fold;
+  return std::nullopt;
+}
+
+OpKind step_by(AccumKind fold) {
+  CHECK(fold != AccumKind::Concat) << "a concatenation is no fold of numbers";
+  return fold == AccumKind::Sum ? OpKind::Add : fold == AccumKind::Max ? OpKind::Max : OpKind::Min;
+}
+
+OpKind reduction_by(AccumKind fold) {
+  CHECK(fold != AccumKind::Concat) << "a concatenation is no fold of numbers";
+  return fold == AccumKind::Sum   ? OpKind::Sum
+         : fold == AccumKind::Max ? OpKind::ReduceMax
+                                  : OpKind::ReduceMin;
+}
+
 const char* name(Level level) {
   switch (level) {
   case Level::Kernel: return "kernel";

@@ -226,11 +226,34 @@ using Attrs = std::variant<NoAttrs, InputAttrs, ConstAttrs, IotaAttrs, PowAttrs,
 namespace algebra {
 enum Flags : unsigned {
   None = 0,
-  Pointwise = 1,
-  Commutative = 2,
-  Associative = 4,
-  Linear = 8,
-  Movement = 16,
+  Pointwise = 1 << 0,
+  Commutative = 1 << 1,
+  Associative = 1 << 2,
+  Linear = 1 << 3,  // in every operand taken alone
+  // What it takes: floats, any numbers, or bools, all of one type. None of these: see ir/infer.h.
+  Floats = 1 << 4,
+  Numbers = 1 << 5,
+  Bools = 1 << 6,
+  // Over the reals. Partial: not defined for all operands. Jumps: not continuous. Decides: by the
+  // order of numbers. Analytic: meromorphic in every operand.
+  Partial = 1 << 7,
+  Jumps = 1 << 8,
+  Decides = 1 << 9,
+  Analytic = 1 << 10,
+  Positive = 1 << 11,     // whatever it is of
+  NotNegative = 1 << 12,  // likewise; positive of what is positive
+  Gate = 1 << 13,         // x times a function of x
+  // In finite fields. InField: computed there as it is, not modelled. FieldPartial: its form there
+  // is not defined everywhere, though it is over the reals.
+  InField = 1 << 14,
+  FieldPartial = 1 << 15,
+  Exponential = 1 << 16 | InField | Analytic,  // rational in powers of e
+  Ring = 1 << 17 | InField | Analytic,         // sums and products: of integers, modulo 2^w, too
+  Movement = 1 << 18 | InField | Analytic,     // copies elements without computing
+  Fills = 1 << 19,                             // movement: writes elements of its own, too
+  // What an element costs: a division or root, or the call of a function.
+  Division = 1 << 20,
+  Call = 1 << 21,
 };
 }
 
@@ -239,22 +262,72 @@ struct OpInfo {
   int min_arity;
   int max_arity;        // -1: any number
   unsigned levels;      // bit per Level
-  unsigned flags;       // algebra::Flags
+  unsigned flags;       // of algebra::Flags
   Attrs default_attrs;  // also tells which alternative the operator uses
 };
 
 const OpInfo& info(OpKind);
 inline const char* name(OpKind kind) { return info(kind).name; }
 std::optional<OpKind> op_from_name(std::string_view);
-inline bool has(OpKind kind, algebra::Flags flag) { return (info(kind).flags & flag) != 0; }
+inline bool has(OpKind kind, algebra::Flags flag) { return (info(kind).flags & flag) == flag; }
+template <class... K> constexpr bool is_one_of(OpKind kind, K... some) {
+  return ((kind == some) || ...);
+}
 inline bool is_comparison(OpKind kind) {
-  return kind == OpKind::Eq || kind == OpKind::Ne || kind == OpKind::Lt || kind == OpKind::Le ||
-         kind == OpKind::Gt || kind == OpKind::Ge;
+  return is_one_of(kind, OpKind::Eq, OpKind::Ne, OpKind::Lt, OpKind::Le, OpKind::Gt, OpKind::Ge);
 }
-inline bool is_reduction(OpKind kind) {  // over axes, not along one
-  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
-         kind == OpKind::ReduceMin;
+// Of x and y: whether x is the smaller one (or not the greater).
+inline bool is_less(OpKind kind) { return is_one_of(kind, OpKind::Lt, OpKind::Le); }
+inline bool is_leaf(OpKind kind) {
+  return is_one_of(kind, OpKind::Input, OpKind::Const, OpKind::Iota);
 }
+// Arrives with the call or is known before it: an input or a constant.
+inline bool is_given(OpKind kind) { return is_one_of(kind, OpKind::Input, OpKind::Const); }
+inline bool is_reduction(OpKind kind) {
+  return is_one_of(kind, OpKind::Sum, OpKind::Mean, OpKind::ReduceMax, OpKind::ReduceMin);
+}
+inline bool is_sum(OpKind kind) { return is_one_of(kind, OpKind::Sum, OpKind::Mean); }
+inline bool is_product(OpKind kind) {
+  return is_one_of(kind, OpKind::Matmul, OpKind::ConcatMatmul);
+}
+inline bool is_accumulator(OpKind kind) {
+  return is_one_of(kind, OpKind::Accum, OpKind::AccumRescale);
+}
+// Takes a tile of an argument, or puts one into a result.
+inline bool is_tile(OpKind kind) { return is_one_of(kind, OpKind::Iter, OpKind::Save); }
+// Takes sums of many terms.
+inline bool adds_up(OpKind kind) {
+  return (has(kind, algebra::Ring) && !has(kind, algebra::Pointwise)) || kind == OpKind::Mean;
+}
+// Takes another course where its one operand passes 0.
+inline bool decides_by_sign(OpKind kind) {
+  return has(kind, algebra::Decides) && has(kind, algebra::Pointwise) && info(kind).max_arity == 1;
+}
+inline bool is_extremum(OpKind kind) { return is_one_of(kind, OpKind::Max, OpKind::Min); }
+inline bool adds_or_drops_ones(OpKind kind) {
+  return is_one_of(kind, OpKind::Unsqueeze, OpKind::Squeeze);
+}
+// Leaves all elements in their order.
+inline bool is_reshape(OpKind kind) { return kind == OpKind::Reshape || adds_or_drops_ones(kind); }
+// Leaves all elements where they are, under other indices.
+inline bool turns_axes(OpKind kind) {
+  return kind == OpKind::Transpose || adds_or_drops_ones(kind);
+}
+inline bool is_triangle(OpKind kind) { return is_one_of(kind, OpKind::Triu, OpKind::Tril); }
+// Every element of the result is one of an operand's.
+inline bool only_moves(OpKind kind) {
+  return has(kind, algebra::Movement) && !has(kind, algebra::Fills);
+}
+// Has all the operand's elements in another arrangement, some of them perhaps repeated.
+inline bool arranges(OpKind kind) {
+  return is_reshape(kind) || is_one_of(kind, OpKind::Transpose, OpKind::Broadcast);
+}
+// What a sum, maximum or minimum folds by, be it of two operands or over axes; nothing of others.
+std::optional<AccumKind> fold_of(OpKind kind);
+// The operators that fold two operands, and over axes.
+OpKind step_by(AccumKind fold);
+OpKind reduction_by(AccumKind fold);
+inline bool reduces_by_order(OpKind kind) { return is_reduction(kind) && !is_sum(kind); }
 inline bool allowed_at(OpKind kind, Level level) {
   return (info(kind).levels & (1u << unsigned(level))) != 0;
 }
@@ -269,6 +342,18 @@ struct Op {
   BodyId body;  // kernel and thread only
 
   TensorId result(uint32_t i = 0) const { return TensorId(first_result.index + i); }
+  // The value of a constant, else null.
+  const Rational* constant() const {
+    const auto* a = std::get_if<ConstAttrs>(&attrs);
+    return a ? &a->value : nullptr;
+  }
 };
+
+// Whether it takes decisions by the order of numbers.
+inline bool decides(const Op& op) {
+  const auto* a = std::get_if<AccumAttrs>(&op.attrs);
+  return has(op.kind, algebra::Decides) ||
+         (a && (a->kind == AccumKind::Max || a->kind == AccumKind::Min));
+}
 
 }  // namespace tessera

@@ -488,8 +488,7 @@ class Parser {
   void add(Graph& g, const Token& op_token, OpKind kind, const std::vector<TensorId>& inputs,
            Attrs attrs, std::optional<Graph> inner, const std::vector<Type>& types,
            const Token& type_token, const std::vector<Token>& results) {
-    bool needs_type = kind == OpKind::Input || kind == OpKind::Const || kind == OpKind::Iota ||
-                      kind == OpKind::Save || kind == OpKind::Opaque;
+    bool needs_type = is_leaf(kind) || kind == OpKind::Save || kind == OpKind::Opaque;
     if (needs_type && types.empty())
       fail_at(type_token, std::string(name(kind)) + " needs its type, as in ': f32[16,1024]'");
     std::vector<std::string> names;

@@ -12,10 +12,6 @@ const Op& origin(const Graph& g, TensorId t) {
   return *op;
 }
 
-const Rational* constant(const Op& op) {
-  return op.kind == OpKind::Const ? &std::get<ConstAttrs>(op.attrs).value : nullptr;
-}
-
 // √((1 − t)(1 + t)) beside t, in either order: sines and cosines, of which neither is -0.
 bool on_unit_circle(const Graph& g, TensorId root, TensorId t) {
   const Op& r = g.producer(root);
@@ -23,13 +19,13 @@ bool on_unit_circle(const Graph& g, TensorId root, TensorId t) {
   const Op& p = g.producer(r.inputs[0]);
   const Op &a = g.producer(p.inputs[0]), &b = g.producer(p.inputs[1]);
   if (a.kind != OpKind::Sub || b.kind != OpKind::Add) return false;
-  const Rational* one = constant(origin(g, a.inputs[0]));
+  const Rational* one = origin(g, a.inputs[0]).constant();
   return a.inputs == b.inputs && a.inputs[1] == t && one && *one == Rational(1);
 }
 
 bool asks(const Graph& g, const Op& op) {
   if (op.kind == OpKind::Atan2) {
-    const Rational* c = constant(origin(g, op.inputs[1]));
+    const Rational* c = origin(g, op.inputs[1]).constant();
     return !(c && !c->is_zero() && !c->negative()) &&
            !on_unit_circle(g, op.inputs[0], op.inputs[1]) &&
            !on_unit_circle(g, op.inputs[1], op.inputs[0]);
@@ -37,7 +33,7 @@ bool asks(const Graph& g, const Op& op) {
   if (!is_comparison(op.kind)) return false;
   if (op.inputs[0] == op.inputs[1]) return op.kind != OpKind::Lt && op.kind != OpKind::Gt;
   return std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
-    const Rational* c = constant(origin(g, t));
+    const Rational* c = origin(g, t).constant();
     return c && !c->finite();
   });
 }

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "ir/axis_reads.h"
 #include "ir/block_schedule.h"
 #include "ir/written.h"
 
@@ -83,9 +84,6 @@ class ClipCheck {
   void step(const Op& op, std::vector<Clip>& out) {
     auto in = [&](size_t i) -> const std::vector<Clip>& { return clips_[op.inputs[i].index]; };
     switch (op.kind) {
-    case OpKind::Input:
-    case OpKind::Const:
-    case OpKind::Iota:
     case OpKind::Opaque:
     case OpKind::Kernel: return;
     case OpKind::Iter: {
@@ -130,45 +128,12 @@ class ClipCheck {
       broadcast_like(op, merged);
       return;
     }
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin: {
-      const auto& a = g_.attrs<ReduceAttrs>(op);
-      size_t o = 0;
-      for (size_t d = 0; d < in(0).size(); d++) {
-        bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(d));
-        if (gone && op.kind == OpKind::Mean && !in(0)[d].empty())
-          bad(g_, op, "the mean over a cut tile is not a part of the whole mean; sum and scale");
-        if (!gone)
-          out[o++] = in(0)[d];
-        else if (a.keepdims)
-          out[o++] = Clip();
-      }
-      return;
-    }
     case OpKind::Matmul: {
       const auto &x = in(0), &y = in(1);
       if (x.back() != y[y.size() - 2]) bad(g_, op, "the contracted axes are cut differently");
       broadcast_like(op, out, 2);
       out[out.size() - 2] = x[x.size() - 2];
       out.back() = y.back();
-      return;
-    }
-    case OpKind::Transpose: {
-      const auto& perm = g_.attrs<PermAttrs>(op).perm;
-      for (size_t d = 0; d < out.size(); d++) out[d] = in(0)[size_t(perm[d])];
-      return;
-    }
-    case OpKind::Unsqueeze: {
-      out = in(0);
-      for (int axis : g_.attrs<AxesAttrs>(op).axes) out.insert(out.begin() + axis, Clip());
-      return;
-    }
-    case OpKind::Squeeze: {
-      out = in(0);
-      const auto& axes = g_.attrs<AxesAttrs>(op).axes;
-      for (size_t i = axes.size(); i-- > 0;) out.erase(out.begin() + axes[i]);
       return;
     }
     case OpKind::Thread: {
@@ -185,32 +150,31 @@ class ClipCheck {
       }
       return;
     }
-    case OpKind::ConcatMatmul:
-    case OpKind::Cumsum:
-    case OpKind::Reshape:
-    case OpKind::Broadcast:
-    case OpKind::Repeat:
-    case OpKind::Concat:
-    case OpKind::Stack:
-    case OpKind::Slice:
-    case OpKind::Pad:
-    case OpKind::Triu:
-    case OpKind::Tril:
-    case OpKind::Gather:
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum:
-    case OpKind::PoolMax:
-      for (TensorId t : op.inputs)
-        if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
-      return;
-#define OP(...)
-#define POINTWISE(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-      broadcast_like(op, out);
+    default: break;
+    }
+    if (is_leaf(op.kind)) return;
+    if (has(op.kind, algebra::Pointwise)) return broadcast_like(op, out);
+    if (const auto* a = std::get_if<ReduceAttrs>(&op.attrs)) {
+      size_t o = 0;
+      for (size_t d = 0; d < in(0).size(); d++) {
+        bool gone = std::binary_search(a->axes.begin(), a->axes.end(), int(d));
+        if (gone && op.kind == OpKind::Mean && !in(0)[d].empty())
+          bad(g_, op, "the mean over a cut tile is not a part of the whole mean; sum and scale");
+        if (!gone)
+          out[o++] = in(0)[d];
+        else if (a->keepdims)
+          out[o++] = Clip();
+      }
       return;
     }
-    unreachable("OpKind");
+    if (turns_axes(op.kind)) {
+      const auto reads = axis_reads(op.kind, op.attrs, int(in(0).size()), int(out.size()));
+      for (size_t d = 0; d < reads->size(); d++)
+        if ((*reads)[d].axis >= 0) out[size_t((*reads)[d].axis)] = in(0)[d];
+      return;
+    }
+    for (TensorId t : op.inputs)
+      if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
   }
   static bool varies_with(const Clip& clip, const std::vector<int>& loops) {
     return std::any_of(
@@ -236,7 +200,7 @@ void check_mirage_paths(const Graph& g) {
       n = c;
     }
     if (op.kind == OpKind::Input) n = 0;
-    if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) n++;
+    if (is_accumulator(op.kind)) n++;
     if (op.kind == OpKind::Save && n != 1)
       bad(g, op,
           "a path to it passes " + std::to_string(std::max(n, 0)) +

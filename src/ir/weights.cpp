@@ -20,7 +20,7 @@ std::vector<bool> computed_once(const Graph& graph, bool of_weights) {
       constant[op.result().index] = graph.is_weight(op.result());
       continue;
     }
-    if (op.kind == OpKind::Const) {
+    if (op.constant()) {
       constant[op.result().index] = !output[op.result().index];  // else written at each call
       continue;
     }

@@ -56,7 +56,7 @@ Graph without_written(const Graph& g, const std::function<bool(const Op&)>& keep
     for (size_t i = 0; i < block.inputs().size(); i++)
       inner[block.inputs()[i].index] = map[op.inputs[i].index];
     for (const Op& o : block.ops())
-      if (o.kind == OpKind::Iter || o.kind == OpKind::Save)
+      if (is_tile(o.kind))
         inner[o.result().index] = inner[o.inputs[0].index];
       else if (o.kind != OpKind::Input)
         copy_op(block, o, out, inner);

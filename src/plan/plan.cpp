@@ -10,11 +10,6 @@
 namespace tessera {
 namespace {
 
-// Same elements in the same order as the operand: no code, the same memory.
-bool only_renames(OpKind kind) {
-  return kind == OpKind::Reshape || kind == OpKind::Squeeze || kind == OpKind::Unsqueeze;
-}
-
 std::vector<bool> live_ops(const Graph& graph) {
   std::vector<bool> live(graph.ops().size(), false), wanted(graph.tensors().size(), false);
   for (TensorId t : graph.outputs()) wanted[t.index] = true;
@@ -94,7 +89,7 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
   for (size_t i = graph.ops().size(); i-- > 0;) {
     const Op& op = graph.ops()[i];
     // What is kept for all calls is copied.
-    if (!only_renames(op.kind) || once_[graph.tensor(op.inputs[0]).producer.index]) continue;
+    if (!is_reshape(op.kind) || once_[graph.tensor(op.inputs[0]).producer.index]) continue;
     Slot &to = plan_.slots[op.result().index], &from = plan_.slots[op.inputs[0].index];
     const OpKind maker = graph.producer(op.inputs[0]).kind;
     if (to.place != Place::Output || from.place != Place::Arena || maker == OpKind::Const) continue;
@@ -106,12 +101,13 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
     const Op& op = graph.ops()[i];
     if (!live[i] || op.kind == OpKind::Input) continue;
     Slot& s = plan_.slots[op.result().index];
-    if (op.kind == OpKind::Const && s.place == Place::Arena) {
+    if (op.constant() && s.place == Place::Arena) {
       s.place = Place::Constant;
       continue;
     }
-    // Inputs and constants are copied to the caller's array.
-    if (only_renames(op.kind) && (s.alias >= 0 || s.place == Place::Arena)) {
+    // Same elements in the same order: no code, the same memory. Inputs and constants are copied to
+    // the caller's array.
+    if (is_reshape(op.kind) && (s.alias >= 0 || s.place == Place::Arena)) {
       s.alias = int(op.inputs[0].index);
       continue;
     }
@@ -360,8 +356,8 @@ int in_place_kernel(const Graph& graph, const Op& op) {
       const size_t i = size_t(at - block.inputs().begin());
       fits[i] = fits[i] && block.attrs<IterAttrs>(inner).imap == saved.omap &&
                 graph.type(op.inputs[i]) == graph.type(op.result());
-    } else if (inner.kind != OpKind::Input && inner.kind != OpKind::Const &&
-               inner.kind != OpKind::Save && !has(inner.kind, algebra::Pointwise)) {
+    } else if (!is_given(inner.kind) && inner.kind != OpKind::Save &&
+               !has(inner.kind, algebra::Pointwise)) {
       return -1;
     }
   }

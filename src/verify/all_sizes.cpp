@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "ir/axis_reads.h"
 #include "ir/extent.h"
 #include "verify/sums.h"
 
@@ -163,8 +164,7 @@ class Program {
   // Integers are elements of ℤ here, so what depends on wrapping around is not asked.
   bool may_have_wrapped(TensorId t) const {
     const Op& op = g_.producer(t);
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iota)
-      return false;
+    if (is_leaf(op.kind)) return false;
     const bool moves = has(op.kind, algebra::Movement);
     const bool position = (op.kind == OpKind::Add || op.kind == OpKind::Sub) && is_counter(t);
     return !position && (!moves || std::any_of(op.inputs.begin(), op.inputs.end(),
@@ -176,12 +176,10 @@ class Program {
     const DType d = g_.type(t).dtype;
     if (d != DType::I64) return false;
     if (op.kind == OpKind::Iota) return true;
-    if (op.kind == OpKind::Const) {
-      const Rational& v = g_.attrs<ConstAttrs>(op).value;
-      return v.is_integer() && std::abs(v.num()) < kMaxElements;
-    }
+    if (const Rational* v = op.constant())
+      return v->is_integer() && std::abs(v->num()) < kMaxElements;
     const bool moves = has(op.kind, algebra::Movement) && op.kind != OpKind::Pad;
-    return (moves || ((op.kind == OpKind::Add || op.kind == OpKind::Sub))) &&
+    return (moves || is_one_of(op.kind, OpKind::Add, OpKind::Sub)) &&
            std::all_of(op.inputs.begin(), op.inputs.end(),
                        [&](TensorId x) { return g_.type(x).dtype == d && is_counter(x); });
   }
@@ -197,14 +195,8 @@ class Program {
       return;
     }
     if (!is_integer(from)) return;
-    static constexpr OpKind kRing[] = {OpKind::Add, OpKind::Sub,    OpKind::Neg,
-                                       OpKind::Mul, OpKind::Sqr,    OpKind::Pow,
-                                       OpKind::Sum, OpKind::Cumsum, OpKind::Matmul};
-    if (std::find(std::begin(kRing), std::end(kRing), op.kind) != std::end(kRing) ||
-        op.kind == OpKind::Where)
-      return;
-    if (op.kind == OpKind::Mod || op.kind == OpKind::Div || op.kind == OpKind::Power)
-      throw NoTerms{"a division of integers"};
+    if (has(op.kind, algebra::Ring) || is_one_of(op.kind, OpKind::Pow, OpKind::Where)) return;
+    if (has(op.kind, algebra::Partial)) throw NoTerms{"a division of integers"};
     if (!has(op.kind, algebra::Movement) &&
         std::any_of(op.inputs.begin(), op.inputs.end(),
                     [&](TensorId x) { return may_have_wrapped(x); }))
@@ -268,8 +260,9 @@ class Program {
       }
     }
     const TermId body = finite(at(op.inputs[0], from));
-    if (op.kind == OpKind::ReduceMax) return s_.max(positions, body);
-    if (op.kind == OpKind::ReduceMin) return s_.min(positions, body);
+    const auto fold = fold_of(op.kind);
+    if (fold == AccumKind::Max) return s_.max(positions, body);
+    if (fold == AccumKind::Min) return s_.min(positions, body);
     const TermId sum = s_.sum(positions, body);
     return op.kind == OpKind::Mean ? t_.mul(sum, t_.inverse(count)) : sum;
   }
@@ -381,10 +374,6 @@ class Program {
     case OpKind::Iota:
       if (size_in_bytes(g_.type(t).dtype) < 4) throw NoTerms{"a range of narrow numbers"};
       return index[size_t(g_.attrs<IotaAttrs>(op).axis)];
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin: return reduce(op, index);
     case OpKind::Cumsum: {
       const auto axis = size_t(g_.attrs<AxisAttrs>(op).axis);
       const TermId extent = shape(x)[axis], k = s_.position(extent);
@@ -394,21 +383,7 @@ class Program {
     case OpKind::Matmul: return matmul(x, op.inputs[1], index);
     case OpKind::ConcatMatmul:
       return t_.add(matmul(x, op.inputs[2], index), matmul(op.inputs[1], op.inputs[3], index));
-    case OpKind::Transpose: {
-      const auto& perm = g_.attrs<PermAttrs>(op).perm;
-      for (size_t d = 0; d < perm.size(); ++d) from[size_t(perm[d])] = index[d];
-      return at(x, from);
-    }
     case OpKind::Reshape: return reshaped(x, t, index);
-    case OpKind::Broadcast: return at(x, stretched(x, index));
-    case OpKind::Unsqueeze: {
-      const auto& axes = g_.attrs<AxesAttrs>(op).axes;
-      for (size_t k = axes.size(); k-- > 0;) from.erase(from.begin() + axes[k]);
-      return at(x, from);
-    }
-    case OpKind::Squeeze:
-      for (int axis : g_.attrs<AxesAttrs>(op).axes) from.insert(from.begin() + axis, Terms::kZero);
-      return at(x, from);
     case OpKind::Slice:
       for (size_t d = 0; d < from.size(); ++d) {
         const TermId step = attribute<SliceAttrs>(
@@ -420,13 +395,6 @@ class Program {
     case OpKind::Pad: return padded(op, index);
     case OpKind::Concat:
     case OpKind::Stack: return joined(op, index);
-    case OpKind::Repeat: {
-      const std::vector<TermId> extents = shape(x);
-      for (size_t d = 0; d < from.size(); ++d)
-        if (g_.attrs<RepeatAttrs>(op).repeats[d] != 1 || !(extents[d] == shape(t)[d]))
-          from[d] = s_.divided(from[d], extents[d]).second;
-      return at(x, from);
-    }
     case OpKind::Triu:
     case OpKind::Tril: {
       const TermId k = attribute<DiagonalAttrs>(op, [](const auto& a) { return a.k; });
@@ -447,20 +415,19 @@ class Program {
       from.insert(from.end(), end, index.end());
       return at(x, from);
     }
-#define OP(kind, ...)
-#define POINTWISE(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum:
-    case OpKind::PoolMax:
-    case OpKind::Opaque:
-    case OpKind::Kernel:
-    case OpKind::Thread:
-    case OpKind::Iter:
-    case OpKind::Accum:
-    case OpKind::AccumRescale:
-    case OpKind::Save: break;
+    default: break;
+    }
+    if (is_reduction(op.kind)) return reduce(op, index);
+    if (const auto reads = axis_reads(op.kind, op.attrs, g_.type(x).rank(), g_.type(t).rank())) {
+      const std::vector<TermId> extents = shape(x), to = shape(t);
+      from.assign(extents.size(), Terms::kZero);
+      for (size_t d = 0; d < from.size(); ++d) {
+        const int axis = (*reads)[d].axis;
+        if (axis < 0 || extents[d] == Terms::kOne) continue;
+        from[d] = index[size_t(axis)];
+        if (!(extents[d] == to[size_t(axis)])) from[d] = s_.divided(from[d], extents[d]).second;
+      }
+      return at(x, from);
     }
     throw NoTerms{std::string("the operator ") + name(op.kind)};
   }

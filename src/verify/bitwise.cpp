@@ -59,9 +59,7 @@ std::string inexact_in(const Graph& g) {
     for (uint32_t r = 0; r < op.num_results; ++r)
       if (const DType d = g.type(op.result(r)).dtype; d == DType::F16 || d == DType::BF16)
         return std::string(name(d)) + " numbers are computed with more bits by compiled code";
-    const bool moves = has(op.kind, algebra::Movement) || op.kind == OpKind::Input ||
-                       op.kind == OpKind::Const || op.kind == OpKind::Iota ||
-                       op.kind == OpKind::Iter || op.kind == OpKind::Save;
+    const bool moves = has(op.kind, algebra::Movement) || is_leaf(op.kind) || is_tile(op.kind);
     if (!moves && !rounds_exactly(g, op))
       return std::string("'") + name(op.kind) +
              "' has bits that are the library's own (its order of sums, its functions, its choice "

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "eval/eval.h"
+#include "ir/build.h"
 #include "verify/congruence.h"
 #include "verify/inputs.h"
 #include "verify/logarithms.h"
@@ -27,7 +28,7 @@ constexpr int kMaxRankPermuted = 4;
 std::vector<TensorId> candidates_for_cuts(const Graph& g) {
   std::vector<TensorId> list;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iota) continue;
+    if (is_leaf(op.kind)) continue;
     for (uint32_t r = 0; r < op.num_results; r++)
       if (is_float(g.type(op.result(r)).dtype)) list.push_back(op.result(r));
   }
@@ -111,8 +112,8 @@ std::optional<std::vector<int>> permutation_between(const Value& x, const Value&
 // --- parts of programs
 
 TensorId moved(Graph& g, TensorId t, const std::vector<int>& axes, const Shape& to) {
-  if (!axes.empty()) t = g.add(OpKind::Transpose, {t}, PermAttrs{axes});
-  if (!(g.type(t).shape == to)) t = g.add(OpKind::Reshape, {t}, ShapeAttrs{to});
+  if (!axes.empty()) t = build::transpose(g, t, {axes});
+  if (!(g.type(t).shape == to)) t = build::reshape(g, t, {to});
   return t;
 }
 

@@ -32,9 +32,9 @@ BranchCoverage::BranchCoverage(const Graph& graph) : graph_(without_dead_code(gr
     const auto zero = [&] { return g.add_const(0, Type{g.type(op.inputs[0]).dtype, {}}); };
     if (is_comparison(op.kind) && g.type(op.inputs[0]).dtype != DType::Bool)
       order(op.inputs[0], op.inputs[1], true);
-    else if (op.kind == OpKind::Max || op.kind == OpKind::Min)
+    else if (is_extremum(op.kind))
       order(op.inputs[0], op.inputs[1], false);
-    else if (op.kind == OpKind::Abs || op.kind == OpKind::Relu || op.kind == OpKind::Sign)
+    else if (decides_by_sign(op.kind))
       order(op.inputs[0], zero(), op.kind == OpKind::Sign);
     if (type.dtype != DType::Bool || op.kind == OpKind::Input) continue;
     d = Decision{print_op(g, OpId(uint32_t(i))), outputs.size(), true};

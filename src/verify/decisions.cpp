@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/interruption.h"
 #include "eval/ndarray.h"
+#include "ir/build.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -105,7 +106,7 @@ class Abstraction {
   TensorId to_real(TensorId t) {
     Number& n = at(t);
     if (!n.has_real) {
-      n.real = out_.add(OpKind::Cast, {n.as_is}, CastAttrs{DType::F64});
+      n.real = build::cast(out_, n.as_is, {DType::F64});
       n.has_real = true;
     }
     return n.real;
@@ -123,8 +124,8 @@ class Abstraction {
       if (op->kind == OpKind::Cast) through.push_back(g_.type(op->result()).dtype);
       op = &g_.producer(op->inputs[0]);
     }
-    if (op->kind != OpKind::Const) return std::nullopt;
-    const Rational& value = g_.attrs<ConstAttrs>(*op).value;
+    if (!op->constant()) return std::nullopt;
+    const Rational& value = *op->constant();
     if (through.empty()) return value;
     through.push_back(g_.type(op->result()).dtype);  // all of which keep it as it is
     const double x = value.to_double();
@@ -142,20 +143,14 @@ class Abstraction {
   bool is_positive(const Op& op) {
     interruption_point();
     if (!is_float(g_.type(op.result()).dtype)) return false;
-    if (op.kind == OpKind::Exp || op.kind == OpKind::Sigmoid) return true;
-    if (op.kind == OpKind::Const) {
-      const Rational& c = g_.attrs<ConstAttrs>(op).value;
-      return !c.negative() && !c.is_zero();
-    }
-    const OpKind keep[] = {OpKind::Add,       OpKind::Mul,    OpKind::Div,       OpKind::Sqrt,
-                           OpKind::Rsqrt,     OpKind::Sum,    OpKind::Mean,      OpKind::Max,
-                           OpKind::Min,       OpKind::Sqr,    OpKind::Transpose, OpKind::Reshape,
-                           OpKind::Broadcast, OpKind::Slice,  OpKind::Unsqueeze, OpKind::Squeeze,
-                           OpKind::Repeat,    OpKind::Concat, OpKind::Stack,     OpKind::Iter,
-                           OpKind::Save};
-    return std::find(std::begin(keep), std::end(keep), op.kind) != std::end(keep) &&
-           std::all_of(op.inputs.begin(), op.inputs.end(),
-                       [&](TensorId t) { return at(t).positive; });
+    if (has(op.kind, algebra::Positive)) return true;
+    if (const Rational* c = op.constant()) return !c->negative() && !c->is_zero();
+    const bool keeps = (only_moves(op.kind) && op.kind != OpKind::Gather) || is_tile(op.kind) ||
+                       is_sum(op.kind) || is_extremum(op.kind) ||
+                       is_one_of(op.kind, OpKind::Add, OpKind::Mul, OpKind::Div, OpKind::Sqrt,
+                                 OpKind::Rsqrt, OpKind::Sqr);
+    return keeps && std::all_of(op.inputs.begin(), op.inputs.end(),
+                                [&](TensorId t) { return at(t).positive; });
   }
 
   // --- arithmetic of the abstraction
@@ -236,9 +231,9 @@ class Abstraction {
     const DType d = g_.type(op.result()).dtype;
     n.range = values_of(d);
     if (op.kind == OpKind::Pad) refuse_unless_held(d, g_.attrs<PadAttrs>(op).value);
-    if (op.kind == OpKind::Const) {
-      refuse_unless_held(d, g_.attrs<ConstAttrs>(op).value);
-      const double c = g_.attrs<ConstAttrs>(op).value.to_double();
+    if (op.constant()) {
+      refuse_unless_held(d, *op.constant());
+      const double c = op.constant()->to_double();
       n.range = {c, c};
     } else if (op.kind == OpKind::Iota) {
       const Shape& s = g_.type(op.result()).shape;
@@ -252,8 +247,7 @@ class Abstraction {
         n.range.low = std::min(n.range.low, at(t).range.low);
         n.range.high = std::max(n.range.high, at(t).range.high);
       }
-      if (op.kind == OpKind::Triu || op.kind == OpKind::Tril)
-        n.range = {std::min(0.0, n.range.low), std::max(0.0, n.range.high)};
+      if (is_triangle(op.kind)) n.range = {std::min(0.0, n.range.low), std::max(0.0, n.range.high)};
     }
     return n;
   }
@@ -470,7 +464,7 @@ class Abstraction {
     if (!alike(op.inputs[0], axis))
       refuse("an index computed from inputs into a table whose positions are computed differently");
     const Dim& extent = g_.type(op.inputs[0]).shape[size_t(axis)];
-    TensorId position = out_.add(OpKind::Cast, {held(op.inputs[1])}, CastAttrs{DType::I64});
+    TensorId position = build::cast(out_, held(op.inputs[1]), {DType::I64});
     position =
         out_.add(OpKind::Mod, {position, out_.add_const(extent.extent, Type{DType::I64, {}})});
     return chosen(op, out_.add(OpKind::Gather, {table, position}, op.attrs), x.range, x.exact);
@@ -479,7 +473,7 @@ class Abstraction {
   bool alike(TensorId t, int axis) const {
     const Op& op = g_.producer(t);
     if (op.kind == OpKind::Input) return g_.level() == Level::Kernel;
-    if (op.kind == OpKind::Const) return true;
+    if (op.constant()) return true;
     if (op.kind == OpKind::Iota) return g_.attrs<IotaAttrs>(op).axis != axis;
     if (op.kind == OpKind::Transpose)
       return alike(op.inputs[0], g_.attrs<PermAttrs>(op).perm[size_t(axis)]);
@@ -534,9 +528,6 @@ class Abstraction {
     };
     const bool whole = !op.inputs.empty() && integral(op.inputs[0]);
     switch (op.kind) {
-    case OpKind::Input: unreachable("handled by run");
-    case OpKind::Kernel:
-    case OpKind::Thread: unreachable("handled by body");
     case OpKind::Const: {
       ConstAttrs a = g_.attrs<ConstAttrs>(op);
       a.type = real(a.type);
@@ -584,14 +575,6 @@ class Abstraction {
       if (e == 0) range = {1, 1};
       return ring(range);
     }
-#define OP(...)
-#define POINTWISE(...)
-#define FUNCTION(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-    case OpKind::Div:
-    case OpKind::Atan2:
-    case OpKind::Mean:
-    case OpKind::AccumRescale: return ring({});
     case OpKind::Power: {  // of what is positive no decision is asked
       const std::vector<TensorId> in = reals(op);
       if (!at(op.inputs[0]).positive) return ring({});
@@ -615,12 +598,6 @@ class Abstraction {
       const std::vector<TensorId> in = reals(op);
       return result(op, sub(add(in[0], in[1]), mul(in[0], in[1])));
     }
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge: return result(op, shaped(op, comparison(op)));
     case OpKind::Where: return where(op);
     case OpKind::Max:
     case OpKind::Min: return larger(op, op.kind, op.inputs[0], op.inputs[1]);
@@ -658,23 +635,18 @@ class Abstraction {
       a.type = real(a.type);
       return copy(op, a);
     }
-    case OpKind::Transpose:
-    case OpKind::Reshape:
-    case OpKind::Broadcast:
-    case OpKind::Unsqueeze:
-    case OpKind::Squeeze:
-    case OpKind::Repeat:
-    case OpKind::Concat:
-    case OpKind::Stack:
-    case OpKind::Slice:
     case OpKind::Iter: return copy(op, op.attrs);
     case OpKind::Opaque: {
       OpaqueAttrs a = g_.attrs<OpaqueAttrs>(op);
       for (Type& t : a.results) t = real(t);
       return result(op, out_.op(out_.add_op(op.kind, reals(op), a)).result());
     }
+    default: break;
     }
-    unreachable("OpKind");
+    if (is_comparison(op.kind)) return result(op, shaped(op, comparison(op)));
+    if (has(op.kind, algebra::Movement)) return copy(op, op.attrs);
+    if (!has(op.kind, algebra::Floats)) refuse(std::string("the operator ") + name(op.kind));
+    return ring({});
   }
 
   const Graph& g_;
@@ -693,10 +665,7 @@ bool holds(DType dtype, const Rational& value) {
 
 bool jumps(const Graph& g, const Op& op) {
   const bool of_reals = !op.inputs.empty() && is_float(g.type(op.inputs[0]).dtype);
-  const OpKind some[] = {OpKind::Sign, OpKind::Floor, OpKind::Round,
-                         OpKind::Mod,  OpKind::Atan2, OpKind::Opaque};
-  return is_comparison(op.kind) ||
-         std::find(std::begin(some), std::end(some), op.kind) != std::end(some) ||
+  return has(op.kind, algebra::Jumps) ||
          (op.kind == OpKind::Cast && of_reals && !is_float(g.type(op.result()).dtype)) ||
          (op.body.valid() && has_jumps(g.body(op)));
 }
@@ -708,16 +677,8 @@ bool has_jumps(const Graph& g) {
 bool has_decisions(const Graph& g) {
   for (const Tensor& t : g.tensors())
     if (!is_float(t.type.dtype)) return true;
-  for (const Op& op : g.ops()) {
-    const OpKind decide[] = {OpKind::Abs,   OpKind::Sign,      OpKind::Relu,        OpKind::Max,
-                             OpKind::Min,   OpKind::ReduceMax, OpKind::ReduceMin,   OpKind::PoolMax,
-                             OpKind::Power, OpKind::Atan2,     OpKind::AccumRescale};
-    if (std::find(std::begin(decide), std::end(decide), op.kind) != std::end(decide)) return true;
-    if (op.kind != OpKind::Accum) continue;
-    const AccumKind kind = g.attrs<AccumAttrs>(op).kind;
-    if (kind == AccumKind::Max || kind == AccumKind::Min) return true;
-  }
-  return std::any_of(g.bodies().begin(), g.bodies().end(), has_decisions);
+  return std::any_of(g.ops().begin(), g.ops().end(), decides) ||
+         std::any_of(g.bodies().begin(), g.bodies().end(), has_decisions);
 }
 
 std::variant<Graph, NotAbstracted> abstract_decisions(const Graph& graph) {

@@ -218,13 +218,10 @@ eval_where_defined(const Graph& g, const std::vector<NDArray>& inputs, const Eva
 
 // Whether it is an operator with a domain, of one of these operands.
 bool is_partial(const Op& op, const std::vector<TensorId>& operands) {
-  const OpKind some[] = {OpKind::Div, OpKind::Mod,   OpKind::Sqrt, OpKind::Rsqrt,
-                         OpKind::Log, OpKind::Log1p, OpKind::Pow,  OpKind::Power};
   const auto reads = [&](TensorId t) {
     return std::find(op.inputs.begin(), op.inputs.end(), t) != op.inputs.end();
   };
-  return std::find(std::begin(some), std::end(some), op.kind) != std::end(some) &&
-         std::any_of(operands.begin(), operands.end(), reads);
+  return has(op.kind, algebra::Partial) && std::any_of(operands.begin(), operands.end(), reads);
 }
 
 // The operands of a program's own operators that may be out of their domains, and the results of
@@ -285,25 +282,17 @@ std::vector<NDArray> small_inputs(const Graph& spec, const Graph& candidate, boo
 
 // Whether an operator leaves infinite or none what has an operand that is so.
 bool passes_on(const Graph& g, const Op& op) {
-  const OpKind some[] = {
-      OpKind::Neg,    OpKind::Abs,          OpKind::Add,  OpKind::Sub,     OpKind::Mul,
-      OpKind::Sqr,    OpKind::Sqrt,         OpKind::Log,  OpKind::Log1p,   OpKind::Sum,
-      OpKind::Mean,   OpKind::Cumsum,       OpKind::Conv, OpKind::PoolSum, OpKind::ConvTranspose,
-      OpKind::Matmul, OpKind::ConcatMatmul, OpKind::Iter, OpKind::Save,    OpKind::Input,
-      OpKind::Const,  OpKind::Iota};
   if (op.body.valid()) {
     const std::vector<Op>& ops = g.body(op).ops();
     return std::all_of(ops.begin(), ops.end(),
                        [&](const Op& o) { return passes_on(g.body(op), o); });
   }
-  if (op.kind == OpKind::Accum) {
-    const AccumKind kind = g.attrs<AccumAttrs>(op).kind;
-    return kind == AccumKind::Sum || kind == AccumKind::Concat;
-  }
+  if (op.kind == OpKind::Accum) return !decides(op);
   if (op.kind == OpKind::Cast)
     return is_float(g.type(op.result()).dtype) && is_float(g.type(op.inputs.back()).dtype);
-  return has(op.kind, algebra::Movement) ||
-         std::find(std::begin(some), std::end(some), op.kind) != std::end(some);
+  return has(op.kind, algebra::Movement) || has(op.kind, algebra::Ring) || is_leaf(op.kind) ||
+         is_tile(op.kind) ||
+         is_one_of(op.kind, OpKind::Abs, OpKind::Sqrt, OpKind::Log, OpKind::Log1p, OpKind::Mean);
 }
 
 }  // namespace

@@ -66,7 +66,6 @@ class Algebra {
     return d;
   }
 
- protected:
   static unsigned own_mask(const Graph& g, TensorId t, const Value& v) {
     unsigned mask = v.loops << 8;
     const Shape& s = g.type(t).shape;
@@ -279,10 +278,10 @@ class Algebra {
       return a.kind == (maximum ? AccumKind::Max : AccumKind::Min) &&
              (is_extremum(g, op.inputs[0], maximum) || g.loops()[size_t(a.loops[0])] > 1);
     }
-    if (op.kind == (maximum ? OpKind::ReduceMax : OpKind::ReduceMin))
+    if (fold_of(op.kind) != (maximum ? AccumKind::Max : AccumKind::Min)) return false;
+    if (is_reduction(op.kind))
       return num_elements(g.type(op.inputs[0]).shape) > num_elements(g.type(t).shape);
-    return op.kind == (maximum ? OpKind::Max : OpKind::Min) &&
-           (is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum));
+    return is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum);
   }
   static Value constant(const Rational& c) {
     Value r;
@@ -300,11 +299,7 @@ class Algebra {
     r.selected = r.selected || c.selected;
     return r;
   }
-  Value logistic(const Value& x, unsigned mask) {  // 1 / (1 + e^-x)
-    Value e = exponential(x);
-    Value one;
-    return divide(one, add(one, e), mask);
-  }
+  void add_root(Value& x) { x.roots[next_root_++] = {1, 1, 0}; }
 
   std::vector<Atom> atoms_;
   int next_root_ = 0, next_unknown_ = 0;

@@ -2,6 +2,8 @@
 
 #include "base/check.h"
 #include "base/interruption.h"
+#include "eval/pointwise.h"
+#include "ir/axis_reads.h"
 #include "ir/block_schedule.h"
 #include "ir/window.h"
 #include "verify/degree_algebra.h"
@@ -20,6 +22,82 @@ std::pair<unsigned, double> summed_loops(const Graph& g, const AccumAttrs& a) {
     n *= double(g.loops()[size_t(l)]);
   }
   return {mask, n};
+}
+
+// One element as a domain of eval/pointwise.h: `mask` is what it depends on, see Use.
+struct DegreeVec {
+  Algebra* a = nullptr;
+  Signs signs = Signs::Character;
+  Value v;
+  unsigned mask = 0;
+
+  DegreeVec of(Value value, unsigned also = 0) const {
+    return {a, signs, std::move(value), mask | also};
+  }
+  DegreeVec constant(const Rational& c) const { return {a, signs, Algebra::constant(c), 0}; }
+  void assign_integers(const DegreeVec& x) { *this = x; }
+};
+using V = DegreeVec;
+
+V operator-(const V& x) { return x; }
+V operator+(const V& x, const V& y) { return x.of(x.a->add(x.v, y.v), y.mask); }
+V operator-(const V& x, const V& y) { return x + y; }
+V operator*(const V& x, const V& y) { return x.of(x.a->multiply(x.v, y.v), y.mask); }
+V operator/(const V& x, const V& y) { return x.of(x.a->divide(x.v, y.v, y.mask), y.mask); }
+// A function known by name only.
+V named(const V& x) { return x.of(x.a->unknown(x.v, x.mask)); }
+V log(const V& x) { return named(x); }
+V sin(const V& x) { return named(x); }
+V cos(const V& x) { return named(x); }
+V erf(const V& x) { return named(x); }
+V floor(const V& x) { return named(x); }
+V round(const V& x) { return named(x); }
+V truncate(const V& x, DType) { return named(x); }
+V not_zero(const V& x) { return named(x); }
+V log1p(const V& x) { return named(x + x.constant(1)); }
+V exp(const V& x) { return x.of(x.a->exponential(x.v)); }
+V expm1(const V& x) { return exp(x) + x.constant(1); }
+V sqrt(const V& x) { return x.of(x.a->root(x.v, x.mask)); }
+V logistic(const V& x) { return x.constant(1) / (x.constant(1) + exp(x)); }
+V tanh(const V& x) { return logistic(x + x) + x.constant(1); }
+V gelu(const V& x) {
+  V e = x * (x.constant(1) + erf(x));
+  x.a->add_root(e.v);
+  return e;
+}
+V gelu_tanh(const V& x) {
+  const V u = x.constant(Rational::from_double(0.7978845608028654)) *
+              (x + x.constant(Rational::ratio(44715, 1000000)) * (x * (x * x)));
+  return x * logistic(u + u);
+}
+// A test, or a function known by name.
+V sign(const V& x) { return x.signs == Signs::Unknown ? named(x) : x.of(Algebra::test(x.v)); }
+V abs(const V& x) { return x * sign(x); }
+V relu(const V& x) { return x * sign(x); }
+V power(const V& x, const Rational& e) {
+  const bool half = e.den() == 2 && e.exp2() == 0;
+  if (!(e.is_integer() || half) || e.num() > 64 || e.num() < -64) return named(x);
+  const V base = half ? sqrt(x) : x;
+  V r = x.of(Value());
+  for (int64_t i = 0; i < std::abs(e.num()); i++) r = r * base;
+  return e.negative() ? x.constant(1) / r : r;
+}
+V power(const V& x, const V& y) {  // e^(y log x) or, by the sign of x, a function of both
+  const V r = exp(y * named(x)) + named(x + y);
+  return r + r * sign(x);
+}
+V mod(const V& x, const V& y) { return x + y * named(x / y); }
+V atan2(const V& x, const V& y) {
+  const V angle = named(x / y);
+  return angle + angle * sign(y);
+}
+V max(const V& x, const V& y) { return y + (x + y) * sign(x + y); }
+V min(const V& x, const V& y) { return max(x, y); }
+V logical_not(const V& x) { return x; }
+V logical_or(const V& x, const V& y) { return x * y; }
+V compare(const V& x, const V& y, Order) { return x.of(Algebra::test((x + y).v), y.mask); }
+V select(const V& c, const V& x, const V& y) {
+  return c.of(c.a->select(c.v, x.v, y.v), x.mask | y.mask);
 }
 
 class Analysis : public Algebra {
@@ -72,14 +150,13 @@ class Analysis : public Algebra {
       const unsigned m = own_mask(g, op.inputs[i], raw(i));
       return (m & ~0xffu) | ((m & 0xffu) << (std::max(rank, r) - r));
     };
-    auto reduced = [&](const std::vector<int>& axes, bool keepdims, size_t i, double& n) {
+    auto reduced = [&](const std::vector<int>& axes, double& n) {
       unsigned gone = 0;
       n = 1;
       for (int a : axes) {
         gone |= 1u << a;
-        n *= double(g.type(op.inputs[i]).shape[size_t(a)].extent);
+        n *= double(g.type(op.inputs[0]).shape[size_t(a)].extent);
       }
-      (void)keepdims;
       return gone;
     };
     auto drop_axes = [&](Value x, const ReduceAttrs& a) {
@@ -122,121 +199,40 @@ class Analysis : public Algebra {
       return x;
     };
 
-    // The sign of x: a test, or a function known by name.
-    auto sign = [&](const Value& x, unsigned m) {
-      return signs_ == Signs::Unknown ? unknown(x, m) : test(x);
-    };
-
+    if (has(op.kind, algebra::Pointwise)) {
+      const DType from = g.type(op.inputs[0]).dtype;
+      if (op.kind == OpKind::Cast && !is_float(from)) return in(0);
+      const bool maximum = fold_of(op.kind) == AccumKind::Max;
+      if (tessera::is_extremum(op.kind) &&
+          (is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum))) {
+        const Value d = add(in(0), in(1));
+        return set_of(d, d, mask(0) | mask(1), 2);
+      }
+      std::vector<V> operands;
+      for (size_t i = 0; i < op.inputs.size(); i++)
+        operands.push_back({this, signs_, in(i), mask(i)});
+      return apply_to_one(op, from, g.type(op.result()).dtype, operands).v;
+    }
+    if (is_reduction(op.kind)) {
+      const auto& a = g.attrs<ReduceAttrs>(op);
+      double n;
+      const unsigned gone = reduced(a.axes, n);
+      if (!is_sum(op.kind)) {
+        // A function of the set of arguments; sums collect the figures of all of them.
+        const unsigned left = own_mask(g, op.inputs[0], raw(0)) & ~gone;
+        return drop_axes(set_of(sum(raw(0), gone, n), raw(0), left, n), a);
+      }
+      Value r = drop_axes(sum(raw(0), gone, n), a);
+      if (op.kind == OpKind::Mean) r.log_scale += std::log2(n);
+      return r;
+    }
     switch (op.kind) {
-    case OpKind::Input: unreachable("handled by run");
-    case OpKind::Const: return constant(g.attrs<ConstAttrs>(op).value);
+    case OpKind::Const: return constant(*op.constant());
     case OpKind::Iota: {
       Value r;
       const Shape& s = g.type(op.result()).shape;
       r.log_size = std::log2(double(s[size_t(g.attrs<IotaAttrs>(op).axis)].extent));
       return r;
-    }
-    case OpKind::Neg: return in(0);
-    case OpKind::Abs:
-    case OpKind::Relu: return multiply(in(0), sign(in(0), mask(0)));
-    case OpKind::Sign: return sign(in(0), mask(0));
-    case OpKind::Sqr: return multiply(in(0), in(0));
-    case OpKind::Sqrt: return root(in(0), mask(0));
-    case OpKind::Rsqrt: return divide(Value(), root(in(0), mask(0)), mask(0));
-    case OpKind::Exp: return exponential(in(0));
-    case OpKind::Log1p: return unknown(add(in(0), Value()), mask(0));
-    case OpKind::Expm1: return add(exponential(in(0)), Value());
-    case OpKind::Log:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Floor:
-    case OpKind::Round: return unknown(in(0), mask(0));
-    case OpKind::Tanh: {
-      Value s = logistic(add(in(0), in(0)), mask(0));
-      return add(s, Value());
-    }
-    case OpKind::Sigmoid: return logistic(in(0), mask(0));
-    case OpKind::Silu: return multiply(in(0), logistic(in(0), mask(0)));
-    case OpKind::Gelu: {
-      Value e = multiply(in(0), add(Value(), unknown(in(0), mask(0))));
-      e.roots[next_root_++] = {1, 1, 0};
-      return e;
-    }
-    case OpKind::GeluTanh: {
-      Value x = in(0);
-      Value u = multiply(
-          constant(Rational::from_double(0.7978845608028654)),
-          add(x, multiply(constant(Rational::ratio(44715, 1000000)), multiply(x, multiply(x, x)))));
-      return multiply(x, logistic(add(u, u), mask(0)));
-    }
-    case OpKind::Pow: {
-      const Rational& e = g.attrs<PowAttrs>(op).exponent;
-      const bool half = e.den() == 2 && e.exp2() == 0;
-      if (!(e.is_integer() || half) || e.num() > 64 || e.num() < -64)
-        return unknown(in(0), mask(0));
-      Value base = half ? root(in(0), mask(0)) : in(0), r;
-      for (int64_t i = 0; i < std::abs(e.num()); i++) r = multiply(r, base);
-      return e.negative() ? divide(Value(), r, mask(0)) : r;
-    }
-    case OpKind::Not: return in(0);
-    case OpKind::Cast: {
-      const DType to = g.type(op.result()).dtype;
-      const bool from_float = is_float(g.type(op.inputs[0]).dtype);
-      if (from_float && !is_float(to)) return unknown(in(0), mask(0));
-      return in(0);
-    }
-    case OpKind::Add:
-    case OpKind::Sub: return add(in(0), in(1));
-    case OpKind::Mul: return multiply(in(0), in(1));
-    case OpKind::Div: return divide(in(0), in(1), mask(1));
-    case OpKind::Power: {  // e^(y log x) or, by the sign of x, a function of both
-      Value r = add(exponential(multiply(in(1), unknown(in(0), mask(0)))),
-                    unknown(add(in(0), in(1)), mask(0) | mask(1)));
-      return add(r, multiply(r, sign(in(0), mask(0))));
-    }
-    case OpKind::Mod: {
-      Value quotient = unknown(divide(in(0), in(1), mask(1)), mask(0) | mask(1));
-      return add(in(0), multiply(in(1), quotient));
-    }
-    case OpKind::Atan2: {
-      Value angle = unknown(divide(in(0), in(1), mask(1)), mask(0) | mask(1));
-      return add(angle, multiply(angle, sign(in(1), mask(1))));
-    }
-    case OpKind::Max:
-    case OpKind::Min: {
-      Value d = add(in(0), in(1));
-      const bool maximum = op.kind == OpKind::Max;
-      if (is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum))
-        return set_of(d, d, mask(0) | mask(1), 2);
-      return add(in(1), multiply(d, sign(d, mask(0) | mask(1))));
-    }
-    case OpKind::And:
-    case OpKind::Or: return multiply(in(0), in(1));
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge: return test(add(in(0), in(1)));
-    case OpKind::Where: return select(in(0), in(1), in(2));
-    case OpKind::Sum:
-    case OpKind::Mean: {
-      const auto& a = g.attrs<ReduceAttrs>(op);
-      double n;
-      const unsigned gone = reduced(a.axes, a.keepdims, 0, n);
-      Value r = drop_axes(sum(raw(0), gone, n), a);
-      if (op.kind == OpKind::Mean) r.log_scale += std::log2(n);
-      return r;
-    }
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin: {
-      const auto& a = g.attrs<ReduceAttrs>(op);
-      double n;
-      const unsigned gone = reduced(a.axes, a.keepdims, 0, n);
-      // A function of the set of arguments; sums collect the figures of all of them.
-      const unsigned left = own_mask(g, op.inputs[0], raw(0)) & ~gone;
-      return drop_axes(set_of(sum(raw(0), gone, n), raw(0), left, n), a);
     }
     case OpKind::Cumsum: {
       const int axis = g.attrs<AxisAttrs>(op).axis;
@@ -247,52 +243,7 @@ class Analysis : public Algebra {
     }
     case OpKind::Matmul: return matmul(0, 1);
     case OpKind::ConcatMatmul: return add(matmul(0, 2), matmul(1, 3));
-    case OpKind::Transpose: {
-      const auto& perm = g.attrs<PermAttrs>(op).perm;
-      Value r = raw(0);
-      remap(r, [&](unsigned m) {
-        unsigned out = 0;
-        for (size_t d = 0; d < perm.size(); d++) out |= ((m >> perm[d]) & 1u) << d;
-        return out;
-      });
-      return r;
-    }
-    case OpKind::Broadcast: return in(0);
-    case OpKind::Slice:
-    case OpKind::Triu:
-    case OpKind::Tril:
-    case OpKind::Repeat: return raw(0);
     case OpKind::Pad: return add(raw(0), constant(g.attrs<PadAttrs>(op).value));
-    case OpKind::Unsqueeze: {
-      Value r = raw(0);
-      remap(r, [&](unsigned m) {
-        for (int a : g.attrs<AxesAttrs>(op).axes) {
-          const unsigned low = m & ((1u << a) - 1);
-          m = low | (m & ~((1u << a) - 1)) << 1;
-        }
-        return m & 0xffu;
-      });
-      return r;
-    }
-    case OpKind::Squeeze: {
-      Value r = raw(0);
-      const auto& axes = g.attrs<AxesAttrs>(op).axes;
-      remap(r, [&](unsigned m) {
-        for (size_t i = axes.size(); i-- > 0;) {
-          const unsigned low = m & ((1u << axes[i]) - 1);
-          m = low | (m >> (axes[i] + 1)) << axes[i];
-        }
-        return m;
-      });
-      return r;
-    }
-    case OpKind::Reshape: return all_axes(raw(0));
-    case OpKind::Concat:
-    case OpKind::Stack: {
-      Value r = all_axes(raw(0));
-      for (size_t i = 1; i < op.inputs.size(); i++) r = add(r, all_axes(raw(i)));
-      return r;
-    }
     case OpKind::Gather: {
       Value r = all_axes(raw(0));
       r.sampled = r.sampled || raw(1).sampled;
@@ -318,8 +269,6 @@ class Analysis : public Algebra {
       }
       return unknown(all, 0xfffu);
     }
-    case OpKind::Kernel:
-    case OpKind::Thread: unreachable("handled by run");
     case OpKind::Iter: {
       const auto& a = g.attrs<IterAttrs>(op);
       Value r = raw(0);
@@ -354,9 +303,23 @@ class Analysis : public Algebra {
       r.loops &= ~(gone >> 8);
       return r;
     }
-    case OpKind::Save: return raw(0);
+    default: break;
     }
-    unreachable("OpKind");
+    if (op.kind == OpKind::Save || is_triangle(op.kind)) return raw(0);
+    const int rank_of_x = g.type(op.inputs[0]).rank();
+    if (const auto reads = axis_reads(op.kind, op.attrs, rank_of_x, rank)) {
+      Value r = raw(0);
+      remap(r, [&](unsigned m) {
+        unsigned out = 0;
+        for (size_t d = 0; d < reads->size(); d++)
+          if ((m >> d & 1u) && (*reads)[d].axis >= 0) out |= 1u << (*reads)[d].axis;
+        return out;
+      });
+      return r;
+    }
+    Value r = all_axes(raw(0));
+    for (size_t i = 1; i < op.inputs.size(); i++) r = add(r, all_axes(raw(i)));
+    return r;
   }
 
   Signs signs_;

@@ -184,13 +184,12 @@ std::vector<TensorId> scores_of(Graph& g, bool ties) {
     const auto in = [&](size_t n) { return op.inputs[n]; };
     std::optional<TensorId> made;
     if (is_float(g.type(in(0)).dtype)) {
-      const bool less = op.kind == OpKind::Lt || op.kind == OpKind::Le;
+      const bool less = is_less(op.kind);
       if (ties) {
         if (is_comparison(op.kind)) made = g.add(OpKind::Sub, {in(0), in(1)});
-      } else if (less || op.kind == OpKind::Gt || op.kind == OpKind::Ge || op.kind == OpKind::Max ||
-                 op.kind == OpKind::Min)
+      } else if (less || is_extremum(op.kind) || op.kind == OpKind::Gt || op.kind == OpKind::Ge)
         made = g.add(OpKind::Sub, {in(less ? 1 : 0), in(less ? 0 : 1)});
-      else if (op.kind == OpKind::Relu || op.kind == OpKind::Abs || op.kind == OpKind::Sign)
+      else if (decides_by_sign(op.kind))
         made = in(0);
     } else if (op.kind == OpKind::Not) {
       if (score[in(0).index]) made = g.add(OpKind::Neg, {*score[in(0).index]});

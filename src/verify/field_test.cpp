@@ -4,6 +4,7 @@
 
 #include "base/counter_rng.h"
 #include "base/rng.h"
+#include "eval/demand.h"
 
 namespace tessera {
 namespace {
@@ -29,8 +30,7 @@ bool less_defined(const std::vector<FieldArray>& candidate, const std::vector<Fi
 // evaluation, which rarely succeeds at once.
 bool is_partial(const Graph& g) {
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Sqrt || op.kind == OpKind::Rsqrt) return true;
-    if (op.kind == OpKind::Pow && !g.attrs<PowAttrs>(op).exponent.is_integer()) return true;
+    if (is_root(g, op)) return true;
     if (op.body.valid() && is_partial(g.body(op))) return true;
   }
   return false;

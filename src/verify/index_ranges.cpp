@@ -7,7 +7,6 @@
 #include <optional>
 
 // An operator that is not named may have any value: sound, so the switch below has a default.
-#pragma GCC diagnostic ignored "-Wswitch-enum"
 
 namespace tessera {
 namespace {
@@ -106,7 +105,7 @@ class Intervals {
     switch (op.kind) {
     case OpKind::Input: return given_.at(t);
     case OpKind::Const: {
-      const Rational& value = g_.attrs<ConstAttrs>(op).value;
+      const Rational& value = *op.constant();
       return value.is_integer() ? interval(value.num(), value.num()) : Interval{};
     }
     case OpKind::Iota: {
@@ -153,36 +152,19 @@ class Intervals {
       const int64_t n = summed(op);
       return products(in(0), op.kind == OpKind::Sum ? Interval{n, n} : Interval{1, n});
     }
-    case OpKind::Pad:
-    case OpKind::Triu:
-    case OpKind::Tril: {
-      Interval value{0, 0};
-      if (op.kind == OpKind::Pad) {
-        const Rational& v = g_.attrs<PadAttrs>(op).value;
-        value = v.is_integer() ? interval(v.num(), v.num()) : Interval{};
-      }
-      return hull(in(0), value);
+    case OpKind::Pad: {
+      const Rational& v = g_.attrs<PadAttrs>(op).value;
+      return hull(in(0), v.is_integer() ? interval(v.num(), v.num()) : Interval{});
     }
-    case OpKind::Concat:
-    case OpKind::Stack: {
-      Interval x = in(0);
-      for (size_t i = 1; i < op.inputs.size(); i++) x = hull(x, in(i));
-      return x;
-    }
-    case OpKind::Gather:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin:
-    case OpKind::Transpose:
-    case OpKind::Reshape:
-    case OpKind::Broadcast:
-    case OpKind::Unsqueeze:
-    case OpKind::Squeeze:
-    case OpKind::Repeat:
-    case OpKind::Slice: return in(0);
+    case OpKind::Gather: return in(0);
     case OpKind::Sign: return {-1, 1};
-    default: break;  // anything its dtype can hold
+    default: break;
     }
-    return {};
+    if (reduces_by_order(op.kind)) return in(0);
+    if (!has(op.kind, algebra::Movement)) return {};  // anything its dtype can hold
+    Interval x = has(op.kind, algebra::Fills) ? hull(in(0), {0, 0}) : in(0);
+    for (size_t i = 1; i < op.inputs.size(); i++) x = hull(x, in(i));
+    return x;
   }
 
   // The two results of `c ? a : b`, each where the condition takes it: `i < 0 ? i + n : i`.

@@ -36,10 +36,9 @@ void index_limits(const Graph& g, std::vector<int64_t>& limit) {
     }
     const int64_t here = limit[op.result().index];
     if (here == INT64_MAX) continue;
-    const bool moves =
-        has(op.kind, algebra::Movement) || op.kind == OpKind::Cast || op.kind == OpKind::Where ||
-        op.kind == OpKind::Max || op.kind == OpKind::Min || op.kind == OpKind::ReduceMax ||
-        op.kind == OpKind::ReduceMin || op.kind == OpKind::Iter || op.kind == OpKind::Save;
+    const bool moves = has(op.kind, algebra::Movement) || is_extremum(op.kind) ||
+                       is_tile(op.kind) || op.kind == OpKind::Cast || op.kind == OpKind::Where ||
+                       reduces_by_order(op.kind);
     for (TensorId t : op.inputs)
       if (!is_float(g.type(t).dtype)) narrow(t, moves ? here : 1);  // arithmetic: zeros are safe
   }
@@ -48,10 +47,9 @@ void index_limits(const Graph& g, std::vector<int64_t>& limit) {
 // Whether an operator takes another course where its operand passes some number, of which the field
 // may know nothing: the maximum of floats it models by signs, integers are only tried.
 bool turns(OpKind kind, bool integers) {
-  return kind == OpKind::Eq || kind == OpKind::Ne || kind == OpKind::Lt || kind == OpKind::Le ||
-         kind == OpKind::Gt || kind == OpKind::Ge || kind == OpKind::Cast || kind == OpKind::Mod ||
-         kind == OpKind::Floor || kind == OpKind::Round ||
-         (integers && (kind == OpKind::Max || kind == OpKind::Min));
+  return is_comparison(kind) ||
+         is_one_of(kind, OpKind::Cast, OpKind::Mod, OpKind::Floor, OpKind::Round) ||
+         (integers && is_extremum(kind));
 }
 }  // namespace
 
@@ -67,8 +65,8 @@ bool turns(const Graph& g, bool integers) {
 void constants_of(const Graph& g, std::set<double>& values) {
   constexpr double kMost = 1e15;  // so that integers are exact, and their sums
   for (const Op& op : g.ops()) {
-    if (op.kind != OpKind::Const) continue;
-    const double x = g.attrs<ConstAttrs>(op).value.to_double();
+    if (!op.constant()) continue;
+    const double x = op.constant()->to_double();
     if (std::fabs(x) <= kMost) values.insert(x);
   }
   for (const Graph& body : g.bodies()) constants_of(body, values);

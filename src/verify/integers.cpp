@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "eval/eval.h"
+#include "ir/build.h"
 #include "verify/inputs.h"
 
 namespace tessera {
@@ -55,7 +56,7 @@ std::optional<Graph> at_all_values(const Graph& g, int64_t values) {
   for (const Op& op : g.ops()) {
     if (op.kind == OpKind::Input) {
       map[op.result().index] = out.add_input(Type{g.type(op.result()).dtype, all});
-    } else if (op.kind == OpKind::Const) {
+    } else if (op.constant()) {
       ConstAttrs a = g.attrs<ConstAttrs>(op);
       a.type.shape = {};
       map[op.result().index] = out.add(op.kind, {}, a);
@@ -69,7 +70,7 @@ std::optional<Graph> at_all_values(const Graph& g, int64_t values) {
   }
   for (TensorId t : g.outputs()) {
     TensorId y = map[t.index];
-    if (out.type(y).shape != all) y = out.add(OpKind::Broadcast, {y}, ShapeAttrs{all});
+    if (out.type(y).shape != all) y = build::broadcast(out, y, {all});
     out.add_output(y);
   }
   return out;

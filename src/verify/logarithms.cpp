@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <vector>
 
 namespace tessera {
@@ -10,36 +9,20 @@ namespace {
 
 // Meromorphic in every operand, so that two such programs that agree for positive inputs agree.
 bool analytic(const Graph& g, bool in_kernel) {
-  static const std::set<OpKind> kAnalytic = {
-      OpKind::Input,   OpKind::Const,         OpKind::Iota,      OpKind::Neg,
-      OpKind::Sqr,     OpKind::Exp,           OpKind::Sin,       OpKind::Cos,
-      OpKind::Erf,     OpKind::Tanh,          OpKind::Sigmoid,   OpKind::Silu,
-      OpKind::Gelu,    OpKind::GeluTanh,      OpKind::Expm1,     OpKind::Add,
-      OpKind::Sub,     OpKind::Mul,           OpKind::Div,       OpKind::Sum,
-      OpKind::Mean,    OpKind::Cumsum,        OpKind::Matmul,    OpKind::ConcatMatmul,
-      OpKind::Conv,    OpKind::ConvTranspose, OpKind::PoolSum,   OpKind::Transpose,
-      OpKind::Reshape, OpKind::Broadcast,     OpKind::Unsqueeze, OpKind::Squeeze,
-      OpKind::Repeat,  OpKind::Concat,        OpKind::Stack,     OpKind::Slice,
-      OpKind::Pad,     OpKind::Triu,          OpKind::Tril,      OpKind::Iter,
-      OpKind::Save,    OpKind::Kernel,        OpKind::Thread};
-  return std::all_of(g.ops().begin(), g.ops().end(), [&](const Op& op) {
-    for (uint32_t r = 0; r < op.num_results; ++r)
-      if (!is_float(g.type(op.result(r)).dtype)) return false;
-    if (op.body.valid()) return analytic(g.body(op), true);
-    if (op.kind == OpKind::Pow) return g.attrs<PowAttrs>(op).exponent.is_integer();
-    if (op.kind == OpKind::Accum) {
-      const AccumKind kind = g.attrs<AccumAttrs>(op).kind;
-      return kind == AccumKind::Sum || kind == AccumKind::Concat;
-    }
-    // Inside kernels logarithms cannot be replaced.
-    return kAnalytic.count(op.kind) != 0 || (op.kind == OpKind::Log && !in_kernel);
-  });
+  return std::all_of(
+      g.ops().begin(), g.ops().end(),
+      [&](const Op& op) {
+        for (uint32_t r = 0; r < op.num_results; ++r)
+          if (!is_float(g.type(op.result(r)).dtype)) return false;
+        if (op.body.valid()) return analytic(g.body(op), true);
+        if (op.kind == OpKind::Pow) return g.attrs<PowAttrs>(op).exponent.is_integer();
+        if (op.kind == OpKind::Accum) return !decides(op);
+        // Inside kernels logarithms cannot be replaced.
+        return has(op.kind, algebra::Analytic) || (op.kind == OpKind::Log && !in_kernel);
+      });
 }
 
-bool moves_one(const Op& op) {
-  return has(op.kind, algebra::Movement) && op.inputs.size() == 1 && op.kind != OpKind::Pad &&
-         op.kind != OpKind::Triu && op.kind != OpKind::Tril;
-}
+bool moves_one(const Op& op) { return only_moves(op.kind) && op.inputs.size() == 1; }
 
 // The input whose values a tensor holds, or whose squares (then `square`), moved about or not.
 struct Base {

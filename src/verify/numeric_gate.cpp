@@ -364,12 +364,7 @@ std::string partial_operators(const Graph& g) {
 bool adds_up(const Graph& g) {
   return std::any_of(
       g.ops().begin(), g.ops().end(),
-      [](const Op& op) {
-        return op.body.valid() || op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
-               op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::Cumsum ||
-               op.kind == OpKind::Conv || op.kind == OpKind::ConvTranspose ||
-               op.kind == OpKind::PoolSum;
-      });
+      [](const Op& op) { return op.body.valid() || adds_up(op.kind); });
 }
 
 // Looks for the scales at which formats break; false if that ends the gate.

@@ -85,13 +85,12 @@ std::vector<Limits> limits_of(const Graph& g) {
 }
 
 bool has_exponentials(const Graph& g) {
-  const OpKind some[] = {OpKind::Exp,  OpKind::Expm1, OpKind::Tanh,     OpKind::Sigmoid,
-                         OpKind::Silu, OpKind::Gelu,  OpKind::GeluTanh, OpKind::Erf};
-  return std::any_of(g.ops().begin(), g.ops().end(),
-                     [&](const Op& op) {
-                       return std::find(std::begin(some), std::end(some), op.kind) !=
-                              std::end(some);
-                     }) ||
+  return std::any_of(
+             g.ops().begin(), g.ops().end(),
+             [&](const Op& op) {
+               return has(op.kind, algebra::Exponential) || has(op.kind, algebra::Gate) ||
+                      op.kind == OpKind::Erf;
+             }) ||
          std::any_of(g.bodies().begin(), g.bodies().end(), has_exponentials);
 }
 

@@ -161,17 +161,19 @@ struct Forms {
   std::vector<bool> constant;  // made of no input
 };
 
-// What may be no number of numbers, by its form; whoever adds an operator looks whether it may.
-constexpr OpKind kPartial[] = {
-    OpKind::Sqrt,         OpKind::Rsqrt,  OpKind::Exp,    OpKind::Log,  OpKind::Log1p,
-    OpKind::Expm1,        OpKind::Div,    OpKind::Power,  OpKind::Mod,  OpKind::ConcatMatmul,
-    OpKind::Opaque,       OpKind::Kernel, OpKind::Thread, OpKind::Iter, OpKind::Accum,
-    OpKind::AccumRescale, OpKind::Save};
-static_assert(int(OpKind::Save) + 1 == 76);
+// Whether it may be no number of numbers, by its form; whoever adds an operator looks whether it
+// may.
+bool is_partial(OpKind kind) {
+  static_assert(int(OpKind::Save) + 1 == 76);
+  const bool plain = has(kind, algebra::Pointwise) || has(kind, algebra::Movement) ||
+                     has(kind, algebra::Linear) || is_leaf(kind) || is_reduction(kind) ||
+                     is_windowed(kind);
+  return !plain || has(kind, algebra::Partial) || is_one_of(kind, OpKind::Exp, OpKind::Expm1);
+}
 
 bool is_nonzero_constant(const Graph& g, TensorId t) {
-  const Op& op = g.producer(t);
-  return op.kind == OpKind::Const && !g.attrs<ConstAttrs>(op).value.is_zero();
+  const Rational* c = g.producer(t).constant();
+  return c && !c->is_zero();
 }
 
 Forms forms_of(const Graph& g) {
@@ -191,10 +193,10 @@ Forms forms_of(const Graph& g) {
     if (op.kind == OpKind::Input) {
       weight = g.is_weight(op.result());
       other = !weight;
-    } else if (op.kind == OpKind::Const) {
-      any_infinite = !g.attrs<ConstAttrs>(op).value.finite();
-    } else if (op.kind == OpKind::Pad) {
-      any_infinite = any_infinite || !g.attrs<PadAttrs>(op).value.finite();
+    } else if (const Rational* c = op.constant()) {
+      any_infinite = !c->finite();
+    } else if (const auto* a = std::get_if<PadAttrs>(&op.attrs)) {
+      any_infinite = any_infinite || !a->value.finite();
     } else if (op.kind == OpKind::PoolMax) {  // of padding alone it is −∞
       for (const WindowAxis& a : window_axes(g, op))
         any_infinite = any_infinite || a.low >= a.taps || a.high >= a.taps || a.dilation > 1;
@@ -204,7 +206,7 @@ Forms forms_of(const Graph& g) {
     } else if (op.kind == OpKind::Div && is_nonzero_constant(g, op.inputs[1])) {
       partial = false;
     } else {
-      partial = std::find(std::begin(kPartial), std::end(kPartial), op.kind) != std::end(kPartial);
+      partial = is_partial(op.kind);
     }
     if (partial && weight && !other)
       assumed = true;

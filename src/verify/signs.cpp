@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/interruption.h"
+#include "ir/window.h"
 
 namespace tessera {
 namespace {
@@ -50,11 +51,8 @@ class FormSigns {
 
   static bool is_zero_free(const Graph& g, TensorId t, Sign s) {
     const Op& op = g.producer(t);
-    if (has(op.kind, algebra::Movement) && op.kind != OpKind::Pad && op.kind != OpKind::Triu &&
-        op.kind != OpKind::Tril && op.inputs.size() == 1)
-      return is_zero_free(g, op.inputs[0], s);
-    return s == Sign::Positive ||
-           (op.kind == OpKind::Const && !g.attrs<ConstAttrs>(op).value.is_zero());
+    if (only_moves(op.kind) && op.inputs.size() == 1) return is_zero_free(g, op.inputs[0], s);
+    return s == Sign::Positive || (op.constant() && !op.constant()->is_zero());
   }
   static Sign of(const Rational& c) {
     return c.negative() ? Sign::Any : c.is_zero() ? Sign::NotNegative : Sign::Positive;
@@ -79,16 +77,11 @@ class FormSigns {
       return std::max(in(0), in(1));
     if (!is_float(g.type(op.result()).dtype))
       return g.type(op.result()).dtype == DType::Bool || op.kind == OpKind::Iota ? Sign::NotNegative
-             : op.kind == OpKind::Const ? of(g.attrs<ConstAttrs>(op).value)
-                                        : Sign::Any;
+             : op.constant() ? of(*op.constant())
+                             : Sign::Any;
     switch (op.kind) {
-    case OpKind::Const: return of(g.attrs<ConstAttrs>(op).value);
+    case OpKind::Const: return of(*op.constant());
     case OpKind::Iota: return Sign::NotNegative;
-    case OpKind::Exp:
-    case OpKind::Sigmoid: return Sign::Positive;
-    case OpKind::Abs:
-    case OpKind::Relu:
-    case OpKind::Sqr: return std::max(in(0), Sign::NotNegative);
     case OpKind::Sqrt: needs(in(0) != Sign::Any); return std::max(in(0), Sign::NotNegative);
     case OpKind::Rsqrt: needs(in(0) == Sign::Positive); return Sign::Positive;
     case OpKind::Log: needs(in(0) == Sign::Positive); return Sign::Any;
@@ -114,64 +107,27 @@ class FormSigns {
       return op.inputs[0] == op.inputs[1] ? std::max(in(0), Sign::NotNegative) : least();
     case OpKind::Max: return std::max(in(0), in(1));
     case OpKind::Where: return least(1);
-    case OpKind::Cast:
-    case OpKind::Min:
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin:
-    case OpKind::Cumsum:
-    case OpKind::Matmul:
-    case OpKind::ConcatMatmul:
-    case OpKind::Transpose:
-    case OpKind::Reshape:
-    case OpKind::Broadcast:
-    case OpKind::Unsqueeze:
-    case OpKind::Squeeze:
-    case OpKind::Repeat:
-    case OpKind::Concat:
-    case OpKind::Stack:
-    case OpKind::Slice:
-    case OpKind::Iter:
-    case OpKind::Accum:
-    case OpKind::Save: return least();
-    case OpKind::Gather: return in(0);
+    case OpKind::Gather:
     case OpKind::AccumRescale: return in(0);
     case OpKind::Pad: return std::min(in(0), of(g.attrs<PadAttrs>(op).value));
-    case OpKind::Triu:
-    case OpKind::Tril:
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum: return std::min(least(), Sign::NotNegative);
-    case OpKind::Opaque: needs(false); return Sign::Any;
-    case OpKind::Input:
+    case OpKind::Cast:
+    case OpKind::Min:
+    case OpKind::Accum: return least();
     case OpKind::Neg:
-    case OpKind::Sign:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Tanh:
-    case OpKind::Silu:
-    case OpKind::Gelu:
-    case OpKind::GeluTanh:
-    case OpKind::Floor:
-    case OpKind::Round:
-    case OpKind::Atan2:
-    case OpKind::Sub:
-    case OpKind::Not:
-    case OpKind::And:
-    case OpKind::Or:
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge:
-    case OpKind::PoolMax:
-    case OpKind::Kernel:
-    case OpKind::Thread: break;
+    case OpKind::Sub: return Sign::Any;
+    case OpKind::Opaque: needs(false); return Sign::Any;
+    default: break;
     }
-    return Sign::Any;
+    if (has(op.kind, algebra::Positive)) return Sign::Positive;
+    if (has(op.kind, algebra::NotNegative)) return std::max(in(0), Sign::NotNegative);
+    if (has(op.kind, algebra::Partial)) found.total = false;
+    // Windows and triangles add zeros.
+    const bool ring = has(op.kind, algebra::Ring);
+    if (has(op.kind, algebra::Fills) || (ring && is_windowed(op.kind)))
+      return std::min(least(), Sign::NotNegative);
+    const bool keeps =
+        ring || has(op.kind, algebra::Movement) || is_reduction(op.kind) || is_tile(op.kind);
+    return keeps ? least() : Sign::Any;
   }
 };
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "ir/axis_reads.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -270,10 +271,6 @@ class Symmetry::Builder {
     case OpKind::Input:
     case OpKind::Const: return;
     case OpKind::Iota: fix(v.node(v.out(), g.attrs<IotaAttrs>(op).axis)); return;
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin: reduce(v, g.attrs<ReduceAttrs>(op)); return;
     case OpKind::Cumsum:
     case OpKind::Concat:
       for (TensorId t : op.inputs) all_but(v, t, g.attrs<AxisAttrs>(op).axis);
@@ -283,32 +280,12 @@ class Symmetry::Builder {
       matmul(v, v.in(0), v.in(2));
       matmul(v, v.in(1), v.in(3));
       return;
-    case OpKind::Transpose: {
-      const auto& perm = g.attrs<PermAttrs>(op).perm;
-      for (size_t d = 0; d < perm.size(); d++) same(v, v.in(0), perm[d], v.out(), int(d));
-      return;
-    }
     case OpKind::Reshape: reshape(v, v.in(0), v.out()); return;
-    case OpKind::Broadcast: broadcast(v, v.in(0), v.out()); return;
-    case OpKind::Unsqueeze: squeezed(v, v.out(), v.in(0), g.attrs<AxesAttrs>(op).axes); return;
-    case OpKind::Squeeze: squeezed(v, v.in(0), v.out(), g.attrs<AxesAttrs>(op).axes); return;
-    case OpKind::Repeat: {
-      const auto& repeats = g.attrs<RepeatAttrs>(op).repeats;
-      same_where(v, [&](int d) { return repeats[size_t(d)] == 1; });
-      return;
-    }
     case OpKind::Stack: {
       const int axis = g.attrs<AxisAttrs>(op).axis;
       fix(v.node(v.out(), axis));
       for (TensorId t : op.inputs)
         for (int d = 0; d < v.rank(t); d++) same(v, t, d, v.out(), d + (d >= axis));
-      return;
-    }
-    case OpKind::Slice: {
-      const auto& a = g.attrs<SliceAttrs>(op);
-      same_where(v, [&](int d) {
-        return v.extent(v.in(0), d) == v.extent(v.out(), d) && a.steps[size_t(d)] == 1;
-      });
       return;
     }
     case OpKind::Pad: {
@@ -403,18 +380,22 @@ class Symmetry::Builder {
       for (int l : g.attrs<AccumAttrs>(op).loops) fold(s.loops[size_t(l)]);
       for (TensorId t : op.inputs) broadcast(v, t, v.out());
       return;
-#define OP(...)
-#define POINTWISE(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-      break;
+    default: break;
     }
-    unreachable("handled as pointwise");
-  }
-  // `full` has the axes of `less` and new ones of extent 1 at `axes`.
-  void squeezed(const View& v, TensorId full, TensorId less, const std::vector<int>& axes) {
-    int d = 0;
-    for (int i = 0; i < v.rank(full); i++)
-      if (std::find(axes.begin(), axes.end(), i) == axes.end()) same(v, full, i, less, d++);
+    if (const auto* a = std::get_if<ReduceAttrs>(&op.attrs)) return reduce(v, *a);
+    const auto reads = axis_reads(op.kind, op.attrs, v.rank(v.in(0)), v.rank(v.out()));
+    CHECK(reads) << name(op.kind) << " is an operator whose axes are not known";
+    for (size_t d = 0; d < reads->size(); d++) {
+      const AxisRead& r = (*reads)[d];
+      if (r.axis < 0) continue;
+      const int64_t from = v.extent(v.in(0), int(d)), to = v.extent(v.out(), r.axis);
+      if (from == to || (from == 1 && op.kind == OpKind::Broadcast)) {
+        same(v, v.in(0), int(d), v.out(), r.axis);
+      } else {
+        fix(v.node(v.in(0), int(d)));
+        fix(v.node(v.out(), r.axis));
+      }
+    }
   }
 
   Folds folds_;

@@ -12,10 +12,8 @@ namespace {
 // What an element of an operand costs, in multiply-adds: fields have no order, so that extrema are
 // looked up in sets (eval/domains.h), and comparisons in tables.
 double weight(OpKind k) {
-  if (k == OpKind::ReduceMax || k == OpKind::ReduceMin || k == OpKind::PoolMax) return 16;
-  const bool compares = k == OpKind::Eq || k == OpKind::Ne || k == OpKind::Lt || k == OpKind::Le ||
-                        k == OpKind::Gt || k == OpKind::Ge;
-  return compares ? 4 : 1;
+  if (reduces_by_order(k) || k == OpKind::PoolMax) return 16;
+  return is_comparison(k) ? 4 : 1;
 }
 
 }  // namespace
@@ -37,14 +35,14 @@ double count_work(const Graph& g) {
     double n = 0;
     for (uint32_t r = 0; r < op.num_results; r++)
       n += double(num_elements(g.type(op.result(r)).shape));
-    if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
+    if (is_product(op.kind))
       n *= double(g.type(op.inputs[0]).shape.back().extent) +
            (op.kind == OpKind::ConcatMatmul ? double(g.type(op.inputs[1]).shape.back().extent) : 0);
     else if (is_windowed(op.kind))
       n *= terms_of(g, op);
     else
       for (TensorId t : op.inputs) n = std::max(n, double(num_elements(g.type(t).shape)));
-    if (op.kind == OpKind::Input || op.kind == OpKind::Save || op.kind == OpKind::Iter) continue;
+    if (is_tile(op.kind) || op.kind == OpKind::Input) continue;
     work += n * weight(op.kind);
   }
   return work;
@@ -62,16 +60,16 @@ double longest(const Graph& g, bool roundings) {
     double own = 1;
     if (op.body.valid())
       own = longest(g.body(op), roundings);
-    else if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
+    else if (is_product(op.kind))
       own = double(g.type(op.inputs[0]).shape.back().extent);
-    else if (op.kind == OpKind::Sum || op.kind == OpKind::Mean)
+    else if (is_sum(op.kind))
       for (int a : g.attrs<ReduceAttrs>(op).axes)
         own *= double(g.type(op.inputs[0]).shape[size_t(a)].extent);
     else if (op.kind == OpKind::Cumsum)
       own = double(g.type(op.inputs[0]).shape[size_t(g.attrs<AxisAttrs>(op).axis)].extent);
     else if (is_windowed(op.kind))
       own = terms_of(g, op);
-    else if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale)
+    else if (is_accumulator(op.kind))
       for (int l : g.attrs<AccumAttrs>(op).loops) own *= double(g.loops()[size_t(l)]);
     for (uint32_t r = 0; r < op.num_results; r++)
       length[op.result(r).index] = roundings ? most + own : std::max(1.0, most) * own;

@@ -9,6 +9,7 @@
 #include "backend/cpu/transposed_convolutions.h"
 #include "base/check.h"
 #include "ir/arrangement.h"
+#include "ir/build.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -89,9 +90,8 @@ class Rewriter {
       result.push_back(shape[size_t(p)]);
       if (!result.back().is_one()) real.push_back(p);
     }
-    if (std::is_sorted(real.begin(), real.end()))
-      return to_.add(OpKind::Reshape, {t}, ShapeAttrs{result});
-    const TensorId to = to_.add(OpKind::Transpose, {t}, PermAttrs{perm});
+    if (std::is_sorted(real.begin(), real.end())) return build::reshape(to_, t, {result});
+    const TensorId to = build::transpose(to_, t, {perm});
     turns_.resize(to_.ops().size(), false);
     turns_.back() = true;
     return to;
@@ -117,11 +117,10 @@ class Rewriter {
 
   bool window(const Op& op) {
     const size_t rank = from_.type(op.inputs[0]).shape.size();
-    std::vector<TensorId> inputs{
-        to_.add(OpKind::Transpose, {last(op.inputs[0])}, PermAttrs{to_first(rank)})};
+    std::vector<TensorId> inputs{build::transpose(to_, last(op.inputs[0]), {to_first(rank)})};
     for (size_t i = 1; i < op.inputs.size(); ++i) inputs.push_back(first(op.inputs[i]));
     const TensorId result = to_.add(op.kind, inputs, op.attrs, from_.tensor(op.result()).name);
-    last_[op.result().index] = to_.add(OpKind::Transpose, {result}, PermAttrs{to_last(rank)});
+    last_[op.result().index] = build::transpose(to_, result, {to_last(rank)});
     return true;
   }
 
@@ -173,8 +172,7 @@ class Rewriter {
           to_.add(op.kind, {last(op.inputs[0])}, attrs, from_.tensor(op.result()).name);
       return true;
     }
-    const bool reduces = op.kind == OpKind::Sum || op.kind == OpKind::Mean ||
-                         op.kind == OpKind::ReduceMax || op.kind == OpKind::ReduceMin;
+    const bool reduces = is_reduction(op.kind);
     if (!reduces) return false;
     ReduceAttrs a = from_.attrs<ReduceAttrs>(op);
     // Without its axes an image has no channels that could lie anywhere; batch and channels do.
@@ -195,7 +193,7 @@ class Rewriter {
     if (shape.empty()) return first(t);
     Shape whole(rank - shape.size(), Dim(1));
     whole.insert(whole.end(), shape.begin(), shape.end());
-    return turned(to_.add(OpKind::Reshape, {first(t)}, ShapeAttrs{whole}), to_last(rank));
+    return turned(build::reshape(to_, first(t), {whole}), to_last(rank));
   }
 
   const Graph& from_;
@@ -238,8 +236,7 @@ Graph with_short_chains(const Graph& graph, CpuIsa isa, const std::vector<bool>&
   };
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
-    const bool view = op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze ||
-                      op.kind == OpKind::Squeeze || op.kind == OpKind::Transpose;
+    const bool view = is_reshape(op.kind) || op.kind == OpKind::Transpose;
     if (view && !kept[i] && is_static(graph.type(op.inputs[0]).shape)) {
       const TensorId x = op.inputs[0];
       Chain chain =
@@ -371,7 +368,7 @@ std::vector<ImageStep> image_steps(const Graph& graph, CpuIsa isa) {
          })) {
       inside.insert(graph.op(next).result());
       for (TensorId t : graph.op(next).inputs)
-        if (inside.count(t) == 0 && graph.producer(t).kind != OpKind::Const &&
+        if (inside.count(t) == 0 && !graph.producer(t).constant() &&
             std::find(step.more.begin(), step.more.end(), t) == step.more.end())
           step.more.push_back(t);
       step.after.push_back(next);

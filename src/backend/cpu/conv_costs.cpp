@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/records.h"
 #include "base/sha256.h"
+#include "ir/build.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -42,9 +43,9 @@ Graph alone(const Graph& graph, const ImageStep& step) {
   Graph g("convolution");
   const TensorId x = g.add_input(graph.type(step.image), "x");
   const TensorId w = g.add_input(graph.type(op.inputs[1]), "w", true);
-  const TensorId first = g.add(OpKind::Transpose, {x}, graph.op(step.before).attrs);
+  const TensorId first = build::transpose(g, x, std::get<PermAttrs>(graph.op(step.before).attrs));
   const TensorId y = g.add(OpKind::Conv, {first, w}, op.attrs);
-  g.add_output(g.add(OpKind::Transpose, {y}, graph.op(step.after[0]).attrs));
+  g.add_output(build::transpose(g, y, std::get<PermAttrs>(graph.op(step.after[0]).attrs)));
   return g;
 }
 

@@ -10,12 +10,8 @@ namespace {
 
 // Rough operations per element, to decide what is worth computing once.
 int work(OpKind kind) {
-  if (kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt) return 4;
-  static const std::set<OpKind> heavy = {
-      OpKind::Exp,   OpKind::Log,   OpKind::Sin,  OpKind::Cos,      OpKind::Erf,     OpKind::Tanh,
-      OpKind::Pow,   OpKind::Silu,  OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid, OpKind::Log1p,
-      OpKind::Expm1, OpKind::Power, OpKind::Mod,  OpKind::Atan2};
-  if (heavy.count(kind) != 0) return 12;
+  if (has(kind, algebra::Division)) return 4;
+  if (has(kind, algebra::Call)) return 12;
   if (has(kind, algebra::Pointwise)) return 1;
   if (kind == OpKind::Gather || kind == OpKind::Concat || kind == OpKind::Pad) return 2;
   return 0;
@@ -146,27 +142,9 @@ std::optional<Memory> KernelEmitter::view_of(int id, const Memory* source) const
     std::optional<Memory> m = inner();
     return m && m->storage == DType::F32 ? m : std::nullopt;
   }
-  if (v.kind == OpKind::Transpose) {
+  if (turns_axes(v.kind)) {
     std::optional<Memory> m = inner();
-    if (!m) return m;
-    const std::vector<int64_t> strides = m->strides;
-    const auto& perm = std::get<PermAttrs>(v.attrs).perm;
-    m->strides.clear();
-    for (int p : perm) m->strides.push_back(strides[size_t(p)]);
-    return m;
-  }
-  if (v.kind == OpKind::Unsqueeze) {
-    std::optional<Memory> m = inner();
-    if (!m) return m;
-    for (int axis : std::get<AxesAttrs>(v.attrs).axes)
-      m->strides.insert(m->strides.begin() + axis, 0);
-    return m;
-  }
-  if (v.kind == OpKind::Squeeze) {
-    std::optional<Memory> m = inner();
-    if (!m) return m;
-    const auto& axes = std::get<AxesAttrs>(v.attrs).axes;
-    for (size_t i = axes.size(); i-- > 0;) m->strides.erase(m->strides.begin() + axes[i]);
+    if (m) m->strides = turned_strides(v, m->strides);
     return m;
   }
   return std::nullopt;
@@ -252,10 +230,8 @@ void KernelEmitter::decide() {
     const int from = v.inputs[0];
     const AccumKind kind = std::get<AccumAttrs>(v.attrs).kind;
     const OpKind producer = value(from).kind;
-    const bool sums = kind == AccumKind::Sum && (is_product(producer) || producer == OpKind::Sum);
-    const bool extremes = (kind == AccumKind::Max && producer == OpKind::ReduceMax) ||
-                          (kind == AccumKind::Min && producer == OpKind::ReduceMin);
-    if (!sums && !extremes) continue;
+    const bool sums = kind == AccumKind::Sum && is_product(producer);
+    if (!sums && !(is_reduction(producer) && fold_of(producer) == kind)) continue;
     if (value(from).phase.varies != update_loops(v)) continue;
     fused_[size_t(from)] = int(i);
     values[i].memory.strides = value(from).memory.strides;

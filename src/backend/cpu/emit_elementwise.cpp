@@ -262,8 +262,7 @@ std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph&
 
 bool reads_views(OpKind kind) {
   // The others take their operands as one run of elements, or by tiles.
-  return kind != OpKind::Reshape && kind != OpKind::Squeeze && kind != OpKind::Unsqueeze &&
-         kind != OpKind::Transpose;
+  return !is_reshape(kind) && kind != OpKind::Transpose;
 }
 
 ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
@@ -290,8 +289,7 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   CHECK(!views || reads_views(op.kind));
   if (has(op.kind, algebra::Pointwise) && !views) {
     shapes = merged_axes(std::move(shapes));
-  } else if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze ||
-             op.kind == OpKind::Unsqueeze) {
+  } else if (is_reshape(op.kind)) {
     shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
     result.kind = OpKind::Reshape;
     result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};

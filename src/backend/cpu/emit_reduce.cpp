@@ -39,10 +39,8 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   const auto& a = std::get<ReduceAttrs>(v.attrs);
   const size_t rank = x.extents.size();
   const bool real = is_float(v.dtype);
-  const bool sum = v.kind == OpKind::Sum || v.kind == OpKind::Mean;
-  const AccumKind fold = sum                           ? AccumKind::Sum
-                         : v.kind == OpKind::ReduceMax ? AccumKind::Max
-                                                       : AccumKind::Min;
+  const bool sum = is_sum(v.kind);
+  const AccumKind fold = sum ? AccumKind::Sum : *fold_of(v.kind);
   const std::string start = neutral(fold, v.dtype);
   const std::string type = real || v.dtype == DType::I64 ? compute_type(v.dtype) : "int";
   const std::string pick = fold == AccumKind::Max ? "t_max" : "t_min";

@@ -24,7 +24,7 @@ std::vector<Index> KernelEmitter::all_loops(Nest& loops, const std::vector<Exten
 void KernelEmitter::declare_extents(uint8_t loops, int last) {
   for (int id = 0; id < int(kernel_.values.size()); ++id) {
     const Value& v = value(id);
-    if (v.kind != OpKind::Iter && v.kind != OpKind::Save) continue;
+    if (!is_tile(v.kind)) continue;
     for (size_t axis = 0; axis < v.extents.size(); ++axis) {
       const Extent& e = v.extents[axis];
       const std::string stem = std::to_string(id) + "_" + std::to_string(axis);

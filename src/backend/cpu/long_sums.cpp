@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "ir/build.h"
+
 namespace tessera {
 namespace {
 
@@ -82,8 +84,7 @@ class Stages {
     return changed_ = true;
   }
   TensorId reshaped(TensorId t, const Op& op) {
-    return to_.add(OpKind::Reshape, {t}, ShapeAttrs{type(op.result()).shape},
-                   graph_.tensor(op.result()).name);
+    return build::reshape(to_, t, {type(op.result()).shape}, graph_.tensor(op.result()).name);
   }
   TensorId in_rows(OpKind kind, TensorId rows) {
     ReduceAttrs last, both;
@@ -95,7 +96,7 @@ class Stages {
 
   TensorId as_rows(TensorId t, int64_t all, int64_t row) {
     const ShapeAttrs shape{{Dim(all / row), Dim(row)}};
-    return to_.add(OpKind::Reshape, {at_[t.index]}, shape);
+    return build::reshape(to_, at_[t.index], shape);
   }
 
   const Graph& graph_;

@@ -488,8 +488,7 @@ void OneDnnProduct::Impl::read(const Graph& g) {
   result = g.inputs().size();
   TensorId value;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Transpose)
-      continue;
+    if (is_given(op.kind) || op.kind == OpKind::Transpose) continue;
     if (op.num_results != 1 || g.type(op.result()).dtype != DType::F32)
       no("it is called for f32 alone");
     if (!value.valid()) {
@@ -510,8 +509,7 @@ void OneDnnProduct::Impl::read(const Graph& g) {
                (op.inputs[0] == value) != (op.inputs[1] == value)) {
       const TensorId other = op.inputs[op.inputs[0] == value ? 1 : 0];
       After a{find(kBinary, op.kind)->algorithm};
-      if (g.producer(other).kind == OpKind::Const && g.type(other).rank() == 0 &&
-          op.kind != OpKind::Max && op.kind != OpKind::Min) {
+      if (g.producer(other).constant() && g.type(other).rank() == 0 && !is_extremum(op.kind)) {
         const auto c = float(g.attrs<ConstAttrs>(g.producer(other)).value.to_double());
         const bool sum = op.kind == OpKind::Add || op.kind == OpKind::Sub;
         a = {kLinear,

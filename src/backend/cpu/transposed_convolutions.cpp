@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ir/build.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -144,24 +145,24 @@ class Rewriter {
   TensorId reshape(TensorId x, const List& shape) {
     return extents(to_.type(x).shape) == shape
                ? x
-               : to_.add(OpKind::Reshape, {x}, ShapeAttrs{Shape(shape.begin(), shape.end())});
+               : build::reshape(to_, x, {Shape(shape.begin(), shape.end())});
   }
   TensorId transpose(TensorId x, const List& order) {
     return std::is_sorted(order.begin(), order.end())
                ? x
-               : to_.add(OpKind::Transpose, {x}, PermAttrs{{order.begin(), order.end()}});
+               : build::transpose(to_, x, {{order.begin(), order.end()}});
   }
   TensorId pad(TensorId x, size_t axis, int64_t behind) {
     PadAttrs attrs;
     attrs.low.assign(to_.type(x).shape.size(), 0);
     attrs.high = attrs.low;
     attrs.high[axis] = behind;
-    return to_.add(OpKind::Pad, {x}, attrs);
+    return build::pad(to_, x, attrs);
   }
   TensorId slice(TensorId x, const List& starts, const List& stops) {
     const bool whole = std::count(starts.begin(), starts.end(), 0) == int64_t(starts.size()) &&
                        stops == extents(to_.type(x).shape);
-    return whole ? x : to_.add(OpKind::Slice, {x}, SliceAttrs{starts, stops, {}});
+    return whole ? x : build::slice(to_, x, {starts, stops, {}});
   }
   static List joined(List a, const List& b) {
     a.insert(a.end(), b.begin(), b.end());

@@ -217,7 +217,7 @@ class Untiler {
     const Value& v = given(id);
     for (size_t i = 0; i < axes.size(); ++i)
       if (shape(id).extents[i] == 1) axes[i] = -1;
-    if (v.kind == OpKind::Unsqueeze || v.kind == OpKind::Squeeze) {
+    if (adds_or_drops_ones(v.kind)) {
       const auto& moved = std::get<AxesAttrs>(v.attrs).axes;
       if (v.kind == OpKind::Unsqueeze)
         for (size_t i = moved.size(); i-- > 0;) axes.erase(axes.begin() + moved[i]);

@@ -99,21 +99,9 @@ std::optional<Memory> BlockEmitter::view(int id) const {
   const Value& v = value(id);
   if (home(id) == Home::Tile || home(id) == Home::Shared) return v.memory;
   if (home(id) != Home::Inline) return std::nullopt;
-  std::optional<Memory> m;
-  if (v.kind == OpKind::Transpose) {
-    if (!(m = view(v.inputs[0]))) return m;
-    const std::vector<int64_t> strides = m->strides;
-    m->strides.clear();
-    for (int p : std::get<PermAttrs>(v.attrs).perm) m->strides.push_back(strides[size_t(p)]);
-  } else if (v.kind == OpKind::Unsqueeze) {
-    if (!(m = view(v.inputs[0]))) return m;
-    for (int axis : std::get<AxesAttrs>(v.attrs).axes)
-      m->strides.insert(m->strides.begin() + axis, 0);
-  } else if (v.kind == OpKind::Squeeze) {
-    if (!(m = view(v.inputs[0]))) return m;
-    const auto& axes = std::get<AxesAttrs>(v.attrs).axes;
-    for (size_t i = axes.size(); i-- > 0;) m->strides.erase(m->strides.begin() + axes[i]);
-  }
+  if (!turns_axes(v.kind)) return std::nullopt;
+  std::optional<Memory> m = view(v.inputs[0]);
+  if (m) m->strides = turned_strides(v, m->strides);
   return m;
 }
 
@@ -147,8 +135,7 @@ int BlockEmitter::operand_source(int input, bool tensor_cores) const {
   for (int at = input;;) {
     const Value& x = value(at);
     const size_t rank = x.extents.size();
-    const bool through =
-        x.kind == OpKind::Transpose || x.kind == OpKind::Squeeze || x.kind == OpKind::Unsqueeze;
+    const bool through = turns_axes(x.kind);
     if (!through) return at;
     const Value& y = value(x.inputs[0]);
     if (y.extents.size() < 2) return at;
@@ -190,8 +177,7 @@ void BlockEmitter::copy_operands() {
     // Views are copied along, one of the sum and one of its copy.
     const bool product = is_product(v.kind);
     for (int& input : v.inputs) input = product ? to[size_t(input)] : plain[size_t(input)];
-    const bool view =
-        v.kind == OpKind::Transpose || v.kind == OpKind::Squeeze || v.kind == OpKind::Unsqueeze;
+    const bool view = turns_axes(v.kind);
     values.push_back(v);
     plain.push_back(int(values.size()) - 1);
     to.push_back(plain.back());
@@ -252,9 +238,7 @@ void BlockEmitter::decide() {
     if (is_product(x.kind) && kind == AccumKind::Sum) {
       fused_[size_t(from)] = i;
       units_[from] = units(x, true);
-    } else if ((x.kind == OpKind::Sum && kind == AccumKind::Sum) ||
-               (x.kind == OpKind::ReduceMax && kind == AccumKind::Max) ||
-               (x.kind == OpKind::ReduceMin && kind == AccumKind::Min)) {
+    } else if (is_reduction(x.kind) && fold_of(x.kind) == kind) {
       fused_[size_t(from)] = i;
     }
   }

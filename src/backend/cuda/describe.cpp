@@ -176,7 +176,7 @@ class BlockDescriber {
       } else if (v.kind == OpKind::Transpose) {
         const auto& perm = std::get<PermAttrs>(v.attrs).perm;
         for (size_t i = 0; i < perm.size(); ++i) to[size_t(perm[i])] = axes[i];
-      } else if (v.kind == OpKind::Unsqueeze || v.kind == OpKind::Squeeze) {
+      } else if (adds_or_drops_ones(v.kind)) {
         const auto& cut = std::get<AxesAttrs>(v.attrs).axes;
         const bool added = v.kind == OpKind::Unsqueeze;
         size_t from = 0;

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "cost/slices.h"
+#include "ir/build.h"
 #include "ir/text.h"
 #include "ir/window.h"
 
@@ -134,7 +135,7 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
     std::copy(around.high.begin(), around.high.end(), attrs.high.begin() + 2);
     Graph pad;
     const TensorId in = pad.add_input(graph.type(x), "x");
-    pad.set_outputs({pad.add(OpKind::Pad, {in}, attrs, "padded")});
+    pad.set_outputs({build::pad(pad, in, attrs, "padded")});
     Task task;
     task.kind = TaskKind::Stage;
     task.op = id;

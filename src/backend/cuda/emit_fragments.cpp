@@ -415,12 +415,13 @@ void BlockEmitter::reduce_held(int id, int into) {
   std::string start = "0";
   if (!sum) {
     prelude_.insert("t_max");
-    start = v.kind == OpKind::ReduceMax ? lowest(v.dtype, Dialect::Cuda)
-                                        : highest(v.dtype, Dialect::Cuda);
+    start = fold_of(v.kind) == AccumKind::Max ? lowest(v.dtype, Dialect::Cuda)
+                                              : highest(v.dtype, Dialect::Cuda);
   }
   const auto folded = [&](const std::string& p, const std::string& q) {
     if (sum) return p + " + " + q;
-    return std::string(v.kind == OpKind::ReduceMax ? "t_max(" : "t_min(") + p + ", " + q + ")";
+    return std::string(fold_of(v.kind) == AccumKind::Max ? "t_max(" : "t_min(") + p + ", " + q +
+           ")";
   };
   const int64_t rows = x.extents[rank - 2].nominal;
   const int64_t parts = u.swapped ? u.row_units * 4 : u.column_units;

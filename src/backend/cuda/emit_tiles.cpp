@@ -43,7 +43,7 @@ void BlockEmitter::declare_extent(int id, size_t axis, std::vector<std::string>&
 void BlockEmitter::declare_extents(uint8_t loops, int last, std::vector<std::string>& lines) const {
   for (int id = 0; id < int(kernel_.values.size()); ++id) {
     const Value& v = value(id);
-    if (v.kind != OpKind::Iter && v.kind != OpKind::Save) continue;
+    if (!is_tile(v.kind)) continue;
     for (size_t axis = 0; axis < v.extents.size(); ++axis) {
       const Extent& e = v.extents[axis];
       if (e.exact()) continue;

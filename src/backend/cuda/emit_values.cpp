@@ -232,7 +232,7 @@ void BlockEmitter::reduce(int id, int into) {
   const Value& x = value(v.inputs[0]);
   const Memory& m = value(into).memory;
   const auto& a = std::get<ReduceAttrs>(v.attrs);
-  const bool sum = v.kind == OpKind::Sum || v.kind == OpKind::Mean;
+  const bool sum = is_sum(v.kind);
   std::vector<Extent> kept, gone;
   std::vector<bool> reduced;
   for (size_t i = 0; i < x.extents.size(); ++i) {
@@ -251,13 +251,13 @@ void BlockEmitter::reduce(int id, int into) {
   std::string start = "0", combine = "+";
   if (!sum) {
     prelude_.insert("t_max");
-    start = v.kind == OpKind::ReduceMax ? lowest(v.dtype, Dialect::Cuda)
-                                        : highest(v.dtype, Dialect::Cuda);
+    start = fold_of(v.kind) == AccumKind::Max ? lowest(v.dtype, Dialect::Cuda)
+                                              : highest(v.dtype, Dialect::Cuda);
   }
   const auto folded = [&](const std::string& p, const std::string& q) {
     if (sum) return p + " + " + q;
-    return std::string(v.kind == OpKind::ReduceMax ? "t_max(" : "t_min(") + as + p + ", " + as + q +
-           ")";
+    return std::string(fold_of(v.kind) == AccumKind::Max ? "t_max(" : "t_min(") + as + p + ", " +
+           as + q + ")";
   };
   const bool accumulates = into != id;
   if (!accumulates) buffer(m.pointer, m.storage, memory_elements(into));

@@ -25,7 +25,7 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
   result.kind = op.kind;
   result.attrs = op.attrs;
   result.dtype = type.dtype;
-  if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze) {
+  if (is_reshape(op.kind)) {
     shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
     result.kind = OpKind::Reshape;
     result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};

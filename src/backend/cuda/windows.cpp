@@ -4,6 +4,7 @@
 
 #include "backend/nest.h"
 #include "base/error.h"
+#include "ir/build.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -319,14 +320,14 @@ std::optional<ConvolutionProduct> convolution_as_product(const Graph& graph, con
     of_left.fmap[0] = int8_t(weights.size() - 1);
     of_right.fmap[0] = int8_t(rank - 2);
   }
-  TensorId product = b.add(OpKind::Matmul, {b.add(OpKind::Iter, {left}, of_left),
-                                            b.add(OpKind::Iter, {right}, of_right)});
+  TensorId product =
+      build::matmul(b, {build::iter(b, left, of_left), build::iter(b, right, of_right)});
   if (t.iterations > 1) {
     AccumAttrs accum;
     accum.loops = {0};
-    product = b.add(OpKind::Accum, {product}, accum);
+    product = build::accum(b, product, accum);
   }
-  b.add_output(b.add(OpKind::Save, {product}, save));
+  b.add_output(build::save(b, product, save));
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 
+#include "ir/build.h"
 #include "ir/weights.h"
 
 namespace tessera {
@@ -48,8 +49,7 @@ class Rules {
     const std::vector<bool> once = computed_once(g);
     for (size_t i = 0; i < g.ops().size(); ++i) {
       const Op& op = g.ops()[i];
-      const bool leaf =
-          op.kind == OpKind::Const || (op.kind == OpKind::Input && g.is_weight(op.result()));
+      const bool leaf = op.constant() || (op.kind == OpKind::Input && g.is_weight(op.result()));
       for (uint32_t r = 0; r < op.num_results; ++r) fixed_[op.result(r).index] = leaf || once[i];
     }
   }
@@ -93,13 +93,13 @@ class Rules {
                          if (const int64_t n = num_elements(shape(g)); n > 1) {
                            ShapeAttrs across;
                            across.shape = left ? Shape{1, n} : Shape{n, 1};
-                           scaled = out.add(OpKind::Reshape, {scaled}, across);
+                           scaled = build::reshape(out, scaled, across);
                          } else if (!shape(g).empty()) {
-                           scaled = out.add(OpKind::Reshape, {scaled}, ShapeAttrs{Shape{}});
+                           scaled = build::reshape(out, scaled, {Shape{}});
                          }
                          scaled = out.add(kind, {to[w.index], scaled});
-                         return left ? out.add(OpKind::Matmul, {scaled, to[x.index]})
-                                     : out.add(OpKind::Matmul, {to[x.index], scaled});
+                         return left ? build::matmul(out, {scaled, to[x.index]})
+                                     : build::matmul(out, {to[x.index], scaled});
                        },
                        left ? "W (g*x) = (W*g) x" : "(x*g) W = x (g*W)"});
     }
@@ -113,17 +113,16 @@ class Rules {
     if (!fixed(outer) || inner.kind != OpKind::Matmul) return;
     const TensorId w = inner.inputs[left ? 0 : 1], x = inner.inputs[left ? 1 : 0];
     if (!fixed(w) || fixed(x) || shape(w).size() != 2 || shape(outer).size() != 2) return;
-    found.push_back(
-        {at,
-         [=](Graph& out, const std::vector<TensorId>& to) {
-           if (left) {
-             const TensorId both = out.add(OpKind::Matmul, {to[outer.index], to[w.index]});
-             return out.add(OpKind::Matmul, {both, to[x.index]});
-           }
-           const TensorId both = out.add(OpKind::Matmul, {to[w.index], to[outer.index]});
-           return out.add(OpKind::Matmul, {to[x.index], both});
-         },
-         left ? "A (B x) = (A B) x" : "(x A) B = x (A B)"});
+    found.push_back({at,
+                     [=](Graph& out, const std::vector<TensorId>& to) {
+                       if (left) {
+                         const TensorId both = build::matmul(out, {to[outer.index], to[w.index]});
+                         return build::matmul(out, {both, to[x.index]});
+                       }
+                       const TensorId both = build::matmul(out, {to[w.index], to[outer.index]});
+                       return build::matmul(out, {to[x.index], both});
+                     },
+                     left ? "A (B x) = (A B) x" : "(x A) B = x (A B)"});
   }
 
   // (x W)·c → x (W·c), or (W x)·c → (c·W) x.
@@ -143,8 +142,8 @@ class Rules {
         found.push_back({at,
                          [=](Graph& out, const std::vector<TensorId>& to) {
                            const TensorId scaled = out.add(kind, {to[w.index], to[c.index]});
-                           return left ? out.add(OpKind::Matmul, {scaled, to[x.index]})
-                                       : out.add(OpKind::Matmul, {to[x.index], scaled});
+                           return left ? build::matmul(out, {scaled, to[x.index]})
+                                       : build::matmul(out, {to[x.index], scaled});
                          },
                          left ? "(W x)*c = (c*W) x" : "(x W)*c = x (W*c)"});
         break;
@@ -166,8 +165,8 @@ class Rules {
       found.push_back({at,
                        [=](Graph& out, const std::vector<TensorId>& to) {
                          const TensorId both = out.add(kind, {to[a.index], to[b.index]});
-                         return left ? out.add(OpKind::Matmul, {both, to[x.index]})
-                                     : out.add(OpKind::Matmul, {to[x.index], both});
+                         return left ? build::matmul(out, {both, to[x.index]})
+                                     : build::matmul(out, {to[x.index], both});
                        },
                        std::string(left ? "A x " : "x A ") + (kind == OpKind::Add ? "+" : "-") +
                            (left ? " B x = (A B summed) x" : " x B = x (A B summed)")});
@@ -185,9 +184,8 @@ double work_per_call(const Graph& program) {
   double work = 0;
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const Op& op = program.ops()[i];
-    if (once[i] || op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
-    if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze)
-      continue;
+    if (once[i] || is_given(op.kind)) continue;
+    if (is_reshape(op.kind)) continue;
     const double elements = double(num_elements(program.type(op.result()).shape));
     work += op.kind == OpKind::Matmul
                 ? elements * double(program.type(op.inputs[0]).shape.back().extent)

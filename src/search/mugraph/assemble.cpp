@@ -20,7 +20,7 @@ int block_operators(const Graph& g) {
   int most = 0;
   for (const Graph& b : g.bodies()) {
     int n = 0;
-    for (const Op& op : b.ops()) n += op.kind != OpKind::Input && op.kind != OpKind::Const;
+    for (const Op& op : b.ops()) n += !is_given(op.kind);
     most = std::max(most, n);
   }
   return most;
@@ -150,7 +150,7 @@ class Assembler {
       auto mapped = [&](TensorId t) {
         if (!tensors[t.index].valid()) {
           const Op& op = run_.program.producer(t);
-          if (op.kind != OpKind::Const) return TensorId();
+          if (!op.constant()) return TensorId();
           tensors[t.index] =
               g.add_const(std::get<ConstAttrs>(op.attrs).value, run_.program.type(t));
         }

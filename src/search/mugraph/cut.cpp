@@ -21,7 +21,7 @@ std::vector<Step> partition(const Graph& graph) {
   int last = 0;
   for (size_t i = 0; i < n; ++i) {
     const Op& op = graph.ops()[i];
-    skip[i] = op.kind == OpKind::Input || op.kind == OpKind::Const;
+    skip[i] = is_given(op.kind);
     if (skip[i]) continue;
     pure[i] = transparent(graph, op);
     for (TensorId t : op.inputs) {
@@ -62,13 +62,13 @@ std::vector<Step> partition(const Graph& graph) {
       else if (q.region == p.region)
         p.chain = std::max(p.chain, q.chain);
     }
-    if (contracts(graph.ops()[i].kind) && ++p.chain > kMaxContractions) {
+    if (is_product(graph.ops()[i].kind) && ++p.chain > kMaxContractions) {
       ++p.region;
       p.chain = 1;
     }
     while (size[{era[i], p.region}] >= kMaxOperators) {
       ++p.region;
-      p.chain = contracts(graph.ops()[i].kind) ? 1 : 0;
+      p.chain = is_product(graph.ops()[i].kind) ? 1 : 0;
     }
     ++size[{era[i], p.region}];
     at[i] = p;

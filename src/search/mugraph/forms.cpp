@@ -5,7 +5,6 @@
 
 // An operator that is not named here is an opaque function (pointwise) or has no form: both are
 // sound, so the switch below has a default.
-#pragma GCC diagnostic ignored "-Wswitch-enum"
 
 namespace tessera::mugraph {
 
@@ -88,7 +87,7 @@ RegionForms build_forms(const Region& region, NormalForms& nf) {
     case OpKind::Sigmoid: nonneg = true; break;
     default: break;
     }
-    bool pointwise = (info(n.kind).flags & algebra::Pointwise) != 0;
+    bool pointwise = has(n.kind, algebra::Pointwise);
     // Where factors cancel so that a whole axis disappears, the operator stays a function: nothing
     // would compute its value on the axes that are left.
     if (f != kNone && pointwise && nf.poly(f).axes != 0) {
@@ -99,7 +98,7 @@ RegionForms build_forms(const Region& region, NormalForms& nf) {
     if (f == kNone && (pointwise || n.kind == OpKind::Const)) {
       bool same = n.kind != OpKind::Cast && n.dtype != DType::Bool && n.kind != OpKind::Where;
       uint32_t fn = function(n.kind, n.attrs, n.dtype, same, nonneg, false);
-      if (info(n.kind).flags & algebra::Commutative) std::sort(x.begin(), x.end());
+      if (has(n.kind, algebra::Commutative)) std::sort(x.begin(), x.end());
       f = nf.fn(fn, std::move(x));
     }
     out.of_node.push_back(f);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ir/build.h"
 
 namespace tessera::mugraph {
 namespace {
@@ -188,7 +189,7 @@ class KernelLowering {
         save.omap[g] = dim_of(o.dims, kernel_.grid[g].axes);
       if (kernel_.loop >= 0) save.fmap[size_t(pass_)] = dim_of(o.dims, kernel_.varies);
       if (kernel_.nested) save.fmap[1] = dim_of(o.dims, kernel_.nested);
-      if (emitting_) results.push_back(block_.add(OpKind::Save, {t}, save, o.name));
+      if (emitting_) results.push_back(build::save(block_, t, save, o.name));
     }
     if (emitting_) block_.set_outputs(results);
   }
@@ -482,7 +483,7 @@ class KernelLowering {
         r = scaled(e.in[0], power(c, -1));
         c = 1;
       }
-      reduce(e, info.kind, r, info.kind == OpKind::ReduceMax ? AccumKind::Max : AccumKind::Min);
+      reduce(e, info.kind, r, *fold_of(info.kind));
       r.coef = c * e.scale;
       define(e.out, r);
       return;
@@ -670,8 +671,7 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
       if (!targets[i]) continue;
       const Node& node = region.nodes[targets[i]->node];
       const Type& type = program.type(node.tensor);
-      if (graph.type(t).shape != type.shape)
-        t = graph.add(OpKind::Broadcast, {t}, ShapeAttrs{type.shape});
+      if (graph.type(t).shape != type.shape) t = build::broadcast(graph, t, {type.shape});
       tensors[node.tensor.index] = t;
     }
   }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/build.h"
 #include "ir/types.h"
 
 namespace tessera::mugraph {
@@ -540,7 +541,7 @@ TensorId add_centre(Graph& graph, TensorId x, const std::vector<int>& over) {
   }
   bool whole = true;
   for (size_t d = 0; d < shape.size(); ++d) whole = whole && cut.stops[d] == shape[d].extent;
-  if (!whole) x = graph.add(OpKind::Slice, {x}, cut);
+  if (!whole) x = build::slice(graph, x, cut);
   return graph.add(OpKind::Mean, {x}, ReduceAttrs{over, true});
 }
 

@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ir/build.h"
 #include "search/mugraph/region.h"
 
 // An operator that is not named here is kept, with its operands as the program has them.
-#pragma GCC diagnostic ignored "-Wswitch-enum"
 
 namespace tessera::mugraph {
 namespace {
@@ -151,7 +151,7 @@ class Refinement {
 
   TensorId reshaped(TensorId t, const Shape& shape) {
     if (out_.type(t).shape == shape) return t;
-    return out_.add(OpKind::Reshape, {t}, ShapeAttrs{shape});
+    return build::reshape(out_, t, {shape});
   }
   // As the program has it.
   TensorId whole(TensorId t) {
@@ -199,7 +199,7 @@ class Refinement {
           out_.add_input(g_.type(result), g_.tensor(result).name, g_.is_weight(result));
       return;
     }
-    if (op.kind == OpKind::Const) {
+    if (op.constant()) {
       whole_[result.index] = out_.add_const(std::get<ConstAttrs>(op.attrs).value, g_.type(result));
       return;
     }
@@ -208,44 +208,32 @@ class Refinement {
       return;
     }
     if (!transparent(g_, op)) return keep(op);
-    if (info(op.kind).flags & algebra::Pointwise) {
+    if (has(op.kind, algebra::Pointwise)) {
       std::vector<TensorId> in;
       for (TensorId t : op.inputs) in.push_back(aligned(t, result));
       fine_[result.index] = out_.add(op.kind, in, op.attrs);
       return;
     }
-    switch (op.kind) {
-    case OpKind::Broadcast:
+    if (op.kind == OpKind::Broadcast) {
       fine_[result.index] =
           out_.add(op.kind, {aligned(op.inputs[0], result)}, ShapeAttrs{fine_shape(result)});
-      return;
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin: {
-      ReduceAttrs a = std::get<ReduceAttrs>(op.attrs);
-      std::vector<int> axes;
-      for (int axis : a.axes)
-        for (int p : positions(op.inputs[0], size_t(axis))) axes.push_back(p);
-      a.axes = axes;
+    } else if (const auto* reduced = std::get_if<ReduceAttrs>(&op.attrs)) {
+      ReduceAttrs a{{}, reduced->keepdims};
+      for (int axis : reduced->axes)
+        for (int p : positions(op.inputs[0], size_t(axis))) a.axes.push_back(p);
       fine_[result.index] =
           reshaped(out_.add(op.kind, {fine(op.inputs[0])}, a), fine_shape(result));
-      return;
-    }
-    case OpKind::Transpose: {
+    } else if (const auto* turned = std::get_if<PermAttrs>(&op.attrs)) {
       PermAttrs perm;
-      for (int p : std::get<PermAttrs>(op.attrs).perm)
+      for (int p : turned->perm)
         for (int q : positions(op.inputs[0], size_t(p))) perm.perm.push_back(q);
       fine_[result.index] = out_.add(op.kind, {fine(op.inputs[0])}, perm);
-      return;
-    }
-    case OpKind::Reshape:
-    case OpKind::Unsqueeze:
-    case OpKind::Squeeze:
+    } else if (is_reshape(op.kind)) {
       fine_[result.index] = reshaped(fine(op.inputs[0]), fine_shape(result));
-      return;
-    case OpKind::Matmul: return matmul(op);
-    default: return keep(op);
+    } else if (op.kind == OpKind::Matmul) {
+      matmul(op);
+    } else {
+      keep(op);
     }
   }
 
@@ -257,7 +245,7 @@ class Refinement {
                  r = g_.type(result).shape.size();
     const auto m = parts_of(a, ra - 2), k = parts_of(a, ra - 1), n = parts_of(b, rb - 1);
     if (m.size() + k.size() + n.size() == 3) {
-      fine_[result.index] = out_.add(OpKind::Matmul, {batched(a, result), batched(b, result)});
+      fine_[result.index] = build::matmul(out_, {batched(a, result), batched(b, result)});
       return;
     }
     // Dimensions of both operands: batches, other parts of m, of n, of k, then the matrix.
@@ -293,7 +281,7 @@ class Refinement {
       perm.perm.push_back(int(s.size()) - 1);
       bool moved = false;
       for (size_t i = 0; i < perm.perm.size(); ++i) moved = moved || perm.perm[i] != int(i);
-      if (moved) v = out_.add(OpKind::Transpose, {v}, perm);
+      if (moved) v = build::transpose(out_, v, perm);
       const Shape now = out_.type(v).shape;
       Shape full(now.begin(), now.begin() + first);
       auto append = [&](size_t from, size_t count, bool here) {
@@ -307,7 +295,7 @@ class Refinement {
       full.push_back(now[now.size() - 1]);
       return reshaped(v, full);
     };
-    TensorId v = out_.add(OpKind::Matmul, {arrange(a, m, k, true), arrange(b, k, n, false)});
+    TensorId v = build::matmul(out_, {arrange(a, m, k, true), arrange(b, k, n, false)});
     const int first = int(batch.size());
     if (more_k > 0) {
       ReduceAttrs sum;
@@ -323,7 +311,7 @@ class Refinement {
     perm.perm.push_back(rest + 1);
     bool moved = false;
     for (size_t i = 0; i < perm.perm.size(); ++i) moved = moved || perm.perm[i] != int(i);
-    if (moved) v = out_.add(OpKind::Transpose, {v}, perm);
+    if (moved) v = build::transpose(out_, v, perm);
     fine_[result.index] = reshaped(v, fine_shape(result));
   }
 

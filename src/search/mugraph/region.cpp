@@ -8,7 +8,6 @@
 
 // An operator that is not named here is an opaque function (pointwise) or kept (all others): both
 // are sound, so the switches below have defaults.
-#pragma GCC diagnostic ignored "-Wswitch-enum"
 
 namespace tessera::mugraph {
 namespace {
@@ -28,32 +27,18 @@ bool unit_reshape(const Shape& from, const Shape& to) {
 }  // namespace
 
 bool transparent(const Graph& g, const Op& op) {
-  const OpInfo& row = info(op.kind);
-  if (op.kind == OpKind::Const) return true;
+  if (op.constant()) return true;
   if (op.num_results != 1) return false;
   DType out = g.type(op.result()).dtype;
   if (!is_float(out) && out != DType::Bool) return false;
   bool any_int = false;
   for (TensorId t : op.inputs) any_int = any_int || is_integer(g.type(t).dtype);
-  if (row.flags & algebra::Pointwise) return !any_int || op.kind == OpKind::Cast;
+  if (has(op.kind, algebra::Pointwise)) return !any_int || op.kind == OpKind::Cast;
   if (any_int) return false;
-  switch (op.kind) {
-  case OpKind::Sum:
-  case OpKind::Mean:
-  case OpKind::ReduceMax:
-  case OpKind::ReduceMin: return is_float(out);
-  case OpKind::Matmul:
-  case OpKind::ConcatMatmul:
-  case OpKind::Transpose:
-  case OpKind::Broadcast:
-  case OpKind::Unsqueeze:
-  case OpKind::Squeeze: return true;
-  case OpKind::Reshape: return unit_reshape(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
-  default: return false;
-  }
+  if (op.kind == OpKind::Reshape)
+    return unit_reshape(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
+  return is_reduction(op.kind) ? is_float(out) : is_product(op.kind) || arranges(op.kind);
 }
-
-bool contracts(OpKind k) { return k == OpKind::Matmul || k == OpKind::ConcatMatmul; }
 
 namespace {
 
@@ -70,31 +55,25 @@ std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
       if (!shape(i)[k].is_one()) d[k] = dims[dims.size() - d.size() + k];
     return d;
   };
-  if (info(op.kind).flags & algebra::Pointwise || op.kind == OpKind::Broadcast) {
+  if (has(op.kind, algebra::Pointwise) || op.kind == OpKind::Broadcast) {
     for (size_t i = 0; i < op.inputs.size(); ++i) out.push_back(aligned(i));
     return out;
   }
-  switch (op.kind) {
-  case OpKind::Sum:
-  case OpKind::Mean:
-  case OpKind::ReduceMax:
-  case OpKind::ReduceMin: {
-    const auto& a = std::get<ReduceAttrs>(op.attrs);
+  if (const auto* a = std::get_if<ReduceAttrs>(&op.attrs)) {
     std::vector<int> d(shape(0).size(), -1);
     size_t next = 0;
     for (size_t k = 0; k < d.size(); ++k) {
-      bool reduced = std::find(a.axes.begin(), a.axes.end(), int(k)) != a.axes.end();
+      bool reduced = std::find(a->axes.begin(), a->axes.end(), int(k)) != a->axes.end();
       if (reduced) {
         if (!shape(0)[k].is_one()) d[k] = kNew;
-        if (a.keepdims) ++next;
+        if (a->keepdims) ++next;
       } else {
         d[k] = dims[next++];
       }
     }
     return {d};
   }
-  case OpKind::Matmul:
-  case OpKind::ConcatMatmul: {
+  if (is_product(op.kind)) {
     const size_t r = dims.size();
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       // matmul: A B; concat_matmul: W X Y Z with W·Y + X·Z
@@ -110,27 +89,21 @@ std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
     }
     return out;
   }
-  case OpKind::Transpose: {
-    const auto& a = std::get<PermAttrs>(op.attrs);
+  if (const auto* a = std::get_if<PermAttrs>(&op.attrs)) {
     std::vector<int> d(dims.size(), -1);
-    for (size_t k = 0; k < dims.size(); ++k) d[size_t(a.perm[k])] = dims[k];
+    for (size_t k = 0; k < dims.size(); ++k) d[size_t(a->perm[k])] = dims[k];
     return {d};
   }
-  case OpKind::Reshape:
-  case OpKind::Unsqueeze:
-  case OpKind::Squeeze: {
-    std::vector<int> names;
-    const Shape& to = g.type(op.result()).shape;
-    for (size_t k = 0; k < to.size(); ++k)
-      if (!to[k].is_one()) names.push_back(dims[k]);
-    std::vector<int> d(shape(0).size(), -1);
-    size_t next = 0;
-    for (size_t k = 0; k < d.size(); ++k)
-      if (!shape(0)[k].is_one()) d[k] = names[next++];
-    return {d};
-  }
-  default: unreachable("operator that is not transparent");
-  }
+  CHECK(is_reshape(op.kind)) << "operator that is not transparent";
+  std::vector<int> names;
+  const Shape& to = g.type(op.result()).shape;
+  for (size_t k = 0; k < to.size(); ++k)
+    if (!to[k].is_one()) names.push_back(dims[k]);
+  std::vector<int> d(shape(0).size(), -1);
+  size_t next = 0;
+  for (size_t k = 0; k < d.size(); ++k)
+    if (!shape(0)[k].is_one()) d[k] = names[next++];
+  return {d};
 }
 
 // Which dimensions of the program are the same axis.
@@ -142,7 +115,7 @@ class Classes {
       for (size_t k = 0; k < t.type.shape.size(); ++k) parent_.push_back(int(parent_.size()));
     }
     for (const Op& op : g.ops()) {
-      if (op.kind == OpKind::Input || op.kind == OpKind::Const || !transparent(g, op)) continue;
+      if (is_given(op.kind) || !transparent(g, op)) continue;
       // Name the result's dimensions by their own slots and see where the names go.
       std::vector<int> dims;
       for (size_t k = 0; k < g.type(op.result()).shape.size(); ++k) {
@@ -154,7 +127,7 @@ class Classes {
         for (size_t k = 0; k < names[i].size(); ++k)
           if (names[i][k] >= 0) join(names[i][k], slot(op.inputs[i], k));
       }
-      if (contracts(op.kind)) {
+      if (is_product(op.kind)) {
         size_t n = op.inputs.size() / 2;
         for (size_t i = 0; i < n; ++i) {
           const Shape& a = g.type(op.inputs[i]).shape;
@@ -225,7 +198,7 @@ class RegionBuilder {
     const Op& op = g_.producer(t);
     n.kind = op.kind;
     n.attrs = op.attrs;
-    if (op.kind == OpKind::Const) {
+    if (op.constant()) {
     } else if (given_[t.index]) {
       n.kind = OpKind::Input;
       n.view = int(region_.views.size());
@@ -234,7 +207,7 @@ class RegionBuilder {
       auto names = operand_dims(g_, op, dims);
       // Contracted dimensions: the same name on both sides, distinct from what is free outside.
       std::vector<int> taken = dims;
-      size_t pairs = contracts(op.kind) ? op.inputs.size() / 2 : op.inputs.size();
+      size_t pairs = is_product(op.kind) ? op.inputs.size() / 2 : op.inputs.size();
       for (size_t i = 0; i < pairs; ++i) {
         for (size_t k = 0; k < names[i].size(); ++k) {
           if (names[i][k] != kNew) continue;
@@ -242,12 +215,12 @@ class RegionBuilder {
           taken.push_back(axis);
           names[i][k] = axis;
           n.reduced.push_back(axis);
-          if (contracts(op.kind)) {
+          if (is_product(op.kind)) {
             std::vector<int>& other = names[i + pairs];
             other[other.size() - 2] = axis;
           }
         }
-        if (contracts(op.kind) && n.reduced.size() <= i) n.reduced.push_back(-1);
+        if (is_product(op.kind) && n.reduced.size() <= i) n.reduced.push_back(-1);
       }
       for (size_t i = 0; i < op.inputs.size(); ++i)
         n.operands.push_back(node(op.inputs[i], names[i]));

@@ -72,7 +72,6 @@ std::vector<int64_t> axis_extents(const Region& region);
 
 // Whether the normal form, or a function in it, sees through the operator; others are kept.
 bool transparent(const Graph& graph, const Op& op);
-bool contracts(OpKind kind);
 // Which dimensions of a program are the same axis: a class per dimension of each tensor, -1 where
 // the extent is 1.
 std::vector<std::vector<int>> axis_classes(const Graph& graph);

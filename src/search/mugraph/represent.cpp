@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/block.h"
+#include "ir/build.h"
 
 namespace tessera::mugraph {
 namespace {
@@ -41,10 +42,9 @@ Rational times(const Rational& a, const Rational& b) {
 
 // Operators that pass an exponent on to a sum behind them.
 bool passes_exponent(OpKind kind) {
-  return kind == OpKind::Mul || kind == OpKind::Div || kind == OpKind::Sqr ||
+  return turns_axes(kind) || kind == OpKind::Mul || kind == OpKind::Div || kind == OpKind::Sqr ||
          kind == OpKind::Sqrt || kind == OpKind::Rsqrt || kind == OpKind::Neg ||
-         kind == OpKind::Transpose || kind == OpKind::Broadcast || kind == OpKind::Unsqueeze ||
-         kind == OpKind::Squeeze || kind == OpKind::Add || kind == OpKind::Sub ||
+         kind == OpKind::Broadcast || kind == OpKind::Add || kind == OpKind::Sub ||
          kind == OpKind::Where;
 }
 
@@ -119,7 +119,7 @@ class BlockWriter {
       const Carried c = value(from);
       Result r;
       const auto save = [&](TensorId t, const SaveAttrs& attrs, const std::string& as) {
-        outputs.push_back(new_.add(OpKind::Save, {t}, attrs, as));
+        outputs.push_back(build::save(new_, t, attrs, as));
         names.push_back(as);
         return int(outputs.size()) - 1;
       };
@@ -174,8 +174,7 @@ class BlockWriter {
     unsigned loops = 0;
     for (TensorId t : in) loops |= varies_[t.index];
     if (kind == OpKind::Iter) loops = loops_of(std::get<IterAttrs>(attrs).fmap);
-    if (kind == OpKind::Accum || kind == OpKind::AccumRescale)
-      loops &= ~unsigned(loops_of(std::get<AccumAttrs>(attrs)));
+    if (is_accumulator(kind)) loops &= ~unsigned(loops_of(std::get<AccumAttrs>(attrs)));
     const TensorId out = new_.add(kind, in, attrs);
     note_loops(uint8_t(loops));
     made_.push_back({kind, std::move(in), std::move(attrs), out});
@@ -185,7 +184,7 @@ class BlockWriter {
   // whatever shape they are needed in: f(unsqueeze x) = unsqueeze f(x).
   std::optional<TensorId> outside_unit_axes(OpKind kind, const std::vector<TensorId>& in,
                                             const Attrs& attrs) {
-    if (kind == OpKind::Squeeze || kind == OpKind::Unsqueeze) {
+    if (adds_or_drops_ones(kind)) {
       const Op& op = new_.producer(in[0]);
       if (op.kind == (kind == OpKind::Squeeze ? OpKind::Unsqueeze : OpKind::Squeeze) &&
           op.attrs == attrs)
@@ -239,7 +238,7 @@ class BlockWriter {
     summed_.assign(old_.tensors().size(), false);
     for (size_t i = old_.ops().size(); i-- > 0;) {
       const Op& op = old_.ops()[i];
-      bool here = op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::Matmul;
+      bool here = is_sum(op.kind) || op.kind == OpKind::Matmul;
       if (op.kind == OpKind::Accum) here = old_.attrs<AccumAttrs>(op).kind == AccumKind::Sum;
       if (passes_exponent(op.kind)) here = summed_[op.result().index];
       if (!here) continue;
@@ -398,7 +397,7 @@ class BlockWriter {
   bool is_zero(TensorId t) const {
     const Op& op = old_.producer(t);
     if (op.kind == OpKind::Broadcast) return is_zero(op.inputs[0]);
-    return op.kind == OpKind::Const && old_.attrs<ConstAttrs>(op).value.is_zero();
+    return op.constant() && op.constant()->is_zero();
   }
 
   void generic(const Op& op) {
@@ -464,8 +463,7 @@ class BlockWriter {
       return define(op, std::move(out));
     }
     if (op.kind == OpKind::Broadcast) return define(op, in(0));
-    if (op.kind == OpKind::Transpose || op.kind == OpKind::Unsqueeze ||
-        op.kind == OpKind::Squeeze) {
+    if (turns_axes(op.kind)) {
       Carried out;
       out.reduced = reduced;
       const size_t r = rank(op.inputs[0]);
@@ -479,7 +477,7 @@ class BlockWriter {
       const TensorId m = total(c.m, dtype(op.inputs[0]));
       return define(op, {c.v ? add(OpKind::Add, {add(OpKind::Log, {*c.v}), m}) : m, {}, false});
     }
-    if (op.kind == OpKind::Sum || op.kind == OpKind::Mean) {
+    if (is_sum(op.kind)) {
       const auto& a = old_.attrs<ReduceAttrs>(op);
       Carried out = levelled(op.inputs[0], a.axes);
       out.v = add(op.kind, {*out.v}, a);

@@ -7,8 +7,6 @@
 #include "base/check.h"
 #include "base/interruption.h"
 
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators that are not named are functions
-
 namespace tessera::mugraph {
 namespace {
 
@@ -331,7 +329,7 @@ class Saturation {
     interruption_point();
     const Node& node = region_.nodes[n];
     PolyId f = rf_.of_node[n];
-    if (f == kNone || node.kind == OpKind::Input || node.kind == OpKind::Const) return;
+    if (f == kNone || is_given(node.kind)) return;
     ValueId a = 0, b = 0;
     Coef ca = 1, cb = 1;
     bool ok = node.operands.empty() || value_of(node.operands[0], a, ca);

@@ -8,9 +8,7 @@
 namespace tessera::mugraph {
 namespace {
 
-bool fuses(OpKind kind) {
-  return has(kind, algebra::Pointwise) && kind != OpKind::Max && kind != OpKind::Min;
-}
+bool fuses(OpKind kind) { return has(kind, algebra::Pointwise) && !is_extremum(kind); }
 
 // The group of each operator, named by its last member; -1: none.
 std::vector<int> group(const Graph& g) {
@@ -59,8 +57,8 @@ Graph fuse_block(const Graph& old) {
         auto [it, fresh] = inside.try_emplace(t.index);
         if (fresh) {
           const Op& from = old.producer(t);
-          if (from.kind == OpKind::Const) {
-            it->second = body.add_const(old.attrs<ConstAttrs>(from).value, old.type(t));
+          if (from.constant()) {
+            it->second = body.add_const(*from.constant(), old.type(t));
           } else {
             it->second = body.add_input(old.type(t), old.tensor(t).name);
             in.push_back(now[t.index]);

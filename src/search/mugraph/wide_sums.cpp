@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/build.h"
 #include "ir/types.h"
 
 namespace tessera::mugraph {
@@ -13,7 +14,7 @@ bool narrow(DType d) { return is_float(d) && size_in_bytes(d) < 4; }
 bool is_sum(const Graph& body, TensorId t) {
   for (;;) {
     const Op& op = body.producer(t);
-    if (op.kind == OpKind::Sum || op.kind == OpKind::Mean) return true;
+    if (is_sum(op.kind)) return true;
     if (op.kind == OpKind::Accum) return body.attrs<AccumAttrs>(op).kind == AccumKind::Sum;
     if (!has(op.kind, algebra::Movement)) return false;
     t = op.inputs[0];
@@ -28,9 +29,7 @@ bool feeds_matmul(const Graph& body, size_t i) {
   for (const Op& iter : body.ops()) {
     if (iter.kind != OpKind::Iter || iter.inputs[0] != body.inputs()[i]) continue;
     for (const Op& op : body.ops())
-      if ((op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) &&
-          reads(op, iter.result()))
-        return true;
+      if ((is_product(op.kind)) && reads(op, iter.result())) return true;
   }
   return false;
 }
@@ -52,7 +51,7 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
     std::vector<TensorId> in;
     for (TensorId t : op.inputs) in.push_back(to[t.index]);
     const auto cast = [&](TensorId t, DType dtype) {
-      return g.type(t).dtype == dtype ? t : g.add(OpKind::Cast, {t}, CastAttrs{dtype});
+      return g.type(t).dtype == dtype ? t : build::cast(g, t, {dtype});
     };
     if (op.kind == OpKind::Input) {
       Type type = old.type(out);
@@ -63,7 +62,7 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
     if (op.kind == OpKind::Save) {
       SaveAttrs a = old.attrs<SaveAttrs>(op);
       if (output(out)) a.type.dtype = DType::F32;
-      to[out.index] = g.add(OpKind::Save, {cast(in[0], a.type.dtype)}, a, name);
+      to[out.index] = build::save(g, cast(in[0], a.type.dtype), a, name);
       continue;
     }
     // What is computed from a wide tensor is wide too: a cast back would round it.

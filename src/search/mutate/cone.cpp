@@ -77,7 +77,7 @@ void Cone::extend(size_t tensors) {
         n.places.assign(places.begin(), places.end());
       }
     } else if (*form == Form::Const) {
-      n.number = residue(field_, graph_.attrs<ConstAttrs>(op).value);
+      n.number = residue(field_, *op.constant());
     } else if (*form == Form::Div) {
       n.number = field_.inv(nodes_[n.in[1].index].number);
     } else if (*form == Form::Mean) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "ir/build.h"
 #include "search/mutate/restrict.h"
 #include "search/mutate/steps.h"
 
@@ -245,7 +246,7 @@ class Assembly {
       if (!t) return std::nullopt;
       parts.push_back(*t);
     }
-    return g ? g->add(OpKind::Concat, parts, AxisAttrs{int(best)}) : TensorId(0u);
+    return g ? build::concat(*g, parts, {int(best)}) : TensorId(0u);
   }
 
   const Agreement::Output& found_;
@@ -279,7 +280,7 @@ std::optional<Graph> fused(const Graph& original, const Recipe& recipe, const Ag
   for (size_t i = 0; i < recipe.steps.size(); i++)
     if (recipe.steps[i].kind == StepKind::Apply && recipe.steps[i].op == OpKind::Conv) at = int(i);
   for (const Op& op : original.ops()) {
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
+    if (is_given(op.kind)) continue;
     if (window || op.kind != OpKind::Conv) return std::nullopt;  // of one convolution only
     window = &op;
   }
@@ -342,7 +343,7 @@ std::optional<Graph> fused(const Graph& original, const Recipe& recipe, const Ag
       p.high = p.low;
       p.low[along] = low;
       p.high[along] = high;
-      return g.add(OpKind::Pad, {t}, p);
+      return build::pad(g, t, p);
     };
     // Every strip begins where a window does.
     std::vector<TensorId> parts = {body};
@@ -360,7 +361,7 @@ std::optional<Graph> fused(const Graph& original, const Recipe& recipe, const Ag
       end += g.type(strip).shape[along].extent;
       parts.push_back(strip);
     }
-    const TensorId joined = g.add(OpKind::Concat, parts, AxisAttrs{int(along)});
+    const TensorId joined = build::concat(g, parts, {int(along)});
     const TensorId y = g.add(OpKind::Conv, {joined, values[w][0]}, conv.attrs);
     Region main = all_of(g, y);
     const int64_t reach = (axes[d].taps - 1) * axes[d].dilation + 1;

@@ -103,7 +103,7 @@ class Search {
       weights_.push_back(weights);
     }
     for (size_t i = 0; i < original_.ops().size(); i++)
-      if (original_.ops()[i].kind == OpKind::Const) recipe_.constants.push_back(OpId(i));
+      if (original_.ops()[i].constant()) recipe_.constants.push_back(OpId(i));
   }
 
   void find_points() {

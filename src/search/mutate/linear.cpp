@@ -43,11 +43,10 @@ std::optional<Form> form_of(const Graph& g, const Op& op) {
   const auto at = forms.find(op.kind);
   if (at == forms.end() || !is_float(g.type(op.result()).dtype)) return std::nullopt;
   if (op.kind == OpKind::Pad && !(g.attrs<PadAttrs>(op).value == Rational(0))) return std::nullopt;
-  if (op.kind == OpKind::Const && !g.attrs<ConstAttrs>(op).value.finite()) return std::nullopt;
+  if (op.constant() && !op.constant()->finite()) return std::nullopt;
   if (op.kind == OpKind::Div) {
     const Op& by = g.producer(op.inputs[1]);
-    if (by.kind != OpKind::Const || g.attrs<ConstAttrs>(by).value == Rational(0) ||
-        !g.attrs<ConstAttrs>(by).value.finite())
+    if (!by.constant() || *by.constant() == Rational(0) || !by.constant()->finite())
       return std::nullopt;
   }
   return at->second;

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "ir/build.h"
 
 namespace tessera::mutants {
 namespace {
@@ -116,9 +117,9 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
   if (insert >= 0) {
     std::vector<int64_t> shape = extents(g.type(x).shape);
     shape.insert(shape.begin() + insert, 1);
-    x = g.add(OpKind::Reshape, {x}, ShapeAttrs{shape_of(shape)});
+    x = build::reshape(g, x, {shape_of(shape)});
   }
-  if (any(low) || any(high)) x = g.add(OpKind::Pad, {x}, PadAttrs{low, high, Rational(0)});
+  if (any(low) || any(high)) x = build::pad(g, x, {low, high, Rational(0)});
   for (const Tiles& t : tiles) {
     const std::vector<int64_t> shape = extents(g.type(x).shape);
     std::vector<TensorId> parts;
@@ -128,9 +129,9 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
       a.stops = shape;
       a.starts[size_t(t.from)] = i * t.step;
       a.stops[size_t(t.from)] = i * t.step + t.length;
-      parts.push_back(g.add(OpKind::Slice, {x}, a));
+      parts.push_back(build::slice(g, x, a));
     }
-    x = g.add(OpKind::Concat, parts, AxisAttrs{t.to});
+    x = build::concat(g, parts, {t.to});
   }
   const std::vector<int64_t> source = extents(g.type(x).shape);
   Atoms atoms(source);
@@ -161,21 +162,20 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
     turned.push_back(
         int(std::lower_bound(in_order.begin(), in_order.end(), a, before) - in_order.begin()));
   if (!std::is_sorted(turned.begin(), turned.end())) {
-    if (factors != source) x = g.add(OpKind::Reshape, {x}, ShapeAttrs{shape_of(factors)});
-    x = g.add(OpKind::Transpose, {x}, PermAttrs{turned});
+    if (factors != source) x = build::reshape(g, x, {shape_of(factors)});
+    x = build::transpose(g, x, {turned});
   }
-  if (extents(g.type(x).shape) != result)
-    x = g.add(OpKind::Reshape, {x}, ShapeAttrs{shape_of(result)});
+  if (extents(g.type(x).shape) != result) x = build::reshape(g, x, {shape_of(result)});
   if (!keep.empty() && keep != result) {
     SliceAttrs a;
     a.starts.assign(keep.size(), 0);
     a.stops = keep;
-    x = g.add(OpKind::Slice, {x}, a);
+    x = build::slice(g, x, a);
   }
   if (drop >= 0) {
     std::vector<int64_t> shape = extents(g.type(x).shape);
     shape.erase(shape.begin() + drop);
-    x = g.add(OpKind::Reshape, {x}, ShapeAttrs{shape_of(shape)});
+    x = build::reshape(g, x, {shape_of(shape)});
   }
   return x;
 }

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "ir/build.h"
 #include "search/mutate/steps.h"
 
 namespace tessera::mutants {
@@ -61,9 +62,9 @@ std::optional<Parts> append(Graph& g, const Step& s, const std::vector<Parts>& v
     return r;
   case StepKind::Reshape:
     for (const TensorId t : x)
-      r.push_back(g.add(OpKind::Reshape, {t}, ShapeAttrs{Shape(s.shape.begin(), s.shape.end())}));
+      r.push_back(build::reshape(g, t, {Shape(s.shape.begin(), s.shape.end())}));
     return r;
-  case StepKind::Concat: return Parts{g.add(OpKind::Concat, x, AxisAttrs{s.axis})};
+  case StepKind::Concat: return Parts{build::concat(g, x, {s.axis})};
   case StepKind::Split: {
     SliceAttrs a;
     a.stops = extents(g.type(x[0]).shape);
@@ -73,7 +74,7 @@ std::optional<Parts> append(Graph& g, const Step& s, const std::vector<Parts>& v
       a.starts[size_t(s.axis)] = at;
       at += size;
       a.stops[size_t(s.axis)] = at;
-      r.push_back(g.add(OpKind::Slice, {x[0]}, a));
+      r.push_back(build::slice(g, x[0], a));
     }
     return r;
   }
@@ -88,7 +89,7 @@ std::optional<Parts> append(Graph& g, const Step& s, const std::vector<Parts>& v
         a.high[lead + d] = s.shape[d] - s.lows[i][d] - from[lead + d];
       }
       const bool same = std::equal(s.shape.begin(), s.shape.end(), from.begin() + int64_t(lead));
-      r.push_back(same ? x[i] : g.add(OpKind::Pad, {x[i]}, std::move(a)));
+      r.push_back(same ? x[i] : build::pad(g, x[i], std::move(a)));
     }
     return r;
   case StepKind::Apply: {

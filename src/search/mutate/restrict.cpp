@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/build.h"
 #include "ir/window.h"
 
 namespace tessera::mutants {
@@ -266,7 +267,7 @@ TensorId slice_of(Graph& g, TensorId x, const Region& r) {
     a.starts.push_back(d.begin);
     a.stops.push_back(d.end);
   }
-  return g.add(OpKind::Slice, {x}, a);
+  return build::slice(g, x, a);
 }
 
 std::optional<TensorId> compute_region(Graph& g, const std::vector<TensorId>& inputs,

@@ -105,12 +105,9 @@ bool only_units_differ(const Shape& x, const Shape& y) {
 
 bool has_loops(const Graph& g, const Op& op) {
   if (has(op.kind, algebra::Pointwise) || is_skeleton(op)) return true;
-  for (OpKind kind : {OpKind::Transpose, OpKind::Broadcast, OpKind::Unsqueeze, OpKind::Squeeze,
-                      OpKind::Triu, OpKind::Tril})
-    if (op.kind == kind) return true;
-  if (is_leaf(op)) return true;
-  return op.kind == OpKind::Reshape &&
-         only_units_differ(g.tensor(op.inputs[0]).type.shape, g.tensor(op.result()).type.shape);
+  if (is_leaf(op.kind) || is_triangle(op.kind)) return true;
+  if (op.kind != OpKind::Reshape) return arranges(op.kind);
+  return only_units_differ(g.tensor(op.inputs[0]).type.shape, g.tensor(op.result()).type.shape);
 }
 
 }  // namespace tessera::patterns

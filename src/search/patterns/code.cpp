@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "ir/block.h"
+#include "ir/build.h"
 
 namespace tessera::patterns {
 namespace {
@@ -501,12 +502,11 @@ Graph written_body(const Pattern& p, const Body& b, const Values& values, DType 
   attrs.source = source_of(p, b);
   attrs.values = used_settings(p, b, values);
   for (TensorId t : def.inputs()) {
-    inner[t.index] = block.add(OpKind::Iter, {inner[t.index]}, IterAttrs{}, def.tensor(t).name);
+    inner[t.index] = build::iter(block, inner[t.index], {}, def.tensor(t).name);
     attrs.operands.push_back(int(inner[t.index].index));
   }
   try {
-    for (const Op& op : def.ops())
-      if (op.kind != OpKind::Input) copy_op(def, op, block, inner);
+    copy_ops(def, block, inner);
   } catch (const Error& e) {
     throw Error(ErrorKind::BadInput, "a def with code is one kernel: " + e.message(),
                 SourceLocation{p.file, p.def_line, 1});
@@ -534,8 +534,8 @@ Graph meaning_of(const Graph& block, const WrittenKernel& attrs) {
     const TensorId t{uint32_t(operand)};
     if (map[t.index].valid()) continue;
     const Op& op = block.producer(t);
-    map[t.index] = op.kind == OpKind::Const && block.type(t).rank() == 0
-                       ? g.add_const(block.attrs<ConstAttrs>(op).value, block.type(t))
+    map[t.index] = op.constant() && block.type(t).rank() == 0
+                       ? g.add_const(*op.constant(), block.type(t))
                        : g.add_input(block.type(t));
   }
   for (size_t i = block.ops().size(); i-- > 0;) {
@@ -547,7 +547,7 @@ Graph meaning_of(const Graph& block, const WrittenKernel& attrs) {
   }
   for (uint32_t i : known) {
     const Op& op = block.op(OpId(i));
-    if (op.kind == OpKind::Input || op.kind == OpKind::Iter || op.kind == OpKind::Save)
+    if (is_tile(op.kind) || op.kind == OpKind::Input)
       throw Error(ErrorKind::BadInput, "the kernel computes something else than its body's def");
     copy_op(block, op, g, map);
   }
@@ -569,8 +569,7 @@ Graph meaning_of(const Pattern& p, const Values& symbols, DType dtype,
   std::vector<TensorId> from(live.tensors().size());
   for (size_t i = 0; i < live.inputs().size(); i++)
     from[live.inputs()[i].index] = map[def.inputs()[i].index];
-  for (const Op& op : live.ops())
-    if (op.kind != OpKind::Input) copy_op(live, op, g, from);
+  copy_ops(live, g, from);
   g.add_output(from[live.outputs()[0].index]);
   return g;
 }

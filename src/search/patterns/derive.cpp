@@ -37,7 +37,7 @@ class Deriver {
         std::unique(ops.begin(), ops.end(), [](OpId a, OpId b) { return a.index == b.index; }),
         ops.end());
     for (OpId id : ops)
-      if (!is_leaf(g.op(id))) items_.push_back({id, {}, {}, {}});
+      if (!is_leaf(g.op(id).kind)) items_.push_back({id, {}, {}, {}});
   }
 
   Derived run() {
@@ -210,7 +210,7 @@ class Deriver {
     for (size_t m : members) {
       const Op& op = g_.op(items_[m].id);
       for (TensorId t : op.inputs)
-        if (!made.count(t.index) && g_.op(g_.tensor(t).producer).kind != OpKind::Const &&
+        if (!made.count(t.index) && !g_.op(g_.tensor(t).producer).constant() &&
             seen.insert(t.index).second)
           loop.inputs.push_back(t);
       if (read_outside.count(op.result().index)) loop.outputs.push_back(op.result());

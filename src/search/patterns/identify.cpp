@@ -35,7 +35,7 @@ class Identifier {
   bool ended() const { return options_.deadline != nullptr && options_.deadline->ended(); }
   bool usable(uint32_t op) const {
     const Op& o = g_.op(OpId(op));
-    return !is_leaf(o) && has_loops(g_, o) && !claimed_[op];
+    return !is_leaf(o.kind) && has_loops(g_, o) && !claimed_[op];
   }
 
   struct State {

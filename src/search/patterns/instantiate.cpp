@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "ir/build.h"
 #include "ir/written.h"
 
 namespace tessera::patterns {
@@ -93,7 +94,7 @@ class Instance {
   // What a tree reads: values of the region that are no constants.
   void leaves(TensorId t, const std::function<bool(TensorId)>& inside,
               std::vector<TensorId>& found) const {
-    if (producer(t).kind == OpKind::Const) return;
+    if (producer(t).constant()) return;
     if (!inside(t)) {
       if (!std::count(found.begin(), found.end(), t)) found.push_back(t);
       return;
@@ -202,8 +203,7 @@ class Instance {
 
   TensorId constant(Graph& made, TensorId value) const {
     const Op& op = producer(value);
-    return made.add_const(region_.attrs<ConstAttrs>(op).value,
-                          Type{region_.tensor(value).type.dtype, {}});
+    return made.add_const(*op.constant(), Type{region_.tensor(value).type.dtype, {}});
   }
 
   // A value on the tile that the maps give of a tensor of rank `rank`.
@@ -215,14 +215,14 @@ class Instance {
     if (known != done.end()) return known->second;
     TensorId result;
     const Op& op = producer(value);
-    if (op.kind == OpKind::Const) {
+    if (op.constant()) {
       result = constant(made, value);
     } else if (!inside(value)) {
       const Shape& shape = region_.tensor(value).type.shape;
       IterAttrs mine;
       mine.imap = aligned(maps.imap, rank, shape);
       mine.fmap = aligned(maps.fmap, rank, shape);
-      result = made.add(OpKind::Iter, {argument(value)}, mine);
+      result = build::iter(made, argument(value), mine);
     } else {
       std::vector<TensorId> args;
       for (TensorId t : op.inputs)

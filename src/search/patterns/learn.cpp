@@ -25,9 +25,8 @@ std::optional<Graph> in_f32(const Graph& g, DType dtype) {
     if (type.dtype != dtype || op.kind == OpKind::Cast || op.num_results != 1) return std::nullopt;
     if (op.kind == OpKind::Input)
       map[op.result().index] = out.add_input({DType::F32, type.shape});
-    else if (op.kind == OpKind::Const)
-      map[op.result().index] =
-          out.add_const(g.attrs<ConstAttrs>(op).value, {DType::F32, type.shape});
+    else if (op.constant())
+      map[op.result().index] = out.add_const(*op.constant(), {DType::F32, type.shape});
     else
       copy_op(g, op, out, map);
   }
@@ -155,9 +154,8 @@ class Writer {
         line("return " + words(block.outputs(), of));
         indent_ -= 2;
         line("}");
-      } else if (op.kind == OpKind::Const) {
-        line(head + " {value=" + number(g.attrs<ConstAttrs>(op).value) +
-             "} : " + type(g.type(op.result())));
+      } else if (op.constant()) {
+        line(head + " {value=" + number(*op.constant()) + "} : " + type(g.type(op.result())));
       } else {
         const std::string own = attributes(g, OpId(i));
         line(head + (own.empty() ? "" : " " + own) +

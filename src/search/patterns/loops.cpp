@@ -156,7 +156,7 @@ std::string loop_op(OpKind kind) {
   if (kind == OpKind::Matmul) return "dot";
   if (kind == OpKind::ReduceMax) return "reduceMax";
   if (kind == OpKind::ReduceMin) return "reduceMin";
-  if (kind == OpKind::Sum || kind == OpKind::Mean) return "reduceSum";
+  if (is_sum(kind)) return "reduceSum";
   return name(kind);
 }
 
@@ -221,9 +221,7 @@ LoopGraph parse_loops(std::string_view text, const std::string& file, int first_
   return roots;
 }
 
-bool is_leaf(const Op& op) {
-  return op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iota;
-}
+bool is_leaf(const Op& op) { return is_leaf(op.kind); }
 
 bool is_skeleton(const Op& op) { return is_key(loop_op(op.kind)); }
 

@@ -54,8 +54,6 @@ Derived derive(const Graph&, const std::vector<OpId>& ops);
 Derived derive(const Graph&);
 // Has the operator a loop structure?
 bool has_loops(const Graph&, const Op&);
-// Inputs, constants and positions: what no loop has to compute.
-bool is_leaf(const Op&);
 // Has it a loop that is not parallel (a skeleton operator)?
 bool is_skeleton(const Op&);
 

@@ -52,7 +52,7 @@ class Matcher {
     for (uint32_t i = uint32_t(region_.ops().size()); i-- > 0 && result.found.size() < kMaxFound;) {
       const Op& op = region_.op(OpId(i));
       const TensorId v = op.result();
-      if (is_leaf(op) || region_.tensor(v).type.rank() != wanted.type.rank() ||
+      if (is_leaf(op.kind) || region_.tensor(v).type.rank() != wanted.type.rank() ||
           region_.tensor(v).type.dtype != dtype_)
         continue;
       if (!(v == region_.outputs()[0]) && (!p_.epilogue || !epilogue(region_, v))) continue;
@@ -144,7 +144,7 @@ class Matcher {
     for (uint32_t t = 0; t < region_.tensors().size(); t++) {
       if (!feeds_[t] || trials_ >= kMaxTrials) continue;
       const Op& from = region_.op(region_.tensor(TensorId(t)).producer);
-      if (from.kind == OpKind::Const || region_.tensor(TensorId(t)).type.dtype != dtype_) continue;
+      if (from.constant() || region_.tensor(TensorId(t)).type.dtype != dtype_) continue;
       Bound more = bound;
       if (!unify(type.shape, TensorId(t), more)) continue;
       match_.inputs[input] = TensorId(t);
@@ -185,8 +185,8 @@ class Matcher {
       if (!std::count(found.begin(), found.end(), r)) found.push_back(r);
     };
     for (const Op& op : region_.ops()) {
-      if (op.kind != OpKind::Const || !feeds_[op.result().index]) continue;
-      const Rational value = region_.attrs<ConstAttrs>(op).value;
+      if (!op.constant() || !feeds_[op.result().index]) continue;
+      const Rational value = *op.constant();
       add(value);
       if (const auto inverse = value.is_zero() ? std::nullopt : value.inverse()) add(*inverse);
     }
@@ -218,7 +218,7 @@ class Matcher {
   }
   std::string label(TensorId t) const {
     const Op& from = region_.op(region_.tensor(t).producer);
-    if (from.kind == OpKind::Const) return region_.attrs<ConstAttrs>(from).value.str();
+    if (from.constant()) return from.constant()->str();
     const std::string& name = region_.tensor(t).name;
     return name.empty() ? std::string("the ") + tessera::name(from.kind) : name;
   }

@@ -168,9 +168,8 @@ Graph with_dtype(const Graph& g, DType dtype) {
     if (op.kind == OpKind::Input)
       map[op.result().index] =
           out.add_input(changed(result.type), result.name, g.is_weight(op.result()));
-    else if (op.kind == OpKind::Const)
-      map[op.result().index] =
-          out.add_const(g.attrs<ConstAttrs>(op).value, changed(result.type), result.name);
+    else if (op.constant())
+      map[op.result().index] = out.add_const(*op.constant(), changed(result.type), result.name);
     else if (op.kind == OpKind::Iota)
       map[op.result().index] = out.add(
           op.kind, {}, IotaAttrs{g.attrs<IotaAttrs>(op).axis, changed(result.type)}, result.name);

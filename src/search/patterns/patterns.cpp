@@ -61,8 +61,7 @@ Graph with_uses(const Graph& program, const std::vector<const Use*>& uses) {
     std::vector<TensorId> inner(g.tensors().size());
     for (size_t i = 0; i < g.inputs().size(); i++)
       inner[g.inputs()[i].index] = map[use->second->region.inputs[i].index];
-    for (const Op& o : g.ops())
-      if (o.kind != OpKind::Input) copy_op(g, o, out, inner);
+    copy_ops(g, out, inner);
     map[op.result().index] = inner[g.outputs()[0].index];
   }
   for (TensorId t : program.outputs()) out.add_output(map[t.index]);
@@ -211,8 +210,7 @@ class Run {
                : perm[size_t(last)] == last - 1 && perm[size_t(last) - 1] == last ? Lies::Transposed
                                                                                   : Lies::Otherwise;
       }
-      if (op.kind != OpKind::Reshape && op.kind != OpKind::Unsqueeze && op.kind != OpKind::Squeeze)
-        return Lies::Rows;
+      if (!is_reshape(op.kind)) return Lies::Rows;
       const Shape &to = g.type(t).shape, &from = g.type(op.inputs[0]).shape;
       if (to.size() < 2 || from.size() < 2 || !std::equal(to.end() - 2, to.end(), from.end() - 2))
         return Lies::Rows;

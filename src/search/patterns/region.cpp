@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "ir/build.h"
 #include "search/patterns/axes.h"
 #include "search/patterns/loops.h"
 
@@ -22,7 +23,7 @@ Region region(const Graph& g, const std::set<uint32_t>& ops, OpId root) {
     if (needed.count(i))
       for (TensorId t : g.op(OpId(i)).inputs) {
         const OpId from = g.tensor(t).producer;
-        const bool own = g.op(from).kind != OpKind::Input && is_leaf(g.op(from));
+        const bool own = g.op(from).kind != OpKind::Input && is_leaf(g.op(from).kind);
         if (ops.count(from.index) || own) needed.insert(from.index);
       }
   Region r;
@@ -37,7 +38,7 @@ Region region(const Graph& g, const std::set<uint32_t>& ops, OpId root) {
     }
   for (uint32_t i : needed) {
     copy_op(g, g.op(OpId(i)), r.graph, map);
-    if (!is_leaf(g.op(OpId(i)))) r.ops.push_back(OpId(i));
+    if (!is_leaf(g.op(OpId(i)).kind)) r.ops.push_back(OpId(i));
   }
   r.output = g.op(root).result();
   r.graph.add_output(map[r.output.index]);
@@ -61,8 +62,8 @@ std::optional<Graph> reshaped(const Graph& g, Shapes&& shape_of, Fix&& fix,
       if (op.kind == OpKind::Input) {
         map[op.result().index] = out.add_input(Type{r.type.dtype, shape_of(op.result())}, r.name,
                                                g.is_weight(op.result()));
-      } else if (op.kind == OpKind::Const) {
-        const std::optional<Rational> v = value(g.attrs<ConstAttrs>(op).value);
+      } else if (op.constant()) {
+        const std::optional<Rational> v = value(*op.constant());
         if (!v) return std::nullopt;
         map[op.result().index] =
             out.add_const(*v, Type{r.type.dtype, shape_of(op.result())}, r.name);
@@ -170,7 +171,7 @@ std::optional<Graph> merge_leading(const Graph& g, int count) {
       }
       return moved;
     }
-    if (op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze) return std::nullopt;
+    if (adds_or_drops_ones(op.kind)) return std::nullopt;
     return attrs;
   });
 }
@@ -184,16 +185,14 @@ Graph unmerged(const Graph& original, const Graph& merged) {
         out.add_input(original.tensor(t).type, original.tensor(t).name, original.is_weight(t)));
   for (size_t i = 0; i < args.size(); i++) {
     const Shape& shape = merged.tensor(merged.inputs()[i]).type.shape;
-    if (!(out.tensor(args[i]).type.shape == shape))
-      args[i] = out.add(OpKind::Reshape, {args[i]}, ShapeAttrs{shape});
+    if (!(out.tensor(args[i]).type.shape == shape)) args[i] = build::reshape(out, args[i], {shape});
     map[merged.inputs()[i].index] = args[i];
   }
-  for (const Op& op : merged.ops())
-    if (op.kind != OpKind::Input) copy_op(merged, op, out, map);
+  copy_ops(merged, out, map);
   for (size_t i = 0; i < merged.outputs().size(); i++) {
     TensorId t = map[merged.outputs()[i].index];
     const Shape& shape = original.tensor(original.outputs()[i]).type.shape;
-    if (!(out.tensor(t).type.shape == shape)) t = out.add(OpKind::Reshape, {t}, ShapeAttrs{shape});
+    if (!(out.tensor(t).type.shape == shape)) t = build::reshape(out, t, {shape});
     out.add_output(t);
   }
   return out;

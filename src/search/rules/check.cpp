@@ -32,8 +32,7 @@ std::optional<Sides> sides(const Rule& rule, Sizes sizes, DType dtype, Rng& rng)
     if (!s.left) continue;
     bool numbers = true;
     for (const Node& n : rule.nodes)
-      if (n.form == Form::Const || n.kind == OpKind::Pow)
-        numbers = numbers && value(rule, uint32_t(n.attr), s.at.numbers);
+      if (has_constant(n)) numbers = numbers && value(rule, uint32_t(n.attr), s.at.numbers);
     if (!numbers) continue;
     s.right = build(rule, {rule.right}, s.at, dtype);
     return s;

@@ -1,6 +1,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "ir/build.h"
 #include "search/rules/instance.h"
 #include "search/rules/learn.h"
 
@@ -81,10 +82,10 @@ class Exercise {
       if (rank == 2 && rng_.chance(0.3)) return diagonal(a);
       if (rng_.chance(0.2))
         return graph_.add(rng_.chance(0.5) ? OpKind::Triu : OpKind::Tril, {a}, DiagonalAttrs{0});
-      return graph_.add(OpKind::Transpose, {a}, PermAttrs{{1, 0}});
+      return build::transpose(graph_, a, {{1, 0}});
     default: {
       const TensorId b = operand();
-      if (rng_.chance(0.4)) return graph_.add(OpKind::Stack, {a, b}, AxisAttrs{0});
+      if (rng_.chance(0.4)) return build::stack(graph_, {a, b}, {0});
       const OpKind order = rng_.chance(0.5) ? OpKind::Gt : OpKind::Le;
       const TensorId other = rng_.chance(0.4) ? graph_.add_const(0, {DType::F32, {}}) : b;
       const TensorId mask = graph_.add(order, {a, other});
@@ -93,8 +94,8 @@ class Exercise {
     }
   }
   TensorId diagonal(TensorId a) {
-    const TensorId flat = graph_.add(OpKind::Reshape, {a}, ShapeAttrs{{Dim(kExtent * kExtent)}});
-    return graph_.add(OpKind::Slice, {flat}, SliceAttrs{{0}, {kExtent * kExtent}, {kExtent + 1}});
+    const TensorId flat = build::reshape(graph_, a, {{Dim(kExtent * kExtent)}});
+    return build::slice(graph_, flat, {{0}, {kExtent * kExtent}, {kExtent + 1}});
   }
   Rng rng_;
   Graph graph_;

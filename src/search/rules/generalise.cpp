@@ -244,7 +244,7 @@ Rule with_numbers(Rule rule) {
     std::set<uint32_t> ours, theirs;
     for (ValueId v = 0; v < s.nodes.size(); ++v) {
       const Node& n = s.nodes[v];
-      if (n.form != Form::Const && n.kind != OpKind::Pow) continue;
+      if (!has_constant(n)) continue;
       if (left[v]) ours.insert(uint32_t(n.attr));
       if (right[v]) theirs.insert(uint32_t(n.attr));
     }
@@ -316,7 +316,7 @@ Rule with_numbers(Rule rule) {
         Rule t = r;
         for (ValueId v = 0; v < t.nodes.size(); ++v) {
           Node& n = t.nodes[v];
-          if (n.form != Form::Const && n.kind != OpKind::Pow) continue;
+          if (!has_constant(n)) continue;
           if (left[v] && n.attr == literal) {
             n.attr = variable;
           } else if (right[v] && !left[v]) {
@@ -504,7 +504,7 @@ bool about_numbers(const Rule& rule) {
   const std::vector<bool> left = reached(rule, rule.left);
   for (ValueId v = 0; v < left.size(); ++v) {
     const Node& n = rule.nodes[v];
-    if (!left[v] || (n.form != Form::Const && n.kind != OpKind::Pow)) continue;
+    if (!left[v] || (!has_constant(n))) continue;
     const Constant& c = rule.constants[n.attr];
     if (c.kind == Constant::Kind::Literal &&
         (std::abs(c.value.num()) > kMost || c.value.den() > 2 || c.value.exp2() != 0))

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ir/build.h"
 
 namespace tessera::rules {
 namespace {
@@ -85,22 +86,21 @@ class Builder {
       std::vector<int> perm;
       for (int i = 0; i < lead; ++i) perm.push_back(i);
       for (int i = 0; i < r; ++i) perm.push_back(lead + int(n.attr >> (4 * i + 4) & 15));
-      return graph_.add(OpKind::Transpose, in, PermAttrs{perm});
+      return build::transpose(graph_, in[0], {perm});
     }
     case Form::Unsqueeze:
-      return graph_.add(OpKind::Unsqueeze, in,
-                        AxesAttrs{axes(n.attr, rank(0) + __builtin_popcountll(n.attr))});
-    case Form::Squeeze: return graph_.add(OpKind::Squeeze, in, AxesAttrs{axes(n.attr, rank(0))});
+      return build::unsqueeze(graph_, in[0],
+                              {axes(n.attr, rank(0) + __builtin_popcountll(n.attr))});
+    case Form::Squeeze: return build::squeeze(graph_, in[0], {axes(n.attr, rank(0))});
     case Form::Broadcast:
-      return graph_.add(OpKind::Broadcast, in,
-                        ShapeAttrs{shape_of(concrete(rule_.shapes[n.attr], a_, {}))});
+      return build::broadcast(graph_, in[0], {shape_of(concrete(rule_.shapes[n.attr], a_, {}))});
     case Form::Diagonal: {
       // Of batches there is none in a program (search/synth/lower.cpp).
       if (rank(0) != 2) refuse();
       const std::vector<int64_t> e = extents(graph_.type(in[0]).shape);
       if (e[0] != e[1]) refuse();
-      const TensorId flat = graph_.add(OpKind::Reshape, in, ShapeAttrs{{Dim(e[0] * e[0])}});
-      return graph_.add(OpKind::Slice, {flat}, SliceAttrs{{0}, {e[0] * e[0]}, {e[0] + 1}});
+      const TensorId flat = build::reshape(graph_, in[0], {{Dim(e[0] * e[0])}});
+      return build::slice(graph_, flat, {{0}, {e[0] * e[0]}, {e[0] + 1}});
     }
     case Form::Triangle: return graph_.add(n.kind, in, DiagonalAttrs{int64_t(n.attr)});
     case Form::Stack: {
@@ -108,7 +108,7 @@ class Builder {
       for (ValueId a : s.args) in.push_back(value(a));
       const int axis = rank(0) - int(s.axis);
       if (axis < 0) refuse();
-      return graph_.add(OpKind::Stack, in, AxisAttrs{axis});
+      return build::stack(graph_, in, {axis});
     }
     case Form::Extent:
     case Form::Identity:
@@ -185,14 +185,14 @@ Assignment draw(const Rule& rule, Sizes sizes, Rng& rng) {
 
 TensorId add_dot(Graph& graph, TensorId a, TensorId b) {
   const bool left = graph.type(a).rank() == 1, right = graph.type(b).rank() == 1;
-  if (left) a = graph.add(OpKind::Unsqueeze, {a}, AxesAttrs{{0}});
-  if (right) b = graph.add(OpKind::Unsqueeze, {b}, AxesAttrs{{1}});
-  const TensorId r = graph.add(OpKind::Matmul, {a, b});
+  if (left) a = build::unsqueeze(graph, a, {{0}});
+  if (right) b = build::unsqueeze(graph, b, {{1}});
+  const TensorId r = build::matmul(graph, {a, b});
   const int rank = graph.type(r).rank();
   std::vector<int> drop;
   if (left) drop.push_back(rank - 2);
   if (right) drop.push_back(rank - 1);
-  return drop.empty() ? r : graph.add(OpKind::Squeeze, {r}, AxesAttrs{drop});
+  return drop.empty() ? r : build::squeeze(graph, r, {drop});
 }
 
 std::optional<Graph> build(const Rule& rule, const std::vector<ValueId>& values,

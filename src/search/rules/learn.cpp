@@ -73,7 +73,7 @@ class Recorder {
       if (!operand(n.arg[size_t(i)])) return std::nullopt;
     std::copy(args.begin(), args.end(), n.arg.begin());
     const int rank = graph_[v].sample.dims.rank;
-    if (n.form == Form::Const || n.kind == OpKind::Pow) {
+    if (has_constant(n)) {
       Constant c;
       c.value = world.constants()[n.attr];
       n.attr = add_constant(rule_, c);

@@ -48,8 +48,8 @@ std::optional<uint64_t> permutation(uint64_t attr, int rank) {
 
 bool commutes(const Node& n) {
   return n.form == Form::Pointwise &&
-         (n.kind == OpKind::Add || n.kind == OpKind::Mul || n.kind == OpKind::Max ||
-          n.kind == OpKind::Min || n.kind == OpKind::Eq || n.kind == OpKind::Ne);
+         (is_extremum(n.kind) || n.kind == OpKind::Add || n.kind == OpKind::Mul ||
+          n.kind == OpKind::Eq || n.kind == OpKind::Ne);
 }
 
 DType number_type(const EGraph& graph, Way way) {
@@ -158,7 +158,7 @@ class Matcher {
         way.kind == OpKind::Cast)  // to what is not the rule's to say
       return true;
     uint32_t number = kNone;
-    if (pattern.form == Form::Const || pattern.kind == OpKind::Pow) {
+    if (has_constant(pattern)) {
       number = uint32_t(pattern.attr);
       const Rational& is = graph_.world().constants()[way.attr];
       const Constant& wanted = rule_.constants[number];

@@ -53,7 +53,7 @@ class Terms {
   std::string key(ValueId v) {
     const Node& n = rule_.nodes[v];
     std::string text = std::to_string(int(n.form)) + "." + std::to_string(int(n.kind)) + ".";
-    if (n.form == Form::Const || n.kind == OpKind::Pow)
+    if (has_constant(n))
       text += number(uint32_t(n.attr));
     else if (n.form == Form::Stack)
       text += std::to_string(rule_.stacks[n.attr].axis);
@@ -157,7 +157,7 @@ class Terms {
       return;
     }
     if (p.form != n.form || p.kind != n.kind) return;
-    if (p.form == Form::Const || p.kind == OpKind::Pow) {
+    if (has_constant(p)) {
       const Constant& c = by.constants[p.attr];
       uint32_t& bound = m.constants[p.attr];
       const uint32_t before = bound;
@@ -260,7 +260,7 @@ class Terms {
       if (!to) return kNone;
       n.attr = *to;
     }
-    if (n.form == Form::Const || n.kind == OpKind::Pow) {
+    if (has_constant(n)) {
       const auto c = constant(by, uint32_t(n.attr), m);
       if (!c) return kNone;
       n.attr = *c;

@@ -64,9 +64,7 @@ class Printer {
     case Form::Const: return constant(uint32_t(n.attr));
     case Form::Pointwise: return pointwise(n);
     case Form::Reduce: {
-      const std::string function = n.kind == OpKind::ReduceMax   ? "max"
-                                   : n.kind == OpKind::ReduceMin ? "min"
-                                                                 : name(n.kind);
+      const std::string function = numpy_name(n.kind);
       if (n.attr == kAllAxes) return call(function, n, "");
       return call(function, n, ", axis=" + axes(n.attr));
     }
@@ -141,16 +139,12 @@ class Printer {
   }
   Text pointwise(const Node& n) const {
     auto arg = [&](int i) { return value(n.arg[size_t(i)]); };
-    if (n.kind == OpKind::Add) return binary(" + ", Sum, arg(0), arg(1));
-    if (n.kind == OpKind::Sub) return binary(" - ", Sum, arg(0), arg(1));
-    if (n.kind == OpKind::Mul) return binary(" * ", Product, arg(0), arg(1));
-    if (n.kind == OpKind::Div) return binary(" / ", Product, arg(0), arg(1));
+    if (const std::string sign = infix(n.kind); !sign.empty())
+      return binary(" " + sign + " ", sign == "*" || sign == "/" ? Product : Sum, arg(0), arg(1));
     if (n.kind == OpKind::Neg) return {"-" + wrap(arg(0), Power), Sign};
     if (n.kind == OpKind::Pow)
       return {wrap(arg(0), Atom) + "**" + wrap(constant(uint32_t(n.attr)), Atom), Power};
-    if (n.kind == OpKind::Max) return call("maximum", n, "");
-    if (n.kind == OpKind::Min) return call("minimum", n, "");
-    return call(name(n.kind), n, "");
+    return call(numpy_name(n.kind), n, "");
   }
 
   const Rule& rule_;

@@ -180,7 +180,7 @@ class Parser : Scanner {
       seen[at] = true;
       const Node& n = rule_.nodes[at];
       if (n.form == Form::Leaf) names.insert(rule_.variables[n.attr].name);
-      if (n.form == Form::Const || n.kind == OpKind::Pow) constants_in(uint32_t(n.attr), names);
+      if (has_constant(n)) constants_in(uint32_t(n.attr), names);
       for (ValueId a : operands(rule_, at)) open.push_back(a);
     }
     return names;
@@ -412,12 +412,12 @@ class Parser : Scanner {
       n.arg[0] = args[0];
       n.arity = 1;
     };
-    static const std::map<std::string, OpKind> kReductions{{"sum", OpKind::Sum},
-                                                           {"mean", OpKind::Mean},
-                                                           {"max", OpKind::ReduceMax},
-                                                           {"min", OpKind::ReduceMin}};
-    if (const auto at = kReductions.find(name); at != kReductions.end()) {
-      one(Form::Reduce, at->second);
+    const auto called = [&](OpKind kind) { return synth::numpy_name(kind) == name; };
+    const auto reduction =
+        std::find_if(all_op_kinds().begin(), all_op_kinds().end(),
+                     [&](OpKind kind) { return is_reduction(kind) && called(kind); });
+    if (reduction != all_op_kinds().end()) {
+      one(Form::Reduce, *reduction);
       n.attr = along ? mask(*along) : kAllAxes;
       along.reset();
     } else if (name == "transpose") {
@@ -457,10 +457,9 @@ class Parser : Scanner {
       if (at == rule_.stacks.end()) rule_.stacks.push_back(stack);
       along.reset();
     } else {
-      static const std::map<std::string, OpKind> kOthers{
-          {"maximum", OpKind::Max}, {"minimum", OpKind::Min}, {"square", OpKind::Sqr}};
-      const auto other = kOthers.find(name);
-      const auto kind = other != kOthers.end() ? other->second : op_from_name(name);
+      auto kind = name == "square" ? OpKind::Sqr : op_from_name(name);
+      for (OpKind k : {OpKind::Max, OpKind::Min})
+        if (called(k)) kind = k;
       if (!kind || !has(*kind, algebra::Pointwise) || *kind == OpKind::Pow || *kind == OpKind::Cast)
         fail(in_quotes(name) + " is not a function of rules", from);
       if (int(args.size()) != info(*kind).min_arity)

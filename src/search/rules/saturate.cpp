@@ -26,7 +26,7 @@ Sign rule_sign(const EGraph& graph, const Rule& rule, const Match& match, ValueI
   if (match.classes[v] != kNone) return sign_of(graph, match.classes[v]);
   const Node& n = rule.nodes[v];
   std::optional<Rational> constant;
-  if (n.form == Form::Const || n.kind == OpKind::Pow) {
+  if (has_constant(n)) {
     constant = value(rule, uint32_t(n.attr), match.constants);
     if (!constant) return {};
   }

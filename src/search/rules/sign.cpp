@@ -17,8 +17,8 @@ Sign class_sign(const EGraph& graph, ValueId id, int depth) {
   Sign known;
   if (depth == 0) return known;
   for (const Node& n : graph[id].nodes) {
-    const bool has_constant = n.form == Form::Const || n.kind == OpKind::Pow;
-    const Rational* constant = has_constant ? &graph.world().constants()[n.attr] : nullptr;
+    const bool numbered = has_constant(n);
+    const Rational* constant = numbered ? &graph.world().constants()[n.attr] : nullptr;
     const Sign s =
         sign_of(n, constant, [&](int i) { return class_sign(graph, n.arg[size_t(i)], depth - 1); });
     known.nonnegative |= s.nonnegative;
@@ -37,7 +37,7 @@ Sign sign_of(const Node& n, const Rational* constant, const std::function<Sign(i
   case Form::Const: return {!constant->negative(), !constant->is_zero()};
   case Form::Reduce: {
     Sign a = arg(0);
-    if (n.kind == OpKind::Sum || n.kind == OpKind::Mean) a.nonzero &= a.nonnegative;
+    if (is_sum(n.kind)) a.nonzero &= a.nonnegative;
     return a;
   }
   case Form::Dot: {

@@ -35,9 +35,7 @@ class Printer {
     case Form::Spread: return call("diag");
     case Form::Pointwise: return pointwise(n, arg, call);
     case Form::Reduce: {
-      const std::string function = n.kind == OpKind::ReduceMax   ? "max"
-                                   : n.kind == OpKind::ReduceMin ? "min"
-                                                                 : name(n.kind);
+      const std::string function = numpy_name(n.kind);
       const int rank = graph_[n.arg[0]].sample.dims.rank;
       if (n.attr + 1 == uint64_t(1) << rank) return call(function);
       return call(function, ", axis=" + axes(n.attr));
@@ -91,10 +89,8 @@ class Printer {
     return count == 1 ? text : "(" + text + ")";
   }
   template <class Arg, class Call> Text pointwise(const Node& n, Arg arg, Call call) const {
-    if (n.kind == OpKind::Add) return binary(" + ", Sum, arg(0), arg(1));
-    if (n.kind == OpKind::Sub) return binary(" - ", Sum, arg(0), arg(1));
-    if (n.kind == OpKind::Mul) return binary(" * ", Product, arg(0), arg(1));
-    if (n.kind == OpKind::Div) return binary(" / ", Product, arg(0), arg(1));
+    if (const std::string sign = infix(n.kind); !sign.empty())
+      return binary(" " + sign + " ", sign == "*" || sign == "/" ? Product : Sum, arg(0), arg(1));
     if (n.kind == OpKind::Neg) return {"-" + wrap(arg(0), Power), Sign};
     if (n.kind == OpKind::Sqr) return {wrap(arg(0), Atom) + "**2", Power};
     if (n.kind == OpKind::Pow) {
@@ -102,9 +98,7 @@ class Printer {
       const bool plain = e.is_integer() && !e.negative();
       return {wrap(arg(0), Atom) + "**" + (plain ? e.str() : "(" + e.str() + ")"), Power};
     }
-    if (n.kind == OpKind::Max) return call("maximum");
-    if (n.kind == OpKind::Min) return call("minimum");
-    return call(name(n.kind));
+    return call(numpy_name(n.kind));
   }
 
   const EGraph& graph_;

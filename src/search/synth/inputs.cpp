@@ -129,10 +129,8 @@ int one_sided(const Spec& spec, const std::vector<Sample>& values) {
     if (r.dims.dtype == DType::Bool) count += one_way([&](int i) { return r.p[i] != 0; });
     const Sample& a = values[n.arg[0]];
     if (a.n != r.n) continue;
-    if (n.kind == OpKind::Abs || n.kind == OpKind::Relu || n.kind == OpKind::Sign)
-      count += one_way([&](int i) { return a.x[i] > 0; });
-    if (n.kind == OpKind::Max || n.kind == OpKind::Min)
-      count += one_way([&](int i) { return r.x[i] == a.x[i]; });
+    if (decides_by_sign(n.kind)) count += one_way([&](int i) { return a.x[i] > 0; });
+    if (is_extremum(n.kind)) count += one_way([&](int i) { return r.x[i] == a.x[i]; });
   }
   return count;
 }

@@ -14,10 +14,8 @@
 namespace tessera::synth {
 namespace {
 
-bool computes(const Op& op) {
-  return op.kind != OpKind::Input && op.kind != OpKind::Const && !has(op.kind, algebra::Movement);
-}
-bool is_value(const Op& op) { return op.kind != OpKind::Input && op.kind != OpKind::Const; }
+bool computes(const Op& op) { return !is_given(op.kind) && !has(op.kind, algebra::Movement); }
+bool is_value(const Op& op) { return !is_given(op.kind); }
 
 // For each operator, those that use its results.
 std::vector<std::vector<uint32_t>> consumers_of(const Graph& g) {
@@ -43,7 +41,7 @@ Part complete(const Graph& g, std::vector<uint32_t> ops) {
     for (TensorId t : g.ops()[i].inputs) {
       const uint32_t from = g.tensor(t).producer.index;
       if (inside[from]) continue;
-      if (g.ops()[from].kind == OpKind::Const)
+      if (g.ops()[from].constant())
         with_constants.insert(from);
       else
         inputs.insert(t.index);
@@ -401,7 +399,7 @@ Graph as_graph(const Graph& g, const Part& part) {
 
 Graph with_part(const Graph& g, const Part& part, const Graph& better) {
   std::vector<bool> inside(g.ops().size(), false), after(g.ops().size(), false);
-  for (OpId o : part.ops) inside[o.index] = g.op(o).kind != OpKind::Const;
+  for (OpId o : part.ops) inside[o.index] = !g.op(o).constant();
   for (uint32_t i = 0; i < g.ops().size(); ++i) {
     for (TensorId t : g.ops()[i].inputs) {
       const uint32_t from = g.tensor(t).producer.index;
@@ -415,8 +413,7 @@ Graph with_part(const Graph& g, const Part& part, const Graph& better) {
   std::vector<TensorId> its(better.tensors().size());
   for (size_t i = 0; i < part.inputs.size(); ++i)
     its[better.inputs()[i].index] = to[part.inputs[i].index];
-  for (const Op& op : better.ops())
-    if (op.kind != OpKind::Input) copy_op(better, op, r, its);
+  copy_ops(better, r, its);
   for (size_t i = 0; i < part.outputs.size(); ++i) {
     const TensorId t = its[better.outputs()[i].index];
     to[part.outputs[i].index] = t;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "ir/build.h"
 
 namespace tessera::synth {
 namespace {
@@ -61,14 +62,14 @@ class Lowering {
     case Form::Transpose: {
       std::vector<int> perm;
       for (int a = 0; a < dims.rank; ++a) perm.push_back(int(n.attr >> (4 * a) & 15));
-      return out_.add(OpKind::Transpose, in, PermAttrs{perm});
+      return build::transpose(out_, in[0], {perm});
     }
-    case Form::Unsqueeze: return out_.add(OpKind::Unsqueeze, in, AxesAttrs{axes(n.attr)});
-    case Form::Squeeze: return out_.add(OpKind::Squeeze, in, AxesAttrs{axes(n.attr)});
+    case Form::Unsqueeze: return build::unsqueeze(out_, in[0], {axes(n.attr)});
+    case Form::Squeeze: return build::squeeze(out_, in[0], {axes(n.attr)});
     case Form::Broadcast:
-      if (const Op& c = out_.producer(in[0]); c.kind == OpKind::Const)
+      if (const Op& c = out_.producer(in[0]); c.constant())
         return out_.add_const(std::get<ConstAttrs>(c.attrs).value, Type{dims.dtype, shape(dims)});
-      return out_.add(OpKind::Broadcast, in, ShapeAttrs{shape(dims)});
+      return build::broadcast(out_, in[0], {shape(dims)});
     case Form::Identity: return identity(dims);
     case Form::Spread: return spread(in[0]);
     case Form::Diagonal: return diagonal(in[0]);
@@ -87,37 +88,37 @@ class Lowering {
     e.back() = size * size;
     Shape flat;
     for (int64_t extent : e) flat.push_back(Dim(extent));
-    const TensorId f = out_.add(OpKind::Reshape, {a}, ShapeAttrs{flat});
+    const TensorId f = build::reshape(out_, a, {flat});
     SliceAttrs s{std::vector<int64_t>(e.size(), 0), e, std::vector<int64_t>(e.size(), 1)};
     s.steps.back() = size + 1;
-    return out_.add(OpKind::Slice, {f}, s);
+    return build::slice(out_, f, s);
   }
   // As numpy.eye and numpy.diag are traced.
   TensorId identity(const Dims& dims) {
     const Type indices{DType::I64, shape(dims)};
     const TensorId rows = out_.add(OpKind::Iota, {}, IotaAttrs{0, indices});
     const TensorId columns = out_.add(OpKind::Iota, {}, IotaAttrs{1, indices});
-    return out_.add(OpKind::Cast, {out_.add(OpKind::Eq, {rows, columns})}, CastAttrs{dims.dtype});
+    return build::cast(out_, out_.add(OpKind::Eq, {rows, columns}), {dims.dtype});
   }
   TensorId spread(TensorId a) {
     const int64_t n = extents(out_.type(a).shape)[0];
-    const TensorId column = out_.add(OpKind::Reshape, {a}, ShapeAttrs{{Dim(n), Dim(1)}});
-    const TensorId padded = out_.add(OpKind::Pad, {column}, PadAttrs{{0, 0}, {0, n}, Rational(0)});
-    const TensorId flat = out_.add(OpKind::Reshape, {padded}, ShapeAttrs{{Dim(n * (n + 1))}});
-    const TensorId cut = out_.add(OpKind::Slice, {flat}, SliceAttrs{{0}, {n * n}, {1}});
-    return out_.add(OpKind::Reshape, {cut}, ShapeAttrs{{Dim(n), Dim(n)}});
+    const TensorId column = build::reshape(out_, a, {{Dim(n), Dim(1)}});
+    const TensorId padded = build::pad(out_, column, {{0, 0}, {0, n}, Rational(0)});
+    const TensorId flat = build::reshape(out_, padded, {{Dim(n * (n + 1))}});
+    const TensorId cut = build::slice(out_, flat, {{0}, {n * n}, {1}});
+    return build::reshape(out_, cut, {{Dim(n), Dim(n)}});
   }
 
   TensorId dot(TensorId a, TensorId b) {
     const bool left = out_.type(a).rank() == 1, right = out_.type(b).rank() == 1;
-    if (left) a = out_.add(OpKind::Unsqueeze, {a}, AxesAttrs{{0}});
-    if (right) b = out_.add(OpKind::Unsqueeze, {b}, AxesAttrs{{1}});
-    const TensorId r = out_.add(OpKind::Matmul, {a, b});
+    if (left) a = build::unsqueeze(out_, a, {{0}});
+    if (right) b = build::unsqueeze(out_, b, {{1}});
+    const TensorId r = build::matmul(out_, {a, b});
     const int rank = out_.type(r).rank();
     std::vector<int> drop;
     if (left) drop.push_back(rank - 2);
     if (right) drop.push_back(rank - 1);
-    return drop.empty() ? r : out_.add(OpKind::Squeeze, {r}, AxesAttrs{drop});
+    return drop.empty() ? r : build::squeeze(out_, r, {drop});
   }
 
   TensorId kept(const KeptOp& op) {

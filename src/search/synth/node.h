@@ -3,10 +3,11 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/rational.h"
-#include "ir/op.h"
+#include "ir/symbols.h"
 
 namespace tessera::synth {
 
@@ -56,6 +57,22 @@ struct Node {
   uint64_t attr = 0;
   DType dtype = DType::F32;  // of the result, where operands do not say: Const, Cast
 };
+
+// Whether `attr` is the number of a constant.
+inline bool has_constant(const Node& n) { return n.form == Form::Const || n.kind == OpKind::Pow; }
+
+// As NumPy calls it, and rules do.
+inline std::string numpy_name(OpKind kind) {
+  const auto fold = fold_of(kind);
+  if (fold == AccumKind::Max) return is_reduction(kind) ? "max" : "maximum";
+  if (fold == AccumKind::Min) return is_reduction(kind) ? "min" : "minimum";
+  return name(kind);
+}
+// The sign between operands of arithmetic; empty for all that is written as a call.
+inline std::string infix(OpKind kind) {
+  const char* sign = is_comparison(kind) || has(kind, algebra::Bools) ? nullptr : symbol(kind);
+  return sign != nullptr ? sign : "";
+}
 
 inline Node view(Form form, ValueId a, uint64_t attr, OpKind kind = OpKind::Input) {
   Node n;

@@ -8,19 +8,15 @@
 namespace tessera::synth {
 namespace {
 
-bool is_one_of(OpKind kind, std::initializer_list<OpKind> kinds) {
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
-}
-
 double pointwise_rate(const Rates& r, OpKind kind) {
   if (is_comparison(kind)) return r.compare;
   if (kind == OpKind::Where) return r.select;
   if (kind == OpKind::Pow) return r.power;
-  if (is_one_of(kind,
-                {OpKind::Exp, OpKind::Log, OpKind::Sin, OpKind::Cos, OpKind::Erf, OpKind::Tanh}))
+  if (is_one_of(kind, OpKind::Exp, OpKind::Log, OpKind::Sin, OpKind::Cos, OpKind::Erf,
+                OpKind::Tanh))
     return r.transcendental;
   // NumPy has none of these: written out.
-  if (is_one_of(kind, {OpKind::Sigmoid, OpKind::Silu, OpKind::Gelu, OpKind::GeluTanh}))
+  if (is_one_of(kind, OpKind::Sigmoid, OpKind::Silu, OpKind::Gelu, OpKind::GeluTanh))
     return r.transcendental + 3 * r.simple;
   return r.simple;
 }
@@ -31,10 +27,10 @@ Timed pointwise_timed(const Node& node) {
   if (node.kind == OpKind::Pow) return Timed::Power;
   if (node.kind == OpKind::Sqr || (node.kind == OpKind::Mul && node.arg[0] == node.arg[1]))
     return Timed::Square;
-  if (is_one_of(node.kind, {OpKind::Exp, OpKind::Log, OpKind::Sigmoid, OpKind::Silu}))
+  if (is_one_of(node.kind, OpKind::Exp, OpKind::Log, OpKind::Sigmoid, OpKind::Silu))
     return Timed::Exponential;
-  if (is_one_of(node.kind, {OpKind::Sin, OpKind::Cos, OpKind::Erf, OpKind::Tanh, OpKind::Gelu,
-                            OpKind::GeluTanh}))
+  if (is_one_of(node.kind, OpKind::Sin, OpKind::Cos, OpKind::Erf, OpKind::Tanh, OpKind::Gelu,
+                OpKind::GeluTanh))
     return Timed::Trigonometric;
   return Timed::Simple;
 }

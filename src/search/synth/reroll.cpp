@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "ir/build.h"
 
 namespace tessera::synth {
 namespace {
@@ -55,8 +56,7 @@ class Reroller {
   // Tries to compute an operator's result without the loop.
   bool rolled(const Op& op) {
     const bool stack = op.kind == OpKind::Stack, concat = op.kind == OpKind::Concat;
-    const bool fold = op.kind == OpKind::Add || op.kind == OpKind::Mul || op.kind == OpKind::Max ||
-                      op.kind == OpKind::Min;
+    const bool fold = is_extremum(op.kind) || op.kind == OpKind::Add || op.kind == OpKind::Mul;
     std::vector<TensorId> terms = op.inputs;
     if (fold) {
       if (op.kind == OpKind::Mul || !outermost(op)) return false;  // there is no product over axes
@@ -117,15 +117,13 @@ class Reroller {
       std::vector<int> perm;
       for (int i = 1; i < rank; ++i) perm.push_back(i);
       perm.insert(perm.begin() + axis, 0);
-      return axis == 0 ? all : out_.add(OpKind::Transpose, {all}, PermAttrs{perm});
+      return axis == 0 ? all : build::transpose(out_, all, {perm});
     };
     if (op.kind == OpKind::Stack) return moved(g_.attrs<AxisAttrs>(op).axis);
     if (op.kind == OpKind::Concat)
-      return out_.add(OpKind::Reshape, {moved(g_.attrs<AxisAttrs>(op).axis)},
-                      ShapeAttrs{g_.type(op.result()).shape});
-    const OpKind reduce = op.kind == OpKind::Add   ? OpKind::Sum
-                          : op.kind == OpKind::Max ? OpKind::ReduceMax
-                                                   : OpKind::ReduceMin;
+      return build::reshape(out_, moved(g_.attrs<AxisAttrs>(op).axis),
+                            {g_.type(op.result()).shape});
+    const OpKind reduce = reduction_by(fold_of(op.kind).value_or(AccumKind::Min));
     (void)terms;
     return out_.add(reduce, {all}, ReduceAttrs{{0}, false});
   }
@@ -148,7 +146,7 @@ class Reroller {
       if (auto rows = slices(ts)) return result = rows;
     }
     if (!same([&](TensorId t) { return g_.producer(t).attrs == first.attrs; })) return std::nullopt;
-    if (first.kind == OpKind::Const) return result = Lifted{to_[ts[0].index], false};
+    if (first.constant()) return result = Lifted{to_[ts[0].index], false};
     std::vector<Lifted> args;
     bool along = false;
     for (size_t i = 0; i < first.inputs.size(); ++i) {
@@ -197,14 +195,14 @@ class Reroller {
     bool whole = true;
     for (size_t i = 0; i < from.size(); ++i)
       whole = whole && all.starts[i] == 0 && all.stops[i] == from[i] && all.steps[i] == 1;
-    if (!whole) x = out_.add(OpKind::Slice, {x}, all);
+    if (!whole) x = build::slice(out_, x, all);
     if (axis != 0) {
       std::vector<int> perm{axis};
       for (int i = 0; i < int(from.size()); ++i)
         if (i != axis) perm.push_back(i);
-      x = out_.add(OpKind::Transpose, {x}, PermAttrs{perm});
+      x = build::transpose(out_, x, {perm});
     }
-    return Lifted{out_.add(OpKind::Unsqueeze, {x}, AxesAttrs{{axis + 1}}), true};
+    return Lifted{build::unsqueeze(out_, x, {{axis + 1}}), true};
   }
 
   std::optional<TensorId> apply(const Op& op, const std::vector<Lifted>& args, int64_t n) {
@@ -227,8 +225,7 @@ class Reroller {
         std::vector<int> axes;
         for (int missing = rank - g_.type(op.inputs[i]).rank(); missing > 0; --missing)
           axes.push_back(int(axes.size()) + 1);
-        if (args[i].along && !axes.empty())
-          in[i] = out_.add(OpKind::Unsqueeze, {in[i]}, AxesAttrs{axes});
+        if (args[i].along && !axes.empty()) in[i] = build::unsqueeze(out_, in[i], {axes});
       }
       return out_.add(op.kind, in, op.attrs);
     }
@@ -252,11 +249,11 @@ class Reroller {
     }
     if (op.kind == OpKind::Cumsum)
       return out_.add(op.kind, in, AxisAttrs{g_.attrs<AxisAttrs>(op).axis + 1});
-    if (op.kind == OpKind::Triu || op.kind == OpKind::Tril) return out_.add(op.kind, in, op.attrs);
+    if (is_triangle(op.kind)) return out_.add(op.kind, in, op.attrs);
     if (op.kind == OpKind::Stack || op.kind == OpKind::Concat) {
       for (size_t i = 0; i < in.size(); ++i)
         if (!args[i].along)
-          in[i] = out_.add(OpKind::Broadcast, {in[i]}, longer(g_.type(op.inputs[i]).shape));
+          in[i] = build::broadcast(out_, in[i], longer(g_.type(op.inputs[i]).shape));
       return out_.add(op.kind, in, AxisAttrs{g_.attrs<AxisAttrs>(op).axis + 1});
     }
     return std::nullopt;

@@ -80,8 +80,7 @@ class Builder {
     return std::get<2>(numbers_.back());
   }
   void copy(const Op& op) {
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iota ||
-        op.num_results != 1 || op.body.valid()) {
+    if (is_leaf(op.kind) || op.num_results != 1 || op.body.valid()) {
       copy_op(from_, op, out_, to_);
       return;
     }

@@ -19,8 +19,8 @@ class Merger {
       : g_(g), build_(g), uses_(use_counts(g)), views_(g.tensors().size()),
         inner_(g.tensors().size(), false) {
     for (const Op& op : g.ops())
-      if (op.kind == OpKind::Add || op.kind == OpKind::Sub || op.kind == OpKind::Neg ||
-          op.kind == OpKind::Max || op.kind == OpKind::Min || op.kind == OpKind::Sum)
+      if (is_extremum(op.kind) || op.kind == OpKind::Add || op.kind == OpKind::Sub ||
+          op.kind == OpKind::Neg || op.kind == OpKind::Sum)
         for (TensorId t : op.inputs)
           inner_[t.index] =
               uses_[t.index] == 1 && (op.kind == g.producer(t).kind || op.kind == OpKind::Sum ||
@@ -36,8 +36,8 @@ class Merger {
       views_[t.index] = {build_.to(t), whole(g_.type(t).shape)};
       if (op.kind == OpKind::Concat)
         concat(op);
-      else if (!inner_[t.index] && (linear(op.kind) || op.kind == OpKind::Max ||
-                                    op.kind == OpKind::Min || op.kind == OpKind::Mean))
+      else if (!inner_[t.index] &&
+               (linear(op.kind) || is_extremum(op.kind) || op.kind == OpKind::Mean))
         combine(op);
       if (auto v = hoisted(op)) views_[t.index] = std::move(*v);
     }
@@ -186,7 +186,7 @@ class Merger {
   // The number that an operand is everywhere, if it is one.
   std::optional<Rational> constant(TensorId t) const {
     const Op& op = g_.producer(t);
-    if (op.kind != OpKind::Const) return std::nullopt;
+    if (!op.constant()) return std::nullopt;
     const Rational& value = std::get<ConstAttrs>(op.attrs).value;
     if (!value.finite() || value.is_zero()) return std::nullopt;
     return value;
@@ -258,7 +258,7 @@ class Merger {
         g_.type(op.inputs[0]) == g_.type(op.inputs[1]))
       return terms_of_order(op.inputs[0], kind, false, terms) &&
              terms_of_order(op.inputs[1], kind, false, terms);
-    if (op.kind == (kind == OpKind::Max ? OpKind::ReduceMax : OpKind::ReduceMin)) {
+    if (op.kind == reduction_by(*fold_of(kind))) {
       const auto& a = g_.attrs<ReduceAttrs>(op);
       const View& v = views_[op.inputs[0].index];
       terms.push_back({Kind::Reduce, {v.base}, {v.at}, a.axes, a.keepdims});
@@ -270,7 +270,7 @@ class Merger {
 
   void combine(const Op& op) {
     const TensorId t = op.result();
-    const bool order = op.kind == OpKind::Max || op.kind == OpKind::Min;
+    const bool order = is_extremum(op.kind);
     std::vector<Term> terms;
     const bool fits = order ? terms_of_order(t, op.kind, true, terms)
                             : expand(t, Rational(1), true, [&](TensorId u, const Rational& c) {
@@ -400,7 +400,7 @@ class Merger {
   }
 
   TensorId extremum(const std::vector<Term>& terms, OpKind kind) {
-    const OpKind reduce = kind == OpKind::Max ? OpKind::ReduceMax : OpKind::ReduceMin;
+    const OpKind reduce = reduction_by(*fold_of(kind));
     TensorId r = value(terms[0], reduce);
     for (size_t i = 1; i < terms.size(); ++i) r = build_.make(kind, {r, value(terms[i], reduce)});
     return r;

@@ -124,17 +124,15 @@ class Parser {
     }
     if (has(op.kind, algebra::Pointwise)) {
       r = pointwise(op, in, type);
-    } else if (op.kind == OpKind::Const) {
+    } else if (op.constant()) {
       r = splat(op, type);
-    } else if (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
-               op.kind == OpKind::ReduceMin) {
+    } else if (is_reduction(op.kind)) {
       r = reduce(op, in[0]);
     } else if (op.kind == OpKind::Matmul) {
       r = matmul(in[0], in[1]);
     } else if (op.kind == OpKind::Transpose) {
       r = transpose(in[0], g_.attrs<PermAttrs>(op).perm);
-    } else if (op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze ||
-               op.kind == OpKind::Reshape) {
+    } else if (is_reshape(op.kind)) {
       r = moved_ones(in[0], type);
     } else if (op.kind == OpKind::Broadcast) {
       r = broadcast(in[0], type);
@@ -146,7 +144,7 @@ class Parser {
       if (ones) r = broadcast(in[0], type);
     } else if (op.kind == OpKind::Slice) {
       r = slice(op, in[0]);
-    } else if (op.kind == OpKind::Triu || op.kind == OpKind::Tril) {
+    } else if (is_triangle(op.kind)) {
       const int64_t k = g_.attrs<DiagonalAttrs>(op).k;
       if (std::abs(k) <= 1)
         r = add(node(Form::Triangle, {in[0]}, uint64_t(k), op.kind), axes_[in[0]], dtype(in[0]));
@@ -169,16 +167,12 @@ class Parser {
       n.attr = constant(e);
       spec_.with_roots |= !e.is_integer();
     }
-    auto one_of = [&](std::initializer_list<OpKind> kinds) {
-      return std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
-    };
-    spec_.with_q |= one_of({OpKind::Exp, OpKind::Log, OpKind::Sigmoid, OpKind::Silu,
-                            OpKind::GeluTanh, OpKind::Tanh, OpKind::Log1p, OpKind::Expm1});
+    spec_.with_q |=
+        has(op.kind, algebra::Exponential) || is_one_of(op.kind, OpKind::Log, OpKind::Log1p);
     spec_.with_roots |=
-        one_of({OpKind::Log, OpKind::Log1p, OpKind::Sqrt, OpKind::Rsqrt, OpKind::Power});
-    spec_.with_order |=
-        type.dtype == DType::Bool ||
-        one_of({OpKind::Where, OpKind::Max, OpKind::Min, OpKind::Abs, OpKind::Relu, OpKind::Sign});
+        is_one_of(op.kind, OpKind::Log, OpKind::Log1p, OpKind::Sqrt, OpKind::Rsqrt, OpKind::Power);
+    spec_.with_order |= type.dtype == DType::Bool || op.kind == OpKind::Where ||
+                        is_extremum(op.kind) || decides_by_sign(op.kind);
     return add(n, std::move(axes), type.dtype);
   }
 
@@ -236,7 +230,7 @@ class Parser {
   ValueId reduce(const Op& op, ValueId x) {
     const auto& a = g_.attrs<ReduceAttrs>(op);
     if (dtype(x) == DType::Bool) return kNone;
-    spec_.with_order |= op.kind == OpKind::ReduceMax || op.kind == OpKind::ReduceMin;
+    spec_.with_order |= reduces_by_order(op.kind);
     uint64_t mask = 0;
     for (int axis : a.axes) mask |= uint64_t(1) << axis;
     if (mask == 0) return x;

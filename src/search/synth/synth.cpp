@@ -100,8 +100,8 @@ class Search {
                      (n.kind == OpKind::Pow && spec.constants[n.attr].negative());
       g.diagonals |= n.form == Form::Diagonal;
       g.triangles |= n.form == Form::Triangle;
-      g.maxima |= n.form == Form::Reduce && n.kind == OpKind::ReduceMax;
-      g.minima |= n.form == Form::Reduce && n.kind == OpKind::ReduceMin;
+      g.maxima |= n.form == Form::Reduce && fold_of(n.kind) == AccumKind::Max;
+      g.minima |= n.form == Form::Reduce && fold_of(n.kind) == AccumKind::Min;
       if (n.form == Form::Const && constants.size() < 6) {
         const Rational& c = spec.constants[n.attr];
         if (!c.is_zero()) constants.insert(c);

@@ -139,8 +139,7 @@ ValueId Trials::wrong(const EGraph& graph, const Choice& choice,
         const size_t axis = size_t(std::get<AxisAttrs>(op.attrs).axis);
         value = world.stack(args, int(axis), graph[v].sample.dims.axis[axis]);
       } else {
-        if (node.form == Form::Const || node.kind == OpKind::Pow)
-          node.attr = world.constant(graph.world().constants()[node.attr]);
+        if (has_constant(node)) node.attr = world.constant(graph.world().constants()[node.attr]);
         const Sample* args[3] = {};
         for (int i = 0; i < node.arity; ++i) args[i] = &values.at(node.arg[size_t(i)]);
         value = world.eval(node, args, &graph[v].sample.dims);

@@ -118,7 +118,7 @@ std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
       r = *both;
     }
     r.dtype = node.kind == OpKind::Where ? args[1]->dtype : a->dtype;
-    if (node.kind >= OpKind::Eq && node.kind <= OpKind::Ge) r.dtype = DType::Bool;
+    if (is_comparison(node.kind)) r.dtype = DType::Bool;
     if (node.kind == OpKind::Cast) r.dtype = node.dtype;
     return r;
   }
@@ -591,7 +591,7 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
   const Map& map = broadcast_map(kept, a.dims);
   Sample r = blank(*to);
   const Field field = chain().modulus[0], exponents = chain().modulus[1];
-  const bool sum = node.kind == OpKind::Sum || node.kind == OpKind::Mean;
+  const bool sum = is_sum(node.kind), largest = fold_of(node.kind) == AccumKind::Max;
   std::array<bool, kMaxCount> begun{};
   if (a.v) return reduce_integers(node.kind, a, map, std::move(r));
   for (int i = 0; i < a.n; ++i) {
@@ -605,7 +605,7 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
       out_p_[at] = field.add(out_p_[at], a.p[i]);
       if (with_q_) out_q_[at] = exponents.add(out_q_[at], a.q[i]);
       out_x_[at] += a.x[i];
-    } else if (node.kind == OpKind::ReduceMax ? a.x[i] > out_x_[at] : a.x[i] < out_x_[at]) {
+    } else if (largest ? a.x[i] > out_x_[at] : a.x[i] < out_x_[at]) {
       out_p_[at] = a.p[i];
       if (with_q_) out_q_[at] = a.q[i];
       out_x_[at] = a.x[i];
@@ -628,15 +628,16 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
 
 std::optional<Sample> World::reduce_integers(OpKind kind, const Sample& a, const Map& map,
                                              Sample r) {
-  if (kind == OpKind::Mean) return std::nullopt;
+  const auto fold = fold_of(kind);
+  if (!fold) return std::nullopt;  // a mean
   std::array<bool, kMaxCount> begun{};
   for (int i = 0; i < a.n; ++i) {
     const size_t at = map[size_t(i)];
     int64_t v = a.v[i];
     if (begun[at]) {
-      v = kind == OpKind::Sum         ? int64_t(uint64_t(out_v_[at]) + uint64_t(v))
-          : kind == OpKind::ReduceMax ? std::max(out_v_[at], v)
-                                      : std::min(out_v_[at], v);
+      v = fold == AccumKind::Sum   ? int64_t(uint64_t(out_v_[at]) + uint64_t(v))
+          : fold == AccumKind::Max ? std::max(out_v_[at], v)
+                                   : std::min(out_v_[at], v);
     }
     begun[at] = true;
     set_integer(at, r.dims.dtype, v);

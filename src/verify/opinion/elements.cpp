@@ -112,30 +112,23 @@ class Evaluation {
     return g.type(t).dtype == DType::Bool ||
            (op.kind == OpKind::Cast && g.type(op.inputs[0]).dtype == DType::Bool);
   }
-  template <size_t N> static bool among(const OpKind (&some)[N], OpKind kind) {
-    return std::find(some, some + N, kind) != some + N;
-  }
   // Whether a result is known modulo 2^w where operand `k` is.
   static bool keeps_congruence(const Graph& g, const Op& op, size_t k) {
-    const OpKind of_rings[] = {OpKind::Neg,    OpKind::Sqr,     OpKind::Add,
-                               OpKind::Sub,    OpKind::Mul,     OpKind::Sum,
-                               OpKind::Cumsum, OpKind::Matmul,  OpKind::ConcatMatmul,
-                               OpKind::Conv,   OpKind::PoolSum, OpKind::ConvTranspose};
     if (op.kind == OpKind::Where) return k > 0;
     if (op.kind == OpKind::Gather) return k == 0;
-    if (op.kind != OpKind::Cast) return among(of_rings, op.kind) || has(op.kind, algebra::Movement);
+    if (op.kind != OpKind::Cast)
+      return has(op.kind, algebra::Ring) || has(op.kind, algebra::Movement);
     const DType from = g.type(op.inputs[0]).dtype, to = g.type(op.result()).dtype;
     return is_integer(to) && size_in_bytes(to) <= size_in_bytes(from);
   }
   // Whether integers that come of held ones are held.
   static bool keeps_held(const Graph& g, const Op& op) {
-    const OpKind chooses[] = {OpKind::Max,       OpKind::Min,       OpKind::Relu,
-                              OpKind::ReduceMax, OpKind::ReduceMin, OpKind::PoolMax,
-                              OpKind::Where,     OpKind::Sign,      OpKind::Mod};
     if (op.kind == OpKind::Cast) return !keeps_congruence(g, op, 0);
     if (op.kind == OpKind::Sum)  // a count
       return is_truth(g, op.inputs[0]) && num_elements(g.type(op.inputs[0]).shape) <= INT8_MAX;
-    return among(chooses, op.kind) || has(op.kind, algebra::Movement);
+    return has(op.kind, algebra::Movement) || is_extremum(op.kind) || reduces_by_order(op.kind) ||
+           is_one_of(op.kind, OpKind::Relu, OpKind::PoolMax, OpKind::Where, OpKind::Sign,
+                     OpKind::Mod);
   }
 
   // Terms of integers are what they are modulo 2^w, under the laws of rings. What orders, divides
@@ -252,7 +245,7 @@ class Evaluation {
     };
     switch (op.kind) {
     case OpKind::Const: {
-      const Rational& value = g.attrs<ConstAttrs>(op).value;
+      const Rational& value = *op.constant();
       refuse_unless_held(g, op, value);
       for (const auto& [from, to] : counts_.constants)
         if (value == from) return make(shape(), number(to));
@@ -266,10 +259,6 @@ class Evaluation {
       });
       return out;
     }
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin: return reduce(g, op, *in[0], whole, same_op);
     case OpKind::Cumsum: {
       Elements out = *in[0];
       const auto axis = size_t(g.attrs<AxisAttrs>(op).axis);
@@ -369,23 +358,12 @@ class Evaluation {
       return out;
     }
     case OpKind::Gather: return gather(*in[0], *in[1], g.attrs<AxisAttrs>(op).axis);
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum:
-    case OpKind::PoolMax: return windows(g, op, in, shape());
     case OpKind::Opaque: throw NoTerms{"an opaque operator"};
-#define OP(...)
-#define POINTWISE(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-    case OpKind::Input:
-    case OpKind::Kernel:
-    case OpKind::Thread:
-    case OpKind::Iter:
-    case OpKind::Accum:
-    case OpKind::AccumRescale:
-    case OpKind::Save: break;
+    default: break;
     }
-    unreachable("not a plain operator");
+    if (is_reduction(op.kind)) return reduce(g, op, *in[0], whole, same_op);
+    CHECK(is_windowed(op.kind)) << "not a plain operator";
+    return windows(g, op, in, shape());
   }
 
   Elements converted(Elements x, DType from, DType to) {
@@ -470,10 +448,11 @@ class Evaluation {
       share = n_.terms().constant(Rational::ratio(1, n));
     }
     Elements out = make(kept);
+    const auto fold = fold_of(op.kind);
     for (size_t k = 0; k < groups.size(); ++k)
-      out.at[k] = op.kind == OpKind::ReduceMax   ? n_.max(groups[k])
-                  : op.kind == OpKind::ReduceMin ? n_.min(groups[k])
-                                                 : n_.mul(n_.sum(groups[k]), share);
+      out.at[k] = fold == AccumKind::Max   ? n_.max(groups[k])
+                  : fold == AccumKind::Min ? n_.min(groups[k])
+                                           : n_.mul(n_.sum(groups[k]), share);
     if (!a.keepdims)
       for (size_t k = a.axes.size(); k-- > 0;) out.shape.erase(out.shape.begin() + a.axes[k]);
     return out;
@@ -678,7 +657,7 @@ class Evaluation {
       });
       return out;
     }
-    if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) return fold(b, op, now);
+    if (is_accumulator(op.kind)) return fold(b, op, now);
     std::vector<Elements> own;
     own.reserve(op.inputs.size());
     for (TensorId t : op.inputs) own.push_back(value(b, t, now));

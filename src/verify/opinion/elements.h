@@ -1,5 +1,5 @@
 // Programs evaluated element by element over terms: a second implementation of what operators,
-// kernels and loops mean, independent of eval/interpreter.h.
+// kernels and loops mean, independent of eval/ and ir/axis_reads.h on purpose.
 #pragma once
 #include <functional>
 #include <vector>

@@ -68,7 +68,7 @@ counts_of(const std::vector<std::pair<const Graph*, const Graph*>>& whole_and_in
     for (size_t i = 0; i < whole.ops().size(); ++i) {
       const Op &a = whole.ops()[i], &b = instance.ops()[i];
       if (a.body.valid()) self(self, whole.body(a), instance.body(b));
-      if (a.kind != OpKind::Sum && a.kind != OpKind::Mean) continue;
+      if (!is_sum(a.kind)) continue;
       int64_t n = 1, m = 1;
       for (int axis : whole.attrs<ReduceAttrs>(a).axes) {
         n *= whole.type(a.inputs[0]).shape[size_t(axis)].extent;
