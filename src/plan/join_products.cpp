@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "ir/build.h"
 #include "ir/hash.h"
 
 namespace tessera {
@@ -147,25 +148,25 @@ class Joining {
     }
     TensorId weights;
     if (turned.size() == rights.size())
-      weights = to_.add(OpKind::Transpose, {to_.add(OpKind::Concat, turned, AxisAttrs{0})},
-                        PermAttrs{{1, 0}});
+      weights =
+          build::transpose(to_, to_.add(OpKind::Concat, turned, AxisAttrs{0}), PermAttrs{{1, 0}});
     else
-      weights = to_.add(OpKind::Concat, rights, AxisAttrs{1});
+      weights = build::concat(to_, rights, AxisAttrs{1});
     const TensorId left = map_[graph_.op(chunk[0].product).inputs[0].index];
-    TensorId product = to_.add(OpKind::Matmul, {left, weights});
+    TensorId product = build::matmul(to_, {left, weights});
     if (!biases.empty()) product = to_.add(OpKind::Add, {product, joined_bias(chunk, product)});
     int64_t at = 0;
     for (const WeightProduct& x : chunk) {
       const TensorId result = graph_.op(x.product).result(), last = graph_.op(x.last).result();
       const SliceAttrs columns{{0, at}, {found_.shape(result)[0], at + x.columns}, {1, 1}};
-      const TensorId part = to_.add(OpKind::Slice, {product}, columns);
+      const TensorId part = build::slice(to_, product, columns);
       at += x.columns;
       for (uint32_t i = x.product.index; i < x.last.index; ++i)  // without readers but the sum
         if (found_.view(graph_.ops()[i].result()).root == result)
           map_[graph_.ops()[i].result().index] = part;
       map_[last.index] = part;
       if (graph_.type(last).rank() != 2)
-        map_[last.index] = to_.add(OpKind::Reshape, {part}, ShapeAttrs{graph_.type(last).shape});
+        map_[last.index] = build::reshape(to_, part, ShapeAttrs{graph_.type(last).shape});
     }
   }
 
@@ -178,9 +179,9 @@ class Joining {
       else if (to_.type(map_[x.bias.index]).shape == type.shape)
         biases.push_back(map_[x.bias.index]);
       else
-        biases.push_back(to_.add(OpKind::Reshape, {map_[x.bias.index]}, ShapeAttrs{type.shape}));
+        biases.push_back(build::reshape(to_, map_[x.bias.index], ShapeAttrs{type.shape}));
     }
-    return to_.add(OpKind::Concat, biases, AxisAttrs{0});
+    return build::concat(to_, biases, AxisAttrs{0});
   }
 
   const Graph& graph_;

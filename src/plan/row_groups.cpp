@@ -49,7 +49,7 @@ RowGroups::RowGroups(const Graph& graph, const FusionRules& rules)
     const bool leaf = op.kind == OpKind::Const ||
                       (op.kind == OpKind::Input && rules.weights && graph.is_weight(op.result()));
     for (uint32_t r = 0; r < op.num_results; ++r) once_[op.result(r).index] = once[i] || leaf;
-    apart_[i] = apart_[i] || once[i] || op.num_results != 1 || only_moves(op.kind);
+    apart_[i] = apart_[i] || once[i] || op.num_results != 1 || is_strided_view(op.kind);
   }
   for (size_t i = 0; i < graph.ops().size(); ++i)
     if (!apart_[i]) place(OpId(i));

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "ir/block.h"
+#include "ir/build.h"
 
 namespace tessera {
 namespace {
@@ -181,8 +182,7 @@ class RowKernel {
     if (op.kind == OpKind::Matmul) return product(op, operands);
     if (op.kind == OpKind::Gather) {
       const TensorId table = iterate(to_.map[operands[0].tensor.index], IterAttrs{});
-      const TensorId index =
-          block_.add(OpKind::Squeeze, {tile(operands[1], 1)}, AxesAttrs{{last_}});
+      const TensorId index = build::squeeze(block_, tile(operands[1], 1), AxesAttrs{{last_}});
       return block_.add(OpKind::Gather, {table, index}, AxisAttrs{0});
     }
     if (op.kind == OpKind::Concat) {
@@ -191,7 +191,7 @@ class RowKernel {
         const int64_t n = found_.shape(op.inputs[i]).back();
         tiles.push_back(full(tile(operands[i], n), n));
       }
-      return block_.add(OpKind::Concat, tiles, AxisAttrs{last_});
+      return build::concat(block_, tiles, AxisAttrs{last_});
     }
     if (is_reduction(op.kind)) {
       const int64_t n = num_elements(graph_.type(op.inputs[0]).shape) / product_of(rows_);
@@ -212,14 +212,14 @@ class RowKernel {
     const TensorId right = in_memory(operands[1], right_shape, Side::Right, looped);
     if (inside) {
       if (const auto quotient = division(operands[0], b.back())) {
-        const TensorId sums = block_.add(OpKind::Matmul, {tile(quotient->first, k), right});
+        const TensorId sums = build::matmul(block_, {tile(quotient->first, k), right});
         return block_.add(OpKind::Div, {sums, tile(quotient->second, 1)});
       }
-      return block_.add(OpKind::Matmul, {full(tile(operands[0], k), k), right});
+      return build::matmul(block_, {full(tile(operands[0], k), k), right});
     }
     const TensorId left = in_memory(operands[0], with(rows_, k), Side::Left, looped);
-    const TensorId made = block_.add(OpKind::Matmul, {left, right});
-    return looped ? block_.add(OpKind::Accum, {made}, AccumAttrs{AccumKind::Sum, {0}}) : made;
+    const TensorId made = build::matmul(block_, {left, right});
+    return looped ? build::accum(block_, made, AccumAttrs{AccumKind::Sum, {0}}) : made;
   }
 
   // Dividend and divisor of a value that is divided by one number per row: sums are divided
@@ -242,7 +242,7 @@ class RowKernel {
     const int64_t width = group_.widths.at(root.index);
     TensorId value = full(tiles_.at(root.index), width);
     if (!std::is_sorted(order.begin(), order.end()))
-      value = block_.add(OpKind::Transpose, {value}, PermAttrs{order});
+      value = build::transpose(block_, value, PermAttrs{order});
     SaveAttrs attrs;
     attrs.type.dtype = graph_.type(t).dtype;
     for (int axis : order) attrs.type.shape.push_back(with(rows_, width)[size_t(axis)]);
@@ -250,7 +250,7 @@ class RowKernel {
       if (grid_[d].first < last_ || width == columns_)
         attrs.omap[d] =
             int8_t(std::find(order.begin(), order.end(), grid_[d].first) - order.begin());
-    block_.add_output(block_.add(OpKind::Save, {value}, attrs));
+    block_.add_output(build::save(block_, value, attrs));
   }
 
   // --- operands ---------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class RowKernel {
     SliceAttrs cut{Extents(shape.size(), 0), shape, Extents(shape.size(), 1)};
     cut.starts.back() = o.offset;
     cut.stops.back() = o.offset + o.width;
-    return block_.add(OpKind::Slice, {made}, cut);
+    return build::slice(block_, made, cut);
   }
 
   // The tile with all its rows and columns, where it was the same along some.
@@ -279,7 +279,7 @@ class RowKernel {
       if (axis < last_ || width == columns_)
         shape[size_t(axis)] = ceil_div(shape[size_t(axis)], parts);
     if (extents(block_.type(tile).shape) == shape) return tile;
-    return block_.add(OpKind::Broadcast, {tile}, ShapeAttrs{shape_of(shape)});
+    return build::broadcast(block_, tile, ShapeAttrs{shape_of(shape)});
   }
 
   TensorId iterate(TensorId t, const IterAttrs& attrs) {
@@ -288,7 +288,7 @@ class RowKernel {
       arguments_.push_back(t);
       inputs_.push_back(block_.add_input(to_.graph.type(t), to_.graph.tensor(t).name));
     }
-    return block_.add(OpKind::Iter, {inputs_[at]}, attrs);
+    return build::iter(block_, inputs_[at], attrs);
   }
 
   // A tile of an operand of that shape; its rows first, in a right operand without the last of
@@ -316,7 +316,7 @@ class RowKernel {
     AxesAttrs missing;
     for (int a = 0; a < rank; ++a)
       if (found.axes[size_t(a)] < 0) missing.axes.push_back(a);
-    if (!missing.axes.empty()) tile = block_.add(OpKind::Unsqueeze, {tile}, missing);
+    if (!missing.axes.empty()) tile = build::unsqueeze(block_, tile, missing);
     return known = tile;
   }
 
@@ -338,7 +338,7 @@ class RowKernel {
 }  // namespace
 
 TensorId FusedProgram::reshaped(TensorId t, const Shape& shape) {
-  return graph.type(t).shape == shape ? t : graph.add(OpKind::Reshape, {t}, ShapeAttrs{shape});
+  return graph.type(t).shape == shape ? t : build::reshape(graph, t, ShapeAttrs{shape});
 }
 
 TensorId FusedProgram::part(TensorId t, const Reading& reading) {
@@ -348,16 +348,16 @@ TensorId FusedProgram::part(TensorId t, const Reading& reading) {
   if (!whole.valid()) whole = reshaped(t, shape_of(reading.shape));
   known = whole;
   if (reading.cuts())
-    known = graph.add(OpKind::Slice, {whole},
-                      SliceAttrs{reading.starts, reading.stops, Extents(reading.shape.size(), 1)});
+    known = build::slice(
+        graph, whole, SliceAttrs{reading.starts, reading.stops, Extents(reading.shape.size(), 1)});
   return known;
 }
 
 TensorId permuted(Graph& graph, TensorId tile, const Reading& reading) {
-  if (!reading.gone.empty()) tile = graph.add(OpKind::Squeeze, {tile}, AxesAttrs{reading.gone});
+  if (!reading.gone.empty()) tile = build::squeeze(graph, tile, AxesAttrs{reading.gone});
   const std::vector<int> perm = reading.perm();
   if (std::is_sorted(perm.begin(), perm.end())) return tile;
-  return graph.add(OpKind::Transpose, {tile}, PermAttrs{perm});
+  return build::transpose(graph, tile, PermAttrs{perm});
 }
 
 std::vector<TensorId> operands_in_memory(const RowGroup& group) {

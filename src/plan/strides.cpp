@@ -90,10 +90,7 @@ AxisParts Strided::over(const Extents& shape) const {
   return all;
 }
 
-bool only_moves(OpKind kind) {
-  return kind == OpKind::Transpose || kind == OpKind::Reshape || kind == OpKind::Broadcast ||
-         kind == OpKind::Unsqueeze || kind == OpKind::Squeeze || kind == OpKind::Slice;
-}
+bool is_strided_view(OpKind kind) { return arranges(kind) || kind == OpKind::Slice; }
 
 namespace {
 
@@ -134,7 +131,7 @@ std::vector<Strided> strided_views(const Graph& graph, const std::vector<bool>& 
     for (uint32_t r = 0; r < op.num_results; ++r) {
       const TensorId t = op.result(r);
       std::optional<Strided> view;
-      if (only_moves(op.kind) && !apart[i]) view = moved(graph, op, views[op.inputs[0].index]);
+      if (is_strided_view(op.kind) && !apart[i]) view = moved(graph, op, views[op.inputs[0].index]);
       views[t.index] = view ? std::move(*view) : Strided::of(t, extents(graph.type(t).shape));
     }
   }

@@ -43,7 +43,7 @@ struct Strided {
 };
 
 // Operators that compute nothing, where strides can say so.
-bool only_moves(OpKind kind);
+bool is_strided_view(OpKind kind);
 // What each tensor of a graph looks at: itself, where it has memory of its own, as results of the
 // operators `apart` have.
 std::vector<Strided> strided_views(const Graph& graph, const std::vector<bool>& apart);
