@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from tessera.options import (
     user_patterns,
 )
 from tessera.store import make_own
-from tessera.types import Record
+from tessera.types import Record, Value
 
 if TYPE_CHECKING:
     from tessera.pattern_authoring import register as register
@@ -43,7 +43,7 @@ SUFFIX = ".pattern"
 _TOLERANCE = 2e-4
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Value:
     """`register` and `unregister`, which build on this module."""
     if name not in ("register", "unregister"):
         raise AttributeError(f"module 'tessera.patterns' has no attribute '{name}'")
@@ -343,7 +343,7 @@ def check_pattern(
     sizes: int = 2,
     cuda: str | None = None,
     timeout: float = 10,
-    progress: Callable[[Any], None] | None = None,
+    progress: Callable[[Record], None] | None = None,
 ) -> Checked:
     """Proves the kernel of a pattern to be its meaning, compiles it and runs it.
 
@@ -397,7 +397,7 @@ def check_pattern(
     return Checked(pattern.name, not why, why, int(found["instances"]), tuple(ran), tuple(states))
 
 
-def _run(meaning: Any, kernel: Any, target: str, seed: int) -> str:
+def _run(meaning: _core.Graph, kernel: _core.Graph, target: str, seed: int) -> str:
     """Where compiled or emulated code leaves the meaning; empty if nowhere."""
     rng = np.random.default_rng(seed)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -383,7 +383,7 @@ class Spelling:
         return self.call("diagonal", x.text, str(k), "-2", "-1")
 
 
-def _item(item: Any) -> str:
+def _item(item: slice | int | None) -> str:
     if not isinstance(item, slice):
         return str(item)
     start, stop, step = ("" if v is None else str(v) for v in (item.start, item.stop, item.step))

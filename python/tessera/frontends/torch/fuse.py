@@ -7,8 +7,7 @@ sliced and broadcast operands where they lie, and write results in the order tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
 from tessera import _core
 from tessera.errors import Error
@@ -16,7 +15,7 @@ from tessera.frontends.torch.join import copy_op, join_products, without_repeats
 from tessera.frontends.torch.regions import REDUCTIONS, Operand, Region, Regions
 from tessera.frontends.torch.strides import MOVES, Reading, merged, natural, reading, restride
 from tessera.graph import Graph
-from tessera.tensor import Tensor
+from tessera.tensor import Builder, Tensor
 from tessera.types import Record, dtype_name
 
 _BLOCKS = 32  # blocks of rows per kernel: enough for all threads, few to launch
@@ -35,6 +34,9 @@ class UnfitError(Exception):
     """A region that no kernel is written for."""
 
 
+Unit = Region | int  # a region, or the place of an operator
+
+
 class Fusion:
     """Emits a graph's operators into another, regions as kernels, and only what is wanted."""
 
@@ -46,7 +48,7 @@ class Fusion:
         self.cuts: dict[int, Reading] = {}  # by place: a small part of a value, read where it lies
         self.result = Graph(graph.name)
         self.to: dict[int, Tensor] = {}
-        self._seen: dict[Any, Tensor] = {}
+        self._seen: dict[Hashable, Tensor] = {}
 
     def _worth(self, region: Region) -> bool:
         """Whether a kernel beats the operators: several of them, or operands that lie elsewise."""
@@ -75,23 +77,23 @@ class Fusion:
         return self.result
 
     # --- what is wanted, operands first
-    def _order(self) -> list[Any]:
+    def _order(self) -> list[Unit]:
         """Units (regions and places of operators) in an order in which they can be emitted."""
         self.results = {}
-        order: list[Any] = []
+        order: list[Unit] = []
         state: dict[int, int] = {}  # by unit: 1 while its operands are visited, 2 behind
-        stack: list[tuple[Any, bool]] = []
+        stack: list[tuple[Unit, bool]] = []
 
         def want(tensor: int) -> None:
             if tensor in self.to and self.ops[self.found.maker[tensor]]["op"] == "input":
                 return
             region = self._saves(tensor)
-            unit: Any = region if region is not None else self.found.maker[tensor]
+            place = self.found.maker[tensor]
             if region is None and (cut := self._cut_of(tensor)) is not None:
-                self.cuts[unit] = cut
+                self.cuts[place] = cut
             if region is not None and tensor not in self.results.setdefault(id(region), []):
                 self.results[id(region)].append(tensor)
-            stack.append((unit, False))
+            stack.append((place if region is None else region, False))
 
         for output in reversed(list(self.graph.core.outputs)):
             want(output)
@@ -159,7 +161,7 @@ class Fusion:
                 parts.append((n // own[axis], s))
         return ones + order if len(order) + len(ones) == len(own) else None
 
-    def _reads(self, unit: Any) -> list[int]:
+    def _reads(self, unit: Unit) -> list[int]:
         if not isinstance(unit, Region):
             op = self.ops[unit]
             return [self.views[op["results"][0]].root] if unit in self.cuts else list(op["inputs"])
@@ -168,7 +170,7 @@ class Fusion:
             found += [o.tensor for o in self.found.read(unit, member) if o.kind == "ext"]
         return found
 
-    def _emit(self, unit: Any) -> None:
+    def _emit(self, unit: Unit) -> None:
         if isinstance(unit, Region):
             Kernel(self, unit, self.results[id(unit)]).emit()
             return
@@ -199,14 +201,14 @@ class Fusion:
         return self.once_emitted((source.id, found.starts, found.stops),
                                  lambda: self.result.emit("slice", [source], attrs))  # fmt: skip
 
-    def once_emitted(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
+    def once_emitted(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
         """The tensor made for a key, made the first time."""
         if key not in self._seen:
             self._seen[key] = make()
         return self._seen[key]
 
 
-def permuted(to: Any, tile: Tensor, found: Reading) -> Tensor:
+def permuted(to: Builder, tile: Tensor, found: Reading) -> Tensor:
     """What was read, with the operand's axes in their order."""
     if found.gone:
         tile = to.emit("squeeze", [tile], {"axes": list(found.gone)})
@@ -231,7 +233,7 @@ class Kernel:
         self.iterations = 1
         self._cut()
         self._tiles: dict[int, Tensor] = {}
-        self._read: dict[Any, Tensor] = {}
+        self._read: dict[Hashable, Tensor] = {}
 
     # --- shapes
     def _simplest(self, region: Region) -> Region:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 from tessera.frontends.torch.regions import Regions
 from tessera.frontends.torch.strides import restride
 from tessera.graph import Graph
 from tessera.tensor import Tensor
-from tessera.types import Record, dtype_name
+from tessera.types import Attribute, Record, dtype_name
 
 # Of the result of joined products, beyond three of them (queries, keys and values).
 _MOST_JOINED_BYTES = 16 << 20
@@ -24,7 +24,7 @@ def without_repeats(graph: Graph) -> Graph:
         if op["op"] == "input" or any(r in read for r in op["results"]):
             read.update(op["inputs"])
     made = _Copy(graph)
-    known: dict[Any, Tensor] = {}
+    known: dict[Hashable, Tensor] = {}
     for op in ops:
         if op["op"] != "input" and not any(r in read for r in op["results"]):
             continue
@@ -85,7 +85,7 @@ def join_products(graph: Graph) -> Graph:
     Those that meet element by element (gate and up) stay: they are one kernel anyhow.
     """
     found = Regions(graph)
-    groups: dict[Any, list[_Linear]] = {}
+    groups: dict[Hashable, list[_Linear]] = {}
     for place, op in enumerate(found.ops):
         if op["op"] != "matmul" or op["results"][0] in found.once:
             continue
@@ -166,7 +166,7 @@ def _chunks(found: Regions, group: list[_Linear]) -> list[list[_Linear]]:
 def _emit_joined(found: Regions, made: _Copy, chunk: list[_Linear]) -> None:
     result = made.result
 
-    def emit(op: str, inputs: list[Tensor], **attrs: Any) -> Tensor:
+    def emit(op: str, inputs: list[Tensor], **attrs: Attribute) -> Tensor:
         return result.emit(op, inputs, attrs)
 
     products = [found.ops[x.place] for x in chunk]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from tessera.frontends.torch.call import (
 from tessera.ops import integers
 from tessera.tensor import Tensor, Term
 from tessera.types import is_float, to_numpy
+
+if TYPE_CHECKING:
+    pass
 
 for _name in ("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "silu", "sqrt", "rsqrt",
               "log1p", "expm1"):  # fmt: skip
@@ -57,11 +60,6 @@ for _name in ("reciprocal", "exp2", "log2", "log10", "ceil", "trunc", "sinh", "c
         return emit("div", call.const(1), x) if _function == "reciprocal" else f(_function)(x)
 
 
-@handles("aten.gelu.default")
-def gelu(call: Call, x: Tensor, *, approximate: str = "none") -> Tensor:
-    return emit("gelu_tanh" if approximate == "tanh" else "gelu", x)
-
-
 @handles("aten.logical_not.default", "aten.bitwise_not.default")
 def logical_not(call: Call, x: Tensor) -> Tensor:
     if call.node.target.__name__.startswith("logical"):
@@ -84,16 +82,6 @@ def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     if call.dtype == "bool":
         return emit("or", x, operand(call, y, "bool"))
     return emit("add", x, _scaled(call, y, alpha))
-
-
-@handles("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
-    return emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha))
-
-
-@handles("aten.rsub")
-def rsub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
-    return emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha))
 
 
 @handles("aten.mul.Tensor", "aten.mul.Scalar")
@@ -184,37 +172,11 @@ def clamp(call: Call, x: Tensor, low: Term | None = None, high: Term | None = No
     return x if high is None else extremum(False, x, operand(call, high, call.dtype))
 
 
-@handles("aten.leaky_relu.default")
-def leaky_relu(call: Call, x: Tensor, slope: float = 0.01) -> Tensor:
-    return emit("where", emit("gt", x, call.const(0)), x, emit("mul", x, call.const(slope)))
-
-
-@handles("aten.where.self")
-def where(call: Call, c: Tensor, x: Term, y: Term) -> Tensor:
-    return emit("where", cast(c, "bool"), operand(call, x, call.dtype),
-                operand(call, y, call.dtype))  # fmt: skip
-
-
-@handles("aten.isnan.default")
-def isnan(call: Call, x: Tensor) -> Tensor:
-    return emit("ne", x, x)
-
-
 @handles("aten.isinf.default")
 def isinf(call: Call, x: Tensor) -> Tensor:
     if not is_float(x.dtype):
         return emit("ne", x, x)
     return emit("eq", emit("abs", x), x.builder.const(math.inf, x.dtype))
-
-
-@handles("aten._to_copy.default")
-def to_copy(call: Call, x: Tensor, **_: Any) -> Tensor:
-    return cast(x, call.dtype)
-
-
-@handles("aten.atan2.default")
-def atan2(call: Call, y: Term, x: Term) -> Tensor:
-    return emit("atan2", operand(call, y, call.dtype), operand(call, x, call.dtype))
 
 
 @handles("aten.atan.default", "aten.asin.default", "aten.acos.default",
@@ -300,11 +262,6 @@ def angle(call: Call, x: Tensor) -> Tensor:
     return emit("where", emit("ne", x, x), x, emit("where", emit("lt", x, zero), half, zero))
 
 
-@handles("aten.hypot.default")
-def hypot(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    return cast(f("hypot")(wide(x), wide(y)), call.dtype)
-
-
 @handles("aten.erfc.default")
 def erfc(call: Call, x: Tensor) -> Tensor:
     """In f64, so that what is left of 1 keeps f32's digits until 1e-9."""
@@ -330,6 +287,22 @@ def binary_cross_entropy(
                                          call.dtype)  # fmt: skip
 
 
-@handles("aten.copy.default")
-def copy(call: Call, x: Tensor, source: Tensor, *_: Any) -> Tensor:
-    return f("broadcast_to")(cast(source, call.dtype), list(x.shape))
+handles.table({
+    "aten.gelu.default": lambda call, x, *, approximate='none':
+        emit("gelu_tanh" if approximate == "tanh" else "gelu", x),
+    "aten.sub.Tensor aten.sub.Scalar": lambda call, x, y, alpha=1:
+        emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha)),
+    "aten.rsub": lambda call, x, y, alpha=1:
+        emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha)),
+    "aten.leaky_relu.default": lambda call, x, slope=0.01:
+        emit("where", emit("gt", x, call.const(0)), x, emit("mul", x, call.const(slope))),
+    "aten.where.self": lambda call, c, x, y:
+        emit("where", cast(c, "bool"), operand(call, x, call.dtype), operand(call, y, call.dtype)),
+    "aten.isnan.default": lambda call, x: emit("ne", x, x),
+    "aten._to_copy.default": lambda call, x, **_: cast(x, call.dtype),
+    "aten.atan2.default": lambda call, y, x:
+        emit("atan2", operand(call, y, call.dtype), operand(call, x, call.dtype)),
+    "aten.hypot.default": lambda call, x, y: cast(f("hypot")(wide(x), wide(y)), call.dtype),
+    "aten.copy.default": lambda call, x, source, *_:
+        f("broadcast_to")(cast(source, call.dtype), list(x.shape)),
+})  # fmt: skip

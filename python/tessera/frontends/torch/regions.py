@@ -8,9 +8,8 @@ element-by-element operators follows a product, some of its columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tessera.frontends.torch.strides import MOVES, View, natural, reading, restride, views
 from tessera.graph import Graph
@@ -49,7 +48,7 @@ class Region:
     members: list[int] = field(default_factory=list)  # places of operators, in order
     widths: dict[int, int] = field(default_factory=dict)  # values made here
     products: list[int] = field(default_factory=list)  # members that multiply what lies outside
-    left: tuple[Any, ...] = ()  # their left operand and shape: they share it
+    left: tuple[Hashable, ...] = ()  # their left operand and shape: they share it
     whole: bool = False  # a block has all columns of its rows
     needs: int = 0  # a bit for each region or operator it depends on
 
