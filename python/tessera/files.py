@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.errors import BadInputError, Error, IoError, Location, NotFoundError
-from tessera.types import Object, Value
+from tessera.types import Object, Record, Value
 
 
 def read_text(path: Path) -> str:
@@ -96,6 +98,15 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Writes a UTF-8 text file all or nothing."""
     write_bytes(path, text.encode("utf-8"))
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A record that `to_json` can write."""
+
+    def json(self) -> Record:
+        """Plain data, as `--json` prints it."""
+        return dataclasses.asdict(self)
 
 
 def to_json(data: Object, indent: int | None = 2) -> str:
