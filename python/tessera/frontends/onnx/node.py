@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 Value = Tensor | Array
 Made = Value | Outside | None
-Handler = Callable[["Node"], "Value | Sequence[Value] | None"]
 OfFirst = Callable[["Node", Tensor], "Value | Sequence[Value] | None"]
-
 AttributeValue = Any  # a number, a text, a list of these, a TensorProto or a GraphProto
 
 handles = Handlers()  # results of None mean "not in this form"

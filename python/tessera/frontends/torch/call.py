@@ -15,7 +15,7 @@ from tessera.frontends.handlers import Handlers
 from tessera.graph import Graph
 from tessera.ops import operands
 from tessera.tensor import Tensor, Term
-from tessera.types import DTYPES, Axes, Function, Sides, is_float, to_numpy
+from tessera.types import DTYPES, Axes, Sides, is_float, to_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # A function of tensors by its NumPy name.
 f: Callable[[str], Callable[..., Tensor]] = ops.function
 emit, iota, reduced = operands.emit, operands.iota, operands.reduced
-Handler = Function
 # By name: "aten.add.Tensor", or "aten.add" for all overloads. They are called with a Call and the
 # operator's own arguments.
 handles = Handlers()
@@ -150,6 +149,11 @@ def operand(call: Call, value: Term, dtype: str) -> Tensor:
     return cast(value, dtype) if isinstance(value, Tensor) else call.const(value, dtype)
 
 
+def both(call: Call, x: Term, y: Term) -> tuple[Tensor, Tensor]:
+    """Two operands in the dtype of the result."""
+    return operand(call, x, call.dtype), operand(call, y, call.dtype)
+
+
 def promoted(call: Call) -> str:
     """The dtype in which two operands are compared."""
     import torch
@@ -158,9 +162,10 @@ def promoted(call: Call) -> str:
     return dtype_of(torch.result_type(*values))
 
 
-def floats_only(call: Call) -> None:
+def floats_only(call: Call) -> Call:
     if not is_float(to_numpy(call.dtype)):
         raise UnsupportedError("of integers it is left to PyTorch")
+    return call
 
 
 def axes_of(x: Tensor, dims: Axes) -> list[int]:

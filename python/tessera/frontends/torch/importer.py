@@ -27,7 +27,6 @@ from tessera.frontends.torch import (  # noqa: F401 (register the handlers)
 )
 from tessera.frontends.torch.call import (
     Call,
-    Handler,
     emit,
     handles,
     is_scalar_function,
@@ -37,7 +36,7 @@ from tessera.frontends.torch.call import (
 )
 from tessera.graph import Graph
 from tessera.tensor import Tensor, cast
-from tessera.types import Record, Values
+from tessera.types import Function, Record, Values
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -52,7 +51,7 @@ Result = Any
 Output = Any
 
 
-def handler_of(target: Target) -> Handler | None:
+def handler_of(target: Target) -> Function | None:
     """What imports an operator; None where nothing does."""
     name = operator_name(target)
     return handles.get(name) or handles.get(name.rpartition(".")[0])

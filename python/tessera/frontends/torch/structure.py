@@ -127,9 +127,8 @@ handles.table({
 handles.table({
     "aten.triu.default aten.tril.default": lambda call, x, diagonal=0:
         emit("triu" if "triu" in str(call.node.target) else "tril", x, k=diagonal),
-    # Any values do.
-    "aten.empty_permuted.default": lambda call, shape, *_, **__:
-        full(call, shape, 0),
+    # Whatever is there.
+    "aten.empty_permuted.default": lambda call, shape, *_, **__: full(call, shape, 0),
     "aten.zeros_like.default aten.ones_like.default": lambda call, x, **_:
         full_like(call, x, int("ones" in str(call.node.target))),
     "aten.scalar_tensor.default": lambda call, value, **_: call.const(value),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -167,13 +168,12 @@ def average_pool(node: Node, x: Tensor) -> Tensor:
     return total * node.importer.tensor((1 / counts).astype(x.dtype), "average_factors")
 
 
-@handles("GlobalAveragePool", "GlobalMaxPool")
-def global_pool(node: Node) -> Tensor:
-    x, op = node.x(), "mean" if node.proto.op_type == "GlobalAveragePool" else "reduce_max"
+def _whole(op: str, x: Tensor) -> Tensor:
     return emit(op, x, axes=list(range(2, x.ndim)), keepdims=True)
 
 
-def _lp(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
+def _lp(node: Node, total: Callable[[Tensor], Tensor]) -> Tensor:
+    x, p = node.x(), int(node.attr("p", 2))
     if p == 1:
         return total(f("abs")(x))
     if p == 2:
@@ -182,18 +182,10 @@ def _lp(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
     return emit("power", total(powers), x.builder.const(1 / p, x.dtype))
 
 
-@handles_first("LpPool")
-def lp_pool(node: Node, x: Tensor) -> Tensor:
-    window = _window(node, x)
-    return _lp(x, int(node.attr("p", 2)), lambda t: _pool("pool_sum", t, window))
-
-
-@handles_first("GlobalLpPool")
-def global_lp_pool(node: Node, x: Tensor) -> Tensor:
-    axes = list(range(2, x.ndim))
-    return _lp(x, int(node.attr("p", 2)), lambda t: emit("sum", t, axes=axes, keepdims=True))
-
-
 handles.table({
+    "GlobalAveragePool": lambda node: _whole("mean", node.x()),
+    "GlobalMaxPool": lambda node: _whole("reduce_max", node.x()),
+    "LpPool": lambda node: _lp(node, lambda x: _pool("pool_sum", x, _window(node, x))),
+    "GlobalLpPool": lambda node: _lp(node, functools.partial(_whole, "sum")),
     "Conv": lambda node: _biased(convolved(node, node.x(0), node.x(1)), node),
 })  # fmt: skip
