@@ -221,8 +221,10 @@ def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that sum up the others."""
     if suite == "stenso":
         return stenso.summaries(rows)
-    if suite in ("plus", "outside"):
-        return (plus if suite == "plus" else outside).summaries(rows)
+    if suite == "plus":
+        return plus.summaries(rows)
+    if suite == "outside":
+        return outside.summaries(rows)
     raced = suite == "mirage" and not any("ablation" in r or "compiled_for" in r for r in rows)
     return mirage.summaries(rows) if raced else []
 

@@ -2,6 +2,7 @@
 2025), sizes reduced: single operators, short chains of them, and "gifts", of which algebra leaves
 little. Each is a PyTorch module and its arguments."""
 
+# mypy: disable-error-code="assignment"
 from __future__ import annotations
 
 from collections.abc import Callable

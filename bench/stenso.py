@@ -64,7 +64,7 @@ def run(
 
     Raises UsageError where there is no such case.
     """
-    installed = [f for f, m in FRAMEWORKS.items() if importlib.util.find_spec(m.module) is not None]
+    installed = [f for f in FRAMEWORKS if importlib.util.find_spec(f) is not None]
     frameworks = ["numpy"] if quick else [f for f in installed if f in peers]
     for framework in frameworks:
         FRAMEWORKS[framework].prepare()

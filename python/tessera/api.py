@@ -6,7 +6,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 from tessera import _core
 from tessera.clock import Clock
@@ -23,7 +23,7 @@ from tessera.options import Options, is_gpu
 from tessera.race import children
 from tessera.result import ENGINES, FunctionCall, GraphCall, Result
 from tessera.store import MeasurementStore
-from tessera.types import Function, Record
+from tessera.types import Function, Object, Record, Value
 
 Progress = Callable[[Record], None]
 # Of a function's budget: what tracing takes at most, and what the search for kernels may take: few
@@ -33,10 +33,10 @@ _TRACING, _SEARCH = 0.6, (0.85, 0.65, 0.4, 0.2)
 
 def superoptimize(
     program: Graph | Function,
-    *args: Any,
+    *args: Object,
     options: Options | None = None,
     progress: Progress | None = None,
-    **overrides: Any,
+    **overrides: Object,
 ) -> Result:
     """Searches for a faster program, proves it equal, compiles, checks and measures it.
 
@@ -168,11 +168,11 @@ def _with_weights(graph: Graph, names: Sequence[str]) -> Graph:
 def optimize(function: Function, /) -> Optimized: ...
 @overload
 def optimize(
-    *, options: Options | None = None, **overrides: Any
+    *, options: Options | None = None, **overrides: Object
 ) -> Callable[[Function], Optimized]: ...
 def optimize(
-    function: Function | None = None, /, *, options: Options | None = None, **overrides: Any
-) -> Any:
+    function: Function | None = None, /, *, options: Options | None = None, **overrides: Object
+) -> Value:
     """Decorator: the function is traced on its first call, optimised, proved equal and cached.
 
     What cannot be traced runs as plain NumPy, with one warning that says why.
@@ -183,7 +183,7 @@ def optimize(
     return _decorated(function, chosen)
 
 
-def _decorated(function: Any, options: Options) -> Any:
+def _decorated(function: Object, options: Options) -> Value:
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(_decorated(function.__func__, options))
     if isinstance(function, Graph) or not callable(function):

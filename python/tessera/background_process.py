@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,12 +21,12 @@ from tessera.frontends.trace import FLOAT_SCALARS, trace_call
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.racer import serve
-from tessera.types import Function, Record
+from tessera.types import Array, Function, Object, Record, Value
 
 _NICE = 10
 
 
-def optimised(order: Record, arrays: list[Any]) -> Record:
+def optimised(order: Record, arrays: list[Value]) -> Record:
     """What the process does for `Helper.optimise`."""
     signal.signal(signal.SIGTERM, _end)
     with contextlib.suppress(OSError, AttributeError):
@@ -52,7 +51,7 @@ def optimised(order: Record, arrays: list[Any]) -> Record:
     return {"choice": choice, "improved": result.improved}
 
 
-def _end(*__: Any) -> None:
+def _end(*__: Object) -> None:
     """Ends this process and the groups that those it started lead, say a compiler's."""
     with contextlib.suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
@@ -62,7 +61,7 @@ def _end(*__: Any) -> None:
     os._exit(0)
 
 
-def _strided(array: Any, strides: Sequence[int]) -> Any:
+def _strided(array: Array, strides: Sequence[int]) -> Array:
     """The same values, with gaps between them or in another order."""
     steps = [s * (n - 1) for s, n in zip(strides, array.shape, strict=True)]
     first, last = (sum(f(s, 0) for s in steps) for f in (min, max))

@@ -8,8 +8,9 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
+T = TypeVar("T")
 _throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
@@ -40,7 +41,7 @@ class Clock:
         if self.left() <= seconds:
             raise OutOfTime
 
-    def run(self, call: Callable[[], Any]) -> Any:
+    def run(self, call: Callable[[], T]) -> T:
         """What a call gives. Plain Python code in it too ends by Interrupted when no time is left,
         and again where somebody handles that."""
         thread = ctypes.c_ulong(threading.get_ident())

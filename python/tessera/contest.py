@@ -12,10 +12,10 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from tessera.race import Entrant, Times, decide
 from tessera.rewrite import rewrite
 from tessera.runner import address_of
 from tessera.store import kept_json
-from tessera.types import Array, Fields, Function, Record, Values
+from tessera.types import Array, Fields, Function, Record, Value, Values
 from tessera.verification import verify_by
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _source(
                   bool(found.other_sizes), found.undecided, found.provisional)  # fmt: skip
 
 
-def _at_these_extents(known: Any, traced: Traced, options: Options) -> Choice | None:
+def _at_these_extents(known: Value, traced: Traced, options: Options) -> Choice | None:
     """Source found at other extents and its name, proved at these; None where it is not."""
     arrays = [*traced.arguments, *traced.extra]
     edges = options.level == "bitwise" or traced.graph.asks_for_nan
@@ -267,9 +267,9 @@ def _alike(run: Run, original: Run, arrays: Values) -> bool:
     return _sharing(ours, given) <= _sharing(theirs, given)
 
 
-def _sharing(results: Values, given: Sequence[Array]) -> set[tuple[Any, ...]]:
+def _sharing(results: Values, given: Sequence[Array]) -> set[Hashable]:
     """Which results lie in the memory of which arguments or earlier results, and how."""
-    shared: set[tuple[Any, ...]] = set()
+    shared: set[Hashable] = set()
     for n, result in enumerate(results):
         if not isinstance(result, np.ndarray):
             continue

@@ -45,9 +45,7 @@ _PROGRAMS: dict[str, str] = {
 _SIDES = (12, 200, 1000)  # of the matrices: shape classes of calls, of caches, of memory
 _LARGEST_PRODUCT = 400
 _SECONDS = 0.004  # for one kind and size, and at least three runs
-LIBRARIES = tuple(
-    flavour for flavour, library in FRAMEWORKS.items() if importlib.util.find_spec(library.module)
-)
+LIBRARIES = tuple(flavour for flavour in FRAMEWORKS if importlib.util.find_spec(flavour))
 _WHEN_NEEDED = ("numpy", "jax")  # cheap enough to measure without being asked
 _FUSED = ("jax", "torch")
 
@@ -141,7 +139,7 @@ def _version(flavour: str) -> str:
     """Of the library, and how it was measured."""
     if flavour not in LIBRARIES:
         return ""
-    return f"{importlib.metadata.version(FRAMEWORKS[flavour].module)}, one thread, least"
+    return f"{importlib.metadata.version(flavour)}, one thread, least"
 
 
 @cache

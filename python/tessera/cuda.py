@@ -14,7 +14,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +23,10 @@ from tessera import _core
 from tessera.errors import BadInputError, NotFoundError, WrongTypeError
 from tessera.runner import out_name
 from tessera.torch_arrays import is_tensor
-from tessera.types import DTYPES, Array, Values, dtype_name, format_type, to_numpy
+from tessera.types import DTYPES, Array, Object, Value, Values, dtype_name, format_type, to_numpy
+
+if TYPE_CHECKING:
+    import torch
 
 _ALIGNMENT = 16  # bytes
 _CUDA_DEVICES = (2, 13)  # DLPack: on a device, and managed memory
@@ -47,7 +51,11 @@ def find_libraries() -> None:
     _core.set_cuda_folders(library_folders())
 
 
-def is_device_array(value: Any) -> bool:
+# By identity: an array of a type, and the device's that it stands for.
+Held = dict[int, tuple[Array, Value]]
+
+
+def is_device_array(value: Value) -> bool:
     """Whether this is an array on a CUDA device."""
     if is_tensor(value):
         return bool(value.device.type == "cuda")
@@ -56,7 +64,7 @@ def is_device_array(value: Any) -> bool:
     return value.__dlpack_device__()[0] in _CUDA_DEVICES
 
 
-def placeholder(value: Any) -> Array:
+def placeholder(value: Value) -> Array:
     """An array of the same type and no memory, for what only looks at types."""
     if is_tensor(value):
         known = {name: ours for ours, name in _TORCH_DTYPES.items()}
@@ -68,9 +76,7 @@ def placeholder(value: Any) -> Array:
     return np.broadcast_to(np.zeros((), to_numpy(view.dtype)), tuple(view.shape))
 
 
-def standing(
-    value: Any, held: dict[int, tuple[Any, Any]], wanted: Callable[[Any], bool] = is_device_array
-) -> Any:
+def standing(value: Value, held: Held, wanted: Callable[[Value], bool] = is_device_array) -> Value:
     """Arguments in which arrays of the same types stand for a device's, which `held` tells."""
     if type(value) in (tuple, list):
         return type(value)(standing(v, held, wanted) for v in value)
@@ -83,7 +89,7 @@ def standing(
     return array
 
 
-def is_tensor_or_device_array(value: Any) -> bool:
+def is_tensor_or_device_array(value: Object) -> bool:
     """Whether this is an array that a program for a GPU takes, or is told to be elsewhere."""
     return is_tensor(value) or is_device_array(value)
 
@@ -98,7 +104,7 @@ def is_capturing() -> bool:
         return False
 
 
-def to_device(array: Any, device: int = 0) -> _core.DeviceArray:
+def to_device(array: Object, device: int = 0) -> _core.DeviceArray:
     """A copy of a NumPy array on a device; for programs without PyTorch or CuPy."""
     array = np.ascontiguousarray(array)
     made = _core.DeviceArray(device, dtype_name(array.dtype), list(array.shape))
@@ -112,24 +118,19 @@ def to_host(array: _core.DeviceArray) -> Array:
     return np.frombuffer(bytearray(array.read()), to_numpy(dtype)).reshape(shape)
 
 
-def _gradients_are_on() -> bool:
-    asked = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
-    return asked is not None and bool(asked())
-
-
 @dataclass(frozen=True)
 class _View:
     """An array's memory, and what keeps it."""
 
     address: int
     bytes: int
-    owner: Any
+    owner: Value
 
 
 @dataclass(frozen=True)
 class _WeightSet:
     prepared: _core.CudaWeights
-    given: list[Any]  # kept, so that their identities cannot be used again
+    given: list[Value]  # kept, so that their identities cannot be used again
     address: tuple[int, ...]
 
 
@@ -155,7 +156,7 @@ class DeviceRunner:
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
         self._told: set[str] = set()
 
-    def __call__(self, arrays: Values, out: Any = None) -> list[Any]:
+    def __call__(self, arrays: Values, out: Object = None) -> list[Value]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         given = [] if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
@@ -192,15 +193,16 @@ class DeviceRunner:
         """Whether the arrays are on a device."""
         return all(is_device_array(a) for a in arrays)
 
-    def _new(self, torch: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    def _new(self, torch: ModuleType | None, dtype: str, shape: tuple[int, ...]) -> Value:
         if torch is None:
             return _core.DeviceArray(self._device, dtype, list(shape))
         kind = getattr(torch, _TORCH_DTYPES[dtype])
         return torch.empty(shape, dtype=kind, device=f"cuda:{self._device}")
 
     def _view(
-        self, value: Any, name: str, dtype: str, shape: tuple[int, ...], stream: int, read: bool
-    ) -> _View:
+        self, value: Object, name: str, dtype: str, shape: tuple[int, ...], stream: int,
+        read: bool,
+    ) -> _View:  # fmt: skip
         """The memory of an argument; refused where it is not what the program takes."""
         if is_tensor(value):
             view = self._tensor_view(value, name, dtype, shape, read)
@@ -221,7 +223,7 @@ class DeviceRunner:
         return view
 
     def _tensor_view(
-        self, tensor: Any, name: str, dtype: str, shape: tuple[int, ...], read: bool
+        self, tensor: torch.Tensor, name: str, dtype: str, shape: tuple[int, ...], read: bool
     ) -> _View:
         if tensor.device.type != "cuda" or tensor.device.index != self._device:
             raise BadInputError(
@@ -232,7 +234,7 @@ class DeviceRunner:
         self._require_type(name, dtype, shape, kind == _TORCH_DTYPES[dtype], kind, tensor.shape)
         if str(tensor.layout) != "torch.strided":
             raise BadInputError(f"argument {name} is sparse ({tensor.layout}); give a dense tensor")
-        if tensor.requires_grad and (not read or _gradients_are_on()):
+        if tensor.requires_grad and (not read or sys.modules["torch"].is_grad_enabled()):
             raise BadInputError(
                 f"{name} requires a gradient, which the program does not compute; give "
                 f"{name}.detach(), or call under torch.no_grad()"
@@ -249,7 +251,7 @@ class DeviceRunner:
         return _View(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor)
 
     def _foreign_view(
-        self, value: Any, name: str, dtype: str, shape: tuple[int, ...], stream: int
+        self, value: Value, name: str, dtype: str, shape: tuple[int, ...], stream: int
     ) -> _View:
         kind, device = value.__dlpack_device__()
         if kind not in _CUDA_DEVICES or device != self._device:
@@ -269,7 +271,7 @@ class DeviceRunner:
 
     @staticmethod
     def _require_type(
-        name: str, dtype: str, shape: tuple[int, ...], same_dtype: bool, kind: str, given: Any
+        name: str, dtype: str, shape: tuple[int, ...], same_dtype: bool, kind: str, given: Value
     ) -> None:
         if same_dtype and tuple(given) == shape:
             return
@@ -335,7 +337,7 @@ class Elsewhere:
             "writes its kernels"
         )
 
-    def __call__(self, arrays: Values, out: Any = None) -> list[Any]:
+    def __call__(self, arrays: Values, out: Object = None) -> list[Value]:
         raise NotFoundError(self._message)
 
 
@@ -343,5 +345,5 @@ def _meet(a: _View, b: _View) -> bool:
     return a.address < b.address + b.bytes and b.address < a.address + a.bytes
 
 
-def _article(value: Any) -> str:
+def _article(value: Object) -> str:
     return "a NumPy array" if isinstance(value, np.ndarray) else f"of type {type(value).__name__}"

@@ -20,7 +20,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
@@ -31,7 +31,7 @@ from tessera import _core
 from tessera.background import Helper
 from tessera.clock import Clock
 from tessera.contest import is_noisy, kept, key_of
-from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
+from tessera.cuda import Held, is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct_calls import Slot, call_order, direct_call, layout, quiet_now, slots
 from tessera.errors import (
     BadInputError,
@@ -51,12 +51,13 @@ from tessera.options import Options, is_gpu
 from tessera.race import LostError
 from tessera.result import Result
 from tessera.tuner import Tuner
-from tessera.types import Array, Function, Record, dtype_name, is_plain_dtype
+from tessera.types import Arguments, Array, Function, Record, Value, dtype_name, is_plain_dtype
 
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
 # Of sizes that vary the first have programs, others when they came so often, so many at most.
 _FIRST_SIZES, _OFTEN, _MOST_SIZES = 3, 16, 64
+Key = Any  # what decides which program fits: nested tuples of types and constants
 _NUMPY = "plain NumPy"
 _missing: set[str] = set()  # what has to be installed, said once a process
 _MANY_STEPS = 100
@@ -65,7 +66,6 @@ _TRACING = 0.2  # of the budget: a race calls the function some times more
 _WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
 OptimizeTraced = Callable[..., Result]
-Arguments = tuple[Any, ...]  # of a call, by position
 
 
 @dataclass
@@ -117,7 +117,7 @@ class _Bound:
     A copy of the object, which has a copy of this, begins anew.
     """
 
-    def __init__(self, instance: Any = None) -> None:
+    def __init__(self, instance: Value = None) -> None:
         self.instance = instance
         self.methods: dict[Optimized, Optimized] = {}
 
@@ -148,8 +148,8 @@ class Optimized(_core.Dispatch):
             self._like = Optimized
         self._options = options
         self._optimize = optimize
-        self._known: dict[Any, _Entry] = {}
-        self._variants: Counter[Any] = Counter()
+        self._known: dict[Hashable, _Entry] = {}
+        self._variants: Counter[Hashable] = Counter()
         self._warned = False
         self._tuner = Tuner(self._forked)
         self._on_gpu = is_gpu(options.target)
@@ -158,18 +158,18 @@ class Optimized(_core.Dispatch):
         self._waits = (options.wait or os.environ.get("TESSERA_WAIT", "0") != "0"
                        or self._on_gpu or not options.cache)  # fmt: skip
         self._swap = threading.Lock()
-        self._told: Any = None  # for _fall_back, from the background
+        self._told: Value = None  # for _fall_back, from the background
         self._refused = ""  # the last such reason
         # By what calls are alike in but for their extents: those that have programs.
-        self._sizes: dict[Any, set[Any]] = {}
-        self._others: Counter[Any] = Counter()  # calls of some that have none
+        self._sizes: dict[Hashable, set[Hashable]] = {}
+        self._others: Counter[Hashable] = Counter()  # calls of some that have none
 
     def _forked(self) -> None:
         """In a process that was forked: the next call has its programs made there."""
         self._swap = threading.Lock()
         self.forget()
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Value) -> None:
         """All but what this has of its own is the function's, which may read it."""
         own = (name in _STATE or hasattr(Optimized, name)) and name != "__dict__"
         if own:
@@ -183,15 +183,15 @@ class Optimized(_core.Dispatch):
         else:
             delattr(self._function, name)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         """What functions have: `__code__`, `__defaults__`, …"""
         if name == "_function":  # not made yet
             raise AttributeError(name)
         return getattr(self._function, name)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> Value:
         """By name, as functions are; what is not its module's own, by its function."""
-        found: Any = None
+        found: Value = None
         with contextlib.suppress(ImportError, AttributeError):
             found = importlib.import_module(self.__module__)
             for name in self.__qualname__.split("."):
@@ -205,13 +205,13 @@ class Optimized(_core.Dispatch):
     def __copy__(self) -> Optimized:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Optimized:
+    def __deepcopy__(self, memo: Record) -> Optimized:
         return self
 
-    def _call_slowly(self, args: Arguments, kwargs: Record) -> Any:
+    def _call_slowly(self, args: Arguments, kwargs: Record) -> Value:
         """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
         if self._on_gpu:
-            held: dict[int, tuple[Any, Any]] = {}
+            held: Held = {}
             like = standing((args, kwargs), held, is_tensor_or_device_array)
             for _, value in held.values():
                 if not is_device_array(value):
@@ -250,7 +250,7 @@ class Optimized(_core.Dispatch):
             return self._function(*args, **kwargs)
 
     def _look_at(
-        self, value: Any, seconds: float, entry: _Entry, args: Arguments, kwargs: Record
+        self, value: Value, seconds: float, entry: _Entry, args: Arguments, kwargs: Record
     ) -> None:
         """Compares the original's own results with what the program promises, once, and the seconds
         that it took: source of it may have raced in its place, which may be slower."""
@@ -285,7 +285,9 @@ class Optimized(_core.Dispatch):
             entry.direct = entry.result.direct_call(known, entry.environment)
             self._remember(entry)
 
-    def _call_on_device(self, args: Arguments, kwargs: Record, like: Arguments, named: Any) -> Any:
+    def _call_on_device(
+        self, args: Arguments, kwargs: Record, like: Arguments, named: Record
+    ) -> Value:
         """A call with tensors or a device's arrays, on PyTorch's current stream (cuda.py).
 
         `like`, `named`: the arguments with arrays of the same types instead. The function itself
@@ -297,7 +299,7 @@ class Optimized(_core.Dispatch):
             return self._function(*args, **kwargs)
         return entry.result(*args, **kwargs)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: Value, owner: type | None = None) -> Value:
         """Of an object, the method bound to it, with programs of its own: they read its arrays.
 
         Of what is never bound (ufuncs, callable objects, methods), itself.
@@ -318,7 +320,7 @@ class Optimized(_core.Dispatch):
             bound.methods[self] = Optimized(method, self._options, self._optimize)
         return bound.methods[self]
 
-    def result(self, *args: Any, **kwargs: Any) -> Result | None:
+    def result(self, *args: Value, **kwargs: Value) -> Result | None:
         """The Result for such arguments; None where plain NumPy is used."""
         if self._on_gpu:
             args, kwargs = standing((args, kwargs), {}, is_tensor_or_device_array)
@@ -370,7 +372,7 @@ class Optimized(_core.Dispatch):
         self._remember(entry)
         return entry
 
-    def _is_rare(self, key: Any) -> bool:
+    def _is_rare(self, key: Key) -> bool:
         """Whether calls of these extents run the original (which takes no arrays of a GPU)."""
         extents, sizes = _shapes(key), self._sizes.setdefault(_family(key), set())
         if extents in sizes or self._on_gpu:
@@ -384,7 +386,7 @@ class Optimized(_core.Dispatch):
         sizes.add(extents)
         return False
 
-    def _new_entry(self, key: Any, loose: Any, args: Arguments, kwargs: Record) -> _Entry:
+    def _new_entry(self, key: Key, loose: Key, args: Arguments, kwargs: Record) -> _Entry:
         """A program for a new form; where only floats are new, one that takes them as arguments."""
         family = _shapes(key)
         self._variants[family] += 1
@@ -436,7 +438,7 @@ class Optimized(_core.Dispatch):
             if entry.direct is not None and not named and (entry.seen or entry.result is None):
                 self.prefer(entry.direct)
 
-    def _key(self, args: Arguments, kwargs: Record) -> Any:
+    def _key(self, args: Arguments, kwargs: Record) -> Key:
         """What decides which program fits; None, with a warning, for what none can."""
         parts = [_quick_key(a) for a in args]
         parts += [_quick_key(a) for a in kwargs.values()]
@@ -593,14 +595,14 @@ class Optimized(_core.Dispatch):
         if isinstance(reason, ToolMissingError):
             _missing.add(why)
         name = getattr(self._function, "__qualname__", repr(self._function))
-        place = getattr(reason, "location", None) or definition(self._function)
+        place: Location | None = getattr(reason, "location", None) or definition(self._function)
         level = 2  # the caller's line: outside of this file
         frame = inspect.currentframe()
         while frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__):
             frame = frame.f_back
             level += 1
         warnings.warn(
-            f"tessera: {name} runs as {on}: {_place(place)}{why}",
+            f"tessera: {name} runs as {on}: {f'{place}: ' if place else ''}{why}",
             RuntimeWarning,
             stacklevel=level - 1,
         )
@@ -617,7 +619,7 @@ def _not_compiled(result: Result, budget: float) -> str:
 def _form(args: Arguments, kwargs: Record) -> str:
     """A call for a reader: "f32[64,256], axis=-1"."""
 
-    def text(value: Any) -> str:
+    def text(value: Value) -> str:
         if isinstance(value, np.ndarray):
             return str(value.dtype) + str([*value.shape]).replace(" ", "")
         return repr(value)[:40]
@@ -639,11 +641,7 @@ def _status(entry: _Entry) -> Status:
     return Status(entry.form, runs, why, took["function"] / took[choice.runs] if known else None)
 
 
-def _place(place: Location | None) -> str:
-    return f"{place}: " if place else ""
-
-
-def _quick_key(value: Any) -> Any:
+def _quick_key(value: Value) -> Key:
     """The key of an argument that is a plain array or constant; None for others."""
     kind = type(value)
     if kind is np.ndarray and is_plain_dtype(value.dtype):
@@ -657,12 +655,12 @@ def _quick_key(value: Any) -> Any:
     return None
 
 
-def _array_key(array: Array) -> Any:
+def _array_key(array: Array) -> Key:
     how = layout(array)
     return (array.shape, array.dtype, how if how < 2 else array.strides)
 
 
-def _without_floats(key: Any) -> Any:
+def _without_floats(key: Key) -> Key:
     """A key in which all floats are alike."""
     if type(key) is not tuple:
         return key
@@ -671,14 +669,14 @@ def _without_floats(key: Any) -> Any:
     return tuple(map(_without_floats, key))
 
 
-def _shapes(key: Any) -> Any:
+def _shapes(key: Key) -> Key:
     """A key without any constants."""
     if not isinstance(key[0], int):
         return key[1]
     return tuple(k[:1] if type(k) is tuple and k and isinstance(k[0], type) else k for k in key)
 
 
-def _family(key: Any) -> Any:
+def _family(key: Key) -> Key:
     """A key without extents, and without constants but for their types."""
     if type(key) is not tuple:
         return key
@@ -712,7 +710,7 @@ def _errors_wanted() -> bool:
     return False
 
 
-def _static_key(tree: Tree) -> Any:
+def _static_key(tree: Tree) -> Key:
     """A hashable key of an argument tree; 1, 1.0 and True stay different."""
     if isinstance(tree, Node):
         keys = tuple((type(k), k) for k in tree.keys)

@@ -6,28 +6,27 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tessera import _core
 from tessera.frontends.environment import Environment
 from tessera.frontends.trace import FLOAT_SCALARS
-from tessera.types import Array, Fields, Function, Values
+from tessera.types import Arguments, Array, Fields, Function, Object, Value, Values
 
 # Of an argument: its position, or its name; of an entry of a list, tuple or dict: the container's
 # number, its index or key, and whether it is a key.
-Where = int | str | tuple[int, Any, bool]
-Slot = tuple[Any, ...]  # kind, where, value, dtype, shape, layout and, of arrays, strides
+Where = int | str | tuple[int, Value, bool]
+Slot = Arguments  # kind, where, value, dtype, shape, layout and, of arrays, strides
 _CONSTANTS = (bool, int, float, str, type(None))
 _FIXED = tuple(np.dtype(c).type for c in "?bhilqBHILQefd")  # scalars whose value follows their head
 
 
-class _Filters(list[Any]):
+class _Filters(list[Value]):
     """The filters of warnings that were found harmless; calls look whether they are as they were
     without running Python code."""
 
-    same: Any = None
+    same: Value = None
 
 
 _filters = _Filters()
@@ -40,7 +39,7 @@ def quiet_now() -> None:
     _core.Dispatch.quiet_now()
 
 
-def layout(value: Any) -> int:
+def layout(value: Object) -> int:
     """0: row-major (and whatever is no array), 1: column-major, 2: neither."""
     if not isinstance(value, np.ndarray):
         return 0
@@ -48,7 +47,7 @@ def layout(value: Any) -> int:
     return 2 if not flags.aligned else 0 if flags.c_contiguous else 1 if flags.f_contiguous else 2
 
 
-def call_order(function: Function, args: tuple[Any, ...], kwargs: Fields) -> list[Where] | None:
+def call_order(function: Function, args: Arguments, kwargs: Fields) -> list[Where] | None:
     """Where a call's arguments are, in the order of the program's inputs; None if unknown."""
     slots: dict[str, Where] = {name: name for name in kwargs}
     try:
@@ -74,8 +73,8 @@ def slots(
     found: list[Slot] = []
     containers = itertools.count()
 
-    def add(where: Where, value: Any) -> bool:
-        kind: Any = type(value)
+    def add(where: Where, value: Value) -> bool:
+        kind: type = type(value)
         if kind is np.ndarray:
             found.append(_array(where, None, value))
         elif kind is float and floats:
@@ -111,7 +110,7 @@ def _array(where: Where | None, fixed: Array | None, value: Array) -> Slot:
     return ("array", where, fixed, value.dtype, list(value.shape), how, strides)
 
 
-def direct_call(known: Sequence[Slot] | None, environment: Environment | None) -> Any:
+def direct_call(known: Sequence[Slot] | None, environment: Environment | None) -> _core.Call | None:
     """A call of arguments like these while nothing outside changes; None where there is none.
 
     Without an environment, as in races, nothing else is asked either: not how errors are reported.

@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,10 +20,10 @@ from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
 from tessera.frontends.numpy import rounds_otherwise
 from tessera.frontends.trace import trace_call
-from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, parts, unflatten
+from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, alike, parts, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.types import Function, Record, Values, dtype_name
+from tessera.types import Arguments, Array, Function, Object, Record, Value, Values, dtype_name
 from tessera.verification import verify_by
 
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
@@ -69,7 +68,7 @@ class DropIn:
             self._call = call_of(self._function, traced)
         self.arrays = arrays
         self.original = self._function or compile_source(emit(graph, name=name), name)
-        self._results: list[Any] | None = None
+        self._results: list[Value] | None = None
         self._ways: dict[tuple[str, str], dict[str, list[int]]] = {}
 
     @property
@@ -77,7 +76,7 @@ class DropIn:
         """How many of the arrays are a call's own; the others come from outside."""
         return len(self.arrays) if self._traced is None else len(self._traced.arguments)
 
-    def bind(self, arrays: Values) -> tuple[Any, Record]:
+    def bind(self, arrays: Values) -> tuple[Arguments, Record]:
         """Arguments of the original's call with these arrays, which are in the inputs' order."""
         if self._traced is None or self._function is None:
             return tuple(arrays), {}
@@ -85,7 +84,7 @@ class DropIn:
         args, kwargs = unflatten(self._traced.tree, arrays[:count])
         return args, dict(kwargs)
 
-    def bind_source(self, arrays: Values) -> tuple[Any, Record]:
+    def bind_source(self, arrays: Values) -> tuple[Arguments, Record]:
         """Those of its sources, which take arrays from outside as keyword arguments."""
         if self._call is None or self._traced is None:
             return tuple(arrays), {}
@@ -93,12 +92,12 @@ class DropIn:
         args, kwargs = self.bind(arrays)
         return args, kwargs | dict(zip(self._call.names[count:], arrays[count:], strict=True))
 
-    def source(self, graph: Graph, flavour: str = "numpy", **more: Any) -> str:
+    def source(self, graph: Graph, flavour: str = "numpy", **more: Value) -> str:
         """The source of a program that computes the same; `more` is for `emit`."""
         more |= self._results_as_original(graph, flavour)
         return emit(graph, flavour, name=self.name, call=self._call, **more)
 
-    def plain(self, graph: Graph, flavour: str = "numpy", **more: Any) -> str:
+    def plain(self, graph: Graph, flavour: str = "numpy", **more: Value) -> str:
         """The same as a function of the program's inputs, which a process of a race can call."""
         more |= self._results_as_original(graph, flavour)
         return emit(graph, flavour, name=self.name, **more)
@@ -112,11 +111,11 @@ class DropIn:
         return self._ways[key]
 
     # --- results
-    def of_program(self, value: Any) -> list[Any]:
+    def of_program(self, value: Value) -> list[Value]:
         """What the program computes of what the function returned, without its constants."""
         if self._traced is None:
             return list(value)
-        found: dict[int, Any] = {}
+        found: dict[int, Value] = {}
         _of_program(self._traced.results, value, found)
         return [found[n] for n in sorted(found)]
 
@@ -151,7 +150,7 @@ class DropIn:
         }
 
     # --- sizes
-    def proved_at_other_sizes(self, graph: Graph, options: Options, **more: Any) -> int | None:
+    def proved_at_other_sizes(self, graph: Graph, options: Options, **more: Value) -> int | None:
         """At how many other choices of extents the program's source equals the function.
 
         `more` is for `emit`.
@@ -173,7 +172,7 @@ class DropIn:
         return len(_SIZES)
 
     def least_extents(
-        self, graph: Graph, options: Options, **more: Any
+        self, graph: Graph, options: Options, **more: Object
     ) -> tuple[dict[int, int], int] | None:
         """From where on the source equals the function, for each extent of the program.
 
@@ -212,7 +211,7 @@ class DropIn:
         return _longer(self._specs())
 
     def _equal_with(
-        self, choices: Sequence[Sequence[int]], graph: Graph, options: Options, **more: Any
+        self, choices: Sequence[Sequence[int]], graph: Graph, options: Options, **more: Value
     ) -> bool:
         """Whether source and function are equal with each of these in place of the extents."""
         if self._traced is None or self._call is None:
@@ -228,7 +227,7 @@ class DropIn:
                 return False
         return True
 
-    def proved_for_all_sizes(self, graph: Graph, options: Options, **more: Any) -> str | None:
+    def proved_for_all_sizes(self, graph: Graph, options: Options, **more: Value) -> str | None:
         """For which sizes at all: "A[N,M] B[M] with N >= 1, M >= 1"; None where that is not known.
 
         Said of the programs that function and source are at several unlike extents, in place of
@@ -257,7 +256,7 @@ class DropIn:
     def _resized(self, other: Mapping[int, int]) -> list[Spec | float]:
         return [_sized(s, other) if isinstance(s, Spec) else s for s in self._given()]
 
-    def needs_rank_guards(self, graph: Graph, options: Options, **more: Any) -> bool:
+    def needs_rank_guards(self, graph: Graph, options: Options, **more: Value) -> bool:
         """Whether the source takes arrays of other ranks, and computes other than the function.
 
         What the function or the source refuses is no matter.
@@ -277,7 +276,7 @@ class DropIn:
                     shape = (*spec.shape[:d], 1, *spec.shape[d + 1 :])
                     yield [*small[:k], dataclasses.replace(spec, shape=shape), *small[k + 1 :]]
 
-    def _with_others(self, specs: Sequence[Spec | float]) -> list[Any]:
+    def _with_others(self, specs: Sequence[Spec | float]) -> list[Value]:
         """All inputs: these, the floats of the call where they are not among them, and arrays from
         outside."""
         assert self._traced is not None
@@ -360,7 +359,7 @@ class DropIn:
         self._clock.require()
         try:
             original, made = self._traced_at(source, specs)
-            if not _same_structure(original.results, made.results):
+            if not alike(original.results, made.results, lambda a, b: type(a) is type(b)):
                 return "refuted"
             if options.level == "bitwise" and rounds_otherwise(original.calls | made.calls):
                 return "unknown"
@@ -411,12 +410,12 @@ def _tied(
     return (axes for axes in found if len(axes) < len(alike))
 
 
-def _arrays(value: Any) -> list[Any]:
+def _arrays(value: Object) -> list[Value]:
     """The arrays of a result, one after the other, NumPy's scalars among them."""
     return [v for v in parts(value) if isinstance(v, (np.ndarray, np.generic))]
 
 
-def _shares_more(n: int, array: Any, found: Values, wanted: Values, inputs: Values) -> bool:
+def _shares_more(n: int, array: Array, found: Values, wanted: Values, inputs: Values) -> bool:
     if not isinstance(array, np.ndarray):
         return False
     original = wanted[n]
@@ -428,7 +427,7 @@ def _shares_more(n: int, array: Any, found: Values, wanted: Values, inputs: Valu
     )
 
 
-def _of_program(tree: Tree, value: Any, found: dict[int, Any]) -> None:
+def _of_program(tree: Tree, value: Value, found: dict[int, Value]) -> None:
     if isinstance(tree, Leaf):
         found.setdefault(tree.index, value)
     elif isinstance(tree, Node):
@@ -437,20 +436,10 @@ def _of_program(tree: Tree, value: Any, found: dict[int, Any]) -> None:
             _of_program(child, part, found)
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: Object) -> bool:
     return isinstance(value, np.generic)
 
 
-def _share(a: Any, b: Any) -> bool:
+def _share(a: Object, b: Object) -> bool:
     both = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
     return both and bool(np.may_share_memory(a, b))
-
-
-def _same_structure(a: Tree, b: Tree) -> bool:
-    if isinstance(a, Leaf) or isinstance(b, Leaf) or not hasattr(a, "children"):
-        return type(a) is type(b)
-    return (
-        hasattr(b, "children")
-        and (a.kind, a.keys, len(a.children)) == (b.kind, b.keys, len(b.children))  # type: ignore[union-attr]
-        and all(map(_same_structure, a.children, b.children))
-    )

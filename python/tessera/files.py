@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tessera.errors import BadInputError, Error, IoError, Location, NotFoundError
+from tessera.types import Object, Record, Value
 
 
 def read_text(path: Path) -> str:
@@ -63,8 +65,8 @@ def write_bytes(path: Path, data: bytes) -> None:
     write_files({path: [data]})
 
 
-def write_files(files: Mapping[Path, Iterable[Any]]) -> None:
-    """Writes files from their parts (bytes, or arrays of them), all or nothing: each to a neighbour
+def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
+    """Writes files from their parts (bytes), all or nothing: each to a neighbour
     first, then all renamed over their targets, in order."""
     remove: list[Path] = []
     path = Path()
@@ -98,7 +100,16 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def to_json(data: Any, indent: int | None = 2) -> str:
+@dataclass(frozen=True)
+class Plain:
+    """A record that `to_json` can write."""
+
+    def json(self) -> Record:
+        """Plain data, as `--json` prints it."""
+        return dataclasses.asdict(self)
+
+
+def to_json(data: Object, indent: int | None = 2) -> str:
     """Strict JSON: infinities and NaN, which it lacks, become strings.
 
     >>> to_json({"worst": float("inf")}, indent=None)
@@ -107,7 +118,7 @@ def to_json(data: Any, indent: int | None = 2) -> str:
     return json.dumps(_finite(data), indent=indent, default=_plain, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: Object) -> Value:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -117,7 +128,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Object) -> Value:
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, (set, tuple)):

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
 
 import numpy as np
 
-from tessera.types import Function, Record, Values
+from tessera.types import Function, Object, Record, Value, Values
 
-Run = Callable[[], Any]
+Run = Callable[[], Value]
 
 
 class NumPy:
     """Called as it is."""
 
-    module: ClassVar[str] = "numpy"
-
     @staticmethod
-    def arguments(arrays: Values) -> list[Any]:
+    def arguments(arrays: Values) -> list[Value]:
         """The arrays as this library takes them."""
         return list(arrays)
 
@@ -37,10 +34,8 @@ class NumPy:
 class Jax:
     """Compiled by jax.jit; a run ends when the result is there."""
 
-    module: ClassVar[str] = "jax"
-
     @staticmethod
-    def arguments(arrays: Values) -> list[Any]:
+    def arguments(arrays: Values) -> list[Value]:
         import jax
 
         if any(np.asarray(a).dtype.itemsize == 8 for a in arrays):  # f64 and i64
@@ -55,7 +50,7 @@ class Jax:
         places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
         arrays = [leaves[n] for n in places]
 
-        def call(*arrays: Any) -> Any:
+        def call(*arrays: Object) -> Value:
             given = dict(zip(places, arrays, strict=True))
             args, kwargs = tree.unflatten([given.get(n, leaf) for n, leaf in enumerate(leaves)])
             return in_order(function(*args, **kwargs))
@@ -74,10 +69,8 @@ class Jax:
 class Torch:
     """Compiled by torch.compile."""
 
-    module: ClassVar[str] = "torch"
-
     @staticmethod
-    def arguments(arrays: Values) -> list[Any]:
+    def arguments(arrays: Values) -> list[Value]:
         import torch
 
         return [torch.from_numpy(np.array(a)) for a in arrays]
@@ -98,7 +91,7 @@ class Torch:
         torch.set_grad_enabled(False)
 
 
-def in_order(value: Any) -> Any:
+def in_order(value: Object) -> Value:
     """A result with lists in place of dicts, whose keys jax.jit would sort.
 
     >>> in_order({"b": 1, "a": (2, {"d": 3, "c": 4})})

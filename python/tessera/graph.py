@@ -18,12 +18,15 @@ from tessera.files import write_text
 from tessera.frontends import numpy as frontend
 from tessera.tensor import Builder, Tensor, bad_input, user_location
 from tessera.types import (
+    Arguments,
     Array,
     Dim,
     DType,
     Function,
+    Object,
     Record,
     Shape,
+    Value,
     Values,
     check_shape,
     dtype_name,
@@ -87,9 +90,9 @@ class Graph(_NumpyBuilder):
         # Of a model: what its results are called, which may be inputs or the same one twice.
         self.output_names: list[str] = []
         # What gives opaque operators a meaning: (function, payload, arrays) → arrays.
-        self.opaque: Callable[[str, str, list[Any]], list[Any]] | None = None
+        self.opaque: Callable[[str, str, list[Value]], list[Value]] | None = None
         # What an ONNX model computes behind its program, see frontends.onnx.opaque.Tail.
-        self.tail: Any = None
+        self.tail: Value = None
         self.notes: list[str] = []  # what a front end has to say, a line each
         self.keeps_nan = False  # beside what the program itself asks for
         # Makes the program for given extents where that of a front end depends on them.
@@ -211,14 +214,14 @@ class Graph(_NumpyBuilder):
     def __hash__(self) -> int:
         return hash(self.core)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Arguments:
         return Graph.parse, (str(self), self.name)  # pickled as text
 
     def validate(self) -> None:
         """Checks the whole program; raises BadInputError naming the operator and the rule."""
         self.core.validate()
 
-    def run(self, *arrays: Any, exact: bool = False) -> list[Array]:
+    def run(self, *arrays: Object, exact: bool = False) -> list[Array]:
         """Interprets the program: in its own dtypes, or with `exact` all floats in f64.
 
         >>> g = Graph("double")
@@ -335,7 +338,7 @@ class Block(_NumpyBuilder):
         name: str = "",
     ) -> None:
         """Writes a tile to the kernel's next result; its shape is given or follows from `omap`."""
-        dims: list[Any] = list(tensor.shape)
+        dims: list[Dim] = list(tensor.shape)
         if shape is not None:
             dims = list(shape)
         else:

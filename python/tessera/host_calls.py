@@ -10,11 +10,10 @@ import functools
 import importlib.metadata
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from tessera.errors import BadInputError, Error, ToolMissingError
 from tessera.frontends.onnx.opaque import node_call
-from tessera.types import Fields, Memory, Values, to_numpy
+from tessera.types import Fields, Memory, Object, Value, Values, to_numpy
 
 
 def version(host: str) -> str:
@@ -80,20 +79,20 @@ class TorchCall:
             result.copy_(made)
 
 
-def _tensor_of(memory: Memory) -> Any:
+def _tensor_of(memory: Memory) -> Value:
     import torch
 
     dtype = getattr(torch, to_numpy(memory[1]).name)
     return torch.frombuffer(memory[0], dtype=dtype).view(memory[2])
 
 
-def _filled(value: Any, tensors: Values) -> Any:
+def _filled(value: Object, tensors: Values) -> Value:
     if isinstance(value, dict):
         return tensors[value["operand"]]
     return [_filled(v, tensors) for v in value] if isinstance(value, list) else value
 
 
-def torch_operator(name: str) -> Any:
+def torch_operator(name: str) -> Value:
     """The registered operator NAMESPACE.OP[.OVERLOAD], a torch._ops.OpOverload.
 
     Raises BadInputError: there is none, it does not give just one tensor, it writes into its

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from tessera.options import Options
 from tessera.result import Result
 from tessera.tensor import Tensor, bad_input, user_location
 from tessera.torch_arrays import from_tensor, is_tensor, to_tensor
+from tessera.types import Object, Value, Values
 
 float16, bfloat16, float32 = "f16", "bf16", "f32"
 
@@ -88,7 +88,7 @@ class _Ops:
         mean = self._call("mean", A * A, axis=-1, keepdims=True)
         return self._call("divide", A, self._call("sqrt", mean + eps if eps else mean))
 
-    def _call(self, name: str, *args: Any, **kwargs: Any) -> Tensor:
+    def _call(self, name: str, *args: Object, **kwargs: Object) -> Tensor:
         result: Tensor = getattr(self.builder, name)(*args, **kwargs)
         return result
 
@@ -128,7 +128,7 @@ class KernelGraph(_Ops):
         return bgraph.close(self.graph, inputs)
 
     def superoptimize(
-        self, *, backend: str = "cpu", options: Options | None = None, **overrides: Any
+        self, *, backend: str = "cpu", options: Options | None = None, **overrides: Value
     ) -> Optimized:
         """Searches, proves, compiles, measures; options are those of `tessera.Options`.
 
@@ -146,7 +146,7 @@ class KernelGraph(_Ops):
         kept = {k: v for k, v in overrides.items() if k not in _NOT_NEEDED}
         return Optimized(superoptimize(self.graph, options=options, **kept))
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, inputs: Values) -> list[Value]:
         """Runs the program as it stands, by the reference interpreter."""
         return _run(lambda arrays: self.graph.run(*arrays), inputs)
 
@@ -232,10 +232,10 @@ class Optimized:
     def __init__(self, result: Result) -> None:
         self.result = result  # certificate, source, candidates, report, …
 
-    def __call__(self, inputs: Sequence[Any], **unused: Any) -> list[Any]:
+    def __call__(self, inputs: Values, **unused: Object) -> list[Value]:
         """NumPy arrays give NumPy arrays, torch tensors (on the CPU) torch tensors."""
 
-        def run(arrays: Sequence[Any]) -> list[Any]:
+        def run(arrays: Values) -> list[Value]:
             outputs = self.result(*arrays)
             return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
@@ -245,7 +245,7 @@ class Optimized:
         return repr(self.result)
 
 
-def _run(function: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any]) -> list[Any]:
+def _run(function: Callable[[Values], list[Value]], inputs: Values) -> list[Value]:
     if not any(is_tensor(x) for x in inputs):
         return function(inputs)
     return [

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tessera.calibrate import calibrated_path
 from tessera.errors import UsageError
 from tessera.store import cache_directory, is_own
-from tessera.types import Record
+from tessera.types import Record, Value
 
 _HERE = Path(__file__).resolve().parent
 
@@ -218,7 +218,7 @@ class Options:
                 "there is a description of (h200, …), or a description file"
             )
 
-    def replace(self, **changes: Any) -> Options:
+    def replace(self, **changes: Value) -> Options:
         """These options with some changed."""
         known = {f.name for f in dataclasses.fields(self)}
         for name in changes:

@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tessera import _core
 from tessera.errors import BadInputError, NotFoundError
@@ -23,19 +23,23 @@ from tessera.graph import Graph
 from tessera.options import registered_patterns, user_patterns
 from tessera.patterns import SUFFIX, Pattern, check_pattern, read_pattern
 from tessera.store import make_own
+from tessera.types import Values
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 _folder: tempfile.TemporaryDirectory[str] | None = None
 
 
 def register(
     name: str,
-    meaning: str | Graph | Any,
+    meaning: str | Graph | Module,
     *,
     kernel: str = "",
     body: str = "",
     call: str = "",
     code: Mapping[str, str] | None = None,
-    example: Sequence[Any] = (),
+    example: Values = (),
     sizes: Mapping[str, int] | None = None,
     loops: str = "",
     numbers: Sequence[str] = (),
@@ -117,7 +121,7 @@ def _scope(scope: str) -> Path:
     return Path(_folder.name)
 
 
-def _statements(meaning: Any, example: Sequence[Any], sizes: Mapping[str, int]) -> str:
+def _statements(meaning: str | Graph | Module, example: Values, sizes: Mapping[str, int]) -> str:
     if isinstance(meaning, str):
         return meaning.strip("\n")
     if isinstance(meaning, Graph):
@@ -137,7 +141,7 @@ def _statements(meaning: Any, example: Sequence[Any], sizes: Mapping[str, int]) 
     return text.rstrip("\n")
 
 
-def _exported(module: Any, example: Sequence[Any]) -> tuple[Graph, list[str]]:
+def _exported(module: Module, example: Values) -> tuple[Graph, list[str]]:
     """The program of a torch.nn.Module and its inputs' names: parameters, then arguments."""
     try:
         import torch

@@ -8,20 +8,19 @@ the form of docs/patterns.md; reading one executes nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, NotFoundError, ToolMissingError
-from tessera.files import io_error, read_text, write_text
+from tessera.files import Plain, io_error, read_text, write_text
 from tessera.graph import Graph
 from tessera.options import (
     Options,
@@ -32,7 +31,7 @@ from tessera.options import (
     user_patterns,
 )
 from tessera.store import make_own
-from tessera.types import Record
+from tessera.types import Record, Value
 
 if TYPE_CHECKING:
     from tessera.pattern_authoring import register as register
@@ -43,7 +42,7 @@ SUFFIX = ".pattern"
 _TOLERANCE = 2e-4
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Value:
     """`register` and `unregister`, which build on this module."""
     if name not in ("register", "unregister"):
         raise AttributeError(f"module 'tessera.patterns' has no attribute '{name}'")
@@ -96,15 +95,11 @@ def pattern_files() -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(Plain):
     """A file in a folder of patterns that cannot be read, and why. Nothing else suffers from it."""
 
     file: str
     why: str
-
-    def json(self) -> dict[str, str]:
-        """Plain data, as `--json` prints it."""
-        return {"file": self.file, "why": self.why}
 
 
 def read_patterns() -> tuple[list[Pattern], list[Broken]]:
@@ -185,15 +180,11 @@ def remove_pattern(name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(Plain):
     """Where experts' kernels fit a program, and where they nearly do: one line for equal places."""
 
     fits: tuple[str, ...]
     nearly: tuple[str, ...]
-
-    def json(self) -> Record:
-        """Plain data, as `--json` prints it."""
-        return {"fits": list(self.fits), "nearly": list(self.nearly)}
 
     def lines(self) -> list[str]:
         """For people: the places that fit first."""
@@ -239,7 +230,7 @@ def grouped(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class Learnt(Plain):
     """What searches left behind: kernels as patterns, and what each search came to."""
 
     patterns: int
@@ -274,7 +265,7 @@ def _learnt_files() -> list[Path]:
 
 
 @dataclass(frozen=True)
-class BodyState:
+class BodyState(Plain):
     """What is known here of a body that a person wrote in C++ or CUDA.
 
     `checked`: run against its meaning on this machine (CUDA: in the emulator; raw CUDA: on this
@@ -288,10 +279,6 @@ class BodyState:
     runs: int  # against the meaning
     instances: int  # sizes, settings, element types and holes
     why: str = ""
-
-    def json(self) -> Record:
-        """Plain data, as `--json` prints it."""
-        return dataclasses.asdict(self)
 
     def __str__(self) -> str:
         target = {"cpp": "cpu", "raw": "raw cuda"}.get(self.language, self.language)
@@ -317,7 +304,7 @@ def _state(body: Record, record: Record) -> BodyState:
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(Plain):
     """What `check` found of one pattern."""
 
     name: str
@@ -327,14 +314,6 @@ class Checked:
     ran: tuple[str, ...]  # what was compiled and run: "cpu", "cuda:sm_80 emulated"
     bodies: tuple[BodyState, ...] = ()  # those that a person wrote
 
-    def json(self) -> Record:
-        """Plain data, as `--json` prints it."""
-        return {
-            "name": self.name, "holds": self.holds, "why": self.why,
-            "instances": self.instances, "ran": list(self.ran),
-            "bodies": [body.json() for body in self.bodies],
-        }  # fmt: skip
-
 
 def check_pattern(
     path: Path,
@@ -343,7 +322,7 @@ def check_pattern(
     sizes: int = 2,
     cuda: str | None = None,
     timeout: float = 10,
-    progress: Callable[[Any], None] | None = None,
+    progress: Callable[[Record], None] | None = None,
 ) -> Checked:
     """Proves the kernel of a pattern to be its meaning, compiles it and runs it.
 
@@ -397,7 +376,7 @@ def check_pattern(
     return Checked(pattern.name, not why, why, int(found["instances"]), tuple(ran), tuple(states))
 
 
-def _run(meaning: Any, kernel: Any, target: str, seed: int) -> str:
+def _run(meaning: _core.Graph, kernel: _core.Graph, target: str, seed: int) -> str:
     """Where compiled or emulated code leaves the meaning; empty if nowhere."""
     rng = np.random.default_rng(seed)
     try:

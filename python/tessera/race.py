@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from tessera.frameworks import Run
 from tessera.racer import read, turn, write
-from tessera.types import Fields, Record, Values
+from tessera.types import Fields, Record, Value, Values
 
 _SHORT_NS = 200_000  # calls for which being called matters, and threads do not
 _SLOW_NS = 10_000_000  # calls that need no other call before them
@@ -90,7 +89,7 @@ class Child:
 
     def ask(
         self, order: Record, arrays: Values = (), limit_s: float = _ANSWER_S
-    ) -> tuple[Record, list[Any]]:
+    ) -> tuple[Record, list[Value]]:
         """What it answers; LostError where it does not."""
         if not self._greeted:
             self._answer(_START_S)
@@ -105,7 +104,7 @@ class Child:
             raise
         return self._answer(limit_s)
 
-    def _answer(self, limit_s: float) -> tuple[Record, list[Any]]:
+    def _answer(self, limit_s: float) -> tuple[Record, list[Value]]:
         try:
             if not select.select([self._answers], [], [], limit_s)[0]:
                 raise LostError(f"no answer within {limit_s:.0f} s")
@@ -395,11 +394,8 @@ class _Seat:
 
 def _here(entrants: Sequence[Entrant]) -> bool:
     """Whether calls are so short, and single-threaded, that they race in this process."""
-    if any(e.run is None for e in entrants):
-        return False
-    if not all(e.library for e in entrants):
-        return True
-    return all(e.is_short for e in entrants)
+    runs = all(e.run is not None for e in entrants)
+    return runs and (not all(e.library for e in entrants) or all(e.is_short for e in entrants))
 
 
 class _Ring:
@@ -615,7 +611,7 @@ def _confirmed(
     return Race(times, race.provisional or again.provisional, race.failed)
 
 
-def results(entrant: Entrant, arrays: Values) -> list[Any]:
+def results(entrant: Entrant, arrays: Values) -> list[Value]:
     """What the text of an entrant computes, in its library's own process."""
     with children().lock:
         return _told(_ready(entrant, arrays), {"do": "results", "key": 0})[1]
@@ -642,7 +638,7 @@ def _ready(entrant: Entrant, arrays: Values) -> Child:
     return child
 
 
-def _told(child: Child, order: Record, arrays: Values = ()) -> tuple[Record, list[Any]]:
+def _told(child: Child, order: Record, arrays: Values = ()) -> tuple[Record, list[Value]]:
     """An answer; LostError where it failed."""
     facts, found = child.ask(order, arrays, _COMPILE_S if order["do"] == "prepare" else _ANSWER_S)
     if "failed" in facts:

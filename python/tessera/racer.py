@@ -16,38 +16,38 @@ import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from tessera.frameworks import FRAMEWORKS, Run
-from tessera.types import Fields, Record, Values
+from tessera.types import Fields, Object, Record, Value, Values
 
 
 def write(stream: BinaryIO, facts: Fields, arrays: Values = ()) -> None:
     """One message: a line of JSON, then the arrays."""
     kinds = [v.hex() if type(v) is float else type(v).__name__ for v in map(_plain, arrays)]
     stream.write(json.dumps({**facts, "arrays": kinds}).encode() + b"\n")
-    pipe: Any = SimpleNamespace(write=stream.write)  # NumPy would seek in a file
+    pipe: Value = SimpleNamespace(write=stream.write)  # NumPy would seek in a file
     for value in map(_plain, arrays):
         if type(value) is not float:
             np.lib.format.write_array(pipe, np.asarray(value), allow_pickle=False)
     stream.flush()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Object) -> Value:
     """Python's floats, NumPy's scalars and arrays as they are; arrays of others as NumPy's."""
     return value if type(value) is float or isinstance(value, np.generic) else np.asarray(value)
 
 
-def read(stream: BinaryIO) -> tuple[Record, list[Any]]:
+def read(stream: BinaryIO) -> tuple[Record, list[Value]]:
     """The next message; EOFError where there is none."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         raise EOFError
     facts: Record = json.loads(line)
-    pipe: Any = SimpleNamespace(read=stream.read)
-    arrays: list[Any] = []
+    pipe: Value = SimpleNamespace(read=stream.read)
+    arrays: list[Value] = []
     for kind in facts.pop("arrays"):
         if "0x" in kind or kind in ("nan", "inf", "-inf"):
             arrays.append(float.fromhex(kind))
@@ -81,11 +81,11 @@ class Racer:
 
     def __init__(self, library: str, threads: str) -> None:
         self._library, self._threads = library, threads
-        self._arrays: list[Any] = []
-        self._given: list[Any] = []  # the arrays as the library takes them
+        self._arrays: list[Value] = []
+        self._given: list[Value] = []  # the arrays as the library takes them
         self._runs: dict[int, Run] = {}
 
-    def answer(self, order: Record, arrays: list[Any]) -> tuple[Record, Values]:
+    def answer(self, order: Record, arrays: list[Value]) -> tuple[Record, Values]:
         """Does what an order says."""
         what = order["do"]
         if what == "begin":
@@ -117,7 +117,7 @@ class Racer:
         return library.run(names[order["name"]], self._given, {})
 
 
-def serve(answer: Callable[[Record, list[Any]], tuple[Record, Values]]) -> None:
+def serve(answer: Callable[[Record, list[Value]], tuple[Record, Values]]) -> None:
     """Answers until the parent closes the pipe, or ends."""
     with contextlib.suppress(OSError, AttributeError):  # Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

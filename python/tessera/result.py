@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -22,14 +22,14 @@ from tessera.errors import BadInputError, UnsupportedError, UsageError
 from tessera.files import to_json, write_text
 from tessera.frontends.environment import Environment
 from tessera.frontends.trace import bind_arguments
-from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, arguments, unflatten
+from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, alike, arguments, unflatten
 from tessera.graph import Graph
 from tessera.options import Level, Options
 from tessera.race import Entrant
 from tessera.runner import Runner, given_outputs
 from tessera.special_values import differs_at_edges
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import Array, Fields, Function, Record, Values, dtype_name
+from tessera.types import Array, Fields, Function, Object, Record, Value, Values, dtype_name
 
 
 class GraphCall:
@@ -61,7 +61,7 @@ class GraphCall:
             raise BadInputError(f"missing argument {', '.join(missing)}")
         return [given[name] for name in self.names]
 
-    def result(self, outputs: list[Array]) -> Any:
+    def result(self, outputs: list[Array]) -> Value:
         return outputs[0] if self._single else tuple(outputs)
 
 
@@ -92,11 +92,11 @@ class FunctionCall:
         self._plain_result = leaf and (traced.graph.outputs[0].shape != () or not self._single)
 
     @property
-    def finish(self) -> Callable[[Any], Any] | None:
+    def finish(self) -> Function | None:
         """What makes the function's results of a list of arrays; None where it returns just one."""
         return None if self._plain_result else self.result
 
-    def of_source(self, values: Any) -> Any:
+    def of_source(self, values: Value) -> Value:
         """The function's results, of what emitted source returns."""
         if self.orders is not None:
             return self.result([*values] if isinstance(values, tuple) else [values])
@@ -106,19 +106,19 @@ class FunctionCall:
         """Whether the n-th result is an array, and not a scalar."""
         return self._arrays[n]
 
-    def arrays(self, args: Values, kwargs: Fields) -> list[Any]:
+    def arrays(self, args: Values, kwargs: Fields) -> list[Value]:
         if not kwargs and len(args) == self._plain:
             for value in args:
                 if type(value) is not np.ndarray:
                     break
             else:  # the common case, without a detour
                 return [*args, *self.traced.extra]
-        held: dict[int, tuple[Array, Any]] = {}
+        held: dict[int, tuple[Array, Value]] = {}
         args, kwargs = standing(tuple(args), held), standing(dict(kwargs), held)
         args = [from_tensor(a) if is_tensor(a) else a for a in args]
         kwargs = {name: from_tensor(a) if is_tensor(a) else a for name, a in kwargs.items()}
         tree, leaves = bind_arguments(self.function, tuple(args), kwargs)
-        if not same_structure(tree, self.traced.tree):
+        if not alike(tree, self.traced.tree, _same_argument):
             raise BadInputError(
                 f"{self.traced.graph.name} was optimised for arguments of another structure or "
                 "with other constants; optimise it again for these"
@@ -132,7 +132,7 @@ class FunctionCall:
         if self.orders is not None:
             self._single = self._plain_result = False
 
-    def result(self, outputs: list[Array]) -> Any:
+    def result(self, outputs: list[Array]) -> Value:
         if self.orders is not None:
             pairs = zip(outputs, self.orders, strict=True)
             outputs = [a if o is None else _in_order(a, *o) for a, o in pairs]
@@ -144,7 +144,7 @@ class FunctionCall:
         return unflatten(self.traced.results, [a if keep else a[()] for a, keep in kinds])
 
 
-def _order(array: Any) -> tuple[int, ...] | None:
+def _order(array: Value) -> tuple[int, ...] | None:
     """An array's axes, the outermost in memory first; None of a row-major one."""
     if np.ndim(array) < 2 or array.flags.c_contiguous:
         return None
@@ -153,7 +153,7 @@ def _order(array: Any) -> tuple[int, ...] | None:
     return None if order == tuple(range(array.ndim)) else order
 
 
-def _layout(array: Any) -> _Layout | None:
+def _layout(array: Object) -> _Layout | None:
     if not isinstance(array, np.ndarray):
         return None
     if any(n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)):
@@ -162,7 +162,7 @@ def _layout(array: Any) -> _Layout | None:
     return None if order is None and writeable else (order, writeable)
 
 
-def _match(tree: Any, value: Any, leaves: dict[int, Any], name: str) -> None:
+def _match(tree: Tree, value: Value, leaves: dict[int, Value], name: str) -> None:
     """Collects the leaves of a result by number; raises where its structure is another one."""
     if isinstance(tree, Leaf):
         if leaves.setdefault(tree.index, value) is value:
@@ -186,24 +186,10 @@ def _in_order(array: Array, order: tuple[int, ...] | None, writeable: bool) -> A
     return array
 
 
-def same_leaves(a: Tree, b: Tree) -> bool:
-    """Whether two trees of results have the same arrays in the same places."""
-    if isinstance(a, Node) and isinstance(b, Node) and a.kind is b.kind and a.keys == b.keys:
-        return len(a.children) == len(b.children) and all(map(same_leaves, a.children, b.children))
-    return isinstance(a, Leaf) == isinstance(b, Leaf) and (isinstance(a, Static) or a == b)
-
-
-def same_structure(a: Any, b: Any) -> bool:
-    """Whether two argument trees agree in everything but the values of their arrays."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, Node):
-        return (a.kind, a.keys, len(a.children)) == (b.kind, b.keys, len(b.children)) and all(
-            same_structure(x, y) for x, y in zip(a.children, b.children, strict=True)
-        )
-    if isinstance(a, Leaf):
-        return bool(a == b)
-    assert isinstance(a, Static)
+def _same_argument(a: Leaf | Static, b: Leaf | Static) -> bool:
+    """Whether two arguments agree in everything but the values of arrays."""
+    if not (isinstance(a, Static) and isinstance(b, Static)):
+        return a == b
     if type(a.value) is not type(b.value):
         return False
     if isinstance(a.value, (float, np.generic)):  # nan is nan, -0.0 is not 0.0
@@ -211,20 +197,26 @@ def same_structure(a: Any, b: Any) -> bool:
     return bool(a.value is b.value or a.value == b.value)
 
 
-@dataclass(frozen=True)
+def _same_result(a: Leaf | Static, b: Leaf | Static) -> bool:
+    """Whether two results are the same array, or both constants."""
+    return a == b or (isinstance(a, Static) and isinstance(b, Static))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Candidate:
     """A program that the search proposed, and what became of it."""
 
     graph: Graph
-    rank: int  # by the cost model, from 1
+    rank: int = 0  # by the cost model, from 1
     origin: str  # the engine
     derivation: str
     notes: tuple[str, ...]
     model_us: float  # what the cost model expects
-    fate: str  # proposed, refuted, unknown, not compiled, check failed, measured, chosen
-    why: str
-    measured_us: float  # 0: not measured
-    speedup: float  # over the original, measured side by side
+    # proposed, refuted, unknown, not compiled, check failed, measured, chosen
+    fate: str = "proposed"
+    why: str = ""
+    measured_us: float = 0.0  # 0: not measured
+    speedup: float = 0.0  # over the original, measured side by side
     part: int = 0
     # On a GPU: with the arguments in its L2 cache, where measured_us is without; 0: not measured.
     warm_us: float = 0.0
@@ -233,22 +225,11 @@ class Candidate:
 
     @classmethod
     def of(cls, record: Fields) -> Candidate:
-        return cls(
-            graph=Graph.from_core(record["graph"]),
-            rank=record.get("rank", 0),
-            origin=record["origin"],
-            derivation=record["derivation"],
-            notes=tuple(record["notes"]),
-            model_us=record["model_s"] * 1e6,
-            fate=record.get("fate", "proposed"),
-            why=record.get("why", ""),
-            measured_us=record.get("seconds", 0.0) * 1e6,
-            speedup=record.get("speedup", 0.0),
-            part=record.get("part", 0),
-            warm_us=record.get("warm_s", 0.0) * 1e6,
-            least_us=record.get("least_s", 0.0) * 1e6,
-            spread=record.get("spread", 0.0),
-        )
+        same = {f.name: record[f.name] for f in fields(cls) if f.name in record}
+        seconds = {"measured": "seconds", "model": "model_s", "warm": "warm_s", "least": "least_s"}
+        times = {f"{name}_us": record.get(key, 0.0) * 1e6 for name, key in seconds.items()}
+        graph, notes = Graph.from_core(record["graph"]), tuple(record["notes"])
+        return cls(**same | times | {"graph": graph, "notes": notes})
 
     def json(self) -> Record:
         """Plain data, with the program as text; None for what was not measured."""
@@ -303,7 +284,7 @@ class Result:
 
     def _runner(
         self, module: _core.Module | None, cuda: _core.CudaCode | None
-    ) -> Callable[..., list[Any]]:
+    ) -> Callable[..., list[Value]]:
         if module is not None:
             return Runner(module, self._call.names, self._frozen)
         assert cuda is not None
@@ -311,7 +292,7 @@ class Result:
             return DeviceRunner(cuda.module, self._call.names, self._frozen)
         return Elsewhere(cuda.arch, self.details["not_measured"])
 
-    def runner(self) -> Callable[..., list[Any]]:
+    def runner(self) -> Callable[..., list[Value]]:
         """What runs the program, apart from this result: runner(arrays) → its results, in order.
 
         It has prepared weights of its own, and keeps what it prepared for the sets it saw last; a
@@ -333,7 +314,7 @@ class Result:
             stacklevel=3,
         )
 
-    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def __call__(self, *args: Object, out: Object = None, **kwargs: Object) -> Value:
         """Runs the optimised program on arrays, by position or by name.
 
         `out`: an array (of several results a tuple, in the order of the program's outputs) to write
@@ -387,13 +368,13 @@ class Result:
         floats = any(isinstance(a, (float, np.generic)) for a in traced.arguments)
         places = slots(args, kwargs, [*range(len(args)), *kwargs], floats, traced.extra)
 
-        def kernel() -> Callable[[], Any]:
+        def kernel() -> Callable[[], Value]:
             direct = self.direct_call(places, None)
             if direct is not None:
                 return functools.partial(direct, *args, **kwargs)
             return lambda: call.result(self._run(arrays))
 
-        def as_call(function: Function, as_given: bool) -> Callable[[], Any]:
+        def as_call(function: Function, as_given: bool) -> Callable[[], Value]:
             direct = direct_call(places, None)
             if direct is not None:
                 direct.run_function(function, self._finish_source(as_given), as_given)
@@ -417,7 +398,7 @@ class Result:
         """Whether calls run on a GPU, here or elsewhere."""
         return isinstance(self._run, (DeviceRunner, Elsewhere))
 
-    def as_entrant(self, run: Callable[[], Any] | None = None) -> Entrant:
+    def as_entrant(self, run: Callable[[], Value] | None = None) -> Entrant:
         """Its kernels in a race: in a process of their own, or called by `run` in this one."""
         text = {"graph": str(self.graph), "disable": self._plan_off,
                 "exact": self._level == "bitwise"}  # fmt: skip
@@ -428,16 +409,16 @@ class Result:
         call = cast(FunctionCall, self._call)
         given = len(arrays) - len(call.traced.extra)
 
-        def function(*varied: Any) -> Any:
+        def function(*varied: Object) -> Value:
             args, kwargs = unflatten(call.traced.tree, [*varied, *arrays[given:]])
             return call.function(*args, **kwargs)
 
-        def kernels(*varied: Any) -> Any:
+        def kernels(*varied: Object) -> Value:
             return call.result(self._run([*varied, *arrays[given:]]))
 
         return differs_at_edges(function, kernels, arrays[:given], seed, bits=True)
 
-    def _finish_source(self, as_given: bool) -> Callable[[Any], Any] | None:
+    def _finish_source(self, as_given: bool) -> Function | None:
         call = self._call
         if as_given or not isinstance(call, FunctionCall) or call.finish is None:
             return None
@@ -464,7 +445,7 @@ class Result:
             seconds = self.measured_us * 1e-6
             if not (packed and isinstance(run, Runner) and run.aim(direct, call.finish, seconds)):
                 direct.run_function(self._run_arrays_of_call, None, False)
-        return cast(_core.Call, direct)
+        return direct
 
     def extra_arrays(self) -> list[Array]:
         """What a traced function takes from outside, behind its arguments."""
@@ -475,7 +456,7 @@ class Result:
         check = self._call.traced.check if isinstance(self._call, FunctionCall) else None
         return check is None or isinstance(self._run, DeviceRunner) or check(arrays)
 
-    def _run_checked(self, *arrays: Any) -> Any:
+    def _run_checked(self, *arrays: Object) -> Value:
         call = cast(FunctionCall, self._call)
         if not self._inside(arrays):
             args, kwargs = unflatten(call.traced.tree, arrays)
@@ -484,7 +465,7 @@ class Result:
             return call.of_source(self._source(*arrays))
         return call.result(self._run(arrays))
 
-    def returns_like(self, value: Any, given: Sequence[Array]) -> None:
+    def returns_like(self, value: Object, given: Sequence[Array]) -> None:
         """Learns the order of axes from what the original returned, given these arrays.
 
         Raises UnsupportedError where a program would return something else: memory of what was
@@ -492,7 +473,7 @@ class Result:
         """
         call = self._call
         assert isinstance(call, FunctionCall)
-        theirs: dict[int, Any] = {}
+        theirs: dict[int, Value] = {}
         _match(call.traced.results, value, theirs, call.traced.graph.name)
         outputs = call.traced.graph.outputs
         for n, tensor in enumerate(outputs):
@@ -523,14 +504,14 @@ class Result:
         call = self._call
         if not isinstance(call, FunctionCall) or traced.graph != self.original:
             return False
-        if traced.forms != call.traced.forms or not same_leaves(
-            traced.results, call.traced.results
+        if traced.forms != call.traced.forms or not alike(
+            traced.results, call.traced.results, _same_result
         ):
             return False
         call.traced = traced
         return True
 
-    def _run_arrays_of_call(self, *arrays: Any) -> Any:
+    def _run_arrays_of_call(self, *arrays: Object) -> Value:
         return self._call.result(self._run(arrays))
 
     def refresh(self) -> None:
@@ -543,7 +524,7 @@ class Result:
         if isinstance(self._run, (Runner, DeviceRunner)):
             self._run.refresh()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> Value:
         raise TypeError(
             "a Result holds machine code of this process and cannot be pickled; save the program "
             'with result.save("k.ug"), or pickle result.graph'
@@ -553,7 +534,7 @@ class Result:
         """Runs on the arrays of the program's inputs, in order; all outputs as a list."""
         return self._run(arrays, out)
 
-    def _compile_original(self, arrays: Values, out: Any = None) -> list[Array]:
+    def _compile_original(self, arrays: Values, out: Object = None) -> list[Array]:
         """The first call of a program whose compiled code the budget left no time for."""
         self.hold_contest(self._finish_compiling())
         return self._run(arrays, out)
@@ -581,7 +562,7 @@ class Result:
             self.warn_of_no_code()
         return options
 
-    def _interpret(self, arrays: Values, out: Any = None) -> list[Array]:
+    def _interpret(self, arrays: Values, out: Object = None) -> list[Array]:
         types = self.original.input_types().values()
         results = self.original.run(
             *(np.asarray(array, dtype) for array, (dtype, _) in zip(arrays, types, strict=True))

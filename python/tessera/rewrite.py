@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, Race, Times
 from tessera.special_values import differs_at_edges
-from tessera.types import Array, Function, Record
+from tessera.types import Arguments, Array, Function, Object, Record, Value
 from tessera.verification import verify_by
 
 Progress = Callable[[str], None]
@@ -368,7 +367,7 @@ class _Arena:
         for place, contestant in enumerate(self.others):
             contestant.place = place
 
-    def _entrant(self, graph: Graph, source: str, **spelling: Any) -> Entrant:
+    def _entrant(self, graph: Graph, source: str, **spelling: Object) -> Entrant:
         """What races: here and in a process of NumPy's, or in one of another library's alone."""
         drop_in = self._drop_in
         text = {"source": drop_in.plain(graph, self._flavour, **spelling), "name": drop_in.name}
@@ -488,32 +487,32 @@ class _Arena:
         made = compile_source(contestant.source, drop_in.name)
         given, fixed = drop_in.arrays[: drop_in.given], drop_in.arrays[drop_in.given :]
 
-        def original(*arrays: Any) -> Any:
+        def original(*arrays: Array) -> Value:
             args, kwargs = drop_in.bind([*arrays, *fixed])
             return drop_in.original(*args, **kwargs)
 
-        def rewritten(*arrays: Any) -> Any:
+        def rewritten(*arrays: Array) -> Value:
             args, kwargs = drop_in.bind_source([*arrays, *fixed])
             return made(*args, **kwargs)
 
         return differs_at_edges(original, rewritten, given, options.seed, bits=bits)
 
 
-def _code(function: Function) -> tuple[Any, ...]:
+def _code(function: Function) -> Arguments:
     code = getattr(function, "__code__", None)
     return (function,) if code is None else (code.co_code, code.co_names, code.co_consts)
 
 
-def _results(value: Any) -> list[Array]:
+def _results(value: Object) -> list[Array]:
     """The arrays of a result, however nested; numbers between them are not the program's."""
     return [np.asarray(v) for v in parts(value) if hasattr(v, "dtype")]
 
 
-def _widened(array: Any) -> Any:
+def _widened(array: Array) -> Array:
     wide = np.asarray(array).dtype.kind == "f"
     return np.asarray(array, np.float64) if wide else array
 
 
-def _magnitude(array: Any) -> float:
+def _magnitude(array: Array) -> float:
     values = np.abs(np.asarray(array, np.float64))
     return float(values[np.isfinite(values)].max(initial=0.0))

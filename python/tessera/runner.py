@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, WrongTypeError
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import Array, DType, Values, dtype_name, format_type, to_numpy
+from tessera.types import Array, DType, Function, Value, Values, dtype_name, format_type, to_numpy
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
@@ -24,14 +23,14 @@ class _WeightSet:
     """What a module prepared from one set of weights."""
 
     prepared: _core.PreparedWeights
-    given: list[Any]  # kept, so that their identities cannot be used again
+    given: list[Array]  # kept, so that their identities cannot be used again
     contents: _core.ArrayContents
     copies: dict[int, Array]  # of those that the module cannot read as they are
 
 
 def _is_immutable(array: Array) -> bool:
     """Whether an array is a view of bytes, which nothing can change."""
-    base: Any = array
+    base: Value = array
     while isinstance(base, np.ndarray):
         base = base.base
     return isinstance(base, bytes)
@@ -56,7 +55,7 @@ class Runner:
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
         self._may_overwrite: dict[tuple[int, int], bool] = {}
 
-    def aim(self, call: _core.Call, finish: Callable[[Any], Any] | None, seconds: float) -> bool:
+    def aim(self, call: _core.Call, finish: Function | None, seconds: float) -> bool:
         """Has a direct call run the module; False where it cannot. A run takes about `seconds`."""
         words_in = any(words is not None for _, _, _, words in self._inputs)
         if self._words_out or words_in or self._weights or len(self._outputs) > _MOST_DIRECT:
@@ -72,7 +71,7 @@ class Runner:
             for a, (_, dtype, shape, _) in zip(arrays, self._inputs, strict=True)
         )
 
-    def __call__(self, arrays: Values, out: Any = None) -> list[Array]:
+    def __call__(self, arrays: Values, out: Value = None) -> list[Array]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         prepared = None
@@ -128,7 +127,7 @@ class Runner:
         """Forgets what was computed from weights: the next call does it again."""
         self._sets.clear()
 
-    def _prepared(self, arrays: list[Any]) -> _core.PreparedWeights:
+    def _prepared(self, arrays: list[Array]) -> _core.PreparedWeights:
         """What was prepared from these weights, known by where they lie and what they hold; each
         becomes an array that the module can read."""
         key = tuple(id(arrays[i]) for i in self._weights)
@@ -148,10 +147,10 @@ class Runner:
             arrays[i] = copy
         return known.prepared
 
-    def _prepare(self, arrays: Values, given: list[Any], views: list[Array]) -> _WeightSet:
+    def _prepare(self, arrays: Values, given: list[Array], views: list[Array]) -> _WeightSet:
         fixed = [self._frozen or _is_immutable(v) for v in views]
         contents = _core.ArrayContents(views, fixed)
-        of: list[Any] = [None] * len(self._inputs)
+        of: list[Array | None] = [None] * len(self._inputs)
         copies = {}
         for i, view in zip(self._weights, views, strict=True):
             of[i] = np.asarray(view, order="C")
@@ -161,7 +160,7 @@ class Runner:
                 copies[i] = arrays[i]  # where only identities are looked at
         return _WeightSet(self._module.prepare(of), given, contents, copies)
 
-    def _array(self, value: Any, name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+    def _array(self, value: Value, name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
         """An argument that is not ready as it is: converted, or refused."""
         array: Array = value
         if not isinstance(value, np.ndarray):
@@ -173,7 +172,7 @@ class Runner:
         return array
 
     @staticmethod
-    def _convert(value: Any, name: str, dtype: DType) -> Array:
+    def _convert(value: Value, name: str, dtype: DType) -> Array:
         """Scalars and lists, where no information is lost."""
         try:
             array = np.asarray(value)
@@ -185,7 +184,7 @@ class Runner:
         return array
 
 
-def given_outputs(out: Any, types: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Array]:
+def given_outputs(out: Value, types: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Array]:
     """The caller's arrays or CPU tensors for results of these types, as arrays to write to."""
     given = list(out) if isinstance(out, (tuple, list)) else [out]
     if len(given) != len(types):

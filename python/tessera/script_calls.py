@@ -7,13 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
 
 import numpy as np
 
 from tessera.frontends.traced import Spec
 from tessera.tensor import Tensor
-from tessera.types import Function, Record, dtype_name
+from tessera.types import Function, Object, Record, Value, dtype_name
 
 
 class Seen(BaseException):
@@ -48,7 +47,7 @@ class OwnCalls:
         finally:
             sys.settrace(before)
 
-    def _see(self, frame: FrameType, event: str, _: Any) -> None:
+    def _see(self, frame: FrameType, event: str, _: Object) -> None:
         code = frame.f_code
         if event != "call" or code.co_filename not in self._files or _place(code) in self._seen:
             return
@@ -63,7 +62,7 @@ def _place(code: CodeType) -> tuple[str, int]:
     return code.co_name, code.co_firstlineno
 
 
-def _type(value: Any) -> Any:
+def _type(value: Object) -> Value:
     if type(value) is not np.ndarray:
         return value
     with contextlib.suppress(Exception):  # of a dtype that is not ours: said by who uses it

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec, Traced
 from tessera.graph import Graph
 from tessera.script_calls import OwnCalls, Seen
-from tessera.types import Array, Fields, Function, Record, parse_type
+from tessera.types import Array, Fields, Function, Object, Record, Value, parse_type
 
 
 @dataclass
@@ -191,7 +190,7 @@ def _numpy_for_jax(text: str, path: Path) -> Iterator[None]:
                 sys.modules[name] = module
 
 
-def _stenso_types(path: Path, ranks: Any, parameters: Sequence[str]) -> dict[str, str]:
+def _stenso_types(path: Path, ranks: Object, parameters: Sequence[str]) -> dict[str, str]:
     """The types of STENSO's evaluation: f32, 200 in every dimension, or 1000 if all are vectors."""
     if (
         not isinstance(ranks, (list, tuple))
@@ -223,7 +222,7 @@ def _load_python(path: Path, name: str, shapes: Mapping[str, str]) -> Program:
     return Program(traced.graph, traced, function)
 
 
-def _choose(path: Path, names: Fields, name: str) -> Any:
+def _choose(path: Path, names: Fields, name: str) -> Value:
     if name:
         if name not in names:
             raise NotFoundError(f"there is no '{name}' in this file", Location(str(path)))

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from tessera.frontends.traced import parts
-from tessera.types import Array, DType, Function, Values
+from tessera.types import Array, DType, Function, Object, Values
 
 
 def special_values(dtype: DType) -> Array:
@@ -24,7 +23,7 @@ def special_values(dtype: DType) -> Array:
     return np.array([*sizes, *[-x for x in sizes], np.nan], dtype)
 
 
-def edge_inputs(samples: Values, rng: np.random.Generator) -> Iterator[list[Any]]:
+def edge_inputs(samples: Values, rng: np.random.Generator) -> Iterator[list[Array]]:
     """Variants of ordinary arguments: floats among them become special, all others stay.
 
     Some elements are special, or all of one array are the same special number; half of the variants
@@ -43,11 +42,11 @@ def edge_inputs(samples: Values, rng: np.random.Generator) -> Iterator[list[Any]
         ]
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: Object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
-def _sprinkled(a: Any, share: float, finite: bool, rng: np.random.Generator) -> Any:
+def _sprinkled(a: Array, share: float, finite: bool, rng: np.random.Generator) -> Array:
     if not _is_float(a):
         return a
     values = special_values(a.dtype)
@@ -58,7 +57,7 @@ def _sprinkled(a: Any, share: float, finite: bool, rng: np.random.Generator) -> 
     return np.asarray(np.where(rng.random(a.shape) < share, picked, a), a.dtype)
 
 
-def results(function: Function, *args: Any, **kwargs: Any) -> list[Array]:
+def results(function: Function, *args: Object, **kwargs: Object) -> list[Array]:
     """All arrays among a function's results, in order; it gets copies of its arguments."""
     with np.errstate(all="ignore"):
         return [np.asarray(value) for value in parts(function(*args, **kwargs))]

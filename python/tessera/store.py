@@ -14,11 +14,11 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera import _core
 from tessera._core import version
-from tessera.types import Record
+from tessera.types import Record, Value
 
 if TYPE_CHECKING:
     from tessera.result import Result
@@ -88,7 +88,7 @@ def make_own(folder: Path) -> None:
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
-def kept_json(key: str) -> Any:
+def kept_json(key: str) -> Value:
     """What was kept as JSON under a key of the core's cache; None where nothing reads as such."""
     text = _core.find_text(key)
     try:

@@ -17,7 +17,20 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
-from tessera.types import Array, Dim, DType, Fields, Function, dtype_name, format_type, to_numpy
+from tessera.types import (
+    Array,
+    Dim,
+    DType,
+    DTypeGiven,
+    Fields,
+    Function,
+    Object,
+    Value,
+    Values,
+    dtype_name,
+    format_type,
+    to_numpy,
+)
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -49,7 +62,7 @@ def bad_input(message: str) -> NoReturn:
 
 
 Term = Union["Tensor", float]  # an operand of what computes each element on its own
-Binary = Callable[["Tensor", Any], "Tensor"]
+Binary = Callable[["Tensor", Value], "Tensor"]
 
 
 def _operator(ufunc: np.ufunc) -> tuple[Binary, Binary]:
@@ -65,7 +78,7 @@ def _unary_operator(ufunc: np.ufunc) -> Callable[[Tensor], Tensor]:
 def _in_place_operator(ufunc: np.ufunc) -> Binary:
     """`x += y`: of an array the memory is written, a scalar is replaced."""
 
-    def operator(self: Tensor, other: Any) -> Tensor:
+    def operator(self: Tensor, other: Object) -> Tensor:
         result: Tensor = ufunc(self, other)
         if self.builder.numpy_dtypes and not self.is_array:
             return result
@@ -199,7 +212,7 @@ class Tensor:
             "pick from an array of outside, write np.take(table, x, axis=0) instead of table[x]"
         )
 
-    def _needs_values(self, *args: object) -> Any:
+    def _needs_values(self, *args: object) -> NoReturn:
         unsupported("this needs the value of a traced array, where only shape and dtype are known")
 
     __float__ = __int__ = __complex__ = __index__ = __round__ = __trunc__ = _needs_values
@@ -225,15 +238,15 @@ class Tensor:
         self.id = cast(value, self.dtype).id
         return self
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Object, value: Object) -> None:
         if self.views is None:
             self._in_place()
         self.overwrite(self.builder.with_item(self, key, value))
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: Object) -> None:
         self[...] = value
 
-    def _in_place(self, *args: object) -> Any:
+    def _in_place(self, *args: object) -> NoReturn:
         unsupported(
             "this writes into an array in place that is an argument or that others share, or into "
             "a scalar, which a traced program cannot express; write x = x + y instead of x += y, "
@@ -249,13 +262,15 @@ class Tensor:
     __ixor__ = _in_place_operator(np.bitwise_xor)
 
     # --- NumPy's protocols
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Value, **kwargs: Value) -> Value:
         return self.builder.apply_ufunc(ufunc, method, args, kwargs)
 
-    def __array_function__(self, function: Function, types: object, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Function, types: object, args: Values, kwargs: Fields
+    ) -> Value:
         return self.builder.apply_function(function, args, kwargs)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         return self.builder.array_attribute(self, name)
 
     # --- Python's operators are NumPy's ufuncs
@@ -280,7 +295,7 @@ class Tensor:
     __neg__, __pos__ = _unary_operator(np.negative), _unary_operator(np.positive)
     __abs__, __invert__ = _unary_operator(np.absolute), _unary_operator(np.invert)
 
-    def __getitem__(self, key: Any) -> Tensor:
+    def __getitem__(self, key: Object) -> Tensor:
         return self.builder.item(self, key)
 
 
@@ -294,7 +309,7 @@ for _name in ("shape", "dtype", "strides", "real", "imag", "flat", "data"):
     setattr(Tensor, _name, _settable(_name))
 
 
-def cast(x: Tensor, dtype: Any) -> Tensor:
+def cast(x: Tensor, dtype: DTypeGiven) -> Tensor:
     """`x` converted to a dtype; itself if it has it already."""
     dtype = np.dtype(dtype)
     if x.dtype == dtype:
@@ -308,11 +323,11 @@ class Builder:
     """What kernel and block graphs have in common: appending checked operators."""
 
     # What NumPy's protocols, attributes and indexing mean on its tensors: frontends/numpy.py.
-    apply_ufunc: Callable[[np.ufunc, str, Sequence[Any], Fields], Any]
-    apply_function: Callable[[Function, Sequence[Any], Fields], Any]
-    array_attribute: Callable[[Tensor, str], Any]
-    item: Callable[[Tensor, Any], Tensor]
-    with_item: Callable[[Tensor, Any, Any], Tensor]
+    apply_ufunc: Callable[[np.ufunc, str, Values, Fields], Value]
+    apply_function: Callable[[Function, Values, Fields], Value]
+    array_attribute: Callable[[Tensor, str], Value]
+    item: Callable[[Tensor, Value], Tensor]
+    with_item: Callable[[Tensor, Value, Value], Tensor]
 
     def __init__(self, core: _core.Graph) -> None:
         self.core = core

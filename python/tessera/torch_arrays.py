@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessera.errors import BadInputError
+from tessera.types import Array, Object
+
+if TYPE_CHECKING:
+    import torch
 
 
-def torch_if_loaded() -> Any:
+def torch_if_loaded() -> ModuleType | None:
     """The module, if the program uses it."""
     return sys.modules.get("torch")
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: Object) -> bool:
     """Whether this is a torch tensor."""
     torch = torch_if_loaded()
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
-def from_tensor(tensor: Any) -> Any:
+def from_tensor(tensor: torch.Tensor) -> Array:
     """A NumPy array of the tensor's memory and strides; refused unless it is on the CPU."""
     if tensor.device.type != "cpu":
         raise BadInputError(
@@ -32,13 +37,15 @@ def from_tensor(tensor: Any) -> Any:
     if str(tensor.dtype) == "torch.bfloat16":
         import ml_dtypes
 
-        return tensor.view(torch_if_loaded().int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+        words: Array = tensor.view(sys.modules["torch"].int16).numpy()
+        return words.view(ml_dtypes.bfloat16)
+    array: Array = tensor.numpy()
+    return array
 
 
-def to_tensor(array: Any) -> Any:
+def to_tensor(array: Array) -> torch.Tensor:
     """A tensor that shares the array's memory."""
-    torch = torch_if_loaded()
+    torch = sys.modules["torch"]
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -11,14 +11,17 @@ import functools
 import logging
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+from torch.fx.node import Argument
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
@@ -32,12 +35,14 @@ from tessera.frontends.torch.call import (
     only_moves,
     operator_name,
 )
-from tessera.frontends.torch.importer import handler_of, resolve, run_node
+from tessera.frontends.torch.importer import Result, handler_of, resolve, run_node
 from tessera.graph import Graph
 from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
+from tessera.torch_device import Device
 from tessera.torch_explain import REPORTS, Report, explain
 from tessera.torch_parts import BEHIND, Part
+from tessera.torch_programs import Results
 from tessera.types import Fields, Function, Values, to_numpy
 
 __all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
@@ -104,8 +109,8 @@ class Settings:
 
 
 def tessera(
-    module: torch.fx.GraphModule, example_inputs: Values, *, options: Fields | None = None,
-    mode: str | None = None, **_: Any,
+    module: GraphModule, example_inputs: Values, *, options: Fields | None = None,
+    mode: str | None = None, **_: Argument,
 ) -> Function:  # fmt: skip
     """The backend: a Dynamo graph to a function of the same inputs."""
     settings = Settings.of(options)
@@ -126,19 +131,20 @@ def tessera(
             return compile_fx(module, example_inputs)  # type: ignore[no-any-return]
         return module.forward  # type: ignore[no-any-return]
 
-    def traced(inference: Callable[[Any], Any]) -> Any:
-        return aot_autograd(
+    def traced(inference: Callable[[GraphModule], Function]) -> Function:
+        compiled: Function = aot_autograd(
             fw_compiler=lambda gm, _: compile_graph(gm, set(), settings, device),
             inference_compiler=lambda gm, _: inference(gm),
             decompositions={} if bits else decompositions(),
         )(module, example_inputs)
+        return compiled
 
-    def aten_graph() -> Any:
-        found: list[Any] = []
+    def aten_graph() -> GraphModule:
+        found: list[GraphModule] = []
 
-        def keep(gm: torch.fx.GraphModule) -> Any:
+        def keep(gm: GraphModule) -> Function:
             found.append(gm)
-            return make_boxed_func(gm.forward)
+            return _boxed(gm.forward)
 
         with torch.no_grad():
             traced(keep)
@@ -155,13 +161,13 @@ def tessera(
             REPORTS.append(Report(facts.operators, [part], {}))
             return part.forward
 
-    def inference(gm: torch.fx.GraphModule) -> Function:
+    def inference(gm: GraphModule) -> Function:
         context = torch._guards.TracingContext.try_get()
         meta = context.fw_metadata if context is not None else None
         whole = kept if kept is not None and kept.is_all(gm, meta) else None
         return compile_graph(gm, _weights(), settings, device, whole)
 
-    return traced(inference)  # type: ignore[no-any-return]
+    return traced(inference)
 
 
 def _weights() -> set[int]:
@@ -171,6 +177,12 @@ def _weights() -> set[int]:
     if context is None or context.fw_metadata is None:
         return set()
     return set(context.fw_metadata.static_input_indices or ())
+
+
+def _boxed(function: Function) -> Function:
+    """The same, which takes its arguments as one list."""
+    boxed: Function = make_boxed_func(function)
+    return boxed
 
 
 def wait(timeout: float | None = None) -> bool:
@@ -188,11 +200,11 @@ tessera.reset = reset  # type: ignore[attr-defined]
 register_backend(tessera, name="tessera")
 
 
-def decompositions() -> dict[Any, Any]:
+def decompositions() -> dict[OpOverload, Function]:
     """ATen to its core, but for what is imported as a whole."""
     from torch._decomp import core_aten_decompositions, decomposition_table
 
-    kept: dict[Any, Any] = core_aten_decompositions()
+    kept: dict[OpOverload, Function] = core_aten_decompositions()
     aten = torch.ops.aten
     for packet in (aten.elu, aten.linalg_vector_norm, aten.var_mean,
                    aten._adaptive_avg_pool2d, aten.narrow_copy, aten.native_dropout, aten.ldexp,
@@ -220,7 +232,7 @@ def refresh() -> None:
 
 # --- one graph
 def compile_graph(
-    gm: torch.fx.GraphModule, fixed: set[int], settings: Settings, device: Any = None,
+    gm: GraphModule, fixed: set[int], settings: Settings, device: Device | None = None,
     kept: Kept | None = None,
 ) -> Function:  # fmt: skip
     """A boxed function of the graph's inputs, made of parts of ours and what is left; `fixed`:
@@ -236,34 +248,34 @@ def compile_graph(
         if settings.strict:
             raise
         log.warning("tessera: a graph runs in eager: %s: %s", type(error).__name__, error)
-        return make_boxed_func(gm.forward)  # type: ignore[no-any-return]
+        return _boxed(gm.forward)
     if report.eager:
         text = "; ".join(f"{n} ({why})" for n, why in sorted(support.reasons.items()))
         if settings.strict:
             raise UnsupportedError(f"torch.compile with strict: {text}")
         log.warning("tessera: run by %s: %s", settings.fallback, text)
     REPORTS.append(report)
-    return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
+    return _boxed(fused.forward)
 
 
 class Support(OperatorSupportBase):  # type: ignore[misc]
     """Which nodes can be imported: each is tried once, at the sizes of the example."""
 
-    def __init__(self, gm: torch.fx.GraphModule, place: str = "cpu", bits: bool = False) -> None:
+    def __init__(self, gm: GraphModule, place: str = "cpu", bits: bool = False) -> None:
         _views_apart(gm)
         self._bits = bits  # PyTorch's own are asked for
         self._place = place  # of all tensors
         self.reasons: dict[str, str] = {}  # by operator: the first reason
-        self._fits: dict[Any, bool] = {}
+        self._fits: dict[Node, bool] = {}
         for node in gm.graph.nodes:
             if node.op == "call_function":
                 self._fits[node] = self._try(node)
         self._leave_views(gm)
 
-    def is_node_supported(self, _: Any, node: torch.fx.Node) -> bool:
+    def is_node_supported(self, _: Mapping[str, torch.nn.Module], node: Node) -> bool:
         return self._fits.get(node, False)
 
-    def is_whole(self, gm: torch.fx.GraphModule) -> bool:
+    def is_whole(self, gm: GraphModule) -> bool:
         """Whether the graph is one part: all is supported, and results are computed, each once."""
         (output,) = gm.graph.find_nodes(op="output")
         results = output.args[0]
@@ -271,7 +283,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
         return (isinstance(results, (list, tuple)) and len(set(results)) == len(results) > 0
                 and all(self._fits.get(n, False) for n in (*inner, *results)))  # fmt: skip
 
-    def _try(self, node: torch.fx.Node) -> bool:
+    def _try(self, node: Node) -> bool:
         if node.target is operator.getitem:
             return self._fits.get(node.args[0], False)
         if is_scalar_function(node.target):
@@ -286,7 +298,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             return False
         return True
 
-    def _leave_views(self, gm: torch.fx.GraphModule) -> None:
+    def _leave_views(self, gm: GraphModule) -> None:
         """Views that nothing of ours wants are views for PyTorch, without a copy."""
         for node in reversed(list(gm.graph.nodes)):
             if self._fits.get(node) and _is_view(node) and not any(
@@ -304,20 +316,20 @@ _VIEWS = {
 }  # fmt: skip
 
 
-def _is_view(node: Any) -> bool:
+def _is_view(node: Node) -> bool:
     if node.target is operator.getitem:
         return _is_view(node.args[0])
     return node.op == "call_function" and operator_name(node.target) in _VIEWS
 
 
-def _views_apart(gm: torch.fx.GraphModule) -> None:
+def _views_apart(gm: GraphModule) -> None:
     """Gives the graph's results views of their own, so that others may be part of a kernel, and
     views of the results of kernels have PyTorch's strides."""
     graph = gm.graph
     (output,) = (n for n in graph.nodes if n.op == "output")
 
     @functools.cache
-    def apart(node: Any) -> Any:
+    def apart(node: Node) -> Node:
         if not _is_view(node):
             return node
         source = apart(node.args[0])
@@ -345,19 +357,19 @@ _ROUNDED_ONCE = _VIEWS | {
 }  # fmt: skip
 
 
-def _other_bits(node: torch.fx.Node, graph: Graph) -> str:
+def _other_bits(node: Node, graph: Graph) -> str:
     """Why a node's program may have other bits than PyTorch's own; empty where it has not."""
     if operator_name(node.target) not in _ROUNDED_ONCE or "alpha" in node.kwargs:
         return "its bits are PyTorch's own"
     return _core.inexact_operator(graph.core)
 
 
-def _trial(node: torch.fx.Node, place: str) -> Graph:
+def _trial(node: Node, place: str) -> Graph:
     """Imports one node alone; raises where that cannot be."""
     if handler_of(node.target) is None:
         raise UnsupportedError("there is no program for this operator yet")
     graph = Graph("trial")
-    values: dict[Any, Any] = {}
+    values: dict[Node, Result] = {}
     for i, n in enumerate(node.all_input_nodes):
         values[n] = _stand_in(graph, n.meta.get("val"), f"x{i}", place)
     args = [resolve(a, values) for a in node.args]
@@ -381,7 +393,7 @@ def _trial(node: torch.fx.Node, place: str) -> Graph:
     return graph
 
 
-def _stand_in(graph: Graph, value: Any, name: str, place: str) -> Any:
+def _stand_in(graph: Graph, value: Argument, name: str, place: str) -> Result:
     if isinstance(value, (tuple, list)):
         return [_stand_in(graph, v, f"{name}_{i}", place) for i, v in enumerate(value)]
     if isinstance(value, torch.Tensor):
@@ -395,9 +407,9 @@ def _stand_in(graph: Graph, value: Any, name: str, place: str) -> Any:
 
 
 def _partitioned(
-    gm: torch.fx.GraphModule, support: Support, fixed: set[int], settings: Settings, device: Any,
+    gm: GraphModule, support: Support, fixed: set[int], settings: Settings, device: Device | None,
     kept: Kept | None,
-) -> tuple[Any, Report]:  # fmt: skip
+) -> tuple[torch.nn.Module, Report]:  # fmt: skip
     """The graph with maximal convex parts replaced by their programs."""
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
                  and not is_scalar_function(n.target)]  # fmt: skip
@@ -432,12 +444,12 @@ def _partitioned(
     return fused, Report(len(operators), parts, left)
 
 
-def _rest_by_inductor(fused: torch.fx.GraphModule) -> None:
+def _rest_by_inductor(fused: GraphModule) -> None:
     """Groups what is between the parts, and has Inductor compile each group."""
     from torch._inductor.compile_fx import compile_fx_inner
 
     class Rest(OperatorSupportBase):  # type: ignore[misc]
-        def is_node_supported(self, _: Any, node: torch.fx.Node) -> bool:
+        def is_node_supported(self, _: Mapping[str, torch.nn.Module], node: Node) -> bool:
             return node.op == "call_function" and not is_scalar_function(node.target)
 
     mine = {n.target for n in fused.graph.nodes if n.op == "call_module"}
@@ -460,12 +472,12 @@ def _rest_by_inductor(fused: torch.fx.GraphModule) -> None:
 class Boxed(torch.nn.Module):  # type: ignore[misc]
     """A function that takes a list and returns one, called as a module is."""
 
-    def __init__(self, function: Callable[[list[Any]], Any], like: Any) -> None:
+    def __init__(self, function: Function, like: GraphModule) -> None:
         super().__init__()
         self._function = function
         (output,) = like.graph.find_nodes(op="output")
         self._single = not isinstance(output.args[0], (list, tuple))
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: Argument) -> Results:
         made = self._function(list(args))
         return made[0] if self._single else made

@@ -18,17 +18,23 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+from torch.fx import GraphModule
+from torch.fx.node import Target
 
 from tessera import _core
 from tessera._core import version
 from tessera.errors import Error
+from tessera.frontends.torch.importer import Output
 from tessera.options import own_pattern_folders
 from tessera.patterns import SUFFIX, body_states, read_pattern
 from tessera.store import kept_json
-from tessera.types import Values
+from tessera.types import Object, Record, Value, Values
+
+if TYPE_CHECKING:
+    from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
 
 log = logging.getLogger("tessera.torch")
 
@@ -41,12 +47,12 @@ class KeptPart:
     operators: int
     program: str  # as imported
     compiled: str
-    results: list[Any]  # as of a Program: ["out", position, order of axes] or a number
+    results: list[Output]  # as of a Program: ["out", position, order of axes] or a number
     code: str  # a digest of what `compiled` became
     origin: str  # and own patterns
 
     @classmethod
-    def of(cls, record: Any, arguments: int) -> KeptPart:
+    def of(cls, record: Record, arguments: int) -> KeptPart:
         """Of what JSON held; raises ValueError, KeyError or TypeError where that is no part."""
         part = cls(**record)
         part.results[:] = [tuple(r) if isinstance(r, list) else r for r in part.results]
@@ -61,7 +67,7 @@ class KeptPart:
         return part
 
 
-def _is_result(value: Any) -> bool:
+def _is_result(value: Output) -> bool:
     if isinstance(value, tuple):
         kind, at, order = value
         return (kind == "out" and isinstance(at, int)
@@ -88,24 +94,24 @@ def cache_in(folder: str | None) -> Iterator[None]:
 class LaterGraph:
     """A Dynamo graph, which PyTorch can run, and its ATen graph, made where somebody asks."""
 
-    def __init__(self, module: torch.fx.GraphModule, trace: Callable[[], Any]) -> None:
+    def __init__(self, module: GraphModule, trace: Callable[[], GraphModule]) -> None:
         self._dynamo, self._trace = module, trace
 
     @functools.cached_property
-    def _module(self) -> Any:
+    def _module(self) -> GraphModule:
         return self._trace()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         return getattr(self._module, name)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Object) -> Value:
         return self._dynamo(*args)
 
 
 class Kept:
     """The place of one Dynamo graph's program; `key` is None where it cannot be kept."""
 
-    def __init__(self, module: torch.fx.GraphModule, inputs: Values) -> None:
+    def __init__(self, module: GraphModule, inputs: Values) -> None:
         self._placeholders = len(inputs)
         try:
             text = "\n".join(_facts(module, inputs))
@@ -127,12 +133,12 @@ class Kept:
             return None
         return part if part.origin == origin() + own_key() else None
 
-    def write(self, **facts: Any) -> None:
+    def write(self, **facts: Value) -> None:
         """Keeps the program of a graph that is one part; `facts`: of a KeptPart."""
         if self.key is not None and all(_is_result(r) for r in facts["results"]):
             _core.store_text(self.key, json.dumps(dataclasses.asdict(KeptPart(**facts))))
 
-    def is_all(self, graph: torch.fx.GraphModule, meta: Any) -> bool:
+    def is_all(self, graph: GraphModule, meta: ViewAndMutationMeta | None) -> bool:
         """Whether calls need nothing beyond the graph (changed inputs, results that are views of
         inputs or of each other, subclasses)."""
         from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta
@@ -155,7 +161,7 @@ class _NotKeptError(Exception):
     """What a key cannot say."""
 
 
-def _facts(module: torch.fx.GraphModule, inputs: Values) -> Iterator[str]:
+def _facts(module: GraphModule, inputs: Values) -> Iterator[str]:
     """All that the ATen graph of a Dynamo graph follows from."""
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         raise _NotKeptError("gradients or autocast are on")
@@ -180,7 +186,7 @@ def _facts(module: torch.fx.GraphModule, inputs: Values) -> Iterator[str]:
     yield module.code
 
 
-def _input(value: Any) -> str:
+def _input(value: Value) -> str:
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch._subclasses.FakeTensor):
         raise _NotKeptError(f"an input that is a {type(value).__name__}")
     if value.layout is not torch.strided or value.is_conj() or value.is_neg():
@@ -192,7 +198,7 @@ def _input(value: Any) -> str:
                  value.requires_grad))  # fmt: skip
 
 
-def _is_pytorchs(target: Any) -> bool:
+def _is_pytorchs(target: Target) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         return target.namespace in ("aten", "prims")
     module = getattr(target, "__module__", None) or ""

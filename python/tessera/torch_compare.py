@@ -7,11 +7,11 @@ comes to for this element, which a graph in f64 tells (sums that cancel).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
+from torch.fx.node import Target
 
-from tessera.types import Values
+from tessera.types import Arguments, Object, Record, Value, Values
 
 _MANY = 16  # elements by which rounding is judged
 _EPS = {torch.float64: 2e-16, torch.float32: 1.2e-7, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -62,7 +62,7 @@ def difference(got: torch.Tensor, want: torch.Tensor) -> str | None:
             f"{float(limit.expand_as(wrong).flatten()[at]):.3g} is rounding")  # fmt: skip
 
 
-def same_bits(got: Any, want: Any) -> bool:
+def same_bits(got: Value, want: Value) -> bool:
     """Whether two results have the same bits, NaN in the same places."""
     if not isinstance(want, torch.Tensor):
         return bool(got == want)
@@ -89,8 +89,8 @@ def disagreement(
     """Which result of a graph of ATen operators is not PyTorch's, and by how much; None: none is.
 
     Where the results alone do not explain a difference, both are held against the graph in f64."""
-    exact: list[Any] | None = None
-    moved: list[Any] | None = None
+    exact: list[Value] | None = None
+    moved: list[Value] | None = None
     for at, (got, want) in enumerate(zip(ours, theirs, strict=True)):
         if not isinstance(want, torch.Tensor):
             continue
@@ -149,17 +149,17 @@ class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
         self._step = step
         self._random = torch.Generator().manual_seed(seed)
 
-    def run_node(self, node: torch.fx.Node) -> Any:
+    def run_node(self, node: torch.fx.Node) -> Value:
         made = super().run_node(node)
         if not self._step or node.op == "output":
             return made
         return torch.fx.node.map_aggregate(made, self._off)
 
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def call_function(self, target: Target, args: Arguments, kwargs: Record) -> Value:
         args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _wide)
         return super().call_function(target, args, kwargs)
 
-    def _off(self, value: Any) -> Any:
+    def _off(self, value: Object) -> Value:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         up = torch.randint(0, 2, value.shape, generator=self._random)
@@ -167,7 +167,7 @@ class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
         return value.double() * (1 + self._step * (2 * up - 1))
 
 
-def _wide(value: Any) -> Any:
+def _wide(value: Object) -> Value:
     if isinstance(value, torch.Tensor):
         return value.double() if value.is_floating_point() else value
     return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
@@ -175,7 +175,7 @@ def _wide(value: Any) -> Any:
 
 def in_f64(
     graph: torch.fx.GraphModule, args: Values, step: float = 0.0, seed: int = 0
-) -> list[Any] | None:  # fmt: skip
+) -> list[Value] | None:  # fmt: skip
     """The graph's results with floats of 64 bits throughout, all operands off by `step`; None where
     that cannot be."""
     try:
@@ -186,7 +186,7 @@ def in_f64(
     return [_wide(r) for r in (made if isinstance(made, (list, tuple)) else [made])]
 
 
-def movements(graph: torch.fx.GraphModule, args: Values, exact: Values) -> list[Any] | None:
+def movements(graph: torch.fx.GraphModule, args: Values, exact: Values) -> list[Value] | None:
     """How far the results move, per relative change of every operand of every operator (Monte Carlo
     arithmetic; Parker 1997): the most of some samples. Elements that jump count as if they did not
     move: twice the change has to move them twice as far."""

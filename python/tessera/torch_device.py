@@ -7,7 +7,7 @@ device, results are PyTorch's tensors there, and nothing is waited for after a p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,9 +15,14 @@ from tessera import _core
 from tessera.api import superoptimize
 from tessera.cuda import find_libraries
 from tessera.errors import UnsupportedError
+from tessera.frontends.torch.importer import Output
 from tessera.graph import Graph
 from tessera.result import ENGINES
-from tessera.torch_programs import Packed, Program, Weights
+from tessera.torch_programs import Packed, Program, Ready, Results, Weights
+from tessera.types import Values
+
+if TYPE_CHECKING:
+    from tessera.torch_backend import Settings
 
 _ALIGNMENT = 16  # bytes, of arguments of kernels
 _COMPILE_S = 3600.0  # where nothing is searched: an end that compiling does not reach
@@ -38,7 +43,7 @@ class Device:
         """Whether that stream is being captured in a CUDA graph."""
         return bool(torch.cuda.is_current_stream_capturing())
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> torch.Tensor:
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(tuple(shape), dtype=dtype, device=self.name)
 
     def given(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -66,7 +71,7 @@ def place_of(tensor: torch.Tensor) -> str:
     return f"cuda:{torch.cuda.current_device() if index is None else index}"
 
 
-def place_of_graph(tensors: Sequence[Any], wanted: str) -> tuple[Device | None, str]:
+def place_of_graph(tensors: Values, wanted: str) -> tuple[Device | None, str]:
     """The device that a graph's programs are for, None for the processor; and why there can be
     none ("" where there can).
 
@@ -97,7 +102,7 @@ class DeviceProgram(Program):
 
     def __init__(
         self, code: _core.CudaCode, device: Device, inputs: Sequence[int], weights: Weights,
-        results: Sequence[Any], single: bool,
+        results: Sequence[Output], single: bool,
     ) -> None:  # fmt: skip
         super().__init__(code.module, inputs, weights, results, single)
         self.code = code
@@ -105,13 +110,13 @@ class DeviceProgram(Program):
 
     @property
     def graph(self) -> Graph:
-        return self.compiled  # type: ignore[no-any-return]
+        return self.compiled
 
     @property
     def kernels(self) -> int:
         return len(self.code.kernels)
 
-    def __call__(self, args: Sequence[Any]) -> Any:
+    def __call__(self, args: Values) -> Results:
         prepared, weights = self._weighted(args)
         addresses = [0 if t is None else t.data_ptr() for t in weights]
         given = [self._device.given(args[i]) for i in self._free]  # kept until they are launched
@@ -124,8 +129,8 @@ class DeviceProgram(Program):
             torch._assert_async(to[-1])  # on the device, as PyTorch's own kernels do
         return self._made(outputs)
 
-    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any], Any]:
-        given: list[Any] = [None] * len(self._inputs)
+    def _prepare(self, args: Values, packed: Packed) -> Ready:
+        given: list[torch.Tensor | None] = [None] * len(self._inputs)
         for i in self._weights.places:  # copies, where kernels cannot take their own
             given[self._place[i]] = self._device.given(args[i])
         # Arrays are not shared between programs as the processor's are: modules have their own.
@@ -135,7 +140,7 @@ class DeviceProgram(Program):
         return self.module.prepare(addresses, self._device.stream()), given, None
 
 
-def device_code(graph: Any, device: Device, settings: Any) -> tuple[Any, _core.CudaCode]:
+def device_code(graph: Graph, device: Device, settings: Settings) -> tuple[Graph, _core.CudaCode]:
     """The program (after a search, where the settings have a budget) and its code on the device."""
     result = superoptimize(
         graph, target=device.name, budget=settings.budget or _COMPILE_S, threads=settings.threads,

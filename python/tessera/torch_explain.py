@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,8 @@ from tessera.tensor import Tensor
 from tessera.torch_cache import cache_in, own_key
 from tessera.torch_experts import recall
 from tessera.torch_parts import BEHIND, Part
-from tessera.types import Record, dtype_name
+from tessera.torch_programs import Program
+from tessera.types import Array, Record, dtype_name
 
 _REDUCTIONS = {"sum", "mean", "reduce_max", "reduce_min"}
 _NAMES = {"matmul": "product", "gather": "rows of a table", "concat": "concatenation"}
@@ -80,7 +80,7 @@ def _graph(number: int, report: Report, timed: bool, patterns: bool) -> Iterator
                 yield f"    {line}"
 
 
-def _experts(part: Any, program: Any) -> list[str]:
+def _experts(part: Part, program: Program) -> list[str]:
     """What came of own patterns in a program."""
     with cache_in(part._settings.cache_dir):
         if part._device is not None or not (key := own_key()):
@@ -132,7 +132,7 @@ def _alone(graph: Graph, op: Record, once: set[int]) -> float:
     """Microseconds of one operator, operands that follow from weights prepared; 0: not known."""
     alone = Graph("alone")
     rng = np.random.default_rng(0)
-    arrays: list[Any] = []
+    arrays: list[Array] = []
     inputs: list[Tensor] = []
     for i in op["inputs"]:
         t = Tensor(graph, i)

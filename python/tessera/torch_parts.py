@@ -12,9 +12,11 @@ import time
 import timeit
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import Argument
 
 from tessera import _core
 from tessera.api import superoptimize
@@ -23,14 +25,17 @@ from tessera.frontends.torch.call import dtype_of, operator_name
 from tessera.frontends.torch.importer import build
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
-from tessera.torch_cache import KeptPart, cache_in, digest, origin, own_key
+from tessera.torch_cache import KeptPart, LaterGraph, cache_in, digest, origin, own_key
 from tessera.torch_compare import disagreement, is_alike, same_bits
-from tessera.torch_device import DeviceProgram, device_code
+from tessera.torch_device import Device, DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
-from tessera.torch_programs import Program, RefusedError, Weights, _turned
+from tessera.torch_programs import Program, RefusedError, Results, Weights, _turned
 from tessera.torch_race import CallRace
 from tessera.tuner import Tuner
 from tessera.types import Function, Values
+
+if TYPE_CHECKING:
+    from tessera.torch_backend import Settings
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
@@ -39,6 +44,8 @@ _TRIES = 3  # where weights may have changed in between
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
 
+Extents = list[tuple[Padding, int]]  # what is rounded up, and to what
+Key = Any  # the extents of calls that one program serves
 BEHIND = Tuner()  # makes programs while PyTorch runs
 
 
@@ -51,7 +58,7 @@ class Padded:
         self.used = 0  # as of a Program
         self.race: CallRace | None = None
 
-    def __call__(self, args: Values) -> Any:
+    def __call__(self, args: Values) -> Results:
         return Fitted(self, args)(args)
 
     def fits(self, args: Values) -> bool:
@@ -85,7 +92,7 @@ class Fitted:
                     cuts.setdefault(i, []).append((axis, to, within, size))
         self._added, self._cuts = list(added.items()), list(cuts.items())
 
-    def __call__(self, args: Values) -> Any:
+    def __call__(self, args: Values) -> Results:
         given = [*args, *self._valid]
         for i, pads in self._added:
             given[i] = torch.constant_pad_nd(given[i], pads)
@@ -113,9 +120,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     often one of their own.
     """
 
+    eager: GraphModule
+
     def __init__(
-        self, graph: torch.fx.GraphModule, weights: Sequence[bool], settings: Any, name: str,
-        device: Any = None, kept: KeptPart | None = None,
+        self, graph: GraphModule | LaterGraph, weights: Sequence[bool], settings: Settings,
+        name: str, device: Device | None = None, kept: KeptPart | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         object.__setattr__(self, "eager", graph)
@@ -129,12 +138,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.keep: Callable[..., None] | None = None
         self._flags = list(weights)
         self.weights = Weights([i for i, flag in enumerate(weights) if flag], settings.freeze)
-        self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
+        self._programs: dict[Key, Program | Padded | None] = {}  # None: left to PyTorch
         # By the extents of calls: what runs, and the program that it is of.
-        self._routes: dict[Any, tuple[Function | None, Any]] = {}
-        self._calls: dict[Any, int] = {}  # with extents that have no program of their own
-        self._pending: set[Any] = set()
-        self._tries: dict[Any, int] = {}  # that failed
+        self._routes: dict[Key, tuple[Function | None, Program | Padded | None]] = {}
+        self._calls: dict[Key, int] = {}  # with extents that have no program of their own
+        self._pending: set[Key] = set()
+        self._tries: dict[Key, int] = {}  # that failed
         self._lock = threading.Lock()
         self._clock = itertools.count(1)
         self.compile_s = 0.0
@@ -152,40 +161,41 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             (output,) = graph.graph.find_nodes(op="output")
             self._single = not isinstance(output.args[0], (list, tuple))
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: Argument) -> Results:
         key = self._key(args) if self._dynamic else None
         try:
             run, program = self._routes[key]
         except KeyError:
             return self._first(key, args)
-        if run is None:
+        if run is None or program is None:
             return self.eager(*args)
         if self._dynamic:
             program.used = next(self._clock)
             if key not in self._programs:
                 self._count(key, args)
-        if program.race is not None and program.race.won is None:
-            return self._race(program, run, args)
+        race = program.race
+        if race is not None and race.won is None:
+            return self._race(race, run, args)
         return self._run(run, args)
 
-    def _run(self, run: Callable[..., Any], args: Values) -> Any:
+    def _run(self, run: Function, args: Values) -> Results:
         try:
             return run(args)
         except RefusedError:
             return self.eager(*args)  # and raises, as PyTorch does
 
-    def _race(self, program: Program | Padded, run: Callable[..., Any], args: Values) -> Any:
+    def _race(self, race: CallRace, run: Function, args: Values) -> Results:
         """A call that the program or PyTorch runs; who is slower runs no others."""
-        made = program.race.run(lambda a: self._run(run, a), self.eager, args, not BEHIND.jobs)
-        if program.race.won is False:
-            self.reason = f"{self.name} takes {program.race.figures}"
+        made = race.run(lambda a: self._run(run, a), self.eager, args, not BEHIND.jobs)
+        if race.won is False:
+            self.reason = f"{self.name} takes {race.figures}"
             log.info("tessera: %s", self.reason)
             self._routes = {}
             if not self.programs:
                 self.weights.forget()
         return made
 
-    def _key(self, args: Values) -> Any:
+    def _key(self, args: Values) -> Key:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
                      for a in (args[i] for i in self._dynamic))  # fmt: skip
 
@@ -206,12 +216,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.weights.forget()
 
     # --- another set of extents
-    def _rounded(self, args: Values) -> tuple[Any, list[tuple[Padding, int]]]:
+    def _rounded(self, args: Values) -> tuple[Key, Extents]:
         """What the program of rounded sizes is known by, and the sizes."""
         extents = [(p, bucket(p.size(args), p.most)) for p in self.paddings]
         return ("rounded", self._fixed(args), tuple(n for _, n in extents)), extents
 
-    def _fixed(self, args: Values) -> Any:
+    def _fixed(self, args: Values) -> Key:
         """The extents of a call but for those that are rounded up."""
         longer: set[tuple[int, int | None]] = {
             (i, a) for p in self.paddings for i, axes in p.inputs.items() for a in axes
@@ -221,11 +231,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                      if isinstance(x, torch.Tensor) else None if (i, None) in longer else x
                      for i, x in ((i, args[i]) for i in self._dynamic))  # fmt: skip
 
-    def _first(self, key: Any, args: Values) -> Any:
+    def _first(self, key: Key, args: Values) -> Results:
         """A call with extents that no call had yet."""
         if self._device is not None and self._device.capturing():
             return self.eager(*args)  # nothing is compiled or compared in a capture
-        own: tuple[Any, list[tuple[Padding, int]]] = (key, [])
+        own: tuple[Key, Extents] = (key, [])
         name, extents = self._rounded(args) if self.paddings else own
         if self._settings.dynamic == "exact":
             name, extents = own
@@ -256,7 +266,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return bool(self._settings.dynamic == "wait")
         return self._settings.waits or self._kept is not None or bool(own_key())
 
-    def _near(self, name: Any) -> Padded | None:
+    def _near(self, name: Key) -> Padded | None:
         """The smallest program of larger sizes, of which at most half is in vain."""
         if name is None or name[:1] != ("rounded",):
             return None
@@ -267,7 +277,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                          for a, b in zip(sizes, other[2], strict=True))]  # fmt: skip
         return min(found, key=lambda x: x[0])[1] if found else None
 
-    def _count(self, key: Any, args: Values) -> None:
+    def _count(self, key: Key, args: Values) -> None:
         """Extents that return often are worth a program of their own."""
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] == _OFTEN and self._settings.dynamic == "background":
@@ -275,7 +285,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if isinstance(program, Padded) and not program.fits(args):
                 self._behind(key, args, [])
 
-    def _behind(self, name: Any, args: Values, extents: Any) -> None:
+    def _behind(self, name: Key, args: Values, extents: Extents) -> None:
         """Has a program made by the thread that makes them, one after the other."""
         with self._lock:
             if name in self._pending or BEHIND.jobs >= _MOST_WAITING:
@@ -294,8 +304,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         BEHIND.add(job)
 
     def _make(
-        self, name: Any, args: Values, extents: Any, stop: Callable[[], bool] | None = None,
-    ) -> Any:  # fmt: skip
+        self, name: Key, args: Values, extents: Extents, stop: Callable[[], bool] | None = None,
+    ) -> Results:  # fmt: skip
         """Compiles a program and checks it; PyTorch's own results where there was a check."""
         expected = None
         self._stop = stop
@@ -362,7 +372,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                       compiled=str(program.compiled), results=program.results,
                       code=digest(program.module.source), origin=origin() + self._own)  # fmt: skip
 
-    def _compile(self, args: Values, extents: Any) -> Program | Padded:
+    def _compile(self, args: Values, extents: Extents) -> Program | Padded:
         start = time.perf_counter()
         inputs = [(dtype_of(a.dtype), list(a.shape)) if isinstance(a, torch.Tensor) else a
                   for a in args]  # fmt: skip
@@ -445,7 +455,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         (output,) = self.eager.graph.find_nodes(op="output")
         return [output.args[0]] if self._single else output.args[0]
 
-    def _compare(self, program: Any, args: Values) -> Any:
+    def _compare(self, program: Program | Padded, args: Values) -> Results:
         """PyTorch's own results, with which a program's agree. Raises UnsupportedError."""
         with torch.no_grad():
             expected = self.eager(*args)
@@ -468,14 +478,14 @@ def _seconds(program: Program | Padded, args: Values) -> float:
     return min(timeit.repeat(lambda: program(args), number=1, repeat=6)[1:])
 
 
-def _as_told(value: Any, node: torch.fx.Node) -> Any:
+def _as_told(value: Argument, node: Node) -> Argument:
     """A result of PyTorch's in the dtype that the graph says: statistics of LayerNorm are f32 where
     its weights are, whatever PyTorch says of them."""
     told = node.meta.get("val") if hasattr(node, "meta") else None
     return value.to(told.dtype) if isinstance(told, torch.Tensor) else value
 
 
-def _is_symbolic(value: Any) -> bool:
+def _is_symbolic(value: Argument) -> bool:
     if isinstance(value, torch.Tensor):
         return any(not isinstance(d, int) for d in value.shape)
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,22 @@ import torch
 
 from tessera import _core
 from tessera.errors import UnsupportedError
+from tessera.frontends.torch.importer import Output
 from tessera.graph import Graph
 from tessera.torch_race import CallRace
-from tessera.types import DTYPES, Values
+from tessera.types import DTYPES, Array, Values
 
 _MOST_SETS = 256  # of weights that one part is called with
 _FROM_NAME = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
 
 
-def array_of(tensor: torch.Tensor) -> Any:
+def array_of(tensor: torch.Tensor) -> Array:
     """A NumPy view of a contiguous tensor's memory; bf16 as words."""
     tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.uint16).numpy()
-    return tensor.numpy()
+        tensor = tensor.view(torch.uint16)
+    array: Array = tensor.numpy()
+    return array
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -48,6 +50,13 @@ def _turned(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
     return tensor.permute([order.index(a) for a in range(len(order))])
 
 
+Module = Any  # _core.Module, or of a device _core.CudaModule
+Results = Any  # of a call as PyTorch has them: a tensor, or several, and numbers
+Prepared = Any  # what a module has packed of weights
+# That, the inputs with weights in their places, and their contents (None: frozen).
+Ready = tuple[Prepared, list[Any], _core.Contents | None]
+
+
 class RefusedError(UnsupportedError):
     """Values of which PyTorch is asked: it refuses them, or its choice is not known."""
 
@@ -55,7 +64,7 @@ class RefusedError(UnsupportedError):
 class Packed:
     """Parameters at some addresses, and what programs have packed of them: each array once."""
 
-    def __init__(self, held: list[Any], versions: list[int]) -> None:
+    def __init__(self, held: list[torch.Tensor], versions: list[int]) -> None:
         self._held = held  # so that addresses are not used again
         self._at = [t.data_ptr() for t in held]
         self._versions = versions
@@ -76,8 +85,8 @@ class Packed:
                    for i, at in enumerate(self._at))  # fmt: skip
 
     def prepare(
-        self, module: _core.Module, arrays: list[Any], contents: _core.Contents | None
-    ) -> Any:
+        self, module: _core.Module, arrays: list[Array | None], contents: _core.Contents | None
+    ) -> _core.PreparedWeights | None:
         """What a program needs, arrays that others have made among it; `contents`: of what it is
         made from."""
         with self._lock:
@@ -100,7 +109,7 @@ class Weights:
     def __init__(self, places: Sequence[int], frozen: bool) -> None:
         self.places = list(places)  # among the arguments
         self.frozen = frozen  # nobody writes to them but as PyTorch counts it
-        self._sets: dict[tuple[Any, ...], Packed] = {}  # by address and strides
+        self._sets: dict[tuple[Hashable, ...], Packed] = {}  # by address and strides
         self._lock = threading.Lock()
 
     def look(self, args: Values) -> Packed:
@@ -130,15 +139,16 @@ class Weights:
 class Program:
     """Compiled code for one set of extents."""
 
+    source: Graph  # the program as imported
+    compiled: Graph  # what was compiled
+
     def __init__(
-        self, module: torch.fx.GraphModule, inputs: Sequence[int], weights: Weights,
+        self, module: Module, inputs: Sequence[int], weights: Weights,
         results: Values, single: bool,
     ) -> None:  # fmt: skip
         self.module = module
         self.used = 0  # the number of the part's call that it ran last
         self.race: CallRace | None = None  # against PyTorch's own operators
-        self.source: Any = None  # the program as imported, and what was compiled
-        self.compiled: Any = None
         self._inputs = list(inputs)  # positions of tensors among the arguments
         self._weights = weights  # of those that keep their values
         self._free = [i for i in inputs if i not in set(weights.places)]
@@ -150,11 +160,11 @@ class Program:
         self.single = single
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
         # What is packed of weights, and their own arrays among the inputs, by Packed.
-        self._ready: Any = weakref.WeakKeyDictionary()
+        self._ready: weakref.WeakKeyDictionary[Packed, Ready] = weakref.WeakKeyDictionary()
         self._plain = all(isinstance(r, tuple) and r[2] == list(range(len(r[2])))
                           for r in results)  # fmt: skip
 
-    def __call__(self, args: Values) -> Any:
+    def __call__(self, args: Values) -> Results:
         prepared, arrays = self._weighted(args)
         for i in self._free:
             tensor = args[i]
@@ -181,7 +191,7 @@ class Program:
         """Kernels that one call launches."""
         return int(self.module.plan_facts["run_tasks"])
 
-    def _made(self, outputs: Sequence[torch.Tensor]) -> Any:
+    def _made(self, outputs: Sequence[torch.Tensor]) -> Results:
         """The results as PyTorch has them, from the program's own."""
         if self._plain:
             return outputs[0] if self.single else tuple(outputs)
@@ -189,14 +199,14 @@ class Program:
         return made[0] if self.single else tuple(made)
 
     @staticmethod
-    def result(result: Any, outputs: Sequence[torch.Tensor]) -> Any:
+    def result(result: Output, outputs: Sequence[torch.Tensor]) -> Results:
         """A result as PyTorch has it: its axes are turned, or it is a number."""
         if not isinstance(result, tuple):
             return result
         _, at, order = result
         return _turned(outputs[at], order)
 
-    def _weighted(self, args: Values) -> tuple[Any, list[Any]]:
+    def _weighted(self, args: Values) -> tuple[Prepared, list[Any]]:
         """What is packed of the weights, and a list of inputs with these filled in."""
         if not self._weights.places:
             return None, [None] * len(self._inputs)
@@ -208,8 +218,8 @@ class Program:
             ready = self._ready[packed] = self._prepare(args, packed)
         return ready[0], list(ready[1])  # calls from several threads do not share it
 
-    def _prepare(self, args: Values, packed: Packed) -> tuple[Any, list[Any], Any]:
-        given: list[Any] = [None] * len(self._inputs)
+    def _prepare(self, args: Values, packed: Packed) -> Ready:
+        given: list[Array | None] = [None] * len(self._inputs)
         kept = set(self.module.weights)  # whose values are kept in another form
         for i in self._weights.places:
             if not args[i].is_contiguous():

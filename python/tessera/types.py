@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tessera.errors import BadInputError, UnsupportedError
 
@@ -17,11 +18,16 @@ Shape = tuple[Dim, ...]
 Axes = int | Sequence[int] | None
 Sides = int | Sequence[int]  # one number for all axes, or one each
 DType = np.dtype[Any]
+DTypeGiven = DTypeLike | None  # of NumPy's functions; None: their own choice
 Array = np.ndarray[Any, DType]
-Function = Callable[..., Any]
-Values = Sequence[Any]  # arrays, scalars or tensors of libraries, as calls have them
+Value = Any  # an array, a scalar, a tensor of a library, or what else a traced function has
+Object = object  # any value at all: what takes one asks of which type it is
+Values = Sequence[Value]  # as calls have them
+Arguments = tuple[Value, ...]  # of a call, by position
+Function = Callable[..., Value]
 Record = dict[str, Any]  # plain data by name: an operator, what a process is told
 Fields = Mapping[str, Any]  # the same, to be read
+Attribute = int | float | str | Sequence[Dim] | tuple[str, Sequence[Dim]]  # of an operator
 
 # By Tessera's name; NumPy's own, as in "float64", are those of other libraries as well.
 DTYPES: dict[str, DType] = {

@@ -285,6 +285,7 @@ def test_direct_calls_take_what_they_were_made_for_only() -> None:
     known = direct_calls.slots((A, 2), {"name": "a"}, [0, 1, "name"])
     environment = contest_environment(f)
     call = direct_calls.direct_call(known, environment)
+    assert call is not None
     call.run_function(f, None, True)
     assert np.array_equal(call(A, 2, name="a"), A * 3)
     for args, kwargs in (
@@ -306,6 +307,7 @@ def test_direct_calls_take_what_they_were_made_for_only() -> None:
     assert direct_calls.slots(({1}, 2), {}, [0, 1]) is None
     assert direct_calls.slots(([OrderedDict(a=A)], 2), {}, [0, 1]) is None
     minus = direct_calls.direct_call(direct_calls.slots((0.0,), {}, [0]), None)
+    assert minus is not None
     minus.run_function(lambda x: x, None, True)
     assert minus(-0.0) is NotImplemented
     assert minus(0.0) == 0.0

@@ -338,7 +338,7 @@ def test_a_build_that_fails_is_no_crash(monkeypatch: Any, caplog: Any) -> None:
 def test_a_program_that_differs_from_pytorch_is_not_used(monkeypatch: Any, caplog: Any) -> None:
     from tessera.frontends.torch import call as registry
 
-    monkeypatch.setitem(registry.HANDLERS, "aten.exp.default",
+    monkeypatch.setitem(registry.handles, "aten.exp.default",
                         lambda call, x: x.builder.emit("sin", [x], {}))  # fmt: skip
     x = torch.randn(4, 4)
     with caplog.at_level(logging.WARNING, "tessera.torch"):

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 from rich.console import Console
@@ -21,7 +21,7 @@ from tessera.errors import Error, Location, UsageError
 from tessera.files import to_json, write_text
 from tessera.options import LEVELS, Options
 from tessera.source import Program, load_program
-from tessera.types import Fields, Function, Record
+from tessera.types import Fields, Function, Object, Record, Value
 
 F = TypeVar("F", bound=Function)
 
@@ -137,7 +137,7 @@ accept_option = click.option(
 )  # fmt: skip
 
 
-def options_from(**values: Any) -> Options:
+def options_from(**values: Value) -> Options:
     """Options from the values of `search_options`."""
     values["disable"] = tuple(values.get("disable", ()))
     return Options(**values)
@@ -155,7 +155,7 @@ def read_program(src: str, shapes: Sequence[str], whole: bool = False) -> Progra
     return load_program(src, types, whole)
 
 
-def print_json(data: Any) -> None:
+def print_json(data: Object) -> None:
     """One JSON document on standard output."""
     click.echo(to_json(data))
 
@@ -209,7 +209,7 @@ class ProgressLine:
         self._live.__enter__()
         return self.update
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: Value) -> None:
         if self._live is not None:
             self._live.__exit__(*error)
 

@@ -8,13 +8,12 @@ import textwrap
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import click
 import numpy as np
 
 from tessera import _core
-from tessera.api import superoptimize
+from tessera.api import Progress, superoptimize
 from tessera.cli.common import ProgressLine, duration, stdout
 from tessera.cli.optimize import NOISY, PROVISIONAL
 from tessera.compilers import find_compiler
@@ -25,7 +24,7 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.result import Result
 from tessera.rewrite import rewrite
-from tessera.types import Function, Values
+from tessera.types import Array, Function, Values
 from tessera.verification import verify as prove
 
 _LINES = 4  # of a µGraph
@@ -71,12 +70,12 @@ def show_verdict(ratio: float, text: str) -> None:
     stdout().print(f"   [bold {color}]{ratio:.2f}x[/]  {text}", highlight=False)
 
 
-def normal(*shapes: tuple[int, ...], dtype: type = np.float32) -> list[Any]:
+def normal(*shapes: tuple[int, ...], dtype: type = np.float32) -> list[Array]:
     rng = np.random.default_rng(0)
     return [(rng.standard_normal(s) / max(1, s[-1]) ** 0.5).astype(dtype) for s in shapes]
 
 
-def show_rewrite(options: Options, progress: Any) -> None:
+def show_rewrite(options: Options, progress: Progress | None) -> None:
     stdout().print(
         "[bold]1  NumPy in, NumPy out[/]: distances of 300 points, as anybody writes them"
     )
@@ -103,7 +102,7 @@ def show_kernels(
     arrays: Values,
     rivals: Sequence[tuple[str, Entrant]],
     options: Options,
-    progress: Any,
+    progress: Progress | None,
     verbose: bool,
 ) -> None:
     """One fused kernel beside NumPy and others, with its proof."""
@@ -139,7 +138,7 @@ def show_kernels(
     show_code("after", "\n".join(lines), len(lines) if verbose else _LINES)
 
 
-def shown(result: Result) -> tuple[Graph, Any]:
+def shown(result: Result) -> tuple[Graph, _core.Certificate | None]:
     """The winner and its certificate; where the original compiled as it is won, the runner-up's."""
     raced = [c for c in result.candidates if c.fate == "measured"]
     if result.certificate is not None or not raced:

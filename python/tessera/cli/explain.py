@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import click
 
@@ -15,6 +14,7 @@ from tessera.options import Options
 from tessera.patterns import pattern_places
 from tessera.rewrite import Rewrite, rewrite
 from tessera.source import Program
+from tessera.types import Value
 
 
 @click.command(epilog=common.SRC_HELP)
@@ -24,7 +24,7 @@ from tessera.source import Program
 @click.option("--emit", "flavour", type=click.Choice(FLAVOURS), default="numpy", show_default=True,
               help="The library that runs the program.")  # fmt: skip
 @common.json_option
-def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **values: Any) -> int:
+def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **values: Value) -> int:
     """Show the derivation of the rewritten program: each step with what it replaces and its cost.
 
     \b

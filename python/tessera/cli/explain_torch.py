@@ -7,19 +7,21 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tessera.cli import common
 from tessera.errors import BadInputError, Location, ToolMissingError
 from tessera.files import read_text
 from tessera.source import run_file
-from tessera.types import Function, Record
+from tessera.types import Arguments, Function, Record, Value
 
 _IMPORTS_TORCH = re.compile(r"^\s*(import|from)\s+torch\b", re.MULTILINE)
 _RUNS = 5
 
 
-def model_in(src: str) -> tuple[Any, tuple[Any, ...], Record] | None:
+Found = tuple[Value, Arguments, Record]  # a model, and what it is called with
+
+
+def model_in(src: str) -> Found | None:
     """A file's PyTorch model with example arguments; None where SRC is something else.
 
     The model is the file's `model`, or the name behind the colon: a torch.nn.Module, or a class or
@@ -64,7 +66,7 @@ def model_in(src: str) -> tuple[Any, tuple[Any, ...], Record] | None:
     return model, tuple(given) if isinstance(given, (tuple, list)) else (given,), {}
 
 
-def _made(function: Function, name: str, where: Location) -> Any:
+def _made(function: Function, name: str, where: Location) -> Value:
     try:
         return function()
     except Exception as error:
@@ -73,7 +75,7 @@ def _made(function: Function, name: str, where: Location) -> Any:
             where) from error  # fmt: skip
 
 
-def explain_model(found: tuple[Any, tuple[Any, ...], Record], src: str, as_json: bool) -> int:
+def explain_model(found: Found, src: str, as_json: bool) -> int:
     """Compiles and runs the model, and prints kernels with their times, patterns and the rest."""
     import torch
 

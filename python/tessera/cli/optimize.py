@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
 
 from tessera import _core, costs
-from tessera.api import optimize_traced, superoptimize
+from tessera.api import Progress, optimize_traced, superoptimize
 from tessera.cli import common
 from tessera.emit import FLAVOURS, call_of
 from tessera.emit import emit as emit_source
@@ -23,7 +22,7 @@ from tessera.result import Candidate, Result
 from tessera.rewrite import Improvement, Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program
-from tessera.types import Fields, Record
+from tessera.types import Fields, Object, Record
 
 OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 
@@ -70,7 +69,7 @@ def optimize(
     as_json: bool,
     no_cache: bool,
     keep_rules: bool,
-    **values: Any,
+    **values: Object,
 ) -> int:
     """Make SRC faster, prove it equal, and measure it against the original.
 
@@ -256,7 +255,7 @@ def show_conditions(found: Improvement) -> None:
         console.print("  --level bitwise refuses rewrites that differ there", markup=False)
 
 
-def optimize_program(program: Program, options: Options, progress: Any) -> Result:
+def optimize_program(program: Program, options: Options, progress: Progress | None) -> Result:
     """The Result for what SRC named."""
     if program.traced is not None and program.function is not None:
         return optimize_traced(program.function, program.traced, options, progress)
@@ -461,7 +460,7 @@ def search(
     top: int,
     show: int | None,
     as_json: bool,
-    **values: Any,
+    **values: Object,
 ) -> int:
     """Search only: candidates by cost model, counters, and why the search stopped.
 

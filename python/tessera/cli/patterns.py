@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import sys
 from pathlib import Path
@@ -75,7 +74,7 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
         listed = [{**p.json(), "code": [s.json() for s in body_states(p)]} for p in found]
         common.print_json({
             "patterns": listed, "broken": [b.json() for b in broken],
-            "learnt": dataclasses.asdict(learnt()),
+            "learnt": learnt().json(),
         })  # fmt: skip
         return 0
     table = Table(box=None, pad_edge=False, show_header=True)

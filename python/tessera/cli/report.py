@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,7 +13,7 @@ from tessera.errors import BadInputError, Location
 from tessera.files import read_text, require_folder, write_text
 from tessera.report import page, record
 from tessera.report.record import FORMAT
-from tessera.types import Record
+from tessera.types import Object, Record
 
 
 @click.command(epilog=common.SRC_HELP)
@@ -24,7 +23,7 @@ from tessera.types import Record
 @click.option("-o", "--output", default="report.html", show_default=True, metavar="OUT",
               help="Where the page goes.")  # fmt: skip
 @common.search_options
-def report(run: str, shapes: tuple[str, ...], output: str, **values: Any) -> int:
+def report(run: str, shapes: tuple[str, ...], output: str, **values: Object) -> int:
     """Write a page about RUN: programs before and after, search, candidates, proof, source.
 
     \b

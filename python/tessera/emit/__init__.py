@@ -6,7 +6,6 @@ import linecache
 import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from tessera.emit.idioms import IDIOMS, respelled
 from tessera.emit.layout import Layout, valid_name, wrapped
 from tessera.emit.lift import Lifter
 from tessera.emit.node import Node
-from tessera.emit.spell import SPELLINGS
+from tessera.emit.spell import SPELLINGS, Spelling
 from tessera.errors import UnsupportedError, UsageError
 from tessera.graph import Graph
 from tessera.types import Array, Dim, Function, Record, dtype_name
@@ -218,7 +217,7 @@ def _types(inputs: Sequence[Node], names: Sequence[str]) -> str:
     )
 
 
-def _array(array: Array, spelling: Any) -> str:
+def _array(array: Array, spelling: Spelling) -> str:
     first = array.reshape(-1)[:1]
     uniform = bool(np.all(array == first) and np.all(np.signbit(array) == np.signbit(first)))
     if array.size > _LONGEST and not uniform:

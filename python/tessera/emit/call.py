@@ -10,13 +10,12 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tessera.emit.layout import valid_name
 from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, ends
-from tessera.types import Array, Function
+from tessera.types import Array, Function, Object
 
 LARGEST_CONSTANT = 64  # elements of an array that is better spelled out than passed
 
@@ -145,7 +144,9 @@ class _Maker:
         return name
 
 
-def _bound(parameters: Sequence[inspect.Parameter], tree: Tree) -> list[Any]:
+def _bound(
+    parameters: Sequence[inspect.Parameter], tree: Tree
+) -> list[tuple[inspect.Parameter, Tree]]:
     """Parameters with what the traced call bound to each, or their default."""
     positional = list(tree.children[0].children)  # type: ignore[union-attr]
     keyword = dict(zip(tree.children[1].keys, tree.children[1].children, strict=True))  # type: ignore[union-attr]
@@ -165,7 +166,7 @@ def _bound(parameters: Sequence[inspect.Parameter], tree: Tree) -> list[Any]:
     return result
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Object) -> bool:
     """Whether the text of a value is the value, and a comparison of it one bool."""
     if isinstance(value, tuple):
         return type(value) is tuple and all(map(_is_plain, value))
@@ -174,7 +175,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, str)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Object) -> str:
     if type(value) is str and value.isprintable() and '"' not in value and "\\" not in value:
         return f'"{value}"'
     return repr(value)

@@ -7,9 +7,8 @@ else needs, is a matter of statements: layout.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from string import ascii_lowercase
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def _matrix_sum(node: Node) -> bool:
 
 def _ones() -> Make:
     """Sums along an axis of a matrix as its product with a vector of ones, which BLAS computes."""
-    vectors: dict[Any, Node] = {}
+    vectors: dict[Hashable, Node] = {}
 
     def ones(x: Node, axis: int) -> Node:
         if (x, axis) not in vectors:

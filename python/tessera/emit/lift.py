@@ -7,17 +7,16 @@ in another order (in f32 and f64 only).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from tessera.emit.node import Node, broadcast_shape, inserted_axes, number
 from tessera.errors import UnsupportedError
 from tessera.graph import Graph
-from tessera.types import DType, Record, Shape, to_numpy
+from tessera.types import Dim, DType, Record, Shape, Value, to_numpy
 
 _COUNTABLE = 8  # elements of which the last is meant by its number, as in x[2] of three
 _MOVED = {"transpose", "reshape", "broadcast", "unsqueeze", "squeeze", "slice", "const", "input"}
@@ -37,7 +36,9 @@ def _spelled(
         dtype, shape = self._type(tensor)
 
         def make(op: str, *args: Node | float) -> Node:
-            nodes = [a if isinstance(a, Node) else self.literal(_exact(a), dtype) for a in args]
+            # Numbers are what is written, not their binary neighbours.
+            nodes = [a if isinstance(a, Node) else self.literal(Fraction(repr(a)), dtype)
+                     for a in args]  # fmt: skip
             return Node(op, tuple(nodes), dtype, shape)
 
         return formula(make, self._array(self.node(record["inputs"][0])))
@@ -66,7 +67,7 @@ class Lifter:
         self._dot_products = dot_products
         self._made: dict[int, Record] = {}
         self._known: dict[int, Node] = {}
-        self._literals: dict[tuple[Any, ...], Node] = {}
+        self._literals: dict[Hashable, Node] = {}
         for record in graph.ops:
             if record["op"] in _REFUSED:
                 raise UnsupportedError(
@@ -364,7 +365,7 @@ class Lifter:
 
     def _without_axes(self, x: Node, axes: list[int], shape: Shape) -> Node:
         slices = x.op == "index" and not any(isinstance(i, list) for i in x.attrs["items"])
-        items: list[Any] = list(x.attrs["items"]) if slices else [slice(None)] * x.ndim
+        items: list[Value] = list(x.attrs["items"]) if slices else [slice(None)] * x.ndim
         base = x.args[0] if slices else x
         kept = [n for n, item in enumerate(items) if not isinstance(item, int)]
         for axis in sorted(axes, reverse=True):
@@ -546,7 +547,7 @@ class Lifter:
         indices = self._array(self.node(index if bare is None else bare))
         return Node("take", (x, indices), dtype, shape, {"axis": axis})
 
-    def _wrapped(self, index: int, extent: Any) -> int | None:
+    def _wrapped(self, index: int, extent: Dim) -> int | None:
         """i of where(i < 0, i + extent, i): what NumPy's indexing does by itself."""
         if self._op(index) != "where":
             return None
@@ -558,7 +559,7 @@ class Lifter:
         same = plain == i == j and self._is_zero(zero) and self._op(n) == "const"
         return plain if same and number(self._made[n]["attrs"]["value"]) == extent else None
 
-    def _reversed(self, index: int, extent: Any) -> slice | None:
+    def _reversed(self, index: int, extent: Dim) -> slice | None:
         """x[::-1]: the indices extent − 1, extent − 2, …, 0."""
         if self._op(index) != "sub":
             return None
@@ -567,10 +568,10 @@ class Lifter:
             return None
         whole = self._shape(counted) == (extent,)
         value = number(self._made[last]["attrs"]["value"])
-        return slice(None, None, -1) if whole and value == extent - 1 else None
+        return slice(None, None, -1) if whole and value + 1 == extent else None
 
 
-def _bounds(start: int, stop: int, step: int, extent: Any) -> slice:
+def _bounds(start: int, stop: int, step: int, extent: Value) -> slice:
     """A slice as people write it: without what is the default, and from the end where near it."""
     last: int | None = stop
     if stop == extent:
@@ -582,12 +583,7 @@ def _bounds(start: int, stop: int, step: int, extent: Any) -> slice:
     return slice(start or None, last, None if step == 1 else step)
 
 
-def _exact(value: float) -> Fraction:
-    """A number in code as what is written, not as its binary neighbour."""
-    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
-
-
-def _index(base: Node, items: list[Any], dtype: DType, shape: Shape) -> Node:
+def _index(base: Node, items: list[Value], dtype: DType, shape: Shape) -> Node:
     if base.op == "index" and not any(isinstance(i, list) for i in base.attrs["items"]):
         merged = _merged(base.attrs["items"], items)
         if merged is not None:
@@ -595,9 +591,9 @@ def _index(base: Node, items: list[Any], dtype: DType, shape: Shape) -> Node:
     return Node("index", (base,), dtype, shape, {"items": items})
 
 
-def _merged(inner: list[Any], outer: list[Any]) -> list[Any] | None:
+def _merged(inner: list[Value], outer: list[Value]) -> list[Value] | None:
     """One index for two, where the outer one only adds to axes that the inner one keeps whole."""
-    result: list[Any] = []
+    result: list[Value] = []
     rest = list(outer)
     for item in inner:
         if isinstance(item, int):
@@ -617,7 +613,7 @@ def _merged(inner: list[Any], outer: list[Any]) -> list[Any] | None:
 
 def _with_axes(x: Node, axes: list[int], shape: Shape) -> Node:
     """New axes of extent 1 at these positions of the result."""
-    items: list[Any] = [slice(None)] * x.ndim
+    items: list[Value] = [slice(None)] * x.ndim
     for axis in sorted(axes):
         items.insert(axis, None)
     return _index(x, items, x.dtype, shape)

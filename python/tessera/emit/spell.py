@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,6 +65,15 @@ class Spelling:
         "atan2": "arctan2",
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "max", "reduce_min": "min"}
+    # Of what is spelled alike whatever its operands are: {0}, {1}, …, {all} of them; {x} the first,
+    # which a method is called of; {m} the module.
+    forms: ClassVar[dict[str, str]] = {
+        "copy": "{x}.copy()", "as_scalar": "{x}[()]",
+        "as_array": "{m}.asarray({0})", "cast": "{x}.astype({dtype})", "where": "{m}.where({all})",
+        "vdot": "{m}.vdot({all})", "vecdot": "{m}.vecdot({all})", "diag": "{m}.diag({0})",
+        "dot_method": "{x}.dot({1})", "einsum": '{m}.einsum("{attrs[subscripts]}", {all})',
+        "broadcast": "{m}.broadcast_to({0}, {shape})",
+    }  # fmt: skip
 
     def __init__(self, dims: Callable[[Dim], str]) -> None:
         self.dim = dims  # how an extent is written
@@ -125,10 +134,24 @@ class Spelling:
         """The source of a node, given that of its operands."""
         if node.op in _BINARY:
             return self._binary(node, *args)
+        if node.op in self.forms:
+            return self._formed(node, self.forms[node.op], *args)
         method: Callable[..., Code] | None = getattr(self, f"_{node.op}", None)
         if method is not None:
             return method(node, *args)
         return self._function(node, *args)
+
+    def _formed(self, node: Node, form: str, *args: Code) -> Code:
+        texts = [a.text for a in args]
+        first = args[0].at(ATOM) if args else ""
+        named = {"m": self.module, "x": first, "all": ", ".join(texts), "attrs": node.attrs}
+        if "{dtype}" in form:
+            named["dtype"] = self.dtype(node.dtype)
+        if "{shape}" in form:
+            named["shape"] = self.shape(node.shape)
+        if form.startswith("jax."):
+            self.imports.add("import jax")
+        return Code(form.format(*texts, **named))
 
     def _binary(self, node: Node, x: Code, y: Code) -> Code:
         sign, level = _BINARY[node.op]
@@ -166,7 +189,11 @@ class Spelling:
 
     def _matrix_dtype(self, node: Node, code: Code) -> Code:
         """NumPy's products of bf16 are f32."""
-        return self._cast(node, code) if dtype_name(node.dtype) == "bf16" else code
+        return (
+            self._formed(node, self.forms["cast"], code)
+            if dtype_name(node.dtype) == "bf16"
+            else code
+        )
 
     def _function(self, node: Node, *args: Code) -> Code:
         name = self.functions.get(node.op, node.op)
@@ -210,15 +237,6 @@ class Spelling:
     def _eye(self, node: Node) -> Code:
         return self.call("eye", self.dim(node.shape[0]), f"dtype={self.dtype(node.dtype)}")
 
-    def _copy(self, node: Node, x: Code) -> Code:
-        return self.method(x, "copy")
-
-    def _as_scalar(self, node: Node, x: Code) -> Code:
-        return Code(f"{x.at(ATOM)}[()]")
-
-    def _as_array(self, node: Node, x: Code) -> Code:
-        return self.call("asarray", x.text)
-
     def _prefixed(self, node: Node, x: Code) -> Code:
         return Code(f"{'-' if node.op == 'neg' else '~'}{x.at(UNARY)}", UNARY)
 
@@ -240,14 +258,6 @@ class Spelling:
     def _erf(self, node: Node, x: Code) -> Code:
         self.imports.add("from scipy.special import erf")
         return Code(f"erf({x.text})")
-
-    def _cast(self, node: Node, x: Code) -> Code:
-        return self.method(x, "astype", self.dtype(node.dtype))
-
-    def _called(self, node: Node, *args: Code) -> Code:
-        return self.call(node.op, *(a.text for a in args))
-
-    _where = _vdot = _vecdot = _diag = _called
 
     # --- reductions
     def _reduction(self, node: Node, x: Code, *more: str) -> Code:
@@ -286,12 +296,6 @@ class Spelling:
     def _extent(self, x: Code, axis: int) -> str:
         return f"{x.at(ATOM)}.shape[{axis}]" if axis else f"len({x.text})"
 
-    def _dot_method(self, node: Node, a: Code, b: Code) -> Code:
-        return self.method(a, "dot", b.text)
-
-    def _einsum(self, node: Node, *args: Code) -> Code:
-        return self.call("einsum", f'"{node.attrs["subscripts"]}"', *(a.text for a in args))
-
     def _ufunc_reduce(self, node: Node, x: Code) -> Code:
         axis, keepdims = self.axes(node)
         if node.args[0].ndim == 1 or not axis:
@@ -326,9 +330,6 @@ class Spelling:
     def _reshape(self, node: Node, x: Code) -> Code:
         dims = ["-1"] if node.ndim == 1 else [self.dim(d) for d in node.shape]
         return self.method(x, "reshape", *(dims or ["()"]))
-
-    def _broadcast(self, node: Node, x: Code) -> Code:
-        return self.call("broadcast_to", x.text, self.shape(node.shape))
 
     def _repeat(self, node: Node, x: Code) -> Code:
         repeats = tuple(int(r) for r in node.attrs["repeats"])
@@ -383,7 +384,7 @@ class Spelling:
         return self.call("diagonal", x.text, str(k), "-2", "-1")
 
 
-def _item(item: Any) -> str:
+def _item(item: slice | int | None) -> str:
     if not isinstance(item, slice):
         return str(item)
     start, stop, step = ("" if v is None else str(v) for v in (item.start, item.stop, item.step))
@@ -409,32 +410,18 @@ class JaxSpelling(_Fused):
     flavour = "jax"
     module = "jnp"
     header = "import jax.numpy as jnp"
+    forms = Spelling.forms | {
+        "rsqrt": "jax.lax.rsqrt({0})", "erf": "jax.scipy.special.erf({0})",
+        "gelu": "jax.nn.gelu({0}, approximate=False)", "sigmoid": "jax.nn.sigmoid({0})",
+        "gelu_tanh": "jax.nn.gelu({0}, approximate=True)", "silu": "jax.nn.silu({0})",
+        "relu": "jax.nn.relu({0})",
+    }  # fmt: skip
 
     def dtype(self, dtype: DType) -> str:
         return "jnp.bfloat16" if dtype_name(dtype) == "bf16" else super().dtype(dtype)
 
     def places(self, indices: Sequence[int]) -> str:
         return f"jnp.array({indices})"
-
-    def _jax(self, function: str, *args: str) -> Code:
-        self.imports.add("import jax")
-        return Code(f"{function}({', '.join(args)})")
-
-    def _rsqrt(self, node: Node, x: Code) -> Code:
-        return self._jax("jax.lax.rsqrt", x.text)
-
-    def _erf(self, node: Node, x: Code) -> Code:
-        return self._jax("jax.scipy.special.erf", x.text)
-
-    def _gelu(self, node: Node, x: Code) -> Code:
-        return self._jax("jax.nn.gelu", x.text, f"approximate={node.op == 'gelu_tanh'}")
-
-    _gelu_tanh = _gelu
-
-    def _activation(self, node: Node, x: Code) -> Code:
-        return self._jax(f"jax.nn.{node.op}", x.text)
-
-    _sigmoid = _silu = _relu = _activation
 
 
 class TorchSpelling(_Fused):
@@ -450,14 +437,16 @@ class TorchSpelling(_Fused):
         "round": "round",
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
+    forms = Spelling.forms | {
+        "copy": "{x}.clone()", "cast": "{x}.to({dtype})", "erf": "torch.erf({0})",
+        "silu": "torch.nn.functional.silu({0})", "gelu": "torch.nn.functional.gelu({0})",
+        "gelu_tanh": 'torch.nn.functional.gelu({0}, approximate="tanh")',
+    }  # fmt: skip
 
     def dtype(self, dtype: DType) -> str:
         if dtype_name(dtype) == "bf16":
             return "torch.bfloat16"
         return "torch.bool" if dtype == np.bool_ else super().dtype(dtype)
-
-    def _copy(self, node: Node, x: Code) -> Code:
-        return self.method(x, "clone")
 
     def _function(self, node: Node, *args: Code) -> Code:
         """PyTorch's functions take no numbers."""
@@ -480,9 +469,6 @@ class TorchSpelling(_Fused):
         dtype = f"dtype={self.dtype(node.dtype)}"
         return self.call("ones", self._extent(x, node.attrs["axis"]), dtype)
 
-    def _cast(self, node: Node, x: Code) -> Code:
-        return self.method(x, "to", self.dtype(node.dtype))
-
     def _max(self, node: Node, x: Code, y: Code) -> Code:
         bound = "min" if node.op == "max" else "max"  # a literal is the other side's bound
         for literal, other, text in zip(node.args, (y, x), (x, y), strict=True):
@@ -494,18 +480,6 @@ class TorchSpelling(_Fused):
         return self.call(self.functions[node.op], x.text, y.text)
 
     _min = _max
-
-    def _erf(self, node: Node, x: Code) -> Code:
-        return self.call("erf", x.text)
-
-    def _silu(self, node: Node, x: Code) -> Code:
-        return self.call("nn.functional.silu", x.text)
-
-    def _gelu(self, node: Node, x: Code) -> Code:
-        tanh = 'approximate="tanh"' if node.op == "gelu_tanh" else ""
-        return self.call("nn.functional.gelu", x.text, tanh)
-
-    _gelu_tanh = _gelu
 
     def _trace(self, node: Node, x: Code) -> Code:
         if node.attrs["k"] == 0:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import FunctionType
-from typing import Any
 
 import numpy as np
 
-from tessera.types import Record
+from tessera.types import Object, Record, Value
 
 CONSTANTS = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range,
 )  # fmt: skip
-NOTHING: Any = object()
+NOTHING: Value = object()
 _MAKERS = ("enum", "collections", "namedtuple")  # modules whose code classes have without asking
 
 
-def is_constant(value: Any) -> bool:
+def is_constant(value: Value) -> bool:
     """Not of a class derived from these, which may have attributes; not a row of a structured
     array, which is a view."""
     kind = type(value)
@@ -31,7 +30,7 @@ def is_constant(value: Any) -> bool:
     return kind in CONSTANTS or isinstance(value, np.dtype)
 
 
-def is_key(value: Any) -> bool:
+def is_key(value: Object) -> bool:
     """Whether it may be an entry's key."""
     return is_constant(value) or (type(value) is tuple and all(map(is_key, value)))
 
@@ -54,14 +53,14 @@ def is_plain_named_tuple(kind: type) -> bool:
     return made and type(fields) is tuple and _has_only(kind, fields)
 
 
-def is_plain_container(value: Any) -> bool:
+def is_plain_container(value: Value) -> bool:
     kind = type(value)
     if kind is dict:
         return all(map(is_key, value))
     return kind in (list, tuple) or (issubclass(kind, tuple) and is_plain_named_tuple(kind))
 
 
-def _has_only(kind: type, names: Any) -> bool:
+def _has_only(kind: type, names: Collection[str]) -> bool:
     """Whether a class has these names, and others and code only as `enum` and `collections` make
     them."""
     return all(n in names or n.startswith("_") for n in vars(kind)) and all(
@@ -76,7 +75,7 @@ def _code_of(kind: type) -> Iterator[FunctionType]:
             yield found
 
 
-def found(kind: type, name: str) -> Any:
+def found(kind: type, name: str) -> Value:
     """What the classes of an object have by a name."""
     for c in kind.__mro__:
         if c is not object and name in vars(c):

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from tessera.frontends.constants import CONSTANTS, NOTHING
-from tessera.types import Array, is_plain_dtype
+from tessera.types import Arguments, Array, DType, Fields, Object, Value, is_plain_dtype
+
+Guard = Arguments  # (scope, name, value), or (scope, name) where there was nothing
+Form = tuple[tuple[int, ...], DType, bool, tuple[int, ...]]
 
 
 class Environment:
     """What a trace read from outside, as it was: as long as it is `unchanged`, the trace holds."""
 
     def __init__(self) -> None:
-        self._guards: dict[tuple[int, str], tuple[Any, ...]] = {}
-        self._containers: list[tuple[Any, Any]] = []
-        self._arrays: list[tuple[Array, Any]] = []
+        self._guards: dict[tuple[int, str], Guard] = {}
+        self._containers: list[tuple[Value, Value]] = []
+        self._arrays: list[tuple[Array, Form]] = []
         self.contents: list[tuple[Array, Array]] = []
-        self._printing: Any = None  # how NumPy makes text of such arrays
+        self._printing: Fields | None = None  # how NumPy makes text of such arrays
         self.passed: set[int] = set()  # identities of arrays that each call passes, and looks at
 
     def become(self, other: Environment) -> None:
         """Takes what another has recorded."""
         vars(self).update(vars(other))
 
-    def guard(self, scope: Any, name: str, value: Any = NOTHING) -> None:
+    def guard(self, scope: Object, name: str, value: Object = NOTHING) -> None:
         """Of a dict the entry, of others the attribute; no value: there was none."""
         entry = (scope, name) if value is NOTHING else (scope, name, value)
         self._guards.setdefault((id(scope), name), entry)
 
-    def watch(self, value: Any) -> None:
+    def watch(self, value: Value) -> None:
         """A container whose entries must stay the same objects, or an array its form."""
         if isinstance(value, np.ndarray):
             self._arrays.append((value, _form(value)))
@@ -63,7 +65,7 @@ class Environment:
             for now, copy in self.contents
         )
 
-    def guards(self) -> list[tuple[Any, ...]]:
+    def guards(self) -> list[Guard]:
         """(scope, name, value), or (scope, name) where there was nothing; see `guard`."""
         return list(self._guards.values())
 
@@ -74,11 +76,11 @@ class Environment:
         return bool(self._containers or self.contents or apart)
 
 
-def _form(array: Array) -> Any:
+def _form(array: Array) -> Form:
     return (array.shape, array.dtype, is_plain_dtype(array.dtype), array.strides)
 
 
-def _now(scope: Any, name: str) -> Any:
+def _now(scope: Object, name: str) -> Value:
     if type(scope) is dict:
         return scope.get(name, NOTHING)
     try:
@@ -87,7 +89,7 @@ def _now(scope: Any, name: str) -> Any:
         return NOTHING
 
 
-def _same_entries(now: Any, before: Any) -> bool:
+def _same_entries(now: Value, before: Value) -> bool:
     if len(now) != len(before):
         return False
     if isinstance(now, (dict, MappingProxyType)):
@@ -98,7 +100,7 @@ def _same_entries(now: Any, before: Any) -> bool:
     return list(now) == list(before)  # sets, which have an order too
 
 
-def is_same(now: Any, before: Any) -> bool:
+def is_same(now: Object, before: Object) -> bool:
     """Whether it is the same object, or a plain constant of the same value; -0.0 is not 0.0."""
     if now is before:
         return True

@@ -7,7 +7,6 @@ ask. A traced function finds others in their place (see sandbox.py), which know 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from tessera.frontends.numpy import fresh
 from tessera.ops.operands import iota, lift, numpy_dtype
 from tessera.ops.shape import expand_dims, stack
 from tessera.tensor import Builder, Tensor, cast, unsupported
-from tessera.types import Function
+from tessera.types import DTypeGiven, Function, Object, Sides, Value
 
 _COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
 _OF_LISTS = ("sum", "mean", "prod", "max", "min", "std", "var", "any", "all", "cumsum", "diff")
@@ -24,13 +23,13 @@ _UNITS = ("eye", "identity")
 _FILLED = {"zeros": 0, "ones": 1, "empty": 0}
 
 
-def _holds_tensor(value: Any) -> bool:
+def _holds_tensor(value: Object) -> bool:
     if isinstance(value, Tensor):
         return True
     return isinstance(value, (list, tuple)) and any(map(_holds_tensor, value))
 
 
-def as_tensor(builder: Builder, value: Any) -> Tensor:
+def as_tensor(builder: Builder, value: Object) -> Tensor:
     """Nested lists of tensors and numbers as np.array joins them: every number with its dtype."""
     if isinstance(value, Tensor):
         return lift(builder, value, np.float64) if value.weak else value
@@ -46,7 +45,7 @@ def as_tensor(builder: Builder, value: Any) -> Tensor:
 
 
 def _converter(original: Function, copies: bool) -> Function:
-    def convert(*args: Any, **options: Any) -> Any:
+    def convert(*args: Object, **options: Object) -> Value:
         args, options = bare(args), bare(options)
         if not _holds_tensor([*args, *options.values()]):
             return original(*args, **options)
@@ -73,7 +72,7 @@ def _of_list(original: Function) -> Function:
     """A function of one array that is given a list of traced ones: np.sum([a, b])."""
 
     @functools.wraps(original)
-    def function(*args: Any, **options: Any) -> Any:
+    def function(*args: Object, **options: Object) -> Value:
         args = bare(args)
         if args and isinstance(args[0], (list, tuple)) and _holds_tensor(args[0]):
             args = (as_tensor(_builder(args[0]), args[0]), *args[1:])
@@ -82,14 +81,14 @@ def _of_list(original: Function) -> Function:
     return function
 
 
-def _builder(value: Any) -> Builder:
+def _builder(value: Value) -> Builder:
     if isinstance(value, Tensor):
         return value.builder
     return next(_builder(v) for v in value if _holds_tensor(v))
 
 
 def _maker(builder: Builder, original: Function, value: int) -> Function:
-    def make(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Any:
+    def make(shape: Sides, dtype: DTypeGiven = float, order: str = "C", **options: Object) -> Value:
         dims = _extents(shape)
         if options or dims is None:
             return original(shape, dtype, order, **options)
@@ -102,7 +101,7 @@ def _maker(builder: Builder, original: Function, value: int) -> Function:
 def _counter(builder: Builder, original: Function) -> Function:
     """np.linspace: what it makes may be written to."""
 
-    def make(*args: Any, **options: Any) -> Any:
+    def make(*args: Object, **options: Object) -> Value:
         result = original(*args, **options)
         plain = type(result) is np.ndarray and result.size > 0 and result.dtype.kind == "f"
         return fresh(builder.constant_array(result), array=True) if plain else result
@@ -113,7 +112,7 @@ def _counter(builder: Builder, original: Function) -> Function:
 def _full_maker(builder: Builder, original: Function) -> Function:
     """np.full of a number."""
 
-    def make(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+    def make(shape: Sides, fill_value: Value, dtype: DTypeGiven = None, **options: Value) -> Value:
         dims = _extents(shape)
         number = isinstance(fill_value, (bool, int, float, np.generic))
         if options or dims is None or not number:
@@ -125,7 +124,7 @@ def _full_maker(builder: Builder, original: Function) -> Function:
     return make
 
 
-def _extents(shape: Any) -> list[int] | None:
+def _extents(shape: Sides) -> list[int] | None:
     """A shape as a list; None where it is none, or has no elements."""
     dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     plain = all(isinstance(d, (int, np.integer)) and d > 0 for d in dims)
@@ -135,7 +134,7 @@ def _extents(shape: Any) -> list[int] | None:
 def _unit_maker(builder: Builder, original: Function) -> Function:
     """np.eye(n) and np.identity(n), of which a traced array may pick rows: np.eye(n)[labels]."""
 
-    def make(N: int, *args: Any, dtype: Any = float, **options: Any) -> Any:
+    def make(N: int, *args: Object, dtype: DTypeGiven = float, **options: Object) -> Value:
         integer = isinstance(N, (int, np.integer)) and N > 0
         if args or options or not integer:
             return original(N, *args, dtype=dtype, **options)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
 from tessera.tensor import Tensor, unsupported
-from tessera.types import Function, Record
+from tessera.types import Fields, Function, Object, Record, Value, Values
 
 
 class Number:
@@ -29,24 +29,24 @@ class Number:
     def __class__(self) -> type:
         return self._tessera.__class__
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         kind = self.__class__
         if not hasattr(kind, name):
             raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'")
-        return self._refuse()
+        self._refuse()
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+    def _refuse(self, *args: Object, **kwargs: Object) -> NoReturn:
         unsupported(
             f"this needs the value of a Python {self.__class__.__name__}, of which programs take "
             "+, -, *, division by an argument or a constant, and what NumPy does with arrays"
         )
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Value, **kwargs: Value) -> Value:
         return self._tessera.__array_ufunc__(ufunc, method, *args, **kwargs)
 
     def __array_function__(
-        self, function: Function, types: Sequence[type], args: Any, kwargs: Any
-    ) -> Any:
+        self, function: Function, types: Sequence[type], args: Values, kwargs: Fields
+    ) -> Value:
         if set(types) == {Number} and function not in (np.shape, np.ndim, np.stack):
             self._refuse()  # many make other things of numbers than of NumPy's scalars
         return self._tessera.__array_function__(function, types, args, kwargs)
@@ -62,7 +62,7 @@ def _operator(ufunc: np.ufunc) -> tuple[Function, Function]:
     return lambda x, y: _combined(ufunc, x, y, y), lambda y, x: _combined(ufunc, x, y, x)
 
 
-def _combined(ufunc: np.ufunc, x: Any, y: Any, other: Any) -> Any:
+def _combined(ufunc: np.ufunc, x: Value, y: Value, other: Value) -> Value:
     if type(other) not in (Number, float, int, bool) and hasattr(type(other), "__array_ufunc__"):
         return ufunc(x, y)  # an array, or a scalar of NumPy
     floats = all(
@@ -87,7 +87,7 @@ def _weak(tensor: Tensor) -> Number:
     return Number(tensor)
 
 
-def _unary(ufunc: np.ufunc) -> Callable[[Number], Any]:
+def _unary(ufunc: np.ufunc) -> Callable[[Number], Number]:
     return lambda x: _weak(ufunc(x._tessera)) if x._tessera.weak else x._refuse()
 
 
@@ -105,7 +105,7 @@ for _name, _value in _UNARY.items():
     setattr(Number, f"__{_name}__", _unary(_value))
 
 
-def bare(value: Any) -> Any:
+def bare(value: Value) -> Value:
     """A value with the tensors of the numbers in it, and in its lists, tuples and dicts."""
     if type(value) is Number:
         return value._tessera
@@ -114,6 +114,6 @@ def bare(value: Any) -> Any:
     return {k: bare(v) for k, v in value.items()} if type(value) is dict else value
 
 
-def is_stand_in(value: Any) -> bool:
+def is_stand_in(value: Object) -> bool:
     """Whether it is not what it says that it is."""
     return type(value) in (Tensor, Number)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
@@ -18,9 +17,21 @@ from tessera import ops
 from tessera.errors import UnsupportedError
 from tessera.frontends.number import Number, bare
 from tessera.frontends.sandbox import is_numpys
-from tessera.ops.operands import lift, tensors
+from tessera.ops.operands import Operand, lift, tensors
 from tessera.tensor import Tensor, unsupported
-from tessera.types import Fields, Function, Record, Values, is_float
+from tessera.types import (
+    Arguments,
+    Axes,
+    DTypeGiven,
+    Fields,
+    Function,
+    Object,
+    Record,
+    Sides,
+    Value,
+    Values,
+    is_float,
+)
 
 # --- ufuncs -----------------------------------------------------------------------------------
 
@@ -66,19 +77,19 @@ _REDUCE: dict[str, Function] = {
 }
 
 
-def _ignoring_nan(choose: Function, ufunc: np.ufunc, x: Any, y: Any) -> Tensor:
+def _ignoring_nan(choose: Function, ufunc: np.ufunc, x: Operand, y: Operand) -> Tensor:
     """The larger or smaller one, or that which is a number."""
     a, b = ops.operands.promote(ufunc, x, y)
     nan_a, nan_b = ops.derived.isnan(a), ops.derived.isnan(b)
     return ops.pointwise.where(nan_a, b, ops.pointwise.where(nan_b, a, choose(a, b)))
 
 
-def lift_like(ufunc: np.ufunc, x: Any) -> Tensor:
+def lift_like(ufunc: np.ufunc, x: Operand) -> Tensor:
     """An operand in the dtype that the ufunc computes in."""
     return ops.operands.promote(ufunc, x)[0]
 
 
-def apply_ufunc(ufunc: np.ufunc, method: str, args: Values, kwargs: Fields) -> Any:
+def apply_ufunc(ufunc: np.ufunc, method: str, args: Values, kwargs: Fields) -> Value:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"np.{ufunc.__name__}"
@@ -127,12 +138,12 @@ def apply_ufunc(ufunc: np.ufunc, method: str, args: Values, kwargs: Fields) -> A
     return fresh(result)
 
 
-def _is_empty(x: Any) -> bool:
+def _is_empty(x: Object) -> bool:
     """Whether it is an array without elements, which is none of ours."""
     return type(x) is np.ndarray and x.size == 0
 
 
-def _standing(x: Any) -> Any:
+def _standing(x: Object) -> Value:
     """Zeros for a traced array: beside an empty operand its values count for nothing.
 
     A result has no elements either, or is a sum over none of them.
@@ -148,7 +159,7 @@ _ARITHMETIC = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "n
 # --- memory: which results are new arrays, and which share another one's
 
 
-def fresh(result: Any, array: bool = False) -> Any:
+def fresh(result: Object, array: bool = False) -> Value:
     """A result as an array of its own, which may be written to; without axes if `array`."""
     if not isinstance(result, Tensor):
         return result
@@ -158,7 +169,7 @@ def fresh(result: Any, array: bool = False) -> Any:
     return copy
 
 
-def view(result: Any, *sources: Any, array: bool = True) -> Any:
+def view(result: Object, *sources: Object, array: bool = True) -> Value:
     """A result that shares the memory of the tensors among the arguments.
 
     Without axes it is an array only if `array`, otherwise a scalar.
@@ -179,14 +190,14 @@ def view(result: Any, *sources: Any, array: bool = True) -> Any:
     return result
 
 
-def _written(name: str, target: Any, result: Any) -> Any:
+def _written(name: str, target: Object, result: Object) -> Tensor:
     """out=: the result in the place of what was there."""
     if not isinstance(target, Tensor) or not isinstance(result, Tensor):
         unsupported(f"{name} with out= writes in place, which a traced program cannot express")
     return target.overwrite(result)
 
 
-def _require_same_dtype(name: str, target: Any, result: Any) -> None:
+def _require_same_dtype(name: str, target: Object, result: Object) -> None:
     """Reductions compute in the dtype of out=."""
     if isinstance(target, Tensor) and isinstance(result, Tensor) and target.dtype != result.dtype:
         unsupported(f"{name} with out= of another dtype than its result's is not supported")
@@ -253,20 +264,22 @@ def _identity(x: Tensor) -> Tensor:
     return x
 
 
-def _type_of(x: Any) -> Any:
+def _type_of(x: Object) -> Value:
     """What stands for a tensor where only types matter."""
     return (0.0 if x.weak else x.dtype) if isinstance(x, Tensor) else x
 
 
 def _like(value: float) -> Function:
-    def function(x: Tensor, dtype: Any = None, shape: Any = None) -> Tensor:
+    def function(x: Tensor, dtype: DTypeGiven = None, shape: Sides | None = None) -> Tensor:
         dims = x.shape if shape is None else shape
         return x.builder.const(value, dtype or x.dtype, (dims,) if isinstance(dims, int) else dims)
 
     return function
 
 
-def _full_like(x: Tensor, fill_value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
+def _full_like(
+    x: Tensor, fill_value: Value, dtype: DTypeGiven = None, shape: Sides | None = None
+) -> Tensor:
     if not ops.operands.is_scalar(fill_value):
         unsupported("np.full_like is supported with a scalar only")
     return _like(fill_value)(x, dtype, shape)  # type: ignore[no-any-return]
@@ -281,10 +294,6 @@ def _join(axis: int, lift_to: int) -> Function:
     return function
 
 
-def _hstack(tensors: Values) -> Tensor:
-    return _join(0 if np.ndim(tensors[0]) < 2 else 1, 1)(tensors)  # type: ignore[no-any-return]
-
-
 def _beside(ndim: int) -> Function:
     """np.column_stack and np.dstack: what lacks the last of so many axes gets it."""
 
@@ -296,7 +305,7 @@ def _beside(ndim: int) -> Function:
     return function
 
 
-def _at_least(ndim: int, x: Any) -> Any:
+def _at_least(ndim: int, x: Value) -> Value:
     missing = ndim - np.ndim(x)
     if missing <= 0:
         return x
@@ -306,26 +315,26 @@ def _at_least(ndim: int, x: Any) -> Any:
 
 
 def _at_least_all(ndim: int) -> Function:
-    def function(*tensors: Any) -> Any:
+    def function(*tensors: Object) -> Value:
         results = [_at_least(ndim, t) for t in tensors]
         return results[0] if len(results) == 1 else tuple(results)
 
     return function
 
 
-def _append(x: Any, values: Any, axis: int | None = None) -> Tensor:
+def _append(x: Operand, values: Operand, axis: int | None = None) -> Tensor:
     if axis is not None:
         return ops.shape.concatenate([x, values], axis)
     return ops.shape.concatenate([ops.shape.ravel(t) for t in tensors(x, values)])
 
 
-def _broadcast_arrays(*tensors: Any) -> tuple[Tensor, ...]:
+def _broadcast_arrays(*tensors: Value) -> tuple[Tensor, ...]:
     builder = ops.operands.builder_of(*tensors)
     shape = np.broadcast_shapes(*[np.shape(t) for t in tensors])
     return tuple(ops.shape.broadcast_to(lift(builder, t), shape) for t in tensors)
 
 
-def _meshgrid(*vectors: Any, indexing: str = "xy", sparse: bool = False) -> tuple[Tensor, ...]:
+def _meshgrid(*vectors: Object, indexing: str = "xy", sparse: bool = False) -> tuple[Tensor, ...]:
     builder = ops.operands.builder_of(*vectors)
     count = len(vectors)
     order = [1, 0, *range(2, count)] if indexing == "xy" and count > 1 else list(range(count))
@@ -353,13 +362,7 @@ def _split_along(axis: int) -> Function:
     return lambda x, sections: ops.index.split(x, sections, axis if np.ndim(x) > axis else 0)
 
 
-def _array_equal(x: Any, y: Any) -> Any:
-    if np.shape(x) != np.shape(y):
-        return False
-    return ops.reduce.all(ops.pointwise.equal(x, y))
-
-
-def _array_split(x: Tensor, sections: Any, axis: int = 0) -> list[Tensor]:
+def _array_split(x: Tensor, sections: Value, axis: int = 0) -> list[Tensor]:
     if isinstance(sections, (int, np.integer)):
         big, rest = divmod(x.shape[axis], int(sections))
         sizes = [big + 1] * rest + [big] * (int(sections) - rest)
@@ -367,7 +370,7 @@ def _array_split(x: Tensor, sections: Any, axis: int = 0) -> list[Tensor]:
     return ops.index.split(x, sections, axis)
 
 
-def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Tensor:
+def _average(x: Tensor, axis: Axes = None, weights: Value = None, keepdims: bool = False) -> Tensor:
     if weights is None:
         return ops.reduce.mean(x, axis, keepdims=keepdims)
     weights = lift(x.builder, weights)
@@ -389,30 +392,33 @@ def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = 
 
 
 def _nan_to_num(
-    x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
-) -> Tensor:
+    x: Operand, copy: bool = True, nan: float = 0.0, posinf: float | None = None,
+    neginf: float | None = None,
+) -> Tensor:  # fmt: skip
     if copy is not True:
         unsupported("np.nan_to_num with copy=False writes to its argument")
     return ops.derived.nan_to_num(x, nan, posinf, neginf)
 
 
 def _cross(
-    x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
-) -> Tensor:
+    x: Operand, y: Operand, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+    axis: int | None = None,
+) -> Tensor:  # fmt: skip
     if not axisa == axisb == axisc:
         unsupported("np.cross is supported with axis= only")
     return ops.derived.cross(x, y, axisa if axis is None else axis)
 
 
-def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def _ptp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return ops.pointwise.subtract(
         ops.reduce.max(x, axis, keepdims), ops.reduce.min(x, axis, keepdims)
     )
 
 
 def _clip(
-    x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
-) -> Tensor:
+    x: Operand, a_min: Operand = None, a_max: Operand = None, *, min: Operand = None,
+    max: Operand = None,
+) -> Tensor:  # fmt: skip
     return ops.pointwise.clip(x, a_min if min is None else min, a_max if max is None else max)
 
 
@@ -424,7 +430,7 @@ FUNCTIONS |= {
     np.amax: ops.reduce.max,
     np.amin: ops.reduce.min,
     np.vstack: _join(0, 2),
-    np.hstack: _hstack,
+    np.hstack: lambda tensors: _join(0 if np.ndim(tensors[0]) < 2 else 1, 1)(tensors),
     np.column_stack: _beside(2),
     np.atleast_1d: _at_least_all(1),
     np.atleast_2d: _at_least_all(2),
@@ -436,7 +442,9 @@ FUNCTIONS |= {
     np.fliplr: lambda x: ops.index.flip(x, 1),
     np.flipud: lambda x: ops.index.flip(x, 0),
     np.around: ops.pointwise.round,
-    np.array_equal: _array_equal,
+    np.array_equal: lambda x, y: (
+        np.shape(x) == np.shape(y) and ops.reduce.all(ops.pointwise.equal(x, y))
+    ),
     np.nan_to_num: _nan_to_num,
     np.cross: _cross,
     np.linalg.vector_norm: lambda x, axis=None, keepdims=False, ord=2: ops.reduce.norm(
@@ -468,11 +476,11 @@ FUNCTIONS |= {
     np.iscomplexobj: lambda x: False,
 }
 # Values of arguments that change nothing here; others do what no program does.
-_HARMLESS: dict[str, tuple[Any, ...]] = {
+_HARMLESS: dict[str, Arguments] = {
     "order": (None, "C", "K"), "subok": (True, False), "device": (None, "cpu"), "where": (True,),
     "copy": (True, False), "casting": ("same_kind",),
 }  # fmt: skip
-_HARMLESS_OF: dict[str, dict[str, tuple[Any, ...]]] = {
+_HARMLESS_OF: dict[str, dict[str, Arguments]] = {
     "astype": {"casting": ("unsafe",)}, "einsum": {"casting": ("safe",)},
     "reshape": {"order": (None, "C"), "copy": (None, True)}, "ravel": {"order": ("C",)},
     "flatten": {"order": ("C",)},
@@ -522,7 +530,7 @@ def _by_name(
     return args[:at], {**dict(zip(moved, args[at:], strict=False)), **kwargs}
 
 
-def apply_function(function: Function, args: Values, kwargs: Fields) -> Any:
+def apply_function(function: Function, args: Values, kwargs: Fields) -> Value:
     """A NumPy function called on Tensors."""
     args, kwargs = bare(args), bare(kwargs)
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
@@ -570,13 +578,13 @@ _ARRAYS = {
 _AS_ARGUMENT = {np.transpose, np.permute_dims, np.squeeze, np.moveaxis, np.swapaxes, np.real}
 
 
-def _all_fresh(result: Any, array: bool = False) -> Any:
+def _all_fresh(result: Object, array: bool = False) -> Value:
     if isinstance(result, (list, tuple)):
         return type(result)([_all_fresh(r, array) for r in result])
     return fresh(result, array)
 
 
-def _checked(name: str, function: Function, args: Values, options: Fields) -> Any:
+def _checked(name: str, function: Function, args: Values, options: Fields) -> Value:
     """Calls one of our functions; a parameter that it lacks is unsupported, not a bug."""
     try:
         inspect.signature(function).bind(*args, **options)
@@ -588,11 +596,7 @@ def _checked(name: str, function: Function, args: Values, options: Fields) -> An
 # --- attributes and methods of ndarray ----------------------------------------------------------
 
 
-def _reshape_method(x: Tensor, *shape: Any) -> Tensor:
-    return ops.shape.reshape(x, shape[0] if len(shape) == 1 else shape)
-
-
-def _transpose_method(x: Tensor, *axes: Any) -> Tensor:
+def _transpose_method(x: Tensor, *axes: Value) -> Tensor:
     flat = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return ops.shape.transpose(x, flat or None)
 
@@ -604,7 +608,7 @@ _SAME_METHODS = """
 _METHODS: dict[str, Function] = {name: ops.function(name) for name in _SAME_METHODS.split()} | {
     "ptp": _ptp,
     "clip": _clip,
-    "reshape": _reshape_method,
+    "reshape": lambda x, *shape: ops.shape.reshape(x, shape[0] if len(shape) == 1 else shape),
     "transpose": _transpose_method,
     "flatten": ops.shape.ravel,
     "copy": _identity,
@@ -622,7 +626,7 @@ _ATTRIBUTES: dict[str, Function] = {
 }
 
 
-def item(x: Tensor, key: Any) -> Tensor:
+def item(x: Tensor, key: Object) -> Tensor:
     """x[key]."""
     picked = ops.index.getitem(x, key)
     if not isinstance(picked, Tensor):
@@ -632,12 +636,12 @@ def item(x: Tensor, key: Any) -> Tensor:
     return result
 
 
-def with_item(x: Tensor, key: Any, value: Any) -> Tensor:
+def with_item(x: Tensor, key: Object, value: Object) -> Tensor:
     """x with x[key] = value done."""
     return ops.index.setitem(x, key, bare(value))
 
 
-def array_attribute(x: Tensor, name: str) -> Any:
+def array_attribute(x: Tensor, name: str) -> Value:
     """An attribute or method that ndarray has, or NumPy's scalar, for a Tensor."""
     kind = np.ndarray if x.is_array or not x.builder.numpy_dtypes else x.dtype.type
     if not hasattr(kind, name):
@@ -646,7 +650,7 @@ def array_attribute(x: Tensor, name: str) -> Any:
         return view(_ATTRIBUTES[name](x), x, array=x.is_array)
     if name in _METHODS:
 
-        def method(*args: Any, **kwargs: Any) -> Any:
+        def method(*args: Object, **kwargs: Object) -> Value:
             ours = _METHODS[name]
             given, kwargs = _by_name(getattr(np, name, None), ours, (x, *bare(args)), bare(kwargs))
             x.builder.calls.add(name)

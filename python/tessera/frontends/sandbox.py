@@ -14,7 +14,7 @@ import enum
 import functools
 import operator
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
@@ -33,7 +33,7 @@ from tessera.frontends.constants import (
 from tessera.frontends.environment import Environment
 from tessera.frontends.number import Number, is_stand_in
 from tessera.tensor import Tensor, unsupported
-from tessera.types import Array, Fields, Record, Values
+from tessera.types import Array, Fields, Function, Object, Record, Value, Values
 
 _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
 _SMALL = 4096  # bytes of an array that may be compared at each call
@@ -75,7 +75,7 @@ _REASON_OF = {"_random": "random", "secrets": "random", "datetime": "time", "pos
               "_io": "io"}  # fmt: skip
 
 
-def _is_pure(value: Any) -> bool:
+def _is_pure(value: Object) -> bool:
     module = getattr(value, "__module__", None)
     if type(value) is FunctionType:  # functools.wraps copies the other
         module = value.__globals__.get("__name__")
@@ -92,7 +92,7 @@ def _is_pure(value: Any) -> bool:
 _PLAIN_CALLS = (type, BuiltinFunctionType, type(np.sum), operator.itemgetter)
 
 
-def _is_known(value: Any) -> bool:
+def _is_known(value: Object) -> bool:
     """Whether it is a function or class of NumPy or plain Python, and none that holds others'."""
     if type(value) is FunctionType:
         return _is_pure(value) and value.__closure__ is None
@@ -102,7 +102,7 @@ def _is_known(value: Any) -> bool:
 class _TypeOf(type):
     """`type` as a traced function sees it: of a Tensor what NumPy would have."""
 
-    def __call__(cls, *args: Any) -> Any:
+    def __call__(cls, *args: Object) -> Value:
         if len(args) != 1:
             return type(*args)
         if type(args[0]) is _Object:
@@ -110,7 +110,7 @@ class _TypeOf(type):
             return sandbox.admit(type(value), f"the class of {name}")
         return args[0].__class__
 
-    def __instancecheck__(cls, value: Any) -> bool:
+    def __instancecheck__(cls, value: Object) -> bool:
         return isinstance(value, type)
 
 
@@ -129,11 +129,11 @@ class _Module:
     def __init__(self, module: ModuleType, sandbox: Sandbox) -> None:
         object.__setattr__(self, "_tessera", (module, sandbox))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         module, sandbox = self._tessera
         return sandbox.of_module(module, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Object) -> None:
         unsupported(f"it changes {self._tessera[0].__name__}.{name}, which lives outside of it")
 
     __delattr__ = __setattr__  # type: ignore[assignment]
@@ -144,31 +144,31 @@ class _Object:
 
     __slots__ = ("_tessera",)  # the object, its name, why it is refused if it is, the sandbox
 
-    def __init__(self, value: Any, name: str, sandbox: Sandbox, why: str = "") -> None:
+    def __init__(self, value: Object, name: str, sandbox: Sandbox, why: str = "") -> None:
         object.__setattr__(self, "_tessera", (value, name, why, sandbox))
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return type(self._tessera[0])
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         value, full, why, sandbox = self._tessera
         if why:
             _refuse(self)
         return sandbox.of_object(self, value, name, f"{full}.{name}")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Object) -> None:
         unsupported(f"it changes {self._tessera[1]}.{name}, which lives outside of it")
 
     __delattr__ = __setattr__  # type: ignore[assignment]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Object, **kwargs: Object) -> Value:
         value, _, why, _ = self._tessera
         own = type(found(type(value), "__call__")) is FunctionType and not isinstance(value, type)
         return self.__getattr__("__call__")(*args, **kwargs) if own and not why else _refuse(self)
 
 
-def _refuse(proxy: Any, *args: Any, **kwargs: Any) -> NoReturn:
+def _refuse(proxy: Value, *args: Value, **kwargs: Value) -> NoReturn:
     value, name, why, _ = proxy._tessera
     if why:
         unsupported(f"it uses {name}, {why}")
@@ -204,7 +204,7 @@ class _Globals(Record):
         super().__init__(own)
         self.real, self.sandbox, self.read = real, sandbox, dict(own)
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> Value:
         environment = self.sandbox.environment
         if name not in self.real:
             environment.guard(self.real, name)
@@ -229,14 +229,14 @@ class Sandbox:
         environment: Environment,
         outer: Callable[[Array], Tensor],
         frozen: bool,
-        instead: Mapping[int, Any],
+        instead: Mapping[int, Function],
     ) -> None:
         self.environment, self._outer, self._frozen = environment, outer, frozen
         self._instead = {**instead, id(np.errstate): _errstate}
-        self._admitted: dict[int, tuple[Any, Any]] = {}  # by identity; also keeps those alive
+        self._admitted: dict[int, tuple[Value, Value]] = {}  # by identity; also keeps those alive
         self._globals: dict[int, _Globals] = {}
-        self._cells: dict[int, tuple[CellType, Any, CellType]] = {}
-        self._copies: list[tuple[Any, Any, str]] = []  # a container, as it was, and what it is
+        self._cells: dict[int, tuple[CellType, Value, CellType]] = {}
+        self._copies: list[tuple[Value, Value, str]] = []  # a container, as it was, and what it is
         self.was_frozen = False  # whether arrays stayed arrays
         self.handles = False  # whether some code handles exceptions
         self.builtins = {
@@ -248,7 +248,7 @@ class Sandbox:
                "isinstance": _isinstance}  # fmt: skip
 
     # --- values
-    def admit(self, value: Any, name: str) -> Any:
+    def admit(self, value: Object, name: str) -> Value:
         """What stands for a value in the traced function."""
         if issubclass(type(value), (enum.Enum, enum.EnumMeta)):
             self._watch_enum(value)
@@ -260,17 +260,17 @@ class Sandbox:
             self._keep(value, self._made(value, name))
         return self._admitted[id(value)][1]
 
-    def _watch_enum(self, value: Any) -> None:
+    def _watch_enum(self, value: Value) -> None:
         """Members can be given other values, and classes and members attributes."""
         kind = value if isinstance(value, type) else type(value)
         if id(value) not in self._admitted and is_plain_enum(kind):
             for part in (kind, value, *(kind if kind is value else ())):
                 self.environment.watch(self._keep(part, part).__dict__)
 
-    def _keep(self, value: Any, made: Any) -> Any:
+    def _keep(self, value: Object, made: Object) -> Value:
         return self._admitted.setdefault(id(value), (value, made))[1]
 
-    def _made(self, value: Any, name: str) -> Any:
+    def _made(self, value: Value, name: str) -> Value:
         kind = type(value)
         if issubclass(kind, np.ndarray):
             return self._array(value, name)
@@ -302,7 +302,7 @@ class Sandbox:
             return value
         return _Object(value, name, self)
 
-    def _array(self, array: Array, name: str) -> Any:
+    def _array(self, array: Array, name: str) -> Value:
         if type(array) is np.ndarray or isinstance(array, np.memmap):
             small = array.size == 0 or (self._frozen and array.nbytes <= _SMALL)
             if small and (copy := _copied(array)) is not None:
@@ -317,7 +317,7 @@ class Sandbox:
             return tensor
         return _Object(array, name, self, f"a {type(array).__name__}; use a plain array")
 
-    def _container(self, value: Any, name: str) -> Any:
+    def _container(self, value: Value, name: str) -> Value:
         if len(value) > _MOST:
             return _Object(value, name, self)
         if isinstance(value, (set, frozenset)):
@@ -335,7 +335,7 @@ class Sandbox:
                 return _Object(value, name, self)
             parts = [self.admit(v, f"{name}[{i}]") for i, v in enumerate(value)]
             return tuple(parts) if type(value) is tuple else type(value)(*parts)
-        made: Any = self._keep(value, type(value)())
+        made: Value = self._keep(value, type(value)())
         if isinstance(value, list):
             made.extend(self.admit(v, f"{name}[{i}]") for i, v in enumerate(value))
         else:
@@ -345,12 +345,12 @@ class Sandbox:
         self._record(value, made, name)
         return made
 
-    def _record(self, value: Any, copy: Any, name: str) -> None:
+    def _record(self, value: Object, copy: Any, name: str) -> None:
         self.environment.watch(value)
         self._copies.append((copy, copy.copy(), f"a {type(copy).__name__}, {name}"))
 
     # --- functions
-    def _function(self, function: FunctionType, name: str) -> Any:
+    def _function(self, function: FunctionType, name: str) -> Value:
         code, environment = function.__code__, self.environment
         if why := _refused_code(code) or _confuses_objects(code, function.__globals__):
             return _Object(function, name, self, f"which {why}")
@@ -386,7 +386,7 @@ class Sandbox:
         environment.guard(function, "__name__", function.__name__)
         return self._with_attributes(made, function, name)
 
-    def _with_attributes(self, made: Any, value: Any, name: str) -> Any:
+    def _with_attributes(self, made: Object, value: Object, name: str) -> Value:
         """With the attributes of what it stands for; those that are not there may come."""
         made.__dict__.update(self.admit(value.__dict__, f"the attributes of {name}"))
         self.environment.guard(value, "__dict__", value.__dict__)
@@ -399,8 +399,13 @@ class Sandbox:
         return self._globals[id(real)]
 
     def _import(
-        self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
-    ) -> Any:
+        self,
+        name: str,
+        globals: Record | None = None,
+        locals: Record | None = None,
+        fromlist: Sequence[str] = (),
+        level: int = 0,
+    ) -> Value:
         top = name.partition(".")[0]
         for module in {name, top}:
             if level or type(sys.modules.get(module)) is not ModuleType:
@@ -412,7 +417,7 @@ class Sandbox:
         return self.admit(made, name)
 
     # --- attributes
-    def of_module(self, module: ModuleType, name: str) -> Any:
+    def of_module(self, module: ModuleType, name: str) -> Value:
         top = module.__name__.partition(".")[0]
         full = f"{module.__name__}.{name}"
         if top in _PURE and not module.__name__.startswith("numpy.random"):
@@ -427,7 +432,7 @@ class Sandbox:
         self.environment.guard(entries, name, entries[name])
         return self.admit(entries[name], full)
 
-    def of_object(self, proxy: _Object, value: Any, name: str, full: str) -> Any:
+    def of_object(self, proxy: _Object, value: Object, name: str, full: str) -> Value:
         kind = value if isinstance(value, type) else type(value)
         heap = bool(kind.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE: written in Python, as a rule
         own = found(kind, "__getattribute__") is not object.__getattribute__ and not isinstance(
@@ -442,7 +447,7 @@ class Sandbox:
         raw = found(kind, name)
         if kind is not value:
             guard(value, "__class__", kind)
-            entries = getattr(value, "__dict__", NOTHING)
+            entries: Value = getattr(value, "__dict__", NOTHING)
             guard(value, "__dict__", entries)  # which another may take the place of
             entries = {} if entries is NOTHING else entries
             if isinstance(raw, property) and raw.fget is not None:
@@ -468,7 +473,7 @@ class Sandbox:
         return MethodType(made, proxy) if bound and kind is not value else made
 
     # --- afterwards
-    def stand_ins(self) -> list[Any]:
+    def stand_ins(self) -> Values:
         return [made for _, made in self._admitted.values()]
 
     def frozen_arrays(self) -> dict[int, Array]:
@@ -511,7 +516,7 @@ def _copied(array: Array) -> Array | None:
     return copy
 
 
-def _getattr(value: Any, name: str, *default: Any) -> Any:
+def _getattr(value: Object, name: str, *default: Object) -> Value:
     """`getattr` of a traced function: stand-ins have only what they stand for has."""
     if name in _REFUSED_ATTRIBUTES:
         unsupported(f"it asks for the attribute {name}, which programs cannot follow")
@@ -526,13 +531,13 @@ def _getattr(value: Any, name: str, *default: Any) -> Any:
     return getattr(value, name, *default)
 
 
-def _hasattr(value: Any, name: str) -> bool:
+def _hasattr(value: Object, name: str) -> bool:
     if is_stand_in(value) and name not in _REFUSED_ATTRIBUTES:
         return hasattr(value.__class__, name)
     return _getattr(value, name, NOTHING) is not NOTHING
 
 
-def _isinstance(value: Any, kinds: Any) -> bool:
+def _isinstance(value: Value, kinds: Value) -> bool:
     """Abstract classes look at the type too."""
     return issubclass(value.__class__, kinds) if is_stand_in(value) else isinstance(value, kinds)
 
@@ -551,14 +556,14 @@ def _identical(a: Values, b: Values) -> bool:
     )
 
 
-def _errstate(**kwargs: Any) -> Any:
+def _errstate(**kwargs: Value) -> Value:
     """np.errstate within a traced function: what is ignored or warned of makes no difference."""
     if any(v not in ("ignore", "warn", None) for v in kwargs.values()):
         unsupported("it asks NumPy to raise or report floating-point errors")
     return np.errstate(**kwargs)
 
 
-def _is_function(value: Any) -> bool:
+def _is_function(value: Object) -> bool:
     return type(value) is FunctionType or _is_optimized(value)
 
 
@@ -568,18 +573,18 @@ def is_numpys(ufunc: np.ufunc) -> bool:
     return any(f is ufunc for f in found)
 
 
-def _is_optimized(value: Any) -> bool:
+def _is_optimized(value: Object) -> bool:
     return bool(getattr(type(value), "is_tessera_function", False))
 
 
-def _is_harmless(name: str, value: Any) -> bool:
+def _is_harmless(name: str, value: Object) -> bool:
     """Whether it is Python's own, which nobody has put there, and has no effects."""
     exception = isinstance(value, type) and issubclass(value, BaseException)
     own = getattr(value, "__module__", "builtins") == "builtins"
     return own and (exception or name in _BUILTINS.split())
 
 
-def _is_plain_class(value: Any) -> bool:
+def _is_plain_class(value: Object) -> bool:
     """Whether calling it does nothing but make a value: builtins' plain types, named tuples."""
     return isinstance(value, type) and (
         value in (*CONSTANTS, slice)
@@ -640,7 +645,7 @@ def _confuses_objects(code: CodeType, scope: Fields) -> str:
     """Whether it asks which of two objects something is, where stand-ins may answer otherwise:
     arrays and containers. None, classes and other constants can be told."""
     for names in _compared(code):
-        value: Any = None
+        value: Value = None
         if names is None:
             value = NOTHING
         elif names:

@@ -12,9 +12,8 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -30,11 +29,13 @@ from tessera.frontends.sandbox import Sandbox
 from tessera.frontends.traced import (
     TYPE_TEXT,
     Leaf,
+    Named,
     Node,
     Spec,
     Static,
     Traced,
     Tree,
+    alike,
     ends,
     flatten,
     mapped,
@@ -46,10 +47,23 @@ from tessera.ops.masked import Masked
 from tessera.ops.operands import iota
 from tessera.ops.shape import broadcast_to
 from tessera.tensor import _NUMPY, _PACKAGE, Tensor, cast, unsupported
-from tessera.types import Array, DType, Fields, Function, Record, check_shape, dtype_name, to_numpy
+from tessera.types import (
+    Array,
+    Dim,
+    DType,
+    Fields,
+    Function,
+    Object,
+    Record,
+    Value,
+    Values,
+    check_shape,
+    dtype_name,
+    to_numpy,
+)
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: Object) -> bool:
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray:
             raise UnsupportedError(
@@ -65,7 +79,7 @@ def _is_array(value: Any) -> bool:
 FLOAT_SCALARS = (np.float64, np.float32, np.float16)
 
 
-def _is_array_or_float(value: Any) -> bool:
+def _is_array_or_float(value: Object) -> bool:
     return type(value) in (float, *FLOAT_SCALARS) or _is_array(value)
 
 
@@ -83,7 +97,7 @@ class _TracingGraph(Graph):
         self.captured: list[Array] = []  # from outside, or made inside
         self.forms: list[str] = []  # of the outputs, see Tensor
         self.handles: dict[int, Array] = {}  # arrays from outside by the identity of their tensors
-        self._tensors: dict[Any, Tensor] = {}
+        self._tensors: dict[Hashable, Tensor] = {}
         self._known: dict[str, Tensor] = {}
 
     def emit(
@@ -104,7 +118,7 @@ class _TracingGraph(Graph):
             self.made[self._known[key].id] = (op, operands, attrs or {})
         return self._known[key]
 
-    def const(self, value: Any, dtype: object = "f32", shape: Sequence[Any] = ()) -> Tensor:
+    def const(self, value: Value, dtype: object = "f32", shape: Sequence[Dim] = ()) -> Tensor:
         """A constant; -0.0, which rewriting would take for 0, is data instead."""
         if isinstance(value, (float, np.floating)):
             self.keeps_nan |= not math.isfinite(value)
@@ -156,7 +170,7 @@ class _TracingGraph(Graph):
         self.captured.append(array)
         return self.input(f"inner{len(self.captured) - 1}", array.shape, array.dtype)
 
-    def _diagonal_and_rest(self, diagonal: Any, rest: Any, array: Array) -> Tensor:
+    def _diagonal_and_rest(self, diagonal: Value, rest: Value, array: Array) -> Tensor:
         """As a multiple of the unit matrix and a number, where that gives the same values."""
         sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
         unit = self.emit("eq", sides)
@@ -192,8 +206,8 @@ def _is_diagonal_and_rest(array: Array) -> bool:
 
 
 def bind_arguments(
-    function: Function, args: Sequence[Any], kwargs: Fields, floats: bool = False
-) -> tuple[Tree, list[tuple[str, Any]]]:
+    function: Function, args: Values, kwargs: Fields, floats: bool = False
+) -> tuple[Tree, list[Named]]:
     """The arguments of a call as a tree over named arrays; `floats`: and over numbers that are."""
     is_leaf = _is_array_or_float if floats else _is_array
     try:
@@ -213,7 +227,7 @@ def bind_arguments(
             elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
                 names.append(p.name)
         names = names[: len(args)]
-    leaves: list[tuple[str, Any]] = []
+    leaves: list[Named] = []
     positional = [flatten(v, n, leaves, is_leaf) for n, v in zip(names, args, strict=True)]
     keyword = [flatten(v, n, leaves, is_leaf) for n, v in kwargs.items()]
     tree = Node(tuple, (Node(tuple, tuple(positional)), Node(dict, tuple(keyword), tuple(kwargs))))
@@ -250,7 +264,7 @@ def _input_names(names: Sequence[str]) -> list[str]:
 def _run(
     function: Function,
     tree: Tree,
-    leaves: Sequence[tuple[str, Any]],
+    leaves: Sequence[Named],
     environment: Environment,
     fills: bool,
     frozen: bool,
@@ -258,7 +272,7 @@ def _run(
     clock: Clock,
 ) -> tuple[_TracingGraph, Tree, Sandbox]:
     graph = _TracingGraph(_name(function), seconds, clock)
-    tensors: list[Any] = []
+    tensors: list[Tensor | Number] = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
         if type(value) is float:
             tensor = graph.input(name, (), np.float64)
@@ -304,7 +318,7 @@ def _run(
     return graph, _results(graph, result, function, tree), sandbox
 
 
-def _containers(value: Any) -> Iterator[int]:
+def _containers(value: Object) -> Iterator[int]:
     """Identities of the lists, tuples and dicts in one, itself included."""
     if isinstance(value, (list, tuple, dict)):
         yield id(value)
@@ -312,7 +326,7 @@ def _containers(value: Any) -> Iterator[int]:
             yield from _containers(part)
 
 
-def _require_new(value: Any, known: set[int], function: Function) -> None:
+def _require_new(value: Object, known: set[int], function: Function) -> None:
     """Refuses results whose lists, dicts and sets are known already, each call's are others."""
     if isinstance(value, (list, dict, set)):
         if id(value) in known:
@@ -324,13 +338,13 @@ def _require_new(value: Any, known: set[int], function: Function) -> None:
             _require_new(part, known, function)
 
 
-def _results(graph: _TracingGraph, result: Any, function: Function, arguments: Tree) -> Tree:
+def _results(graph: _TracingGraph, result: Object, function: Function, arguments: Tree) -> Tree:
     """Makes what a function returns the graph's outputs."""
-    outputs: list[tuple[str, Any]] = []
+    outputs: list[Named] = []
     if isinstance(result, Iterator):
         raise _refused(function, "is a generator; return a list or tuple")
 
-    def is_leaf(value: Any) -> bool:
+    def is_leaf(value: Object) -> bool:
         if isinstance(value, Masked):
             what = "what a mask picks, whose shape depends on values; use np.where"
             raise _refused(function, f"returns {what}")
@@ -406,16 +420,14 @@ _RETURNED = (
 )  # fmt: skip
 
 
-def _require_same_arguments(
-    tree: Tree, tensors: Sequence[Any], given: Any, function: Function
-) -> None:
+def _require_same_arguments(tree: Tree, tensors: Values, given: Object, function: Function) -> None:
     """Refuses functions that append to a list or set an entry among their arguments."""
-    leaves: list[tuple[str, Any]] = []
+    leaves: list[Named] = []
     after = flatten(given, "", leaves, is_stand_in)
     kept = len(leaves) == len(tensors) and all(
         v is t for (_, v), t in zip(leaves, tensors, strict=True)
     )
-    if not kept or not _same_static(after, tree):
+    if not kept or not alike(after, tree, _same_end):
         raise _refused(function, "changes a list or dict among its arguments")
 
 
@@ -435,7 +447,7 @@ class IndexCheck:
         self._indices = compile_source(emit(graph, name="indices"), "indices")
         self._extents = extents
 
-    def __call__(self, arrays: Sequence[Any]) -> bool:
+    def __call__(self, arrays: Values) -> bool:
         with np.errstate(all="ignore"):
             found = self._indices(*arrays)
         found = found if isinstance(found, tuple) else (found,)
@@ -450,7 +462,7 @@ _FILLS = ("needs the value", "setting an array element", "with out= writes in pl
 
 def trace_call(
     function: Function,
-    args: Sequence[Any],
+    args: Values,
     kwargs: Fields,
     floats: bool = False,
     environment: Environment | None = None,
@@ -554,14 +566,7 @@ def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | Non
     return Graph.from_core(pruned)
 
 
-def _same_static(a: Tree, b: Tree) -> bool:
-    if isinstance(a, Node) and isinstance(b, Node):
-        keys = a.keys == b.keys and [*map(type, a.keys)] == [*map(type, b.keys)]
-        return (
-            keys
-            and (a.kind, len(a.children)) == (b.kind, len(b.children))
-            and all(_same_static(x, y) for x, y in zip(a.children, b.children, strict=True))
-        )
+def _same_end(a: Leaf | Static, b: Leaf | Static) -> bool:
     if isinstance(a, Static) and isinstance(b, Static):
         if is_same(a.value, b.value) or type(a.value) in CONSTANTS:
             return is_same(a.value, b.value)
@@ -572,7 +577,7 @@ def _same_static(a: Tree, b: Tree) -> bool:
     return a == b
 
 
-def trace(function: Function, *args: Any, **kwargs: Any) -> Graph:
+def trace(function: Function, *args: Object, **kwargs: Object) -> Graph:
     """The program that a NumPy function computes for arguments of these shapes and dtypes.
 
     Arguments are arrays or types such as "f32[16,1024]"; numbers and strings are constants.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,19 @@ from tessera.errors import BadInputError, UnsupportedError
 from tessera.frontends.constants import is_plain_container
 from tessera.frontends.environment import Environment
 from tessera.graph import Graph
-from tessera.types import EVERY, Array, Interval, dtype_name, parse_domain, parse_type, to_numpy
+from tessera.types import (
+    EVERY,
+    Arguments,
+    Array,
+    Interval,
+    Object,
+    Value,
+    Values,
+    dtype_name,
+    parse_domain,
+    parse_type,
+    to_numpy,
+)
 
 TYPE_TEXT = re.compile(
     r"\s*(?:f64|f32|f16|bf16|i64|i32|i8|u8|bool)\s*\[[^\]]*\](\s*(?:in\b|>).*|\s*)"
@@ -80,7 +92,7 @@ class Leaf:
 class Static:
     """Anything else: a constant of the program; `anew`: each call makes one of its own."""
 
-    value: Any
+    value: Value
     anew: bool = False
 
 
@@ -88,17 +100,16 @@ class Static:
 class Node:
     """A list, tuple, named tuple or dict; `keys` of a dict."""
 
-    kind: type
+    kind: type[Value]
     children: tuple[Any, ...]
-    keys: tuple[Any, ...] = ()
+    keys: Arguments = ()
 
 
+Named = tuple[str, Value]
 Tree = Leaf | Static | Node
 
 
-def flatten(
-    value: Any, name: str, leaves: list[tuple[str, Any]], is_leaf: Callable[[Any], bool]
-) -> Tree:
+def flatten(value: Value, name: str, leaves: list[Named], is_leaf: Callable[[Value], bool]) -> Tree:
     """Splits a nested structure into its arrays (appended to `leaves`) and its shape."""
     if is_leaf(value):
         leaves.append((name, value))
@@ -117,7 +128,7 @@ def flatten(
     return Static(value)
 
 
-def unflatten(tree: Tree, leaves: Sequence[Any], copies: dict[int, Any] | None = None) -> Any:
+def unflatten(tree: Tree, leaves: Values, copies: dict[int, Value] | None = None) -> Value:
     """The inverse of `flatten`; `copies`: of constants made anew, by what they are copies of."""
     if isinstance(tree, Leaf):
         return leaves[tree.index]
@@ -141,6 +152,17 @@ def ends(tree: Tree) -> Iterator[Leaf | Static]:
         yield tree
 
 
+def alike(a: Tree, b: Tree, same: Callable[[Leaf | Static, Leaf | Static], bool]) -> bool:
+    """Whether two trees have the same lists, tuples and dicts, and the `same` in their places."""
+    if isinstance(a, Node) and isinstance(b, Node):
+        return (
+            (a.kind, a.keys, len(a.children)) == (b.kind, b.keys, len(b.children))
+            and [*map(type, a.keys)] == [*map(type, b.keys)]
+            and all(alike(x, y, same) for x, y in zip(a.children, b.children, strict=True))
+        )
+    return not isinstance(a, Node) and not isinstance(b, Node) and same(a, b)
+
+
 def mapped(tree: Tree, change: Callable[[Leaf | Static], Tree]) -> Tree:
     """A tree with others in place of its ends."""
     if isinstance(tree, Node):
@@ -148,7 +170,7 @@ def mapped(tree: Tree, change: Callable[[Leaf | Static], Tree]) -> Tree:
     return change(tree)
 
 
-def parts(value: Any) -> Iterator[Any]:
+def parts(value: Object) -> Iterator[Value]:
     """What lists, tuples and dicts hold, however nested, one after the other."""
     if isinstance(value, (list, tuple, dict)):
         for part in value.values() if isinstance(value, dict) else value:
@@ -168,11 +190,11 @@ class Traced:
     results: Tree
     forms: list[str] = field(default_factory=list)  # of the graph's outputs, see tensor.Tensor
     environment: Environment = field(default_factory=Environment)
-    check: Callable[[Sequence[Any]], bool] | None = None  # asked before the program runs
+    check: Callable[[Values], bool] | None = None  # asked before the program runs
     calls: frozenset[str] = frozenset()  # NumPy's functions, methods and ufuncs that it called
 
 
-def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
+def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Array]:
     """Random arrays for a program's inputs, in their domains; those of the example as they are."""
     rng = np.random.default_rng(seed)
     if traced is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ from tessera.ops.reduce import max as reduce_max
 from tessera.ops.reduce import min as reduce_min
 from tessera.ops.shape import concatenate, expand_dims, moveaxis, pad, ravel, reshape, stack
 from tessera.tensor import Tensor, bad_input, cast, unsupported
-from tessera.types import Axes, is_float
+from tessera.types import Axes, DTypeGiven, Function, is_float
 
 _FEW_FACTORS = 16
 _LONGEST_KERNEL = 64  # of np.convolve: the program has one product per element
@@ -57,11 +56,11 @@ _LONGEST_KERNEL = 64  # of np.convolve: the program has one product per element
 # --- along an axis
 
 
-def _along(x: Tensor, axis: int, item: Any) -> Tensor:
+def _along(x: Tensor, axis: int, item: slice | int) -> Tensor:
     return getitem(x, (slice(None),) * axis_of(axis, x.ndim) + (item,))
 
 
-def prod(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def prod(x: Operand, axis: Axes = None, dtype: DTypeGiven = None, keepdims: bool = False) -> Tensor:
     """Product over axes, of many factors by halves; small integers and bool widen to i64 as in
     NumPy."""
     x = lift(builder_of(x), x)
@@ -92,7 +91,7 @@ def diff(x: Operand, n: int = 1, axis: int = -1) -> Tensor:
     return x
 
 
-def gradient(x: Operand, spacing: Operand = 1.0, *, axis: int | None = None, edge_order: int = 1):  # type: ignore[no-untyped-def]
+def gradient(x: Operand, spacing: float = 1.0, *, axis: int | None = None, edge_order: int = 1):  # type: ignore[no-untyped-def]
     """Central differences inside, one-sided ones at the edges, for one constant spacing."""
     x = lift(builder_of(x), x)
     if not is_scalar(spacing):
@@ -105,7 +104,7 @@ def gradient(x: Operand, spacing: Operand = 1.0, *, axis: int | None = None, edg
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _gradient(x: Tensor, spacing: Any, axis: int) -> Tensor:
+def _gradient(x: Tensor, spacing: float, axis: int) -> Tensor:
     if static_shape(x, "gradient")[axis] < 2:
         bad_input("gradient: an axis needs at least two elements")
     steps = divide(diff(x, 1, axis), spacing)
@@ -119,7 +118,7 @@ def _gradient(x: Tensor, spacing: Any, axis: int) -> Tensor:
 def trapezoid(y: Operand, x: Operand = None, dx: Operand = 1.0, axis: int = -1) -> Tensor:
     """The integral by the trapezoidal rule."""
     y = lift(builder_of(y, x), y)
-    width: Any = dx
+    width: Operand = dx
     if x is not None:
         x = lift(y.builder, x)
         width = diff(x, 1, -1 if x.ndim == 1 else axis)
@@ -208,7 +207,7 @@ def polyval(p: Operand, x: Operand) -> Tensor:
     """A polynomial with coefficients from the highest power down, by Horner's rule."""
     builder = builder_of(p, x)
     coefficients = lift(builder, p) if isinstance(p, Tensor) else np.asarray(p)
-    result: Any = 0
+    result: Operand = 0
     for k in range(coefficients.shape[0]):
         result = add(multiply(result, lift(builder, x)), coefficients[k])
     return lift(builder, result)
@@ -217,7 +216,7 @@ def polyval(p: Operand, x: Operand) -> Tensor:
 # --- positions and comparisons
 
 
-def _position(best: Any, x: Operand, axis: int | None, keepdims: bool) -> Tensor:
+def _position(best: Function, x: Operand, axis: int | None, keepdims: bool) -> Tensor:
     x = lift(builder_of(x), x)
     shape = x.shape
     if axis is None:
@@ -312,7 +311,9 @@ def allclose(x: Operand, y: Operand, rtol: float = 1e-5, atol: float = 1e-8) -> 
     return reduce_all(isclose(x, y, rtol, atol))
 
 
-def select(conditions: Sequence[Operand], choices: Sequence[Operand], default: Any = 0) -> Tensor:
+def select(
+    conditions: Sequence[Operand], choices: Sequence[Operand], default: Operand = 0
+) -> Tensor:
     """The choice of the first condition that holds."""
     if len(conditions) != len(choices):
         bad_input("select: as many conditions as choices are needed")
@@ -331,7 +332,9 @@ def heaviside(x: Operand, at_zero: Operand) -> Tensor:
     return where(isnan(a), a, step)
 
 
-def nan_to_num(x: Operand, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
+def nan_to_num(
+    x: Operand, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     """NaN and infinities replaced by numbers."""
     x = lift(builder_of(x), x)
     if not is_float(x.dtype):

@@ -36,7 +36,7 @@ from tessera.ops.shape import (
     swapaxes,
 )
 from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported
-from tessera.types import Array, Axes, Dim
+from tessera.types import Array, Axes, Dim, Object, Value
 
 _FEW = 16  # constant indices that become slices
 
@@ -52,7 +52,7 @@ def take(x: Operand, indices: Operand, axis: int | None = None) -> Tensor:
     return builder.emit("gather", [x, index], {"axis": a})
 
 
-def getitem(x: Tensor, key: Any) -> Tensor:
+def getitem(x: Tensor, key: Value) -> Tensor:
     """Indexing by constants (integers, slices, None, `...`) and by arrays of integers; by a mask of
     the same shape a Masked (ops/masked.py)."""
     items = list(key) if isinstance(key, tuple) else [key]
@@ -76,9 +76,9 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     items[at : at + 1] = [slice(None)] * (x.ndim - used)
 
     advanced = [i for i in items if _is_array(i) or _is_integer(i)] if arrays else []
-    bounds: list[tuple[int, Any, int]] = []  # of each axis of x: start, stop, step
+    bounds: list[tuple[Dim, Dim, int]] = []  # of each axis of x: start, stop, step
     drop, expand, flips = [], [], []
-    gathers: list[tuple[int, int, Any]] = []  # axis of the result, extent, index
+    gathers: list[tuple[int, int, Operand]] = []  # axis of the result, extent, index
     axis = 0  # of x
     kept = 0  # axes of the result so far
     for item in items:
@@ -89,7 +89,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         extent = x.shape[axis]
         if isinstance(item, slice):
             if not arrays and x.builder.numpy_dtypes and _picks_nothing(item, extent):
-                return np.zeros(x.shape, x.dtype)[key]  # type: ignore[no-any-return]
+                return np.zeros(x.shape, x.dtype)[key]  # type: ignore[return-value]
             start, stop, step = _slice_bounds(item, extent, x)
             if step < 0:
                 flips.append(kept)
@@ -139,15 +139,15 @@ def _picks_nothing(item: slice, extent: Dim) -> bool:
     return plain and item.step != 0 and not range(*item.indices(int(extent)))
 
 
-def _is_integer(item: Any) -> bool:
+def _is_integer(item: Object) -> bool:
     return isinstance(item, (int, np.integer)) and not isinstance(item, (bool, Tensor))
 
 
-def _is_array(item: Any) -> bool:
+def _is_array(item: Object) -> bool:
     return isinstance(item, (Tensor, np.ndarray, list))
 
 
-def _pick(x: Tensor, index: Any, axis: int) -> Tensor:
+def _pick(x: Tensor, index: Operand, axis: int) -> Tensor:
     """Elements at positions along an axis; a few constant ones as slices."""
     if isinstance(index, list) and len(index) <= _FEW and all(_is_integer(i) for i in index):
         lead = (slice(None),) * axis
@@ -155,7 +155,7 @@ def _pick(x: Tensor, index: Any, axis: int) -> Tensor:
     return take(x, index, axis)
 
 
-def _pick_together(x: Tensor, gathers: list[tuple[int, int, Any]]) -> Tensor:
+def _pick_together(x: Tensor, gathers: list[tuple[int, int, Operand]]) -> Tensor:
     """x[i, j] with arrays of integers on neighbouring axes: one index into the merged axis."""
     first = gathers[0][0]
     if [a for a, _, _ in gathers] != list(range(first, first + len(gathers))):
@@ -198,7 +198,7 @@ def are_inside(index: Array, extent: int) -> bool:
     return index.size == 0 or bool(-extent <= index.min() and index.max() < extent)
 
 
-def setitem(x: Tensor, key: Any, value: Operand) -> Tensor:
+def setitem(x: Tensor, key: Object, value: Operand) -> Tensor:
     """`x` with `x[key] = value` done: for slices of step 1, integers, and masks of x's shape."""
     if isinstance(key, Tensor) and key.dtype == np.bool_ and key.shape == x.shape:
         if isinstance(value, Masked) and value.mask.id == key.id and value.x.shape == x.shape:
@@ -227,7 +227,7 @@ def setitem(x: Tensor, key: Any, value: Operand) -> Tensor:
     return _placed(x, items, filler, 0)
 
 
-def _placed(x: Tensor, items: list[Any], value: Tensor, axis: int) -> Tensor:
+def _placed(x: Tensor, items: list[Value], value: Tensor, axis: int) -> Tensor:
     """`x` with its box that starts at `items` replaced, axes before `axis` being done."""
     if axis == x.ndim:
         return value
@@ -276,7 +276,7 @@ def rot90(x: Operand, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     return flip(swapaxes(x, first, second), second)
 
 
-def _slice_bounds(item: slice, extent: Dim, x: Tensor) -> tuple[Any, Any, int]:
+def _slice_bounds(item: slice, extent: Dim, x: Tensor) -> tuple[Dim, Dim, int]:
     for bound in (item.start, item.stop, item.step):
         if isinstance(bound, Tensor):
             unsupported("a slice's bounds must be constants, not values of arrays")
@@ -313,7 +313,7 @@ def split(x: Operand, sections: int | Sequence[int], axis: int = 0) -> list[Tens
     return [getitem(x, (*lead, slice(b, e))) for b, e in pairwise(cuts)]
 
 
-def roll(x: Operand, shift: Any, axis: Any = None) -> Tensor:
+def roll(x: Operand, shift: Value, axis: Value = None) -> Tensor:
     """Elements moved along an axis; those that fall off come back at the other end."""
     x = lift(builder_of(x), x)
     if isinstance(shift, (tuple, list)) or isinstance(axis, (tuple, list)):

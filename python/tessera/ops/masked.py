@@ -7,16 +7,15 @@ their number or their places is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tessera.ops import pointwise, reduce
-from tessera.ops.operands import is_scalar, lift
+from tessera.ops.operands import Operand, is_scalar, lift
 from tessera.tensor import Tensor, is_stored_back, unsupported
-from tessera.types import DType, Fields, Function, Values
+from tessera.types import Axes, DType, DTypeGiven, Fields, Function, Object, Value, Values
 
 _WHY = (
     "indexing by a mask gives a shape that depends on values; of x[mask] sums, means, counts and "
@@ -24,10 +23,10 @@ _WHY = (
 )
 
 
-def _in_place_operator(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+def _in_place_operator(ufunc: np.ufunc) -> Function:
     """`x[mask] += y`, which goes on as `x[mask] = this`; written to otherwise, it may be shared."""
 
-    def operator(self: Masked, other: Any) -> Any:
+    def operator(self: Masked, other: Object) -> Value:
         if not is_stored_back():
             unsupported("this writes in place to what a mask picked; write y = y + x, not y += x")
         return ufunc(self, other)
@@ -54,7 +53,7 @@ class Masked(NDArrayOperatorsMixin):
     def dtype(self) -> DType:
         return self.x.dtype
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Value, **kwargs: Value) -> Value:
         if method == "reduce" and ufunc is np.add and kwargs.get("axis", 0) in (0, None):
             rest = {k: v for k, v in kwargs.items() if k != "axis" and v is not None}
             return self.sum(**rest)
@@ -67,24 +66,24 @@ class Masked(NDArrayOperatorsMixin):
         return Masked(self.x.builder.apply_ufunc(ufunc, method, values, {}), self.mask)
 
     def __array_function__(
-        self, function: Function, types: object, args: Values, kwargs: Any
-    ) -> Any:
+        self, function: Function, types: object, args: Values, kwargs: Fields
+    ) -> Value:
         ours = _FUNCTIONS.get(function)
         if ours is None or not args or args[0] is not self:
             unsupported(_WHY)
         return ours(self, *args[1:], **{k: v for k, v in kwargs.items() if v is not np._NoValue})
 
-    def _refuse(self, *args: object, **kwargs: object) -> Any:
+    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         unsupported(_WHY)
 
     __array__ = __len__ = __iter__ = __getitem__ = __bool__ = _refuse
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
         unsupported(_WHY)
 
-    def or_else(self, value: Any) -> Tensor:
+    def or_else(self, value: Operand) -> Tensor:
         """`x` where the mask is true, else a number of `x`'s dtype."""
         return pointwise.where(self.mask, self.x, lift(self.x.builder, value, self.x.dtype))
 
@@ -92,11 +91,11 @@ class Masked(NDArrayOperatorsMixin):
         """How many elements these are."""
         return reduce.sum(self.mask)
 
-    def sum(self, axis: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+    def sum(self, axis: Axes = None, dtype: DTypeGiven = None, **options: Object) -> Tensor:
         _plain(axis, options)
         return reduce.sum(self.or_else(0), dtype=dtype)
 
-    def mean(self, axis: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+    def mean(self, axis: Axes = None, dtype: DTypeGiven = None, **options: Object) -> Tensor:
         """Sum by count: NaN where there is no element, as NumPy's."""
         _plain(axis, options)
         if self.x.dtype == np.float16:
@@ -105,27 +104,27 @@ class Masked(NDArrayOperatorsMixin):
         total = reduce.sum(self.or_else(0), dtype=dtype or wide)
         return pointwise.divide(total, pointwise.astype(self.count(), total.dtype))
 
-    def any(self, axis: Any = None, **options: Any) -> Tensor:
+    def any(self, axis: Axes = None, **options: Object) -> Tensor:
         _plain(axis, options)
         return reduce.any(pointwise.logical_and(self.mask, self.x))
 
-    def all(self, axis: Any = None, **options: Any) -> Tensor:
+    def all(self, axis: Axes = None, **options: Object) -> Tensor:
         _plain(axis, options)
         return reduce.all(pointwise.logical_or(pointwise.logical_not(self.mask), self.x))
 
-    def astype(self, dtype: Any) -> Masked:
+    def astype(self, dtype: DTypeGiven) -> Masked:
         return Masked(pointwise.astype(self.x, dtype), self.mask)
 
     def copy(self) -> Masked:
         return self
 
 
-def _plain(axis: Any, options: Fields) -> None:
+def _plain(axis: Axes, options: Fields) -> None:
     if axis not in (None, 0, -1) or any(v is not None for v in options.values()):
         unsupported(_WHY)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Operand) -> bool:
     return isinstance(value, Tensor) and value.shape == ()
 
 

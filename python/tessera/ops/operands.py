@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tessera.errors import Error
 from tessera.tensor import Builder, Tensor, bad_input, cast, unsupported, user_location
-from tessera.types import Axes, Dim, DType, dtype_name, is_float, to_numpy
+from tessera.types import (
+    Attribute,
+    Axes,
+    Dim,
+    DType,
+    DTypeGiven,
+    Object,
+    dtype_name,
+    is_float,
+    to_numpy,
+)
 
-Operand = object  # Tensor, Python or NumPy scalar, array or nested list
+Operand = Object  # Tensor, Python or NumPy scalar, array or nested list
 
 
 _WIDER = {
@@ -40,7 +49,7 @@ def is_scalar(x: object) -> bool:
     return isinstance(x, (bool, int, float, np.generic))
 
 
-def operand_dtype(x: Operand) -> Any:
+def operand_dtype(x: Operand) -> DType | type:
     """What NumPy's promotion sees: a dtype, or a Python type for the weak scalars."""
     if isinstance(x, Tensor) and x.weak:
         return float
@@ -57,7 +66,7 @@ def operand_dtype(x: Operand) -> Any:
     return np.asarray(x).dtype
 
 
-def lift(builder: Builder, x: Operand, dtype: Any = None) -> Tensor:
+def lift(builder: Builder, x: Operand, dtype: DTypeGiven = None) -> Tensor:
     """An operand as a tensor of `builder`, converted to `dtype` if one is given."""
     if isinstance(x, Tensor):
         tensor = x
@@ -65,7 +74,8 @@ def lift(builder: Builder, x: Operand, dtype: Any = None) -> Tensor:
         return builder.const(x, dtype if dtype is not None else np.asarray(x).dtype)
     elif isinstance(x, np.generic):
         # Converted here, where it keeps its rounding: np.float32(0.1) is not 0.1 in f64.
-        return builder.const(x if dtype is None else np.dtype(dtype).type(x), dtype or x.dtype)
+        kind: DType = np.dtype(dtype or x.dtype)
+        return builder.const(x if dtype is None else kind.type(x), kind)
     elif isinstance(x, (list, tuple)) and any(isinstance(y, Tensor) for y in x):
         tensor = emit("stack", *common(*x), axis=0)
     else:
@@ -79,7 +89,7 @@ def tensors(*operands: Operand) -> list[Tensor]:
     return [lift(builder, x) for x in operands]
 
 
-def emit(op: str, *inputs: Tensor, **attrs: Any) -> Tensor:
+def emit(op: str, *inputs: Tensor, **attrs: Attribute) -> Tensor:
     """One operator of the core, by its text name."""
     return inputs[0].builder.emit(op, list(inputs), attrs)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -21,24 +20,18 @@ from tessera.ops.operands import (
     tensors,
 )
 from tessera.tensor import Tensor, bad_input, cast, unsupported
-from tessera.types import is_float
+from tessera.types import DTypeGiven, is_float
 
 
 def _unary(op: str, ufunc: np.ufunc = np.exp) -> Callable[[Operand], Tensor]:
     """An operator with the dtypes of a function of NumPy, which lacks some itself."""
-
-    def function(x: Operand) -> Tensor:
-        (t,) = promote(ufunc, x)
-        return t.builder.emit(op, [t])
-
-    return function
+    return lambda x: emit(op, *promote(ufunc, x))
 
 
-def _binary(op: str, ufunc: np.ufunc, on_bool: str | None = None) -> Callable[..., Tensor]:
+def _binary(op: str, ufunc: np.ufunc, on_bool: str = "") -> Callable[[Operand, Operand], Tensor]:
     def function(x: Operand, y: Operand) -> Tensor:
         a, b = promote(ufunc, x, y)
-        kind = on_bool if on_bool and a.dtype == np.bool_ else op
-        return a.builder.emit(kind, [a, b])
+        return emit(on_bool if on_bool and a.dtype == np.bool_ else op, a, b)
 
     return function
 
@@ -101,7 +94,7 @@ def _float_operand(x: Operand) -> Tensor:
 def _rounding(op: str, ufunc: np.ufunc) -> Callable[[Operand], Tensor]:
     def function(x: Operand) -> Tensor:
         (t,) = promote(ufunc, x)
-        return t.builder.emit(op, [t]) if is_float(t.dtype) else t
+        return emit(op, t) if is_float(t.dtype) else t
 
     return function
 
@@ -326,6 +319,6 @@ def clip(x: Operand, lo: Operand = None, hi: Operand = None) -> Tensor:
     return result if hi is None else minimum(result, hi)
 
 
-def astype(x: Tensor, dtype: Any) -> Tensor:
+def astype(x: Tensor, dtype: DTypeGiven) -> Tensor:
     """Conversion by C's rules."""
     return cast(x, numpy_dtype(dtype, x))

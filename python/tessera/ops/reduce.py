@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from tessera.ops.operands import (
 from tessera.ops.pointwise import divide, maximum, minimum, sqr, sqrt, subtract
 from tessera.ops.shape import ravel
 from tessera.tensor import Tensor, bad_input, cast, unsupported
-from tessera.types import Axes, is_float
+from tessera.types import Axes, DTypeGiven, is_float
 
 
 def _reduce(op: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     return reduced(op, x, axes_of(axis, x.ndim), bool(keepdims))
 
 
-def accumulated(x: Tensor, dtype: Any, what: str) -> Tensor:
+def accumulated(x: Tensor, dtype: DTypeGiven, what: str) -> Tensor:
     """`x` as NumPy accumulates its elements: small integers and bool as i64."""
     if dtype is not None:
         return cast(x, numpy_dtype(dtype, x))
@@ -37,28 +37,28 @@ def accumulated(x: Tensor, dtype: Any, what: str) -> Tensor:
     return x if is_float(x.dtype) else cast(x, np.int64)
 
 
-def sum(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def sum(x: Operand, axis: Axes = None, dtype: DTypeGiven = None, keepdims: bool = False) -> Tensor:
     """Sum over axes; small integers and bool widen to i64 as in NumPy."""
     x = lift(builder_of(x), x)
     return _reduce("sum", accumulated(x, dtype, "sum"), axis, keepdims)
 
 
-def _floating(x: Tensor, dtype: Any) -> Tensor:
+def _floating(x: Tensor, dtype: DTypeGiven) -> Tensor:
     """`x` in a dtype, or where none is given as a float."""
     if dtype is not None:
         return cast(x, numpy_dtype(dtype, x))
     return x if is_float(x.dtype) else cast(x, np.float64)
 
 
-def mean(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def mean(x: Operand, axis: Axes = None, dtype: DTypeGiven = None, keepdims: bool = False) -> Tensor:
     """Arithmetic mean; of integers in f64."""
     x = lift(builder_of(x), x)
     return _reduce("mean", _floating(x, dtype), axis, keepdims)
 
 
 def var(
-    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False,
-    correction: float | None = None,
+    x: Operand, axis: Axes = None, dtype: DTypeGiven = None, ddof: float = 0,
+    keepdims: bool = False, correction: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Mean squared deviation from the mean, with divisor n − ddof, also called correction."""
     ddof = ddof if correction is None else correction
@@ -73,20 +73,24 @@ def var(
 
 
 def std(
-    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False,
-    correction: float | None = None,
+    x: Operand, axis: Axes = None, dtype: DTypeGiven = None, ddof: float = 0,
+    keepdims: bool = False, correction: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Square root of `var`."""
     return sqrt(var(x, axis, dtype, ddof, keepdims, correction))
 
 
-def max(x: Operand, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Tensor:
+def max(
+    x: Operand, axis: Axes = None, keepdims: bool = False, initial: Operand | None = None
+) -> Tensor:
     """The largest element over axes, and no smaller than `initial`."""
     largest = _reduce("reduce_max", lift(builder_of(x), x), axis, keepdims)
     return largest if initial is None else maximum(largest, initial)
 
 
-def min(x: Operand, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Tensor:
+def min(
+    x: Operand, axis: Axes = None, keepdims: bool = False, initial: Operand | None = None
+) -> Tensor:
     """The smallest element over axes, and no larger than `initial`."""
     smallest = _reduce("reduce_min", lift(builder_of(x), x), axis, keepdims)
     return smallest if initial is None else minimum(smallest, initial)
@@ -104,7 +108,7 @@ def any(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return cast(max(bits, axis, keepdims), np.bool_)
 
 
-def cumsum(x: Operand, axis: int | None = None, dtype: Any = None) -> Tensor:
+def cumsum(x: Operand, axis: int | None = None, dtype: DTypeGiven = None) -> Tensor:
     """Inclusive running sum along an axis, or of the flattened tensor."""
     x = lift(builder_of(x), x)
     if axis is None:
@@ -118,7 +122,26 @@ def _magnitude(x: Tensor) -> Tensor:
     return emit("abs", _floating(x, None))
 
 
-def norm(x: Operand, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def softmax(x: Tensor, axes: Sequence[int], log: bool = False) -> Tensor:
+    """exp(x - max x) by its sum over axes, or the logarithm of that."""
+    shifted = x - reduced("reduce_max", x, axes, True)
+    powers = emit("exp", shifted)
+    total = reduced("sum", powers, axes, True)
+    return shifted - emit("log", total) if log else emit("div", powers, total)
+
+
+def standardised(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """With mean 0 and variance 1 over axes; what was the mean, and what it is multiplied by."""
+    average = reduced("mean", x, axes, True)
+    centred = x - average
+    variance = reduced("mean", emit("sqr", centred), axes, True)
+    inverse = emit("rsqrt", variance + x.builder.const(eps, x.dtype))
+    return centred * inverse, average, inverse
+
+
+def norm(
+    x: Operand, ord: float | str | None = None, axis: Axes = None, keepdims: bool = False
+) -> Tensor:
     """The Euclidean (for matrices Frobenius) norm."""
     x = lift(builder_of(x), x)
     vector = x.ndim == 1 or isinstance(axis, int)

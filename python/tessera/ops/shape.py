@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from tessera.ops.operands import (
     static_shape,
 )
 from tessera.tensor import Tensor, bad_input, unsupported
-from tessera.types import Axes, Dim, is_float
+from tessera.types import Array, Axes, Dim, is_float
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
@@ -215,7 +214,7 @@ def part(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
     return slice_(x, starts, stops)
 
 
-def _bordered(x: Tensor, widths: Any, mode: str) -> Tensor:
+def _bordered(x: Tensor, widths: Array, mode: str) -> Tensor:
     """A border of the tensor's own elements: each row of it is a slice."""
     for axis in range(x.ndim):
         n = static_shape(x, "pad")[axis]
@@ -240,7 +239,9 @@ def _bordered(x: Tensor, widths: Any, mode: str) -> Tensor:
 _WIDEST_BORDER = 64
 
 
-def pad(x: Operand, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Tensor:
+def pad(
+    x: Operand, pad_width: Operand, mode: str = "constant", constant_values: Operand = 0
+) -> Tensor:
     """A border around the tensor: of one constant, or of its own elements."""
     x = lift(builder_of(x), x)
     if mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):

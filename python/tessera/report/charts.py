@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any
 
 from tessera.types import Fields
 
@@ -80,7 +79,10 @@ def _dot(x: float, y: float, kind: str, title: str, radius: float = 5) -> str:
     )
 
 
-def _frame(x: Axis, y: Axis, x_format: Any, y_format: Any, x_label: str, y_label: str) -> str:
+def _frame(
+    x: Axis, y: Axis, x_format: Callable[[float], str], y_format: Callable[[float], str],
+    x_label: str, y_label: str,
+) -> str:  # fmt: skip
     """Grid lines, ticks and labels; y grows upwards."""
     out = ""
     for t in x.ticks():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import TYPE_CHECKING, Any
+import timeit
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from tessera.options import Options
 from tessera.race import Entrant, decide
 from tessera.runner import Runner
 from tessera.source import example_arrays
-from tessera.types import Record, Values, format_type, to_numpy
+from tessera.types import Array, Object, Record, Value, Values, format_type, to_numpy
 
 if TYPE_CHECKING:
     from tessera.result import Result
@@ -88,7 +90,7 @@ def _graph(core: _core.Graph) -> Record:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Object) -> Value:
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return value if isinstance(value, (int, float, str, bool)) else str(value)
@@ -187,7 +189,7 @@ def _errors(got: Values, exact: Values) -> tuple[float, float]:
     return max((p[0] for p in pairs), default=0.0), max((p[1] for p in pairs), default=0.0)
 
 
-def _error(got: Any, exact: Any) -> tuple[float, float]:
+def _error(got: Array, exact: Array) -> tuple[float, float]:
     got = np.asarray(got).astype(np.float64)
     exact = np.asarray(exact).astype(np.float64)
     finite = np.isfinite(exact)
@@ -232,13 +234,8 @@ def limits(result: Result) -> Record:
     dtype = next((str(d) for d in result.json()["dtype"].values() if d in ("f32", "bf16")), "f32")
     megabytes = 256
 
-    def best(run: Any, repeats: int) -> float:
-        times = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        return min(times)
+    def best(run: Callable[[], None], repeats: int) -> float:
+        return min(timeit.repeat(run, number=1, repeat=repeats))
 
     large, small = _core.LimitProbe(megabytes << 20), _core.LimitProbe(4 << 20)
     rounds = 100_000

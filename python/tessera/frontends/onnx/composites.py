@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from tessera.graph import Graph
-from tessera.types import Record
+from tessera.types import Dim, Record
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class _Finder:
         self.records = [r for r in graph.ops if r["op"] != "input"]
         self._makers = {t: r for r in self.records for t in r["results"]}
 
-    def shape(self, t: int) -> list[Any]:
+    def shape(self, t: int) -> list[Dim]:
         return list(self.core.type(t)[1])
 
     def made(self, t: int, *ops: str) -> Record | None:
@@ -134,8 +133,8 @@ class _Finder:
             if not axes or sorted(axes) != list(range(rank - len(axes), rank)):
                 continue
             eps = self._variance_of(variance["inputs"][0], difference, axes)
-            trailing = tuple(self.shape(x)[min(axes) :])
-            if eps is not None and not any(isinstance(d, str) for d in trailing):
+            trailing = tuple(d for d in self.shape(x)[min(axes) :] if isinstance(d, int))
+            if eps is not None and len(trailing) == len(axes):
                 attrs = {"axis": min(axes) - rank, "epsilon": eps}
                 return Composite("LayerNormalization", (x,), attrs, trailing)
         return None
@@ -156,7 +155,7 @@ class _Finder:
         return None
 
 
-def fraction(text: Any) -> float:
+def fraction(text: str | float) -> float:
     """The number of a text such as "1/3".
 
     >>> fraction("1/4"), fraction(3), fraction("3*2^-4")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tessera.errors import UnsupportedError
-from tessera.extents import product, symbols_of, values_of
+from tessera.extents import Number, product, symbols_of, values_of
+from tessera.frontends.handlers import Handlers
 from tessera.frontends.onnx.composites import Composite, composites, fraction
 from tessera.frontends.onnx.model_file import LEAST_OUTSIDE, Written
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
 from tessera.graph import Graph
-from tessera.types import Array, DType, Record, is_float, to_numpy
+from tessera.types import Array, Attribute, DType, DTypeGiven, Record, is_float, to_numpy
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 OPSET = 20  # what is written: old enough for common runtimes, new enough for Gelu
 
@@ -40,7 +45,7 @@ def inexpressible(graph: Graph) -> list[str]:
     return lines
 
 
-def to_onnx(graph: Graph, outputs: Sequence[str] = ()) -> Any:
+def to_onnx(graph: Graph, outputs: Sequence[str] = ()) -> ModelProto:
     """The ModelProto of a program; weights become initialisers, names are kept.
 
     `outputs`: names for the results instead of `graph.output_names`, as many as there are.
@@ -75,8 +80,8 @@ class _Writer:
         if len(self._wanted) != len(graph.core.outputs):
             self._wanted = [graph.core.tensor_name(t) or f"t{t}" for t in graph.core.outputs]
         self.onnx = onnx_package()
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
+        self.nodes: list[NodeProto] = []
+        self.initializers: list[TensorProto] = []
         self.arrays: dict[str, Array] = {}  # initialisers' data that is not in the model
         models = graph.opaque.models.values() if isinstance(graph.opaque, OpaqueNodes) else []
         models = [*models, *([graph.tail.model] if graph.tail else [])]
@@ -84,10 +89,10 @@ class _Writer:
         self.opsets: dict[str, int] = {"": max([OPSET, *newest])}
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
-        self._constants: dict[Any, str] = {}
+        self._constants: dict[Hashable, str] = {}
         self._wholes = composites(graph)
 
-    def run(self) -> Any:
+    def run(self) -> ModelProto:
         helper, graph = self.onnx.helper, self.graph
         core = graph.core
         types = list(graph.input_types())
@@ -193,19 +198,19 @@ class _Writer:
         self._taken.add(fresh)
         return fresh
 
-    def _value(self, t: int, name: str | None = None) -> Any:
+    def _value(self, t: int, name: str | None = None) -> ValueInfoProto:
         dtype, shape = self.graph.core.type(t)
         code = self.code(to_numpy(dtype))
         return self.onnx.helper.make_tensor_value_info(name or self._names[t], code, shape)
 
-    def _weight(self, name: str, array: Array) -> Any:
+    def _weight(self, name: str, array: Array) -> TensorProto:
         if array.nbytes < LEAST_OUTSIDE:
             return self._tensor(name, array)
         self.arrays[name] = array
         code = self.code(array.dtype)
         return self.onnx.TensorProto(name=name, data_type=code, dims=array.shape)
 
-    def _tensor(self, name: str, array: Array) -> Any:
+    def _tensor(self, name: str, array: Array) -> TensorProto:
         data = np.ascontiguousarray(array).reshape(array.shape).tobytes()
         code = self.code(array.dtype)
         return self.onnx.helper.make_tensor(name, code, array.shape, data, raw=True)
@@ -213,7 +218,7 @@ class _Writer:
     def dtype(self, t: int) -> DType:
         return to_numpy(self.graph.core.type(t)[0])
 
-    def shape(self, t: int) -> list[Any]:
+    def shape(self, t: int) -> list[Number]:
         return list(self.graph.core.type(t)[1])
 
     # --- nodes
@@ -228,7 +233,7 @@ class _Writer:
         )
         return name
 
-    def constant(self, values: Any, dtype: Any = np.int64) -> str:
+    def constant(self, values: ArrayLike, dtype: DTypeGiven = np.int64) -> str:
         if symbols := symbols_of(values):
             raise UnsupportedError(
                 f"ONNX needs numbers for {', '.join(sorted(symbols))}; bind them"
@@ -251,7 +256,7 @@ class _Writer:
         model = self.graph.opaque.models[record["attrs"]["payload"]]
         self._region(model, names, [self._names[t] for t in record["results"]])
 
-    def _region(self, model: Any, operands: Sequence[str], results: Sequence[str]) -> None:
+    def _region(self, model: ModelProto, operands: Sequence[str], results: Sequence[str]) -> None:
         """Writes the nodes of another model, in the operators' versions of this one."""
         model = _in_opset(model, self.opsets[""])
         graph = model.graph
@@ -269,7 +274,7 @@ class _Writer:
         self.opsets.update((o.domain, o.version) for o in model.opset_import if o.domain)
 
 
-def _in_opset(model: Any, version: int) -> Any:
+def _in_opset(model: ModelProto, version: int) -> ModelProto:
     """A model of opaque nodes whose operators mean the same in another, later version."""
     onnx = onnx_package()
     own = next(o.version for o in model.opset_import if not o.domain)
@@ -290,21 +295,12 @@ def _in_opset(model: Any, version: int) -> Any:
 
 # What an operator's last node is, the others being written already: its name, operands and, where
 # there are any, attributes.
-Made = tuple[Any, ...]  # of nodes: operator, operands, attributes
+Made = tuple[str, Sequence[str]] | tuple[str, Sequence[str], Record]
 Writer = Callable[[_Writer, Record, Sequence[str]], Made]
-_WRITERS: dict[str, Writer] = {}
+_WRITERS = Handlers()
 
 
-def _writes(*ops: str) -> Callable[[Writer], Writer]:
-    def register(writer: Writer) -> Writer:
-        for op in ops:
-            _WRITERS[op] = writer
-        return writer
-
-    return register
-
-
-def _plain(onnx_op: str, **attrs: Any) -> Writer:
+def _plain(onnx_op: str, **attrs: Attribute) -> Writer:
     return lambda w, r, x: (onnx_op, x, attrs)
 
 
@@ -357,7 +353,7 @@ _WRITERS |= {
 }
 
 
-@_writes("mod")
+@_WRITERS("mod")
 def _mod(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     if not is_float(w.dtype(r["inputs"][0])):
         return "Mod", x
@@ -368,7 +364,7 @@ def _mod(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "Where", [other, w.add("Add", [rest, x[1]]), rest]
 
 
-@_writes("atan2")
+@_WRITERS("atan2")
 def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     y, z = x
     zero = _like(w, r, 0)
@@ -380,7 +376,7 @@ def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "Where", [none, zero, angle]
 
 
-@_writes("const")
+@_WRITERS("const")
 def _const(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     t = r["results"][0]
     value = np.asarray(float(fraction(r["attrs"]["value"])), np.float64)
@@ -391,7 +387,7 @@ def _const(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "Constant", [], {"value": scalar}
 
 
-@_writes("iota")
+@_WRITERS("iota")
 def _iota(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     t, axis = r["results"][0], r["attrs"]["axis"]
     dims = w.shape(t)
@@ -402,7 +398,7 @@ def _iota(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "Expand", [line, w.constant(dims)]
 
 
-@_writes("conv", "conv_transpose")
+@_WRITERS("conv", "conv_transpose")
 def _conv(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     attrs = {"strides": a["strides"], "dilations": a["dilations"], "group": a["groups"]}
@@ -419,7 +415,7 @@ def _conv(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "ConvTranspose", x, {**attrs, "pads": pads, "output_padding": extra}
 
 
-@_writes("pool_max", "pool_sum")
+@_WRITERS("pool_max", "pool_sum")
 def _pool(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     t = r["inputs"][0]
@@ -454,7 +450,7 @@ def _target(w: _Writer, r: Record) -> str:
     return w.constant([-1 if isinstance(d, str) else d for d in dims])
 
 
-@_writes("broadcast")
+@_WRITERS("broadcast")
 def _broadcast(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     dims = [1 if isinstance(d, str) else d for d in r["attrs"]["shape"]]
     have = w.shape(r["inputs"][0])
@@ -464,14 +460,14 @@ def _broadcast(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "Expand", [x[0], w.constant(dims)]
 
 
-@_writes("stack")
+@_WRITERS("stack")
 def _stack(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     axis = r["attrs"]["axis"]
     parts = [w.add("Unsqueeze", [name, w.constant([axis])]) for name in x]
     return "Concat", parts, {"axis": axis}
 
 
-@_writes("slice")
+@_WRITERS("slice")
 def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     dims = w.shape(r["inputs"][0])
@@ -481,7 +477,7 @@ def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "Slice", [x[0], *(w.constant(c) for c in (*columns, axes, steps))]
 
 
-@_writes("pad")
+@_WRITERS("pad")
 def _pad(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     value = _like(w, r, fraction(a["value"]))

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from tessera.errors import BadInputError
-from tessera.extents import Extent, NeedsExtentError, settled, symbols_of
+from tessera.extents import Extent, NeedsExtentError, Number, settled, symbols_of
 from tessera.frontends.onnx.node import Node
 from tessera.frontends.onnx.reader import array_of, dense_of, dtype_of, onnx_package
-from tessera.types import Array, Function, Values
+from tessera.types import Array, Function, Value, Values
 
 _LARGEST = 1 << 16  # elements: more is data, not a shape
 # Of these, operands from this one on are numbers, not what follows from open extents.
@@ -105,7 +104,7 @@ def _squeeze(node: Node, x: Array, *rest: Array) -> Array:
     return np.squeeze(x, None if axes is None else tuple(axes))
 
 
-def slice_parameters(node: Node, dims: Values) -> list[tuple[int, Any, Any, int]]:
+def slice_parameters(node: Node, dims: Values) -> list[tuple[int, Number, Number, int]]:
     """(axis, start, stop, step) of a Slice, clamped; with a negative step, stop may be -1.
 
     A stop that is an Extent is taken to be inside of an axis: beyond it a program asks for elements
@@ -167,7 +166,7 @@ def _power(node: Node, x: Array, y: Array) -> Array | None:
     return np.asarray(np.power(x, y), x.dtype)
 
 
-def _reduce(function: Any) -> Callable[..., Array]:
+def _reduce(function: Function) -> Callable[..., Array]:
     def run(node: Node, x: Array, *rest: Array) -> Array:
         axes = axes_operand(node)
         if not axes:
@@ -241,7 +240,7 @@ def _scatter(node: Node, x: Array, index: Array, updates: Array) -> Array | None
     return np.concatenate([x.reshape(-1), updates.reshape(-1)])[source]
 
 
-def _plain(function: Any) -> Callable[..., Array]:
+def _plain(function: Function) -> Callable[..., Array]:
     return lambda node, *operands: function(*operands)
 
 
@@ -265,10 +264,10 @@ def _split(node: Node, x: Array, *rest: Array) -> list[Array]:
     return np.split(x, np.cumsum(split_sizes(node, x.shape[axis]))[:-1], axis)
 
 
-def _only_small(function: Any) -> Function:
+def _only_small(function: Value) -> Function:
     """Floats are data: only integers, and single numbers, are computed while importing."""
 
-    def run(node: Node, *operands: Array) -> Any:
+    def run(node: Node, *operands: Array) -> Value:
         if any(o.dtype.kind == "f" and o.size > 16 for o in operands):
             return None
         return function(node, *operands)

@@ -10,23 +10,23 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessera import ops
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
-from tessera.extents import NeedsExtentError, dims_of, symbols_of
+from tessera.extents import NeedsExtentError, Number, dims_of, symbols_of
 from tessera.frontends.onnx import operators  # noqa: F401 (registers the handlers)
 from tessera.frontends.onnx.fold import fold
 from tessera.frontends.onnx.node import (
-    HANDLERS,
     LARGEST_KNOWN,
     WRITTEN_OUT,
     Made,
     NeedsValueError,
     Node,
     Value,
+    handles,
 )
 from tessera.frontends.onnx.opaque import (
     Outside,
@@ -52,8 +52,12 @@ from tessera.graph import Graph
 from tessera.tensor import Tensor
 from tessera.types import Array, Fields, Record, dtype_name
 
+if TYPE_CHECKING:
+    import onnx
+    from onnx.defs import OpSchema
+
 # Results, which of them are used, the model of these, what it takes, the types.
-Alone = tuple[list[Outside], list[int], Any, list[Tensor], list[Typed | None]]
+Alone = tuple[list[Outside], list[int], "onnx.ModelProto", list[Tensor], list[Typed | None]]
 _SMALL = 1024  # elements of an array that is part of an opaque node
 _MOST_STEPS = 1024  # of a loop, which is unrolled
 _MOST_NESTING = 16  # function bodies and branches inside each other
@@ -70,7 +74,7 @@ class Importer:
 
     def __init__(
         self,
-        model: Any,
+        model: onnx.ModelProto,
         *,
         name: str = "<model>",
         folder: Path | None = None,
@@ -174,7 +178,7 @@ class Importer:
         hidden = len(core.outputs) - shown
         self.graph.tail = Tail(model, takes, dict(zip(results, names, strict=True)), hidden)
 
-    def _input(self, value: Any) -> Tensor:
+    def _input(self, value: onnx.ValueInfoProto) -> Tensor:
         where = f"the input '{value.name}'"
         if not value.type.HasField("tensor_type"):
             raise UnsupportedError(f"{where} is not a tensor", self.where)
@@ -209,7 +213,9 @@ class Importer:
         results = [o.name for o in self.model.graph.output]
         return name not in results and all(n.op_type == "Cast" and not n.domain for n in readers)
 
-    def nodes(self, nodes: Sequence[Any], values: dict[str, Made], results: set[str]) -> None:
+    def nodes(
+        self, nodes: Sequence[onnx.NodeProto], values: dict[str, Made], results: set[str]
+    ) -> None:
         """Imports nodes in order; `values` learns of their results."""
         outer = self.used
         self.used = set(results)
@@ -244,7 +250,9 @@ class Importer:
                     self.graph.core.set_tensor_name(value.id, name)
         self.used = outer
 
-    def _node(self, proto: Any, operands: Sequence[Made], scope: dict[str, Made]) -> Sequence[Made]:
+    def _node(
+        self, proto: onnx.NodeProto, operands: Sequence[Made], scope: dict[str, Made]
+    ) -> Sequence[Made]:
         node = Node(self, proto, operands)
         try:
             if proto.domain in ("", "ai.onnx"):
@@ -271,13 +279,13 @@ class Importer:
                 return folded
             if standard and self.whole and proto.op_type in WRITTEN_OUT:
                 return self._opaque(node, scope)
-            handler = HANDLERS.get(proto.op_type) if standard else None
+            handler = handles.get(proto.op_type) if standard else None
             made = handler(node) if handler else None
             if made is None and (body := self._schema_function(node)) is not None:
                 return self._call(node, body)
             if made is None:
                 return self._opaque(node, scope)
-            return made if isinstance(made, (list, tuple)) else [made]  # type: ignore[list-item]
+            return made if isinstance(made, (list, tuple)) else [made]
         except NeedsValueError:
             raise
         except (
@@ -291,7 +299,7 @@ class Importer:
         ) as error:
             raise self._met(proto, operands, error) from None
 
-    def _met(self, proto: Any, operands: Sequence[Made], error: Exception) -> Error:
+    def _met(self, proto: onnx.NodeProto, operands: Sequence[Made], error: Exception) -> Error:
         """What an exception in a node says of the model."""
         kind: type[Error] = BadInputError
         message, what = str(error), describe(proto)
@@ -312,7 +320,7 @@ class Importer:
         graph = onnx_package().GraphProto
         branches = [node.require_attr(f"{name}_branch", graph) for name in ("else", "then")]
 
-        def inside(taken: Any) -> Sequence[Made]:
+        def inside(taken: onnx.GraphProto) -> Sequence[Made]:
             return self._inside(taken.node, taken.initializer, taken.output, dict(scope))
 
         condition = node.value(0)
@@ -395,7 +403,7 @@ class Importer:
             raise UnsupportedError(f"{describe(node.proto)} takes no step", self.where)
         return [*state, *self._stacked(made, [0] * outputs, [0] * outputs)]
 
-    def _require_steps(self, node: Node, steps: Any) -> None:
+    def _require_steps(self, node: Node, steps: Number) -> None:
         if not isinstance(steps, int) or steps > _MOST_STEPS:
             raise UnsupportedError(
                 f"{describe(node.proto)} takes {steps} steps; up to {_MOST_STEPS}, known in "
@@ -417,7 +425,7 @@ class Importer:
             results.append(ops.function("stack")(tensors, axis))
         return results
 
-    def _call(self, node: Node, function: Any) -> Sequence[Made]:
+    def _call(self, node: Node, function: onnx.FunctionProto) -> Sequence[Made]:
         """A model's own function, or the body that ONNX itself gives for an operator."""
         values: dict[str, Made] = dict.fromkeys(function.input)
         values.update(zip(function.input, node.operands, strict=False))
@@ -437,14 +445,14 @@ class Importer:
         finally:
             self.opset, self.origins = outer, outer_origins
 
-    def _schema(self, proto: Any) -> Any:
+    def _schema(self, proto: onnx.NodeProto) -> OpSchema | None:
         """What ONNX says of an operator; None of one that it does not know."""
         try:
             return onnx_package().defs.get_schema(proto.op_type, self.opset, proto.domain)
         except Exception:
             return None
 
-    def _defaults(self, proto: Any) -> Record:
+    def _defaults(self, proto: onnx.NodeProto) -> Record:
         """Attributes that ONNX gives an operator where its node does not."""
         schema = self._schema(proto)
         attributes = schema.attributes.items() if schema is not None else ()
@@ -453,9 +461,9 @@ class Importer:
 
     def _inside(
         self,
-        nodes: Sequence[Any],
-        initializers: Sequence[Any],
-        outputs: Sequence[Any],
+        nodes: Sequence[onnx.NodeProto],
+        initializers: Sequence[onnx.TensorProto],
+        outputs: Sequence[str | onnx.ValueInfoProto],
         values: dict[str, Made],
     ) -> Sequence[Made]:
         if self._depth >= _MOST_NESTING:
@@ -470,7 +478,7 @@ class Importer:
         finally:
             self._depth -= 1
 
-    def _schema_function(self, node: Node) -> Any:
+    def _schema_function(self, node: Node) -> onnx.FunctionProto | None:
         """The body that ONNX gives for an operator that has no handler here."""
         onnx = onnx_package()
         proto = node.proto
@@ -558,7 +566,7 @@ class Importer:
         return tensor
 
     # --- what has no handler
-    def _initial(self, tensor: Any) -> Value | Outside:
+    def _initial(self, tensor: onnx.TensorProto) -> Value | Outside:
         """An initialiser's value; one of a type that programs lack is outside of them."""
         try:
             return array_of(tensor, self.folder, self.where)
@@ -569,7 +577,9 @@ class Importer:
             node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
             return self._outside(node, {}, error.message)[0]
 
-    def _outside(self, proto: Any, reads: Mapping[str, Value | Outside], why: str) -> list[Outside]:
+    def _outside(
+        self, proto: onnx.NodeProto, reads: Mapping[str, Value | Outside], why: str
+    ) -> list[Outside]:
         """The results of a node as values outside of the program."""
         number = self._numbered = self._numbered + 1
         # Large arrays are the program's. By id: what is read is kept by what reads it.
@@ -579,7 +589,7 @@ class Importer:
         }
         names = {n: v.name if isinstance(v, Outside) else f"v{id(v)}" for n, v in held.items()}
         inputs = {names[n]: v for n, v in held.items() if not isinstance(v, Outside)}
-        nodes: dict[int, Any] = {}
+        nodes: dict[int, onnx.NodeProto] = {}
         for value in held.values():
             if isinstance(value, Outside):
                 nodes.update(value.nodes)
@@ -605,7 +615,7 @@ class Importer:
             raise node.bad(str(error)) from None
         return made, wanted, model, taken, types
 
-    def _opsets(self) -> list[Any]:
+    def _opsets(self) -> list[onnx.OperatorSetIdProto]:
         others = [o for o in self.model.opset_import if o.domain not in ("", "ai.onnx")]
         return [*others, onnx_package().helper.make_opsetid("", self.opset)]
 
@@ -615,7 +625,7 @@ class Importer:
         proto = node.proto
         operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
         why = "not known to Tessera"
-        if proto.op_type in HANDLERS and operator == proto.op_type:
+        if proto.op_type in handles and operator == proto.op_type:
             whole = self.whole and proto.op_type in WRITTEN_OUT
             why = "kept whole" if whole else "not supported in this form"
         if any(isinstance(o, Outside) for o in node.operands):
@@ -695,7 +705,7 @@ def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "model"
 
 
-def _all_reads(node: Any) -> list[str]:
+def _all_reads(node: onnx.NodeProto) -> list[str]:
     names = [n for n in node.input if n]
     for attribute in node.attribute:
         for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
@@ -705,7 +715,7 @@ def _all_reads(node: Any) -> list[str]:
     return names
 
 
-def _with_attributes(node: Any, attributes: Fields) -> Any:
+def _with_attributes(node: onnx.NodeProto, attributes: Fields) -> onnx.NodeProto:
     """A node of a function body with the call's attributes in place of references to them."""
     onnx = onnx_package()
     result = onnx.NodeProto()

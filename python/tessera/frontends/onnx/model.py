@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from tessera.frontends.onnx.node import NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
 from tessera.frontends.onnx.reader import defaults_of, parse_model, read_model, widened
 from tessera.graph import Graph
-from tessera.types import Array
+from tessera.types import Array, Object, Value
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 def load(
@@ -47,7 +50,7 @@ class OpenModel(Graph):
         self.error = error
         self._init_values()
 
-    def __getattr__(self, name: str) -> Any:  # above all `core`, which it lacks
+    def __getattr__(self, name: str) -> Value:  # above all `core`, which it lacks
         raise AttributeError(name) if name.startswith("_") else self.error
 
     def __repr__(self) -> str:
@@ -61,7 +64,9 @@ class Model:
     does not know is an error instead of being left to onnxruntime. `whole`: see `load`.
     """
 
-    def __init__(self, source: Any, *, opaque: bool = True, whole: bool = False) -> None:
+    def __init__(
+        self, source: str | Path | bytes | ModelProto, *, opaque: bool = True, whole: bool = False
+    ) -> None:
         self.folder: Path | None = None
         self.name = "<model>"
         if isinstance(source, (str, Path)):
@@ -79,7 +84,7 @@ class Model:
         kinds = {v.name: v.type.tensor_type.elem_type for v in self.proto.graph.input}
         self._narrow = {n: widened()[k] for n, k in kinds.items() if k in widened()}
         self._deciding: set[str] = set()
-        self._programs: dict[Any, tuple[Graph, list[str]]] = {}
+        self._programs: dict[Hashable, tuple[Graph, list[str]]] = {}
         self._empty: dict[int, dict[int, Array]] = {}  # by program, which is kept: by position
 
     def graph(
@@ -102,7 +107,7 @@ class Model:
             )
         return graph
 
-    def _graph(self, **given: Any) -> Graph:
+    def _graph(self, **given: Value) -> Graph:
         """The program of an Importer that is `given` these besides the model."""
         importer = Importer(
             self.proto, name=self.name, folder=self.folder, opaque=self.opaque, whole=self.whole,
@@ -166,7 +171,7 @@ class Model:
             raise BadInputError(f"argument {name} must be {want}, not {array.dtype}")
         return array if want is None else array.astype(np.int32)
 
-    def __call__(self, *arrays: Any, **named: Any) -> list[Array]:
+    def __call__(self, *arrays: Object, **named: Object) -> list[Array]:
         """Interprets the model on arrays by position or name; initialisers that are inputs as well
         can be replaced, by name.
 

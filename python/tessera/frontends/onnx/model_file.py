@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessera.files import write_files
 from tessera.frontends.onnx.reader import onnx_package
 from tessera.types import Array
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 MOST_INSIDE = 2_000_000_000  # bytes of arrays; a protobuf message has less than 2 GiB
 LEAST_OUTSIDE = 1024  # bytes of an array
@@ -23,7 +26,7 @@ class Written:
     """`proto`: the model, without the data of the initialisers that `arrays` has by name.
     `as_read`: its file, where the model is one as it was."""
 
-    proto: Any
+    proto: ModelProto
     arrays: Mapping[str, Array]
     as_read: bytes | None = None
 
@@ -44,7 +47,7 @@ class Written:
         """Whether its arrays need a file of their own."""
         return sum(a.nbytes for a in self.arrays.values()) > MOST_INSIDE
 
-    def whole(self) -> Any:
+    def whole(self) -> ModelProto:
         """The ModelProto with all its data."""
         model = onnx_package().ModelProto()
         model.CopyFrom(self.proto)
@@ -77,9 +80,9 @@ class Written:
             at += size + -size % _ALIGNED
         write_files({beside: self._data(), path: [model.SerializeToString()]})
 
-    def _data(self) -> Iterator[Any]:
+    def _data(self) -> Iterator[memoryview]:
         """The file of arrays, in the order of the initialisers."""
         for tensor in self.proto.graph.initializer:
             if (array := self.arrays.get(tensor.name)) is not None:
-                yield np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-                yield bytes(-array.nbytes % _ALIGNED)
+                yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+                yield memoryview(bytes(-array.nbytes % _ALIGNED))

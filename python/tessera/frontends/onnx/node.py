@@ -8,35 +8,34 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from tessera.errors import BadInputError, Location, UnsupportedError
-from tessera.extents import NeedsExtentError
+from tessera.extents import NeedsExtentError, Number
+from tessera.frontends.handlers import Handlers
 from tessera.frontends.onnx.opaque import Outside
 from tessera.frontends.onnx.reader import describe, onnx_package
 from tessera.tensor import Tensor
 from tessera.types import Array, DType
 
 if TYPE_CHECKING:
+    from onnx import NodeProto
+
     from tessera.frontends.onnx.importer import Importer
 
 Value = Tensor | Array
 Made = Value | Outside | None
-Handler = Callable[["Node"], "Value | Sequence[Value] | None"]
+OfFirst = Callable[["Node", Tensor], "Value | Sequence[Value] | None"]
+AttributeValue = Any  # a number, a text, a list of these, a TensorProto or a GraphProto
 
-HANDLERS: dict[str, Handler] = {}
-WRITTEN_OUT: set[str] = set()
+handles = Handlers()  # results of None mean "not in this form"
+# Those whose program is so much longer that runtimes had rather see the node.
+WRITTEN_OUT = handles.marked["written_out"]
 LARGEST_KNOWN = 1 << 24  # elements of an array computed while importing
 
 
-def handles(*op_types: str, written_out: bool = False) -> Callable[[Handler], Handler]:
-    """Registers what imports nodes of these types; results of None mean "not in this form".
+def handles_first(*op_types: str, **marks: bool) -> Callable[[OfFirst], OfFirst]:
+    """The same for what is given the node's first operand, too, as a tensor of the program."""
 
-    `written_out`: the program is so much longer that runtimes had rather see the node.
-    """
-
-    def register(handler: Handler) -> Handler:
-        for op_type in op_types:
-            HANDLERS[op_type] = handler
-        if written_out:
-            WRITTEN_OUT.update(op_types)
+    def register(handler: OfFirst) -> OfFirst:
+        handles(*op_types, **marks)(lambda node: handler(node, node.x()))
         return handler
 
     return register
@@ -58,7 +57,7 @@ class NeedsValueError(UnsupportedError):
 class Node:
     """One node with its operands, as handlers see it."""
 
-    def __init__(self, importer: Importer, proto: Any, operands: Sequence[Made]) -> None:
+    def __init__(self, importer: Importer, proto: NodeProto, operands: Sequence[Made]) -> None:
         self.importer = importer
         self.proto = proto
         self.operands = operands
@@ -89,7 +88,7 @@ class Node:
     def all(self) -> list[Tensor]:
         return [self.x(i) for i in range(len(self.operands)) if self.has(i)]
 
-    def shape(self, i: int = 0) -> tuple[Any, ...]:
+    def shape(self, i: int = 0) -> tuple[Number, ...]:
         return tuple(self.value(i).shape)
 
     def dtype(self, i: int = 0) -> DType:
@@ -113,7 +112,7 @@ class Node:
     def ints(self, i: int, what: str) -> list[int]:
         return [int(v) for v in self.numbers(i, what)]
 
-    def numbers(self, i: int, what: str) -> list[Any]:
+    def numbers(self, i: int, what: str) -> list[Number]:
         """The same, of integers and Extents."""
         array = self.known(i, what)
         if array.dtype.kind not in "iuO" or array.ndim > 1 or array.size > 1 << 16:
@@ -123,7 +122,7 @@ class Node:
     def has_attr(self, name: str) -> bool:
         return name in self._attributes
 
-    def attr(self, name: str, default: Any = None) -> Any:
+    def attr(self, name: str, default: AttributeValue = None) -> AttributeValue:
         """An attribute's value; strings decoded."""
         if name not in self._attributes:
             return default
@@ -143,13 +142,13 @@ class Node:
         )
         return value if fits else self._refuse(name, kind, value)
 
-    def _refuse(self, name: str, kind: type, value: Any) -> NoReturn:
+    def _refuse(self, name: str, kind: type, value: AttributeValue) -> NoReturn:
         raise BadInputError(
             f"{describe(self.proto)}: attribute {name} must be a {kind.__name__}, "
             f"not {type(value).__name__}"
         )
 
-    def require_attr(self, name: str, kind: type = int) -> Any:
+    def require_attr(self, name: str, kind: type = int) -> AttributeValue:
         """An attribute that has no default; `object` is any kind."""
         if name not in self._attributes:
             raise BadInputError(f"{describe(self.proto)} lacks the attribute {name}")

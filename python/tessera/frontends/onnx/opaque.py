@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from tessera.errors import BadInputError, ToolMissingError
 from tessera.frontends.onnx.reader import onnx_package, shape_of
 from tessera.tensor import Tensor
 from tessera.types import Array, Fields, Memory, array_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto
+    from onnxruntime import InferenceSession
 
 Typed = tuple[int, list[int]]  # an ONNX element type and extents
 
@@ -22,12 +26,12 @@ class Outside:
     the nodes that make it, by number, and what these read of the program."""
 
     name: str
-    nodes: dict[int, Any]
+    nodes: dict[int, NodeProto]
     reads: dict[str, Tensor | Array]
     why: str
 
 
-def renamed(node: Any, names: Mapping[str, str]) -> Any:
+def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     """A node, and those of its subgraphs, with other names for its values."""
     result = onnx_package().NodeProto()
     result.CopyFrom(node)
@@ -43,7 +47,9 @@ def renamed(node: Any, names: Mapping[str, str]) -> Any:
     return result
 
 
-def region(results: Sequence[Outside], opsets: Sequence[Any]) -> tuple[Any, list[Tensor]]:
+def region(
+    results: Sequence[Outside], opsets: Sequence[OperatorSetIdProto]
+) -> tuple[ModelProto, list[Tensor]]:
     """A model of the nodes that make values, and what it takes. Names are positions, so that equal
     regions are equal models."""
     onnx = onnx_package()
@@ -69,7 +75,7 @@ def region(results: Sequence[Outside], opsets: Sequence[Any]) -> tuple[Any, list
     return model, taken
 
 
-def static_types(model: Any, stated: Sequence[Any]) -> list[Typed | None]:
+def static_types(model: ModelProto, stated: Sequence[ValueInfoProto | None]) -> list[Typed | None]:
     """What a model's results are, by ONNX's own inference or else as stated elsewhere; None where
     that is not known before it runs."""
     inferred = onnx_package().shape_inference.infer_shapes(model, data_prop=True)
@@ -85,7 +91,7 @@ def static_types(model: Any, stated: Sequence[Any]) -> list[Typed | None]:
     return types
 
 
-def types_by_runtime(model: Any) -> list[Typed | None]:
+def types_by_runtime(model: ModelProto) -> list[Typed | None]:
     """The same by onnxruntime, which has operators of its own; nothing where it is not there or
     refuses the model, and will say so when it is to run."""
     try:
@@ -110,7 +116,7 @@ class OpaqueNodes:
 
     def __init__(self, models: Fields) -> None:
         self.models = dict(models)
-        self._sessions: dict[tuple[str, int], Any] = {}
+        self._sessions: dict[tuple[str, int], InferenceSession] = {}
         _known.update((payload, self) for payload in self.models if payload)
 
     def __call__(self, function: str, payload: str, arrays: Sequence[Array]) -> list[Array]:
@@ -140,7 +146,7 @@ class OpaqueNodes:
             raise BadInputError(f"{function}: onnxruntime refused: {error}") from None
         return [np.asarray(a) for a in made]
 
-    def _session(self, function: str, payload: str, threads: int = 0) -> Any:
+    def _session(self, function: str, payload: str, threads: int = 0) -> InferenceSession:
         key = (payload, threads)
         if key not in self._sessions:
             try:
@@ -197,12 +203,12 @@ class Tail:
     position; the last `hidden` are for it alone) and makes results of the whole (by position, with
     their names)."""
 
-    model: Any
+    model: ModelProto
     takes: Sequence[int]
     makes: Mapping[int, str]
     hidden: int
 
-    def run(self, results: Sequence[Array]) -> list[Any]:
+    def run(self, results: Sequence[Array]) -> list[Array]:
         """All results of the whole, from those of the program."""
         feeds = {
             v.name: results[i] for v, i in zip(self.model.graph.input, self.takes, strict=True)

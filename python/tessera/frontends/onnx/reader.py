@@ -9,7 +9,8 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from tessera.errors import (
 )
 from tessera.types import Array, DType, dtype_name
 
+if TYPE_CHECKING:
+    import onnx
+
 LARGEST_FILE = 1 << 31  # bytes: protobuf's own limit for one message
 LARGEST_TENSOR = 1 << 36  # bytes of one initialiser
 LARGEST_DENSE = 1 << 24  # elements of a sparse one
@@ -31,7 +35,7 @@ OLDEST_OPSET = 6
 _DOMAINS = ("", "ai.onnx")
 
 
-def onnx_package() -> Any:
+def onnx_package() -> ModuleType:
     """The package onnx, which is optional."""
     try:
         import onnx
@@ -39,10 +43,11 @@ def onnx_package() -> Any:
         raise ToolMissingError(
             "ONNX models need the package onnx; pip install 'tessera-opt[onnx]'"
         ) from None
-    return onnx
+    package: ModuleType = onnx
+    return package
 
 
-def read_model(path: Path) -> Any:
+def read_model(path: Path) -> onnx.ModelProto:
     """The ModelProto of a file, checked as far as the importer relies on it."""
     where = Location(str(path))
     try:
@@ -61,7 +66,7 @@ def read_model(path: Path) -> Any:
     return parse_model(data, str(path))
 
 
-def parse_model(data: bytes, name: str = "<model>") -> Any:
+def parse_model(data: bytes, name: str = "<model>") -> onnx.ModelProto:
     """The ModelProto of a file's bytes."""
     onnx = onnx_package()
     where = Location(name)
@@ -82,7 +87,7 @@ def parse_model(data: bytes, name: str = "<model>") -> Any:
     return model
 
 
-def _texts(graph: Any) -> Iterator[Any]:
+def _texts(graph: onnx.GraphProto) -> Iterator[str | bytes]:
     """Names of a graph and its subgraphs; protobuf gives bytes where they are not UTF-8."""
     yield graph.name
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -101,7 +106,7 @@ def _texts(graph: Any) -> Iterator[Any]:
                 yield from _texts(inner)
 
 
-def opset_of(model: Any, where: Location) -> int:
+def opset_of(model: onnx.ModelProto, where: Location) -> int:
     """The version of ONNX's own operators that a model is written in."""
     versions = [o.version for o in model.opset_import if o.domain in _DOMAINS]
     if not versions and model.opset_import:
@@ -119,7 +124,7 @@ def opset_of(model: Any, where: Location) -> int:
     return version
 
 
-def _check_graph(model: Any, where: Location) -> None:
+def _check_graph(model: onnx.ModelProto, where: Location) -> None:
     """Names: every operand is made before it is read, and nothing is made twice."""
     graph = model.graph
     if len(graph.node) > MOST_NODES:
@@ -154,7 +159,7 @@ def _check_graph(model: Any, where: Location) -> None:
             raise BadInputError(f"nothing makes the output '{value.name}'", where)
 
 
-def _reads(node: Any) -> Iterator[str]:
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
     """Names a node takes from outside, those of its subgraphs included."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
@@ -166,7 +171,7 @@ def _reads(node: Any) -> Iterator[str]:
                 yield from (name for name in _reads(n) if name not in inner)
 
 
-def describe(node: Any) -> str:
+def describe(node: onnx.NodeProto) -> str:
     """How messages name a node."""
     name = node.name or (node.output[0] if node.output else "")
     return f"{node.op_type} node '{name}'"
@@ -190,7 +195,7 @@ def dtype_of(elem_type: int, what: str, where: Location | None = None) -> DType:
     return result
 
 
-def array_of(tensor: Any, folder: Path | None, where: Location | None = None) -> Array:
+def array_of(tensor: onnx.TensorProto, folder: Path | None, where: Location | None = None) -> Array:
     """The values of a TensorProto; external data lies in `folder` (None: there is none)."""
     onnx = onnx_package()
     what = f"the tensor '{tensor.name}'"
@@ -218,7 +223,9 @@ def array_of(tensor: Any, folder: Path | None, where: Location | None = None) ->
         raise BadInputError(f"{what} cannot be read: {error}", where) from None
 
 
-def dense_of(sparse: Any, folder: Path | None, where: Location | None = None) -> Array:
+def dense_of(
+    sparse: onnx.SparseTensorProto, folder: Path | None, where: Location | None = None
+) -> Array:
     """The values of a SparseTensorProto as an array of up to LARGEST_DENSE elements."""
     what = f"the sparse tensor '{sparse.values.name}'"
     dims = [int(d) for d in sparse.dims]
@@ -247,7 +254,7 @@ def widened() -> dict[int, DType]:
 
 
 def _external(
-    tensor: Any, folder: Path | None, size: int, what: str, where: Location | None
+    tensor: onnx.TensorProto, folder: Path | None, size: int, what: str, where: Location | None
 ) -> bytes:
     entries = {e.key: e.value for e in tensor.external_data}
     location = entries.get("location", "")
@@ -284,13 +291,13 @@ def _external(
     return data
 
 
-def defaults_of(model: Any) -> list[str]:
+def defaults_of(model: onnx.ModelProto) -> list[str]:
     """Initialisers that a caller may replace, being inputs too; before IR 4 all had to be."""
     known = {t.name for t in model.graph.initializer}
     return [v.name for v in model.graph.input if v.name in known and model.ir_version >= 4]
 
 
-def shape_of(value: Any) -> Sequence[int | str] | None:
+def shape_of(value: onnx.ValueInfoProto) -> Sequence[int | str] | None:
     """The declared shape of a ValueInfoProto: extents, names, "" where nothing is said; or None."""
     kind = value.type.tensor_type
     if not kind.HasField("shape"):

@@ -5,25 +5,32 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessera import ops, tensor
 from tessera.errors import UnsupportedError
+from tessera.frontends.handlers import Handlers
 from tessera.graph import Graph
 from tessera.ops import operands
 from tessera.tensor import Tensor, Term
-from tessera.types import DTYPES, Axes, Function, is_float, to_numpy
+from tessera.types import DTYPES, Axes, Sides, is_float, to_numpy
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import Node
+    from torch.fx.node import Target
+    from torch.types import IntLikeType
 
 # A function of tensors by its NumPy name.
 f: Callable[[str], Callable[..., Tensor]] = ops.function
 emit, iota, reduced = operands.emit, operands.iota, operands.reduced
-Handler = Function
-H = TypeVar("H", bound=Handler)
-HANDLERS: dict[str, Handler] = {}
+# By name: "aten.add.Tensor", or "aten.add" for all overloads. They are called with a Call and the
+# operator's own arguments.
+handles = Handlers()
 # Operators that only move elements: a part that has nothing else is left to views of PyTorch.
-MOVES: set[str] = set()
+MOVES = handles.marked["moves"]
 _SCALARS = {
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod,
     operator.neg, operator.pow, max, min,
@@ -31,21 +38,7 @@ _SCALARS = {
 _NAMES = {f"torch.{dtype.name}": name for name, dtype in DTYPES.items()}
 
 
-def handles(*names: str, moves: bool = False) -> Callable[[H], H]:
-    """Registers what imports these operators, by name: "aten.add.Tensor", or "aten.add" for all
-    overloads. It is called with a Call and the operator's own arguments."""
-
-    def register(handler: H) -> H:
-        for name in names:
-            HANDLERS[name] = handler
-            if moves:
-                MOVES.add(name)
-        return handler
-
-    return register
-
-
-def dtype_of(dtype: Any) -> str:
+def dtype_of(dtype: torch.dtype) -> str:
     """Tessera's name of a torch dtype."""
     name = _NAMES.get(str(dtype))
     if name is None:
@@ -53,18 +46,18 @@ def dtype_of(dtype: Any) -> str:
     return name
 
 
-def operator_name(target: Any) -> str:
+def operator_name(target: Target) -> str:
     """ "aten.add.Tensor" of an OpOverload, else the function's own name."""
     return str(target) if hasattr(target, "overloadpacket") else getattr(target, "__name__", "?")
 
 
-def only_moves(target: Any) -> bool:
+def only_moves(target: Target) -> bool:
     """Whether an operator computes nothing."""
     name = operator_name(target)
     return name in MOVES or name.rpartition(".")[0] in MOVES or target is operator.getitem
 
 
-def is_scalar_function(target: Any) -> bool:
+def is_scalar_function(target: Target) -> bool:
     """Whether it computes sizes from sizes."""
     return target in _SCALARS or operator_name(target).startswith("aten.sym_")
 
@@ -78,7 +71,7 @@ _ROUNDING = {f"aten.{name}" for name in (
 class Call:
     """What a handler may ask about the operator it imports."""
 
-    def __init__(self, graph: Graph, node: Any, checks: list[Tensor] | None = None) -> None:
+    def __init__(self, graph: Graph, node: Node, checks: list[Tensor] | None = None) -> None:
         self.graph = graph
         self.node = node
         self._checks = [] if checks is None else checks
@@ -120,7 +113,7 @@ class Call:
         return self.graph.const(value, dtype or self.dtype)
 
 
-def memory_order(value: Any) -> list[int]:
+def memory_order(value: torch.Tensor) -> list[int]:
     """Axes of a tensor from the outermost in memory to the innermost, where it has no gaps."""
     shape, strides = concrete(value.shape), concrete(value.stride())
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
@@ -134,7 +127,7 @@ def memory_order(value: Any) -> list[int]:
     return order if rank != sorted(rank) else list(range(len(shape)))
 
 
-def concrete(sizes: Sequence[Any]) -> list[int]:
+def concrete(sizes: Sequence[IntLikeType]) -> list[int]:
     """Extents as numbers: of symbols the example's."""
     return [s if isinstance(s, int) else int(s.node.hint) for s in sizes]
 
@@ -156,6 +149,11 @@ def operand(call: Call, value: Term, dtype: str) -> Tensor:
     return cast(value, dtype) if isinstance(value, Tensor) else call.const(value, dtype)
 
 
+def both(call: Call, x: Term, y: Term) -> tuple[Tensor, Tensor]:
+    """Two operands in the dtype of the result."""
+    return operand(call, x, call.dtype), operand(call, y, call.dtype)
+
+
 def promoted(call: Call) -> str:
     """The dtype in which two operands are compared."""
     import torch
@@ -164,9 +162,10 @@ def promoted(call: Call) -> str:
     return dtype_of(torch.result_type(*values))
 
 
-def floats_only(call: Call) -> None:
+def floats_only(call: Call) -> Call:
     if not is_float(to_numpy(call.dtype)):
         raise UnsupportedError("of integers it is left to PyTorch")
+    return call
 
 
 def axes_of(x: Tensor, dims: Axes) -> list[int]:
@@ -176,6 +175,6 @@ def axes_of(x: Tensor, dims: Axes) -> list[int]:
     return sorted(d % max(1, x.ndim) for d in dims) if x.ndim else []
 
 
-def pairs(values: Any, n: int) -> list[int]:
+def pairs(values: Sides, n: int) -> list[int]:
     values = [values] if isinstance(values, int) else list(values)
     return [int(v) for v in (values * n if len(values) == 1 else values)]

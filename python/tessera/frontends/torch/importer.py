@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,10 +26,9 @@ from tessera.frontends.torch import (  # noqa: F401 (register the handlers)
     structure,
 )
 from tessera.frontends.torch.call import (
-    HANDLERS,
     Call,
-    Handler,
     emit,
+    handles,
     is_scalar_function,
     memory_order,
     operator_name,
@@ -37,18 +36,30 @@ from tessera.frontends.torch.call import (
 )
 from tessera.graph import Graph
 from tessera.tensor import Tensor, cast
-from tessera.types import Record, Values
+from tessera.types import Function, Record, Values
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule, Node
+    from torch.fx.node import Argument, Target
+
+    from tessera.frontends.torch.padding import Padding
 
 
-def handler_of(target: Any) -> Handler | None:
+# What an operator's result is: a tensor, several, or a number.
+Result = Any
+# What a result of a program is: ("out", the output, its order of axes), or a number.
+Output = Any
+
+
+def handler_of(target: Target) -> Function | None:
     """What imports an operator; None where nothing does."""
     name = operator_name(target)
-    return HANDLERS.get(name) or HANDLERS.get(name.rpartition(".")[0])
+    return handles.get(name) or handles.get(name.rpartition(".")[0])
 
 
 def run_node(
-    graph: Graph, node: Any, args: Values, kwargs: Record, checks: list[Tensor] | None = None
-) -> Any:
+    graph: Graph, node: Node, args: Values, kwargs: Record, checks: list[Tensor] | None = None
+) -> Result:
     """Imports one operator, its operands being Tensors, numbers and lists of them; `checks`: learns
     of what it requires."""
     target = node.target
@@ -70,7 +81,7 @@ def run_node(
     return made
 
 
-def resolve(value: Any, values: dict[Any, Any]) -> Any:
+def resolve(value: Argument, values: Mapping[Node, Result]) -> Result:
     """An operator's argument with nodes replaced by what they stand for."""
     if isinstance(value, (list, tuple)):
         return [resolve(v, values) for v in value]
@@ -82,9 +93,9 @@ def resolve(value: Any, values: dict[Any, Any]) -> Any:
 
 
 def build(
-    module: Any, inputs: Values, weights: Sequence[bool], name: str,
-    extents: Sequence[tuple[Any, int]] = (),
-) -> tuple[Graph, list[Any]]:  # fmt: skip
+    module: GraphModule, inputs: Values, weights: Sequence[bool], name: str,
+    extents: Sequence[tuple[Padding, int]] = (),
+) -> tuple[Graph, list[Output]]:  # fmt: skip
     """The program of a graph module; `inputs`: (dtype, shape) of tensors, or numbers. `extents`:
     Paddings with the sizes in `inputs`; each has a further input, which of the places exist.
 
@@ -93,9 +104,9 @@ def build(
     Raises UnsupportedError that names the operator.
     """
     graph = Graph(name)
-    values: dict[Any, Any] = {}
+    values: dict[Node, Result] = {}
     given = iter(zip(inputs, weights, strict=True))
-    results: list[Any] = []
+    results: list[Output] = []
     checks: list[Tensor] = []
     for node in module.graph.find_nodes(op="placeholder"):
         value, weight = next(given)
@@ -138,7 +149,7 @@ def _output_checks(graph: Graph, checks: Sequence[Tensor]) -> None:
         graph.output(functools.reduce(functools.partial(emit, "min"), flags))
 
 
-def _output(graph: Graph, value: Any, node: Any) -> Any:
+def _output(graph: Graph, value: Result, node: Node) -> Output:
     """Makes a value an output, its memory as PyTorch would have it (a permutation of axes)."""
     if not isinstance(value, Tensor):
         return value

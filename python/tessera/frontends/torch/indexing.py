@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from tessera.frontends.torch.call import Call, cast, emit, f, handles, wide
 from tessera.frontends.torch.structure import counted, slice_
 from tessera.ops.scatter import along, scatter
 from tessera.tensor import Tensor
+from tessera.types import Object
 
 
 def within(call: Call, index: Tensor, extent: int, wraps: bool = False) -> Tensor:
@@ -39,11 +39,6 @@ def row_major_places(call: Call, x: Tensor, indices: Sequence[tuple[int, Tensor]
     return places
 
 
-@handles("aten.embedding.default")
-def embedding(call: Call, table: Tensor, index: Tensor, *_: Any, **__: Any) -> Tensor:
-    return emit("gather", table, within(call, index, table.shape[0]), axis=0)
-
-
 @handles("aten.index_select.default")
 def index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
     if not x.ndim:
@@ -55,14 +50,14 @@ def index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 # --- made from nothing
 @handles("aten.gather.default")
-def gather(call: Call, x: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
+def gather(call: Call, x: Tensor, dim: int, index: Tensor, **_: Object) -> Tensor:
     if not x.ndim or not index.ndim:
         raise UnsupportedError("of a single number")
     return along(x, within(call, index, x.shape[dim]), dim)
 
 
 @handles("aten.index.Tensor")
-def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
+def index(call: Call, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     used = [(i, t) for i, t in enumerate(indices) if t is not None]
     if any(t.dtype in (np.bool_, np.uint8) for _, t in used):
         raise UnsupportedError("by a mask: how many it chooses is not known before")
@@ -92,7 +87,7 @@ def masked_scatter(call: Call, x: Tensor, mask: Tensor, source: Tensor) -> Tenso
 @handles("aten._trilinear.default")
 def trilinear(
     call: Call, a: Tensor, b: Tensor, c: Tensor, expand1: Sequence[int], expand2: Sequence[int],
-    expand3: Sequence[int], summed: Sequence[int], *_: Any,
+    expand3: Sequence[int], summed: Sequence[int], *_: Object,
 ) -> Tensor:  # fmt: skip
     """Σ a·b·c over axes, each lacking some: a and b are contracted first where c's are theirs."""
     terms, letters = [], "abcdefghijklmnop"
@@ -121,8 +116,8 @@ def diagonal(call: Call, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 
 
 @handles("aten.slice_scatter.default")
 def slice_scatter(
-    call: Call, x: Tensor, source: Tensor, dim: int = 0, start: Any = None, end: Any = None,
-    step: int = 1,
+    call: Call, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None,
+    end: int | None = None, step: int = 1,
 ) -> Tensor:  # fmt: skip
     axis = dim % x.ndim
     first, last, _ = slice(start, end).indices(x.shape[axis])
@@ -140,3 +135,9 @@ def slice_scatter(
     if last < x.shape[axis]:
         parts.append(slice_(call, x, axis, last, x.shape[axis]))
     return f("concatenate")(parts, axis) if len(parts) > 1 else parts[0]
+
+
+handles.table({
+    "aten.embedding.default": lambda call, table, index, *_, **__:
+        emit("gather", table, within(call, index, table.shape[0]), axis=0),
+})  # fmt: skip

@@ -16,16 +16,21 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.node import Argument
+from torch.types import IntLikeType
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import is_scalar_function, operator_name
 from tessera.graph import Graph
 from tessera.tensor import Tensor
-from tessera.types import Axes, Function, Record, Values
+from tessera.types import Axes, Function, Record, Value, Values
 
+Size = Any  # a number, or an expression of SymPy over symbols
 # Of each axis: None, or how many elements lie around and within the places of the symbol; of an
 # axis of n + d elements (1, 1, d): those that n has are its first, whatever n' is.
-Layout = tuple[tuple[Any, ...] | None, ...]
+Axis = tuple[Size, ...] | None
+Layout = tuple[Axis, ...]
+Layouts = Any  # of a node: a Layout, or several, or None of what is no tensor
 _RENAMES = {"aten.alias.default", "aten.clone.default", "aten.detach.default"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
           "aten.view_copy.default"}  # fmt: skip
@@ -42,30 +47,32 @@ class _RefusedError(Exception):
 class Padding:
     """How a graph is built for a longer size of one symbol."""
 
-    symbol: Any
+    symbol: Size
     most: float = math.inf  # the longest that tables in the graph allow
     # By node: the operand, its axis, and what added places hold there.
-    masks: dict[Any, list[tuple[int, int, float]]] = field(default_factory=dict)
-    scores: set[Any] = field(default_factory=set)  # attention whose keys are the symbol's
+    masks: dict[Node, list[tuple[int, int, float]]] = field(default_factory=dict)
+    scores: set[Node] = field(default_factory=set)  # attention whose keys are the symbol's
     inputs: dict[int, list[int]] = field(default_factory=dict)  # placeholder: axes to lengthen
-    numbers: dict[int, Any] = field(default_factory=dict)  # placeholder: what it is of the symbols
-    results: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)  # axis, elements within
+    numbers: dict[int, Size] = field(default_factory=dict)  # placeholder: what it is of the symbols
+    results: dict[int, list[tuple[int, Size]]] = field(
+        default_factory=dict
+    )  # axis, elements within
     # The placeholder, and its axis, that tell each symbol's size.
-    places: dict[Any, tuple[int, int | None]] = field(default_factory=dict)
+    places: dict[Size, tuple[int, int | None]] = field(default_factory=dict)
 
-    def size(self, args: Values, symbol: Any = None) -> int:
+    def size(self, args: Values, symbol: Size = None) -> int:
         """The symbol's size, or another one's, in a call."""
         at, axis = self.places[symbol or self.symbol]
         return int(args[at] if axis is None else args[at].shape[axis])
 
-    def lengthened(self, args: Values, to: dict[Any, int]) -> dict[int, int]:
+    def lengthened(self, args: Values, to: dict[Size, int]) -> dict[int, int]:
         """Numbers among the arguments as they are for longer sizes of symbols."""
         sizes = {s: to.get(s) or self.size(args, s) for s in self.places}
         return {i: int(e.subs(sizes)) for i, e in self.numbers.items()}
 
     def operands(
-        self, graph: Graph, node: Node, args: list[Any], kwargs: Record, valid: Tensor
-    ) -> tuple[list[Any], Record]:
+        self, graph: Graph, node: Node, args: list[Value], kwargs: Record, valid: Tensor
+    ) -> tuple[list[Value], Record]:
         """The operands of a node with added places masked; `valid` [n'] bool says which exist."""
         for at, axis, value in self.masks.get(node, ()):
             x = args[at]
@@ -89,7 +96,7 @@ class Padding:
 
 def paddings(module: torch.fx.GraphModule) -> list[Padding]:
     """One for each symbol of the graph that may be rounded up; others keep their sizes."""
-    found: dict[Any, tuple[int, int | None]] = {}
+    found: dict[Size, tuple[int, int | None]] = {}
     for i, node in enumerate(module.graph.find_nodes(op="placeholder")):
         value = node.meta.get("val")
         sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
@@ -120,11 +127,11 @@ def why_not(module: torch.fx.GraphModule) -> list[str]:
     return reasons
 
 
-def _expression(size: Any) -> Any:
+def _expression(size: IntLikeType) -> Size:
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
-def _sizes(value: Any) -> Iterator[Any]:
+def _sizes(value: Argument) -> Iterator[Size]:
     if isinstance(value, torch.Tensor):
         yield from map(_expression, value.shape)
     elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -137,10 +144,10 @@ def _sizes(value: Any) -> Iterator[Any]:
 class _Walk:
     """Follows the places of one symbol through a graph."""
 
-    def __init__(self, module: torch.fx.GraphModule, symbol: Any) -> None:
+    def __init__(self, module: torch.fx.GraphModule, symbol: Size) -> None:
         self.symbol = symbol
         self.padding = Padding(symbol)
-        self.layout: dict[Any, Any] = {}  # of nodes with tensors: a Layout, or several
+        self.layout: dict[Node, Layouts] = {}  # of nodes with tensors: a Layout, or several
         for i, node in enumerate(module.graph.find_nodes(op="placeholder")):
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor):
@@ -156,14 +163,14 @@ class _Walk:
             elif node.op == "output":
                 self._results(node.args[0])
 
-    def _has(self, value: Any) -> bool:
+    def _has(self, value: Argument) -> bool:
         return any(self.symbol in getattr(e, "free_symbols", ()) for e in _sizes(value))
 
     def _plain(self, value: torch.Tensor) -> Layout:
         """Of axes that are the symbol itself, or do without it."""
         return tuple(map(self._axis, map(_expression, value.shape)))
 
-    def _axis(self, size: Any) -> tuple[int, int] | None:
+    def _axis(self, size: Size) -> tuple[int, int] | None:
         if self.symbol not in getattr(size, "free_symbols", ()):
             return None
         if size != self.symbol:
@@ -174,7 +181,7 @@ class _Walk:
         made: Layout = self.layout[node]
         return made
 
-    def _results(self, results: Any) -> None:
+    def _results(self, results: Argument) -> None:
         for i, node in enumerate(results if isinstance(results, (list, tuple)) else [results]):
             if not isinstance(node, Node):
                 continue
@@ -189,7 +196,7 @@ class _Walk:
                 self.padding.results[i] = axes
 
     # --- one operator
-    def _node(self, node: Node) -> Any:
+    def _node(self, node: Node) -> Layouts:
         value, name = node.meta.get("val"), operator_name(node.target)
         if node.target is operator.getitem:
             return self.layout[node.args[0]][node.args[1]]
@@ -214,10 +221,10 @@ class _Walk:
                 n.meta.get("val")):  # fmt: skip
                 raise _RefusedError(f"{operator_name(node.target)} computes with the size")
 
-    def _from(self, value: Any, *sources: tuple[Any, int]) -> Layout:
+    def _from(self, value: torch.Tensor, *sources: tuple[Node, int]) -> Layout:
         """Axes of a result as those of operands; `sources`: nodes, and the result's axis at which
         their first one is (several are aligned)."""
-        axes: list[Any] = []
+        axes: list[Axis] = []
         for axis, size in enumerate(map(_expression, value.shape)):
             if self.symbol not in getattr(size, "free_symbols", ()):
                 axes.append(None)
@@ -235,25 +242,25 @@ class _Walk:
             axes.append(found.pop())
         return tuple(axes)
 
-    def _pointwise(self, node: Node, *args: Any, **kwargs: Any) -> Layout:
+    def _pointwise(self, node: Node, *args: Argument, **kwargs: Argument) -> Layout:
         self._no_sizes(node)
         value = node.meta["val"]
         return self._from(value, *((n, value.ndim - n.meta["val"].ndim) for n in
                                    node.all_input_nodes
                                    if isinstance(n.meta.get("val"), torch.Tensor)))  # fmt: skip
 
-    def _same(self, node: Node, x: Node, *args: Any, **kwargs: Any) -> Layout:
+    def _same(self, node: Node, x: Node, *_: Argument, **__: Argument) -> Layout:
         return self._of(x)
 
-    def _view(self, node: Node, x: Node, *args: Any) -> Layout:
+    def _view(self, node: Node, x: Node, *_: Argument) -> Layout:
         """The symbol's places stay where they are in row-major order."""
-        left: list[Any] = []
+        left: list[Size] = []
         for size, own in zip(map(_expression, x.meta["val"].shape), self._of(x), strict=True):
             if own is not None and len(own) > 2:
                 raise _RefusedError(f"a view of an axis of {size}")
             left += [size] if own is None else [own[0], self.symbol, own[1]]
         left = [f for f in reversed(left) if f != 1]
-        axes: list[Any] = []
+        axes: list[Axis] = []
         for size in map(_expression, node.meta["val"].shape):
             with_symbol = self.symbol in getattr(size, "free_symbols", ())
             around = self._take(left, None) if with_symbol else self._take(left, size)
@@ -270,9 +277,9 @@ class _Walk:
             axes.append((around, within))
         return tuple(axes)
 
-    def _take(self, left: list[Any], size: Any) -> Any:
+    def _take(self, left: list[Size], size: Size) -> Size:
         """Factors that make up a size; with None those before the symbol, and the symbol."""
-        taken: Any = 1
+        taken: Size = 1
         while left and (size is None or taken != size):
             factor = left.pop()
             if factor == self.symbol:
@@ -312,14 +319,14 @@ class _Walk:
         axes = {d % len(own) for d in gone if isinstance(shape[d], int) and shape[d] == 1}
         return tuple(a for i, a in enumerate(own) if i not in axes)
 
-    def _expand(self, node: Node, x: Node, *args: Any, **kwargs: Any) -> Layout:
+    def _expand(self, node: Node, x: Node, *_: Argument, **__: Argument) -> Layout:
         value, own = node.meta["val"], self._of(x)
         own = (None,) * (value.ndim - len(own)) + own
         sizes = map(_expression, value.shape)
         return tuple(self._axis(n) if a is None else a for a, n in zip(own, sizes, strict=True))
 
-    def _slice(self, node: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None,
-               step: int = 1) -> Layout:  # fmt: skip
+    def _slice(self, node: Node, x: Node, dim: int = 0, start: Argument = None,
+               end: Argument = None, step: int = 1) -> Layout:  # fmt: skip
         dim %= len(self._of(x))
         own, value = list(self._of(x)), node.meta["val"]
         have, want = (_expression(v.shape[dim]) for v in (x.meta["val"], value))
@@ -347,12 +354,12 @@ class _Walk:
             own[dim] = None
         return tuple(own)
 
-    def _static(self, size: Any, own: Any, start: Any, what: str) -> None:
+    def _static(self, size: Argument, own: Argument, start: Argument, what: str) -> None:
         """Places counted from the front, which exist at any size."""
         if own[:2] != (1, 1) or not isinstance(size, int) or (start or 0) < 0:
             raise _RefusedError(f"{what} of the size that is not counted from the front")
 
-    def _select(self, node: Node, x: Node, dim: int, index: Any) -> Layout:
+    def _select(self, node: Node, x: Node, dim: int, index: Argument) -> Layout:
         own = list(self._of(x))
         chosen = own.pop(dim % len(own))
         if chosen is not None:
@@ -360,13 +367,15 @@ class _Walk:
             self._static(1, chosen, index, "an element")
         return tuple(own)
 
-    def _embedding(self, node: Node, table: Node, index: Node, *args: Any, **kwargs: Any) -> Layout:
+    def _embedding(
+        self, node: Node, table: Node, index: Node, *_: Argument, **__: Argument
+    ) -> Layout:
         if any(self._of(table)):
             raise _RefusedError("a table of that size")
         self._reach(index, table.meta["val"].shape[0])
         return (*self._of(index), None)
 
-    def _index(self, node: Node, x: Node, indices: Sequence[Any]) -> Layout:
+    def _index(self, node: Node, x: Node, indices: Sequence[Node]) -> Layout:
         """Elements by the positions of the first axes."""
         if any(i is None for i in indices):
             raise _RefusedError("elements by the positions of some axes")
@@ -382,7 +391,7 @@ class _Walk:
         head = self._from(value.new_empty(value.shape[:rank]), *sources)
         return (*head, *own[len(indices) :])
 
-    def _reach(self, index: Any, size: Any) -> None:
+    def _reach(self, index: Argument, size: Size) -> None:
         """Positions that grow with the symbol end with the table that they are looked up in."""
         first = _counts_from(index)
         if first is not None and any(self._of(index)):
@@ -391,14 +400,14 @@ class _Walk:
             if isinstance(size, int):
                 self.padding.most = min(self.padding.most, size - first)
 
-    def _gather(self, node: Node, x: Node, dim: int, index: Node, **kwargs: Any) -> Layout:
+    def _gather(self, node: Node, x: Node, dim: int, index: Node, **_: Argument) -> Layout:
         own, places = list(self._of(x)), list(self._of(index))
         if own.pop(dim) is not None or own != [a for i, a in enumerate(places) if i != dim % len(
             places)]:  # fmt: skip
             raise _RefusedError("elements of that size, by position")
         return tuple(places)
 
-    def _product(self, node: Node, *args: Any, **kwargs: Any) -> Layout:
+    def _product(self, node: Node, *args: Argument, **kwargs: Argument) -> Layout:
         self._no_sizes(node)
         first = len(args) - 2  # a sum comes before
         x, y = args[first:]
@@ -414,7 +423,7 @@ class _Walk:
             raise _RefusedError("a batch that is laid out in two ways")
         return (*((batch,) if value.ndim == 3 else ()), own[-2], other[-1])
 
-    def _layer_norm(self, node: Node, x: Node, shape: Sequence[int], *args: Any) -> list[Layout]:
+    def _layer_norm(self, node: Node, x: Node, shape: Sequence[int], *_: Argument) -> list[Layout]:
         self._no_sizes(node)
         own = self._of(x)
         if any(own[len(own) - len(shape) :]):
@@ -429,7 +438,9 @@ class _Walk:
             self.padding.masks[node] = [(0, dim % len(own), -math.inf)]
         return own
 
-    def _reduce(self, node: Node, x: Node, dims: Axes = None, *args: Any, **kwargs: Any) -> Layout:
+    def _reduce(
+        self, node: Node, x: Node, dims: Axes = None, *_: Argument, **__: Argument
+    ) -> Layout:
         own = list(self._of(x))
         dims = [dims] if isinstance(dims, int) else dims
         axes = {d % len(own) for d in dims} if dims else set(range(len(own)))
@@ -438,14 +449,14 @@ class _Walk:
         keep = node.meta["val"].ndim == len(own)
         return tuple(a for i, a in enumerate(own) if keep or i not in axes)
 
-    def _running(self, node: Node, x: Node, dim: int, **kwargs: Any) -> Layout:
+    def _running(self, node: Node, x: Node, dim: int, **_: Argument) -> Layout:
         own = self._of(x)
         if own and own[dim] not in (None, (1, 1)):
             raise _RefusedError("a running sum over several axes as one")
         return own
 
     def _attention(self, node: Node, q: Node, k: Node, v: Node, dropout: float = 0.0,
-                   causal: bool = False, **kwargs: Any) -> list[Any]:  # fmt: skip
+                   causal: bool = False, **kwargs: Argument) -> list[Layout | None]:  # fmt: skip
         self._no_sizes(node)
         queries, keys, values = self._of(q), self._of(k), self._of(v)
         if keys[:-1] != values[:-1] or queries[:2] != keys[:2] or any(
@@ -478,17 +489,19 @@ class _Walk:
             axes[dim] = _longer(int(more))
         return tuple(axes)
 
-    def _split(self, node: Node, x: Node, sizes: Any, dim: int = 0) -> list[Layout]:
+    def _split(self, node: Node, x: Node, sizes: Argument, dim: int = 0) -> list[Layout]:
         if self._of(x)[dim] is not None:
             raise _RefusedError("a division of the size")
         return [self._of(x)] * len(node.meta["val"])
 
-    def _full(self, node: Node, shape: Any, value: Any, **kwargs: Any) -> Layout:
+    def _full(self, node: Node, shape: Argument, value: Argument, **_: Argument) -> Layout:
         if isinstance(value, Node):
             raise _RefusedError("a constant that is computed")
         return self._plain(node.meta["val"])
 
-    def _arange(self, node: Node, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Layout:
+    def _arange(
+        self, node: Node, start: Argument, end: Argument, step: Argument = 1, **_: Argument
+    ) -> Layout:
         if isinstance(start, Node) or isinstance(step, Node):
             raise _RefusedError("numbers that begin at a size")
         if start != 0 or step != 1:
@@ -496,7 +509,7 @@ class _Walk:
         return self._plain(node.meta["val"])
 
 
-def _longer(more: int) -> tuple[Any, ...]:
+def _longer(more: int) -> tuple[int, ...]:
     """An axis that has so many elements more than the symbol (or less)."""
     return (1, 1, more) if more else (1, 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import (
     Call,
     axes_of,
+    both,
     cast,
     emit,
     f,
@@ -24,6 +25,9 @@ from tessera.frontends.torch.call import (
 from tessera.ops import integers
 from tessera.tensor import Tensor, Term
 from tessera.types import is_float, to_numpy
+
+if TYPE_CHECKING:
+    pass
 
 for _name in ("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "silu", "sqrt", "rsqrt",
               "log1p", "expm1"):  # fmt: skip
@@ -57,11 +61,6 @@ for _name in ("reciprocal", "exp2", "log2", "log10", "ceil", "trunc", "sinh", "c
         return emit("div", call.const(1), x) if _function == "reciprocal" else f(_function)(x)
 
 
-@handles("aten.gelu.default")
-def gelu(call: Call, x: Tensor, *, approximate: str = "none") -> Tensor:
-    return emit("gelu_tanh" if approximate == "tanh" else "gelu", x)
-
-
 @handles("aten.logical_not.default", "aten.bitwise_not.default")
 def logical_not(call: Call, x: Tensor) -> Tensor:
     if call.node.target.__name__.startswith("logical"):
@@ -86,22 +85,6 @@ def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     return emit("add", x, _scaled(call, y, alpha))
 
 
-@handles("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
-    return emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha))
-
-
-@handles("aten.rsub")
-def rsub(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
-    return emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha))
-
-
-@handles("aten.mul.Tensor", "aten.mul.Scalar")
-def mul(call: Call, x: Term, y: Term) -> Tensor:
-    a, b = operand(call, x, call.dtype), operand(call, y, call.dtype)
-    return emit("and" if call.dtype == "bool" else "mul", a, b)
-
-
 @handles("aten.div", "aten.true_divide", "prims.div.default")
 def div(call: Call, x: Term, y: Term, *, rounding_mode: str | None = None) -> Tensor:
     if not is_float(to_numpy(call.dtype)):
@@ -114,7 +97,7 @@ def div(call: Call, x: Term, y: Term, *, rounding_mode: str | None = None) -> Te
     if rounding_mode == "floor":  # by C's remainder, as NumPy: 1 // 0.1 is 9
         y = operand(call, y, call.dtype) if isinstance(y, Tensor) else y
         return f("floor_divide")(operand(call, x, call.dtype), y)
-    ratio = emit("div", operand(call, x, call.dtype), operand(call, y, call.dtype))
+    ratio = emit("div", *both(call, x, y))
     return f("trunc")(ratio) if rounding_mode == "trunc" else ratio
 
 
@@ -123,12 +106,6 @@ def extremum(largest: bool, x: Tensor, y: Tensor) -> Tensor:
     if x.dtype == np.bool_:
         return emit("or" if largest else "and", x, y)
     return emit("max" if largest else "min", x, y)
-
-
-@handles("aten.maximum.default", "aten.minimum.default")
-def maximum(call: Call, x: Term, y: Term) -> Tensor:
-    largest = "maximum" in str(call.node.target)
-    return extremum(largest, operand(call, x, call.dtype), operand(call, y, call.dtype))
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -169,12 +146,6 @@ def pow_scalar(call: Call, x: Tensor, exponent: float) -> Tensor:
     return emit("power", x, call.const(exponent))
 
 
-@handles("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
-def pow_tensor(call: Call, x: Term, y: Term) -> Tensor:
-    floats_only(call)
-    return emit("power", operand(call, x, call.dtype), operand(call, y, call.dtype))
-
-
 @handles("aten.clamp", "aten.hardtanh.default")
 def clamp(call: Call, x: Tensor, low: Term | None = None, high: Term | None = None) -> Tensor:
     if low is None and "hardtanh" in str(call.node.target):
@@ -184,37 +155,11 @@ def clamp(call: Call, x: Tensor, low: Term | None = None, high: Term | None = No
     return x if high is None else extremum(False, x, operand(call, high, call.dtype))
 
 
-@handles("aten.leaky_relu.default")
-def leaky_relu(call: Call, x: Tensor, slope: float = 0.01) -> Tensor:
-    return emit("where", emit("gt", x, call.const(0)), x, emit("mul", x, call.const(slope)))
-
-
-@handles("aten.where.self")
-def where(call: Call, c: Tensor, x: Term, y: Term) -> Tensor:
-    return emit("where", cast(c, "bool"), operand(call, x, call.dtype),
-                operand(call, y, call.dtype))  # fmt: skip
-
-
-@handles("aten.isnan.default")
-def isnan(call: Call, x: Tensor) -> Tensor:
-    return emit("ne", x, x)
-
-
 @handles("aten.isinf.default")
 def isinf(call: Call, x: Tensor) -> Tensor:
     if not is_float(x.dtype):
         return emit("ne", x, x)
     return emit("eq", emit("abs", x), x.builder.const(math.inf, x.dtype))
-
-
-@handles("aten._to_copy.default")
-def to_copy(call: Call, x: Tensor, **_: Any) -> Tensor:
-    return cast(x, call.dtype)
-
-
-@handles("aten.atan2.default")
-def atan2(call: Call, y: Term, x: Term) -> Tensor:
-    return emit("atan2", operand(call, y, call.dtype), operand(call, x, call.dtype))
 
 
 @handles("aten.atan.default", "aten.asin.default", "aten.acos.default",
@@ -228,8 +173,7 @@ def arc(call: Call, x: Tensor) -> Tensor:
 
 @handles("aten.copysign")
 def copysign(call: Call, x: Term, y: Term) -> Tensor:
-    floats_only(call)
-    x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
+    x, y = both(floats_only(call), x, y)
     size = emit("abs", x)
     return emit("where", _negative(y), emit("neg", size), size)
 
@@ -243,14 +187,14 @@ def _divides(call: Call, y: Term) -> None:
 @handles("aten.remainder")
 def remainder(call: Call, x: Term, y: Term) -> Tensor:
     _divides(call, y)
-    return emit("mod", operand(call, x, call.dtype), operand(call, y, call.dtype))
+    return emit("mod", *both(call, x, y))
 
 
 @handles("aten.fmod")
 def fmod(call: Call, x: Term, y: Term) -> Tensor:
     """The remainder with the dividend's sign."""
     _divides(call, y)
-    x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
+    x, y = both(call, x, y)
     if not is_float(x.dtype):
         return integers.trunc_remainder(x, y)
     rest = emit("mod", emit("abs", x), emit("abs", y))
@@ -285,24 +229,12 @@ def _negative(x: Tensor) -> Tensor:
     return emit("or", below, emit("and", emit("eq", x, zero), emit("lt", inverse, zero)))
 
 
-@handles("aten.signbit.default")
-def signbit(call: Call, x: Tensor) -> Tensor:
-    if x.dtype == np.bool_:
-        return call.graph.const(0, "bool", x.shape)
-    return _negative(x)
-
-
 @handles("aten.angle.default")
 def angle(call: Call, x: Tensor) -> Tensor:
     """Of a real number 0 or π."""
     x = cast(x, call.dtype)
     zero, half = call.const(0), call.const(math.pi)
     return emit("where", emit("ne", x, x), x, emit("where", emit("lt", x, zero), half, zero))
-
-
-@handles("aten.hypot.default")
-def hypot(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    return cast(f("hypot")(wide(x), wide(y)), call.dtype)
 
 
 @handles("aten.erfc.default")
@@ -330,6 +262,29 @@ def binary_cross_entropy(
                                          call.dtype)  # fmt: skip
 
 
-@handles("aten.copy.default")
-def copy(call: Call, x: Tensor, source: Tensor, *_: Any) -> Tensor:
-    return f("broadcast_to")(cast(source, call.dtype), list(x.shape))
+handles.table({
+    "aten.gelu.default": lambda call, x, *, approximate="none":
+        emit("gelu_tanh" if approximate == "tanh" else "gelu", x),
+    "aten.sub.Tensor aten.sub.Scalar": lambda call, x, y, alpha=1:
+        emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha)),
+    "aten.rsub": lambda call, x, y, alpha=1:
+        emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha)),
+    "aten.leaky_relu.default": lambda call, x, slope=0.01:
+        emit("where", emit("gt", x, call.const(0)), x, emit("mul", x, call.const(slope))),
+    "aten.where.self": lambda call, c, x, y:
+        emit("where", cast(c, "bool"), *both(call, x, y)),
+    "aten.isnan.default": lambda call, x: emit("ne", x, x),
+    "aten._to_copy.default": lambda call, x, **_: cast(x, call.dtype),
+    "aten.atan2.default": lambda call, y, x: emit("atan2", *both(call, y, x)),
+    "aten.mul.Tensor aten.mul.Scalar": lambda call, x, y:
+        emit("and" if call.dtype == "bool" else "mul", *both(call, x, y)),
+    "aten.maximum.default": lambda call, x, y: extremum(True, *both(call, x, y)),
+    "aten.minimum.default": lambda call, x, y: extremum(False, *both(call, x, y)),
+    "aten.pow.Tensor_Tensor aten.pow.Scalar": lambda call, x, y:
+        emit("power", *both(floats_only(call), x, y)),
+    "aten.signbit.default": lambda call, x:
+        call.graph.const(0, "bool", x.shape) if x.dtype == np.bool_ else _negative(x),
+    "aten.hypot.default": lambda call, x, y: cast(f("hypot")(wide(x), wide(y)), call.dtype),
+    "aten.copy.default": lambda call, x, source, *_:
+        f("broadcast_to")(cast(source, call.dtype), list(x.shape)),
+})  # fmt: skip

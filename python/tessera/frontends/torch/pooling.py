@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, pairs, reduced, wide
@@ -103,7 +102,7 @@ def avg_pool_backward(
 
 @handles("aten._adaptive_avg_pool3d.default", "aten.adaptive_max_pool2d.default",
          "aten.adaptive_max_pool3d.default")  # fmt: skip
-def adaptive_pool(call: Call, x: Tensor, size: Sides) -> Any:
+def adaptive_pool(call: Call, x: Tensor, size: Sides) -> Tensor | list[Tensor | None]:
     """Window i of m over n places: from ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉."""
     name, n = str(call.node.target), 2 if "2d" in str(call.node.target) else 3
     if "max" in name and call.wants(1):

@@ -43,13 +43,6 @@ def mm(call: Call, x: Tensor, y: Tensor) -> Tensor:
     return emit("matmul", x, y)
 
 
-@handles("aten.addmm.default", "aten.baddbmm.default")
-def addmm(
-    call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
-    return _added(call, c, mm(call, x, y), beta, alpha)
-
-
 def _added(call: Call, c: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     product = product if alpha == 1 else product * call.const(alpha)
     if beta == 0:
@@ -209,3 +202,9 @@ def convolution_backward(
     if mask[2]:
         made[2] = reduced("sum", grad, [0, *range(2, n + 2)], False)
     return made
+
+
+handles.table({
+    "aten.addmm.default aten.baddbmm.default": lambda call, c, x, y, *, beta=1, alpha=1:
+        _added(call, c, mm(call, x, y), beta, alpha),
+})  # fmt: skip

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, wide
 from tessera.tensor import Tensor
+from tessera.types import Object
 
 _MOST_STEPS = 64  # of longer sequences oneDNN's loop is better than code that grows with them
 _LSTM = 2  # ideep's number
@@ -15,8 +14,8 @@ _LSTM = 2  # ideep's number
 @handles("aten.mkldnn_rnn_layer.default")
 def lstm_layer(
     call: Call, x: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor, h: Tensor, cell: Tensor,
-    reverse: bool, lengths: Any, mode: int, *more: Any,
-) -> list[Any]:  # fmt: skip
+    reverse: bool, lengths: Tensor | None, mode: int, *more: Object,
+) -> list[Tensor | None]:  # fmt: skip
     """One layer of an LSTM in one direction: x [T,B,I], weights [4H,I] and [4H,H] of the gates i,
     f, g and o, biases [4H]; states before and after [1,B,H], results [T,B,H]."""
     _hidden, layers, has_biases, both, batch_first, train = more

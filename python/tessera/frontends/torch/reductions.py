@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,18 +19,19 @@ from tessera.frontends.torch.call import (
     reduced,
     wide,
 )
+from tessera.ops.reduce import softmax, standardised
 from tessera.tensor import Tensor
-from tessera.types import Axes, dtype_name, to_numpy
+from tessera.types import Axes, Object, dtype_name, to_numpy
 
 
 @handles("aten.sum", "prims.sum.default")
-def sum_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
+def sum_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Object) -> Tensor:
     work = "f32" if call.dtype in ("f16", "bf16") else call.dtype
     return cast(reduced("sum", cast(x, work), axes_of(x, dim), keepdim), call.dtype)
 
 
 @handles("aten.mean")
-def mean(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
+def mean(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Object) -> Tensor:
     x = wide(cast(x, call.dtype))
     return cast(reduced("mean", x, axes_of(x, dim), keepdim), call.dtype)
 
@@ -64,55 +64,34 @@ def var(
     return cast(emit("div", total, x.builder.const(count, total.dtype)), call.dtype)
 
 
-@handles("prims.var.default")
-def prims_var(call: Call, x: Tensor, dims: Axes, correction: float = 1, **_: Any) -> Tensor:
-    return var(call, x, dims, correction=correction)
-
-
 @handles("aten.cumsum.default")
-def cumsum(call: Call, x: Tensor, dim: int, **_: Any) -> Tensor:
+def cumsum(call: Call, x: Tensor, dim: int, **_: Object) -> Tensor:
     if not x.ndim:
         return cast(x, call.dtype)
     return cast(emit("cumsum", wide(cast(x, call.dtype)), axis=dim % x.ndim), call.dtype)
 
 
 @handles("aten._softmax.default", "aten._log_softmax.default")
-def softmax(call: Call, x: Tensor, dim: int, half: bool = False) -> Tensor:
+def softmax_(call: Call, x: Tensor, dim: int, half: bool = False) -> Tensor:
     if not x.ndim:
         raise UnsupportedError("of a single number")
-    axis = dim % x.ndim
-    x = wide(x)
-    shifted = x - reduced("reduce_max", x, [axis], True)
-    powers = emit("exp", shifted)
-    total = reduced("sum", powers, [axis], True)
-    if "log" in str(call.node.target):
-        return cast(shifted - emit("log", total), call.dtype)
-    return cast(emit("div", powers, total), call.dtype)
+    return cast(softmax(wide(x), [dim % x.ndim], "log" in str(call.node.target)), call.dtype)
 
 
 @handles("aten.prod.dim_int", "aten.prod.default")
-def prod(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Any) -> Tensor:
+def prod(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Object) -> Tensor:
     x = cast(x, call.dtype)
     axes = tuple(axes_of(x, dim))
     return f("prod")(x, axes, to_numpy(call.dtype), keepdim) if axes else x
 
 
 # --- normalisations
-def _standardised(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """With mean 0 and variance 1; what was the mean, and what it is multiplied by."""
-    mean = reduced("mean", x, axes, True)
-    centred = x - mean
-    variance = reduced("mean", emit("sqr", centred), axes, True)
-    inverse = emit("rsqrt", variance + x.builder.const(eps, x.dtype))
-    return centred * inverse, mean, inverse
-
-
 @handles("aten.native_layer_norm.default")
 def layer_norm(
     call: Call, x: Tensor, shape: Sequence[int], w: Tensor | None, b: Tensor | None, eps: float
 ) -> list[Tensor]:
     axes = list(range(x.ndim - len(shape), x.ndim))
-    y, mean, inverse = _standardised(wide(x), axes, eps)
+    y, mean, inverse = standardised(wide(x), axes, eps)
     y = y if w is None else y * cast(w, dtype_name(y.dtype))
     y = y if b is None else y + cast(b, dtype_name(y.dtype))
     statistics = dtype_of(call.node.meta["val"][1].dtype)
@@ -125,7 +104,7 @@ def group_norm(
     groups: int, eps: float,
 ) -> list[Tensor]:  # fmt: skip
     rows = f("reshape")(wide(x), [n, groups, c // groups * pixels])
-    y, mean, inverse = _standardised(rows, [2], eps)
+    y, mean, inverse = standardised(rows, [2], eps)
     y = f("reshape")(y, x.shape)
     side = [c, *[1] * (x.ndim - 2)]
     y = y if w is None else y * f("reshape")(cast(w, dtype_name(y.dtype)), side)
@@ -146,3 +125,9 @@ def batch_norm(
     side = [x.shape[1], *[1] * (x.ndim - 2)]
     y = wide(x) * f("reshape")(factor, side) + f("reshape")(shift, side)
     return [cast(y, call.dtype), None, None]
+
+
+handles.table({
+    "prims.var.default": lambda call, x, dims, correction=1, **_:
+        var(call, x, dims, correction=correction),
+})  # fmt: skip

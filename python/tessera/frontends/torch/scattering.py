@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -202,14 +201,6 @@ def scatter_(
     return _along(call, x, dim, index, source, reduce, True)
 
 
-@handles("aten.scatter_reduce.two")
-def scatter_reduce(
-    call: Call, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
-    include_self: bool = True,
-) -> Tensor:  # fmt: skip
-    return _along(call, x, dim, index, source, reduce, include_self)
-
-
 @handles("aten.diagonal_scatter.default")
 def diagonal_scatter(
     call: Call, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
@@ -245,13 +236,6 @@ def _memory(call: Call, x: Tensor) -> Tensor:
     return f("reshape")(x, [x.size])
 
 
-@handles("aten.as_strided.default", "aten.as_strided_copy.default", moves=True)
-def as_strided(
-    call: Call, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
-) -> Tensor:
-    return emit("gather", _memory(call, x), _positions(call, size, stride, offset or 0), axis=0)
-
-
 @handles("aten.as_strided_scatter.default")
 def as_strided_scatter(
     call: Call, x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int],
@@ -276,7 +260,7 @@ def unfold(call: Call, x: Tensor, dim: int, size: int, step: int) -> Tensor:
 @handles("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 def bucketize(
     call: Call, a: Tensor, b: Tensor, *, out_int32: bool = False, right: bool = False,
-    side: Any = None, sorter: Any = None,
+    side: str | None = None, sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """How many bounds are below each value; with `right` those that equal it count, too."""
     values, bounds = (a, b) if "bucketize" in str(call.node.target) else (b, a)
@@ -296,3 +280,14 @@ def bucketize(
     counted = f("astype")(above, np.int64)
     made = emit("sum", counted, axes=[counted.ndim - 1], keepdims=False)
     return cast(operand(call, made, "i64"), call.dtype)
+
+
+handles.table({
+    "aten.scatter_reduce.two": lambda call, x, dim, index, source, reduce, *, include_self=True:
+        _along(call, x, dim, index, source, reduce, include_self),
+})  # fmt: skip
+handles.table({
+    "aten.as_strided.default aten.as_strided_copy.default":
+        lambda call, x, size, stride, offset=None:
+        emit("gather", _memory(call, x), _positions(call, size, stride, offset or 0), axis=0),
+}, moves=True)  # fmt: skip

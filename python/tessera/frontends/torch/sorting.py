@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,14 +12,17 @@ from tessera.ops.derived import prod
 from tessera.ops.derived import ranked as by_rank
 from tessera.ops.scatter import along, neutral
 from tessera.tensor import Tensor
-from tessera.types import Record, Values, is_float
+from tessera.types import Record, Value, Values, is_float
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 _MOST_RANKED = 256  # elements that are sorted
 _MOST_COMPARISONS = 1 << 20
 
 
 @handles("aten.topk.default", "aten.sort.default", "aten.sort.stable")
-def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
+def ranked(call: Call, x: Tensor, *args: Value, **kwargs: Value) -> list[Tensor]:
     if "topk" in str(call.node.target):
         k, dim, larger = _given(args[:3], kwargs, k=0, dim=-1, largest=True)
     else:
@@ -42,18 +45,18 @@ def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
     return [f("moveaxis")(t[..., :k], -1, axis) for t in (values, index)]
 
 
-def _is_coarse(node: Any) -> bool:
+def _is_coarse(node: Node) -> bool:
     """Whether a tensor follows, element by element or row by row, from 16-bit floats, of which
     many are equal: probabilities of experts."""
     value = node.meta["val"]
     if value.is_floating_point() and value.dtype.itemsize == 2:
         return True
-    source: Any = node.args[0] if node.op == "call_function" and node.args else None
-    before = source.meta.get("val") if hasattr(source, "meta") else None
+    source: Value = node.args[0] if node.op == "call_function" and node.args else None
+    before = getattr(source, "meta", {}).get("val")
     return getattr(before, "shape", None) == value.shape and _is_coarse(source)
 
 
-def _given(args: Values, kwargs: Record, **defaults: Any) -> list[Any]:
+def _given(args: Values, kwargs: Record, **defaults: Value) -> list[Value]:
     """Arguments by place or by name."""
     values = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
     return [values[n] for n in defaults]
@@ -114,7 +117,7 @@ def running_extreme(call: Call, x: Tensor, dim: int) -> list[Tensor]:
 
 
 @handles("aten.cumprod.default")
-def running_product(call: Call, x: Tensor, dim: int, **_: Any) -> Tensor:
+def running_product(call: Call, x: Tensor, dim: int, **_: Value) -> Tensor:
     x = wide(cast(x, call.dtype))
     if not x.ndim:
         return cast(x, call.dtype)

@@ -4,35 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota
 from tessera.tensor import Tensor
-from tessera.types import Axes
-
-
-@handles("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
-         "aten.view_copy.default", moves=True)  # fmt: skip
-def view(call: Call, x: Tensor, shape: Sequence[int]) -> Tensor:
-    return f("reshape")(x, list(shape))
-
-
-@handles("aten.permute.default", "aten.permute_copy.default", moves=True)
-def permute(call: Call, x: Tensor, dims: Sequence[int]) -> Tensor:
-    return f("transpose")(x, [d % x.ndim for d in dims]) if x.ndim else x
-
-
-@handles("aten.t.default", "aten.transpose.int", moves=True)
-def transpose(call: Call, x: Tensor, a: int = 0, b: int = 1) -> Tensor:
-    return f("swapaxes")(x, a, b) if x.ndim > 1 else x
-
-
-@handles("aten.unsqueeze.default", moves=True)
-def unsqueeze(call: Call, x: Tensor, dim: int) -> Tensor:
-    return f("expand_dims")(x, dim % (x.ndim + 1))
+from tessera.types import Axes, Object
 
 
 @handles("aten.squeeze", moves=True)
@@ -57,12 +35,6 @@ def broadcast_in_dim(call: Call, x: Tensor, shape: Sequence[int], dims: Sequence
     for i, d in enumerate(dims):
         side[d] = x.shape[i]
     return f("broadcast_to")(f("reshape")(x, side), list(shape))
-
-
-@handles("aten.clone.default", "aten.alias.default", "aten.detach.default",
-         "aten.lift_fresh_copy.default", moves=True)  # fmt: skip
-def clone(call: Call, x: Tensor, **_: Any) -> Tensor:
-    return x
 
 
 @handles("aten.slice.Tensor", moves=True)
@@ -95,11 +67,6 @@ def split(call: Call, x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
     return split_with_sizes(call, x, sizes, dim)
 
 
-@handles("aten.unbind.int", "aten.unbind_copy.int", moves=True)
-def unbind(call: Call, x: Tensor, dim: int = 0) -> list[Tensor]:
-    return [select(call, x, dim, i) for i in range(x.shape[dim])]
-
-
 @handles("aten.cat.default", moves=True)
 def cat(call: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if any(t.ndim != tensors[0].ndim for t in tensors):
@@ -118,21 +85,6 @@ def constant_pad(call: Call, x: Tensor, pad: Sequence[int], value: float = 0) ->
     return f("pad")(x, list(zip(low, high, strict=True)), constant_values=value)
 
 
-@handles("aten.repeat.default", moves=True)
-def repeat(call: Call, x: Tensor, repeats: Sequence[int]) -> Tensor:
-    return f("tile")(x, list(repeats))
-
-
-@handles("aten.flip.default", moves=True)
-def flip(call: Call, x: Tensor, dims: Sequence[int]) -> Tensor:
-    return f("flip")(x, tuple(dims)) if dims else x
-
-
-@handles("aten.triu.default", "aten.tril.default")
-def triangle(call: Call, x: Tensor, diagonal: int = 0) -> Tensor:
-    return emit("triu" if "triu" in str(call.node.target) else "tril", x, k=diagonal)
-
-
 # --- by position
 def counted(call: Call, first: int, count: int, step: int) -> Tensor:
     """Integers in equal steps."""
@@ -141,37 +93,44 @@ def counted(call: Call, first: int, count: int, step: int) -> Tensor:
 
 
 @handles("aten.full.default")
-def full(call: Call, shape: Sequence[int], value: float, **_: Any) -> Tensor:
+def full(call: Call, shape: Sequence[int], value: float, **_: Object) -> Tensor:
     return call.graph.const(value, call.dtype, [int(d) for d in shape])
 
 
-@handles("aten.empty_permuted.default")
-def empty(call: Call, shape: Sequence[int], *_: Any, **__: Any) -> Tensor:
-    return full(call, shape, 0)  # any values do
-
-
 @handles("aten.full_like.default")
-def full_like(call: Call, x: Tensor, value: float, **_: Any) -> Tensor:
+def full_like(call: Call, x: Tensor, value: float, **_: Object) -> Tensor:
     return call.graph.const(value, call.dtype, x.shape)
 
 
-@handles("aten.zeros_like.default", "aten.ones_like.default")
-def like(call: Call, x: Tensor, **_: Any) -> Tensor:
-    return full_like(call, x, int("ones" in str(call.node.target)))
-
-
-@handles("aten.scalar_tensor.default")
-def scalar_tensor(call: Call, value: float, **_: Any) -> Tensor:
-    return call.const(value)
-
-
 @handles("aten.arange.start_step")
-def arange(call: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> Tensor:
+def arange(call: Call, start: int, end: int, step: int = 1, **_: Object) -> Tensor:
     if any(not isinstance(v, int) for v in (start, end, step)):
         raise UnsupportedError("of fractions")
     return cast(counted(call, start, -((start - end) // step), step), call.dtype)
 
 
-@handles("prims.convert_element_type.default")
-def convert_element_type(call: Call, x: Tensor, dtype: Any) -> Tensor:
-    return cast(x, call.dtype)
+handles.table({
+    "aten.view.default aten._unsafe_view.default aten.reshape.default aten.view_copy.default":
+        lambda call, x, shape: f("reshape")(x, list(shape)),
+    "aten.permute.default aten.permute_copy.default": lambda call, x, dims:
+        f("transpose")(x, [d % x.ndim for d in dims]) if x.ndim else x,
+    "aten.t.default aten.transpose.int": lambda call, x, a=0, b=1:
+        f("swapaxes")(x, a, b) if x.ndim > 1 else x,
+    "aten.unsqueeze.default": lambda call, x, dim: f("expand_dims")(x, dim % (x.ndim + 1)),
+    "aten.clone.default aten.alias.default aten.detach.default aten.lift_fresh_copy.default":
+        lambda call, x, **_: x,
+    "aten.unbind.int aten.unbind_copy.int": lambda call, x, dim=0:
+        [select(call, x, dim, i) for i in range(x.shape[dim])],
+    "aten.repeat.default": lambda call, x, repeats: f("tile")(x, list(repeats)),
+    "aten.flip.default": lambda call, x, dims: f("flip")(x, tuple(dims)) if dims else x,
+}, moves=True)  # fmt: skip
+handles.table({
+    "aten.triu.default aten.tril.default": lambda call, x, diagonal=0:
+        emit("triu" if "triu" in str(call.node.target) else "tril", x, k=diagonal),
+    # Whatever is there.
+    "aten.empty_permuted.default": lambda call, shape, *_, **__: full(call, shape, 0),
+    "aten.zeros_like.default aten.ones_like.default": lambda call, x, **_:
+        full_like(call, x, int("ones" in str(call.node.target))),
+    "aten.scalar_tensor.default": lambda call, value, **_: call.const(value),
+    "prims.convert_element_type.default": lambda call, x, dtype: cast(x, call.dtype),
+})  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
-from tessera.frontends.onnx.node import Node, handles
+from tessera.frontends.onnx.node import Node, handles, handles_first
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.tensor import Tensor
@@ -81,11 +82,6 @@ def convolved(node: Node, x: Tensor, w: Tensor) -> Tensor:
     return emit("conv", x, w, **steps, low=low, high=high, groups=int(node.attr("group", 1)))
 
 
-@handles("Conv")
-def conv(node: Node) -> Tensor:
-    return _biased(convolved(node, node.x(0), node.x(1)), node)
-
-
 @handles("ConvTranspose")
 def conv_transpose(node: Node) -> Tensor:
     x, w = node.x(0), node.x(1)
@@ -152,9 +148,8 @@ def max_pool(node: Node) -> Tensor | None:
     return _pool("pool_max", x, _window(node, x))
 
 
-@handles("AveragePool")
-def average_pool(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("AveragePool")
+def average_pool(node: Node, x: Tensor) -> Tensor:
     window = _window(node, x)
     total = _pool("pool_sum", x, window)
     padded = bool(node.attr("count_include_pad", 0))
@@ -173,13 +168,12 @@ def average_pool(node: Node) -> Tensor:
     return total * node.importer.tensor((1 / counts).astype(x.dtype), "average_factors")
 
 
-@handles("GlobalAveragePool", "GlobalMaxPool")
-def global_pool(node: Node) -> Tensor:
-    x, op = node.x(), "mean" if node.proto.op_type == "GlobalAveragePool" else "reduce_max"
+def _whole(op: str, x: Tensor) -> Tensor:
     return emit(op, x, axes=list(range(2, x.ndim)), keepdims=True)
 
 
-def _lp(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
+def _lp(node: Node, total: Callable[[Tensor], Tensor]) -> Tensor:
+    x, p = node.x(), int(node.attr("p", 2))
     if p == 1:
         return total(f("abs")(x))
     if p == 2:
@@ -188,15 +182,10 @@ def _lp(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
     return emit("power", total(powers), x.builder.const(1 / p, x.dtype))
 
 
-@handles("LpPool")
-def lp_pool(node: Node) -> Tensor:
-    x = node.x()
-    window = _window(node, x)
-    return _lp(x, int(node.attr("p", 2)), lambda t: _pool("pool_sum", t, window))
-
-
-@handles("GlobalLpPool")
-def global_lp_pool(node: Node) -> Tensor:
-    x = node.x()
-    axes = list(range(2, x.ndim))
-    return _lp(x, int(node.attr("p", 2)), lambda t: emit("sum", t, axes=axes, keepdims=True))
+handles.table({
+    "GlobalAveragePool": lambda node: _whole("mean", node.x()),
+    "GlobalMaxPool": lambda node: _whole("reduce_max", node.x()),
+    "LpPool": lambda node: _lp(node, lambda x: _pool("pool_sum", x, _window(node, x))),
+    "GlobalLpPool": lambda node: _lp(node, functools.partial(_whole, "sum")),
+    "Conv": lambda node: _biased(convolved(node, node.x(0), node.x(1)), node),
+})  # fmt: skip

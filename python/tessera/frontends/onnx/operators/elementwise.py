@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera import ops, tensor
 from tessera.errors import UnsupportedError
-from tessera.frontends.onnx.node import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles, handles_first
 from tessera.frontends.onnx.reader import dtype_of
 from tessera.ops import integers, operands
 from tessera.tensor import Tensor
@@ -62,11 +62,16 @@ for _onnx, _name in {
     handles(_onnx)(_binary(_name))
 
 
-handles("Identity")(lambda node: node.value(0))
-handles("Xor")(lambda node: emit("ne", *node.all()))
-handles("Where")(lambda node: emit("where", *node.all()))
-handles("Not")(lambda node: emit("not", node.x()))
-handles("IsNaN")(lambda node: emit("ne", node.x(), node.x()))
+handles.table({
+    "Identity": lambda node: node.value(0),
+    "Xor": lambda node: emit("ne", *node.all()),
+    "Where": lambda node: emit("where", *node.all()),
+    "Not": lambda node: emit("not", node.x()),
+    "IsNaN": lambda node: emit("ne", node.x(), node.x()),
+    "BitwiseNot": lambda node: emit("sub", emit("neg", node.x()), number(node.x(), 1)),
+    "Gelu": lambda node: emit(
+        "gelu_tanh" if node.attr("approximate", "none") == "tanh" else "gelu", node.x()),
+})  # fmt: skip
 
 
 @handles("Div")
@@ -86,9 +91,8 @@ def mod(node: Node) -> Tensor:
     return f("where")(x < 0, -rest, rest)
 
 
-@handles("Pow")
-def power(node: Node) -> Tensor | None:
-    x = node.x()
+@handles_first("Pow")
+def power(node: Node, x: Tensor) -> Tensor | None:
     exponent = node.value(1)
     splat = exponent if isinstance(exponent, np.ndarray) else None
     if splat is not None and splat.size == 1:
@@ -117,9 +121,8 @@ def variadic(node: Node) -> Tensor:
     return result
 
 
-@handles("Clip")
-def clip(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("Clip")
+def clip(node: Node, x: Tensor) -> Tensor:
     low = node.x(1) if node.has(1) else None
     high = node.x(2) if node.has(2) else None
     if node.opset < 11:
@@ -136,9 +139,8 @@ def cast(node: Node) -> Value:
     return tensor.cast(node.x(), to)
 
 
-@handles("IsInf")
-def is_inf(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("IsInf")
+def is_inf(node: Node, x: Tensor) -> Tensor:
     signs = [
         emit("eq", x, x.builder.const(value, x.dtype))
         for name, value in (("detect_positive", np.inf), ("detect_negative", -np.inf))
@@ -199,24 +201,11 @@ def prelu(node: Node) -> Tensor:
     return emit("where", emit("lt", x, number(x, 0)), emit("mul", x, slope), x)
 
 
-@handles("Selu")
-def selu(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("Selu")
+def selu(node: Node, x: Tensor) -> Tensor:
     alpha = number(x, node.attr("alpha", 1.67326319217681884765625))
     gamma = number(x, node.attr("gamma", 1.05070102214813232421875))
     return f("where")(x <= 0, gamma * alpha * f("expm1")(x), gamma * x)
-
-
-@handles("Gelu")
-def gelu(node: Node) -> Tensor:
-    tanh = node.attr("approximate", "none") == "tanh"
-    return emit("gelu_tanh" if tanh else "gelu", node.x())
-
-
-@handles("BitwiseNot")
-def bitwise_not(node: Node) -> Tensor:
-    x = node.x()
-    return emit("sub", emit("neg", x), x.builder.const(1, x.dtype))
 
 
 @handles("BitwiseAnd", "BitwiseOr", "BitwiseXor")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tessera.extents import (
     Extent,
     NeedsExtentError,
+    Number,
     dims_of,
     product,
     settled,
@@ -23,7 +23,7 @@ from tessera.frontends.onnx.fold import (
     slice_parameters,
     split_sizes,
 )
-from tessera.frontends.onnx.node import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles, handles_first
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
 from tessera.frontends.onnx.reader import dtype_of
 from tessera.tensor import Tensor
@@ -69,16 +69,6 @@ def axis_of(node: Node, rank: int, default: int | None = None) -> int:
     return int(axis) % max(rank, 1)
 
 
-@handles("Shape")
-def shape(node: Node) -> Value:
-    return values_of(node.shape()[slice(node.attr("start", 0), node.attr("end"))])
-
-
-@handles("Size")
-def size(node: Node) -> Value:
-    return settled(np.asarray(product(values_of(node.shape()))))
-
-
 @handles("ConstantOfShape")
 def constant_shape(node: Node) -> Value:
     dims = node.numbers(0, "the shape")
@@ -86,7 +76,7 @@ def constant_shape(node: Node) -> Value:
     return node.graph.const(value[0].item(), value.dtype, dims_of(dims))
 
 
-def counting(node: Node, first: Any, count: Any, step: int = 1) -> Value:
+def counting(node: Node, first: Number, count: Number, step: int = 1) -> Value:
     """Integers in equal steps, as many as an extent says."""
     if not isinstance(count, Extent):
         return np.asarray(np.arange(count) * step + first)
@@ -124,25 +114,19 @@ def eye_like(node: Node) -> Value:
 @handles("Reshape")
 def reshape(node: Node) -> Tensor:
     x = node.x()
-    target: list[Any] = node.numbers(1, "the shape")
+    target: list[Number] = node.numbers(1, "the shape")
     if not node.attr("allowzero", 0):
         target = [Extent.of(x.shape[i]) if d == 0 else d for i, d in enumerate(target)]
     return f("reshape")(x, dims_of(target))
 
 
-@handles("Flatten")
-def flatten(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("Flatten")
+def flatten(node: Node, x: Tensor) -> Tensor:
     axis = int(node.attr("axis", 1))
     if not -x.ndim <= axis <= x.ndim:
         raise node.bad(f"axis {axis} is out of range for {x.ndim} axes")
     axis += x.ndim if axis < 0 else 0
     return f("reshape")(x, dims_of([product(values_of(x.shape[:axis])), -1]))
-
-
-@handles("Transpose")
-def transpose(node: Node) -> Tensor:
-    return f("transpose")(node.x(), node.attr("perm"))
 
 
 @handles("Squeeze")
@@ -153,14 +137,8 @@ def squeeze(node: Node) -> Tensor:
     return f("squeeze")(node.x(), None if axes is None else tuple(axes))
 
 
-@handles("Unsqueeze")
-def unsqueeze(node: Node) -> Tensor:
-    return f("expand_dims")(node.x(), tuple(axes_operand(node) or ()))
-
-
-@handles("Expand")
-def expand(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("Expand")
+def expand(node: Node, x: Tensor) -> Tensor:
     wanted = dims_of(node.numbers(1, "the shape"))
     rank = max(x.ndim, len(wanted))
     have = [1] * (rank - x.ndim) + list(x.shape)
@@ -169,9 +147,8 @@ def expand(node: Node) -> Tensor:
     return f("broadcast_to")(x, target)
 
 
-@handles("Tile")
-def tile(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("Tile")
+def tile(node: Node, x: Tensor) -> Tensor:
     repeats = node.numbers(1, "the counts")
     if len(repeats) != x.ndim:
         raise node.bad(f"{len(repeats)} counts for {x.ndim} axes")
@@ -192,9 +169,8 @@ def concat(node: Node) -> Value:
     return emit("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
-@handles("Split")
-def split(node: Node) -> list[Value]:
-    x = node.x()
+@handles_first("Split")
+def split(node: Node, x: Tensor) -> list[Value]:
     axis = axis_of(node, x.ndim, 0)
     n = extent(node, x, axis)
     parts, at = [], 0
@@ -219,9 +195,8 @@ def slice_(node: Node) -> Value:
     return value
 
 
-@handles("Gather")
-def gather(node: Node) -> Value:
-    x = node.x()
+@handles_first("Gather")
+def gather(node: Node, x: Tensor) -> Value:
     axis = axis_of(node, x.ndim, 0)
     index = node.value(1)
     if isinstance(index, np.ndarray):
@@ -307,9 +282,8 @@ def one_hot(node: Node) -> Tensor:
     return emit("where", hot, f("squeeze")(values[1:2], 0), f("squeeze")(values[0:1], 0))
 
 
-@handles("Trilu")
-def trilu(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("Trilu")
+def trilu(node: Node, x: Tensor) -> Tensor:
     k = node.known(1, "the diagonal").reshape(-1)[0] if node.has(1) else 0
     upper = bool(node.attr("upper", 1))
     if isinstance(k, Extent):
@@ -323,9 +297,8 @@ def trilu(node: Node) -> Tensor:
     return emit("ne", y, y.builder.const(0, y.dtype)) if x.dtype == np.bool_ else y
 
 
-@handles("Pad")
-def pad(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("Pad")
+def pad(node: Node, x: Tensor) -> Tensor:
     if node.has_attr("pads"):
         pads, value = [int(p) for p in node.attr("pads")], node.attr("value", 0.0)
     else:
@@ -370,9 +343,8 @@ def pad(node: Node) -> Tensor:
     return x
 
 
-@handles("SpaceToDepth")
-def space_to_depth(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("SpaceToDepth")
+def space_to_depth(node: Node, x: Tensor) -> Tensor:
     b = int(node.require_attr("blocksize"))
     n, c, h, w = x.shape
     x = f("reshape")(x, [n, c, h // b, b, w // b, b])
@@ -380,9 +352,8 @@ def space_to_depth(node: Node) -> Tensor:
     return f("reshape")(f("transpose")(x, perm), [n, c * b * b, h // b, w // b])
 
 
-@handles("DepthToSpace")
-def depth_to_space(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("DepthToSpace")
+def depth_to_space(node: Node, x: Tensor) -> Tensor:
     b = int(node.require_attr("blocksize"))
     n, c, h, w = x.shape
     if node.attr("mode", "DCR") == "CRD":
@@ -392,9 +363,8 @@ def depth_to_space(node: Node) -> Tensor:
     return f("reshape")(x, [n, c // (b * b), h * b, w * b])
 
 
-@handles("ReverseSequence")
-def reverse_sequence(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("ReverseSequence")
+def reverse_sequence(node: Node, x: Tensor) -> Tensor:
     batch, time = int(node.attr("batch_axis", 1)), int(node.attr("time_axis", 0))
     lengths = f("astype")(node.x(1), np.int64)
     lengths = f("reshape")(lengths, [d if a == batch else 1 for a, d in enumerate(x.shape)])
@@ -402,12 +372,19 @@ def reverse_sequence(node: Node) -> Tensor:
     return along(node, x, emit("where", emit("lt", at, lengths), lengths - 1 - at, at), time)
 
 
-@handles("Compress")
-def compress(node: Node) -> Value:
-    x = node.x()
+@handles_first("Compress")
+def compress(node: Node, x: Tensor) -> Value:
     keep = node.known(1, "the condition").astype(bool)
     if not node.has_attr("axis"):
         x = f("reshape")(x, [-1])
     axis = axis_of(node, x.ndim, 0)
     places = np.flatnonzero(keep)
     return pick(node, x, axis, places.tolist())
+
+
+handles.table({
+    "Shape": lambda node: values_of(node.shape()[slice(node.attr("start", 0), node.attr("end"))]),
+    "Size": lambda node: settled(np.asarray(product(values_of(node.shape())))),
+    "Transpose": lambda node: f("transpose")(node.x(), node.attr("perm")),
+    "Unsqueeze": lambda node: f("expand_dims")(node.x(), tuple(axes_operand(node) or ())),
+})  # fmt: skip

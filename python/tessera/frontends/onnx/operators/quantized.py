@@ -89,12 +89,12 @@ def convolution(node: Node) -> Tensor | None:
     return _requantized(node, total, 1)
 
 
-@handles("ConvInteger", written_out=True)
-def convolution_of_integers(node: Node) -> Tensor:
-    return convolved(node, _centred(node, 0, 2, 1), _centred(node, 1, 3, 0))
-
-
 @handles("MatMulInteger", written_out=True)
 def matmul_of_integers(node: Node) -> Tensor:
     rows, columns = max(0, len(node.shape(0)) - 2), len(node.shape(1)) - 1
     return f("matmul")(_centred(node, 0, 2, rows), _centred(node, 1, 3, columns))
+
+
+handles.table({
+    "ConvInteger": lambda node: convolved(node, _centred(node, 0, 2, 1), _centred(node, 1, 3, 0)),
+}, written_out=True)  # fmt: skip

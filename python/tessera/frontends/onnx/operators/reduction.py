@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.frontends.onnx.fold import axes_operand
-from tessera.frontends.onnx.node import Node, Value, handles
+from tessera.frontends.onnx.node import Node, Value, handles, handles_first
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
 from tessera.ops.operands import reduced
+from tessera.ops.reduce import softmax, standardised
 from tessera.tensor import Tensor
 from tessera.types import is_float
 
@@ -44,18 +45,14 @@ def _reduction(
     return run
 
 
-def _square(x: Tensor) -> Tensor:
-    return emit("sqr", x)
-
-
 def _bits(x: Tensor) -> Tensor:
     return f("astype")(x, np.int32) if x.dtype == np.bool_ else x
 
 
 handles("ReduceSum")(_reduction("sum"))
 handles("ReduceL1")(_reduction("sum", f("abs")))
-handles("ReduceSumSquare")(_reduction("sum", _square))
-handles("ReduceL2")(_reduction("sum", _square, f("sqrt")))
+handles("ReduceSumSquare")(_reduction("sum", f("sqr")))
+handles("ReduceL2")(_reduction("sum", f("sqr"), f("sqrt")))
 handles("ReduceLogSum")(_reduction("sum", None, f("log")))
 
 
@@ -68,9 +65,8 @@ def reduce_extremum(node: Node) -> Tensor:
     return emit("ne", result, result.builder.const(0, result.dtype))
 
 
-@handles("ReduceMean")
-def reduce_mean(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("ReduceMean")
+def reduce_mean(node: Node, x: Tensor) -> Tensor:
     if is_float(x.dtype):
         return _reduction("mean")(node)
     axes = _axes(node, x)
@@ -79,9 +75,8 @@ def reduce_mean(node: Node) -> Tensor:
     return f("astype")(f("trunc")(total / float(count)), x.dtype)
 
 
-@handles("ReduceLogSumExp")
-def reduce_log_sum_exp(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("ReduceLogSumExp")
+def reduce_log_sum_exp(node: Node, x: Tensor) -> Tensor:
     axes = _axes(node, x)
     if axes is None:
         return x
@@ -91,9 +86,8 @@ def reduce_log_sum_exp(node: Node) -> Tensor:
     return total if node.attr("keepdims", 1) else f("squeeze")(total, tuple(axes))
 
 
-@handles("ReduceProd")
-def reduce_prod(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("ReduceProd")
+def reduce_prod(node: Node, x: Tensor) -> Tensor:
     return f("prod")(x, _axes(node, x) or (), x.dtype, bool(node.attr("keepdims", 1)))
 
 
@@ -115,9 +109,8 @@ def _place(x: Tensor, places: Tensor, axis: int, largest: bool, last: bool) -> T
     return reduced("reduce_max" if last else "reduce_min", found, [axis], True)
 
 
-@handles("CumSum", "CumProd")
-def cumulative(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("CumSum", "CumProd")
+def cumulative(node: Node, x: Tensor) -> Tensor:
     axis = int(node.known(1, "the axis").reshape(-1)[0]) % x.ndim
     reverse = bool(node.attr("reverse", 0))
     exclusive = bool(node.attr("exclusive", 0))
@@ -154,21 +147,13 @@ def _softmax_axes(node: Node, x: Tensor) -> list[int]:
     return list(range(int(node.attr("axis", 1)) % max(1, x.ndim), x.ndim))
 
 
-@handles("Softmax", "LogSoftmax")
-def softmax(node: Node) -> Tensor:
-    x = node.x()
-    axes = _softmax_axes(node, x)
-    shifted = x - reduced("reduce_max", x, axes, True)
-    powers = f("exp")(shifted)
-    total = reduced("sum", powers, axes, True)
-    if node.proto.op_type == "LogSoftmax":
-        return shifted - f("log")(total)
-    return emit("div", powers, total)
+@handles_first("Softmax", "LogSoftmax")
+def softmax_(node: Node, x: Tensor) -> Tensor:
+    return softmax(x, _softmax_axes(node, x), node.proto.op_type == "LogSoftmax")
 
 
-@handles("Hardmax")
-def hardmax(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("Hardmax")
+def hardmax(node: Node, x: Tensor) -> Tensor:
     axes = _softmax_axes(node, x)
     shape = x.shape
     lead = list(shape[: axes[0]])
@@ -179,14 +164,13 @@ def hardmax(node: Node) -> Tensor:
     return f("reshape")(hot, list(shape))
 
 
-@handles("LpNormalization")
-def lp_normalization(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("LpNormalization")
+def lp_normalization(node: Node, x: Tensor) -> Tensor:
     axis = int(node.attr("axis", -1)) % x.ndim
     if node.attr("p", 2) == 1:
         size = reduced("sum", f("abs")(x), [axis], True)
     else:
-        size = f("sqrt")(reduced("sum", _square(x), [axis], True))
+        size = f("sqrt")(reduced("sum", emit("sqr", x), [axis], True))
     zero = number(x, 0)
     return emit("where", emit("eq", size, zero), zero, x / size)
 
@@ -213,13 +197,9 @@ def batch_normalization(node: Node) -> Tensor | None:
 
 
 def _standardised(node: Node, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Over the axes from the first on: of mean 0 and variance 1; the mean, and the factor."""
-    axes = list(range(first, x.ndim))
-    mean = reduced("mean", x, axes, True)
-    centred = x - mean
-    variance = reduced("mean", _square(centred), axes, True)
-    inverse = emit("rsqrt", variance + number(x, node.attr("epsilon", 1e-5)))
-    return centred * inverse, mean, inverse
+    """Over the axes from the first on."""
+    epsilon = float(np.float32(node.attr("epsilon", 1e-5)))
+    return standardised(x, list(range(first, x.ndim)), epsilon)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -227,9 +207,8 @@ def _wide(x: Tensor) -> Tensor:
     return f("astype")(x, np.float32) if x.dtype.itemsize == 2 else x
 
 
-@handles("LayerNormalization")
-def layer_normalization(node: Node) -> list[Value]:
-    x = node.x()
+@handles_first("LayerNormalization")
+def layer_normalization(node: Node, x: Tensor) -> list[Value]:
     axis = int(node.attr("axis", -1)) % x.ndim
     y, mean, inverse = _standardised(node, _wide(x), axis)
     y = f("astype")(y, x.dtype) * node.x(1)
@@ -238,12 +217,11 @@ def layer_normalization(node: Node) -> list[Value]:
     return [y, mean, inverse]
 
 
-@handles("RMSNormalization")
-def rms_normalization(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("RMSNormalization")
+def rms_normalization(node: Node, x: Tensor) -> Tensor:
     axis = int(node.attr("axis", -1)) % x.ndim
     wide = _wide(x)
-    mean = reduced("mean", _square(wide), list(range(axis, x.ndim)), True)
+    mean = reduced("mean", emit("sqr", wide), list(range(axis, x.ndim)), True)
     y = wide * emit("rsqrt", mean + number(wide, node.attr("epsilon", 1e-5)))
     return f("astype")(y, x.dtype) * node.x(1)
 
@@ -270,13 +248,12 @@ def group_normalization(node: Node) -> Tensor | None:
     return y * _channels(x, scale) + _channels(x, bias)
 
 
-@handles("LRN")
-def local_response_normalization(node: Node) -> Tensor:
-    x = node.x()
+@handles_first("LRN")
+def local_response_normalization(node: Node, x: Tensor) -> Tensor:
     size = int(node.require_attr("size"))
     low = (size - 1) // 2
     n, c, *rest = x.shape
-    flat = f("reshape")(_square(x), [n, c, int(np.prod(rest, dtype=np.int64))])
+    flat = f("reshape")(emit("sqr", x), [n, c, int(np.prod(rest, dtype=np.int64))])
     total = f("reshape")(
         emit("pool_sum", flat, size=[size, 1], low=[low, 0], high=[size - 1 - low, 0]),
         [n, c, *rest],
@@ -309,6 +286,7 @@ def gemm(node: Node) -> Tensor:
     return y
 
 
-@handles("Einsum")
-def einsum(node: Node) -> Tensor:
-    return f("einsum")(node.require_attr("equation", str).replace(" ", ""), *node.all())
+handles.table({
+    "Einsum": lambda node:
+        f("einsum")(node.require_attr("equation", str).replace(" ", ""), *node.all()),
+})  # fmt: skip

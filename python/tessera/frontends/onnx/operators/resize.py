@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.extents import Extent
-from tessera.frontends.onnx.node import Node, handles
+from tessera.extents import Extent, Number
+from tessera.frontends.onnx.node import Node, handles_first
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import full
 from tessera.tensor import Tensor
@@ -70,15 +68,14 @@ def _matrix(
     return result
 
 
-@handles("Resize", "Upsample")
-def resize(node: Node) -> Tensor | None:
-    x = node.x()
+@handles_first("Resize", "Upsample")
+def resize(node: Node, x: Tensor) -> Tensor | None:
     old = node.proto.op_type == "Upsample" or node.opset < 11
     axes = [int(a) % x.ndim for a in node.attr("axes", list(range(x.ndim)))]
     dims = [Extent.of(x.shape[a]) for a in axes]
     roi: list[float] | None = None
-    scales: list[Any] | None = None
-    sizes: list[Any] | None = None
+    scales: list[Number] | None = None
+    sizes: list[Number] | None = None
     if old:
         scales = node.attr("scales") or node.known(1, "the scales").tolist()
     else:
@@ -88,7 +85,7 @@ def resize(node: Node) -> Tensor | None:
             scales = [float(s) for s in node.known(2, "the scales").reshape(-1)]
         if node.has(3) and node.shape(3) != (0,):
             sizes = node.numbers(3, "the sizes")
-    given: Any = sizes if sizes is not None else scales
+    given: list[Number] | None = sizes if sizes is not None else scales
     if given is None or len(given) != len(axes):
         raise node.bad("needs a scale or a size for each axis")
     how = node.attr("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")

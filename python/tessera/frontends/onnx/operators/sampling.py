@@ -60,9 +60,8 @@ def grid_sample(node: Node) -> Tensor | None:
     rank = x.ndim - 2
     if rank < 1 or grid.ndim != x.ndim or extent(node, grid, grid.ndim - 1) != rank:
         raise node.bad("its grid must have a place of each axis of the input for each result")
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
-        m := node.attr("mode", "linear" if node.opset >= 20 else "bilinear"), m
-    )
+    mode: str = node.attr("mode", "linear" if node.opset >= 20 else "bilinear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     padding = node.attr("padding_mode", "zeros")
     width = {"nearest": 1, "linear": 2, "cubic": 4}.get(mode)
     if width is None or padding not in ("zeros", "border", "reflection"):
