@@ -199,7 +199,7 @@ def _same_argument(a: Leaf | Static, b: Leaf | Static) -> bool:
 
 def _same_result(a: Leaf | Static, b: Leaf | Static) -> bool:
     """Whether two results are the same array, or both constants."""
-    return a == b or (isinstance(a, Static) and isinstance(b, Static))
+    return (isinstance(a, Static) and isinstance(b, Static)) or a == b
 
 
 @dataclass(frozen=True, kw_only=True)
