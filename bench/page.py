@@ -32,6 +32,7 @@ TABLES: dict[str, Callable[[list[Row]], list[str]]] = {
     "cuda": tables.workloads,
     "first_call": tables.first_calls,
     "mirage": tables.workloads,
+    "outside": tables.outside,
     "pet": tables.models,
     "plus": tables.transformers,
     "search": tables.searches,

@@ -155,6 +155,30 @@ def transformers(rows: list[Row]) -> list[str]:
     return table(head, lines)
 
 
+def outside(rows: list[Row]) -> list[str]:
+    """Programs that nobody tuned for: each group, and each program that runs slower than eager."""
+    raced = [row for row in rows if "speedup" in row]
+    groups = {g: [r for r in raced if r["group"] == g] for g in dict.fromkeys(
+        row["group"] for row in raced)}  # fmt: skip
+    sets = {g.replace("_", " "): some for g, some in groups.items()}
+    sets |= {"all": raced, "of these by Tessera": [r for r in raced if r["own"]]}
+
+    def numbers(some: list[Row]) -> list[object]:
+        gains = [row["speedup"] for row in some]
+        return [len(some), sum(row["own"] for row in some), ratio(geometric_mean(gains)),
+                ratio(min(gains)), ratio(max(gains)), sum(g < 0.97 for g in gains)]  # fmt: skip
+
+    slower = sorted((r for r in raced if r["speedup"] < 0.97), key=lambda r: float(r["speedup"]))
+    return [
+        *table("group | programs | run by Tessera | eager ÷ Tessera | least | most | below 0.97",
+               [[name, *numbers(some)] for name, some in sets.items() if some]),
+        "",
+        *table("slower than eager | eager, µs | Tessera, µs | eager ÷ Tessera | run by",
+               [[f"`{r['case']}`", number(r["us"]["eager"]), number(r["us"]["tessera"]),
+                 ratio(r["speedup"]), "Tessera" if r["own"] else "PyTorch"] for r in slower]),
+    ]  # fmt: skip
+
+
 def numpy_programs(rows: list[Row]) -> list[str]:
     """STENSO's programs: geometric means by library and size, and each in NumPy."""
     kinds = {("numpy", "source"): "NumPy", ("jax", "source"): "`jax.jit`",
