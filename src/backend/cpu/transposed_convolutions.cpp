@@ -1,6 +1,7 @@
 #include "backend/cpu/transposed_convolutions.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "ir/build.h"
@@ -13,22 +14,44 @@ using List = std::vector<int64_t>;
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-// An axis of the convolution: results q of phase r are element q·stride + r of what the transposed
-// one makes before `low` elements are taken off.
+// Phases of an axis that have alike taps: result q·stride + r of phase r, before `low` elements are
+// taken off, is the sum over m of w[first + m·step] · x[q - shift - m·dilation]. No tap is made up:
+// zeros in their place would make NaN of infinities.
 struct Phases {
-  int64_t taps, dilation, low, high, from, results;
+  List first;  // by phase
+  int64_t step, taps, dilation, shift;
+};
 
-  explicit Phases(const WindowAxis& a) {
-    // Between the taps of a strided window there are zeros.
-    const int64_t span = (a.taps - 1) * a.dilation;
-    taps = a.stride == 1 ? a.taps : span / a.stride + 1;
-    dilation = a.stride == 1 ? a.dilation : 1;
-    const int64_t reach = (taps - 1) * dilation;
-    from = std::min(floor_div(a.low, a.stride), reach);
-    const int64_t to = std::max(floor_div(a.low + a.out - 1, a.stride) + 1, a.in);
-    low = reach - from;
-    high = to - a.in;
-    results = to - from;
+// In the order of their phases.
+std::vector<Phases> phases_of(const WindowAxis& a) {
+  const int64_t common = std::gcd(a.stride, a.dilation), step = a.stride / common;
+  std::vector<Phases> found;
+  for (int64_t r = 0; r < a.stride; ++r) {
+    int64_t first = 0;  // the least tap that reaches it, if any
+    while (first < step && (first * a.dilation - r) % a.stride != 0) ++first;
+    const int64_t taps = first < step && first < a.taps ? (a.taps - 1 - first) / step + 1 : 0;
+    const int64_t shift = taps > 0 ? (first * a.dilation - r) / a.stride : 0;
+    if (found.empty() || found.back().taps != taps || found.back().shift != shift)
+      found.push_back({{}, step, taps, a.dilation / common, shift});
+    found.back().first.push_back(first);
+  }
+  return found;
+}
+
+// An axis: its phases, and the results q of each that are computed.
+struct Axis {
+  WindowAxis window;
+  std::vector<Phases> phases;
+  int64_t from, to;
+
+  explicit Axis(const WindowAxis& a)
+      : window(a), phases(phases_of(a)), from(floor_div(a.low, a.stride)),
+        to(floor_div(a.low + a.out - 1, a.stride) + 1) {
+    for (const Phases& p : phases) {
+      if (p.taps == 0) continue;
+      from = std::min(from, (p.taps - 1) * p.dilation + p.shift);
+      to = std::max(to, a.in + p.shift);
+    }
   }
 };
 
@@ -49,88 +72,109 @@ class Rewriter {
 
  private:
   TensorId rewrite(const Op& op) {
-    const std::vector<WindowAxis> axes = window_axes(from_, op);
+    axes_.clear();
+    for (const WindowAxis& a : window_axes(from_, op)) axes_.emplace_back(a);
+    image_ = at_[op.inputs[0].index];
+    groups_ = from_.attrs<ConvAttrs>(op).groups;
+    filters_ = filters(at_[op.inputs[1].index]);
+    chosen_.assign(axes_.size(), nullptr);
+    return cut(interleaved(of_phases(0)));
+  }
+
+  // [G·C, F, k…] to [G·F, C, k…].
+  TensorId filters(TensorId w) {
+    const List shape = extents(to_.type(w).shape);
+    const List windows(shape.begin() + 2, shape.end());
+    const int64_t channels = shape[0] / groups_;
+    w = reshape(w, joined({groups_, channels, shape[1]}, windows));
+    w = transpose(w, joined({0, 2, 1}, counting(3, axes_.size())));
+    return reshape(w, joined({groups_ * shape[1], channels}, windows));
+  }
+
+  // [N, G·F, phases…, q…], those of the axes before `axis` as they are chosen.
+  TensorId of_phases(size_t axis) {
+    if (axis == axes_.size()) return convolution();
+    std::vector<TensorId> parts;
+    for (const Phases& p : axes_[axis].phases) {
+      chosen_[axis] = &p;
+      parts.push_back(of_phases(axis + 1));
+    }
+    return parts.size() == 1 ? parts[0] : build::concat(to_, parts, AxisAttrs{int(2 + axis)});
+  }
+
+  TensorId convolution() {
+    List result{to_.type(image_).shape[0].extent, to_.type(filters_).shape[0].extent};
+    for (const Phases* p : chosen_) result.push_back(int64_t(p->first.size()));
+    for (const Axis& a : axes_) result.push_back(a.to - a.from);
+    const DType dtype = to_.type(image_).dtype;
     ConvAttrs conv;
-    conv.groups = from_.attrs<ConvAttrs>(op).groups;
-    std::vector<Phases> phases(axes.begin(), axes.end());
-    for (const Phases& p : phases) {
+    conv.groups = groups_;
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      const Phases& p = *chosen_[i];
+      if (p.taps == 0) return to_.add_const(0, {dtype, Shape(result.begin(), result.end())});
       conv.strides.push_back(1);
       conv.dilations.push_back(p.dilation);
-      conv.low.push_back(p.low);
-      conv.high.push_back(p.high);
+      conv.low.push_back((p.taps - 1) * p.dilation + p.shift - axes_[i].from);
+      conv.high.push_back(axes_[i].to - axes_[i].window.in - p.shift);
     }
-    const TensorId w = weights(at_[op.inputs[1].index], conv.groups, axes, phases);
-    const TensorId y = to_.add(OpKind::Conv, {at_[op.inputs[0].index], w}, conv);
-    return cut(interleaved(y, axes), axes, phases);
+    return reshape(to_.add(OpKind::Conv, {image_, weights()}, conv), result);
   }
 
-  // [G·C, F, k…] to [G·F·Πs, C, taps…]: of phase r taps r, r + s, …, the last one first.
-  TensorId weights(TensorId w, int64_t groups, const std::vector<WindowAxis>& axes,
-                   const std::vector<Phases>& phases) {
-    List shape = extents(to_.type(w).shape);
-    const int64_t channels = shape[0] / groups, filters = shape[1];
-    const List windows(shape.begin() + 2, shape.end());
-    w = reshape(w, joined({groups, channels, filters}, windows));
-    w = transpose(w, joined({0, 2, 1}, counting(3, axes.size())));
-    w = reshape(w, joined({groups * filters, channels}, windows));
-    for (size_t i = 0; i < axes.size(); ++i)
-      if (axes[i].stride > 1) w = filled(w, i + 2, axes[i], phases[i]);
-    List split{groups * filters, channels}, order{0}, result{groups * filters, channels};
-    for (size_t i = 0; i < axes.size(); ++i) {
-      split.push_back(phases[i].taps);
-      split.push_back(axes[i].stride);
-      order.push_back(int64_t(3 + 2 * i));
-      result[0] *= axes[i].stride;
-      result.push_back(phases[i].taps);
+  // [G·F·phases…, C, taps…], the last tap first.
+  TensorId weights() {
+    TensorId w = filters_;
+    const size_t n = axes_.size();
+    for (size_t i = 0; i < n; ++i) {
+      const Phases& p = *chosen_[i];
+      std::vector<TensorId> parts;
+      for (const int64_t first : p.first)
+        parts.push_back(reversed(taps(w, 2 + 2 * i, first, p), 2 + 2 * i));
+      w = build::stack(to_, parts, AxisAttrs{int(2 + i)});
+    }
+    const List shape = extents(to_.type(w).shape);
+    List order{0}, result{shape[0], shape[1]};
+    for (size_t i = 0; i < n; ++i) {
+      order.push_back(int64_t(2 + i));
+      result[0] *= shape[2 + i];
+      result.push_back(shape[2 + n + i]);
     }
     order.push_back(1);
-    for (size_t i = 0; i < axes.size(); ++i) order.push_back(int64_t(2 + 2 * i));
-    w = reshape(w, split);
-    for (size_t i = 0; i < axes.size(); ++i) w = reversed(w, 2 + 2 * i);
-    return reshape(transpose(w, order), result);
+    return reshape(transpose(w, joined(order, counting(int64_t(2 + n), n))), result);
   }
 
-  // Zeros between the taps along `axis`, and behind them up to all phases' taps.
-  TensorId filled(TensorId w, size_t axis, const WindowAxis& a, const Phases& p) {
-    List shape = extents(to_.type(w).shape);
-    if (a.dilation > 1) {
-      List apart = shape;
-      apart.insert(apart.begin() + int64_t(axis) + 1, 1);
-      w = pad(reshape(w, apart), axis + 1, a.dilation - 1);
-      shape[axis] *= a.dilation;
-      w = reshape(w, shape);
-    }
-    const int64_t wanted = p.taps * a.stride;
-    if (shape[axis] < wanted) return pad(w, axis, wanted - shape[axis]);
-    shape[axis] = wanted;
-    return slice(w, List(shape.size(), 0), shape);
+  TensorId taps(TensorId w, size_t axis, int64_t first, const Phases& p) {
+    SliceAttrs cut;
+    cut.stops = extents(to_.type(w).shape);
+    cut.starts.assign(cut.stops.size(), 0);
+    cut.steps.assign(cut.stops.size(), 1);
+    cut.starts[axis] = first;
+    cut.stops[axis] = first + (p.taps - 1) * p.step + 1;
+    cut.steps[axis] = p.step;
+    return build::slice(to_, w, cut);
   }
 
-  // [N, F·Πs, q…] to [N, F, q·s…].
-  TensorId interleaved(TensorId y, const std::vector<WindowAxis>& axes) {
+  // [N, F, phases…, q…] to [N, F, q·s…].
+  TensorId interleaved(TensorId y) {
     const List shape = extents(to_.type(y).shape);
-    List split{shape[0], shape[1]}, order{0, 1}, result = shape;
-    for (const WindowAxis& a : axes) {
-      split[1] /= a.stride;
-      split.push_back(a.stride);
-    }
-    for (size_t i = 0; i < axes.size(); ++i) {
-      split.push_back(shape[i + 2]);
-      order.push_back(int64_t(2 + axes.size() + i));
+    List order{0, 1}, result{shape[0], shape[1]};
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      order.push_back(int64_t(2 + axes_.size() + i));
       order.push_back(int64_t(2 + i));
-      result[i + 2] *= axes[i].stride;
+      result.push_back((axes_[i].to - axes_[i].from) * axes_[i].window.stride);
     }
-    result[1] = split[1];
-    return reshape(transpose(reshape(y, split), order), result);
+    return reshape(transpose(y, order), result);
   }
 
-  TensorId cut(TensorId y, const std::vector<WindowAxis>& axes, const std::vector<Phases>& phases) {
-    List starts(2 + axes.size(), 0), stops = extents(to_.type(y).shape);
-    for (size_t i = 0; i < axes.size(); ++i) {
-      starts[i + 2] = axes[i].low - phases[i].from * axes[i].stride;
-      stops[i + 2] = starts[i + 2] + axes[i].out;
+  TensorId cut(TensorId y) {
+    List starts{0, 0}, stops = extents(to_.type(y).shape);
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      const WindowAxis& a = axes_[i].window;
+      starts.push_back(a.low - axes_[i].from * a.stride);
+      stops[i + 2] = starts[i + 2] + a.out;
     }
-    return slice(y, starts, stops);
+    const bool whole = std::count(starts.begin(), starts.end(), 0) == int64_t(starts.size()) &&
+                       stops == extents(to_.type(y).shape);
+    return whole ? y : build::slice(to_, y, SliceAttrs{starts, stops, {}});
   }
 
   TensorId reversed(TensorId x, size_t axis) {
@@ -152,18 +196,6 @@ class Rewriter {
                ? x
                : build::transpose(to_, x, {{order.begin(), order.end()}});
   }
-  TensorId pad(TensorId x, size_t axis, int64_t behind) {
-    PadAttrs attrs;
-    attrs.low.assign(to_.type(x).shape.size(), 0);
-    attrs.high = attrs.low;
-    attrs.high[axis] = behind;
-    return build::pad(to_, x, attrs);
-  }
-  TensorId slice(TensorId x, const List& starts, const List& stops) {
-    const bool whole = std::count(starts.begin(), starts.end(), 0) == int64_t(starts.size()) &&
-                       stops == extents(to_.type(x).shape);
-    return whole ? x : build::slice(to_, x, {starts, stops, {}});
-  }
   static List joined(List a, const List& b) {
     a.insert(a.end(), b.begin(), b.end());
     return a;
@@ -177,6 +209,11 @@ class Rewriter {
   const Graph& from_;
   Graph to_;
   std::vector<TensorId> at_;
+  // Of the convolution at hand:
+  std::vector<Axis> axes_;
+  TensorId image_, filters_;
+  int64_t groups_ = 1;
+  std::vector<const Phases*> chosen_;  // by axis
 };
 
 }  // namespace
