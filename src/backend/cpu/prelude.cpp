@@ -85,13 +85,21 @@ INLINE unsigned short t_low(float x) {
 }
 )"},
       {"t_max", {}, R"(
-// Maximum and minimum that keep NaN, as NumPy's do.
-INLINE float t_max(float a, float b) { return a > b || a != a ? a : b; }
-INLINE double t_max(double a, double b) { return a > b || a != a ? a : b; }
+// Maximum and minimum that keep NaN, as NumPy's do. One comparison suffices beside a constant, and
+// compilers make vectors of chains of these.
+#define T_EXTREMA(T) \
+  INLINE T t_max(T a, T b) { \
+    if (__builtin_constant_p(b) && b == b) return !(a <= b) ? a : b; \
+    return a > b || a != a ? a : b; \
+  } \
+  INLINE T t_min(T a, T b) { \
+    if (__builtin_constant_p(b) && b == b) return !(a >= b) ? a : b; \
+    return a < b || a != a ? a : b; \
+  }
+T_EXTREMA(float)
+T_EXTREMA(double)
 INLINE long t_max(long a, long b) { return a > b ? a : b; }
 INLINE int t_max(int a, int b) { return a > b ? a : b; }
-INLINE float t_min(float a, float b) { return a < b || a != a ? a : b; }
-INLINE double t_min(double a, double b) { return a < b || a != a ? a : b; }
 INLINE long t_min(long a, long b) { return a < b ? a : b; }
 INLINE int t_min(int a, int b) { return a < b ? a : b; }
 )"},
