@@ -157,7 +157,7 @@ def transformers(rows: list[Row]) -> list[str]:
 
 def outside(rows: list[Row]) -> list[str]:
     """Programs that nobody tuned for: each group, and each program that runs slower than eager."""
-    raced = [row for row in rows if "speedup" in row]
+    raced = [row for row in rows if "us" in row]
     groups = {g: [r for r in raced if r["group"] == g] for g in dict.fromkeys(
         row["group"] for row in raced)}  # fmt: skip
     sets = {g.replace("_", " "): some for g, some in groups.items()}
