@@ -106,7 +106,10 @@ class Fusion {
     const Strided& view = found_.view(t);
     if (view.root == t || (view.whole() && !output_[t.index])) return nullptr;
     const RowGroup* g = kernel_of(graph_.tensor(view.root).producer);
-    return g != nullptr && arranged(found_, *g, t) ? g : nullptr;
+    if (g == nullptr || !arranged(found_, *g, t)) return nullptr;
+    const auto strides = restride(view.over(found_.shape(t)), found_.shape(t));
+    const bool in_order = strides && (strides->empty() || strides->back() <= 1);
+    return in_order || !found_.chooses_among_calls(*g) ? g : nullptr;
   }
 
   // How a part of what a kernel makes is read, without what lies between: a step of a transposed

@@ -53,6 +53,7 @@ RowGroups::RowGroups(const Graph& graph, const FusionRules& rules)
   }
   for (size_t i = 0; i < graph.ops().size(); ++i)
     if (!apart_[i]) place(OpId(i));
+  for (RowGroup& g : groups_) read_in_order(g);
 }
 
 const RowGroup* RowGroups::of(OpId op) const {
@@ -229,7 +230,36 @@ std::optional<RowGroup> RowGroups::over(const Extents& rows, std::vector<OpId> m
   std::sort(members.begin(), members.end());
   for (OpId id : members)
     if (!take(made, id)) return std::nullopt;
+  read_in_order(made);
   return made;
+}
+
+bool RowGroups::chooses_among_calls(const RowGroup& g) const {
+  const auto any = [&](auto holds) {
+    return std::any_of(
+        g.members.begin(), g.members.end(), [&](OpId id) { return holds(graph_.op(id)); });
+  };
+  return !any([](const Op& op) { return !has(op.kind, algebra::Pointwise); }) &&
+         any([](const Op& op) { return has(op.kind, algebra::Call); }) &&
+         any([&](const Op& op) { return graph_.type(op.result()).dtype == DType::Bool; });
+}
+
+void RowGroups::read_in_order(RowGroup& g) const {
+  if (!chooses_among_calls(g)) return;
+  for (OpId id : g.members) {
+    const Op& op = graph_.op(id);
+    if (!has(op.kind, algebra::Pointwise)) continue;
+    const Extents target = joined(g.rows, {g.widths.at(op.result().index)});
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      RowOperand& o = g.reads[id.index][i];
+      if (o.kind != RowOperand::Memory || target.back() == 1 || o.strides.back() <= 1) continue;
+      const Strided own = Strided::of(op.inputs[i], shape(op.inputs[i]));
+      const auto strides = restride(own.over(shape(op.result())), target);
+      if (strides && strides->back() <= 1 &&
+          reading(product_of(shape(own.root)), target, *strides, 0))
+        o = {RowOperand::Memory, own.root, 0, 1, *strides};
+    }
+  }
 }
 
 void RowGroups::place(OpId id) {

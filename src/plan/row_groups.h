@@ -63,6 +63,9 @@ class RowGroups {
   // The group that an operator is in, or null.
   const RowGroup* of(OpId op) const;
   const std::vector<RowGroup>& groups() const { return groups_; }
+  // Whether it calls functions and compares, element by element: compilers (GCC 12) make vectors of
+  // that only where all that a loop reads and writes lies in order, which is worth a copy.
+  bool chooses_among_calls(const RowGroup& g) const;
   // The same operators over other rows; nullopt where they cannot be seen so.
   std::optional<RowGroup> over(const Extents& rows, std::vector<OpId> members) const;
 
@@ -80,6 +83,7 @@ class RowGroups {
   bool attends(const RowGroup& g) const;
   int64_t matrix_bytes(TensorId right) const;
   bool take(RowGroup& g, OpId id) const;
+  void read_in_order(RowGroup& g) const;
   void place(OpId id);
   bool join(int number, OpId id);
   bool open(OpId id);
