@@ -131,9 +131,12 @@ def tessera(
             return compile_fx(module, example_inputs)  # type: ignore[no-any-return]
         return module.forward  # type: ignore[no-any-return]
 
+    # Backward graphs are made for what ours save, which eager's norms have in other dtypes.
+    training = dataclasses.replace(settings, race=False)
+
     def traced(inference: Callable[[GraphModule], Function]) -> Function:
         compiled: Function = aot_autograd(
-            fw_compiler=lambda gm, _: compile_graph(gm, set(), settings, device),
+            fw_compiler=lambda gm, _: compile_graph(gm, set(), training, device),
             inference_compiler=lambda gm, _: inference(gm),
             decompositions={} if bits else decompositions(),
         )(module, example_inputs)

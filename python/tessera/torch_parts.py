@@ -20,7 +20,7 @@ from torch.fx.node import Argument
 
 from tessera import _core
 from tessera.api import superoptimize
-from tessera.errors import Error, UnsupportedError
+from tessera.errors import BadInputError, Error, UnsupportedError
 from tessera.frontends.torch.call import dtype_of, operator_name
 from tessera.frontends.torch.importer import build
 from tessera.frontends.torch.padding import Padding, bucket, paddings
@@ -181,8 +181,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _run(self, run: Function, args: Values) -> Results:
         try:
             return run(args)
-        except RefusedError:
-            return self.eager(*args)  # and raises, as PyTorch does
+        except (RefusedError, BadInputError):  # arguments may be none of ours
+            return self.eager(*args)  # and raises where PyTorch does
 
     def _race(self, race: CallRace, run: Function, args: Values) -> Results:
         """A call that the program or PyTorch runs; who is slower runs no others."""
