@@ -114,3 +114,16 @@ def test_recurrent_layers_where_dynamo_traces_them(name: str) -> None:
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
     (report,) = torch_backend.REPORTS
     assert len(report.parts) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"race": False}, {"check": False}])
+def test_statistics_of_norms_in_either_dtype(options: dict[str, bool]) -> None:
+    """PyTorch's norms of bf16 save f32 statistics where its graph says bf16, as ours do."""
+    norm = torch.nn.LayerNorm(32)
+    compiled = torch.compile(norm, backend="tessera", options={"wait": True, **options})
+    for _ in range(4):
+        x = torch.randn(3, 4, 32, dtype=torch.bfloat16, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        compiled(x).float().square().sum().backward()
+        norm(y).float().square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad, rtol=0.05, atol=0.05)
