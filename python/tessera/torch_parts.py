@@ -181,8 +181,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _run(self, run: Function, args: Values) -> Results:
         try:
             return run(args)
-        except (RefusedError, BadInputError):  # arguments may be none of ours
-            return self.eager(*args)  # and raises where PyTorch does
+        except RefusedError:
+            return self.eager(*args)  # and raises, as PyTorch does
+        except BadInputError:  # of a dtype that PyTorch's own forward saved and ours does not
+            if self._settings.strict:
+                raise
+            return self.eager(*args)
 
     def _race(self, race: CallRace, run: Function, args: Values) -> Results:
         """A call that the program or PyTorch runs; who is slower runs no others."""
@@ -461,13 +465,14 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             expected = self.eager(*args)
             made = program(args)
             whole = [list(r) if not self._single else [r] for r in (made, expected)]
+            whole[1] = list(map(_as_told, whole[1], self._results()))
+            expected = whole[1][0] if self._single else tuple(whole[1])
             if self._bits and not all(map(same_bits, *whole)):
                 raise UnsupportedError("level bitwise: its results have other bits than PyTorch's")
             if is_alike(*whole):
                 return expected
             ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
-                            for x in (whole[0], map(_as_told, whole[1], self._results()))
-                            )  # fmt: skip
+                            for x in whole)  # fmt: skip
             if (why := disagreement(ours, theirs, self.eager, args)) is not None:
                 raise UnsupportedError(why)
         return expected

@@ -148,8 +148,7 @@ class Joining {
     }
     TensorId weights;
     if (turned.size() == rights.size())
-      weights =
-          build::transpose(to_, to_.add(OpKind::Concat, turned, AxisAttrs{0}), PermAttrs{{1, 0}});
+      weights = build::transpose(to_, build::concat(to_, turned, AxisAttrs{0}), PermAttrs{{1, 0}});
     else
       weights = build::concat(to_, rights, AxisAttrs{1});
     const TensorId left = map_[graph_.op(chunk[0].product).inputs[0].index];

@@ -248,7 +248,6 @@ void RowGroups::read_in_order(RowGroup& g) const {
   if (!chooses_among_calls(g)) return;
   for (OpId id : g.members) {
     const Op& op = graph_.op(id);
-    if (!has(op.kind, algebra::Pointwise)) continue;
     const Extents target = joined(g.rows, {g.widths.at(op.result().index)});
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       RowOperand& o = g.reads[id.index][i];

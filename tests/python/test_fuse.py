@@ -268,3 +268,18 @@ def test_narrow_products_stay_apart() -> None:
         x, w = g.input("x", (30, 8)), g.input("w", (8, columns))
         g.output(g.tanh(g.relu(x @ w)))
         assert _compiled(g) == kinds
+
+
+@pytest.mark.parametrize("turned", ["read", "written"])
+@pytest.mark.parametrize("compares", [True, False])
+def test_what_compares_and_calls_functions_lies_in_order(turned: str, compares: bool) -> None:
+    """Compilers make no vectors of it otherwise; of functions alone they do."""
+    g = Graph("soft")
+    x = g.input("x", [4, 24, 40])
+    t = g.transpose(x, [0, 2, 1]) if turned == "read" else x
+    soft = g.log1p(g.exp(t))
+    if compares:
+        soft = g.where(t > 20.0, t, soft)
+    soft = g.tanh(soft)
+    g.output(soft if turned == "read" else g.transpose(soft, [0, 2, 1]))
+    assert ("transpose" in _kinds(_same(g))) == compares
