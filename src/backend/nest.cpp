@@ -363,6 +363,11 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   const std::string type = compute_type(dtype);
   const bool real = is_float(dtype), wide = dtype == DType::F64;
   const std::string f = wide ? "" : "f";  // suffix of the builtins
+  const bool cuda = dialect_ == Dialect::Cuda;
+  // NVRTC takes it that signed integers never overflow. Unsigned ones wrap around.
+  const char* wraps = !cuda || real ? "" : dtype == DType::I64 ? "(unsigned long)" : "(unsigned)";
+  if (has(value.kind, algebra::Ring) || value.kind == OpKind::Pow)
+    for (std::string& operand : x) operand.insert(0, wraps);
   const auto call = [&](const std::string& function, const std::string& group) {
     prelude_.insert(group);
     return function + "(" + x[0] + ")";
@@ -376,7 +381,6 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   };
   // Where rounding counts nothing is fused with a product.
   const bool apart = kernel_.rounds && real;
-  const bool cuda = dialect_ == Dialect::Cuda;
   const std::string open = apart && cuda ? "ts::product(" : "(", by = apart && cuda ? ", " : " * ";
   const auto product = [&](const std::string& a, const std::string& b) {
     return apart && cuda ? open + a + by + b + ")" : a + " * " + b;
@@ -385,7 +389,8 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   switch (value.kind) {
   case OpKind::Neg: e = "-" + x[0]; break;
   case OpKind::Abs:
-    e = real ? builtin("fabs" + f) + "(" + x[0] + ")" : x[0] + " < 0 ? -" + x[0] + " : " + x[0];
+    e = real ? builtin("fabs" + f) + "(" + x[0] + ")"
+             : x[0] + " < 0 ? -" + wraps + x[0] + " : " + x[0];
     break;
   case OpKind::Sign:
     prelude_.insert("t_sign");

@@ -52,6 +52,7 @@ std::vector<std::string> flags_for(const CompileOptions& options) {
                                     "-ffp-contract=fast",
                                     "-fopenmp-simd",
                                     "-fno-strict-aliasing",
+                                    "-fwrapv",
                                     "-fvisibility=hidden"};
   for (std::string& flag : compiler_flags(options.isa)) flags.push_back(std::move(flag));
   if (!vector_functions().empty()) flags.push_back("-DT_LIBMVEC");

@@ -247,15 +247,18 @@ void BlockEmitter::reduce(int id, int into) {
   const int64_t warps = std::max<int64_t>(1, lanes / 32);  // that share a result
   const std::string type = compute_type(v.dtype);
   const bool real = is_float(v.dtype);
-  const std::string as = real || v.dtype == DType::I64 ? "" : "(int)";
-  std::string start = "0", combine = "+";
+  const bool narrow = v.dtype != DType::I64;
+  const std::string as = real  ? ""
+                         : sum ? (narrow ? "(unsigned)" : "(unsigned long)")  // it wraps around
+                               : (narrow ? "(int)" : "");
+  std::string start = "0";
   if (!sum) {
     prelude_.insert("t_max");
     start = fold_of(v.kind) == AccumKind::Max ? lowest(v.dtype, Dialect::Cuda)
                                               : highest(v.dtype, Dialect::Cuda);
   }
   const auto folded = [&](const std::string& p, const std::string& q) {
-    if (sum) return p + " + " + q;
+    if (sum) return as + p + " + " + as + q;
     return std::string(fold_of(v.kind) == AccumKind::Max ? "t_max(" : "t_min(") + as + p + ", " +
            as + q + ")";
   };

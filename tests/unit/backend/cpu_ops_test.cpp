@@ -423,6 +423,33 @@ TEST(CpuOps, LongChainsOfSharedValues) {
   }
 }
 
+// Compilers would take it that x * x is not negative and that x + 2 is more than x.
+TEST(CpuOps, IntegersWrapAround) {
+  for (const char* type : {"i32", "i64"}) {
+    const std::string of = std::string(" : ") + type;
+    expect_right(parse("graph g {\n  x = input" + of + R"([40,33]
+  c = const {value=2})" +
+                       of + R"([]
+  z = const {value=0})" +
+                       of + R"([]
+  a = add x, c
+  b = min x, a
+  d = sqr x
+  e = max d, z
+  f = mul x, c
+  h = lt f, x
+  n = neg x
+  m = abs n
+  k = min m, z
+  r = relu x
+  s = sum r {axes=[1]}
+  t = min s, z
+  return b, e, h, k, t
+})"),
+                 best_isa());
+  }
+}
+
 TEST(CpuOps, CheckRefusesWrongCode) {
   Graph right, wrong;
   for (Graph* g : {&right, &wrong}) {

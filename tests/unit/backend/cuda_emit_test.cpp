@@ -117,6 +117,20 @@ TEST(CudaEmit, NothingIsFusedBeforeAJump) {
   }
 }
 
+// NVRTC takes it that signed integers do not overflow.
+TEST(CudaEmit, IntegersWrapAround) {
+  for (const char* type : {"i32", "i64"}) {
+    const std::string zero = "    z = const {value=0} : " + std::string(type) + "[]\n";
+    expect_right({fused(type, zero + "    s = sqr a\n    o = max s, z\n", type),
+                  fused(type, "    s = add a, b\n    o = lt s, a\n", "bool"),
+                  fused(type, zero + "    s = abs a\n    o = min s, z\n", type),
+                  fused(type,
+                        zero + "    r = relu a\n    s = sum r {axes=[1], keepdims=true}\n"
+                               "    m = min s, z\n    o = add m, b\n",
+                        type)});
+  }
+}
+
 // What comes from memory is asked for so far ahead that latency does not show: at least 48 KB on
 // their way to a multiprocessor of Hopper, and no more than that takes.
 TEST(CudaEmit, EnoughBytesInFlight) {
