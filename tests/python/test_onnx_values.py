@@ -194,3 +194,10 @@ def test_the_logarithm_of_a_sum_of_infinities() -> None:
     x = np.array([[1, np.inf], [-np.inf, -np.inf], [1, -np.inf], [np.nan, 1]], np.float32)
     made = Model(one("ReduceLogSumExp", {"x": x}, {"a": np.array([1])}, keepdims=0))(x)[0]
     np.testing.assert_allclose(made, [np.inf, -np.inf, 1, np.nan])
+
+
+@pytest.mark.parametrize("zeros", [[-0.0] * 3, [-0.0, 0.0, -0.0], [0.0, -0.0, 0.0]])
+def test_signs_of_zeros_in_initialisers(zeros: list[float]) -> None:
+    x = np.ones(3, np.float32)
+    made = Model(one("Div", {"x": x}, {"z": np.array(zeros, np.float32)}))(x)[0]
+    np.testing.assert_array_equal(made, np.copysign(np.inf, zeros))

@@ -233,3 +233,13 @@ def test_the_least_integer_is_divided(dtype: Any) -> None:
     first = torch.arange(7, dtype=dtype)
     alike(lambda x: (torch.div(x, 3, rounding_mode="trunc"), torch.fmod(x, -7),
                      torch.div(x, least, rounding_mode="trunc")), (first,), (ends,))  # fmt: skip
+
+
+@pytest.mark.parametrize("signed", [
+    lambda x: torch.where(x > 0, x, -0.0), lambda x: x.masked_fill(x > 0, -0.0),
+    lambda x: torch.relu(x) * -0.0, lambda x: torch.full_like(x, -0.0) * 2,
+    lambda x: F.pad(x, (1, 1), value=-0.0), lambda x: x * torch.tensor(-0.0),
+])  # fmt: skip
+def test_the_sign_of_a_constant_zero(signed: Callable[..., Any]) -> None:
+    x = torch.ones(3, 4)
+    alike(lambda x: 1 / (signed(torch.exp(x) - 1)), (x,), (-x,), (0 * x,))

@@ -530,8 +530,8 @@ class Importer:
         dtype_name(value.dtype)
         first = value.reshape(-1)[0]
         plain = value.dtype.kind not in "fV" or bool(np.isfinite(first.astype(np.float64)))
-        plain &= value.size > 1 or str(first) != "-0.0"  # which a program's constants are not
-        if plain and (value.ndim == 0 or bool((value == first).all())):
+        plain &= str(first) != "-0.0"  # which a program's constants are not
+        if plain and value.tobytes() == first.tobytes() * value.size:
             tensor = self.graph.const(
                 first.item() if value.dtype.kind in "biu" else float(first),
                 value.dtype,

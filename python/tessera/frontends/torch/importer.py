@@ -75,6 +75,8 @@ def run_node(
     handler = handler_of(target)
     if handler is None:
         raise UnsupportedError("there is no program for this operator yet")
+    if any(isinstance(a, float) and repr(a) == "-0.0" for a in (*args, *kwargs.values())):
+        raise UnsupportedError("programs have no constant -0.0")
     made = handler(Call(graph, node, checks), *args, **kwargs)
     if made is None:
         raise UnsupportedError("not in this form")
