@@ -34,7 +34,12 @@ class Walk {
         const std::vector<Off> made = results(graph.body(op), operands);
         for (size_t i = 0; i < made.size(); ++i) off[op.result(uint32_t(i)).index] = made[i];
       } else if (op.kind != OpKind::Input) {
-        off[op.result().index] = result(graph, op, operands);
+        Off& made = off[op.result().index];
+        made = result(graph, op, operands);
+        // Kernels compute in 32 bits.
+        const DType dtype = graph.type(op.result()).dtype;
+        if ((dtype == DType::F16 || dtype == DType::BF16) && has(op.kind, algebra::Pointwise))
+          made = std::max(made, Off::Rounding);
       }
       if (graph.level() == Level::Kernel) jumped.push_back(jumps);
     }

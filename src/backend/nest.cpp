@@ -76,18 +76,25 @@ namespace {
 
 std::string extreme(DType dtype, bool low, Dialect dialect) {
   if (is_float(dtype)) return literal(Rational::infinity(low), dtype, dialect);
-  switch (dtype) {
-  case DType::I64: return low ? "(-0x7fffffffffffffffL - 1)" : "0x7fffffffffffffffL";
-  case DType::I32: return low ? "(-0x7fffffff - 1)" : "0x7fffffff";
-  case DType::I8: return low ? "-128" : "127";
-  case DType::U8: return low ? "0" : "255";
-  case DType::Bool: return low ? "0" : "1";
-  case DType::F64:
-  case DType::F32:
-  case DType::F16:
-  case DType::BF16: break;
-  }
-  unreachable("extreme");
+  if (dtype == DType::I64) return low ? "(-0x7fffffffffffffffL - 1)" : "0x7fffffffffffffffL";
+  if (dtype == DType::I32) return low ? "(-0x7fffffff - 1)" : "0x7fffffff";
+  if (dtype == DType::I8) return low ? "-128" : "127";
+  return low ? "0" : dtype == DType::U8 ? "255" : "1";
+}
+
+bool is_sixteen(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
+
+// Text of a float as memory holds one of `dtype` (`to`), or of the float that is held there.
+std::string held(const std::string& x, DType dtype, bool to, bool device,
+                 std::set<std::string>& prelude) {
+  if (!is_sixteen(dtype)) return x;
+  const std::string name = dtype == DType::F16 ? "f16" : "bf16";
+  if (!device) prelude.insert("t_" + name);
+  const std::string type = storage_type(dtype, Dialect::Cuda);
+  return (!device ? (to ? "t_to_" : "t_from_") + name
+          : to    ? "ts::from_float<" + type + ">"
+                  : "ts::to_float") +
+         "(" + x + ")";
 }
 
 }  // namespace
@@ -106,40 +113,25 @@ std::string lowest(DType dtype, Dialect dialect) { return extreme(dtype, true, d
 std::string highest(DType dtype, Dialect dialect) { return extreme(dtype, false, dialect); }
 
 std::string load(const Memory& memory, const std::string& offset, std::set<std::string>& prelude) {
-  const bool sixteen = memory.storage == DType::F16 || memory.storage == DType::BF16;
-  if (memory.space == Space::Plain) {
-    const std::string x = memory.pointer + "[" + offset + "]";
-    if (!sixteen) return x;
-    const bool half = memory.storage == DType::F16;
-    prelude.insert(half ? "t_f16" : "t_bf16");
-    return (half ? "t_from_f16(" : "t_from_bf16(") + x + ")";
-  }
+  if (memory.space == Space::Plain)
+    return held(memory.pointer + "[" + offset + "]", memory.storage, false, false, prelude);
   const char* from = memory.space == Space::Global ? "ts::load_global(" : "ts::load_shared(";
   const std::string at = element_place(memory, offset);
-  const std::string x = from + memory.pointer + (at == "0" ? "" : " + " + at) + ")";
-  return sixteen ? "ts::to_float(" + x + ")" : x;
+  return held(from + memory.pointer + (at == "0" ? "" : " + " + at) + ")", memory.storage, false,
+              true, prelude);
 }
 
 std::string store(const Memory& memory, const std::string& offset, const std::string& value,
                   std::set<std::string>& prelude) {
-  if (memory.space != Space::Plain) {
-    const std::string type = storage_type(memory.storage, Dialect::Cuda);
-    const bool sixteen = memory.storage == DType::F16 || memory.storage == DType::BF16;
-    const std::string stored = sixteen ? "ts::from_float<" + type + ">(" + value + ")"
-                                       : "static_cast<" + type + ">(" + value + ")";
-    const char* to = memory.space == Space::Global ? "ts::store_global(" : "ts::store_shared(";
-    const std::string at = element_place(memory, offset);
-    return to + memory.pointer + (at == "0" ? "" : " + " + at) + ", " + stored + ");";
-  }
-  std::string stored = value;
-  if (memory.storage == DType::F16) {
-    prelude.insert("t_f16");
-    stored = "t_to_f16(" + value + ")";
-  } else if (memory.storage == DType::BF16) {
-    prelude.insert("t_bf16");
-    stored = "t_to_bf16(" + value + ")";
-  }
-  return memory.pointer + "[" + offset + "] = " + stored + ";";
+  const bool device = memory.space != Space::Plain;
+  std::string stored = held(value, memory.storage, true, device, prelude);
+  if (!device) return memory.pointer + "[" + offset + "] = " + stored + ";";
+  if (!is_sixteen(memory.storage))
+    stored = std::string("static_cast<") + storage_type(memory.storage, Dialect::Cuda) + ">(" +
+             value + ")";
+  const char* to = memory.space == Space::Global ? "ts::store_global(" : "ts::store_shared(";
+  const std::string at = element_place(memory, offset);
+  return to + memory.pointer + (at == "0" ? "" : " + " + at) + ", " + stored + ");";
 }
 
 // --- indices -----------------------------------------------------------------------------------
@@ -385,6 +377,10 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   const auto product = [&](const std::string& a, const std::string& b) {
     return apart && cuda ? open + a + by + b + ")" : a + " * " + b;
   };
+  // As it would be stored.
+  const auto rounded = [&](const std::string& y, DType as) {
+    return held(held(y, as, true, cuda, prelude_), as, false, cuda, prelude_);
+  };
   std::string e;
   switch (value.kind) {
   case OpKind::Neg: e = "-" + x[0]; break;
@@ -440,6 +436,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   }
   case OpKind::Not: e = "!" + x[0]; break;
   case OpKind::Cast:
+    if (!kernel_.values[size_t(value.inputs[0])].in_memory) x[0] = rounded(x[0], from);
     if (dtype == DType::Bool) {
       e = x[0] + " != 0";
     } else if (is_float(from) && !real) {
@@ -480,6 +477,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     prelude_.insert("t_zero");
     e += " - " + named(type.c_str(), "t_zero", -1).text;
   }
+  if (apart) e = rounded(e, dtype);
   return named(type.c_str(), e, level);
 }
 

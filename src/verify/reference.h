@@ -79,6 +79,8 @@ class Reference {
     return *abstracted_;
   }
 
+  std::optional<std::string> rounding_errors;  // see made_of_rounding
+
   const Graph& spec() const { return spec_; }
   ThreadPool* pool() const { return pool_; }
 

@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "eval/eval.h"
+#include "ir/text.h"
 #include "verify/range_search.h"
+#include "verify/work.h"
 
 namespace tessera {
 namespace {
@@ -16,9 +18,8 @@ using Exponents = std::pair<int, int>;
 
 // Of the smallest subnormal and the largest number of a dtype.
 Exponents exponents_of(DType dtype) {
-  if (dtype == DType::F64) return {-1074, 1023};
-  if (dtype == DType::F16) return {-24, 15};
-  return {-149, 127};
+  const auto [bits, least, most] = format_of(dtype);
+  return {least - bits + 1, most};
 }
 
 double anywhere(DType dtype, Exponents of, Rng& rng) {
@@ -65,10 +66,8 @@ std::vector<NDArray> hostile_inputs(const Graph& g, const std::vector<NDArray>& 
 
 std::vector<NDArray> nudged(std::vector<NDArray> inputs, Rng& rng) {
   for (NDArray& a : inputs) {
-    const double ulp = a.dtype == DType::F64   ? 0x1p-52
-                       : a.dtype == DType::F32 ? 0x1p-23
-                       : a.dtype == DType::F16 ? 0x1p-10
-                                               : 0x1p-7;
+    if (a.reals.empty()) continue;
+    const double ulp = std::ldexp(1.0, 1 - format_of(a.dtype).bits);
     for (double& x : a.reals) x = round_to(a.dtype, x * (1 + ulp * double(rng.between(-4, 4))));
   }
   return inputs;
@@ -104,7 +103,8 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
   // Tame numbers are far from overflow, and so are products of four.
   std::vector<Exponents> widest, tame;
   for (TensorId t : spec.inputs()) {
-    const auto [low, high] = exponents_of(spec.type(t).dtype);
+    const DType dtype = spec.type(t).dtype;
+    const auto [low, high] = exponents_of(is_float(dtype) ? dtype : DType::F32);
     widest.emplace_back(low, high);
     tame.emplace_back(low / 4, high / 4);
   }
@@ -183,6 +183,45 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
     }
   }
   return std::nullopt;
+}
+
+std::string made_of_rounding(Reference& spec, const std::vector<IntRange>& ranges, uint64_t seed) {
+  Graph g = spec.spec();
+  std::vector<TensorId> values;
+  for (const Op& op : g.ops())
+    for (uint32_t i = 0; i < op.num_results && !op.inputs.empty(); i++)
+      if (is_float(g.type(op.result(i)).dtype)) values.push_back(op.result(i));
+  g.set_outputs(values);
+  const std::vector<NDArray> inputs = make_inputs(g, "normal", seed, ranges);
+  const std::vector<NDArray> own = eval(g, inputs, {Precision::Native, spec.pool(), {}});
+  const EvalOptions wide{Precision::Wide, spec.pool(), {}};
+  const std::vector<WithMagnitude> right = eval_with_magnitude(g, inputs, wide);
+  for (size_t k = 0; k < values.size(); k++) {
+    g.set_outputs({values[k]});
+    // What vanishes on the way is meant to be an error; what is small may be so by accident.
+    const bool inner = std::ranges::count(spec.spec().outputs(), values[k]) == 0;
+    const double unit = std::ldexp(1.0, 1 - format_of(coarsest_rounding(g)[0]).bits),
+                 part = std::min(0.25, 256 * unit * std::sqrt(rounding_length(g)));
+    std::vector<WithMagnitude> moved;
+    const auto is_mostly_lost = [&] {
+      size_t lost = 0;
+      for (size_t i = 0; i < own[k].reals.size(); i++) {
+        const double x = own[k].reals[i], y = right[k].value.reals[i], off = right[k].error(i, x);
+        lost += std::isfinite(off) && off > part * std::max(std::fabs(x), std::fabs(y)) &&
+                off > 0x1p-100 && (!inner || std::fabs(y) <= 0x1p-12 * off) &&
+                std::all_of(moved.begin(), moved.end(), [&](const WithMagnitude& m) {
+                  return std::fabs(m.value.reals[i] - y) < off / 16;
+                });
+      }
+      return 8 * lost >= own[k].reals.size();
+    };
+    if (!is_mostly_lost()) continue;
+    Rng rng(seed);
+    for (int n = 0; n < 8; n++)
+      moved.push_back(eval_with_magnitude(g, nudged(inputs, rng), wide)[0]);
+    if (is_mostly_lost()) return print_op(g, g.tensor(values[k]).producer);
+  }
+  return "";
 }
 
 }  // namespace tessera

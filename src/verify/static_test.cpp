@@ -169,6 +169,17 @@ class StaticTest {
       if (is_cancelled(o_)) return cancelled();
     }
     if (auto v = gate()) return v;
+    if (o_.level != Accuracy::Fast) {
+      std::optional<std::string>& errors = reference_.rounding_errors;
+      if (!errors)
+        errors = made_of_rounding(reference_, integer_ranges(spec_, candidate_, {-8, 8}),
+                                  seeds_.split(79)());
+      if (!errors->empty())
+        return Unknown{UnknownReason::Rounding,
+                       "\"" + *errors +
+                           "\" computes with errors of rounding, which no rewrite "
+                           "over the reals keeps; level fast takes them for what they approximate"};
+    }
     return work > kFewPoints ? at_the_edges_of_tiles(undefined) : std::nullopt;
   }
 

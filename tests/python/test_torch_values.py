@@ -243,3 +243,18 @@ def test_the_least_integer_is_divided(dtype: Any) -> None:
 def test_the_sign_of_a_constant_zero(signed: Callable[..., Any]) -> None:
     x = torch.ones(3, 4)
     alike(lambda x: 1 / (signed(torch.exp(x) - 1)), (x,), (-x,), (0 * x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("of", [
+    lambda x, dt: x - x.to(dt).float(), lambda x, dt: (x * 70000).to(dt).float() * 2,
+    lambda x, dt: x.to(dt).float() == x, lambda x, dt: x.to(dt) == (x * 1.0001).to(dt),
+    lambda x, dt: (x * 100).to(dt).int(), lambda x, dt: torch.floor(x.to(dt) * 100),
+    lambda x, dt: x - x.to(dt).float() - (x - x.to(dt).float()).to(dt).float(),
+])  # fmt: skip
+def test_sixteen_bits_are_rounded_where_that_shows(of: Callable[..., Any], dtype: Any) -> None:
+    x = torch.randn(32, 33)
+    compiled = torch.compile(lambda x: of(x, dtype), backend="tessera", options=OPTIONS)
+    for _ in range(2):
+        assert torch.equal(compiled(x), of(x, dtype))
+    assert programs()

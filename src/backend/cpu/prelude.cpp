@@ -1,22 +1,14 @@
 #include "backend/cpu/prelude.h"
 
-#include <vector>
-
-#include "base/check.h"
+#include "backend/prelude_text.h"
 
 namespace tessera {
 namespace {
 
-struct Function {
-  const char* name;
-  std::vector<const char*> needs;  // earlier functions
-  const char* text;
-};
-
 // Polynomials are Chebyshev interpolants computed at 50 digits; the comments give their error.
 // Selections (?:) keep both sides evaluated, so that loops over these functions vectorise.
-const std::vector<Function>& functions() {
-  static const std::vector<Function> table = {
+const std::vector<PreludeFunction>& functions() {
+  static const std::vector<PreludeFunction> table = {
       {"t_poly", {}, R"(
 // A polynomial in x by Horner's rule; its coefficients begin with that of the highest power.
 template <class T> INLINE T t_poly(T, T q) { return q; }
@@ -98,10 +90,8 @@ INLINE unsigned short t_low(float x) {
   }
 T_EXTREMA(float)
 T_EXTREMA(double)
-INLINE long t_max(long a, long b) { return a > b ? a : b; }
-INLINE int t_max(int a, int b) { return a > b ? a : b; }
-INLINE long t_min(long a, long b) { return a < b ? a : b; }
-INLINE int t_min(int a, int b) { return a < b ? a : b; }
+template <class T> INLINE T t_max(T a, T b) { return a > b ? a : b; }
+template <class T> INLINE T t_min(T a, T b) { return a < b ? a : b; }
 )"},
       {"t_zero", {}, R"(
 // 0, which no compiler knows: x * y - t_zero is the rounded product, and nothing that is added to it
@@ -110,10 +100,7 @@ static const volatile double t_zero = 0;
 )"},
       {"t_sign", {}, R"(
 // Of both zeros +0, as NumPy's.
-INLINE float t_sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x + 0.0f; }
-INLINE double t_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x + 0.0; }
-INLINE long t_sign(long x) { return (x > 0) - (x < 0); }
-INLINE int t_sign(int x) { return (x > 0) - (x < 0); }
+template <class T> INLINE T t_sign(T x) { return x > 0 ? T(1) : x < 0 ? T(-1) : x + T(0); }
 )"},
       {"t_exp", {"t_bits", "t_poly"}, R"(
 // e^x = 2^n e^r with |r| <= ln(2)/2; 2^n in two factors, so that results may be subnormal.
@@ -494,14 +481,8 @@ INLINE float t_mod(float x, float y) {
   float r = fmodf(x, y);
   return r == 0.0f ? __builtin_copysignf(0.0f, y) : (r < 0.0f) != (y < 0.0f) ? r + y : r;
 }
-INLINE long t_mod(long x, long y) {
-  bool none = y == 0 || y == -1;
-  long d = none ? 1 : y, r = x % d;
-  return r != 0 && (r < 0) != (d < 0) ? r + d : r;
-}
-INLINE int t_mod(int x, int y) {
-  bool none = y == 0 || y == -1;
-  int d = none ? 1 : y, r = x % d;
+template <class T> INLINE T t_mod(T x, T y) {
+  T d = y == 0 || y == -1 ? 1 : y, r = x % d;
   return r != 0 && (r < 0) != (d < 0) ? r + d : r;
 }
 )"},
@@ -746,19 +727,9 @@ INLINE long t_index(long i, long n) {
 }  // namespace
 
 std::string prelude(const std::set<std::string>& used) {
-  std::set<std::string> wanted = used;
-  const std::vector<Function>& table = functions();
-  for (size_t i = table.size(); i-- > 0;) {
-    if (wanted.count(table[i].name) == 0) continue;
-    wanted.insert(table[i].needs.begin(), table[i].needs.end());
-  }
   // Calls would keep the loops around them from being vectorised.
-  std::string text =
-      wanted.empty() ? "" : "#define INLINE static inline __attribute__((always_inline))\n";
-  for (const Function& f : table)
-    if (wanted.erase(f.name) > 0) text += f.text;
-  CHECK(wanted.empty()) << "no prelude function " << *wanted.begin();
-  return text;
+  const char* const is = "#define INLINE static inline __attribute__((always_inline))\n";
+  return used.empty() ? "" : is + prelude_text(functions(), used);
 }
 
 }  // namespace tessera

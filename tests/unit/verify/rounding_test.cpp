@@ -107,5 +107,41 @@ TEST(Rounding, ResidualsThatNearlyVanish) {
   }
 }
 
+// Compensated sums, splittings and numbers added to round are what the program means: over the
+// reals they are zero or nothing.
+TEST(Rounding, ErrorsOfRoundingAreKept) {
+  const std::string x = "x = input : f32[8,9]; ", y = "y = input : f32[8,9]; ",
+                    two_sum = x + y +
+                              "s = add x, y; b = sub s, x; t = sub s, b; u = sub x, t; "
+                              "v = sub y, b; e = add u, v; ";
+  expect_never_equal(two_sum + "return e", x + y +
+                                               "d = sub x, x; e = sub y, y; r = add d, e; "
+                                               "return r");
+  expect_never_equal(two_sum + "r = add s, e; return r", x + y + "r = add x, y; return r");
+  const std::string same = x + "c = const {value=1} : f32[]; r = mul x, c; return r";
+  expect_never_equal(x + "c = const {value=12582912} : f32[]; s = add x, c; r = sub s, c; return r",
+                     same);
+  expect_never_equal(x + "c = const {value=4097} : f32[]; p = mul x, c; q = sub p, x; r = sub p, "
+                         "q; return r",
+                     same);
+  for (const std::string type : {"f16", "bf16"})
+    expect_never_equal(x + "h = cast x {dtype=" + type +
+                           "}; f = cast h {dtype=f32}; r = sub x, f; "
+                           "return r",
+                       x + "r = sub x, x; return r");
+  VerifyOptions fast;
+  fast.level = Accuracy::Fast;
+  EXPECT_TRUE(verify(program(two_sum + "r = add s, e; return r"),
+                     program(x + y + "r = add x, y; return r"), fast)
+                  .equal());
+  // Terms that mostly cancel are none: they move with their inputs.
+  expect_equal(x + y +
+                   "m = mean x {axes=[1], keepdims=true}; d = sub x, m; q = sqr d; r = mean q "
+                   "{axes=[1]}; return r",
+               x + y +
+                   "m = mean x {axes=[1], keepdims=true}; d = sub m, x; q = sqr d; r = mean q "
+                   "{axes=[1]}; return r");
+}
+
 }  // namespace
 }  // namespace tessera

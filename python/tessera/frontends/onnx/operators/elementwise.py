@@ -183,14 +183,16 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], float | None, float | None]]
     "HardSigmoid": (lambda x, a, b: _between(x * a + b), 0.2, 0.5),
     "Softsign": (lambda x, a, b: x / (f("abs")(x) + number(x, 1)), 0.0, 0.0),
     "Softplus": (lambda x, a, b: softplus(x), 0.0, 0.0),
-}
+    "Selu": (lambda x, a, b: f("where")(x <= 0, b * a * f("expm1")(x), b * x),
+             1.67326319217681884765625, 1.05070102214813232421875),
+}  # fmt: skip
 
 
 @handles(*ACTIVATIONS)
 def activation(node: Node) -> Tensor:
     function, alpha, beta = ACTIVATIONS[node.proto.op_type]
-    x = node.x()
-    return function(x, *(number(x, node.attr(n, d)) for n, d in (("alpha", alpha), ("beta", beta))))
+    x, second = node.x(), "gamma" if node.proto.op_type == "Selu" else "beta"
+    return function(x, *(number(x, node.attr(n, d)) for n, d in (("alpha", alpha), (second, beta))))
 
 
 @handles("PRelu")
@@ -199,13 +201,6 @@ def prelu(node: Node) -> Tensor:
     if node.opset < 7 and slope.ndim == 1 and slope.shape[0] > 1:  # one per channel
         slope = f("reshape")(slope, [slope.shape[0], *[1] * (x.ndim - 2)])
     return emit("where", emit("lt", x, number(x, 0)), emit("mul", x, slope), x)
-
-
-@handles_first("Selu")
-def selu(node: Node, x: Tensor) -> Tensor:
-    alpha = number(x, node.attr("alpha", 1.67326319217681884765625))
-    gamma = number(x, node.attr("gamma", 1.05070102214813232421875))
-    return f("where")(x <= 0, gamma * alpha * f("expm1")(x), gamma * x)
 
 
 @handles("BitwiseAnd", "BitwiseOr", "BitwiseXor")
