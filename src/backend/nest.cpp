@@ -379,7 +379,9 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   };
   // As it would be stored.
   const auto rounded = [&](const std::string& y, DType as) {
-    return held(held(y, as, true, cuda, prelude_), as, false, cuda, prelude_);
+    const std::string bits = held(y, as, true, cuda, prelude_);
+    return as == DType::BF16 && !cuda ? "t_as_bf16(" + y + ")"
+                                      : held(bits, as, false, cuda, prelude_);
   };
   std::string e;
   switch (value.kind) {

@@ -49,6 +49,10 @@ INLINE unsigned short t_to_bf16(float x) {
   r = (b & 0x7fffffffu) > 0x7f800000u ? (b >> 16 | 0x40) : r;
   return (unsigned short)r;
 }
+INLINE float t_as_bf16(float x) {  // what it is after both
+  int b = t_bits(x), r = (b + 0x7fff + (b >> 16 & 1)) & (int)0xffff0000;
+  return x != x ? x : t_float(r);
+}
 )"},
       {"t_round_bf16", {"t_bf16"}, R"(
 // A vector rounded to bf16 by the instruction for it (AVX512_BF16), which takes subnormal numbers
@@ -564,15 +568,9 @@ INLINE double t_cos(double x) { return t_cosine_of(x); }
 )"},
       {"t_truncate", {}, R"(
 // Towards zero; NaN and what is out of range give the least integer, as x86-64's conversions do.
-INLINE long t_truncate_long(double x) {
-  return (long)((x >= -0x1p63) & (x < 0x1p63) ? x : -0x1p63);
-}
-INLINE int t_truncate(float x) {
-  return (int)((x >= -0x1p31f) & (x < 0x1p31f) ? x : -0x1p31f);
-}
-INLINE int t_truncate(double x) {
-  return (int)((x > -0x1.00000002p31) & (x < 0x1p31) ? x : -0x1p31);
-}
+INLINE long t_truncate_long(double x) { return (long)((x >= -0x1p63) & (x < 0x1p63) ? x : -0x1p63); }
+INLINE int t_truncate(float x) { return (int)((x >= -0x1p31f) & (x < 0x1p31f) ? x : -0x1p31f); }
+INLINE int t_truncate(double x) { return (int)((x > -0x1.00000002p31) & (x < 0x1p31) ? x : -0x1p31); }
 )"},
       {"t_wide", {}, R"(
 // Quotients and roots of 16 numbers: an approximation, made exact but for a rounding in some 2^20
