@@ -45,6 +45,7 @@ constexpr size_t kMostConstants = 6;
 constexpr int kMixed = 8;
 constexpr size_t kMany = 64;  // elements, of whose errors the middle one is compared
 constexpr uint64_t kMostDraws = 16;
+constexpr int kSecants = 24;
 constexpr uint64_t kSuspectDraws = 8;  // elements of one draw may share one error, of a sum
 constexpr double kFine = 0x1p-23;      // of coarser roundings nothing would be left
 constexpr double kMuchLarger = 8;
@@ -203,7 +204,7 @@ class Search {
   // An input is chosen such that a difference of the original's nearly vanishes, as a model's
   // residuals do: A·x − b for b near A·x. Matrices are also taken to be ones of single ones.
   void where_differences_vanish() {
-    constexpr int kMost = 16;  // each takes three evaluations, whatever comes of it
+    constexpr int kMost = 16;  // each takes some evaluations, whatever comes of it
     int tried = 0;
     for (const Op& op : spec_.ops()) {
       if (tried >= kMost || over()) return;
@@ -216,17 +217,21 @@ class Search {
       const int64_t size = num_elements(spec_.type(op.result()).shape);
       for (size_t k = 0; k < units_.size() && tried < kMost; k++)
         for (const bool single : {false, true}) {
-          if (over() || int64_t(units_[k].size()) != size) continue;
-          const auto make = [&] { return vanishing(difference, k, single); };
+          if (over() || units_[k].empty() || int64_t(units_[k].size()) % size != 0) continue;
+          bool by_columns = false;
+          const auto make = [&] { return vanishing(difference, k, single, by_columns); };
           tried++;
-          if (make().empty()) continue;
+          if (make().empty() && (by_columns = int64_t(units_[k].size()) > size, make().empty()))
+            continue;
           try_many("input " + std::to_string(k) + " near where operands of a sum cancel", false,
                    true, make);
         }
     }
   }
-  // By a step of Newton's for each element alone; none where that does not get there.
-  std::vector<NDArray> vanishing(const Graph& difference, size_t k, bool single) const {
+  // By the secant method for each element alone, or for each row that the difference is one of;
+  // none where that does not get there.
+  std::vector<NDArray> vanishing(const Graph& difference, size_t k, bool single,
+                                 bool by_columns) const {
     std::vector<NDArray> inputs;
     for (size_t j = 0; j < units_.size(); j++) {
       NDArray a = NDArray::zeros(type(j).dtype, extents(type(j).shape));
@@ -234,23 +239,38 @@ class Search {
       const size_t row = a.shape.empty() ? 1 : size_t(a.shape.back());
       for (size_t i = 0; i < a.reals.size(); i++)
         a.reals[i] =
-            round_to(a.dtype, single && j != k && type(j).rank() > 1 ? i / row % row == i % row
-                                                                     : 2 * units_[j][i]);
+            round_to(a.dtype, !single                        ? 2 * units_[j][i]
+                              : j != k && type(j).rank() > 1 ? i / row % row == i % row
+                                                             : std::fabs(2 * units_[j][i]));
       inputs.push_back(std::move(a));
     }
     const auto at = [&] {
       return eval(difference, inputs, {Precision::Exact, reference_.pool(), {}})[0].reals;
     };
-    const std::vector<double> start = at();
     std::vector<double>& x = inputs[k].reals;
-    for (double& v : x) v += 1;
-    const std::vector<double> moved = at();
-    for (size_t i = 0; i < x.size(); i++) x[i] -= 1 + start[i] / (moved[i] - start[i]);
-    const std::vector<double> end = at();
-    size_t near = 0;
-    for (size_t i = 0; i < x.size(); i++) near += std::fabs(end[i]) < 0x1p-20 * std::fabs(x[i]);
-    if (2 * near < x.size()) return {};
+    std::vector<double> best = x, f = at(), step(x.size(), 1);
+    const size_t share = x.size() / f.size();
     const double apart = std::exp2(-0.4 * format_of(type(k).dtype).bits);
+    size_t near = 0;
+    for (int n = 0; n < kSecants && 2 * near < x.size(); n++) {
+      for (size_t i = 0; i < x.size(); i++) x[i] = best[i] + step[i];
+      const std::vector<double> next = at(), last = f;
+      near = 0;
+      for (size_t i = 0; i < x.size(); i++) {
+        const size_t j = by_columns ? i % f.size() : i / share;
+        const double y = next[j], secant = last[j] * step[i] / (last[j] - y);
+        near += std::fabs(y) < 0x1p-10 * apart * std::fabs(x[i]);
+        if (!std::isfinite(last[j]) || std::fabs(y) < std::fabs(last[j])) {
+          best[i] = x[i];
+          f[j] = y;
+          step[i] = std::isfinite(secant) ? secant - step[i] : 1;
+        } else {  // too far, or the wrong way
+          const double part = secant / step[i];
+          step[i] *= part < 0 ? part : part < 0.5 ? std::max(part, 0.25) : 0.5;
+        }
+      }
+    }
+    if (2 * near < x.size()) return {};
     for (size_t i = 0; i < x.size(); i++)
       x[i] = round_to(type(k).dtype, x[i] * (1 + apart * units_[k][i]));
     return inputs;

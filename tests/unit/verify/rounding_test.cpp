@@ -107,6 +107,26 @@ TEST(Rounding, ResidualsThatNearlyVanish) {
   }
 }
 
+// Roots that lie far from where a search begins.
+TEST(Rounding, SquaresOfWhatVanishesFarAway) {
+  for (const std::string type : {"f32", "f64"}) {
+    const auto square = [&](const std::string& value, double c, bool multiplied) {
+      const std::string in = "x = input : " + type +
+                             "[12,5]; k = const {value=" + std::to_string(c) + "} : " + type +
+                             "[]; " + value;
+      if (!multiplied) return in + "d = sub y, k; r = sqr d; return r";
+      return in + "p = sqr y; two = const {value=2} : " + type +
+             "[]; t = mul y, k; u = mul t, two; v = sqr k; w = sub p, u; r = add w, v; return r";
+    };
+    for (const auto& [value, c] :
+         std::vector<std::pair<std::string, double>>{{"z = sqr x; y = mul z, x; ", 7},
+                                                     {"z = sqr x; y = sum z {axes=[1]}; ", 1000},
+                                                     {"z = sqr x; y = add z, x; ", 7},
+                                                     {"y = exp x; ", 100}})
+      expect_never_equal(square(value, c, false), square(value, c, true));
+  }
+}
+
 // Compensated sums, splittings and numbers added to round are what the program means: over the
 // reals they are zero or nothing.
 TEST(Rounding, ErrorsOfRoundingAreKept) {
