@@ -262,8 +262,7 @@ std::vector<DType> types_of(const Pattern& p, const Body& b) {
     const auto allows = [&](const patterns::Condition& c) {
       return !c.comparison.empty() || c.holds({}, d);
     };
-    if (std::all_of(p.when.begin(), p.when.end(), allows) &&
-        std::all_of(b.when.begin(), b.when.end(), allows))
+    if (std::ranges::all_of(p.when, allows) && std::ranges::all_of(b.when, allows))
       types.push_back(d);
   }
   return types;
@@ -376,9 +375,8 @@ class BodyChecker {
   void call(const patterns::Example& e, std::span<const void* const> in,
             std::span<void* const> out) {
     if (!failure_.empty()) return;
-    const auto op = std::find_if(
-        e.graph.ops().begin(), e.graph.ops().end(),
-        [&](const Op& o) { return written_kernel(e.graph, o).has_value(); });
+    const auto op = std::ranges::find_if(
+        e.graph.ops(), [&](const Op& o) { return written_kernel(e.graph, o).has_value(); });
     const auto made = [&](bool packed) {
       return written_call(e.graph.body(*op), *written_kernel(e.graph, *op), sources_, packed, 2);
     };
@@ -389,7 +387,7 @@ class BodyChecker {
     const std::vector<TensorId>& inputs = e.graph.inputs();
     for (size_t k : call.operands) {
       const TensorId t = op->inputs[k];
-      given.push_back(size_t(std::find(inputs.begin(), inputs.end(), t) - inputs.begin()));
+      given.push_back(size_t(std::ranges::find(inputs, t) - inputs.begin()));
       memory.emplace_back(size_t(e.graph.type(t).bytes()));
       std::memcpy(memory.back().data(), in[given.back()], memory.back().size());
       arguments.push_back(memory.back().data());

@@ -119,7 +119,7 @@ std::vector<std::string> trust_lines(const Graph& graph, Cache& cache, bool cuda
               " and is not proved";
     else
       line += "which is not checked here: what it means is computed instead";
-    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+    if (std::ranges::find(lines, line) == lines.end()) lines.push_back(line);
   }
   return lines;
 }

@@ -172,8 +172,7 @@ std::optional<Checked> check_around(const Graph& given, const CompiledFunction& 
 
 std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction& compiled,
                                       const CheckOptions& options, CheckReport* report) {
-  if (std::any_of(graph.ops().begin(), graph.ops().end(),
-                  [](const Op& op) { return op.kind == OpKind::Opaque; }))
+  if (std::ranges::any_of(graph.ops(), [](const Op& op) { return op.kind == OpKind::Opaque; }))
     return check_around(graph, compiled, options, report);
   const auto start = std::chrono::steady_clock::now();
   CheckReport r;

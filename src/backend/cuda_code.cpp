@@ -19,8 +19,7 @@ namespace {
 std::vector<std::string> names_of(const CudaProgram& program) {
   std::vector<std::string> names;
   for (const CudaKernel& k : program.kernels)
-    if (!k.call && std::find(names.begin(), names.end(), k.name) == names.end())
-      names.push_back(k.name);
+    if (!k.call && std::ranges::find(names, k.name) == names.end()) names.push_back(k.name);
   return names;
 }
 
@@ -126,9 +125,7 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
     } catch (const Error& e) {
       const auto clustered = [](const CudaKernel& k) { return k.cluster > 1; };
       const auto& kernels = code->program.kernels;
-      if (e.kind() != ErrorKind::Unsupported ||
-          std::none_of(kernels.begin(), kernels.end(), clustered))
-        throw;
+      if (e.kind() != ErrorKind::Unsupported || std::ranges::none_of(kernels, clustered)) throw;
       // The device has no room for the clusters: blocks take tickets, or kernels are two launches.
       CudaCodeOptions apart = options;
       apart.target.sm.cluster = 1;

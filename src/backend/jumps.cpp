@@ -54,7 +54,7 @@ class Walk {
     for (Off o : operands) most = std::max(most, o);
     const bool real = !op.inputs.empty() && is_float(graph.type(op.inputs[0]).dtype);
     const auto is = [&](std::initializer_list<OpKind> kinds) {
-      return std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
+      return std::ranges::find(kinds, op.kind) != kinds.end();
     };
     using K = OpKind;
     if (is({K::Mul, K::Sqr})) return real ? std::max(most, Off::Product) : most;

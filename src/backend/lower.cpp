@@ -41,7 +41,7 @@ Graph lower_reduction(const Graph& graph, const Op& op, const Lowering& lowering
       gone.push_back(reduced);
     }
   }
-  if (std::find(gone.begin(), gone.end(), true) == gone.end()) {  // only axes of extent 1
+  if (std::ranges::find(gone, true) == gone.end()) {  // only axes of extent 1
     shape.push_back(1);
     gone.push_back(true);
   }

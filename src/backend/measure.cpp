@@ -67,7 +67,7 @@ std::pair<double, double> median_bounds(std::vector<double> samples) {
   CHECK(!samples.empty());
   const double n = double(samples.size());
   const auto rank = size_t(std::max(0.0, n / 2 - 1.5 * std::sqrt(n)));
-  std::sort(samples.begin(), samples.end());
+  std::ranges::sort(samples);
   return {samples[rank], samples[samples.size() - 1 - rank]};
 }
 

@@ -100,7 +100,7 @@ class Builder {
       const std::optional<int> axis = operand(0);
       if (!axis) return axis;
       const auto& perm = std::get<PermAttrs>(op.attrs).perm;
-      return int(std::find(perm.begin(), perm.end(), *axis) - perm.begin());
+      return int(std::ranges::find(perm, *axis) - perm.begin());
     }
     if (adds_or_drops_ones(op.kind)) {
       std::optional<int> axis = operand(0);
@@ -235,7 +235,7 @@ class Builder {
 
   int argument_of(TensorId t) const {
     const auto& inputs = graph_.inputs();
-    const auto it = std::find(inputs.begin(), inputs.end(), t);
+    const auto it = std::ranges::find(inputs, t);
     CHECK(it != inputs.end()) << "an iterator reads something that is no argument";
     return int(it - inputs.begin());
   }
@@ -351,8 +351,8 @@ class Builder {
     for (size_t axis = 0; axis < rank; ++axis) inherit(value, skip + axis, i, axis);
   }
   static bool exact(const Value& value) {
-    return std::all_of(
-        value.extents.begin(), value.extents.end(), [](const Extent& e) { return e.exact(); });
+    return std::ranges::all_of(
+        value.extents, [](const Extent& e) { return e.exact(); });
   }
 
   // Extents of the result from those of the operands.

@@ -299,9 +299,7 @@ std::string functions(const Writer& w, std::set<std::string>& prelude) {
   const bool cuda = w.dialect() == Dialect::Cuda;
   std::string text;
   for (const BodyFunction& f : kBodyFunctions) {
-    if (std::find(w.code().functions.begin(), w.code().functions.end(), f.name) ==
-        w.code().functions.end())
-      continue;
+    if (std::ranges::find(w.code().functions, f.name) == w.code().functions.end()) continue;
     if (*f.prelude) prelude.insert(f.prelude);
     std::string one = f.text;
     const auto replace = [&](const std::string& what, const std::string& by) {
@@ -397,7 +395,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 }
 
 bool uses(const CodeText& code, const std::string& function) {
-  return std::find(code.functions.begin(), code.functions.end(), function) != code.functions.end();
+  return std::ranges::find(code.functions, function) != code.functions.end();
 }
 
 // The text of a body, whose lines are the file's where faults are to be told.
@@ -528,14 +526,14 @@ WrittenCall written_call(const Graph& block, const WrittenKernel& attrs,
     call.product = OneDnnProduct::make(patterns::meaning_of(block, attrs), packed, threads);
   for (size_t i = 0; i < attrs.operands.size(); i++) {
     const TensorId t{uint32_t(attrs.operands[i])};
-    const auto first = std::find(attrs.operands.begin(), attrs.operands.end(), int(t.index));
+    const auto first = std::ranges::find(attrs.operands, int(t.index));
     if (r.pattern->is_number(i)) continue;
     // The program of the meaning has each of its inputs once.
     if (call.product && first - attrs.operands.begin() < std::ptrdiff_t(i)) continue;
     const Op& op = block.producer(t);
     if (op.kind != OpKind::Iter) bad("a call of something that is computed in its kernel");
     const auto& all = block.inputs();
-    call.operands.push_back(size_t(std::find(all.begin(), all.end(), op.inputs[0]) - all.begin()));
+    call.operands.push_back(size_t(std::ranges::find(all, op.inputs[0]) - all.begin()));
     call.step.operands.push_back(block.type(t));
   }
   call.step.results = {block.type(TensorId(uint32_t(attrs.result)))};
@@ -557,16 +555,15 @@ written_alignment(const Graph& block, const WrittenKernel& attrs, const WrittenS
       const Op& op = block.producer(t);
       if (op.kind != OpKind::Iter) continue;  // made in the kernel
       const auto& in = block.inputs();
-      found.emplace_back(size_t(std::find(in.begin(), in.end(), op.inputs[0]) - in.begin()),
-                         c.bytes);
+      found.emplace_back(size_t(std::ranges::find(in, op.inputs[0]) - in.begin()), c.bytes);
     }
   return found;
 }
 
 Graph with_checked_bodies(const Graph& graph, Cache& cache, bool cuda, CpuIsa isa,
                           const std::string& device, WrittenSources& sources) {
-  if (std::none_of(graph.ops().begin(), graph.ops().end(),
-                   [&](const Op& op) { return written_kernel(graph, op).has_value(); }))
+  if (std::ranges::none_of(graph.ops(),
+                           [&](const Op& op) { return written_kernel(graph, op).has_value(); }))
     return graph;
   const BodyRecords records(cache);
   const auto usable = [&](const Op& op) {

@@ -25,7 +25,7 @@ std::vector<std::string> files_of(const std::string& folder, const std::string& 
         stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode))
       files.push_back(path);
   }
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   return files;
 }
 

@@ -78,7 +78,7 @@ void Scanner::fail(const std::string& what, size_t at) const {
 
 int Scanner::line_of(size_t at) const {
   const std::string_view before = text_.substr(0, at);
-  return first_line_ + int(std::count(before.begin(), before.end(), '\n'));
+  return first_line_ + int(std::ranges::count(before, '\n'));
 }
 
 int Scanner::column_of(size_t at) const {

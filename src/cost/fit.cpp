@@ -61,7 +61,7 @@ double objective(std::span<const MeasuredKernels* const> rows, const Vector& x) 
 std::vector<double> ranks(std::span<const double> v) {
   std::vector<size_t> order(v.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return v[a] < v[b]; });
+  std::ranges::sort(order, [&](size_t a, size_t b) { return v[a] < v[b]; });
   std::vector<double> out(v.size());
   for (size_t i = 0; i < order.size();) {
     size_t j = i;

@@ -56,7 +56,7 @@ std::optional<KernelJoin> kernel_join(const Graph& graph, OpId second) {
     int found = -1;
     for (size_t e = 0; e < before.grid().size() && found < 0; ++e) {
       if (taken[e] || before.grid()[e] != after.grid()[d]) continue;
-      if (std::all_of(seen.begin(), seen.end(), [&](const Seen& s) {
+      if (std::ranges::all_of(seen, [&](const Seen& s) {
             return s.read[d] >= 0 && s.read[d] == s.stored[e] &&
                    alone(s.read, d, after.grid().size()) && alone(s.stored, e, taken.size());
           }))

@@ -65,7 +65,7 @@ class Block {
         r = {&body, &op, body.outputs()[which]};
       } else if (op.kind == OpKind::Input && r.thread) {
         const auto& in = r.graph->inputs();
-        const size_t i = size_t(std::find(in.begin(), in.end(), r.tensor) - in.begin());
+        const size_t i = size_t(std::ranges::find(in, r.tensor) - in.begin());
         r = {&block_, nullptr, r.thread->inputs[i]};
       } else {
         return {&op, r};
@@ -78,7 +78,7 @@ class Block {
   // The argument of the kernel that an iterator reads.
   int argument(const Op& iter) const {
     const auto& in = block_.inputs();
-    return int(std::find(in.begin(), in.end(), iter.inputs[0]) - in.begin());
+    return int(std::ranges::find(in, iter.inputs[0]) - in.begin());
   }
 
  private:
@@ -154,7 +154,7 @@ std::optional<LibraryCall> of_block(const Graph& g) {
   for (size_t d = 0; d < g.grid().size(); ++d)
     if (g.grid()[d] > 1 && !tiles(ia.imap[d], ib.imap[d], to.omap[d], false)) return std::nullopt;
   for (size_t l = 0; l < g.loops().size(); ++l) {
-    const bool folds = std::find(folded.begin(), folded.end(), int(l)) != folded.end();
+    const bool folds = std::ranges::find(folded, int(l)) != folded.end();
     if (!tiles(ia.fmap[l], ib.fmap[l], to.fmap[l], folds)) return std::nullopt;
   }
   if (bias) {
@@ -239,7 +239,7 @@ double LibraryCall::bytes() const {
 std::optional<LibraryCall> LibraryCall::after_padding() const {
   if (kind != Kind::Convolution || transposed || padded) return std::nullopt;
   // As many zeros behind as before change nothing where no further window fits.
-  const bool alike = std::all_of(axes.begin(), axes.end(), [](const WindowAxis& a) {
+  const bool alike = std::ranges::all_of(axes, [](const WindowAxis& a) {
     return (a.in + 2 * a.low - a.dilation * (a.taps - 1) - 1) / a.stride + 1 == a.out;
   });
   if (alike) return std::nullopt;

@@ -365,8 +365,8 @@ class CallProgram {
     if (!wide_ && !(call_.padded && is_convolution(op.kind))) return copy_op(g_, op, one_, map_);
     Attrs attrs = op.attrs;
     if (auto* window = std::get_if<ConvAttrs>(&attrs); window && call_.padded) {
-      std::fill(window->low.begin(), window->low.end(), 0);
-      std::fill(window->high.begin(), window->high.end(), 0);
+      std::ranges::fill(window->low, 0);
+      std::ranges::fill(window->high, 0);
     }
     if (auto* constant = std::get_if<ConstAttrs>(&attrs); constant && wide_) {
       if (constant->type.dtype == call_.dtype) constant->type.dtype = DType::F32;

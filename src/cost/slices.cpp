@@ -11,7 +11,7 @@ namespace {
 bool multiplies(const Graph& graph, const Op& op) {
   if (op.kind != OpKind::Kernel) return is_product(op.kind);
   const std::vector<Op>& ops = graph.body(op).ops();
-  return std::any_of(ops.begin(), ops.end(), [](const Op& o) { return is_product(o.kind); });
+  return std::ranges::any_of(ops, [](const Op& o) { return is_product(o.kind); });
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ std::string description_of(const CudaDevice& device, const std::string& director
 
 bool is_number(const std::string& text) {
   return !text.empty() && text.size() < 4 &&
-         std::all_of(
-             text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+         std::ranges::all_of(
+             text, [](unsigned char c) { return std::isdigit(c); });
 }
 
 void take_device(CodePlace& place, const CudaDevice& device, const std::string& directory) {

@@ -22,9 +22,8 @@ struct Racer {
 };
 
 void by_speed(std::vector<Racer>& racers) {
-  std::stable_sort(
-      racers.begin(), racers.end(),
-      [](const Racer& a, const Racer& b) { return a.timing.speedup > b.timing.speedup; });
+  std::ranges::stable_sort(
+      racers, [](const Racer& a, const Racer& b) { return a.timing.speedup > b.timing.speedup; });
 }
 
 class Contest {
@@ -165,8 +164,8 @@ class Contest {
         searched_ = complete(s_.report.searches.back());
       }
       for (const Folding& f : foldings) add_folding(f, sink);
-      std::stable_sort(sink.candidates.begin(), sink.candidates.end(),
-                       [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+      std::ranges::stable_sort(
+          sink.candidates, [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
     }
     if (also_) sink.candidates.insert(sink.candidates.begin(), *also_);
     for (Candidate& c : sink.candidates) {
@@ -365,7 +364,7 @@ class Contest {
             double seconds = model.cost(g).seconds;
             variants.push_back({seconds, racers[b].outcome, std::move(g)});
           }
-      std::stable_sort(variants.begin(), variants.end(), [](const Variant& a, const Variant& b) {
+      std::ranges::stable_sort(variants, [](const Variant& a, const Variant& b) {
         return a.model_seconds < b.model_seconds;
       });
       const double best = racers[0].timing.speedup;
@@ -441,7 +440,7 @@ void heed_experts(std::vector<size_t>& order, const std::vector<Outcome>& outcom
   const auto expert = [&](size_t i) {
     return outcomes[i].origin == "patterns" && outcomes[i].notes.empty();
   };
-  const auto found = std::find_if(order.begin(), order.end(), expert);
+  const auto found = std::ranges::find_if(order, expert);
   // Behind it is the place of the program as written.
   const auto place = order.begin() + std::ptrdiff_t(wanted) - 2;
   if (found != order.end() && found > place) std::rotate(place, found, found + 1);

@@ -18,9 +18,7 @@ namespace {
 // last, so that turning them is not part of what a program costs, unless it looks at them
 // otherwise.
 Graph among_others(const Graph& g) {
-  if (std::none_of(g.ops().begin(), g.ops().end(),
-                   [](const Op& op) { return is_windowed(op.kind); }))
-    return g;
+  if (std::ranges::none_of(g.ops(), [](const Op& op) { return is_windowed(op.kind); })) return g;
   const auto image = [&](TensorId t) {
     return !g.is_weight(t) && g.type(t).rank() >= 3 && g.type(t).rank() <= 5;
   };

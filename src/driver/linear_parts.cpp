@@ -29,7 +29,7 @@ class Splitter {
   std::vector<Part> run() {
     std::vector<std::vector<size_t>> found = chains();
     for (auto& group : siblings()) found.push_back(std::move(group));
-    std::sort(found.begin(), found.end());
+    std::ranges::sort(found);
     found.erase(std::unique(found.begin(), found.end()), found.end());
     std::vector<Part> parts;
     for (const auto& ops : found) {
@@ -52,7 +52,7 @@ class Splitter {
     interruption_point();
     const Op& op = g_.ops()[i];
     if ((op.kind != OpKind::Mul && op.kind != OpKind::Div) || once_[i]) return false;
-    const bool constant = std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
+    const bool constant = std::ranges::any_of(op.inputs, [&](TensorId t) {
       return g_.producer(t).constant() && g_.type(t).shape.empty();
     });
     return constant && is_multilinear(g_, op);
@@ -75,7 +75,7 @@ class Splitter {
       if (!pools || !(multiplies(a) || multiplies(b))) continue;
       found.emplace_back(chain.begin() + std::ptrdiff_t(working[k]),
                          chain.begin() + std::ptrdiff_t(working[k + 1]) + 1);
-      std::sort(found.back().begin(), found.back().end());
+      std::ranges::sort(found.back());
     }
   }
 
@@ -102,9 +102,9 @@ class Splitter {
       chain.resize(kept);
       if (!convex(chain)) chain = {i};
       for (const size_t k : chain) taken[k] = true;
-      if (std::any_of(chain.begin(), chain.end(), [&](size_t k) { return multiplies(k); })) {
+      if (std::ranges::any_of(chain, [&](size_t k) { return multiplies(k); })) {
         add_pools(chain, found);
-        std::sort(chain.begin(), chain.end());
+        std::ranges::sort(chain);
         found.push_back(std::move(chain));
       }
     }

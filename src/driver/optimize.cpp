@@ -292,8 +292,7 @@ class Optimizer {
     for (const Part& p : parts) cost.push_back(model.cost(p.graph).seconds);
     std::vector<size_t> order(parts.size());
     std::iota(order.begin(), order.end(), size_t(0));
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return cost[a] > cost[b]; });
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return cost[a] > cost[b]; });
     double cost_left = std::accumulate(cost.begin(), cost.end(), 0.0);
 
     for (const Part& p : parts) replacements.push_back({p.graph});
@@ -302,7 +301,7 @@ class Optimizer {
     for (size_t n = 0; n < order.size(); n++) {
       const size_t i = order[n];
       const Graph& part = parts[i].graph;
-      const auto same = std::find_if(solved.begin(), solved.end(), [&](size_t j) {
+      const auto same = std::ranges::find_if(solved, [&](size_t j) {
         return parts[j].graph == part && weights(parts[j].graph) == weights(part);
       });
       if (same != solved.end()) {

@@ -92,8 +92,8 @@ class Partition {
       if (!compute_[i]) continue;
       for (TensorId t : g_.ops()[i].inputs) {
         const size_t p = producer(t), mine = groups_.find(i);
-        const bool beside = std::any_of(joined.begin(), joined.end(),
-                                        [&](size_t r) { return groups_.find(r) == mine; });
+        const bool beside =
+            std::ranges::any_of(joined, [&](size_t r) { return groups_.find(r) == mine; });
         if (!beside || !compute_[p] || is_source(p) || groups_.find(p) == mine) continue;
         const UnionFind before = groups_;
         groups_.join(i, p);
@@ -116,7 +116,7 @@ class Partition {
       for (OpId id : ops)
         for (TensorId t : g_.op(id).inputs)
           if (g_.producer(t).constant()) all.push_back(g_.tensor(t).producer);
-      std::sort(all.begin(), all.end());
+      std::ranges::sort(all);
       all.erase(std::unique(all.begin(), all.end()), all.end());
       parts.push_back(part_of(g_, std::move(all)));
     }
@@ -285,14 +285,14 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
       } else if (part_of[i] >= 0) {
         size_t p = size_t(part_of[i]);
         if (!done[p]) {
-          bool ready = std::all_of(parts[p].inputs.begin(), parts[p].inputs.end(),
-                                   [&](TensorId t) { return to[t.index].valid(); });
+          bool ready =
+              std::ranges::all_of(parts[p].inputs, [&](TensorId t) { return to[t.index].valid(); });
           if (!ready) continue;
           insert(p);
         }
       } else {
-        bool ready = std::all_of(op.inputs.begin(), op.inputs.end(),
-                                 [&](TensorId t) { return to[t.index].valid(); });
+        bool ready =
+            std::ranges::all_of(op.inputs, [&](TensorId t) { return to[t.index].valid(); });
         if (!ready) continue;
         copy_op(g, op, out, to);
       }

@@ -40,7 +40,7 @@ std::string describe(const Graph& g) {
     for (const TensorId t : op.inputs) text += " " + g.type(t).str();
     if (const auto* a = std::get_if<ConvAttrs>(&op.attrs)) {
       auto all = [&](const char* what, const std::vector<int64_t>& v, int64_t usual) {
-        if (std::all_of(v.begin(), v.end(), [&](int64_t x) { return x == usual; })) return;
+        if (std::ranges::all_of(v, [&](int64_t x) { return x == usual; })) return;
         text += std::string(" ") + what;
         for (const int64_t x : v) text += (&x == v.data() ? "=" : ",") + std::to_string(x);
       };
@@ -169,7 +169,7 @@ bool ProgramOptimizer::propose(double least, double most) {
   std::vector<std::vector<const Part*>> groups;
   std::vector<double> cost;
   for (const Part& p : parts) {
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
+    const auto same = std::ranges::find_if(groups, [&](const auto& g) {
       return g[0]->graph == p.graph && weights_of(g[0]->graph) == weights_of(p.graph);
     });
     double seconds = 0;
@@ -184,8 +184,7 @@ bool ProgramOptimizer::propose(double least, double most) {
   }
   std::vector<size_t> order(groups.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return cost[a] > cost[b]; });
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return cost[a] > cost[b]; });
   const double program = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
   double left = 0, searched = 0;
   std::set<uint32_t> seen;
@@ -231,9 +230,8 @@ bool ProgramOptimizer::propose(double least, double most) {
     left -= cost[i];
   }
   // Compiling and timing take longer than searching: where most is to gain comes first.
-  std::stable_sort(explored_.begin(), explored_.end(), [](const Explored& a, const Explored& b) {
-    return a.expected_s > b.expected_s;
-  });
+  std::ranges::stable_sort(
+      explored_, [](const Explored& a, const Explored& b) { return a.expected_s > b.expected_s; });
   for (size_t n = 0; n < explored_.size(); n++) {
     s_.tell("time mutants", std::to_string(n + 1) + "/" + std::to_string(explored_.size()), 0, 0);
     finished = settle(explored_[n], until) && finished;
@@ -271,7 +269,7 @@ void ProgramOptimizer::mutate(const Item& item, int number, double until,
       return other.graph == core->graph && other.inputs == core->inputs &&
              other.outputs == core->outputs;
     };
-    if (same(item) || std::any_of(found.begin(), found.end(), same)) continue;
+    if (same(item) || std::ranges::any_of(found, same)) continue;
     SubprogramReport::Alternative a;
     a.derivation = c.derivation;
     a.notes = c.notes;
@@ -305,8 +303,8 @@ ProgramOptimizer::explore(size_t subprogram, const std::vector<const Part*>& pla
     for (size_t i = begin; i < found.size(); i++)
       if (found[i].seconds < original.seconds) best.push_back(i);
     begin = found.size();
-    std::stable_sort(best.begin(), best.end(),
-                     [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });
+    std::ranges::stable_sort(
+        best, [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });
     best.resize(std::min(best.size(), kKept));
     for (const size_t i : best) {
       if (s_.deadline.spent() >= until || s_.deadline.cancelled()) break;
@@ -329,7 +327,7 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
   std::vector<size_t> order(found.size());
   std::iota(order.begin(), order.end(), size_t(0));
   const auto faster = [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; };
-  std::stable_sort(order.begin(), order.end(), faster);
+  std::ranges::stable_sort(order, faster);
   std::vector<Graph> timed = {first.graph};
   std::vector<size_t> which;
   for (const size_t i : order) {
@@ -360,7 +358,7 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
   }
   double best = own;
   size_t placed = 0;
-  std::stable_sort(order.begin(), order.end(), faster);
+  std::ranges::stable_sort(order, faster);
   for (const size_t i : order) {
     const bool decides = measured[i] || !report.measured;
     if (!decides || found[i].seconds > kLeastGain * own || placed == kOffered) continue;
@@ -383,7 +381,7 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
 // Asks the verifier about a mutant and about those it is a mutant of.
 bool ProgramOptimizer::prove(const Explored& e, int alternative) {
   const auto is_it = [&](const Item& item) { return item.alternative == alternative; };
-  const Item& item = *std::find_if(e.found.begin(), e.found.end(), is_it);
+  const Item& item = *std::ranges::find_if(e.found, is_it);
   auto& told = s_.report.subprograms[e.subprogram].alternatives[size_t(alternative)];
   if (told.proven) return true;
   const Item& parent = item.parent < 0 ? e.original : e.found[size_t(item.parent)];
@@ -676,8 +674,8 @@ std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
     for (auto& a : r.alternatives) a.chosen = false;
     if (r.verdict == "chosen") r.verdict = kGainLost;
   }
-  const bool any = std::any_of(cover.kernels.begin(), cover.kernels.end(),
-                               [&](size_t k) { return kernels[k].subprogram >= 0; });
+  const bool any =
+      std::ranges::any_of(cover.kernels, [&](size_t k) { return kernels[k].subprogram >= 0; });
   if (!any || cover.seconds > kLeastWhole * report.original_s) return std::nullopt;
   Graph g(base_.name()), places(base_.name());
   std::vector<TensorId> at(values_.size()), place(base_.tensors().size());
@@ -705,8 +703,8 @@ std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
     // An operator of the program on another view is itself there.
     const Value& made = values_[k.outputs[0]];
     const bool other_view = k.subprogram < 0 && !made.view.is_identity();
-    const bool fresh = std::any_of(k.outputs.begin(), k.outputs.end(),
-                                   [&](size_t v) { return !place[values_[v].of.index].valid(); });
+    const bool fresh = std::ranges::any_of(
+        k.outputs, [&](size_t v) { return !place[values_[v].of.index].valid(); });
     if (!k.relay && fresh) put_in_place(other_view ? kernels[maker[made.of.index]] : k);
     if (i >= own && !k.relay) report.chosen++;
     if (k.subprogram < 0) continue;

@@ -65,9 +65,9 @@ std::vector<Timing> decide(const std::vector<Contestant>& contestants, const Mea
 
 bool too_noisy(const std::vector<Timing>& timings) {
   constexpr double kMatters = 1.05;
-  return std::none_of(timings.begin(), timings.end(), worthwhile) &&
-         std::any_of(timings.begin(), timings.end(),
-                     [](const Timing& t) { return t.believable && t.speedup_high > kMatters; });
+  return std::ranges::none_of(timings, worthwhile) &&
+         std::ranges::any_of(
+             timings, [](const Timing& t) { return t.believable && t.speedup_high > kMatters; });
 }
 
 RaceInputs::RaceInputs(const Graph& graph, uint64_t seed) {

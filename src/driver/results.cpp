@@ -32,8 +32,7 @@ std::string checked_bodies(const OptimizeOptions& o, const Graph& program) {
   std::vector<patterns::Pattern> all = patterns::load_warehouse(o.pattern_folders, problems);
   std::erase_if(all, [&](const patterns::Pattern& p) {
     return !patterns::may_match(p, program) ||
-           std::none_of(p.bodies.begin(), p.bodies.end(),
-                        [](const patterns::Body& b) { return b.written(); });
+           std::ranges::none_of(p.bodies, [](const patterns::Body& b) { return b.written(); });
   });
   if (all.empty()) return "";
   CacheOptions quiet;

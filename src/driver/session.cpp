@@ -33,8 +33,8 @@ std::string rows_key(const CudaContext& context, const Target& described) {
 }
 
 bool has_f32_products(const Graph& graph) {
-  return std::any_of(
-      graph.ops().begin(), graph.ops().end(),
+  return std::ranges::any_of(
+      graph.ops(),
       [&](const Op& op) {
         if (op.kind == OpKind::Kernel) return has_f32_products(graph.body(op));
         return (is_product(op.kind) || is_convolution(op.kind)) &&
@@ -281,7 +281,7 @@ CompiledCode Session::compile(const Graph& graph) {
     code.cuda = make_cuda_code(graph, cache, {place.arch, described, plan, place.context});
     code.modelled = modelled_kernels(graph, described, [&](const LibraryCall& call) {
       const auto& kernels = code.cuda->program.kernels;
-      return std::any_of(kernels.begin(), kernels.end(), [&](const CudaKernel& k) {
+      return std::ranges::any_of(kernels, [&](const CudaKernel& k) {
         return k.call && k.call->kind == call.kind && k.call->parts == call.parts &&
                k.call->batch == call.batch && k.call->rows == call.rows &&
                k.call->columns == call.columns && k.call->depth == call.depth;
@@ -359,7 +359,7 @@ std::string Session::emulated_failure(const Graph& given) {
   // A body is run as it is used: the smaller instance has to have it, too.
   if (small && !(with_checked_bodies(*small, cache, true, best_isa(), device, written) == *small))
     small.reset();
-  if (std::any_of(written.begin(), written.end(), [](const auto& w) {
+  if (std::ranges::any_of(written, [](const auto& w) {
         return w.second.bodies[0].language == patterns::Language::Raw;
       }))
     return place.context ? "" : "raw CUDA cannot be emulated";

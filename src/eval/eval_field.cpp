@@ -130,9 +130,9 @@ bool is_modelled(const Graph& g, const Op& op) {
   return op.kind == OpKind::Accum ? decides(op) : !has(op.kind, algebra::InField);
 }
 bool any_modelled(const Graph& g) {
-  return std::any_of(
-             g.ops().begin(), g.ops().end(), [&](const Op& op) { return is_modelled(g, op); }) ||
-         std::any_of(g.bodies().begin(), g.bodies().end(), any_modelled);
+  return std::ranges::any_of(
+             g.ops(), [&](const Op& op) { return is_modelled(g, op); }) ||
+         std::ranges::any_of(g.bodies(), any_modelled);
 }
 
 // Whether exponentials are nested deeper than the chain of primes: the last component of one is

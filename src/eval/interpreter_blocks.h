@@ -193,9 +193,7 @@ template <class D> void Interpreter<D>::run_block_op(BlockState& state, const Op
       if (g.outputs()[i] != op.result()) continue;
       const View& whole = state.results[i];
       // A result nobody needs has no planes at all; one needed inside an exponent only lacks p.
-      if (std::all_of(whole.plane.begin(), whole.plane.end(),
-                      [](const auto* p) { return p == nullptr; }))
-        continue;
+      if (std::ranges::all_of(whole.plane, [](const auto* p) { return p == nullptr; })) continue;
       std::vector<int64_t> shape(whole.shape.begin(), whole.shape.begin() + whole.rank);
       const auto intervals = tile(shape, a.omap, a.fmap, g, state.block, state.iteration);
       const View& value = state.values[op.inputs[0].index];

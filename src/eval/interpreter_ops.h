@@ -42,12 +42,11 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     return v;
   };
   auto any_flags = [&] {
-    return std::any_of(
-        in.begin(), in.end(), [](const View& v) { return v.flagged(); });
+    return std::ranges::any_of(
+        in, [](const View& v) { return v.flagged(); });
   };
   auto any_sets = [&] {
-    return std::any_of(in.begin(), in.end(),
-                       [](const View& v) { return v.plane[kSetPlane] != nullptr; });
+    return std::ranges::any_of(in, [](const View& v) { return v.plane[kSetPlane] != nullptr; });
   };
   if (has(op.kind, algebra::Pointwise)) {
     int rank = 0;

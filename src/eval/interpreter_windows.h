@@ -11,8 +11,7 @@ View Interpreter<D>::windows(Arena& arena, const View& x, const std::vector<Wind
                              const Rational& outside, Components demand, ThreadPool* pool) const {
   const int n = int(axes.size()), lead = x.rank - n;
   View v = x;
-  if (std::any_of(axes.begin(), axes.end(),
-                  [](const WindowAxis& a) { return a.low != 0 || a.high != 0; })) {
+  if (std::ranges::any_of(axes, [](const WindowAxis& a) { return a.low != 0 || a.high != 0; })) {
     std::array<int64_t, kMaxRank> begin{}, shape = x.shape;
     for (int i = 0; i < n; ++i) {
       begin[size_t(lead + i)] = axes[size_t(i)].low;

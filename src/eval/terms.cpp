@@ -20,8 +20,8 @@ struct Layout {
 };
 
 bool is_line(const Type& t) {
-  return std::count_if(
-             t.shape.begin(), t.shape.end(), [](const Dim& d) { return !d.is_one(); }) <= 1;
+  return std::ranges::count_if(
+             t.shape, [](const Dim& d) { return !d.is_one(); }) <= 1;
 }
 
 // Layouts of a kernel graph's tensors. What is not known to be laid out alike has another number.
@@ -56,8 +56,8 @@ class Layouts {
     if (!has(op.kind, algebra::Movement)) return l;
     l.all = made(what, all).axes;
     const auto* slice = std::get_if<SliceAttrs>(&op.attrs);
-    const bool forwards = slice && std::all_of(slice->steps.begin(), slice->steps.end(),
-                                               [](int64_t s) { return s > 0; });
+    const bool forwards =
+        slice && std::ranges::all_of(slice->steps, [](int64_t s) { return s > 0; });
     if (forwards) l.axes = axes[0];
     if (op.kind == OpKind::Reshape) l.axes = l.all;
     return l;
@@ -69,10 +69,10 @@ class Layouts {
     for (TensorId t : op.inputs) {
       if (is_line(g_.type(t))) continue;
       whole = whole || g_.type(t).shape == g_.type(op.result()).shape;
-      if (std::find(axes.begin(), axes.end(), axes_of(t)) == axes.end()) axes.push_back(axes_of(t));
+      if (std::ranges::find(axes, axes_of(t)) == axes.end()) axes.push_back(axes_of(t));
     }
     if (axes.size() == 1 && whole) return {axes[0], derive_key(axes[0], 2)};
-    std::sort(axes.begin(), axes.end());  // where they differ C's order wins, whoever has it
+    std::ranges::sort(axes);  // where they differ C's order wins, whoever has it
     const Layout mixed = made(2, axes);
     return {mixed.axes, derive_key(mixed.axes, 2)};
   }

@@ -220,8 +220,7 @@ NDArray integers_of(const View& v) {
 
 void mark_operands(const Graph& g, const Op& op, const std::vector<Marked>& operands,
                    const Marked& result, const NDArray& index) {
-  if (result.marks->empty() ||
-      std::all_of(result.marks->begin(), result.marks->end(), [](uint8_t m) { return m == 0; }))
+  if (result.marks->empty() || std::ranges::all_of(*result.marks, [](uint8_t m) { return m == 0; }))
     return;
   if (has(op.kind, algebra::Pointwise)) {
     for (const Marked& m : operands) mark_broadcast(m, result);

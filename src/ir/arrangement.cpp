@@ -98,8 +98,8 @@ Arrangement Arrangement::inverse() const {
     in_source.emplace_back(factors_[i], stride);
     stride *= factors_[i].extent;
   }
-  std::sort(in_source.begin(), in_source.end(),
-            [](const auto& a, const auto& b) { return a.first.stride > b.first.stride; });
+  std::ranges::sort(in_source,
+                    [](const auto& a, const auto& b) { return a.first.stride > b.first.stride; });
   Arrangement v = *this;
   std::swap(v.source_, v.shape_);
   v.factors_.clear();
@@ -139,7 +139,7 @@ TensorId Arrangement::build(Graph& g, TensorId x) const {
   if (!keeps_order()) {
     std::vector<int> order(factors_.size());  // of the factors in the source
     std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(), [&](int a, int b) {
+    std::ranges::sort(order, [&](int a, int b) {
       return factors_[size_t(a)].stride > factors_[size_t(b)].stride;
     });
     Shape split;

@@ -113,15 +113,15 @@ class Scheduler {
       progress = false;
       for (uint32_t i : here) {
         const Op& op = g_.ops()[i];
-        if (done.count(i) || !std::all_of(op.inputs.begin(), op.inputs.end(),
-                                          [&](TensorId t) { return there(producer(t)); }))
+        if (done.count(i) ||
+            !std::ranges::all_of(op.inputs, [&](TensorId t) { return there(producer(t)); }))
           continue;
         done.insert(i);
         steps.push_back({OpId(i), -1});
         progress = true;
       }
       for (size_t k = 0; k < inners.size() && !progress; ++k) {
-        if (ran[k] || !std::all_of(inners[k].takes.begin(), inners[k].takes.end(), there)) continue;
+        if (ran[k] || !std::ranges::all_of(inners[k].takes, there)) continue;
         ran[k] = 1;
         steps.push_back({OpId(), inners[k].body});
         progress = true;

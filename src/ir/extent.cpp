@@ -26,7 +26,7 @@ bool is_symbol(std::string_view text) {
   const auto letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   };
-  return !text.empty() && letter(text[0]) && std::all_of(text.begin(), text.end(), [&](char c) {
+  return !text.empty() && letter(text[0]) && std::ranges::all_of(text, [&](char c) {
     return letter(c) || (c >= '0' && c <= '9') || c == '.';
   });
 }
@@ -61,7 +61,7 @@ SymbolicExtent SymbolicExtent::parse(std::string_view text) {
         bad("'" + std::string(text) + "' is no extent");
       if (!number) factors.emplace_back(factor);
     }
-    std::sort(factors.begin(), factors.end());
+    std::ranges::sort(factors);
     result.add(factors, coefficient);
     result.add({}, constant);
   }
@@ -106,8 +106,8 @@ SymbolicExtent::bound(const std::vector<std::pair<std::string, int64_t>>& values
   for (const auto& [factors, coefficient] : terms_) {
     SymbolicExtent term(coefficient);
     for (const std::string& symbol : factors) {
-      const auto value = std::find_if(values.begin(), values.end(),
-                                      [&](const auto& v) { return v.first == symbol; });
+      const auto value =
+          std::ranges::find_if(values, [&](const auto& v) { return v.first == symbol; });
       term = term *
              (value != values.end() ? SymbolicExtent(value->second) : SymbolicExtent(Dim(symbol)));
     }
@@ -128,7 +128,7 @@ SymbolicExtent operator*(const SymbolicExtent& a, const SymbolicExtent& b) {
     for (const auto& [y, n] : b.terms_) {
       SymbolicExtent::Factors factors = x;
       factors.insert(factors.end(), y.begin(), y.end());
-      std::sort(factors.begin(), factors.end());
+      std::ranges::sort(factors);
       int64_t coefficient = 0;
       if (__builtin_mul_overflow(m, n, &coefficient)) bad("an extent is too large");
       result.add(factors, coefficient);

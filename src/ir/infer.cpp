@@ -62,7 +62,7 @@ class Inference {
   }
   std::vector<int> axes(std::vector<int> list, int rank) const {
     for (int& a : list) a = axis(a, rank);
-    std::sort(list.begin(), list.end());
+    std::ranges::sort(list);
     if (std::adjacent_find(list.begin(), list.end()) != list.end()) fail("an axis is named twice");
     return list;
   }
@@ -285,7 +285,7 @@ Type accum(const Inference& in, OpKind kind, AccumAttrs& a, const Graph& graph) 
   Type r = in.operand();
   if (a.loops.empty())
     for (size_t i = 0; i < graph.loops().size(); i++) a.loops.push_back(int(i));
-  std::sort(a.loops.begin(), a.loops.end());
+  std::ranges::sort(a.loops);
   if (a.loops.empty()) in.fail("the block graph has no loop to fold");
   if (std::adjacent_find(a.loops.begin(), a.loops.end()) != a.loops.end() || a.loops[0] < 0 ||
       a.loops.back() >= int(graph.loops().size()))

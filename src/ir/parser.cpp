@@ -464,7 +464,7 @@ class Parser {
       if (!seen.empty()) expect(",");
       if (token_.kind != Token::Name) fail("expected an attribute, got " + shown(token_));
       Token key = take();
-      if (std::find(seen.begin(), seen.end(), key.text) != seen.end())
+      if (std::ranges::find(seen, key.text) != seen.end())
         fail_at(key, "attribute " + key.text + " is given twice");
       seen.push_back(key.text);
       bool found = false;

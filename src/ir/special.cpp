@@ -32,7 +32,7 @@ bool asks(const Graph& g, const Op& op) {
   }
   if (!is_comparison(op.kind)) return false;
   if (op.inputs[0] == op.inputs[1]) return op.kind != OpKind::Lt && op.kind != OpKind::Gt;
-  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
+  return std::ranges::any_of(op.inputs, [&](TensorId t) {
     const Rational* c = origin(g, t).constant();
     return c && !c->finite();
   });
@@ -41,10 +41,9 @@ bool asks(const Graph& g, const Op& op) {
 }  // namespace
 
 bool asks_for_nan(const Graph& graph) {
-  return std::any_of(
-             graph.ops().begin(), graph.ops().end(),
-             [&](const Op& op) { return asks(graph, op); }) ||
-         std::any_of(graph.bodies().begin(), graph.bodies().end(), asks_for_nan);
+  return std::ranges::any_of(
+             graph.ops(), [&](const Op& op) { return asks(graph, op); }) ||
+         std::ranges::any_of(graph.bodies(), asks_for_nan);
 }
 
 }  // namespace tessera

@@ -45,8 +45,8 @@ std::string str(const Shape& shape) {
 }
 
 bool is_static(const Shape& shape) {
-  return std::none_of(
-      shape.begin(), shape.end(), [](const Dim& d) { return d.symbolic(); });
+  return std::ranges::none_of(
+      shape, [](const Dim& d) { return d.symbolic(); });
 }
 
 int64_t num_elements(const Shape& shape) {

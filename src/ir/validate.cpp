@@ -58,8 +58,8 @@ class ClipCheck {
 
  private:
   bool clipped(TensorId t) const {
-    return std::any_of(
-        clips_[t.index].begin(), clips_[t.index].end(), [](const Clip& c) { return !c.empty(); });
+    return std::ranges::any_of(
+        clips_[t.index], [](const Clip& c) { return !c.empty(); });
   }
   // Merges an operand's axis into a result axis under broadcasting.
   void merge(const Op& op, Clip& into, TensorId t, size_t axis, bool first) {
@@ -177,9 +177,8 @@ class ClipCheck {
       if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
   }
   static bool varies_with(const Clip& clip, const std::vector<int>& loops) {
-    return std::any_of(
-        loops.begin(), loops.end(),
-        [&](int l) { return clip.find("l" + std::to_string(l) + ":") != Clip::npos; });
+    return std::ranges::any_of(
+        loops, [&](int l) { return clip.find("l" + std::to_string(l) + ":") != Clip::npos; });
   }
 
   const Graph& g_;

@@ -37,13 +37,13 @@ std::optional<WrittenKernel> written_kernel(const Graph& g, const Op& op) {
   if (!w) return w;
   const auto there = [&](int t) { return t >= 0 && size_t(t) < block.tensors().size(); };
   const bool fits = there(w->result) && block.num_blocks() == 1 && block.loops().empty() &&
-                    std::all_of(w->operands.begin(), w->operands.end(), there);
+                    std::ranges::all_of(w->operands, there);
   return fits ? w : std::nullopt;
 }
 
 Graph without_written(const Graph& g, const std::function<bool(const Op&)>& keep) {
   const auto goes = [&](const Op& op) { return written_kernel(g, op) && !(keep && keep(op)); };
-  if (std::none_of(g.ops().begin(), g.ops().end(), goes)) return g;
+  if (std::ranges::none_of(g.ops(), goes)) return g;
   Graph out(g.name());
   std::vector<TensorId> map(g.tensors().size());
   for (const Op& op : g.ops()) {

@@ -27,7 +27,7 @@ class Outer {
   Outer(const std::vector<int64_t>& space, const std::vector<int64_t>& strides,
         const std::vector<int>& without) {
     for (size_t i = space.size(); i-- > 0;) {
-      if (std::find(without.begin(), without.end(), int(i)) != without.end()) continue;
+      if (std::ranges::find(without, int(i)) != without.end()) continue;
       axes_.push_back({space[i], strides[i]});
       size_ *= space[i];
     }
@@ -214,7 +214,7 @@ class Rounds {
 };
 
 bool maps(const BlockAccess& a, int axis) {
-  return axis >= 0 && std::find(a.axes.begin(), a.axes.end(), axis) != a.axes.end();
+  return axis >= 0 && std::ranges::find(a.axes, axis) != a.axes.end();
 }
 
 // Pieces of `bytes` lie together and in line wherever a lane has neighbours.
@@ -252,10 +252,9 @@ void for_each_round(const Block& block, const BlockStep& step, const Walk& walk,
   const AccessKind kind = access_kind(step, walk, access);
   if (kind == AccessKind::Operand || kind == AccessKind::Bulk || kind == AccessKind::Anyhow) return;
   // Who updates an element reads it.
-  const bool updates =
-      std::any_of(step.writes.begin(), step.writes.end(), [&](const BlockAccess& w) {
-        return w.value == access.value && w.axes == access.axes;
-      });
+  const bool updates = std::ranges::any_of(step.writes, [&](const BlockAccess& w) {
+    return w.value == access.value && w.axes == access.axes;
+  });
   Rounds(block, step, walk, access, write || updates, visit).run(kind);
 }
 
@@ -312,11 +311,11 @@ Wavefronts wavefronts(const std::vector<int64_t>& lanes, int bytes, const BlockL
              w <= (lanes[l] + bytes - 1) / limits.bank_bytes; ++w)
           words.push_back(w);
     if (words.empty()) continue;
-    std::sort(words.begin(), words.end());
+    std::ranges::sort(words);
     words.erase(std::unique(words.begin(), words.end()), words.end());
-    std::fill(on_bank.begin(), on_bank.end(), 0);
+    std::ranges::fill(on_bank, 0);
     for (int64_t w : words) ++on_bank[size_t(w % limits.banks)];
-    total.taken += *std::max_element(on_bank.begin(), on_bank.end());
+    total.taken += *std::ranges::max_element(on_bank);
     total.least += ceil_div(int64_t(words.size()), limits.banks);
   }
   return total;

@@ -50,7 +50,7 @@ class Writer {
     for (Item& item : out)
       if (item.step >= 0 && loop >= 0 && early(item.step, loop))
         item.listed -= int(block_.steps.size());
-    std::sort(out.begin(), out.end(), [](const Item& a, const Item& b) {
+    std::ranges::sort(out, [](const Item& a, const Item& b) {
       return a.time != b.time ? a.time < b.time : a.listed < b.listed;
     });
     return out;
@@ -218,9 +218,8 @@ class Writer {
     return false;
   }
   bool written_by_threads(int v) const {
-    return std::any_of(
-        accesses_[index(v)].begin(), accesses_[index(v)].end(),
-        [](const PlacedAccess& a) { return a.write && !a.who.proxy; });
+    return std::ranges::any_of(
+        accesses_[index(v)], [](const PlacedAccess& a) { return a.write && !a.who.proxy; });
   }
   // Whether threads write any of the bytes of the value, as another one or as scratch.
   bool after_threads(int v) const {
@@ -263,7 +262,7 @@ class Writer {
     return false;
   }
   void wait_for_bulk(int loop) {
-    if (std::find(boxes_ready_.begin(), boxes_ready_.end(), loop) != boxes_ready_.end()) return;
+    if (std::ranges::find(boxes_ready_, loop) != boxes_ready_.end()) return;
     actions_.push_back({ActionKind::WaitBulk, -1, loop});
     boxes_ready_.push_back(loop);
   }

@@ -139,8 +139,8 @@ class Orderer {
   }
   // Whether the step shares its interval with others whatever happens.
   bool tied(int s) const {
-    return std::any_of(
-        edges_.begin(), edges_.end(),
+    return std::ranges::any_of(
+        edges_,
         [&](const OrderEdge& e) {
           return (e.from == s || e.to == s) && e.loop >= 0 && e.iterations == 0;
         });

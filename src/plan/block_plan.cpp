@@ -67,8 +67,7 @@ class Planner {
       if (step(int(t)).loop != home_[index(v)] &&
           inside(block_, step(int(t)).loop, home_[index(v)]))
         return false;
-    return std::count_if(all.begin(), all.end(), [](const PlacedAccess& a) { return a.write; }) ==
-               1 &&
+    return std::ranges::count_if(all, [](const PlacedAccess& a) { return a.write; }) == 1 &&
            step(all[0].step).kind == StepKind::Load && all[0].instruction != Instruction::Vector;
   }
 
@@ -415,8 +414,8 @@ BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
       all.plan.steps[size_t(a.step)].writes[0].instruction = a.instruction;
   }
   for (auto& of_tile : all.accesses)
-    std::stable_sort(of_tile.begin(), of_tile.end(),
-                     [](const PlacedAccess& a, const PlacedAccess& b) { return a.step < b.step; });
+    std::ranges::stable_sort(
+        of_tile, [](const PlacedAccess& a, const PlacedAccess& b) { return a.step < b.step; });
   return plan_settled(block, std::move(all), limits, options);
 }
 

@@ -87,11 +87,9 @@ class Replay {
     return slot;
   }
   bool writes_itself(int slot) const {
-    return std::any_of(
-        plan_.tasks.begin(), plan_.tasks.end(),
-        [&](const Task& t) {
-          return std::find(t.writes.begin(), t.writes.end(), slot) != t.writes.end();
-        });
+    return std::ranges::any_of(
+        plan_.tasks,
+        [&](const Task& t) { return std::ranges::find(t.writes, slot) != t.writes.end(); });
   }
   bool holds(int slot) const { return owner_[size_t(writer_of(slot))]; }
 

@@ -64,7 +64,7 @@ class Chooser {
       moved = false;
       for (auto it = left.begin(); it != left.end();) {
         const CoverKernel& k = p_.kernels[*it];
-        if (!std::all_of(k.inputs.begin(), k.inputs.end(), [&](size_t v) { return there[v]; })) {
+        if (!std::ranges::all_of(k.inputs, [&](size_t v) { return there[v]; })) {
           ++it;
           continue;
         }
@@ -80,7 +80,7 @@ class Chooser {
     std::vector<bool> there = given_;
     for (const size_t k : order)
       for (const size_t v : p_.kernels[k].outputs) there[v] = true;
-    return std::all_of(p_.wanted.begin(), p_.wanted.end(), [&](size_t v) { return there[v]; });
+    return std::ranges::all_of(p_.wanted, [&](size_t v) { return there[v]; });
   }
 
   // Values that every solution computes: those wanted, and what all makers of such a value read.
@@ -95,8 +95,7 @@ class Chooser {
       std::vector<size_t> common = p_.kernels[makers_[v][0]].inputs;
       for (const size_t k : makers_[v]) {
         const auto& in = p_.kernels[k].inputs;
-        std::erase_if(common,
-                      [&](size_t u) { return std::find(in.begin(), in.end(), u) == in.end(); });
+        std::erase_if(common, [&](size_t u) { return std::ranges::find(in, u) == in.end(); });
       }
       for (const size_t u : common)
         if (!inevitable_[u]) {
@@ -133,8 +132,7 @@ class Chooser {
     for (const auto& piece : pieces_) {
       if (piece.size() == 1) {
         const auto& outputs = p_.kernels[piece[0]].outputs;
-        if (std::any_of(outputs.begin(), outputs.end(),
-                        [&](size_t v) { return inevitable_[v] && !given_[v]; }))
+        if (std::ranges::any_of(outputs, [&](size_t v) { return inevitable_[v] && !given_[v]; }))
           chosen.insert(piece[0]);
         continue;
       }
@@ -160,9 +158,9 @@ class Chooser {
       variable[k] = ilp.add_variable(p_.kernels[k].seconds / std::max(scale, 1e-30));
     // Values that come from elsewhere are there: all solutions compute them.
     auto outside = [&](size_t v) {
-      return given_[v] ||
-             (inevitable_[v] && std::none_of(makers_[v].begin(), makers_[v].end(),
-                                             [&](size_t k) { return variable[k] >= 0; }));
+      return given_[v] || (inevitable_[v] && std::ranges::none_of(makers_[v], [&](size_t k) {
+                             return variable[k] >= 0;
+                           }));
     };
     std::set<size_t> made;
     for (const size_t k : piece)
@@ -222,8 +220,7 @@ class Chooser {
       moved = false;
       for (auto it = left.begin(); it != left.end();) {
         const auto& in = p_.kernels[*it].inputs;
-        if (!std::all_of(in.begin(), in.end(),
-                         [&](size_t v) { return there.count(v) || outside(v); })) {
+        if (!std::ranges::all_of(in, [&](size_t v) { return there.count(v) || outside(v); })) {
           ++it;
           continue;
         }

@@ -34,7 +34,7 @@ class Fusion {
     std::vector<TensorId> inputs = graph_.op(g.members[0]).inputs;
     // Blocks of rows of one product would each arrange its right operand.
     if (!g.products.empty() && g.rows.size() == 1) inputs.pop_back();
-    return std::any_of(inputs.begin(), inputs.end(), [&](TensorId t) {
+    return std::ranges::any_of(inputs, [&](TensorId t) {
       const Strided& view = found_.view(t);
       const auto slice = slice_view(graph_, t);
       return !view.whole() && !found_.once(view.root) && !(slice && slice->whole == view.root);
@@ -79,7 +79,7 @@ class Fusion {
       if (unit.group != nullptr) {
         unit.op = OpId();
         std::vector<TensorId>& results = results_[unit.group];
-        if (std::find(results.begin(), results.end(), t) == results.end()) results.push_back(t);
+        if (std::ranges::find(results, t) == results.end()) results.push_back(t);
       } else if (auto cut = cut_of(t)) {
         cuts_[maker.index] = *cut;
       }

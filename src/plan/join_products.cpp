@@ -112,9 +112,7 @@ class Joining {
     std::vector<OpId> readers;
     for (size_t i = id.index + 1; i < graph_.ops().size(); ++i) {
       const Op& op = graph_.ops()[i];
-      if (std::none_of(op.inputs.begin(), op.inputs.end(),
-                       [&](TensorId t) { return same.count(t) != 0; }))
-        continue;
+      if (std::ranges::none_of(op.inputs, [&](TensorId t) { return same.count(t) != 0; })) continue;
       const Strided& view = found_.view(op.result());
       if (view.root == result && view.whole())
         same.insert(op.result());

@@ -37,7 +37,7 @@ std::string Layout::str() const {
 
 void check_layout(const Layout& layout, size_t rank) {
   std::vector<int> sorted = layout.order;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   bool good = layout.panel >= 0 && layout.group >= 1 && (layout.panel == 0 || rank >= 2) &&
               (layout.panel > 0 || (layout.group == 1 && layout.tile == 0)) && layout.tile >= 0 &&
               (sorted.empty() || sorted.size() == rank);

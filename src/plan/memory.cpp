@@ -74,7 +74,7 @@ class Planner {
     for (size_t j = 0; j < offsets.size(); ++j)
       if (offsets[j] >= 0 && j != i && overlap_in_time(requests_[i], requests_[j]))
         taken.emplace_back(offsets[j], offsets[j] + sizes_[j]);
-    std::sort(taken.begin(), taken.end());
+    std::ranges::sort(taken);
     int64_t at = 0;
     for (const auto& [begin, end] : taken) {
       if (at + sizes_[i] <= begin) break;
@@ -86,7 +86,7 @@ class Planner {
   template <class Less> void greedy(Less less) {
     std::vector<size_t> order(requests_.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), less);
+    std::ranges::stable_sort(order, less);
     std::vector<int64_t> offsets(requests_.size(), -1);
     int64_t bytes = 0;
     for (size_t i : order) {
@@ -126,7 +126,7 @@ class Planner {
       const bool in_order = at > last || (at == last && (placed == 0 || i > last_index));
       if (in_order) next.emplace_back(at, i);
     }
-    std::sort(next.begin(), next.end());
+    std::ranges::sort(next);
     for (const auto& [at, i] : next) {
       const int64_t top = std::max(bytes, at + sizes_[i]);
       if (top >= best_bytes_) continue;

@@ -211,7 +211,7 @@ Part part_of(const Plan& plan, bool once) {
       s.after.push_back(part.buffers[it->second].writer);
       part.buffers[it->second].readers.push_back(id);
     }
-    std::sort(s.after.begin(), s.after.end());
+    std::ranges::sort(s.after);
     s.after.erase(std::unique(s.after.begin(), s.after.end()), s.after.end());
     for (int w : t.writes) {
       const Slot& slot = plan.slots[size_t(w)];
@@ -316,8 +316,8 @@ Plan PlanBuilder::finish() {
     const size_t before = sorted.size();
     for (size_t i = 0; i < plan_.tasks.size(); ++i) {
       const Task& t = plan_.tasks[i];
-      if (done[i] || !std::all_of(t.reads.begin(), t.reads.end(),
-                                  [&](int r) { return written[size_t(plan_.root(r))]; }))
+      if (done[i] ||
+          !std::ranges::all_of(t.reads, [&](int r) { return written[size_t(plan_.root(r))]; }))
         continue;
       for (int w : t.writes) written[size_t(w)] = true;
       done[i] = true;
@@ -352,7 +352,7 @@ int in_place_kernel(const Graph& graph, const Op& op) {
   std::vector<bool> fits(op.inputs.size(), true);
   for (const Op& inner : block.ops()) {
     if (inner.kind == OpKind::Iter) {
-      const auto at = std::find(block.inputs().begin(), block.inputs().end(), inner.inputs[0]);
+      const auto at = std::ranges::find(block.inputs(), inner.inputs[0]);
       const size_t i = size_t(at - block.inputs().begin());
       fits[i] = fits[i] && block.attrs<IterAttrs>(inner).imap == saved.omap &&
                 graph.type(op.inputs[i]) == graph.type(op.result());

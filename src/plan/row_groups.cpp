@@ -164,7 +164,7 @@ bool RowGroups::plain(const RowGroup& g, const Op& op, int64_t width,
                       const std::vector<RowOperand>& found) const {
   const int64_t columns = shape(graph_.op(g.products[0]).result()).back();
   return has(op.kind, algebra::Pointwise) && width == columns &&
-         std::all_of(found.begin(), found.end(), [&](const RowOperand& o) {
+         std::ranges::all_of(found, [&](const RowOperand& o) {
            return o.kind != RowOperand::Inside || (o.width == columns && o.offset == 0);
          });
 }
@@ -195,8 +195,8 @@ bool RowGroups::fits(const RowGroup& g, const Op& op, const std::vector<RowOpera
              matrix_bytes(op.inputs[1]) <= kMostOfHeads && !once(views_[op.inputs[1].index].root);
     if (g.products.empty()) return g.members.empty();
     return g.left == std::pair(found[0], shape(op.inputs[0]).back()) &&
-           std::all_of(g.widths.begin(), g.widths.end(),
-                       [&](const auto& w) { return w.second == width || w.second == 1; });
+           std::ranges::all_of(g.widths,
+                               [&](const auto& w) { return w.second == width || w.second == 1; });
   }
   if (is_reduction(op.kind)) {
     const int64_t all = num_elements(graph_.type(op.inputs[0]).shape), rows = product_of(g.rows);
@@ -227,7 +227,7 @@ bool RowGroups::take(RowGroup& g, OpId id) const {
 
 std::optional<RowGroup> RowGroups::over(const Extents& rows, std::vector<OpId> members) const {
   RowGroup made(rows);
-  std::sort(members.begin(), members.end());
+  std::ranges::sort(members);
   for (OpId id : members)
     if (!take(made, id)) return std::nullopt;
   read_in_order(made);
@@ -236,8 +236,8 @@ std::optional<RowGroup> RowGroups::over(const Extents& rows, std::vector<OpId> m
 
 bool RowGroups::chooses_among_calls(const RowGroup& g) const {
   const auto any = [&](auto holds) {
-    return std::any_of(
-        g.members.begin(), g.members.end(), [&](OpId id) { return holds(graph_.op(id)); });
+    return std::ranges::any_of(
+        g.members, [&](OpId id) { return holds(graph_.op(id)); });
   };
   return !any([](const Op& op) { return !has(op.kind, algebra::Pointwise); }) &&
          any([](const Op& op) { return has(op.kind, algebra::Call); }) &&
@@ -280,8 +280,7 @@ void RowGroups::place(OpId id) {
 bool RowGroups::open(OpId id) {
   const Op& op = graph_.op(id);
   const Extents out = shape(op.result());
-  if (std::all_of(op.inputs.begin(), op.inputs.end(),
-                  [&](TensorId t) { return graph_.type(t).rank() == 0; }))
+  if (std::ranges::all_of(op.inputs, [&](TensorId t) { return graph_.type(t).rank() == 0; }))
     return false;  // scalars are not worth a kernel of their own
   std::vector<Extents> tried = {longer_axes(without_last(out))};
   if (is_reduction(op.kind))

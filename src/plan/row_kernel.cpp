@@ -44,7 +44,7 @@ class RowKernel {
     } else {
       cut_rows();
     }
-    std::sort(grid_.begin(), grid_.end());
+    std::ranges::sort(grid_);
   }
 
   bool emit() {
@@ -108,7 +108,7 @@ class RowKernel {
   // Whether all is element by element, on rows of one width.
   bool pointwise(const RowGroup& group) const {
     const int64_t width = group.widths.begin()->second;
-    return std::all_of(group.members.begin(), group.members.end(), [&](OpId id) {
+    return std::ranges::all_of(group.members, [&](OpId id) {
       const Op& op = graph_.op(id);
       return has(op.kind, algebra::Pointwise) && group.widths.at(op.result().index) == width;
     });
@@ -140,8 +140,8 @@ class RowKernel {
     int64_t left = std::max(std::min(kBlocks, ceil_div(all, kShortBlock)), all / kLongBlock);
     std::vector<int> order, first = outermost();
     for (int i = 0; i < last_; ++i) order.push_back(i);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return std::count(first.begin(), first.end(), a) > std::count(first.begin(), first.end(), b);
+    std::ranges::stable_sort(order, [&](int a, int b) {
+      return std::ranges::count(first, a) > std::ranges::count(first, b);
     });
     for (int i : order) {
       const int64_t n = rows_[size_t(i)];
@@ -168,8 +168,8 @@ class RowKernel {
     }
     for (TensorId t : results_) {
       const std::vector<int> order = *arranged(found_, group_, t);
-      const auto axis = std::find_if(order.begin(), order.end(),
-                                     [&](int a) { return a < last_ && rows_[size_t(a)] > 1; });
+      const auto axis =
+          std::ranges::find_if(order, [&](int a) { return a < last_ && rows_[size_t(a)] > 1; });
       axes.push_back(axis == order.end() ? 0 : *axis);
     }
     return axes;
@@ -227,7 +227,7 @@ class RowKernel {
   std::optional<std::pair<RowOperand, RowOperand>> division(const RowOperand& o,
                                                             int64_t sums) const {
     const OpId maker = graph_.tensor(o.tensor).producer;
-    const bool wanted = std::find(results_.begin(), results_.end(), o.tensor) != results_.end();
+    const bool wanted = std::ranges::find(results_, o.tensor) != results_.end();
     if (graph_.op(maker).kind != OpKind::Div || wanted || sums > o.width) return std::nullopt;
     const RowOperand &x = group_.reads.at(maker.index)[0], &by = group_.reads.at(maker.index)[1];
     if (x.kind != RowOperand::Inside || by.kind != RowOperand::Inside || by.width != 1 ||
@@ -241,15 +241,13 @@ class RowKernel {
     const TensorId root = found_.view(t).root;
     const int64_t width = group_.widths.at(root.index);
     TensorId value = full(tiles_.at(root.index), width);
-    if (!std::is_sorted(order.begin(), order.end()))
-      value = build::transpose(block_, value, PermAttrs{order});
+    if (!std::ranges::is_sorted(order)) value = build::transpose(block_, value, PermAttrs{order});
     SaveAttrs attrs;
     attrs.type.dtype = graph_.type(t).dtype;
     for (int axis : order) attrs.type.shape.push_back(with(rows_, width)[size_t(axis)]);
     for (size_t d = 0; d < grid_.size(); ++d)
       if (grid_[d].first < last_ || width == columns_)
-        attrs.omap[d] =
-            int8_t(std::find(order.begin(), order.end(), grid_[d].first) - order.begin());
+        attrs.omap[d] = int8_t(std::ranges::find(order, grid_[d].first) - order.begin());
     block_.add_output(build::save(block_, value, attrs));
   }
 
@@ -283,7 +281,7 @@ class RowKernel {
   }
 
   TensorId iterate(TensorId t, const IterAttrs& attrs) {
-    size_t at = size_t(std::find(arguments_.begin(), arguments_.end(), t) - arguments_.begin());
+    size_t at = size_t(std::ranges::find(arguments_, t) - arguments_.begin());
     if (at == arguments_.size()) {
       arguments_.push_back(t);
       inputs_.push_back(block_.add_input(to_.graph.type(t), to_.graph.tensor(t).name));
@@ -356,7 +354,7 @@ TensorId FusedProgram::part(TensorId t, const Reading& reading) {
 TensorId permuted(Graph& graph, TensorId tile, const Reading& reading) {
   if (!reading.gone.empty()) tile = build::squeeze(graph, tile, AxesAttrs{reading.gone});
   const std::vector<int> perm = reading.perm();
-  if (std::is_sorted(perm.begin(), perm.end())) return tile;
+  if (std::ranges::is_sorted(perm)) return tile;
   return build::transpose(graph, tile, PermAttrs{perm});
 }
 
@@ -376,7 +374,7 @@ std::optional<std::vector<int>> arranged(const RowGroups& found, const RowGroup&
   const Extents steps = row_major_strides(own);
   std::vector<int> order;
   AxisParts parts = merged(view.parts());
-  std::reverse(parts.begin(), parts.end());
+  std::ranges::reverse(parts);
   // The group's axes in the order in which the tensor goes through its parts.
   while (!parts.empty()) {
     const auto [n, step] = parts.back();
@@ -384,7 +382,7 @@ std::optional<std::vector<int>> arranged(const RowGroups& found, const RowGroup&
     size_t axis = 0;
     while (axis < own.size() &&
            !(own[axis] > 1 && steps[axis] * own[axis] == step * n && n % own[axis] == 0 &&
-             std::find(order.begin(), order.end(), int(axis)) == order.end()))
+             std::ranges::find(order, int(axis)) == order.end()))
       ++axis;
     if (axis == own.size()) return std::nullopt;
     order.push_back(int(axis));
@@ -392,7 +390,7 @@ std::optional<std::vector<int>> arranged(const RowGroups& found, const RowGroup&
   }
   for (int i = 0; i < int(own.size()); ++i)
     if (own[size_t(i)] == 1)
-      order.insert(std::find_if(order.begin(), order.end(), [&](int a) { return a > i; }), i);
+      order.insert(std::ranges::find_if(order, [&](int a) { return a > i; }), i);
   if (order.size() != own.size()) return std::nullopt;
   return order;
 }

@@ -29,7 +29,7 @@ AxisParts merged(const AxisParts& parts) {
 
 std::optional<std::vector<AxisParts>> regroup(const AxisParts& parts, const Extents& shape) {
   AxisParts left = merged(parts);
-  std::reverse(left.begin(), left.end());
+  std::ranges::reverse(left);
   std::vector<AxisParts> axes;
   for (int64_t d : shape) {
     AxisParts axis;
@@ -139,16 +139,15 @@ std::vector<Strided> strided_views(const Graph& graph, const std::vector<bool>& 
 }
 
 bool Reading::cuts() const {
-  return stops != shape || std::any_of(
-                               starts.begin(), starts.end(), [](int64_t s) { return s; });
+  return stops != shape || std::ranges::any_of(
+                               starts, [](int64_t s) { return s; });
 }
 
 std::vector<int> Reading::perm() const {
   std::vector<int> order;
   for (int axis : axes)
     if (axis >= 0)
-      order.push_back(
-          int(std::count_if(axes.begin(), axes.end(), [&](int a) { return a >= 0 && a < axis; })));
+      order.push_back(int(std::ranges::count_if(axes, [&](int a) { return a >= 0 && a < axis; })));
   return order;
 }
 
@@ -157,8 +156,8 @@ std::optional<Reading> reading(int64_t elements, const Extents& extents, const E
   std::vector<int> order;
   for (size_t i = 0; i < strides.size(); ++i)
     if (strides[i] != 0) order.push_back(int(i));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return strides[size_t(a)] > strides[size_t(b)]; });
+  std::ranges::stable_sort(order,
+                           [&](int a, int b) { return strides[size_t(a)] > strides[size_t(b)]; });
   Reading found;
   found.axes.assign(strides.size(), -1);
   // Appends an axis of steps `stride`, of which `n` are read; what is left is within one of them.

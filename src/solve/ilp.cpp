@@ -79,7 +79,7 @@ class BranchAndBound {
       for (size_t r = 0; r < rows_.size(); ++r) {
         const Row& row = rows_[r];
         if (row.equal != equal || row.bound != 1 || row.terms.empty()) continue;
-        const bool fits = std::all_of(row.terms.begin(), row.terms.end(), [&](const auto& t) {
+        const bool fits = std::ranges::all_of(row.terms, [&](const auto& t) {
           return t.second == 1 && group_of_[size_t(t.first)] < 0;
         });
         if (!fits) continue;
@@ -298,8 +298,8 @@ double Ilp::value(const std::vector<bool>& x) const {
 }
 
 bool Ilp::feasible(const std::vector<bool>& x) const {
-  return std::all_of(
-      constraints.begin(), constraints.end(),
+  return std::ranges::all_of(
+      constraints,
       [&](const IlpConstraint& c) {
         double sum = 0, scale = std::max(1.0, std::fabs(c.bound));
         for (const auto& [j, a] : c.terms) {

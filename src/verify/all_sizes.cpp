@@ -34,9 +34,8 @@ class Extents {
         for (size_t k = 0; k <= j; ++k) add_product(product_of(i, j), products_at(k));
       }
     }
-    std::stable_sort(products_.begin(), products_.end(), [&](const Known& a, const Known& b) {
-      return degree(a.term) < degree(b.term);
-    });
+    std::ranges::stable_sort(
+        products_, [&](const Known& a, const Known& b) { return degree(a.term) < degree(b.term); });
     read_.clear();
   }
 
@@ -82,8 +81,7 @@ class Extents {
   }
 
   std::optional<TermId> look(const Numbers64& v) {
-    if (std::all_of(v.begin(), v.end(), [&](int64_t x) { return x == v[0]; }))
-      return t_.integer(v[0]);
+    if (std::ranges::all_of(v, [&](int64_t x) { return x == v[0]; })) return t_.integer(v[0]);
     for (const Known& p : products_) {  // c·p + d
       size_t other = 1;
       while (p.values[other] == p.values[0]) ++other;
@@ -167,8 +165,8 @@ class Program {
     if (is_leaf(op.kind)) return false;
     const bool moves = has(op.kind, algebra::Movement);
     const bool position = (op.kind == OpKind::Add || op.kind == OpKind::Sub) && is_counter(t);
-    return !position && (!moves || std::any_of(op.inputs.begin(), op.inputs.end(),
-                                               [&](TensorId x) { return may_have_wrapped(x); }));
+    return !position && (!moves || std::ranges::any_of(
+                                       op.inputs, [&](TensorId x) { return may_have_wrapped(x); }));
   }
   // Of positions and small numbers, in integers that hold every extent.
   bool is_counter(TensorId t) const {
@@ -180,8 +178,8 @@ class Program {
       return v->is_integer() && std::abs(v->num()) < kMaxElements;
     const bool moves = has(op.kind, algebra::Movement) && op.kind != OpKind::Pad;
     return (moves || is_one_of(op.kind, OpKind::Add, OpKind::Sub)) &&
-           std::all_of(op.inputs.begin(), op.inputs.end(),
-                       [&](TensorId x) { return g_.type(x).dtype == d && is_counter(x); });
+           std::ranges::all_of(op.inputs,
+                               [&](TensorId x) { return g_.type(x).dtype == d && is_counter(x); });
   }
   void check_types(const Op& op) const {
     if (op.inputs.empty()) return;
@@ -198,15 +196,14 @@ class Program {
     if (has(op.kind, algebra::Ring) || is_one_of(op.kind, OpKind::Pow, OpKind::Where)) return;
     if (has(op.kind, algebra::Partial)) throw NoTerms{"a division of integers"};
     if (!has(op.kind, algebra::Movement) &&
-        std::any_of(op.inputs.begin(), op.inputs.end(),
-                    [&](TensorId x) { return may_have_wrapped(x); }))
+        std::ranges::any_of(op.inputs, [&](TensorId x) { return may_have_wrapped(x); }))
       throw NoTerms{"the order of computed integers, which wrap around"};
   }
 
   TermId constant(const Op& op) {
     std::vector<Rational> v;
     for (const Graph& g : all_) v.push_back(std::get<ConstAttrs>(op_in(g, op)).value);
-    if (std::all_of(v.begin(), v.end(), [&](const Rational& r) { return r == v[0]; })) {
+    if (std::ranges::all_of(v, [&](const Rational& r) { return r == v[0]; })) {
       if (v[0].finite()) return t_.constant(v[0]);
       if (v[0].num() == 0) throw NoTerms{"a constant that is not a number"};
       return v[0].negative() ? kMinusInfinity : kPlusInfinity;
@@ -366,7 +363,7 @@ class Program {
     switch (op.kind) {
     case OpKind::Input: {
       const auto& in = g_.inputs();
-      const auto k = std::find(in.begin(), in.end(), t) - in.begin();
+      const auto k = std::ranges::find(in, t) - in.begin();
       const TermId element = t_.symbol("input " + std::to_string(k), index);
       return g_.type(t).dtype == DType::Bool ? t_.positive(element) : element;
     }
@@ -448,7 +445,7 @@ std::vector<Numbers64> varying_axes(const Instances& all) {
     for (size_t d = 0; d < all[0].type(all[0].inputs()[i]).shape.size(); ++d) {
       Numbers64 v;
       for (const Graph& g : all) v.push_back(g.type(g.inputs()[i]).shape[d].extent);
-      if (std::any_of(v.begin(), v.end(), [&](int64_t x) { return x != v[0]; })) found.insert(v);
+      if (std::ranges::any_of(v, [&](int64_t x) { return x != v[0]; })) found.insert(v);
     }
   return {found.begin(), found.end()};
 }
@@ -514,7 +511,7 @@ std::string told(const Instances& all, const Extents& extents, const SymbolNames
       for (size_t n = 0; n < v.size(); ++n) same = same && v[n] == s[n] + off;
       if (same) return called[k] + (off > 0 ? "+" : "") + (off != 0 ? std::to_string(off) : "");
     }
-    const bool known = std::all_of(v.begin(), v.end(), [&](int64_t x) { return x == v[0]; });
+    const bool known = std::ranges::all_of(v, [&](int64_t x) { return x == v[0]; });
     return known ? std::to_string(v[0]) : std::string("...");  // made of the others
   };
   std::string text;
@@ -537,7 +534,7 @@ void add_symbols(const Graph& g, std::vector<std::string>& all) {
     for (const Dim& d : t.type.shape)
       if (d.symbolic())
         for (const std::string& s : SymbolicExtent(d).symbols())
-          if (std::find(all.begin(), all.end(), s) == all.end()) all.push_back(s);
+          if (std::ranges::find(all, s) == all.end()) all.push_back(s);
   for (const Graph& body : g.bodies()) add_symbols(body, all);
 }
 

@@ -286,9 +286,8 @@ std::vector<ValuePair> values_that_look_equal(const Graph& spec, const Graph& ca
     }
     if (best) pairs.push_back(*best);
   }
-  std::stable_sort(pairs.begin(), pairs.end(), [](const ValuePair& x, const ValuePair& y) {
-    return x.spec.index < y.spec.index;
-  });
+  std::ranges::stable_sort(
+      pairs, [](const ValuePair& x, const ValuePair& y) { return x.spec.index < y.spec.index; });
   return pairs;
 }
 
@@ -301,7 +300,7 @@ std::optional<PartPrograms> definitions_over_all_inputs(const ProofPart& part, c
     if (p.spec.index >= spec.tensors().size() || p.candidate.index >= candidate.tensors().size())
       return false;
     std::vector<int> axes = p.axes;
-    std::sort(axes.begin(), axes.end());
+    std::ranges::sort(axes);
     for (size_t i = 0; i < axes.size(); i++)
       if (axes[i] != int(i)) return false;
     const Type &x = spec.type(p.spec), &y = candidate.type(p.candidate);
@@ -411,10 +410,10 @@ std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& ca
   constexpr int kLevels = 4;  // how far back cuts are looked for
   for (size_t i = 0; i < targets.size(); i++) {
     const ValuePair& target = targets[i];
-    if (std::find(proved.begin(), proved.end(), target) != proved.end()) continue;
+    if (std::ranges::find(proved, target) != proved.end()) continue;
     std::vector<std::vector<ValuePair>> tried;
     auto holds = [&](const std::vector<ValuePair>& cuts) {
-      if (std::find(tried.begin(), tried.end(), cuts) != tried.end()) return false;
+      if (std::ranges::find(tried, cuts) != tried.end()) return false;
       tried.push_back(cuts);
       if (max_tests-- <= 0 || !equal({target, cuts})) return false;
       parts.push_back({target, cuts});
@@ -435,9 +434,8 @@ std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& ca
       std::erase(fewer, cuts.back());
       done = holds(frontier(spec, candidate, target, fewer));
       // … and without all of them.
-      std::erase_if(allowed, [&](const ValuePair& p) {
-        return std::find(cuts.begin(), cuts.end(), p) != cuts.end();
-      });
+      std::erase_if(allowed,
+                    [&](const ValuePair& p) { return std::ranges::find(cuts, p) != cuts.end(); });
     }
     if (!done && i >= pairs.size()) return std::nullopt;
   }
@@ -445,11 +443,11 @@ std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& ca
   std::vector<ValuePair> needed(targets.begin() + long(pairs.size()), targets.end());
   std::vector<ProofPart> kept;
   for (size_t i = parts.size(); i-- > 0;) {
-    if (std::find(needed.begin(), needed.end(), parts[i].target) == needed.end()) continue;
+    if (std::ranges::find(needed, parts[i].target) == needed.end()) continue;
     needed.insert(needed.end(), parts[i].cuts.begin(), parts[i].cuts.end());
     kept.push_back(parts[i]);
   }
-  std::reverse(kept.begin(), kept.end());
+  std::ranges::reverse(kept);
   return kept;
 }
 
@@ -458,7 +456,7 @@ std::string missing_in(const std::vector<ProofPart>& parts, const Graph& spec,
   std::vector<ValuePair> proved;
   Congruence known(spec, candidate);
   auto follows = [&](const ValuePair& p) {
-    return std::find(proved.begin(), proved.end(), p) != proved.end() || known.equal(p);
+    return std::ranges::find(proved, p) != proved.end() || known.equal(p);
   };
   for (const ProofPart& p : parts) {
     for (const ValuePair& c : p.cuts)

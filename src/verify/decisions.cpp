@@ -149,8 +149,7 @@ class Abstraction {
                        is_sum(op.kind) || is_extremum(op.kind) ||
                        is_one_of(op.kind, OpKind::Add, OpKind::Mul, OpKind::Div, OpKind::Sqrt,
                                  OpKind::Rsqrt, OpKind::Sqr);
-    return keeps && std::all_of(op.inputs.begin(), op.inputs.end(),
-                                [&](TensorId t) { return at(t).positive; });
+    return keeps && std::ranges::all_of(op.inputs, [&](TensorId t) { return at(t).positive; });
   }
 
   // --- arithmetic of the abstraction
@@ -216,8 +215,7 @@ class Abstraction {
     if (op.num_results != 1 || is_float(g_.type(op.result()).dtype)) return false;
     if (op.kind == OpKind::Opaque || op.kind == OpKind::Save || op.kind == OpKind::Accum)
       return false;
-    return std::all_of(op.inputs.begin(), op.inputs.end(),
-                       [&](TensorId t) { return v_[t.index].fixed; });
+    return std::ranges::all_of(op.inputs, [&](TensorId t) { return v_[t.index].fixed; });
   }
   static void refuse_unless_held(DType dtype, const Rational& value) {
     if (!is_float(dtype) && !holds(dtype, value)) refuse("a constant that its type does not hold");
@@ -479,7 +477,7 @@ class Abstraction {
       return alike(op.inputs[0], g_.attrs<PermAttrs>(op).perm[size_t(axis)]);
     if (!has(op.kind, algebra::Pointwise) && op.kind != OpKind::Broadcast) return false;
     const int rank = g_.type(t).rank();
-    return std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId x) {
+    return std::ranges::all_of(op.inputs, [&](TensorId x) {
       const int mine = axis - (rank - g_.type(x).rank());
       if (mine < 0 || g_.type(x).shape[size_t(mine)].is_one()) return true;
       return alike(x, mine);
@@ -515,8 +513,8 @@ class Abstraction {
     return op.kind == OpKind::Matmul ? double(x.back().extent) : terms_of(g_, op);
   }
   bool all_exact(const Op& op) {
-    return std::all_of(
-        op.inputs.begin(), op.inputs.end(), [&](TensorId t) { return at(t).exact; });
+    return std::ranges::all_of(
+        op.inputs, [&](TensorId t) { return at(t).exact; });
   }
 
   Number apply(const Op& op) {
@@ -670,15 +668,14 @@ bool jumps(const Graph& g, const Op& op) {
          (op.body.valid() && has_jumps(g.body(op)));
 }
 bool has_jumps(const Graph& g) {
-  return std::any_of(
-      g.ops().begin(), g.ops().end(), [&](const Op& op) { return jumps(g, op); });
+  return std::ranges::any_of(
+      g.ops(), [&](const Op& op) { return jumps(g, op); });
 }
 
 bool has_decisions(const Graph& g) {
   for (const Tensor& t : g.tensors())
     if (!is_float(t.type.dtype)) return true;
-  return std::any_of(g.ops().begin(), g.ops().end(), decides) ||
-         std::any_of(g.bodies().begin(), g.bodies().end(), has_decisions);
+  return std::ranges::any_of(g.ops(), decides) || std::ranges::any_of(g.bodies(), has_decisions);
 }
 
 std::variant<Graph, NotAbstracted> abstract_decisions(const Graph& graph) {

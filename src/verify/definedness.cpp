@@ -74,7 +74,7 @@ class SamePoles {
       DeemedPoles none;
       none.met = &met;
       if (!at(g, none).ok()) met.clear();
-      std::sort(met.begin(), met.end());
+      std::ranges::sort(met);
       met.erase(std::unique(met.begin(), met.end()), met.end());
       return met;
     };
@@ -132,7 +132,7 @@ class PoleDraws {
     request.redraws = 0;
     if (met_.empty()) return request;
     Rng rng = Rng(seed).split(1);
-    const size_t pole = size_t(std::min_element(met_.begin(), met_.end()) - met_.begin());
+    const size_t pole = size_t(std::ranges::min_element(met_) - met_.begin());
     if (!movable_.empty() && rng.chance(0.75)) {
       request.shift.input = movable_[rng.below(movable_.size())];
       request.shift.by = to_zero(request, pole, rng());
@@ -157,7 +157,7 @@ class PoleDraws {
     for (size_t k = 0; undefined > 0 && k < met_.size(); k++) met_[k] += zero_[k];
   }
   // In how many draws the one was zero that was so least.
-  int64_t least() const { return met_.empty() ? 0 : *std::min_element(met_.begin(), met_.end()); }
+  int64_t least() const { return met_.empty() ? 0 : *std::ranges::min_element(met_); }
 
  private:
   // In all components: one inside an exponential is looked at in another than one outside.
@@ -218,10 +218,8 @@ eval_where_defined(const Graph& g, const std::vector<NDArray>& inputs, const Eva
 
 // Whether it is an operator with a domain, of one of these operands.
 bool is_partial(const Op& op, const std::vector<TensorId>& operands) {
-  const auto reads = [&](TensorId t) {
-    return std::find(op.inputs.begin(), op.inputs.end(), t) != op.inputs.end();
-  };
-  return has(op.kind, algebra::Partial) && std::any_of(operands.begin(), operands.end(), reads);
+  const auto reads = [&](TensorId t) { return std::ranges::find(op.inputs, t) != op.inputs.end(); };
+  return has(op.kind, algebra::Partial) && std::ranges::any_of(operands, reads);
 }
 
 // The operands of a program's own operators that may be out of their domains, and the results of
@@ -284,8 +282,7 @@ std::vector<NDArray> small_inputs(const Graph& spec, const Graph& candidate, boo
 bool passes_on(const Graph& g, const Op& op) {
   if (op.body.valid()) {
     const std::vector<Op>& ops = g.body(op).ops();
-    return std::all_of(ops.begin(), ops.end(),
-                       [&](const Op& o) { return passes_on(g.body(op), o); });
+    return std::ranges::all_of(ops, [&](const Op& o) { return passes_on(g.body(op), o); });
   }
   if (op.kind == OpKind::Accum) return !decides(op);
   if (op.kind == OpKind::Cast)
@@ -301,8 +298,8 @@ bool is_made_finite(const Graph& g, const std::vector<TensorId>& values) {
   std::vector<bool> follows(g.tensors().size());
   for (TensorId t : values) follows[t.index] = true;
   for (const Op& op : g.ops()) {
-    const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(),
-                                   [&](TensorId in) { return follows[in.index]; });
+    const bool reads =
+        std::ranges::any_of(op.inputs, [&](TensorId in) { return follows[in.index]; });
     if (reads && !passes_on(g, op)) return true;
     for (uint32_t r = 0; r < op.num_results; r++)
       follows[op.result(r).index] = follows[op.result(r).index] || reads;
@@ -424,11 +421,11 @@ class Comparisons {
       const std::vector<double>& others = (*operands)[of ^ 1].reals;
       if (moved.empty() || others.empty() || rng.chance(0.25)) continue;
       const double to = others[rng.below(others.size())], sizes[] = {0, 1e-3, 1, 50};
-      const auto less = std::count_if(moved.begin(), moved.end(), [&](double x) { return x < to; });
+      const auto less = std::ranges::count_if(moved, [&](double x) { return x < to; });
       const double by = size_t(less) * 2 > moved.size() ? 1 : -1, off = by * sizes[rng.below(4)];
       if (rng.chance(0.25)) moved = {moved[rng.below(moved.size())]};
       std::erase_if(moved, [](double x) { return !std::isfinite(x); });
-      std::sort(moved.begin(), moved.end());
+      std::ranges::sort(moved);
       all.push_back({std::move(moved), to + off});
     }
     return all;
@@ -481,7 +478,7 @@ bool is_alike_outside(const Graph& spec, const Graph& candidate, bool infinities
                    next = values[(choice + rng.below(2)) % values.size()];
       const bool is_operand = k < operands->count();
       std::erase_if(values, [](double x) { return std::isnan(x); });
-      std::sort(values.begin(), values.end());
+      std::ranges::sort(values);
       values.erase(std::unique(values.begin(), values.end()), values.end());
       if (const size_t n = values.size() / kMostUnlike; n > 1)
         std::erase_if(values, [&, i = size_t(0)](double) mutable { return i++ % n != 0; });

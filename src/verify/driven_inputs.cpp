@@ -16,11 +16,9 @@ using Inputs = std::vector<NDArray>;
 using Line = std::vector<std::vector<double>>;
 
 bool reads(const Graph& g, TensorId input) {
-  return std::any_of(
-      g.ops().begin(), g.ops().end(),
-      [&](const Op& op) {
-        return std::find(op.inputs.begin(), op.inputs.end(), input) != op.inputs.end();
-      });
+  return std::ranges::any_of(
+      g.ops(),
+      [&](const Op& op) { return std::ranges::find(op.inputs, input) != op.inputs.end(); });
 }
 
 // One input that the program reads, an element of one (often, for ties: whole numbers stay whole),
@@ -82,7 +80,7 @@ Thresholds::Thresholds(Graph graph, std::vector<Threshold> targets,
 }
 
 size_t Thresholds::least_reached() const {
-  return size_t(std::min_element(met_.begin(), met_.end()) - met_.begin());
+  return size_t(std::ranges::min_element(met_) - met_.begin());
 }
 
 std::vector<double> Thresholds::values(size_t k, const Inputs& inputs) const {
@@ -96,8 +94,7 @@ std::vector<double> Thresholds::values(size_t k, const Inputs& inputs) const {
 
 bool Thresholds::look(size_t k, const Inputs& inputs) {
   const std::vector<double> all = values(k, inputs);
-  const bool out =
-      std::any_of(all.begin(), all.end(), [&](double x) { return is_out(targets_[k], x); });
+  const bool out = std::ranges::any_of(all, [&](double x) { return is_out(targets_[k], x); });
   met_[k] += out;
   return out;
 }
@@ -218,8 +215,7 @@ Thresholds sides_of(const Graph& graph, bool ties, ThreadPool* pool) {
 // Every element of inputs of the target's size as at one that reaches it.
 Inputs spread(const Thresholds& targets, size_t k, Inputs inputs) {
   const std::vector<double> all = targets.values(k, inputs);
-  const auto one =
-      std::find_if(all.begin(), all.end(), [&](double x) { return is_out(targets[k], x); });
+  const auto one = std::ranges::find_if(all, [&](double x) { return is_out(targets[k], x); });
   for (NDArray& a : inputs)
     if (one != all.end() && a.reals.size() == all.size())
       a.reals.assign(all.size(), a.reals[size_t(one - all.begin())]);

@@ -222,7 +222,7 @@ bool Verifier::State::by_way_of(const Graph& between, const Graph& candidate, co
   for (GateFamily& g : second.gate) both.gate.push_back(g), both.gate.back().part += first;
   const auto unite = [](std::vector<std::string>& list, const std::vector<std::string>& more) {
     for (const std::string& s : more)
-      if (std::find(list.begin(), list.end(), s) == list.end()) list.push_back(s);
+      if (std::ranges::find(list, s) == list.end()) list.push_back(s);
   };
   unite(both.assumptions, second.assumptions);
   unite(both.notes, second.notes);
@@ -322,8 +322,7 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
       int64_t extent = 1;
       for (bool fresh = false; !fresh;) {
         extent = rng.between(attempt == 0 ? 2 : 1, 12 + int64_t(symbols.size()));
-        fresh = std::none_of(binding.begin(), binding.end(),
-                             [&](const auto& b) { return b.second == extent; });
+        fresh = std::ranges::none_of(binding, [&](const auto& b) { return b.second == extent; });
       }
       binding.emplace_back(s, extent);
     }

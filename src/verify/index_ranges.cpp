@@ -177,8 +177,8 @@ class Intervals {
     }
     std::optional<Interval> result;
     for (int branch = 0; branch < 2; branch++) {
-      const bool never = std::any_of(where[branch].begin(), where[branch].end(),
-                                     [](const auto& entry) { return entry.second.empty(); });
+      const bool never = std::ranges::any_of(
+          where[branch], [](const auto& entry) { return entry.second.empty(); });
       if (never) continue;
       const Interval x = of(op.inputs[size_t(1 + branch)], where[branch]);
       result = result ? hull(*result, x) : x;
@@ -233,9 +233,7 @@ bool indices_in_range(const Graph& program, const std::vector<IntRange>& ranges)
 void widen_index_ranges(const Graph& program, std::vector<IntRange>& ranges,
                         const std::vector<IntRange>& most) {
   const std::vector<bool> feeds = feed_indices(program);
-  if (std::find(feeds.begin(), feeds.end(), true) == feeds.end() ||
-      !indices_in_range(program, ranges))
-    return;
+  if (std::ranges::find(feeds, true) == feeds.end() || !indices_in_range(program, ranges)) return;
   // Every end moves by a step that doubles while it may, and is halved where it may not.
   struct End {
     size_t input;

@@ -54,12 +54,10 @@ bool turns(OpKind kind, bool integers) {
 }  // namespace
 
 bool turns(const Graph& g, bool integers) {
-  return std::any_of(
-             g.ops().begin(), g.ops().end(),
-             [&](const Op& op) { return turns(op.kind, integers); }) ||
-         std::any_of(
-             g.bodies().begin(), g.bodies().end(),
-             [&](const Graph& body) { return turns(body, integers); });
+  return std::ranges::any_of(
+             g.ops(), [&](const Op& op) { return turns(op.kind, integers); }) ||
+         std::ranges::any_of(
+             g.bodies(), [&](const Graph& body) { return turns(body, integers); });
 }
 
 void constants_of(const Graph& g, std::set<double>& values) {
@@ -79,7 +77,7 @@ bool is_defined_at(const Graph& spec, size_t input, int64_t value) {
   std::vector<NDArray> inputs;
   for (TensorId t : spec.inputs())
     inputs.push_back(NDArray::zeros(spec.type(t).dtype, extents(spec.type(t).shape)));
-  std::fill(inputs[input].ints.begin(), inputs[input].ints.end(), value);
+  std::ranges::fill(inputs[input].ints, value);
   return is_defined_at(spec, inputs);
 }
 
@@ -362,8 +360,8 @@ int64_t draw_integer(Rng& rng, const IntRange& range) {
 
 std::vector<double> turning_points(const Graph& spec, const Graph& candidate) {
   std::vector<double> points;
-  const bool integers = std::any_of(spec.inputs().begin(), spec.inputs().end(),
-                                    [&](TensorId t) { return !is_float(spec.type(t).dtype); });
+  const bool integers =
+      std::ranges::any_of(spec.inputs(), [&](TensorId t) { return !is_float(spec.type(t).dtype); });
   if (!turns(spec, integers) && !turns(candidate, integers)) return points;
   std::set<double> constants;
   constants_of(spec, constants);
@@ -400,8 +398,8 @@ std::vector<NDArray> of_family(const Graph& graph, const std::string& family, ui
 }
 
 bool any_together(const std::vector<IntRange>& ranges) {
-  return std::any_of(
-      ranges.begin(), ranges.end(), [](const IntRange& r) { return r.together; });
+  return std::ranges::any_of(
+      ranges, [](const IntRange& r) { return r.together; });
 }
 
 // What `draw` gives for the first of some seeds at which the graph is defined; if for none, without

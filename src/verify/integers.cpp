@@ -79,10 +79,9 @@ std::optional<Graph> at_all_values(const Graph& g, int64_t values) {
 }  // namespace
 
 bool is_integer_program(const Graph& g) {
-  return std::none_of(
-             g.tensors().begin(), g.tensors().end(),
-             [](const Tensor& t) { return is_float(t.type.dtype); }) &&
-         std::all_of(g.bodies().begin(), g.bodies().end(), is_integer_program);
+  return std::ranges::none_of(
+             g.tensors(), [](const Tensor& t) { return is_float(t.type.dtype); }) &&
+         std::ranges::all_of(g.bodies(), is_integer_program);
 }
 
 std::optional<IntegerTest> exhaust(const Graph& spec, const Graph& candidate) {

@@ -9,8 +9,8 @@ namespace {
 
 // Meromorphic in every operand, so that two such programs that agree for positive inputs agree.
 bool analytic(const Graph& g, bool in_kernel) {
-  return std::all_of(
-      g.ops().begin(), g.ops().end(),
+  return std::ranges::all_of(
+      g.ops(),
       [&](const Op& op) {
         for (uint32_t r = 0; r < op.num_results; ++r)
           if (!is_float(g.type(op.result(r)).dtype)) return false;
@@ -37,7 +37,7 @@ Base base_of(const Graph& g, TensorId t) {
     t = g.producer(t).inputs[0];
     if (g.producer(t).kind != OpKind::Input) return {};
   }
-  const auto at = std::find(g.inputs().begin(), g.inputs().end(), t);
+  const auto at = std::ranges::find(g.inputs(), t);
   if (at != g.inputs().end()) b.input = size_t(at - g.inputs().begin());
   return b;
 }
@@ -116,9 +116,8 @@ bool only_squared(const Graph& g, size_t input) {
   const TensorId t = g.inputs()[input];
   for (TensorId o : g.outputs())
     if (o == t) return false;
-  return std::all_of(g.ops().begin(), g.ops().end(), [&](const Op& op) {
-    return op.kind == OpKind::Sqr ||
-           std::find(op.inputs.begin(), op.inputs.end(), t) == op.inputs.end();
+  return std::ranges::all_of(g.ops(), [&](const Op& op) {
+    return op.kind == OpKind::Sqr || std::ranges::find(op.inputs, t) == op.inputs.end();
   });
 }
 

@@ -31,8 +31,8 @@ bool zeros_differ(double a, double b) {
 bool is_cancelled(const GateOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
 
 int64_t exponentials(const Graph& g) {
-  return std::count_if(
-      g.ops().begin(), g.ops().end(), [](const Op& op) { return op.kind == OpKind::Exp; });
+  return std::ranges::count_if(
+      g.ops(), [](const Op& op) { return op.kind == OpKind::Exp; });
 }
 
 // What both programs make of one set of inputs in f64.
@@ -54,11 +54,11 @@ bool is_whole_family(const std::string& family) {
 }
 
 bool are_whole(const std::vector<NDArray>& inputs) {
-  return std::all_of(
-      inputs.begin(), inputs.end(),
+  return std::ranges::all_of(
+      inputs,
       [](const NDArray& a) {
-        return std::all_of(
-            a.reals.begin(), a.reals.end(), [](double x) { return x == std::floor(x); });
+        return std::ranges::all_of(
+            a.reals, [](double x) { return x == std::floor(x); });
       });
 }
 
@@ -78,8 +78,8 @@ class Comparison {
     const Graph& spec = spec_;
     length_ = std::sqrt(std::max(rounding_length(spec), rounding_length(candidate)));
     // Integers on their own are compared over their whole range; among floats they stay small.
-    const bool floats = std::any_of(spec.tensors().begin(), spec.tensors().end(),
-                                    [](const Tensor& t) { return is_float(t.type.dtype); });
+    const bool floats =
+        std::ranges::any_of(spec.tensors(), [](const Tensor& t) { return is_float(t.type.dtype); });
     const IntRange all{INT64_MIN, INT64_MAX};
     ranges_ = integer_ranges(spec, candidate, floats ? IntRange{-8, 8} : all);
     wide_ = integer_ranges(spec, candidate, all);
@@ -95,17 +95,15 @@ class Comparison {
     std::vector<std::string> all = input_families();
     all.push_back("decades");   // positive numbers whose quotients are lost beside 1
     all.push_back("negative");  // where max(x, 0) is 0, sums that cancel are not
-    if (std::any_of(spec_.inputs().begin(), spec_.inputs().end(),
-                    [&](TensorId t) { return is_integer(spec_.type(t).dtype); }))
+    if (std::ranges::any_of(spec_.inputs(),
+                            [&](TensorId t) { return is_integer(spec_.type(t).dtype); }))
       all.insert(all.end(), {"integers", "neighbours"});  // of the whole range, which wrap; alike
-    if (std::any_of(ranges_.begin(), ranges_.end(),
-                    [](const IntRange& r) { return !r.points.empty(); }))
+    if (std::ranges::any_of(ranges_, [](const IntRange& r) { return !r.points.empty(); }))
       all.push_back("constants");  // of the programs, which compare with them
     if (exponentials(candidate_) > exponentials(spec_))
       all.push_back("opposed");  // where exp(x + y) is a number and exp(x) is none
     if (turns(spec_, false)) all.push_back("whole");  // where jumps are meant
-    if (std::any_of(spec_.ops().begin(), spec_.ops().end(),
-                    [](const Op& op) { return op.kind == OpKind::Div; }))
+    if (std::ranges::any_of(spec_.ops(), [](const Op& op) { return op.kind == OpKind::Div; }))
       all.insert(all.end(), 4, "ties");  // where denominators are zero, what clips them is not
     return all;
   }
@@ -284,8 +282,8 @@ class Comparison {
     };
     for (size_t k = 0; k < inputs.size(); k++)
       attempt([&](std::vector<NDArray>& t) {
-        std::fill(t[k].reals.begin(), t[k].reals.end(), 0.0);
-        std::fill(t[k].ints.begin(), t[k].ints.end(), 0);
+        std::ranges::fill(t[k].reals, 0.0);
+        std::ranges::fill(t[k].ints, 0);
       });
     // Halves, quarters … down to elements.
     for (int64_t pieces = 2; pieces < 2 * elements && budget > 0; pieces *= 2)
@@ -362,9 +360,8 @@ std::string partial_operators(const Graph& g) {
 // Whether a program adds up terms: there infinities of both signs meet, or not, as a rewrite has
 // it.
 bool adds_up(const Graph& g) {
-  return std::any_of(
-      g.ops().begin(), g.ops().end(),
-      [](const Op& op) { return op.body.valid() || adds_up(op.kind); });
+  return std::ranges::any_of(
+      g.ops(), [](const Op& op) { return op.body.valid() || adds_up(op.kind); });
 }
 
 // Looks for the scales at which formats break; false if that ends the gate.
@@ -408,7 +405,7 @@ bool asks_by_conditions(const Comparison& cmp, const Graph& spec, const GateOpti
   const auto is_open = [](int side) { return side != kBoth; };
   const double draws = std::min(48.0, o.max_work / (8 * std::max(1.0, cmp.work())));
   for (const bool ordinary : {true, false})
-    for (int n = 0; n < draws && std::any_of(sides.begin(), sides.end(), is_open); n++) {
+    for (int n = 0; n < draws && std::ranges::any_of(sides, is_open); n++) {
       const char* const all[] = {"normal", "mixed", "all_zero", "huge", "tiny", "whole"};
       const char* const family = ordinary ? all[n % 6] : n % 2 ? "special" : "few_special";
       const auto values = cmp.native(g, cmp.inputs(family, Rng(o.seed).split(9000 + n)()));

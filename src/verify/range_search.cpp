@@ -86,13 +86,13 @@ std::vector<Limits> limits_of(const Graph& g) {
 }
 
 bool has_exponentials(const Graph& g) {
-  return std::any_of(
-             g.ops().begin(), g.ops().end(),
+  return std::ranges::any_of(
+             g.ops(),
              [&](const Op& op) {
                return has(op.kind, algebra::Exponential) || has(op.kind, algebra::Gate) ||
                       op.kind == OpKind::Erf;
              }) ||
-         std::any_of(g.bodies().begin(), g.bodies().end(), has_exponentials);
+         std::ranges::any_of(g.bodies(), has_exponentials);
 }
 
 // Whether something is rounded to fewer digits than it was computed with: sums whose terms cancel
@@ -103,8 +103,7 @@ bool has_narrowing(const Graph& g) {
     const DType from = g.type(op.inputs[0]).dtype, to = g.type(op.result()).dtype;
     return is_float(from) && is_float(to) && format_of(from).bits > format_of(to).bits;
   };
-  return std::any_of(g.ops().begin(), g.ops().end(), narrows) ||
-         std::any_of(g.bodies().begin(), g.bodies().end(), has_narrowing);
+  return std::ranges::any_of(g.ops(), narrows) || std::ranges::any_of(g.bodies(), has_narrowing);
 }
 
 class Search {
@@ -342,7 +341,7 @@ class Search {
           fewest = std::min(fewest, same ? n * runs.size() : off[k].own.size());
       // Faults are far beyond what is allowed.
       const auto innocent = [&](Off& o) { return share(o.own, o.other) < 0.5; };
-      if (fewest >= kMany / 4 && std::all_of(off.begin(), off.end(), innocent)) return;
+      if (fewest >= kMany / 4 && std::ranges::all_of(off, innocent)) return;
     }
     for (Off& o : off) {
       if (o.own.size() < kMany / 4 || share(o.own, o.other) <= 1) continue;
@@ -399,9 +398,8 @@ class Search {
     return all;
   }
   bool has_masks() const {
-    return std::any_of(
-        spec_.inputs().begin(), spec_.inputs().end(),
-        [&](TensorId t) { return spec_.type(t).dtype == DType::Bool; });
+    return std::ranges::any_of(
+        spec_.inputs(), [&](TensorId t) { return spec_.type(t).dtype == DType::Bool; });
   }
   // Every other one, and some alone: one of the programs may read what the other does not.
   std::vector<int64_t> slices(int64_t extent) const {
@@ -537,8 +535,7 @@ class Search {
   NDArray input(const Direction& d, size_t k, double e) const {
     NDArray a = NDArray::zeros(type(k).dtype, extents(type(k).shape));
     a.ints = integers_[k].ints;
-    if (a.dtype == DType::Bool && d.masks != kAsDrawn)
-      std::fill(a.ints.begin(), a.ints.end(), d.masks);
+    if (a.dtype == DType::Bool && d.masks != kAsDrawn) std::ranges::fill(a.ints, d.masks);
     if (a.reals.empty()) return a;
     const FloatFormat f = format_of(a.dtype);
     const bool changed = changes(d, k), shift = changed && d.change == Change::Shift;

@@ -78,7 +78,7 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     }
   }
   for (size_t i = 0; i < parts.size(); i++)
-    if (std::none_of(c.draws.begin(), c.draws.end(), [&](const FieldDraw& d) {
+    if (std::ranges::none_of(c.draws, [&](const FieldDraw& d) {
           return d.part == int(i) && d.binding == c.parts[i].binding;
         }))
       return {false, "it records no draw of part " + std::to_string(i)};

@@ -141,9 +141,8 @@ std::vector<ValuePair> guesses(const Graph& spec, const Graph& candidate, const 
     if (alike.count({x, y}) == 0) list.push_back({x, y, {}});
   std::erase_if(
       list, [&](const ValuePair& p) { return !is_float(spec.type(p.spec).dtype); });
-  std::stable_sort(list.begin(), list.end(), [](const ValuePair& x, const ValuePair& y) {
-    return x.spec.index < y.spec.index;
-  });
+  std::ranges::stable_sort(
+      list, [](const ValuePair& x, const ValuePair& y) { return x.spec.index < y.spec.index; });
   for (size_t k = 0; k < spec.outputs().size(); k++) {
     const ValuePair output{spec.outputs()[k], candidate.outputs()[k], {}};
     std::erase(list, output);
@@ -395,7 +394,7 @@ class Regions {
   bool jumps_behind(const std::vector<Proof>& proofs) const {
     std::set<TensorId> targets;
     for (const Proof& p : proofs) targets.insert(p.region.target.spec);
-    return std::any_of(spec_.ops().begin(), spec_.ops().end(), [&](const Op& op) {
+    return std::ranges::any_of(spec_.ops(), [&](const Op& op) {
       return jumps(spec_, op) && depends_on_any(spec_, op.result(), targets);
     });
   }
@@ -553,7 +552,7 @@ class Regions {
 };
 
 void add_unless_there(std::vector<std::string>& list, const std::string& text) {
-  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+  if (std::ranges::find(list, text) == list.end()) list.push_back(text);
 }
 
 }  // namespace

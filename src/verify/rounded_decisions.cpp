@@ -165,7 +165,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
         if (moved.empty())
           for (int j = 0; j < kNudges; j++)
             moved.push_back(eval(spec, nudged(inputs, rng), native));
-        const bool unstable = std::any_of(moved.begin(), moved.end(), [&](const auto& m) {
+        const bool unstable = std::ranges::any_of(moved, [&](const auto& m) {
           return !(std::fabs(m[k].at(i) - x) <= (lost ? std::fabs(x) / 64 : off / 4));
         });
         if (unstable) continue;
@@ -209,7 +209,7 @@ std::string made_of_rounding(Reference& spec, const std::vector<IntRange>& range
         const double x = own[k].reals[i], y = right[k].value.reals[i], off = right[k].error(i, x);
         lost += std::isfinite(off) && off > part * std::max(std::fabs(x), std::fabs(y)) &&
                 off > 0x1p-100 && (!inner || std::fabs(y) <= 0x1p-12 * off) &&
-                std::all_of(moved.begin(), moved.end(), [&](const WithMagnitude& m) {
+                std::ranges::all_of(moved, [&](const WithMagnitude& m) {
                   return std::fabs(m.value.reals[i] - y) < off / 16;
                 });
       }

@@ -215,8 +215,8 @@ class StaticTest {
     const Unknown unmet{UnknownReason::Undefined,
                         "what follows a quotient, root or logarithm may make numbers of what is "
                         "none, and no inputs were met at which each of them is undefined"};
-    const bool inside = std::any_of(spec_.bodies().begin(), spec_.bodies().end(),
-                                    [](const Graph& body) { return !is_total(body); });
+    const bool inside =
+        std::ranges::any_of(spec_.bodies(), [](const Graph& body) { return !is_total(body); });
     if (hides && inside)
       return Unknown{UnknownReason::Undefined,
                      "kernels of the original may make numbers of a quotient, root or logarithm "
@@ -332,8 +332,7 @@ class StaticTest {
     certificate_ = std::move(proof);
     const char* note = "every branch: decisions are unknown functions of what they compare, so the "
                        "programs are equal whatever they decide";
-    if (std::find(certificate_.notes.begin(), certificate_.notes.end(), note) ==
-        certificate_.notes.end())
+    if (std::ranges::find(certificate_.notes, note) == certificate_.notes.end())
       certificate_.notes.push_back(note);
     return true;
   }
@@ -457,8 +456,8 @@ class StaticTest {
   bool in_parts() {
     const std::vector<ValuePair> pairs =
         values_that_look_equal(spec_, candidate_, seeds_.split(20000)(), reference_.pool());
-    const bool logarithms = std::any_of(spec_.ops().begin(), spec_.ops().end(),
-                                        [](const Op& op) { return op.kind == OpKind::Log; });
+    const bool logarithms =
+        std::ranges::any_of(spec_.ops(), [](const Op& op) { return op.kind == OpKind::Log; });
     if (pairs.empty() && !logarithms) return false;
     std::vector<std::pair<ProofPart, Certificate>> proofs;
     uint64_t question = 0;
@@ -481,7 +480,7 @@ class StaticTest {
     std::vector<std::string> bases;
     certificate_.min_draws = certificate_.min_draws == 0 ? INT32_MAX : certificate_.min_draws;
     for (const auto& [part, proof] : proofs) {
-      if (std::find(parts->begin(), parts->end(), part) == parts->end()) continue;
+      if (std::ranges::find(*parts, part) == parts->end()) continue;
       certificate_.parts.push_back({binding_, part.str()});
       for (FieldDraw d : proof.draws) {
         d.part = int(certificate_.parts.size()) - 1;
@@ -489,8 +488,7 @@ class StaticTest {
       }
       error += std::exp2(proof.error_log2);
       certificate_.min_draws = std::min(certificate_.min_draws, proof.min_draws);
-      if (std::find(bases.begin(), bases.end(), proof.basis) == bases.end())
-        bases.push_back(proof.basis);
+      if (std::ranges::find(bases, proof.basis) == bases.end()) bases.push_back(proof.basis);
     }
     std::string cuts;
     for (const ProofPart& part : *parts)
@@ -501,7 +499,7 @@ class StaticTest {
     if (certificate_.bound.empty() || std::log2(error) > certificate_.error_log2) {
       certificate_.error_log2 = std::log2(error);
       certificate_.bound = "the sum of the bounds of " + std::to_string(parts->size()) + " parts";
-      std::sort(bases.begin(), bases.end());
+      std::ranges::sort(bases);
       certificate_.basis.clear();
       for (const std::string& b : bases)
         certificate_.basis += (certificate_.basis.empty() ? "" : "; ") + b;
@@ -598,8 +596,7 @@ class StaticTest {
     const double work = count_work(spec_) + count_work(candidate_);
     const int draws = int(std::clamp(2e8 / work, 4.0, double(kTieDraws)));
     const std::vector<double> points = turning_points(spec_, candidate_);
-    const bool fractions =
-        std::any_of(points.begin(), points.end(), [](double x) { return x != std::floor(x); });
+    const bool fractions = std::ranges::any_of(points, [](double x) { return x != std::floor(x); });
     for (int i = 0; i < draws; i++) {
       if (is_cancelled(o_)) return cancelled();
       if (i == 0) tell("equal operands of comparisons");
@@ -640,8 +637,7 @@ class StaticTest {
                                      " elements differ where the original is not finite");
     }
     for (std::string& s : g.assumptions)
-      if (std::find(certificate_.assumptions.begin(), certificate_.assumptions.end(), s) ==
-          certificate_.assumptions.end())
+      if (std::ranges::find(certificate_.assumptions, s) == certificate_.assumptions.end())
         certificate_.assumptions.push_back(std::move(s));
     return std::nullopt;
   }

@@ -104,13 +104,12 @@ int64_t Sums::highest_bound(TermId a) {
 
 bool Sums::has_any(TermId a, const Ids& ids) {
   const std::set<int64_t>& mine = free(a);
-  return std::any_of(ids.begin(), ids.end(), [&](int64_t id) { return mine.count(id) != 0; });
+  return std::ranges::any_of(ids, [&](int64_t id) { return mine.count(id) != 0; });
 }
 
 TermId Sums::substitute(TermId a, const Substitution& s) {
   const std::set<int64_t>& mine = free(a);
-  if (std::none_of(s.begin(), s.end(), [&](const auto& p) { return mine.count(p.first) != 0; }))
-    return a;
+  if (std::ranges::none_of(s, [&](const auto& p) { return mine.count(p.first) != 0; })) return a;
   if (t_.work() > 300'000) throw NoTerms{"too long an expression"};
   std::vector<TermId> sum;
   const Term term = t_.term(a);
@@ -230,7 +229,7 @@ bool Sums::never_negative(TermId e) {
   Substitution shifted;
   for (int64_t id : free(e)) shifted[id] = t_.add(t_.variable(id), t_.integer(least_.at(id)));
   const Term& t = t_.term(substitute(e, shifted));
-  return std::all_of(t.sum.begin(), t.sum.end(), [](const auto& p) { return p.second.num >= 0; });
+  return std::ranges::all_of(t.sum, [](const auto& p) { return p.second.num >= 0; });
 }
 
 int64_t Sums::leading_position(TermId e) {
@@ -463,7 +462,7 @@ TermId Sums::total_below_cuts(const Ids& ids, TermId& body) {
         if (plain.sum.size() != 1) continue;
         const auto opposite =
             std::pair(plain.sum[0].first, *Fraction::mul(plain.sum[0].second, {-1, 1}));
-        if (std::find(term.sum.begin(), term.sum.end(), opposite) == term.sum.end()) continue;
+        if (std::ranges::find(term.sum, opposite) == term.sum.end()) continue;
         body = t_.sum({body, rest, t_.negative(monomial(m, c))});
         const TermId fresh = position(*cut);
         Ids below = ids;
@@ -526,12 +525,11 @@ TermId Sums::total_of_product(Ids ids, uint32_t m) {
     std::vector<TermId> parts{f};
     for (size_t g = groups.size(); g-- > 0;) {
       const Ids& other = groups[g].first;
-      if (std::none_of(mine.begin(), mine.end(), [&](int64_t id) {
-            return std::find(other.begin(), other.end(), id) != other.end();
-          }))
+      if (std::ranges::none_of(
+              mine, [&](int64_t id) { return std::ranges::find(other, id) != other.end(); }))
         continue;
       for (int64_t id : other)
-        if (std::find(mine.begin(), mine.end(), id) == mine.end()) mine.push_back(id);
+        if (std::ranges::find(mine, id) == mine.end()) mine.push_back(id);
       parts.insert(parts.end(), groups[g].second.begin(), groups[g].second.end());
       groups.erase(groups.begin() + long(g));
     }
@@ -559,7 +557,7 @@ std::vector<Sums::Ids> Sums::orders(const Ids& ids, const std::vector<TermId>& p
       marks[id] = t_.variable(kMarks);
       for (TermId p : parts)
         if (free(p).count(id)) key[id].push_back(substitute(p, marks));
-      std::sort(key[id].begin(), key[id].end());
+      std::ranges::sort(key[id]);
       key[id].insert(key[id].begin(), {TermId(colour[id]), range_.at(id)});
     }
     std::set<std::vector<TermId>> kinds;
@@ -568,7 +566,7 @@ std::vector<Sums::Ids> Sums::orders(const Ids& ids, const std::vector<TermId>& p
     if (kinds.size() == ids.size()) break;
   }
   Ids order = ids;
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+  std::ranges::sort(order, [&](int64_t a, int64_t b) {
     return std::pair(colour[a], a) < std::pair(colour[b], b);
   });
   std::vector<Ids> all{order};
@@ -670,7 +668,7 @@ TermId Sums::largest(Ids ids, TermId body) {
   }
   Ids used;
   for (int64_t id : ids)
-    if (std::any_of(parts.begin(), parts.end(), [&](TermId p) { return free(p).count(id) != 0; }))
+    if (std::ranges::any_of(parts, [&](TermId p) { return free(p).count(id) != 0; }))
       used.push_back(id);
   return t_.add(outside, t_.mul(scale, bind("max ", used, parts, false)));
 }

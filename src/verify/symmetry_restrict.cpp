@@ -106,7 +106,7 @@ std::optional<KeptTiles> Symmetry::choose(double budget, int64_t least, Rng rng)
     add(0);
     if (keep[c] > 1) add(n - 1);
     while (int64_t(tiles.size()) < keep[c]) add(rng.between(0, n - 1));
-    std::sort(tiles.begin(), tiles.end());
+    std::ranges::sort(tiles);
   }
   return kept;
 }
@@ -239,7 +239,7 @@ Symmetry::Spread Symmetry::spread(const KeptTiles& kept, Rng rng) const {
   for (size_t c = 0; c < classes_.size(); c++) {
     to.emplace_back();
     for (int64_t tile = 0; tile < classes_[c].tiles; tile++) {
-      const auto own = std::find(kept[c].begin(), kept[c].end(), tile);
+      const auto own = std::ranges::find(kept[c], tile);
       to[c].push_back(own != kept[c].end() ? own - kept[c].begin()
                                            : int64_t(rng.below(kept[c].size())));
     }

@@ -47,8 +47,8 @@ bool takes(const Graph& graph, const Op& op, CpuIsa isa) {
   if (taps > kMostTaps) return false;
   if (op.kind == OpKind::Conv) {
     const auto& a = graph.attrs<ConvAttrs>(op);
-    const bool adds = std::all_of(a.low.begin(), a.low.end(), [](int64_t n) { return n >= 0; }) &&
-                      std::all_of(a.high.begin(), a.high.end(), [](int64_t n) { return n >= 0; });
+    const bool adds = std::ranges::all_of(a.low, [](int64_t n) { return n >= 0; }) &&
+                      std::ranges::all_of(a.high, [](int64_t n) { return n >= 0; });
     const int64_t filters = result.shape[1].extent;
     return filters * (a.groups == 1 ? 2 : 1) >= lanes && adds;
   }
@@ -90,7 +90,7 @@ class Rewriter {
       result.push_back(shape[size_t(p)]);
       if (!result.back().is_one()) real.push_back(p);
     }
-    if (std::is_sorted(real.begin(), real.end())) return build::reshape(to_, t, {result});
+    if (std::ranges::is_sorted(real)) return build::reshape(to_, t, {result});
     const TensorId to = build::transpose(to_, t, {perm});
     turns_.resize(to_.ops().size(), false);
     turns_.back() = true;
@@ -132,9 +132,8 @@ class Rewriter {
       return only_last(t) && from_.type(t).shape.size() >= 3;
     };
     if (has(op.kind, algebra::Pointwise)) {
-      const bool wanted = std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
-        return lies_last(t) && from_.type(t).shape == type.shape;
-      });
+      const bool wanted = std::ranges::any_of(
+          op.inputs, [&](TensorId t) { return lies_last(t) && from_.type(t).shape == type.shape; });
       if (!wanted) return false;
       std::vector<TensorId> inputs;
       for (TensorId t : op.inputs) inputs.push_back(broadcast_last(t, type.shape.size()));
@@ -179,7 +178,7 @@ class Rewriter {
     const bool spatial = a.axes.size() + 2 == rank && a.axes[0] == 2;
     if (!a.keepdims && !spatial) return false;
     for (int& axis : a.axes) axis = place[size_t(axis)];
-    std::sort(a.axes.begin(), a.axes.end());
+    std::ranges::sort(a.axes);
     const TensorId result =
         to_.add(op.kind, {last(op.inputs[0])}, a, from_.tensor(op.result()).name);
     (a.keepdims ? last_ : first_)[op.result().index] = result;
@@ -263,11 +262,11 @@ Graph with_short_chains(const Graph& graph, CpuIsa isa, const std::vector<bool>&
 
 Graph channels_last(const Graph& given, CpuIsa isa) {
   const Graph graph = without_transposed_convolutions(given);
-  const bool any = graph.level() == Level::Kernel &&
-                   std::any_of(graph.tensors().begin(), graph.tensors().end(),
-                               [](const Tensor& t) { return t.type.dtype == DType::F32; }) &&
-                   std::any_of(graph.ops().begin(), graph.ops().end(),
-                               [&](const Op& op) { return takes(graph, op, isa); });
+  const bool any =
+      graph.level() == Level::Kernel &&
+      std::ranges::any_of(graph.tensors(),
+                          [](const Tensor& t) { return t.type.dtype == DType::F32; }) &&
+      std::ranges::any_of(graph.ops(), [&](const Op& op) { return takes(graph, op, isa); });
   if (!any) return graph;
   Rewriter rewriter(graph, isa);
   const Graph laid_out = rewriter.run();
@@ -277,7 +276,7 @@ Graph channels_last(const Graph& given, CpuIsa isa) {
 Meets meets(const Type& operand, const Type& result) {
   if (operand.dtype != DType::F32) return Meets::Otherwise;
   const std::vector<int64_t> x = extents(operand.shape), y = extents(result.shape);
-  if (std::all_of(x.begin(), x.end(), [](int64_t n) { return n == 1; })) return Meets::Scalar;
+  if (std::ranges::all_of(x, [](int64_t n) { return n == 1; })) return Meets::Scalar;
   if (x == y) return Meets::Elements;
   const bool ones = std::all_of(x.begin(), x.end() - 1, [](int64_t n) { return n == 1; });
   if (ones && x.back() == y.back()) return Meets::Channels;
@@ -325,8 +324,8 @@ std::vector<OpId> followers(const Graph& graph, const Users& users, TensorId fro
     if (!has(op.kind, algebra::Pointwise) || taken[next.begin()->index]) break;
     const Type& type = graph.type(op.result());
     if (type.dtype != DType::F32 || type.shape != graph.type(from).shape) break;
-    if (!std::all_of(op.inputs.begin(), op.inputs.end(),
-                     [&](TensorId t) { return inside.count(t) != 0 || simple(t, type); }))
+    if (!std::ranges::all_of(op.inputs,
+                             [&](TensorId t) { return inside.count(t) != 0 || simple(t, type); }))
       break;
     for (TensorId t : op.inputs)
       if (inside.count(t) != 0 && --wanted[t] == 0) wanted.erase(t);
@@ -369,7 +368,7 @@ std::vector<ImageStep> image_steps(const Graph& graph, CpuIsa isa) {
       inside.insert(graph.op(next).result());
       for (TensorId t : graph.op(next).inputs)
         if (inside.count(t) == 0 && !graph.producer(t).constant() &&
-            std::find(step.more.begin(), step.more.end(), t) == step.more.end())
+            std::ranges::find(step.more, t) == step.more.end())
           step.more.push_back(t);
       step.after.push_back(next);
       step.result = graph.op(next).result();

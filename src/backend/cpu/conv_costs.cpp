@@ -142,8 +142,7 @@ std::string ConvCosts::str() const { return to_text(*this); }
 std::optional<ConvCosts> parse_conv_costs(const std::string& text) {
   auto costs = from_text<ConvCosts>(text);
   const auto known = [](const auto& c) { return conv_algorithm_from(c.first) && c.second > 0; };
-  if (!costs || costs->seconds.empty() ||
-      !std::all_of(costs->seconds.begin(), costs->seconds.end(), known))
+  if (!costs || costs->seconds.empty() || !std::ranges::all_of(costs->seconds, known))
     return std::nullopt;
   return costs;
 }
@@ -207,7 +206,7 @@ ConvMeasurement measure_convolutions(const Graph& graph, CpuIsa isa, KernelPool&
   const auto start = Clock::now();
   const Graph laid_out = channels_last(graph, isa);
   std::vector<ImageStep> steps = image_steps(laid_out, isa);
-  std::stable_sort(steps.begin(), steps.end(), [&](const ImageStep& a, const ImageStep& b) {
+  std::ranges::stable_sort(steps, [&](const ImageStep& a, const ImageStep& b) {
     const auto work = [&](const ImageStep& s) {
       const Op& op = laid_out.op(s.window);
       return op.kind == OpKind::Conv ? multiply_adds(laid_out, op) : 0;

@@ -255,9 +255,8 @@ void KernelEmitter::decide() {
     }
     cost = inlined_work(int(i));
     // Slices read it at several indices in one place.
-    const auto slices = std::count_if(users_[i].begin(), users_[i].end(), [&](int u) {
-      return needed_[size_t(u)] && value(u).kind == OpKind::Slice;
-    });
+    const auto slices = std::ranges::count_if(
+        users_[i], [&](int u) { return needed_[size_t(u)] && value(u).kind == OpKind::Slice; });
     for (int user : places[i]) {
       const Value& u = value(user);
       double space = double(u.elements());
@@ -302,10 +301,10 @@ bool KernelEmitter::turned(int id) const {
   for (size_t i = 0; i < last; ++i)
     tiles |= m->strides[i] == 1 && v.extents[i].nominal >= 8 && v.extents[last].nominal >= 8;
   if (!tiles) return false;
-  return std::any_of(users_[size_t(id)].begin(), users_[size_t(id)].end(), [&](int user) {
+  return std::ranges::any_of(users_[size_t(id)], [&](int user) {
     const Value& u = value(user);
     if (!has(u.kind, algebra::Pointwise)) return false;
-    return std::any_of(u.inputs.begin(), u.inputs.end(), [&](int other) {
+    return std::ranges::any_of(u.inputs, [&](int other) {
       const std::optional<Memory> o = view(other);
       return other != id && value(other).elements() == v.elements() && o && o->strides.back() == 1;
     });

@@ -106,9 +106,9 @@ void read_through_slices(const Graph& graph, const PlanBuilder& plan, std::vecto
                                                      : nullptr;
     if (block == nullptr && (is_windowed(op.kind) || !reads_views(op.kind))) continue;
     if (written_kernel(graph, op)) continue;  // reads whole arrays
-    const bool products =
-        block != nullptr && std::any_of(block->ops().begin(), block->ops().end(),
-                                        [](const Op& o) { return is_product(o.kind); });
+    const bool products = block != nullptr && std::ranges::any_of(block->ops(), [](const Op& o) {
+                            return is_product(o.kind);
+                          });
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const std::optional<SliceView> view = slice_view(graph, op.inputs[i]);
       if (!view || !code.layouts[i].row_major() || plan.once(graph.tensor(op.inputs[i]).producer))
@@ -394,8 +394,8 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       step.units = block.num_blocks();
       step.scratch_bytes = text.scratch_bytes;
       step.together = text.together;
-      step.streams = std::none_of(block.ops().begin(), block.ops().end(),
-                                  [](const Op& o) { return is_product(o.kind); });
+      step.streams =
+          std::ranges::none_of(block.ops(), [](const Op& o) { return is_product(o.kind); });
       step.symbol = define(text.text);
       if (text.workspace_bytes > 0) add_first(task, step, text.workspace_bytes, 1);
     } else if (is_windowed(op.kind)) {

@@ -51,8 +51,7 @@ class WideQuotients {
     const Value& v = value(id);
     if (v.kind == OpKind::Iter || v.in_memory)
       return !v.extents.empty() && v.extents.back().nominal != 1 && v.memory.strides.back() != 0;
-    const bool any =
-        std::any_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return varies(i); });
+    const bool any = std::ranges::any_of(v.inputs, [&](int i) { return varies(i); });
     return varies_[id] = any;
   }
   bool expressible(int id) {
@@ -78,7 +77,7 @@ class WideQuotients {
       return false;
     }
     worth_ |= (slow || v.kind == OpKind::Pow) && varies(v.inputs.back());
-    return std::all_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return expressible(i); });
+    return std::ranges::all_of(v.inputs, [&](int i) { return expressible(i); });
   }
   std::string named(const std::string& expression) {
     const auto [known, fresh] = names_.try_emplace(expression, "w" + std::to_string(names_.size()));

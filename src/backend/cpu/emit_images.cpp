@@ -148,7 +148,7 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
     }
     offsets.push_back(offset);
   }
-  const int64_t widest = *std::max_element(panels.vectors.begin(), panels.vectors.end());
+  const int64_t widest = *std::ranges::max_element(panels.vectors);
   const int64_t per_pixel = groups.channels * g.taps * widest * panels.lanes;
   const int most = most_pixels(unit.isa, int(widest));
   const int64_t most_chunks =
@@ -354,7 +354,7 @@ ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa
     const auto it = options.algorithms.find(key);
     const auto named =
         it == options.algorithms.end() ? std::nullopt : conv_algorithm_from(it->second);
-    if (named && std::find(all.begin(), all.end(), *named) != all.end()) return *named;
+    if (named && std::ranges::find(all, *named) != all.end()) return *named;
   }
   const ImageGeometry g = geometry_of(graph, step);
   ConvAlgorithm best = ConvAlgorithm::Direct;

@@ -205,8 +205,8 @@ void KernelEmitter::region(uint8_t loops, int last) {
   const auto ready = [&](int id, int except = -1) {
     std::set<int> needs;
     dependencies(id, loops, needs);
-    return std::all_of(needs.begin(), needs.end(),
-                       [&](int d) { return d == except || !here[size_t(d)] || done[size_t(d)]; });
+    return std::ranges::all_of(
+        needs, [&](int d) { return d == except || !here[size_t(d)] || done[size_t(d)]; });
   };
   for (;;) {
     bool progress = false;
@@ -222,7 +222,7 @@ void KernelEmitter::region(uint8_t loops, int last) {
     }
     // A loop may start once all that its body takes from here is there.
     for (auto it = nests.begin(); it != nests.end(); ++it) {
-      const bool can_start = std::all_of(it->second.begin(), it->second.end(), [&](int root) {
+      const bool can_start = std::ranges::all_of(it->second, [&](int root) {
         return transitively_ready(root, loops, here, done, it->second);
       });
       if (!can_start) continue;
@@ -262,9 +262,9 @@ bool KernelEmitter::transitively_ready(int root, uint8_t loops, const std::vecto
   std::set<int> needs;
   dependencies(root, loops, needs);
   // Through values inside the loop down to those of this region.
-  return std::all_of(needs.begin(), needs.end(), [&](int d) {
+  return std::ranges::all_of(needs, [&](int d) {
     const size_t i = size_t(d);
-    if (std::find(siblings.begin(), siblings.end(), d) != siblings.end()) return true;
+    if (std::ranges::find(siblings, d) != siblings.end()) return true;
     return !here[i] || done[i];
   });
 }

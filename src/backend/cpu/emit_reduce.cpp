@@ -17,7 +17,7 @@ std::string KernelEmitter::fetch_ahead(int id, const std::vector<Index>& index) 
   while (!value(id).in_memory) {
     const Value& v = value(id);
     if (!has(v.kind, algebra::Pointwise) || v.inputs.empty() ||
-        std::any_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return i != v.inputs[0]; }))
+        std::ranges::any_of(v.inputs, [&](int i) { return i != v.inputs[0]; }))
       return "";
     id = v.inputs[0];
   }
@@ -232,9 +232,8 @@ std::vector<int> KernelEmitter::sums_along(int id) const {
       continue;
     const auto& axes = std::get<ReduceAttrs>(u.attrs).axes;
     const bool along = std::binary_search(axes.begin(), axes.end(), int(inner));
-    const bool only = std::all_of(axes.begin(), axes.end(), [&](int axis) {
-      return axis == int(inner) || v.extents[size_t(axis)].nominal == 1;
-    });
+    const bool only = std::ranges::all_of(
+        axes, [&](int axis) { return axis == int(inner) || v.extents[size_t(axis)].nominal == 1; });
     if (along && only) found.push_back(user);
   }
   return found;

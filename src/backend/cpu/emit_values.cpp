@@ -154,7 +154,7 @@ std::optional<int> KernelEmitter::dying_operand(int id) const {
   for (int input : v.inputs) walk(input, true);
   const std::function<bool(int)> read_later = [&](int i) {
     const std::vector<int>& users = users_[size_t(i)];
-    return std::any_of(users.begin(), users.end(), [&](int user) {
+    return std::ranges::any_of(users, [&](int user) {
       const Value& u = value(user);
       if (!needed_[size_t(user)] || user == id) return false;
       const int fused = fused_[size_t(user)];

@@ -88,10 +88,8 @@ class Convolution {
     pitch_ = size_ * residues_;  // of a channel
     const bool as_it_is =
         size_in_bytes(dtype_) == bytes_ && residues_ == 1 && size_ == in_ &&
-        columns() * tile_.columns() + *std::max_element(offsets_.begin(), offsets_.end()) <=
-            size_ &&
-        std::all_of(axes_.begin(), axes_.end(),
-                    [](const WindowAxis& a) { return a.low == 0 && a.high == 0; });
+        columns() * tile_.columns() + *std::ranges::max_element(offsets_) <= size_ &&
+        std::ranges::all_of(axes_, [](const WindowAxis& a) { return a.low == 0 && a.high == 0; });
     stage_x_ = !as_it_is;
   }
 

@@ -10,8 +10,8 @@
 namespace tessera {
 
 Graph fuse_operators(const Graph& given, CpuIsa isa, bool weights) {
-  const bool fixed = std::all_of(given.tensors().begin(), given.tensors().end(),
-                                 [](const Tensor& t) { return is_static(t.type.shape); });
+  const bool fixed =
+      std::ranges::all_of(given.tensors(), [](const Tensor& t) { return is_static(t.type.shape); });
   if (given.level() != Level::Kernel || !fixed) return given;
   FusionRules rules;
   rules.weights = weights;

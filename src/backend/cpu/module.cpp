@@ -355,7 +355,7 @@ Module::prepare(std::span<const void* const> inputs,
       const auto at = other->made_.find(recipe);
       if (at == other->made_.end()) continue;
       found[slot] = at->second;
-      if (std::find(prepared->used_.begin(), prepared->used_.end(), other) == prepared->used_.end())
+      if (std::ranges::find(prepared->used_, other) == prepared->used_.end())
         prepared->used_.push_back(other);
       break;
     }
@@ -369,7 +369,7 @@ Module::prepare(std::span<const void* const> inputs,
   for (size_t p = once.size(); p-- > 0;) {
     std::erase_if(once[p].calls, [&](const Call& call) {
       const std::vector<int>& made = plan.tasks[size_t(call.task)].writes;
-      return std::none_of(made.begin(), made.end(), [&](int s) {
+      return std::ranges::none_of(made, [&](int s) {
         const auto at = size_t(plan.root(s));
         return plan.slots[at].place != Place::Kept || (needed[at] && found[at] == nullptr);
       });

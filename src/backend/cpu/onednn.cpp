@@ -481,7 +481,7 @@ struct OneDnnProduct::Impl {
 
 void OneDnnProduct::Impl::read(const Graph& g) {
   const auto input = [&](TensorId t) {
-    const auto at = std::find(g.inputs().begin(), g.inputs().end(), t);
+    const auto at = std::ranges::find(g.inputs(), t);
     if (at == g.inputs().end()) no("an operand that is computed");
     return size_t(at - g.inputs().begin());
   };

@@ -172,7 +172,7 @@ class Rewriter {
       starts.push_back(a.low - axes_[i].from * a.stride);
       stops[i + 2] = starts[i + 2] + a.out;
     }
-    const bool whole = std::count(starts.begin(), starts.end(), 0) == int64_t(starts.size()) &&
+    const bool whole = std::ranges::count(starts, 0) == int64_t(starts.size()) &&
                        stops == extents(to_.type(y).shape);
     return whole ? y : build::slice(to_, y, SliceAttrs{starts, stops, {}});
   }
@@ -192,9 +192,8 @@ class Rewriter {
                : build::reshape(to_, x, {Shape(shape.begin(), shape.end())});
   }
   TensorId transpose(TensorId x, const List& order) {
-    return std::is_sorted(order.begin(), order.end())
-               ? x
-               : build::transpose(to_, x, {{order.begin(), order.end()}});
+    return std::ranges::is_sorted(order) ? x
+                                         : build::transpose(to_, x, {{order.begin(), order.end()}});
   }
   static List joined(List a, const List& b) {
     a.insert(a.end(), b.begin(), b.end());
@@ -219,8 +218,8 @@ class Rewriter {
 }  // namespace
 
 Graph without_transposed_convolutions(const Graph& graph) {
-  const bool any = std::any_of(graph.ops().begin(), graph.ops().end(),
-                               [](const Op& op) { return op.kind == OpKind::ConvTranspose; });
+  const bool any = std::ranges::any_of(
+      graph.ops(), [](const Op& op) { return op.kind == OpKind::ConvTranspose; });
   return any ? Rewriter(graph).run() : graph;
 }
 

@@ -282,7 +282,7 @@ class Untiler {
   bool sums_up(int id) const {
     const Value& v = given(id);
     return v.kind == OpKind::Sum || v.kind == OpKind::Matmul ||
-           std::any_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return sums_up(i); });
+           std::ranges::any_of(v.inputs, [&](int i) { return sums_up(i); });
   }
 
   int make_element(const Value& v, int id, const Axes& axes, bool within) {
@@ -314,9 +314,8 @@ class Untiler {
   // --- axes -------------------------------------------------------------------------------------
 
   bool sums_are_alike() const {
-    return std::all_of(
-        axes_summed_.begin(), axes_summed_.end(),
-        [&](size_t n) { return n == out_.summed.size(); });
+    return std::ranges::all_of(
+        axes_summed_, [&](size_t n) { return n == out_.summed.size(); });
   }
 
   // Strides of all operands; what is summed over in the order in which it lies in memory.
@@ -339,8 +338,7 @@ class Untiler {
       for (const auto& [id, axes] : axes_of_) most = std::max(most, made(id).memory.strides[axis]);
       return most;
     };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return farthest(a) > farthest(b); });
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return farthest(a) > farthest(b); });
     std::vector<int64_t> summed;
     for (size_t axis : order) summed.push_back(out_.summed[axis - kept]);
     out_.summed = summed;

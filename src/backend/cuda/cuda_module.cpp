@@ -93,8 +93,7 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
   }
   const CudaContext::Current current(*context_);
   const RelaxedCapture relaxed(context_->driver());
-  if (std::any_of(program_.kernels.begin(), program_.kernels.end(),
-                  [](const CudaKernel& k) { return !k.call; }))
+  if (std::ranges::any_of(program_.kernels, [](const CudaKernel& k) { return !k.call; }))
     context_->check(api.module_load(&module_, image.data()), "load kernels on " + device.str());
   const auto prepare_launch = [&](int task) {
     const CudaKernel& k = program_.kernels[size_t(task)];

@@ -74,7 +74,7 @@ class BlockDescriber {
         masks.insert(uint8_t(mask));
     }
     masks_.assign(masks.begin(), masks.end());
-    std::sort(masks_.begin(), masks_.end(), [](uint8_t a, uint8_t b) {
+    std::ranges::sort(masks_, [](uint8_t a, uint8_t b) {
       const int x = __builtin_popcount(a), y = __builtin_popcount(b);
       return x != y ? x < y : a < b;
     });
@@ -94,7 +94,7 @@ class BlockDescriber {
   bool ready(int id, const std::set<int>& beside) const {
     std::set<int> needs;
     e_.dependencies(id, 0xff, needs);
-    return std::all_of(needs.begin(), needs.end(), [&](int d) {
+    return std::ranges::all_of(needs, [&](int d) {
       return made_[size_t(d)] || !(has_memory(d) || e_.home(d) == Home::Fragment) ||
              beside.count(d) != 0;
     });
@@ -129,7 +129,7 @@ class BlockDescriber {
         if (loads || progress) continue;
         for (size_t k = 0; k < inner.size() && !progress; ++k) {
           const std::set<int> all = within(inner[k]);
-          if (!std::all_of(all.begin(), all.end(), [&](int i) { return ready(i, all); })) continue;
+          if (!std::ranges::all_of(all, [&](int i) { return ready(i, all); })) continue;
           run_loop(inner[k], loop);
           inner.erase(inner.begin() + long(k));
           progress = true;

@@ -200,8 +200,7 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
     done_elsewhere.insert(join.first.index);
   }
   const auto joined = [&](OpId id) {
-    return std::any_of(joins.begin(), joins.end(),
-                       [&](const KernelJoin& j) { return j.second == id; });
+    return std::ranges::any_of(joins, [&](const KernelJoin& j) { return j.second == id; });
   };
   // Whether code of an operator sees its operand as it is.
   const auto same_shape = [&](const Op& op, size_t operand) {
@@ -240,8 +239,8 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);
     if (done_elsewhere.count(id.index) || unread.count(id.index)) continue;
-    if (const auto join = std::find_if(joins.begin(), joins.end(),
-                                       [&](const KernelJoin& j) { return j.second == id; });
+    if (const auto join =
+            std::ranges::find_if(joins, [&](const KernelJoin& j) { return j.second == id; });
         join != joins.end()) {
       add_joined(*join);
       continue;

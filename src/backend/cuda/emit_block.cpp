@@ -72,7 +72,7 @@ void BlockEmitter::reads_touched(const std::string& mapping, const std::vector<i
     for (int input : value(id).inputs) walk(input, own && has(value(id).kind, algebra::Pointwise));
   };
   for (int root : roots) walk(root, true);
-  std::sort(touched_.begin(), touched_.end());
+  std::ranges::sort(touched_);
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
   for (int id : touched_) {
     if (home(id) == Home::Tile) reads("v" + n(id), "");
@@ -137,9 +137,9 @@ void BlockEmitter::region(uint8_t loops, int last) {
   const auto ready = [&](int id, const std::vector<int>& siblings) {
     std::set<int> needs;
     dependencies(id, loops, needs);
-    return std::all_of(needs.begin(), needs.end(), [&](int d) {
+    return std::ranges::all_of(needs, [&](int d) {
       return !here[size_t(d)] || done[size_t(d)] ||
-             std::find(siblings.begin(), siblings.end(), d) != siblings.end();
+             std::ranges::find(siblings, d) != siblings.end();
     });
   };
   for (;;) {
@@ -154,8 +154,7 @@ void BlockEmitter::region(uint8_t loops, int last) {
     }
     for (auto it = nests.begin(); it != nests.end(); ++it) {
       const std::vector<int> roots = it->second;
-      if (!std::all_of(roots.begin(), roots.end(), [&](int r) { return ready(r, roots); }))
-        continue;
+      if (!std::ranges::all_of(roots, [&](int r) { return ready(r, roots); })) continue;
       const int l = it->first;
       nests.erase(it);
       for (int r : roots)
@@ -199,8 +198,7 @@ bool BlockEmitter::flat() const {
 std::string BlockEmitter::statements(BlockText& out) {
   declare_extents(0, -1, head_);
   region(0, -1);
-  const bool swizzled =
-      std::any_of(box_width_.begin(), box_width_.end(), [](int w) { return w > 0; });
+  const bool swizzled = std::ranges::any_of(box_width_, [](int w) { return w > 0; });
   int64_t blocks = 1;
   for (int64_t d : kernel_.grid) blocks *= d;
   if (blocks > 0x7fffffff)

@@ -89,7 +89,7 @@ void BlockEmitter::choose_fragments() {
              o.columns == u.columns && o.row_units == u.row_units &&
              o.column_units == u.column_units && o.batch == u.batch;
     };
-    if (std::any_of(steps->begin(), steps->end(), [&](int s) {
+    if (std::ranges::any_of(*steps, [&](int s) {
           const auto found = held_for_.find(s);
           return found != held_for_.end() && !alike(units_of_.at(found->second[0]));
         }))
@@ -177,10 +177,9 @@ void BlockEmitter::keep_operands() {
     if (found == held_for_.end() || !operand_[size_t(id)] || home(id) != Home::Shared) continue;
     const int product = units_of_.at(found->second[0]);
     const Units u = units_.at(product);
-    const auto next =
-        std::find_if(users_[size_t(id)].begin(), users_[size_t(id)].end(), [&](int user) {
-          return needed_[size_t(user)] && is_product(value(user).kind);
-        });
+    const auto next = std::ranges::find_if(users_[size_t(id)], [&](int user) {
+      return needed_[size_t(user)] && is_product(value(user).kind);
+    });
     if (next == users_[size_t(id)].end() || units_.count(*next) == 0 ||
         !kept_as_rows(id, u, *next, units_.at(*next)))
       continue;

@@ -68,8 +68,7 @@ BlockText emit_joined(const std::string& name, const KernelJoin& join, const Ker
   const bool cluster = join.arrivals <= limits.cluster;
   std::string dims, rank;
   for (size_t d = 0; d < 3; ++d) {
-    const bool alone =
-        d < first.grid.size() && std::count(join.same.begin(), join.same.end(), int(d)) == 0;
+    const bool alone = d < first.grid.size() && std::ranges::count(join.same, int(d)) == 0;
     const int64_t size = alone ? first.grid[d] : 1;
     dims += (d > 0 ? ", " : "") + n(size);
     if (size == 1) continue;

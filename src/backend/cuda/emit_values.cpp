@@ -313,8 +313,8 @@ void BlockEmitter::reduce(int id, int into) {
     const std::string e = loops.element(v.inputs[0], index);
     loops.statement(inner, "r = " + folded("r", e) + ";");
     // Many loads from global memory on their way at once, not one after the other.
-    if (terms >= 4 * lanes && std::any_of(touched_.begin(), touched_.end(),
-                                          [&](int t) { return home(t) == Home::Direct; }))
+    if (terms >= 4 * lanes &&
+        std::ranges::any_of(touched_, [&](int t) { return home(t) == Home::Direct; }))
       loops.unroll(8);
     loops.emit(code_);
   }

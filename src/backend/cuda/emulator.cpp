@@ -477,8 +477,8 @@ class Emulator {
   }
   // Whether the thread that runs knows what a thread of another block did at a time.
   bool knows(int block, int thread, uint32_t time) const {
-    return std::any_of(
-        b_.learnt.begin(), b_.learnt.end(),
+    return std::ranges::any_of(
+        b_.learnt,
         [&](const Learnt& l) {
           const auto it = l.what.find(block);
           return it != l.what.end() && it->second[size_t(thread)] >= time &&

@@ -30,7 +30,7 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
     result.kind = OpKind::Reshape;
     result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};
   } else if (has(op.kind, algebra::Pointwise) &&
-             std::none_of(views.begin(), views.end(), [](const Layout& l) { return l.view(); })) {
+             std::ranges::none_of(views, [](const Layout& l) { return l.view(); })) {
     shapes = merged_axes(std::move(shapes));
   }
   std::string head = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(kThreads) +

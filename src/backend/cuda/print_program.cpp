@@ -37,8 +37,8 @@ class ProgramPrinter {
   // --- barriers of boxes
   // Tiles of a loop that come as boxes: each announces its bytes to the stage's barrier.
   int boxes(int l) const {
-    return int(std::count_if(
-        flow_.steps.begin(), flow_.steps.end(),
+    return int(std::ranges::count_if(
+        flow_.steps,
         [&](const EmitStep& s) {
           return s.tile >= 0 && s.loop == l && s.instruction == Instruction::Bulk;
         }));

@@ -35,9 +35,8 @@ void Clocks::fence(int thread) {
 }
 
 bool Clocks::fenced(int thread, int other, uint32_t time) const {
-  return std::any_of(
-      fences_[size_t(other)].begin(), fences_[size_t(other)].end(),
-      [&](uint32_t f) { return f >= time && knows(thread, other, f); });
+  return std::ranges::any_of(
+      fences_[size_t(other)], [&](uint32_t f) { return f >= time && knows(thread, other, f); });
 }
 
 Shadow::Shadow(int64_t bytes, bool initialized, int grain)
@@ -162,8 +161,7 @@ uint32_t Shadow::with_reader(const Clocks& clocks, uint32_t set, int thread, int
   for (const Reader& r : sets_[set])
     if (r.thread != thread && !clocks.knows(thread, r.thread, r.time)) readers.push_back(r);
   readers.push_back({thread, now, line});
-  std::sort(readers.begin(), readers.end(),
-            [](const Reader& a, const Reader& b) { return a.thread < b.thread; });
+  std::ranges::sort(readers, [](const Reader& a, const Reader& b) { return a.thread < b.thread; });
   sets_.push_back(std::move(readers));
   return at->second = uint32_t(sets_.size() - 1);
 }

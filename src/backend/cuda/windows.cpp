@@ -274,7 +274,7 @@ std::optional<ConvolutionProduct> convolution_as_product(const Graph& graph, con
   const DType dtype = w.x.dtype;
   ConvolutionProduct out;
   out.columns = {dtype, {Dim(w.images), Dim(w.groups * depth), Dim(w.windows)}};
-  out.is_view = std::all_of(w.axes.begin(), w.axes.end(), [](const WindowAxis& a) {
+  out.is_view = std::ranges::all_of(w.axes, [](const WindowAxis& a) {
     return a.taps == 1 && a.stride == 1 && a.low == 0 && a.high == 0;
   });
   if (!out.is_view && out.columns.bytes() > most_bytes) return std::nullopt;

@@ -226,8 +226,7 @@ std::vector<Folding> fold_weights(const Graph& program, int depth, size_t most) 
     const double work = work_per_call(reached[i].graph);
     if (work < before) order.emplace_back(work, i);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(order, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Folding> out;
   for (const auto& [work, i] : order) {
     if (out.size() >= most) break;

@@ -87,8 +87,8 @@ class Assembler {
         offer(pick);
       }
     }
-    std::stable_sort(found.begin(), found.end(),
-                     [](const auto& a, const auto& b) { return a.first.cost < b.first.cost; });
+    std::ranges::stable_sort(
+        found, [](const auto& a, const auto& b) { return a.first.cost < b.first.cost; });
     std::vector<Candidate> candidates;
     std::vector<std::string> structure_of;
     std::vector<char> single;
@@ -124,7 +124,7 @@ class Assembler {
         picked.push_back(i);
       }
     }
-    std::sort(picked.begin(), picked.end());
+    std::ranges::sort(picked);
     std::vector<Candidate> chosen;
     for (size_t i : picked) chosen.push_back(std::move(candidates[i]));
     for (Candidate& c : chosen) {

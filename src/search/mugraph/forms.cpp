@@ -98,7 +98,7 @@ RegionForms build_forms(const Region& region, NormalForms& nf) {
     if (f == kNone && (pointwise || n.kind == OpKind::Const)) {
       bool same = n.kind != OpKind::Cast && n.dtype != DType::Bool && n.kind != OpKind::Where;
       uint32_t fn = function(n.kind, n.attrs, n.dtype, same, nonneg, false);
-      if (has(n.kind, algebra::Commutative)) std::sort(x.begin(), x.end());
+      if (has(n.kind, algebra::Commutative)) std::ranges::sort(x);
       f = nf.fn(fn, std::move(x));
     }
     out.of_node.push_back(f);

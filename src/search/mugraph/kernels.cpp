@@ -303,12 +303,12 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
     if (options_.dominance_rule) {
       std::vector<double>& costs = seen[{s.open, s.loads}];
       double cost = roof + s.elsewhere() + 1e-6 * s.compute;
-      if (costs.size() >= variants && cost >= *std::max_element(costs.begin(), costs.end())) {
+      if (costs.size() >= variants && cost >= *std::ranges::max_element(costs)) {
         ++counters.pruned["dominated"];
         return;
       }
       if (costs.size() >= variants) {
-        *std::max_element(costs.begin(), costs.end()) = cost;
+        *std::ranges::max_element(costs) = cost;
       } else {
         costs.push_back(cost);
       }
@@ -319,8 +319,8 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
 
   auto keep = [&](std::vector<Kernel>& same, Kernel k) {
     same.push_back(std::move(k));
-    std::stable_sort(same.begin(), same.end(),
-                     [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(
+        same, [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
     if (same.size() > variants) same.pop_back();
   };
 
@@ -455,8 +455,8 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
     }
     for (Kernel& k : kernels) out.push_back(k);
   }
-  std::stable_sort(out.begin(), out.end(),
-                   [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
+  std::ranges::stable_sort(out,
+                           [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
   return out;
 }
 

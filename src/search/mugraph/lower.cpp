@@ -311,7 +311,7 @@ class KernelLowering {
         missing.push_back(int(i));
         continue;
       }
-      auto it = std::find(axes.begin(), axes.end(), want[i]);
+      auto it = std::ranges::find(axes, want[i]);
       CHECK(it != axes.end()) << "axis " << want[i] << " is not in the tensor";
       moved = moved || int(perm.size()) != int(it - axes.begin());
       perm.push_back(int(it - axes.begin()));
@@ -329,8 +329,8 @@ class KernelLowering {
       out.push_back(lowest(m));
       m &= ~region_.bits(lowest(m));
     }
-    std::sort(out.begin(), out.end(),
-              [&](int a, int b) { return position_[size_t(a)] < position_[size_t(b)]; });
+    std::ranges::sort(out,
+                      [&](int a, int b) { return position_[size_t(a)] < position_[size_t(b)]; });
     return out;
   }
 

@@ -25,8 +25,7 @@ std::vector<AxisMask> subsets(const std::vector<AxisMask>& axes) {
     for (size_t i = 0; i < n; ++i) m |= pick >> i & 1 ? axes[i] : 0;
     out.push_back(m);
   }
-  std::stable_sort(out.begin(), out.end(),
-                   [](AxisMask a, AxisMask b) { return count(a) < count(b); });
+  std::ranges::stable_sort(out, [](AxisMask a, AxisMask b) { return count(a) < count(b); });
   return out;
 }
 
@@ -56,8 +55,7 @@ class Moments::Algebra {
       if (values[v].view < 0) continue;
       const uint32_t view = uint32_t(values[v].view);
       const std::string name = "t" + std::to_string(region.views[view].tensor.index);
-      const auto s = std::find_if(shifts.begin(), shifts.end(),
-                                  [&](const Shift& shift) { return shift.x == v; });
+      const auto s = std::ranges::find_if(shifts, [&](const Shift& shift) { return shift.x == v; });
       if (s == shifts.end()) {
         shifted_[v] = moved_[v] = nf_->input(view, values[v].axes, name);
         continue;
@@ -226,9 +224,8 @@ Moments::Moments(const Hypergraph& values, const Region& region, const RegionFor
   if (!subtracts || !reduced) return;
   std::vector<uint32_t> order(values.edges.size());
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return values.edges[a].out < values.edges[b].out;
-  });
+  std::ranges::stable_sort(
+      order, [&](uint32_t a, uint32_t b) { return values.edges[a].out < values.edges[b].out; });
   for (ValueId v = 0; v < values.values.size(); ++v) {
     const Value& x = values.values[v];
     if (x.view < 0 || !is_float(x.dtype)) continue;
@@ -265,7 +262,7 @@ class Moments::Writer {
     std::set<uint32_t> edges;
     for (const Kernel& k : plan.kernels) edges.insert(k.edges.begin(), k.edges.end());
     std::vector<uint32_t> order(edges.begin(), edges.end());
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) {
       return m.values_.edges[a].out < m.values_.edges[b].out;
     });
     for (uint32_t i : order) algebra_.apply(m.values_.edges[i]);
@@ -307,8 +304,8 @@ class Moments::Writer {
   Kind classify(ValueId v) {
     if (v == kOne) return Kind::Free;
     if (shift_of(v) || !algebra_.known(v)) return Kind::Dependent;
-    const bool contains = std::any_of(shifts_.begin(), shifts_.end(),
-                                      [&](const Shift& s) { return algebra_.depends(v, s.x); });
+    const bool contains =
+        std::ranges::any_of(shifts_, [&](const Shift& s) { return algebra_.depends(v, s.x); });
     if (!contains) return Kind::Free;
     if (algebra_.invariant(v)) return Kind::Invariant;
     return algebra_.lift(v) ? Kind::Lifted : Kind::Dependent;
@@ -480,9 +477,9 @@ class Moments::Writer {
         k.edges.push_back(add_edge(out.values, copy));
       }
     }
-    std::sort(k.outputs.begin(), k.outputs.end());
-    std::sort(k.loads.begin(), k.loads.end());
-    std::stable_sort(k.edges.begin(), k.edges.end(), [&](uint32_t a, uint32_t b) {
+    std::ranges::sort(k.outputs);
+    std::ranges::sort(k.loads);
+    std::ranges::stable_sort(k.edges, [&](uint32_t a, uint32_t b) {
       return out.values.edges[a].out < out.values.edges[b].out;
     });
     out.added = std::max(out.added, operators(k, out.values) - operators(old, m_.values_));
@@ -507,16 +504,16 @@ class Moments::Writer {
 
 std::optional<Moments::Centred> Moments::centred(const Plan& plan, uint32_t first) const {
   const auto in_plan = [&](const std::vector<uint32_t>& edges) {
-    return std::any_of(
-        plan.kernels.begin(), plan.kernels.end(),
+    return std::ranges::any_of(
+        plan.kernels,
         [&](const Kernel& k) {
-          return std::any_of(
-              k.edges.begin(), k.edges.end(),
+          return std::ranges::any_of(
+              k.edges,
               [&](uint32_t e) { return std::binary_search(edges.begin(), edges.end(), e); });
         });
   };
   const bool needed =
-      std::any_of(shifts_.begin(), shifts_.end(), [&](const Shift& s) { return in_plan(s.saves); });
+      std::ranges::any_of(shifts_, [&](const Shift& s) { return in_plan(s.saves); });
   std::vector<Shift> used;
   for (const Shift& s : shifts_)
     if (needed && in_plan(s.helps)) used.push_back(s);

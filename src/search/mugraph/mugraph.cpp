@@ -149,8 +149,8 @@ SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget&
     report.stop = StopReason::TimeBudget;
   else
     add(report, Search(options_, finer, context, rest, found).run());
-  std::stable_sort(found.candidates.begin(), found.candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+  std::ranges::stable_sort(found.candidates,
+                           [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
   int64_t offered = 0;
   for (Candidate& c : found.candidates) {
     // The program as written always stands.

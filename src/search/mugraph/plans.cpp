@@ -100,8 +100,8 @@ class PlanSearch {
     }
     add_nests(result_.plans);
     add_nests(result_.singles);
-    std::stable_sort(result_.plans.begin(), result_.plans.end(),
-                     [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(result_.plans,
+                             [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
     return std::move(result_);
   }
 
@@ -278,7 +278,7 @@ class PlanSearch {
         next.pending = step.rest;
         for (ValueId v : k.loads)
           if (graph_.values[v].view < 0) next.pending.push_back(v);
-        std::sort(next.pending.begin(), next.pending.end());
+        std::ranges::sort(next.pending);
         next.pending.erase(std::unique(next.pending.begin(), next.pending.end()),
                            next.pending.end());
         next.spent = node.spent + k.seconds;
@@ -330,8 +330,8 @@ class PlanSearch {
         others.push_back(std::move(other));
       }
     }
-    std::stable_sort(others.begin(), others.end(),
-                     [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(others,
+                             [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
     if (int(others.size()) > options_.per_structure - 1)
       others.resize(size_t(options_.per_structure) - 1);
     result_.plans.push_back(std::move(plan));
@@ -362,7 +362,7 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
   Pending targets;
   for (const Hypergraph::Target& t : graph.targets)
     if (t.value != kOne) targets.push_back(t.value);
-  std::sort(targets.begin(), targets.end());
+  std::ranges::sort(targets);
   targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
   if (targets.empty()) {  // nothing but constants
     PlanResult result;

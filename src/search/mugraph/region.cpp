@@ -63,7 +63,7 @@ std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
     std::vector<int> d(shape(0).size(), -1);
     size_t next = 0;
     for (size_t k = 0; k < d.size(); ++k) {
-      bool reduced = std::find(a->axes.begin(), a->axes.end(), int(k)) != a->axes.end();
+      bool reduced = std::ranges::find(a->axes, int(k)) != a->axes.end();
       if (reduced) {
         if (!shape(0)[k].is_one()) d[k] = kNew;
         if (a->keepdims) ++next;
@@ -177,7 +177,7 @@ class RegionBuilder {
   int name(int cls, const Dim& dim, const std::vector<int>& taken) {
     std::vector<int>& names = names_[cls];
     for (int a : names)
-      if (std::find(taken.begin(), taken.end(), a) == taken.end()) return a;
+      if (std::ranges::find(taken, a) == taken.end()) return a;
     int axis = int(region_.axes.size());
     if (names.empty()) numbers_[cls] = int(numbers_.size());
     region_.axes.push_back(

@@ -250,7 +250,7 @@ class BlockWriter {
   static void accumulate(Exponent& to, const Exponent& from, const Rational& factor) {
     for (const auto& [t, c] : from) {
       const Rational more = times(c, factor);
-      auto it = std::find_if(to.begin(), to.end(), [&](const auto& e) { return e.first == t; });
+      auto it = std::ranges::find_if(to, [&](const auto& e) { return e.first == t; });
       if (it == to.end()) {
         to.push_back({t, more});
         continue;
@@ -307,9 +307,8 @@ class BlockWriter {
   }
 
   bool varies_along(TensorId m, const std::vector<int>& axes) const {
-    return std::any_of(
-        axes.begin(), axes.end(),
-        [&](int a) { return !(new_.type(m).shape[size_t(a)] == Dim(1)); });
+    return std::ranges::any_of(
+        axes, [&](int a) { return !(new_.type(m).shape[size_t(a)] == Dim(1)); });
   }
 
   // A maximum that is finite unless it is +inf or NaN.
@@ -679,7 +678,7 @@ Graph carry_exponents(const Graph& graph) {
 bool exponents_are_shifted(const Graph& g) {
   for (const Op& op : g.ops())
     if (op.kind == OpKind::Exp && !shifted_by_maximum(g, op.inputs[0])) return false;
-  return std::all_of(g.bodies().begin(), g.bodies().end(), exponents_are_shifted);
+  return std::ranges::all_of(g.bodies(), exponents_are_shifted);
 }
 
 }  // namespace tessera::mugraph

@@ -408,7 +408,7 @@ class Saturation {
     case OpKind::Sum:
     case OpKind::Mean: {
       std::vector<int> axes = node.reduced;
-      std::sort(axes.begin(), axes.end());
+      std::ranges::sort(axes);
       reduce(a, axes);
       break;
     }
@@ -550,8 +550,8 @@ class Saturation {
     std::vector<ValueId> order;
     for (ValueId v = 0; v < values_.size(); ++v)
       if (live[v] && v != one_) order.push_back(v);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](ValueId a, ValueId b) { return values_[a].rank < values_[b].rank; });
+    std::ranges::stable_sort(
+        order, [&](ValueId a, ValueId b) { return values_[a].rank < values_[b].rank; });
     order.insert(order.begin(), one_);
     if (order.size() > kMaxValues) return {};
     std::vector<ValueId> renamed(values_.size(), 0);

@@ -77,7 +77,7 @@ class RegionSolver {
       run_.merge(counters);
     }
     if (!run_.options.enumerate && run_.rule("split")) split_reductions(out);
-    std::stable_sort(out.choices.begin(), out.choices.end(), [](const Choice& a, const Choice& b) {
+    std::ranges::stable_sort(out.choices, [](const Choice& a, const Choice& b) {
       return a.plan.seconds < b.plan.seconds;
     });
     return out;
@@ -296,8 +296,8 @@ class RegionSolver {
         other.parts[axis] = count;
         other.seconds = 0;
         const KernelSearch& kernels = kernel_search(world, other.parts);
-        if (std::all_of(other.kernels.begin(), other.kernels.end(),
-                        [&](Kernel& k) { return kernels.price(k, counters); }))
+        if (std::ranges::all_of(other.kernels,
+                                [&](Kernel& k) { return kernels.price(k, counters); }))
           f(std::move(other), kernels);
       }
     }
@@ -350,7 +350,7 @@ class RegionSolver {
         const std::vector<int64_t> counts = part_counts(region.axes[size_t(axis)].extent);
         std::set<int64_t> enough;
         for (double with : {tiled_outputs(*world), blocks}) {
-          auto at = std::find_if(counts.begin(), counts.end(), [&](int64_t n) {
+          auto at = std::ranges::find_if(counts, [&](int64_t n) {
             return double(n) * with >= 0.75 * run_.machine.target().cores;
           });
           enough.insert(at == counts.end() ? counts.back() : *at);
@@ -402,7 +402,7 @@ class RegionSolver {
       const int a = lowest(reduced);
       if (!part_counts(world.region.axes[size_t(a)].extent).empty()) axes.push_back(a);
     }
-    std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) {
+    std::ranges::stable_sort(axes, [&](int a, int b) {
       return world.region.axes[size_t(a)].extent > world.region.axes[size_t(b)].extent;
     });
     if (axes.size() > 2) axes.resize(2);
@@ -442,8 +442,8 @@ class RegionSolver {
       plans.push_back(std::move(p));
     }
     run_.merge(counters);
-    std::stable_sort(plans.begin(), plans.end(),
-                     [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(plans,
+                             [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
     if (plans.size() > size_t(run_.budget.candidates)) plans.resize(size_t(run_.budget.candidates));
     if (plans.empty() && run_.detail.empty())
       run_.detail = "no graph within the limit on operators";
@@ -477,7 +477,7 @@ class RegionSolver {
     const RegionForms kept = build_forms(region, keep);
     if (kept.of_node.empty()) return true;
     auto text = [&](NormalForms& forms, PolyId p) { return p == kNone ? "" : forms.str(p); };
-    return std::any_of(nodes.begin(), nodes.end(), [&](uint32_t n) {
+    return std::ranges::any_of(nodes, [&](uint32_t n) {
       return text(keep, kept.of_node[n]) != text(*world.forms, world.region_forms.of_node[n]);
     });
   }
@@ -529,7 +529,7 @@ RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
     StoredRegion stored;
     for (const auto& w : found.worlds) {
       const std::vector<int>& part = w->region.part;
-      const auto split = std::find_if(part.begin(), part.end(), [](int p) { return p >= 0; });
+      const auto split = std::ranges::find_if(part, [](int p) { return p >= 0; });
       stored.worlds.push_back(
           {w->formulation, split == part.end() ? -1 : int(split - part.begin()), w->as_written});
     }

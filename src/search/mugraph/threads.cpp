@@ -23,8 +23,8 @@ std::vector<int> group(const Graph& g) {
     groups[i] = int(i);
     const std::vector<int>& uses = users[op.result().index];
     const int to = uses.empty() ? -1 : groups[size_t(uses[0])];
-    const bool one = to >= 0 && std::all_of(uses.begin(), uses.end(),
-                                            [&](int u) { return groups[size_t(u)] == to; });
+    const bool one =
+        to >= 0 && std::ranges::all_of(uses, [&](int u) { return groups[size_t(u)] == to; });
     if (!one) continue;
     const TensorId end = g.ops()[size_t(to)].result(), mine = op.result();
     if (g.type(mine).shape == g.type(end).shape && phase[mine.index] == phase[end.index])

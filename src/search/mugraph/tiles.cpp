@@ -308,8 +308,7 @@ std::vector<AxisMask> KernelSearch::grid_axes(const Kernel& k) const {
       if ((m & both) != s.parts) m &= ~both;  // partial results stay
     }
     for (; m; m &= m - 1) out.push_back(m & -m);
-    std::stable_sort(out.begin(), out.end(),
-                     [&](AxisMask a, AxisMask b) { return length(a) > length(b); });
+    std::ranges::stable_sort(out, [&](AxisMask a, AxisMask b) { return length(a) > length(b); });
   };
   take(common & ~reduced, axes);
   AxisMask joint = 0;
@@ -333,12 +332,12 @@ std::vector<AxisMask> KernelSearch::grid_axes(const Kernel& k) const {
   for (uint32_t i : k.edges) joint = clash(graph_.edges[i].out) ? 0 : joint;
   if (joint) axes.push_back(joint);
   // Partial results come first: their grid is not a choice.
-  std::stable_sort(axes.begin(), axes.end(), [&](AxisMask a, AxisMask b) {
+  std::ranges::stable_sort(axes, [&](AxisMask a, AxisMask b) {
     const bool pa = (a & k.parts) != 0, pb = (b & k.parts) != 0;
     return pa != pb ? pa : length(a) > length(b);
   });
   if (axes.size() > size_t(kMaxGridDims)) axes.resize(size_t(kMaxGridDims));
-  std::sort(axes.begin(), axes.end());
+  std::ranges::sort(axes);
   return axes;
 }
 
@@ -554,7 +553,7 @@ double KernelSearch::edge_floor(uint32_t index) const {
   Kernel k;
   k.outputs = {e.out};
   for (int i = 0; i < e.arity; ++i) k.loads.push_back(e.in[size_t(i)]);
-  std::sort(k.loads.begin(), k.loads.end());
+  std::ranges::sort(k.loads);
   k.edges = {index};
   double least = INFINITY;
   std::vector<int> loops{-1};

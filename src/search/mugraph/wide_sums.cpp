@@ -24,7 +24,7 @@ bool is_sum(const Graph& body, TensorId t) {
 // Does a matmul read what argument `i` of the body holds? Its rows are worth more as pairs.
 bool feeds_matmul(const Graph& body, size_t i) {
   const auto reads = [](const Op& op, TensorId t) {
-    return std::find(op.inputs.begin(), op.inputs.end(), t) != op.inputs.end();
+    return std::ranges::find(op.inputs, t) != op.inputs.end();
   };
   for (const Op& iter : body.ops()) {
     if (iter.kind != OpKind::Iter || iter.inputs[0] != body.inputs()[i]) continue;
@@ -42,7 +42,7 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
   std::vector<bool> widened(old.tensors().size(), false);
   for (size_t i = 0; i < wide_in.size(); ++i) widened[old.inputs()[i].index] = wide_in[i];
   const auto output = [&](TensorId t) {
-    const auto at = std::find(old.outputs().begin(), old.outputs().end(), t);
+    const auto at = std::ranges::find(old.outputs(), t);
     return at != old.outputs().end() && wide_out[size_t(at - old.outputs().begin())];
   };
   for (const Op& op : old.ops()) {
@@ -66,8 +66,8 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
       continue;
     }
     // What is computed from a wide tensor is wide too: a cast back would round it.
-    const bool wide = std::any_of(in.begin(), in.end(),
-                                  [&](TensorId t) { return g.type(t).dtype == DType::F32; });
+    const bool wide =
+        std::ranges::any_of(in, [&](TensorId t) { return g.type(t).dtype == DType::F32; });
     for (size_t i = 0; i < in.size(); ++i)
       if (op.body.valid())
         in[i] = cast(in[i], old.type(op.inputs[i]).dtype);
@@ -103,7 +103,7 @@ Graph store_sums_wide(const Graph& old) {
       if (op.kind != OpKind::Kernel || feeds_matmul(old.body(op), i))
         wide[op.inputs[i].index] = false;
   for (TensorId t : old.outputs()) wide[t.index] = false;
-  if (std::find(wide.begin(), wide.end(), true) == wide.end()) return old;
+  if (std::ranges::find(wide, true) == wide.end()) return old;
   return map_kernels(old, [&](const Op& op) {
     std::vector<bool> wide_in, wide_out;
     for (TensorId t : op.inputs) wide_in.push_back(wide[t.index]);

@@ -72,8 +72,7 @@ std::vector<Piece> partition(const std::vector<int>& classes, std::set<int64_t> 
     }
     if (best.empty() || found.size() < best.size()) best = std::move(found);
   }
-  std::sort(best.begin(), best.end(),
-            [](const Piece& a, const Piece& b) { return a.start < b.start; });
+  std::ranges::sort(best, [](const Piece& a, const Piece& b) { return a.start < b.start; });
   return best;
 }
 
@@ -325,7 +324,7 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
   switch (form) {
   case Form::Input: {
     const auto& inputs = g.inputs();
-    const int k = int(std::find(inputs.begin(), inputs.end(), op.result()) - inputs.begin());
+    const int k = int(std::ranges::find(inputs, op.result()) - inputs.begin());
     for (size_t d = 0; d < rank; d++)
       r.push_back(whole(shape[d], {Slope{{k * kMaxRank + int(d), 1}}}));
     return r;

@@ -29,7 +29,7 @@ ThinAxes thin_axes(const Graph& g) {
   ThinAxes thin(g.inputs().size(), -1);
   for (const Op& op : g.ops()) {
     if (op.kind != OpKind::Conv && op.kind != OpKind::Matmul) continue;
-    const auto at = std::find(g.inputs().begin(), g.inputs().end(), op.inputs[1]);
+    const auto at = std::ranges::find(g.inputs(), op.inputs[1]);
     if (at != g.inputs().end())
       thin[size_t(at - g.inputs().begin())] =
           op.kind == OpKind::Conv ? 1 : g.type(op.inputs[1]).rank() - 2;
@@ -64,8 +64,7 @@ void Cone::extend(size_t tensors) {
     if (is_windowed(op.kind)) n.axes = window_axes(graph_, op);
     if (*form == Form::Input) {
       const auto& inputs = graph_.inputs();
-      const size_t k =
-          size_t(std::find(inputs.begin(), inputs.end(), TensorId(t)) - inputs.begin());
+      const size_t k = size_t(std::ranges::find(inputs, TensorId(t)) - inputs.begin());
       n.number = derive_key(seed_, k);
       if (k < thin_.size()) n.thin = thin_[k];
       if (n.thin >= 0) {

@@ -373,7 +373,7 @@ std::optional<Graph> fused(const Graph& original, const Recipe& recipe, const Ag
       values.push_back(std::move(*more));
     }
     const auto output = assembly.build(g, values.back()[0], [&](const Region& r) {
-      const size_t k = size_t(std::find(wrong->begin(), wrong->end(), r) - wrong->begin());
+      const size_t k = size_t(std::ranges::find(*wrong, r) - wrong->begin());
       Region part = all_of(g, y);
       part[along] = {starts[k], starts[k] + r[along].size()};
       return std::optional(slice_of(g, y, part));

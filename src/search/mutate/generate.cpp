@@ -86,8 +86,7 @@ class Search {
       for (const auto& [where, bundle] : at) {
         if (bundle.size() != original_.outputs().size()) continue;
         if (std::set<size_t>(bundle.begin(), bundle.end()).size() != bundle.size()) continue;
-        if (std::find(recipe_.starts.begin(), recipe_.starts.end(), bundle) != recipe_.starts.end())
-          continue;
+        if (std::ranges::find(recipe_.starts, bundle) != recipe_.starts.end()) continue;
         recipe_.starts.push_back(bundle);
         bundled.insert(bundle.begin(), bundle.end());
       }
@@ -207,15 +206,14 @@ class Search {
     const std::array<int, 4> code = {int(step.kind) * 256 + int(step.op), step.operands[0],
                                      step.operands.size() > 1 ? step.operands[1] : -1, param};
     const int last = int(values_.size()) - 1;
-    if (n > 0 &&
-        std::find(step.operands.begin(), step.operands.end(), last) == step.operands.end() &&
+    if (n > 0 && std::ranges::find(step.operands, last) == step.operands.end() &&
         !(code > codes_.back()))
       return;
     // What nothing has read needs operators to come.
     int waiting = 1;
     for (size_t v = 0; v < facts_.size(); v++)
       if (!facts_[v].start && facts_[v].uses == 0 &&
-          std::find(step.operands.begin(), step.operands.end(), int(v)) == step.operands.end())
+          std::ranges::find(step.operands, int(v)) == step.operands.end())
         waiting++;
     if (waiting > depth_ - n) return;
     if (++found_.tried >= options_.steps) {
@@ -303,8 +301,7 @@ class Search {
       return fits;
     };
     auto accepts = [&](const Dims& to) {
-      return std::any_of(words_.targets.begin(), words_.targets.end(),
-                         [&](const Dims& t) { return near(to, t); });
+      return std::ranges::any_of(words_.targets, [&](const Dims& t) { return near(to, t); });
     };
     for (Rearrangement& r : rearrangements(shape, words_.factors, {}, accepts))
       for (const Dims& t : words_.targets) {
@@ -326,8 +323,8 @@ class Search {
   // Weights keep the result's channels first, and factors of their window's axes come from and go
   // to the channels that are summed over.
   static bool suits_weights(const Rearrangement& r) {
-    return (r.perm.empty() || r.perm[0] == 0) && std::all_of(
-                                                     r.moves.begin(), r.moves.end(),
+    return (r.perm.empty() || r.perm[0] == 0) && std::ranges::all_of(
+                                                     r.moves,
                                                      [](const Move& m) {
                                                        return m.from != 0 && m.to != 0 &&
                                                               (m.from == 1 || m.to == 1);
@@ -344,8 +341,7 @@ class Search {
       param++;
       if (f.start && !can_meet(r.shape, f.reads)) continue;
       if (f.start && weights_[size_t(v)] && !suits_weights(r.rearrangement)) continue;
-      if (left == 0 && !r.looks.empty() &&
-          std::none_of(r.looks.begin(), r.looks.end(), [&](const auto& look) {
+      if (left == 0 && !r.looks.empty() && std::ranges::none_of(r.looks, [&](const auto& look) {
             return cone_.at(values_[size_t(v)][0], look.first) == look.second;
           })) {
         found_.tried++;

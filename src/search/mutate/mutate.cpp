@@ -37,7 +37,7 @@ std::string way_of(const Graph& g) {
       }
     ops.push_back(std::move(s));
   }
-  std::sort(ops.begin(), ops.end());
+  std::ranges::sort(ops);
   std::string all;
   for (const std::string& s : ops) all += s + ";";
   return all;
@@ -101,14 +101,14 @@ class Run {
     };
     std::vector<std::vector<Mutant>> ranks(kPerWay);
     for (auto& [way, all] : ways) {
-      std::stable_sort(all.begin(), all.end(), cheaper);
+      std::ranges::stable_sort(all, cheaper);
       for (size_t i = 0; i < std::min(kPerWay, all.size()); i++)
         ranks[i].push_back(std::move(all[i]));
     }
     // The best of every way first.
     std::vector<Mutant> chosen;
     for (auto& rank : ranks) {
-      std::stable_sort(rank.begin(), rank.end(), cheaper);
+      std::ranges::stable_sort(rank, cheaper);
       for (Mutant& m : rank)
         if (chosen.size() < kMostTested) chosen.push_back(std::move(m));
     }
@@ -149,8 +149,8 @@ class Run {
   }
 
   std::vector<Candidate> prove() {
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const Found& a, const Found& b) { return a.record.cost < b.record.cost; });
+    std::ranges::stable_sort(
+        found_, [](const Found& a, const Found& b) { return a.record.cost < b.record.cost; });
     VerifyOptions how;
     how.seed = options_.seed + 1;
     how.cancel = options_.cancel;
@@ -192,10 +192,9 @@ class Run {
       report_.records.push_back(std::move(f.record));
     }
     if (!proven.empty()) report_.best_cost = proven[0].cost;
-    std::stable_sort(report_.records.begin(), report_.records.end(),
-                     [](const MutantRecord& a, const MutantRecord& b) {
-                       return std::pair(!a.proven, a.cost) < std::pair(!b.proven, b.cost);
-                     });
+    std::ranges::stable_sort(report_.records, [](const MutantRecord& a, const MutantRecord& b) {
+      return std::pair(!a.proven, a.cost) < std::pair(!b.proven, b.cost);
+    });
     return proven;
   }
 
@@ -218,7 +217,7 @@ std::vector<Candidate> mutate(const Graph& subprogram, const MutateOptions& opti
                               MutateReport* report) {
   CHECK(options.cost != nullptr) << "mutants are ordered by a cost model";
   for (const std::string& pass : options.disabled)
-    if (std::find(mutate_passes().begin(), mutate_passes().end(), pass) == mutate_passes().end())
+    if (std::ranges::find(mutate_passes(), pass) == mutate_passes().end())
       throw Error(ErrorKind::Usage, "there is no step mutate:" + pass);
   MutateReport own;
   MutateReport& told = report ? *report : own;

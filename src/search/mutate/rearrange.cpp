@@ -72,8 +72,8 @@ bool fits(const Tiles& t, std::vector<int64_t>& shape) {
 }
 
 bool any(const std::vector<int64_t>& v) {
-  return std::any_of(
-      v.begin(), v.end(), [](int64_t x) { return x != 0; });
+  return std::ranges::any_of(
+      v, [](int64_t x) { return x != 0; });
 }
 
 Shape shape_of(const std::vector<int64_t>& v) { return Shape(v.begin(), v.end()); }
@@ -154,14 +154,14 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
   auto before = [](const Atom& a, const Atom& b) {
     return std::pair(a.axis, a.order) < std::pair(b.axis, b.order);
   };
-  std::sort(in_order.begin(), in_order.end(), before);
+  std::ranges::sort(in_order, before);
   std::vector<int64_t> factors;
   for (const Atom& a : in_order) factors.push_back(a.extent);
   std::vector<int> turned;
   for (const Atom& a : in_result)
     turned.push_back(
         int(std::lower_bound(in_order.begin(), in_order.end(), a, before) - in_order.begin()));
-  if (!std::is_sorted(turned.begin(), turned.end())) {
+  if (!std::ranges::is_sorted(turned)) {
     if (factors != source) x = build::reshape(g, x, {shape_of(factors)});
     x = build::transpose(g, x, {turned});
   }

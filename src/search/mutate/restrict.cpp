@@ -163,8 +163,8 @@ class Restriction {
     return in;
   }
   static bool empty(const Region& r) {
-    return std::any_of(
-        r.begin(), r.end(), [](const Range& x) { return x.size() <= 0; });
+    return std::ranges::any_of(
+        r, [](const Range& x) { return x.size() <= 0; });
   }
 
   void demand(const Op& op) {
@@ -188,8 +188,7 @@ class Restriction {
     const Form form = *form_of(from_, op);
     if (form == Form::Input) {
       const auto& inputs = from_.inputs();
-      const size_t k =
-          size_t(std::find(inputs.begin(), inputs.end(), op.result()) - inputs.begin());
+      const size_t k = size_t(std::ranges::find(inputs, op.result()) - inputs.begin());
       made = {inputs_[k], whole(op.result())};
       return true;
     }

@@ -152,7 +152,7 @@ Vocabulary vocabulary(const Graph& g) {
     if (form == Form::Conv) {
       v.convolves = true;
       const auto& a = g.attrs<ConvAttrs>(op);
-      if (std::find(v.convs.begin(), v.convs.end(), a) == v.convs.end()) v.convs.push_back(a);
+      if (std::ranges::find(v.convs, a) == v.convs.end()) v.convs.push_back(a);
       for (const int64_t d : a.dilations)
         if (d > 1) factors.insert(d);
       for (const int64_t s : a.strides)
@@ -165,8 +165,7 @@ Vocabulary vocabulary(const Graph& g) {
       if (x[2] >= 32) factors.insert(4);
       Dims low(x.size(), 0);
       std::copy(a.low.begin(), a.low.end(), low.begin() + 2);
-      const bool strided =
-          std::any_of(a.strides.begin(), a.strides.end(), [](int64_t s) { return s > 1; });
+      const bool strided = std::ranges::any_of(a.strides, [](int64_t s) { return s > 1; });
       if (strided) v.lows.push_back(low);
       add_windows(g, op, v);
       continue;
@@ -179,12 +178,12 @@ Vocabulary vocabulary(const Graph& g) {
     s.operands.assign(op.inputs.size(), 0);
     if (op.inputs.size() <= 2) v.own.push_back(std::move(s));
   }
-  std::sort(v.targets.begin(), v.targets.end());
+  std::ranges::sort(v.targets);
   v.targets.erase(std::unique(v.targets.begin(), v.targets.end()), v.targets.end());
   std::vector<Step> own;
   for (Step& s : v.own)
-    if (std::none_of(own.begin(), own.end(),
-                     [&](const Step& o) { return o.op == s.op && o.attrs == s.attrs; }))
+    if (std::ranges::none_of(own,
+                             [&](const Step& o) { return o.op == s.op && o.attrs == s.attrs; }))
       own.push_back(std::move(s));
   v.own = std::move(own);
   v.factors.assign(factors.begin(), factors.end());

@@ -39,7 +39,7 @@ std::vector<int> Axes::of(TensorId t) const {
 
 bool Axes::has(TensorId t, int axis) const {
   const std::vector<int> all = of(t);
-  return std::find(all.begin(), all.end(), axis) != all.end();
+  return std::ranges::find(all, axis) != all.end();
 }
 
 std::vector<int> Axes::folded(const Op& op) const {
@@ -82,7 +82,7 @@ void Axes::join_op(const Op& op) {
   } else if (is_skeleton(op)) {
     const ReduceAttrs& attrs = g_.attrs<ReduceAttrs>(op);
     for (int i = 0, j = 0; i < int(from.size()); i++) {
-      const bool gone = std::count(attrs.axes.begin(), attrs.axes.end(), i) > 0;
+      const bool gone = std::ranges::count(attrs.axes, i) > 0;
       if (!gone) join(x, i, r, j);
       if (!gone || attrs.keepdims) j++;
     }

@@ -15,15 +15,15 @@ namespace tessera::patterns {
 namespace {
 
 bool holds(const std::vector<Condition>& all, const Values& values, DType dtype) {
-  return std::all_of(
-      all.begin(), all.end(), [&](const Condition& c) { return c.holds(values, dtype); });
+  return std::ranges::all_of(
+      all, [&](const Condition& c) { return c.holds(values, dtype); });
 }
 
 // f32, or the first type that the guards allow.
 DType checked_dtype(const Pattern& p) {
   for (DType d : {DType::F32, DType::BF16, DType::F16, DType::F64})
-    if (std::all_of(p.when.begin(), p.when.end(),
-                    [&](const Condition& c) { return !c.comparison.empty() || c.holds({}, d); }))
+    if (std::ranges::all_of(
+            p.when, [&](const Condition& c) { return !c.comparison.empty() || c.holds({}, d); }))
       return d;
   return DType::F32;
 }
@@ -192,7 +192,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
         try {
           const Graph g = instantiate(p, b, m, tuned[at], region);
           const uint64_t hash = structural_hash(g);
-          if (std::count(known.begin(), known.end(), hash)) continue;
+          if (std::ranges::count(known, hash)) continue;
           known.push_back(hash);
           const Verdict v = verifier.verify(g);
           if (v.equal())

@@ -61,10 +61,10 @@ class Translator {
     if (cuda_) {
       out_.threads = count(b_.threads);
       if (out_.threads % 32 != 0 || out_.threads > 1024)
-        fail_at({},
-                "a block has 32, 64, … or 1024 threads, not " + std::to_string(out_.threads) +
-                    at_sizes(std::any_of(b_.threads.factors.begin(), b_.threads.factors.end(),
-                                         [](const Term::Factor& f) { return !f.name.empty(); })));
+        fail_at({}, "a block has 32, 64, … or 1024 threads, not " + std::to_string(out_.threads) +
+                        at_sizes(std::ranges::any_of(b_.threads.factors, [](const Term::Factor& f) {
+                          return !f.name.empty();
+                        })));
     }
     for (next(); token_.kind != Token::End; next()) statement_token();
     if (!open_.empty()) fail("'(' is not closed");
@@ -232,7 +232,7 @@ class Translator {
     if (kTypes.count(name)) return declaration(name);
     if (is_function(name)) {
       if (peek().text != "(") fail("'" + name + "' is a function: " + name + "(…)");
-      if (std::find(out_.functions.begin(), out_.functions.end(), name) == out_.functions.end())
+      if (std::ranges::find(out_.functions, name) == out_.functions.end())
         out_.functions.push_back(name);
       return put("f_" + name);
     }
@@ -284,8 +284,7 @@ class Translator {
       if (!open_.empty()) open_.back().commas++;
       if (!open_.empty() && open_.back().hole == "[") fail("an array has one index");
     }
-    if (m == ";" &&
-        std::any_of(open_.begin(), open_.end(), [](const Paren& p) { return !p.hole.empty(); }))
+    if (m == ";" && std::ranges::any_of(open_, [](const Paren& p) { return !p.hole.empty(); }))
       fail("')' is missing before ';'");
     if (m == "{" || m == "}") {
       depth_ += m == "{" ? 1 : -1;
@@ -306,7 +305,7 @@ class Translator {
            name + "(" + (writes ? result_ : "x") + ", …)");
     const TensorId t = writes ? p_.def.outputs()[0] : p_.def.inputs()[*input];
     Paren paren{name, p_.def.tensor(t).type.rank(), writes || name == "vload" ? 1 : 0, 0, at.line};
-    if (!writes && std::find(out_.loads.begin(), out_.loads.end(), token_.text) == out_.loads.end())
+    if (!writes && std::ranges::find(out_.loads, token_.text) == out_.loads.end())
       out_.loads.push_back(token_.text);
     if (name[0] == 'v') {
       out_.vectors = true;

@@ -31,8 +31,8 @@ struct Node {
 class Deriver {
  public:
   Deriver(const Graph& g, std::vector<OpId> ops) : g_(g), axes_(g, ops) {
-    std::sort(
-        ops.begin(), ops.end(), [](OpId a, OpId b) { return a.index < b.index; });
+    std::ranges::sort(
+        ops, [](OpId a, OpId b) { return a.index < b.index; });
     ops.erase(
         std::unique(ops.begin(), ops.end(), [](OpId a, OpId b) { return a.index == b.index; }),
         ops.end());
@@ -84,11 +84,11 @@ class Deriver {
         std::vector<int> shared;
         const std::vector<int> of = axes_.of(t);
         for (int a : from.path)
-          if (space.count(a) && std::find(of.begin(), of.end(), a) != of.end()) shared.push_back(a);
+          if (space.count(a) && std::ranges::find(of, a) != of.end()) shared.push_back(a);
         if (shared.size() > hub.size()) hub = std::move(shared);
       }
       const auto add = [&](int axis) {
-        if (axis >= 0 && std::find(item.path.begin(), item.path.end(), axis) == item.path.end())
+        if (axis >= 0 && std::ranges::find(item.path, axis) == item.path.end())
           item.path.push_back(axis);
       };
       for (int a : hub) add(a);
@@ -112,11 +112,11 @@ class Deriver {
       const TensorId result = g_.op(items_[n].id).result();
       for (size_t user = n + 1; sinks && user < items_.size(); user++) {
         const std::vector<TensorId>& reads = g_.op(items_[user].id).inputs;
-        if (!pointwise(user) || !std::count(reads.begin(), reads.end(), result)) continue;
+        if (!pointwise(user) || !std::ranges::count(reads, result)) continue;
         const std::vector<int>& path = items_[user].path;
         if (path.size() <= items_[n].path.size() ||
-            !std::all_of(items_[n].path.begin(), items_[n].path.end(),
-                         [&](int a) { return std::count(path.begin(), path.end(), a) > 0; }))
+            !std::ranges::all_of(items_[n].path,
+                                 [&](int a) { return std::ranges::count(path, a) > 0; }))
           continue;
         items_[n].path = path;
         items_[n].stages = items_[user].stages;
@@ -155,7 +155,7 @@ class Deriver {
     std::erase_if(groups, [](const auto& group) { return group.empty(); });
     std::vector<Node> nodes;
     for (std::vector<size_t>& group : groups) {
-      std::sort(group.begin(), group.end());
+      std::ranges::sort(group);
       nodes.push_back(node(group, depth));
     }
     return ordered(std::move(nodes), groups);

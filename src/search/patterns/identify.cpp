@@ -68,7 +68,7 @@ class Identifier {
       const std::vector<std::string>& its = patterns_[p].keys;
       if (!std::includes(its.begin(), its.end(), mine.begin(), mine.end())) {
         // reduceAny stands for others.
-        if (!std::count(its.begin(), its.end(), "reduceAny")) continue;
+        if (!std::ranges::count(its, "reduceAny")) continue;
       }
       Fit best = Fit::None;
       if (by_keys && its.size() > 1) best = mine == its ? Fit::Complete : Fit::Partial;
@@ -142,9 +142,9 @@ class Identifier {
         Ops with = ops;
         with.insert(next[n]);
         with = closed(std::move(with));
-        const bool legal = with.size() <= options_.max_ops &&
-                           std::all_of(with.begin(), with.end(),
-                                       [&](uint32_t i) { return ops.count(i) > 0 || usable(i); });
+        const bool legal =
+            with.size() <= options_.max_ops &&
+            std::ranges::all_of(with, [&](uint32_t i) { return ops.count(i) > 0 || usable(i); });
         State mine = legal ? match(with, by_keys) : State();
         if (mine.fit == Fit::None) {
           rejected.insert(next[n]);
@@ -171,8 +171,7 @@ class Identifier {
     for (Subgraph& known : found_) {
       if (!(known.ops == s.ops)) continue;
       for (size_t p : s.patterns)
-        if (!std::count(known.patterns.begin(), known.patterns.end(), p))
-          known.patterns.push_back(p);
+        if (!std::ranges::count(known.patterns, p)) known.patterns.push_back(p);
       return;
     }
     found_.push_back(std::move(s));

@@ -71,13 +71,12 @@ class Instance {
   // Does the body read this input as arguments of kernels only?
   bool in_kernels(TensorId t) const {
     for (const Op& op : body_.ops())
-      if (op.kind != OpKind::Kernel && std::count(op.inputs.begin(), op.inputs.end(), t))
-        return false;
-    return !std::count(body_.outputs().begin(), body_.outputs().end(), t);
+      if (op.kind != OpKind::Kernel && std::ranges::count(op.inputs, t)) return false;
+    return !std::ranges::count(body_.outputs(), t);
   }
   bool read_once(TensorId t) const {
     for (const Op& op : body_.ops())
-      if (std::count(op.inputs.begin(), op.inputs.end(), t)) return false;
+      if (std::ranges::count(op.inputs, t)) return false;
     return true;
   }
 
@@ -96,7 +95,7 @@ class Instance {
               std::vector<TensorId>& found) const {
     if (producer(t).constant()) return;
     if (!inside(t)) {
-      if (!std::count(found.begin(), found.end(), t)) found.push_back(t);
+      if (!std::ranges::count(found, t)) found.push_back(t);
       return;
     }
     for (TensorId in : producer(t).inputs) leaves(in, inside, found);

@@ -100,8 +100,7 @@ using Sizes = std::map<std::string, std::string>;  // symbol of the pattern → 
 
 bool bind_size(const Loop& pattern, const Loop& loop, Sizes& sizes) {
   const std::string size = product(loop.size), wanted = product(pattern.size);
-  const bool open = std::any_of(pattern.size.begin(), pattern.size.end(),
-                                [](const Dim& d) { return d.symbolic(); });
+  const bool open = std::ranges::any_of(pattern.size, [](const Dim& d) { return d.symbolic(); });
   return open ? sizes.emplace(wanted, size).first->second == size : wanted == size;
 }
 
@@ -109,17 +108,17 @@ std::vector<std::string> sorted_keys(const Loop& l) {
   std::vector<std::string> found;
   for (const std::string& op : l.ops)
     if (is_key(op)) found.push_back(op);
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 
 // Are the keys the pattern's (or, of a subgraph that may grow, among them)?
 bool keys_fit(const Loop& pattern, const Loop& loop, bool partial) {
   std::vector<std::string> wanted = sorted_keys(pattern);
-  size_t any = size_t(std::count(wanted.begin(), wanted.end(), "reduceAny"));
+  size_t any = size_t(std::ranges::count(wanted, "reduceAny"));
   std::erase(wanted, "reduceAny");
   for (const std::string& key : sorted_keys(loop)) {
-    const auto at = std::find(wanted.begin(), wanted.end(), key);
+    const auto at = std::ranges::find(wanted, key);
     if (at != wanted.end())
       wanted.erase(at);
     else if (any > 0 && key != "dot")
@@ -129,8 +128,7 @@ bool keys_fit(const Loop& pattern, const Loop& loop, bool partial) {
   }
   if (partial) return true;
   for (const std::string& op : pattern.ops)
-    if (!is_key(op) && std::find(loop.ops.begin(), loop.ops.end(), op) == loop.ops.end())
-      return false;
+    if (!is_key(op) && std::ranges::find(loop.ops, op) == loop.ops.end()) return false;
   return wanted.empty() && any == 0;
 }
 
@@ -168,7 +166,7 @@ bool is_key(std::string_view op) {
 std::vector<std::string> keys(const LoopGraph& loops) {
   std::vector<std::string> found;
   collect_keys(loops, found);
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 

@@ -182,7 +182,7 @@ class Matcher {
   std::vector<Rational> numbers() const {
     std::vector<Rational> found;
     const auto add = [&](const Rational& r) {
-      if (!std::count(found.begin(), found.end(), r)) found.push_back(r);
+      if (!std::ranges::count(found, r)) found.push_back(r);
     };
     for (const Op& op : region_.ops()) {
       if (!op.constant() || !feeds_[op.result().index]) continue;
@@ -244,8 +244,7 @@ std::optional<std::vector<OpId>> epilogue(const Graph& region, TensorId value) {
   std::vector<OpId> ops;
   for (uint32_t i = 0; i < region.ops().size(); i++) {
     const Op& op = region.op(OpId(i));
-    const bool on = std::any_of(op.inputs.begin(), op.inputs.end(),
-                                [&](TensorId t) { return depends[t.index]; });
+    const bool on = std::ranges::any_of(op.inputs, [&](TensorId t) { return depends[t.index]; });
     if (!on) continue;
     if (!has(op.kind, algebra::Pointwise) ||
         !(region.tensor(op.result()).type.shape == region.tensor(value).type.shape))

@@ -128,8 +128,7 @@ class Expander {
         int64_t n = 0;
         if (const auto known = values_.find(word); known != values_.end())
           n = known->second;
-        else if (!word.empty() && word.size() < 16 &&
-                 std::all_of(word.begin(), word.end(), is_digit))
+        else if (!word.empty() && word.size() < 16 && std::ranges::all_of(word, is_digit))
           n = std::stoll(word);
         else
           fail("expected a number, a symbol of the def or a tuned name, not '" + word + "'", begin);
@@ -213,7 +212,7 @@ std::string Term::str() const {
 }
 
 bool Condition::holds(const Values& values, DType dtype) const {
-  if (comparison.empty()) return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
+  if (comparison.empty()) return std::ranges::find(dtypes, dtype) != dtypes.end();
   if (comparison == "layout") return true;
   const auto a = left.value(values), b = right.value(values);
   if (comparison == "align") return a && *a * size_in_bytes(dtype) % bytes == 0;
@@ -259,18 +258,17 @@ std::optional<size_t> Pattern::input(const std::string& wanted) const {
   return std::nullopt;
 }
 bool Pattern::is_number(size_t i) const {
-  return std::count(numbers.begin(), numbers.end(), def.tensor(def.inputs()[i]).name) > 0;
+  return std::ranges::count(numbers, def.tensor(def.inputs()[i]).name) > 0;
 }
 bool Pattern::has_prologue(size_t i) const {
-  return std::count(prologues.begin(), prologues.end(), def.tensor(def.inputs()[i]).name) > 0;
+  return std::ranges::count(prologues, def.tensor(def.inputs()[i]).name) > 0;
 }
 
 std::vector<std::string> Pattern::symbols() const {
   std::vector<std::string> found;
   for (TensorId t : def.inputs())
     for (const Dim& d : def.tensor(t).type.shape)
-      if (d.symbolic() && std::count(found.begin(), found.end(), d.symbol) == 0)
-        found.push_back(d.symbol);
+      if (d.symbolic() && std::ranges::count(found, d.symbol) == 0) found.push_back(d.symbol);
   return found;
 }
 

@@ -144,7 +144,7 @@ class Parser : Scanner {
       const int rank = p_.def.tensor(p_.def.inputs()[*input]).type.rank();
       if (numbers && rank != 0) fail("'" + name + "' is no number: it has axes", from);
       if (!numbers && rank == 0) fail("'" + name + "' is a number, which has no prologue", from);
-      if (std::count(list.begin(), list.end(), name)) fail("'" + name + "' twice", from);
+      if (std::ranges::count(list, name)) fail("'" + name + "' twice", from);
       list.push_back(name);
     } while (take(","));
     end_of_line();
@@ -229,8 +229,7 @@ class Parser : Scanner {
     const size_t from = skip();
     const std::string name = word("a name");
     const std::vector<std::string> symbols = p_.symbols();
-    if (std::count(symbols.begin(), symbols.end(), name))
-      fail("'" + name + "' is a symbol of the def", from);
+    if (std::ranges::count(symbols, name)) fail("'" + name + "' is a symbol of the def", from);
     for (const auto& known : p_.tune)
       if (known.first == name) fail("'" + name + "' is tuned twice", from);
     expect("=");
@@ -320,14 +319,14 @@ class Parser : Scanner {
     const auto products = [](const Op& op) {
       return op.kind == OpKind::Matmul || is_windowed(op.kind);
     };
-    if (std::none_of(p_.def.ops().begin(), p_.def.ops().end(), products))
+    if (std::ranges::none_of(p_.def.ops(), products))
       fail("the def has no product or convolution for " + b.library + " to compute", from);
     b.target = b.library == "packed" || b.library == "onednn" ? "cpu" : "cuda";
     if (take("when")) conditions(b.when);
     b.text = p_.def_text;
     b.line = p_.def_line;
-    if (b.library == "onednn" && std::none_of(p_.def.ops().begin(), p_.def.ops().end(),
-                                              [](const Op& o) { return is_windowed(o.kind); })) {
+    if (b.library == "onednn" &&
+        std::ranges::none_of(p_.def.ops(), [](const Op& o) { return is_windowed(o.kind); })) {
       b.library.clear();
       b.language = Language::OneDnn;
       b.text.clear();
@@ -349,7 +348,7 @@ class Parser : Scanner {
     const std::string what = "the operator's name, as in aten.gelu or mine.norm";
     b.operator_name = word(what);
     while (take(".")) b.operator_name += "." + word(what);
-    const auto dots = std::count(b.operator_name.begin(), b.operator_name.end(), '.');
+    const auto dots = std::ranges::count(b.operator_name, '.');
     if (dots < 1 || dots > 2 || b.operator_name.compare(0, 6, "torch.") == 0)
       fail("expected " + what + ": namespace, name and perhaps an overload, as torch.ops has them",
            from);
@@ -370,7 +369,7 @@ class Parser : Scanner {
       if (!take(")")) fail("expected ',' or ')'");
     }
     for (const std::string& t : tensors)
-      if (!named.empty() && !std::count(named.begin(), named.end(), t))
+      if (!named.empty() && !std::ranges::count(named, t))
         fail("the call does not say what '" + t + "' is for", from);
     if (named.empty()) {
       std::vector<CallArgument> first;
@@ -407,8 +406,7 @@ class Parser : Scanner {
       const size_t end = text().find('"', at + 1);
       if (end == std::string_view::npos) fail("this text is not closed", at);
       a.word = std::string(text().substr(at, end + 1 - at));
-      if (std::any_of(a.word.begin(), a.word.end(),
-                      [](char x) { return x < ' ' || x > '~' || x == '\\'; }))
+      if (std::ranges::any_of(a.word, [](char x) { return x < ' ' || x > '~' || x == '\\'; }))
         fail("text is of letters, digits and signs on one line, without '\\'");
       go_to(end + 1);
     } else if (is_digit(c) || c == '-') {
@@ -491,7 +489,7 @@ class Parser : Scanner {
           copy_op(p_.def, op, g, map);
           if (op.kind != OpKind::Input || !(holes & 2)) continue;
           const std::string& name = p_.def.tensor(op.result()).name;
-          if (std::count(p_.prologues.begin(), p_.prologues.end(), name))
+          if (std::ranges::count(p_.prologues, name))
             map[op.result().index] = g.add(OpKind::Neg, {map[op.result().index]});
         }
         TensorId y = map[p_.def.outputs()[0].index];

@@ -120,13 +120,12 @@ class Run {
   void try_pattern(const Pattern& p, const Region& r) {
     std::vector<Answer>& known = known_[structural_hash(r.graph)];
     const auto of_layout = [](const Condition& c) { return c.comparison == "layout"; };
-    bool asks = std::any_of(p.when.begin(), p.when.end(), of_layout);
-    for (const Body& b : p.bodies)
-      asks = asks || std::any_of(b.when.begin(), b.when.end(), of_layout);
+    bool asks = std::ranges::any_of(p.when, of_layout);
+    for (const Body& b : p.bodies) asks = asks || std::ranges::any_of(b.when, of_layout);
     std::vector<Lies> lies;
     if (asks)
       for (TensorId t : r.inputs) lies.push_back(lie(program_, t));
-    auto at = std::find_if(known.begin(), known.end(), [&](const Answer& a) {
+    auto at = std::ranges::find_if(known, [&](const Answer& a) {
       return a.pattern == &p && a.region == r.graph && a.lies == lies;
     });
     std::string like;
@@ -187,7 +186,7 @@ class Run {
     const Graph* g = &merged;
     if (const auto& in = merged.inputs();
         lies == Lies::Rows && merged.producer(t).kind == OpKind::Input) {
-      t = r.inputs[size_t(std::find(in.begin(), in.end(), t) - in.begin())];
+      t = r.inputs[size_t(std::ranges::find(in, t) - in.begin())];
       g = &program_;
       lies = lie(program_, t);
     }
@@ -274,12 +273,12 @@ class Run {
       a.why = why;
       return;
     }
-    std::stable_sort(made.begin(), made.end(),
-                     [](const Use& a, const Use& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(made,
+                             [](const Use& a, const Use& b) { return a.seconds < b.seconds; });
     // What a person wrote is known to the model by what it computes only: the first of them runs.
-    const auto written = std::find_if(made.begin(), made.end(), [](const Use& u) {
-      return std::any_of(u.graph.ops().begin(), u.graph.ops().end(),
-                         [&](const Op& op) { return written_kernel(u.graph, op).has_value(); });
+    const auto written = std::ranges::find_if(made, [](const Use& u) {
+      return std::ranges::any_of(
+          u.graph.ops(), [&](const Op& op) { return written_kernel(u.graph, op).has_value(); });
     });
     if (written != made.end() && written - made.begin() >= std::ptrdiff_t(kBestOfPlace))
       std::iter_swap(written, made.begin() + kBestOfPlace - 1);
@@ -364,7 +363,7 @@ class Run {
     // The cover: what saves most first, as long as it overlaps with nothing chosen.
     std::vector<const Use*> order;
     for (const Use& u : uses_) order.push_back(&u);
-    std::stable_sort(order.begin(), order.end(), [](const Use* a, const Use* b) {
+    std::ranges::stable_sort(order, [](const Use* a, const Use* b) {
       return a->original - a->seconds > b->original - b->seconds;
     });
     std::vector<const Use*> cover;
@@ -372,8 +371,7 @@ class Run {
     for (const Use* u : order) {
       if (u->seconds >= u->original) continue;
       const auto& ops = u->region.ops;
-      if (std::any_of(ops.begin(), ops.end(), [&](OpId id) { return covered.count(id) > 0; }))
-        continue;
+      if (std::ranges::any_of(ops, [&](OpId id) { return covered.count(id) > 0; })) continue;
       if (!accepted(*u)) continue;
       covered.insert(ops.begin(), ops.end());
       cover.push_back(u);
@@ -381,8 +379,8 @@ class Run {
     if (cover.size() > 1) add(cover);
     for (const Use* u : order)
       if (int(found.size()) < budget_.candidates && accepted(*u)) add({u});
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+    std::ranges::stable_sort(
+        found, [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
     for (Candidate& c : found) {
       if (report_.candidates >= budget_.candidates) break;
       if (report_.candidates++ == 0) report_.best_cost = c.cost;

@@ -112,12 +112,12 @@ std::optional<Graph> merge_leading(const Graph& g, int count) {
     if (!merges(TensorId(i))) continue;
     std::vector<int> mine = axes.of(TensorId(i));
     mine.resize(size_t(count));
-    if (std::all_of(mine.begin(), mine.end(), [](int a) { return a < 0; })) continue;
+    if (std::ranges::all_of(mine, [](int a) { return a < 0; })) continue;
     if (leading && *leading != mine) return std::nullopt;
     leading = mine;
   }
   const auto is_leading = [&](int a) {
-    return a >= 0 && leading && std::count(leading->begin(), leading->end(), a) > 0;
+    return a >= 0 && leading && std::ranges::count(*leading, a) > 0;
   };
   for (uint32_t i = 0; i < g.tensors().size(); i++) {
     const std::vector<int> of = axes.of(TensorId(i));

@@ -24,7 +24,7 @@ std::vector<int64_t> sizes_of(const Graph& g, const std::vector<size_t>& order) 
   std::vector<int64_t> sizes;
   for (size_t i : order)
     for (const Dim& d : g.type(g.inputs()[i]).shape)
-      if (d.extent != 1 && std::find(sizes.begin(), sizes.end(), d.extent) == sizes.end())
+      if (d.extent != 1 && std::ranges::find(sizes, d.extent) == sizes.end())
         sizes.push_back(d.extent);
   return sizes;
 }
@@ -81,8 +81,7 @@ std::optional<SemanticKey> semantic_key(const Graph& g) {
   };
   std::vector<size_t> order(g.inputs().size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return kind(a) < kind(b); });
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return kind(a) < kind(b); });
   std::string kinds;
   for (size_t i : order) kinds += kind(i) + " ";
   // The orders of each group, as in an odometer.
@@ -104,7 +103,7 @@ std::optional<SemanticKey> semantic_key(const Graph& g) {
     if (values.empty() || near.empty()) return std::nullopt;
     const std::string meaning = sha256_hex("meaning 1 " + kinds + values + "\n" + near);
     if (!best || meaning < best->meaning) best = SemanticKey{meaning, order, sizes};
-    more = std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+    more = std::ranges::any_of(groups, [&](const auto& group) {
       return std::next_permutation(order.begin() + std::ptrdiff_t(group.first),
                                    order.begin() + std::ptrdiff_t(group.second));
     });

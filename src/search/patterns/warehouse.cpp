@@ -52,8 +52,8 @@ bool may_match(const Pattern& pattern, const Graph& program) {
   std::vector<std::string> keys;
   for (const Op& op : program.ops())
     if (const std::string key = loop_op(op.kind); is_key(key)) keys.push_back(key);
-  return std::all_of(pattern.keys.begin(), pattern.keys.end(), [&](const std::string& key) {
-    return key == "reduceAny" ? !keys.empty() : std::count(keys.begin(), keys.end(), key) > 0;
+  return std::ranges::all_of(pattern.keys, [&](const std::string& key) {
+    return key == "reduceAny" ? !keys.empty() : std::ranges::count(keys, key) > 0;
   });
 }
 

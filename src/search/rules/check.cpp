@@ -232,7 +232,7 @@ std::optional<std::vector<Condition>> assumptions(const Rule& rule) {
     for (size_t c = 0; c < asked.size(); ++c) {
       if (too_strong[c]) continue;
       const auto fails = [&](const Point& p) { return !p.met[c]; };
-      const auto count = std::count_if(grown.begin(), grown.end(), fails);
+      const auto count = std::ranges::count_if(grown, fails);
       if (count > most) most = count, best = c;
     }
     if (most == 0) return std::nullopt;

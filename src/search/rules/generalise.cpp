@@ -320,7 +320,7 @@ Rule with_numbers(Rule rule) {
           if (left[v] && n.attr == literal) {
             n.attr = variable;
           } else if (right[v] && !left[v]) {
-            const auto which = std::find(numbers.begin(), numbers.end(), uint32_t(n.attr));
+            const auto which = std::ranges::find(numbers, uint32_t(n.attr));
             const size_t i = size_t(which - numbers.begin());
             n.attr = options[i][at[i]];
           }
@@ -377,9 +377,8 @@ class Shapes {
     if (n > 5) return;
     std::vector<unsigned> sets;
     for (unsigned set = 1; set < 1u << n; ++set) sets.push_back(set);
-    std::stable_sort(sets.begin(), sets.end(), [](unsigned a, unsigned b) {
-      return __builtin_popcount(a) > __builtin_popcount(b);
-    });
+    std::ranges::stable_sort(
+        sets, [](unsigned a, unsigned b) { return __builtin_popcount(a) > __builtin_popcount(b); });
     for (unsigned set : sets) {
       for (const char* leading : {"", "s"}) {
         for (bool bare : {true, false}) {

@@ -64,7 +64,7 @@ class Recorder {
       const int axis = std::get<AxisAttrs>(op.attrs).axis;
       n.attr = rule_.stacks.size();
       const Rule::Stack stack{args, uint32_t(graph_[v].sample.dims.rank - 1 - axis)};
-      const auto at = std::find(rule_.stacks.begin(), rule_.stacks.end(), stack);
+      const auto at = std::ranges::find(rule_.stacks, stack);
       n.attr = uint64_t(at - rule_.stacks.begin());
       if (at == rule_.stacks.end()) rule_.stacks.push_back(stack);
       return add_node(rule_, n);
@@ -85,7 +85,7 @@ class Recorder {
       n.attr = transposed(n.attr, rank);
     } else if (n.form == Form::Broadcast) {
       const ShapePattern s = pattern(graph_[v].sample.dims);
-      const auto at = std::find(rule_.shapes.begin(), rule_.shapes.end(), s);
+      const auto at = std::ranges::find(rule_.shapes, s);
       n.attr = uint64_t(at - rule_.shapes.begin());
       if (at == rule_.shapes.end()) rule_.shapes.push_back(s);
     }
@@ -239,8 +239,8 @@ std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
     check_options.cancel = options_.cancel;
     CheckResult result = check(rule, check_options);
     if (!result.holds &&
-        rule.conditions.end() == std::find_if(rule.conditions.begin(), rule.conditions.end(),
-                                              [](const Condition& c) { return !c.implied; })) {
+        rule.conditions.end() ==
+            std::ranges::find_if(rule.conditions, [](const Condition& c) { return !c.implied; })) {
       // What cannot be shown of all numbers may hold of positive ones.
       if (const auto narrower = of_positive(rule)) {
         const CheckResult again = check(*narrower, check_options);
@@ -272,8 +272,7 @@ std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
         stated ? raw.name : words(rule, rule.left, 4) + (right.empty() ? "" : "--" + right);
     rule.name = base;
     auto taken = [&] {
-      return std::any_of(known_.begin(), known_.end(),
-                         [&](const Rule& k) { return k.name == rule.name; });
+      return std::ranges::any_of(known_, [&](const Rule& k) { return k.name == rule.name; });
     };
     for (int n = 2; taken(); ++n) rule.name = base + "-" + std::to_string(n);
     rule.learned = stated ? "as stated in textbooks" : "from " + source;

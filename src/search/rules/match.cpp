@@ -66,7 +66,7 @@ RuleSet::RuleSet(std::vector<Rule> rules) : rules_(std::move(rules)) {
     const Rule& rule = rules_[r];
     Compiled c;
     auto index = [](std::vector<std::string>& names, const std::string& name) {
-      const auto at = std::find(names.begin(), names.end(), name);
+      const auto at = std::ranges::find(names, name);
       if (at != names.end()) return uint32_t(at - names.begin());
       names.push_back(name);
       return uint32_t(names.size() - 1);
@@ -89,7 +89,7 @@ RuleSet::RuleSet(std::vector<Rule> rules) : rules_(std::move(rules)) {
     };
     mark(mark, rule.left);
     auto list = [&](auto& self, ValueId v) -> void {
-      if (left[v] || std::find(c.right.begin(), c.right.end(), v) != c.right.end()) return;
+      if (left[v] || std::ranges::find(c.right, v) != c.right.end()) return;
       for (ValueId a : operands(rule, v)) self(self, a);
       c.right.push_back(v);
     };

@@ -69,8 +69,7 @@ class Terms {
       text += std::to_string(n.attr);
     std::vector<std::string> args;
     for (ValueId a : operands(rule_, v)) args.push_back(key(a));
-    if (n.form == Form::Pointwise && has(n.kind, algebra::Commutative))
-      std::sort(args.begin(), args.end());
+    if (n.form == Form::Pointwise && has(n.kind, algebra::Commutative)) std::ranges::sort(args);
     text += "(";
     for (const std::string& a : args) text += a + ",";
     return text + ")";
@@ -295,7 +294,7 @@ class Terms {
                         const std::vector<Rule::Stack>& stacks) {
     if (n.form == Form::Stack) {
       const Rule::Stack s{args, stacks[n.attr].axis};
-      const auto at = std::find(rule_.stacks.begin(), rule_.stacks.end(), s);
+      const auto at = std::ranges::find(rule_.stacks, s);
       n.attr = uint64_t(at - rule_.stacks.begin());
       if (at == rule_.stacks.end()) rule_.stacks.push_back(s);
     } else {
@@ -337,7 +336,7 @@ bool follows(const Rule& rule, const std::vector<Rule>& from) {
 bool reducible(const Rule& rule, const std::vector<Rule>& by) {
   Terms terms(rule);
   if (!terms.comparable()) return false;
-  return std::any_of(by.begin(), by.end(), [&](const Rule& k) {
+  return std::ranges::any_of(by, [&](const Rule& k) {
     return size(k, k.right) < size(k, k.left) && size(k, k.left) < size(rule, rule.left) &&
            !terms.rewritten(rule.left, k).empty();
   });
@@ -346,7 +345,7 @@ bool reducible(const Rule& rule, const std::vector<Rule>& by) {
 std::vector<Rule> without_derived(std::vector<Rule> rules) {
   std::vector<size_t> order;
   for (size_t i = 0; i < rules.size(); ++i) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
     return size(rules[a], rules[a].left) > size(rules[b], rules[b].left);
   });
   std::vector<bool> dropped(rules.size(), false);

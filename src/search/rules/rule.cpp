@@ -21,7 +21,7 @@ ValueId add_node(Rule& rule, const Node& node) {
 }
 
 uint32_t add_constant(Rule& rule, const Constant& constant) {
-  const auto at = std::find(rule.constants.begin(), rule.constants.end(), constant);
+  const auto at = std::ranges::find(rule.constants, constant);
   if (at != rule.constants.end()) return uint32_t(at - rule.constants.begin());
   rule.constants.push_back(constant);
   return uint32_t(rule.constants.size() - 1);

@@ -28,7 +28,7 @@ class Parser : Scanner {
     int line = 1;
     for (size_t counted = 0; next_line(); rules.push_back(std::move(rule_))) {
       const auto passed = text().substr(counted, at() - counted);
-      line += int(std::count(passed.begin(), passed.end(), '\n'));
+      line += int(std::ranges::count(passed, '\n'));
       counted = at();
       if (rules.size() >= kMaxRules) fail("more than 20,000 rules");
       rule_ = Rule();
@@ -413,9 +413,8 @@ class Parser : Scanner {
       n.arity = 1;
     };
     const auto called = [&](OpKind kind) { return synth::numpy_name(kind) == name; };
-    const auto reduction =
-        std::find_if(all_op_kinds().begin(), all_op_kinds().end(),
-                     [&](OpKind kind) { return is_reduction(kind) && called(kind); });
+    const auto reduction = std::ranges::find_if(
+        all_op_kinds(), [&](OpKind kind) { return is_reduction(kind) && called(kind); });
     if (reduction != all_op_kinds().end()) {
       one(Form::Reduce, *reduction);
       n.attr = along ? mask(*along) : kAllAxes;
@@ -452,7 +451,7 @@ class Parser : Scanner {
       if (!along || along->size() != 1) fail("'stack' needs one 'axis'", from);
       n.attr = rule_.stacks.size();
       const Rule::Stack stack{args, uint32_t(-1 - along->front())};
-      const auto at = std::find(rule_.stacks.begin(), rule_.stacks.end(), stack);
+      const auto at = std::ranges::find(rule_.stacks, stack);
       n.attr = uint64_t(at - rule_.stacks.begin());
       if (at == rule_.stacks.end()) rule_.stacks.push_back(stack);
       along.reset();
@@ -473,7 +472,7 @@ class Parser : Scanner {
   }
 
   uint64_t shape_index(const ShapePattern& s) {
-    const auto at = std::find(rule_.shapes.begin(), rule_.shapes.end(), s);
+    const auto at = std::ranges::find(rule_.shapes, s);
     if (at != rule_.shapes.end()) return uint64_t(at - rule_.shapes.begin());
     rule_.shapes.push_back(s);
     return rule_.shapes.size() - 1;

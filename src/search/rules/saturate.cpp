@@ -239,7 +239,7 @@ std::vector<uint32_t> needed(const Saturation& saturation, const EGraph& graph,
     if (!seen.insert({way.id, way.way}).second) continue;
     for (uint32_t i = 0; i < saturation.applications.size(); ++i) {
       const Application& a = saturation.applications[i];
-      if (std::find(a.added.begin(), a.added.end(), way) == a.added.end()) continue;
+      if (std::ranges::find(a.added, way) == a.added.end()) continue;
       if (found.insert(i).second) open.insert(open.end(), a.left.begin(), a.left.end());
       break;
     }

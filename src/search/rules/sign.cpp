@@ -60,7 +60,7 @@ Sign sign_of(const Node& n, const Rational* constant, const std::function<Sign(i
   case Form::Pointwise: break;
   }
   auto one_of = [&](std::initializer_list<OpKind> kinds) {
-    return std::find(kinds.begin(), kinds.end(), n.kind) != kinds.end();
+    return std::ranges::find(kinds, n.kind) != kinds.end();
   };
   if (one_of({OpKind::Exp, OpKind::Rsqrt, OpKind::Sigmoid})) return {true, true};
   if (one_of({OpKind::Sqr, OpKind::Abs, OpKind::Sqrt})) return {true, arg(0).nonzero};

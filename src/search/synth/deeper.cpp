@@ -91,8 +91,8 @@ class Deeper {
     }
     add_functions(holes);
     // Holes that vary along fewer axes come first: more of the work is out of them.
-    std::stable_sort(holes.begin(), holes.end(),
-                     [](const Sketch& a, const Sketch& b) { return a.hole.n < b.hole.n; });
+    std::ranges::stable_sort(holes,
+                             [](const Sketch& a, const Sketch& b) { return a.hole.n < b.hole.n; });
     for (const Sketch& s : holes) {
       if (left_ <= 0 || bank_.stopped()) break;
       look_up(pick(s.hole), s.steps);
@@ -123,7 +123,7 @@ class Deeper {
       const Entry& e = bank_[id];
       if (e.sample.dims.dtype == target.dims.dtype && !bank_.is_constant(id) &&
           e.known != bank_.target() && e.total <= bank_.dearest() && chosen.size() < most &&
-          std::find(chosen.begin(), chosen.end(), id) == chosen.end())
+          std::ranges::find(chosen, id) == chosen.end())
         chosen.push_back(id);
     };
     const int last = bank_.limits().max_size;
@@ -388,8 +388,8 @@ class Deeper {
   }
   // Computes what was found, the cheapest first; the bank tells what is the target.
   void fill() {
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const Found& a, const Found& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(found_,
+                             [](const Found& a, const Found& b) { return a.seconds < b.seconds; });
     if (found_.size() > kMostFilled) found_.resize(kMostFilled);
     for (const Found& f : found_) {
       uint32_t at = made(pairs_[f.pair]);

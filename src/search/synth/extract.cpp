@@ -110,15 +110,14 @@ class Extractor {
         if (!(way.cost < kInfinite)) continue;
         for (uint32_t a : graph_.classes[c][w].args)
           if (free_[a] == kNone) way.args.push_back(id_[a]);
-        std::sort(way.args.begin(), way.args.end());
+        std::ranges::sort(way.args);
         way.args.erase(std::unique(way.args.begin(), way.args.end()), way.args.end());
         ways.push_back(std::move(way));
       }
-      std::stable_sort(ways.begin(), ways.end(),
-                       [](const Way& a, const Way& b) { return a.cost < b.cost; });
+      std::ranges::stable_sort(ways, [](const Way& a, const Way& b) { return a.cost < b.cost; });
       std::vector<Way> kept;
       for (Way& w : ways) {
-        const bool useless = std::any_of(kept.begin(), kept.end(), [&](const Way& k) {
+        const bool useless = std::ranges::any_of(kept, [&](const Way& k) {
           return std::includes(w.args.begin(), w.args.end(), k.args.begin(), k.args.end());
         });
         if (!useless) kept.push_back(std::move(w));
@@ -280,7 +279,7 @@ class Extractor {
       if (state[c] == 1) {
         // Some way on the cycle has to leave it: any way of a class that needs the next counts.
         std::vector<std::pair<int, double>> terms;
-        const auto from = std::find(path.begin(), path.end(), c);
+        const auto from = std::ranges::find(path, c);
         const size_t length = size_t(path.end() - from);
         for (auto at = from; at != path.end(); ++at) {
           const uint32_t next = at + 1 == path.end() ? c : *(at + 1);

@@ -31,7 +31,7 @@ std::vector<std::vector<uint32_t>> consumers_of(const Graph& g) {
 
 // Completes a set of operators, in order: the constants they use, what goes in and what comes out.
 Part complete(const Graph& g, std::vector<uint32_t> ops) {
-  std::sort(ops.begin(), ops.end());
+  std::ranges::sort(ops);
   std::vector<bool> inside(g.ops().size(), false);
   for (uint32_t i : ops) inside[i] = true;
   std::set<uint32_t> with_constants(ops.begin(), ops.end());
@@ -112,8 +112,7 @@ std::vector<Part> parts_of(const Graph& g, int most, const std::function<bool()>
     }
     if (count > 1 || (count == 1 && !computes(op))) found.emplace_back(work, std::move(part));
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::ranges::stable_sort(found, [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<Part> parts;
   for (auto& [work, part] : found) parts.push_back(std::move(part));
   return parts;
@@ -437,7 +436,7 @@ Graph united(const Graph& g) {
       for (TensorId t : op.inputs) key.push_back(to[t.index].index);
       if (op.kind == OpKind::Add || op.kind == OpKind::Mul) std::sort(key.begin() + 1, key.end());
       same = &seen[key];
-      const auto at = std::find_if(same->begin(), same->end(), [&](uint32_t other) {
+      const auto at = std::ranges::find_if(*same, [&](uint32_t other) {
         const Op& o = r.ops()[other];
         return o.attrs == op.attrs && o.num_results == op.num_results &&
                r.type(o.result()) == g.type(op.result());

@@ -131,7 +131,7 @@ class Reroller {
   // --- the same operator on all, one operand after the other ------------------------------------
 
   std::optional<Lifted> lift(const std::vector<TensorId>& ts) {
-    const auto same = [&](auto f) { return std::all_of(ts.begin(), ts.end(), f); };
+    const auto same = [&](auto f) { return std::ranges::all_of(ts, f); };
     if (same([&](TensorId t) { return t == ts[0]; })) return Lifted{to_[ts[0].index], false};
     if (const auto known = memo_.find(ts); known != memo_.end()) return known->second;
     std::optional<Lifted>& result = memo_[ts];

@@ -53,7 +53,7 @@ inline void erase(SliceAttrs& a, size_t axis) {
   a.steps.erase(a.steps.begin() + long(axis));
 }
 inline bool has_axis(const std::vector<int>& axes, size_t axis) {
-  return std::find(axes.begin(), axes.end(), int(axis)) != axes.end();
+  return std::ranges::find(axes, int(axis)) != axes.end();
 }
 
 // A graph in the making, in which equal operators on equal operands are one.

@@ -73,8 +73,8 @@ class Merger {
       const View& v = views_[op.inputs[0].index];
       return View{v.base, composed(v.at, g_.attrs<SliceAttrs>(op))};
     }
-    if (op.inputs.empty() || std::all_of(op.inputs.begin(), op.inputs.end(),
-                                         [&](TensorId t) { return is_whole(views_[t.index]); }))
+    if (op.inputs.empty() ||
+        std::ranges::all_of(op.inputs, [&](TensorId t) { return is_whole(views_[t.index]); }))
       return std::nullopt;
     try {
       if (has(op.kind, algebra::Pointwise)) return pointwise(op, shape);
@@ -393,8 +393,8 @@ class Merger {
     }
     const Shape& shape = build_.type(in[0]).shape;
     const std::vector<int64_t> e = extents(shape);
-    if (!term.keepdims && std::all_of(term.axes.begin(), term.axes.end(),
-                                      [&](int axis) { return e[size_t(axis)] == 1; }))
+    if (!term.keepdims &&
+        std::ranges::all_of(term.axes, [&](int axis) { return e[size_t(axis)] == 1; }))
       return build_.make(OpKind::Squeeze, in, AxesAttrs{term.axes});
     return build_.make(reduce, in, ReduceAttrs{term.axes, term.keepdims});
   }

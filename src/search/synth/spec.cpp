@@ -92,7 +92,7 @@ class Parser {
   }
   uint64_t constant(const Rational& value) {
     auto& all = spec_.constants;
-    const auto at = std::find(all.begin(), all.end(), value);
+    const auto at = std::ranges::find(all, value);
     if (at != all.end()) return uint64_t(at - all.begin());
     all.push_back(value);
     return all.size() - 1;
@@ -424,8 +424,8 @@ class Parser {
         spec_.table.sizes.push_back({sizes[0][base % 4], sizes[1][base % 4]});
         ++base;
       }
-      if (std::all_of(spec_.dims.begin(), spec_.dims.end(),
-                      [&](const Dims& d) { return spec_.table.count(d) <= kMaxCount; }))
+      if (std::ranges::all_of(spec_.dims,
+                              [&](const Dims& d) { return spec_.table.count(d) <= kMaxCount; }))
         return true;
     }
     return any_size_;

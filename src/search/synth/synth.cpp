@@ -156,7 +156,7 @@ class Search {
     std::vector<std::vector<ValueId>> found;
     std::set<std::vector<ValueId>> seen;
     auto add = [&](std::vector<ValueId> set) {
-      std::sort(set.begin(), set.end());
+      std::ranges::sort(set);
       set.erase(std::unique(set.begin(), set.end()), set.end());
       if (set.size() <= most_leaves && seen.insert(set).second) found.push_back(set);
     };
@@ -374,7 +374,7 @@ class Search {
         if (suspect == kNone) suspect = v;
       }
       graph.each_arg(graph[v].nodes[choice[v]], [&](ValueId a) {
-        if (std::find(open.begin(), open.end(), a) == open.end()) open.push_back(a);
+        if (std::ranges::find(open, a) == open.end()) open.push_back(a);
       });
     }
     if (suspect != kNone) return suspect;
@@ -567,8 +567,8 @@ class Search {
         if (graph.seconds(other, outputs_) < 1.3 * report_.original_cost) add(other);
       }
     }
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Found& a, const Found& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(found,
+                             [](const Found& a, const Found& b) { return a.seconds < b.seconds; });
     for (Found& f : found) {
       if (report_.candidates >= budget_.candidates) break;
       if (f.graph == program_) continue;
@@ -631,8 +631,8 @@ class Left {
 SearchReport improved(const SynthOptions& options, const Graph& program, Context& context,
                       const Budget& budget, CandidateSink& sink) {
   const Left left(budget);
-  const bool symbolic = std::any_of(program.tensors().begin(), program.tensors().end(),
-                                    [](const Tensor& t) { return !is_static(t.type.shape); });
+  const bool symbolic = std::ranges::any_of(
+      program.tensors(), [](const Tensor& t) { return !is_static(t.type.shape); });
   if (!is_large(program) || symbolic) {
     SearchReport report = Search(options, program, context, budget, sink).run();
     if (report.stop != StopReason::Unsupported || symbolic || computing(program) < 2) return report;
@@ -707,8 +707,8 @@ SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& b
         report->best_cost = one.best_cost;
     }
   }
-  std::stable_sort(found.candidates.begin(), found.candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+  std::ranges::stable_sort(found.candidates,
+                           [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
   for (Candidate& c : found.candidates) sink.offer(std::move(c));
   report->candidates = int64_t(found.candidates.size());
   if (!rolled) report->original_cost = cost;

@@ -21,8 +21,7 @@ DimTable other_sizes(const Spec& spec) {
       table.sizes[d] = {sizes[next % 4][0], sizes[next % 4][1]};
       ++next;
     }
-    if (std::all_of(spec.dims.begin(), spec.dims.end(),
-                    [&](const Dims& d) { return table.count(d) <= kMaxCount; }))
+    if (std::ranges::all_of(spec.dims, [&](const Dims& d) { return table.count(d) <= kMaxCount; }))
       return table;
   }
   return spec.table;
@@ -120,9 +119,8 @@ ValueId Trials::wrong(const EGraph& graph, const Choice& choice,
     World& world = trial->world;
     world.set_lenient(trial->kind != Inputs::Random);
     // What this trial's sizes do not hold says nothing.
-    if (std::any_of(order.begin(), order.end(), [&](ValueId v) {
-          return world.dims().count(graph[v].sample.dims) > kMaxCount;
-        }))
+    if (std::ranges::any_of(
+            order, [&](ValueId v) { return world.dims().count(graph[v].sample.dims) > kMaxCount; }))
       continue;
     SampleStore store;
     std::unordered_map<ValueId, Sample> values;

@@ -51,8 +51,7 @@ class Window {
     std::vector<DType> all;
     auto add = [&](ValueId v) {
       const DType dtype = bank_.graph()[v].sample.dims.dtype;
-      if (dtype != DType::Bool && std::find(all.begin(), all.end(), dtype) == all.end())
-        all.push_back(dtype);
+      if (dtype != DType::Bool && std::ranges::find(all, dtype) == all.end()) all.push_back(dtype);
     };
     add(bank_.target());
     for (ValueId v : leaves) add(v);

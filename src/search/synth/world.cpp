@@ -179,7 +179,7 @@ World::World(DimTable dims, bool with_q, uint64_t seed)
       out_p_(kMaxCount), out_q_(kMaxCount), out_x_(kMaxCount), out_v_(kMaxCount) {}
 
 uint64_t World::constant(const Rational& value) {
-  const auto at = std::find(constants_.begin(), constants_.end(), value);
+  const auto at = std::ranges::find(constants_, value);
   if (at != constants_.end()) return uint64_t(at - constants_.begin());
   constants_.push_back(value);
   return constants_.size() - 1;

@@ -611,7 +611,7 @@ class Evaluation {
       }
     });
     for (const Elements& r : results)
-      if (std::find(r.at.begin(), r.at.end(), kUnwritten) != r.at.end())
+      if (std::ranges::find(r.at, kUnwritten) != r.at.end())
         throw NoTerms{"a kernel does not write all of its result"};
     return results;
   }

@@ -13,7 +13,7 @@ std::string digits(__int128 n) {
   if (n == 0) return "0";
   std::string s;
   for (; n != 0; n /= 10) s += char('0' + int(n % 10));
-  std::reverse(s.begin(), s.end());
+  std::ranges::reverse(s);
   return s;
 }
 

@@ -124,7 +124,7 @@ std::optional<uint32_t> Terms::decided_factor(TermId a) const {
   const Term& t = terms_[a];
   if (t.sum.size() != 1) return std::nullopt;
   const std::vector<Factor>& factors = monomials_[t.sum[0].first].factors;
-  const auto it = std::find_if(factors.begin(), factors.end(), [&](const Factor& f) {
+  const auto it = std::ranges::find_if(factors, [&](const Factor& f) {
     return atoms_[f.atom].kind == AtomKind::Positive || atoms_[f.atom].kind == AtomKind::Zero;
   });
   return it == factors.end() ? std::nullopt : std::optional(it->atom);
@@ -219,7 +219,7 @@ TermId Terms::max(const std::vector<TermId>& operands) {
         s[p].scale = std::max(s[p].scale, x.scale);
       }
     }
-    std::sort(unit.begin(), unit.end());
+    std::ranges::sort(unit);
     Atom m;
     m.kind = AtomKind::Max;
     m.operands = unit;

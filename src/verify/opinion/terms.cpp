@@ -134,7 +134,7 @@ TermId Terms::of_atom(uint32_t atom, int32_t power) {
 
 TermId Terms::opaque(AtomKind kind, std::vector<TermId> operands, const Shadows& shadows) {
   for (TermId& t : operands) t = canonical(t);
-  std::sort(operands.begin(), operands.end());
+  std::ranges::sort(operands);
   Atom a;
   a.kind = kind;
   a.operands = std::move(operands);
@@ -191,7 +191,7 @@ TermId Terms::constant(const Rational& value) {
     two %= 40;
   }
   (two > 0 ? plain.num : plain.den) <<= std::abs(two);
-  std::sort(factors.begin(), factors.end());
+  std::ranges::sort(factors);
   return of_monomial(intern(Monomial{factors, kZero}), *Fraction::make(plain.num, plain.den));
 }
 
@@ -393,8 +393,7 @@ bool Terms::vanishes(TermId a) {
     }
     std::vector<TermId> sums;
     for (auto& [power, part] : parts) {
-      std::sort(part.sum.begin(), part.sum.end(),
-                [](const auto& x, const auto& y) { return x.first < y.first; });
+      std::ranges::sort(part.sum, [](const auto& x, const auto& y) { return x.first < y.first; });
       TermId p = intern(std::move(part));
       for (int32_t k = power - lowest; k > 0 && p != kNone; --k)
         p = multiplied(p, atoms_[base].operands[0]);
@@ -412,12 +411,11 @@ bool Terms::is_multiple(uint32_t monomial, uint32_t of) const {
   const auto& factors = monomials_[monomial].factors;
   if (monomials_[of].exponent != kZero && monomials_[of].exponent != monomials_[monomial].exponent)
     return false;  // it may underflow
-  return std::all_of(
-      monomials_[of].factors.begin(), monomials_[of].factors.end(), [&](const Factor& f) {
-        return f.power < 0 || std::any_of(factors.begin(), factors.end(), [&](const Factor& g) {
-                 return g.atom == f.atom && g.power > 0;
-               });
-      });
+  return std::ranges::all_of(monomials_[of].factors, [&](const Factor& f) {
+    return f.power < 0 || std::ranges::any_of(factors, [&](const Factor& g) {
+             return g.atom == f.atom && g.power > 0;
+           });
+  });
 }
 
 // t = T·[u = 0] + R vanishes if R does, and T does where u = 0: an atom that is a term of u and
