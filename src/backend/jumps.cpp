@@ -38,7 +38,7 @@ class Walk {
         made = result(graph, op, operands);
         // Kernels compute in 32 bits.
         const DType dtype = graph.type(op.result()).dtype;
-        if ((dtype == DType::F16 || dtype == DType::BF16) && has(op.kind, algebra::Pointwise))
+        if ((dtype == DType::F16 || dtype == DType::BF16) && !has(op.kind, algebra::Movement))
           made = std::max(made, Off::Rounding);
       }
       if (graph.level() == Level::Kernel) jumped.push_back(jumps);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
+#include "eval/ndarray.h"
 #include "ir/axis_reads.h"
 #include "ir/symbols.h"
 
@@ -61,7 +62,7 @@ std::string literal(const Rational& value, DType dtype, Dialect dialect) {
   const bool cuda = dialect == Dialect::Cuda;
   if (std::isnan(x) && cuda) return "ts::as_float(0x7fffffffu)";
   if (std::isnan(x)) return wide ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
-  const double held = wide ? x : double(float(x));
+  const double held = round_to(dtype, x);
   if (std::isinf(held) && cuda)
     return held < 0 ? "ts::as_float(0xff800000u)" : "ts::as_float(0x7f800000u)";
   if (std::isinf(held))
@@ -334,6 +335,17 @@ bool Nest::below_maximum(int id) const {
 }
 
 Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
+  const bool cuda = dialect_ == Dialect::Cuda;
+  // Floats of 16 bits as they would be stored, and whether they are.
+  const auto rounded = [&](const std::string& y, DType as) {
+    const std::string bits = held(y, as, true, cuda, prelude_);
+    return as == DType::BF16 && !cuda ? "t_as_bf16(" + y + ")"
+                                      : held(bits, as, false, cuda, prelude_);
+  };
+  const auto is_held = [&](int id) {
+    const Value& v = kernel_.values[size_t(id)];
+    return v.in_memory && v.memory.storage == v.dtype && given_.empty();
+  };
   std::vector<std::string> x;
   std::vector<int> levels;
   int level = -1;
@@ -346,7 +358,8 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       at.push_back(repeated ? Index{} : index[skip + i]);
     }
     const Index s = scalar(input, at);
-    x.push_back(s.text);
+    const bool sum = kernel_.rounds && !is_held(input) && !has(operand.kind, algebra::Pointwise);
+    x.push_back(sum ? rounded(s.text, operand.dtype) : s.text);
     levels.push_back(s.level);
     level = std::max(level, s.level);
   }
@@ -355,7 +368,6 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   const std::string type = compute_type(dtype);
   const bool real = is_float(dtype), wide = dtype == DType::F64;
   const std::string f = wide ? "" : "f";  // suffix of the builtins
-  const bool cuda = dialect_ == Dialect::Cuda;
   // NVRTC takes it that signed integers never overflow. Unsigned ones wrap around.
   const char* wraps = !cuda || real ? "" : dtype == DType::I64 ? "(unsigned long)" : "(unsigned)";
   if (has(value.kind, algebra::Ring) || value.kind == OpKind::Pow)
@@ -376,12 +388,6 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   const std::string open = apart && cuda ? "ts::product(" : "(", by = apart && cuda ? ", " : " * ";
   const auto product = [&](const std::string& a, const std::string& b) {
     return apart && cuda ? open + a + by + b + ")" : a + " * " + b;
-  };
-  // As it would be stored.
-  const auto rounded = [&](const std::string& y, DType as) {
-    const std::string bits = held(y, as, true, cuda, prelude_);
-    return as == DType::BF16 && !cuda ? "t_as_bf16(" + y + ")"
-                                      : held(bits, as, false, cuda, prelude_);
   };
   std::string e;
   switch (value.kind) {
@@ -438,7 +444,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   }
   case OpKind::Not: e = "!" + x[0]; break;
   case OpKind::Cast:
-    if (!kernel_.values[size_t(value.inputs[0])].in_memory) x[0] = rounded(x[0], from);
+    if (!is_held(value.inputs[0])) x[0] = rounded(x[0], from);
     if (dtype == DType::Bool) {
       e = x[0] + " != 0";
     } else if (is_float(from) && !real) {

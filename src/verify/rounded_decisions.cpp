@@ -201,7 +201,8 @@ std::string made_of_rounding(Reference& spec, const std::vector<IntRange>& range
     // What vanishes on the way is meant to be an error; what is small may be so by accident.
     const bool inner = std::ranges::count(spec.spec().outputs(), values[k]) == 0;
     const double unit = std::ldexp(1.0, 1 - format_of(coarsest_rounding(g)[0]).bits),
-                 part = std::min(0.25, 256 * unit * std::sqrt(rounding_length(g)));
+                 part = std::min(0.25, std::min(256 * unit, std::max(0x1p-6, 4 * unit)) *
+                                           std::sqrt(rounding_length(g)));
     std::vector<WithMagnitude> moved;
     const auto is_mostly_lost = [&] {
       size_t lost = 0;

@@ -201,3 +201,11 @@ def test_signs_of_zeros_in_initialisers(zeros: list[float]) -> None:
     x = np.ones(3, np.float32)
     made = Model(one("Div", {"x": x}, {"z": np.array(zeros, np.float32)}))(x)[0]
     np.testing.assert_array_equal(made, np.copysign(np.inf, zeros))
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_exclusive_sums_are_of_what_comes_before(reverse: int) -> None:
+    x = np.array([1e-3, 1e6, np.inf, 2], np.float32)
+    model = one("CumSum", {"x": x}, {"a": np.array(0)}, exclusive=1, reverse=reverse)
+    before = np.cumsum([0, *(x[::-1] if reverse else x)[:-1]], dtype=np.float32)
+    np.testing.assert_array_equal(Model(model)(x)[0], before[::-1] if reverse else before)

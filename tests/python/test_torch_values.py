@@ -258,3 +258,18 @@ def test_sixteen_bits_are_rounded_where_that_shows(of: Callable[..., Any], dtype
     for _ in range(2):
         assert torch.equal(compiled(x), of(x, dtype))
     assert programs()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("of", [
+    lambda x: x * 70000.0, lambda x: x * 1.1111111, lambda x: (x * 1) >= 0.1,
+    lambda x: (x * 1) / 0.3, lambda x: torch.floor((x + 0.1) * 10), lambda x: (x - 0.2) // 0.3,
+    lambda x: (x - x) / ((x - x).abs() + 1e-8), lambda x: (100 * x @ x).int(),
+    lambda x: (x @ x).float() - x.float() @ x.float(), lambda x: (x @ x) == (x @ x + 1),
+])  # fmt: skip
+def test_numbers_and_products_in_sixteen_bits(of: Callable[..., Any], dtype: Any) -> None:
+    x = (torch.randint(-20, 20, (32, 32)) / 8).to(dtype)
+    compiled = torch.compile(of, backend="tessera", options=OPTIONS)
+    compiled(torch.ones(32, 32, dtype=dtype))
+    torch.testing.assert_close(compiled(x), of(x), rtol=0, atol=0, equal_nan=True)
+    assert programs()

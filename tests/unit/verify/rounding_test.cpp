@@ -141,6 +141,10 @@ TEST(Rounding, ErrorsOfRoundingAreKept) {
   const std::string same = x + "c = const {value=1} : f32[]; r = mul x, c; return r";
   expect_never_equal(x + "c = const {value=12582912} : f32[]; s = add x, c; r = sub s, c; return r",
                      same);
+  const std::string half = "x = input : f16[8,16]; e = const {value=8} : f16[]; p = mul x, e; "
+                           "c = const {value=1536} : f16[]; ";
+  expect_never_equal(half + "s = add p, c; r = sub s, c; q = div r, e; return q",
+                     half + "q = div p, e; return q");
   expect_never_equal(x + "c = const {value=4097} : f32[]; p = mul x, c; q = sub p, x; r = sub p, "
                          "q; return r",
                      same);

@@ -154,6 +154,19 @@ def both(call: Call, x: Term, y: Term) -> tuple[Tensor, Tensor]:
     return operand(call, x, call.dtype), operand(call, y, call.dtype)
 
 
+def computed(call: Call, function: str, x: Term, y: Term) -> Tensor:
+    """A product or quotient in the dtype of the result, by its NumPy name. PyTorch takes factors
+    that 16 bits do not hold in f32."""
+    kind = to_numpy(call.dtype)
+    numbers = [v for v in (x, y) if not isinstance(v, Tensor)]
+    with np.errstate(over="ignore"):
+        wide = (is_float(kind) and kind.itemsize == 2
+                and any(float(kind.type(v)) != v for v in numbers))  # fmt: skip
+    sides = (cast(v, call.dtype) if isinstance(v, Tensor) else v for v in (x, y))
+    made = f(function)(*(operand(call, v, "f32" if wide else call.dtype) for v in sides))
+    return cast(made, call.dtype)
+
+
 def promoted(call: Call) -> str:
     """The dtype in which two operands are compared."""
     import torch

@@ -13,6 +13,7 @@ from tessera.frontends.torch.call import (
     axes_of,
     both,
     cast,
+    computed,
     emit,
     f,
     floats_only,
@@ -79,10 +80,9 @@ def _scaled(call: Call, y: Term, alpha: float) -> Tensor:
 
 @handles("aten.add.Tensor", "aten.add.Scalar")
 def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
-    x = operand(call, x, call.dtype)
     if call.dtype == "bool":
-        return emit("or", x, operand(call, y, "bool"))
-    return emit("add", x, _scaled(call, y, alpha))
+        return emit("or", *both(call, x, y))
+    return emit("add", operand(call, x, call.dtype), _scaled(call, y, alpha))
 
 
 @handles("aten.div", "aten.true_divide", "prims.div.default")
@@ -95,9 +95,8 @@ def div(call: Call, x: Term, y: Term, *, rounding_mode: str | None = None) -> Te
             return f("floor_divide")(x, y)
         return integers.trunc_divide(x, y)
     if rounding_mode == "floor":  # by C's remainder, as NumPy: 1 // 0.1 is 9
-        y = operand(call, y, call.dtype) if isinstance(y, Tensor) else y
-        return f("floor_divide")(operand(call, x, call.dtype), y)
-    ratio = emit("div", *both(call, x, y))
+        return computed(call, "floor_divide", x, y)
+    ratio = computed(call, "divide", x, y)
     return f("trunc")(ratio) if rounding_mode == "trunc" else ratio
 
 
@@ -270,14 +269,14 @@ handles.table({
     "aten.rsub": lambda call, x, y, alpha=1:
         emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha)),
     "aten.leaky_relu.default": lambda call, x, slope=0.01:
-        emit("where", emit("gt", x, call.const(0)), x, emit("mul", x, call.const(slope))),
+        emit("where", emit("gt", x, call.const(0)), x, computed(call, "multiply", x, slope)),
     "aten.where.self": lambda call, c, x, y:
         emit("where", cast(c, "bool"), *both(call, x, y)),
     "aten.isnan.default": lambda call, x: emit("ne", x, x),
     "aten._to_copy.default": lambda call, x, **_: cast(x, call.dtype),
     "aten.atan2.default": lambda call, y, x: emit("atan2", *both(call, y, x)),
     "aten.mul.Tensor aten.mul.Scalar": lambda call, x, y:
-        emit("and" if call.dtype == "bool" else "mul", *both(call, x, y)),
+        computed(call, "logical_and" if call.dtype == "bool" else "multiply", x, y),
     "aten.maximum.default": lambda call, x, y: extremum(True, *both(call, x, y)),
     "aten.minimum.default": lambda call, x, y: extremum(False, *both(call, x, y)),
     "aten.pow.Tensor_Tensor aten.pow.Scalar": lambda call, x, y:

@@ -116,11 +116,11 @@ def cumulative(node: Node, x: Tensor) -> Tensor:
     exclusive = bool(node.attr("exclusive", 0))
     if reverse:
         x = f("flip")(x, axis)
-    if node.proto.op_type == "CumSum":
-        total = emit("cumsum", x, axis=axis)
-        total = total - x if exclusive else total
+    sums = node.proto.op_type == "CumSum"
+    total = _shifted(x, axis, 1, int(not sums)) if exclusive else x
+    if sums:
+        total = emit("cumsum", total, axis=axis)
     else:
-        total = _shifted(x, axis, 1) if exclusive else x
         step = 1
         while step < x.shape[axis]:  # products of runs twice as long each time
             total = total * _shifted(total, axis, step)
@@ -128,14 +128,14 @@ def cumulative(node: Node, x: Tensor) -> Tensor:
     return f("flip")(total, axis) if reverse else total
 
 
-def _shifted(x: Tensor, axis: int, step: int) -> Tensor:
-    """Each element `step` places further on, after ones."""
+def _shifted(x: Tensor, axis: int, step: int, value: int = 1) -> Tensor:
+    """Each element `step` places further on, after ones (or `value`)."""
     if x.shape[axis] <= step:
-        return f("broadcast_to")(x.builder.const(1, x.dtype), list(x.shape))
+        return f("broadcast_to")(x.builder.const(value, x.dtype), list(x.shape))
     low, high = [0] * x.ndim, [0] * x.ndim
     low[axis] = step
     kept = x[(*(slice(None),) * axis, slice(0, x.shape[axis] - step))]
-    return emit("pad", kept, low=low, high=high, value=1)
+    return emit("pad", kept, low=low, high=high, value=value)
 
 
 # --- softmax and its kin
