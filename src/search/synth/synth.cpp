@@ -479,6 +479,7 @@ class Search {
   }
 
   bool accepted(const EGraph& graph, const Choice& choice) {
+    if (!(graph.seconds(choice, outputs_) < 1e9)) return false;  // no program: it goes in circles
     Graph g = lower(program_, graph, choice, outputs_);
     for (const auto& [known, verdict] : asked_)
       if (known == g) return verdict;
