@@ -498,3 +498,14 @@ def test_an_unfinished_search_goes_on(
     assert not full.details["unfinished"]
     np.testing.assert_allclose(full(x), expected, rtol=1e-4, atol=1e-6)
     assert list((folder / "searches").iterdir()) == []
+
+
+def test_choices_that_go_in_circles_are_no_programs() -> None:
+    def whiten(x: Array, w: Array) -> Array:
+        c = x - x.mean(axis=0)
+        s = np.sqrt((c * c).mean(axis=0) + 1e-3)
+        same = np.exp(np.log(np.abs(w) + 1))
+        made: Array = same * (c / s) + np.sum(np.diag(np.diag(w)))
+        return made
+
+    assert ts.superoptimize(whiten, "f32[512,64]", "f32[64]", budget=20).graph
