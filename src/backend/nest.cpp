@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
-#include "eval/ndarray.h"
 #include "ir/axis_reads.h"
 #include "ir/symbols.h"
 
@@ -62,7 +61,7 @@ std::string literal(const Rational& value, DType dtype, Dialect dialect) {
   const bool cuda = dialect == Dialect::Cuda;
   if (std::isnan(x) && cuda) return "ts::as_float(0x7fffffffu)";
   if (std::isnan(x)) return wide ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
-  const double held = round_to(dtype, x);
+  const double held = wide ? x : double(float(x));
   if (std::isinf(held) && cuda)
     return held < 0 ? "ts::as_float(0xff800000u)" : "ts::as_float(0x7f800000u)";
   if (std::isinf(held))
@@ -346,6 +345,9 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     const Value& v = kernel_.values[size_t(id)];
     return v.in_memory && v.memory.storage == v.dtype && given_.empty();
   };
+  // What adds up keeps the digits that it has, the constants of its means too.
+  const bool elementwise = std::ranges::none_of(
+      kernel_.values, [](const Value& v) { return is_sum(v.kind) || is_product(v.kind); });
   std::vector<std::string> x;
   std::vector<int> levels;
   int level = -1;
@@ -358,8 +360,10 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       at.push_back(repeated ? Index{} : index[skip + i]);
     }
     const Index s = scalar(input, at);
-    const bool sum = kernel_.rounds && !is_held(input) && !has(operand.kind, algebra::Pointwise);
-    x.push_back(sum ? rounded(s.text, operand.dtype) : s.text);
+    const bool off = kernel_.rounds && !is_held(input) &&
+                     (has(value.kind, algebra::Jumps) ||
+                      (elementwise && !has(operand.kind, algebra::Pointwise)));
+    x.push_back(off ? rounded(s.text, operand.dtype) : s.text);
     levels.push_back(s.level);
     level = std::max(level, s.level);
   }
@@ -485,7 +489,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     prelude_.insert("t_zero");
     e += " - " + named(type.c_str(), "t_zero", -1).text;
   }
-  if (apart) e = rounded(e, dtype);
+  if (apart && elementwise) e = rounded(e, dtype);
   return named(type.c_str(), e, level);
 }
 
