@@ -110,7 +110,11 @@ class Call:
         return False
 
     def const(self, value: float, dtype: str | None = None) -> Tensor:
-        return self.graph.const(value, dtype or self.dtype)
+        kind = to_numpy(dtype or self.dtype)
+        if is_float(kind) and kind.itemsize == 2:
+            with np.errstate(over="ignore"):
+                value = float(kind.type(value))
+        return self.graph.const(value, kind)
 
 
 def memory_order(value: torch.Tensor) -> list[int]:
