@@ -84,7 +84,7 @@ template <size_t N> void field_from(nb::handle o, const char* what, std::array<i
   field_from(o, what, list);
   if (list.size() > N) fail(std::string(what) + " has more than " + std::to_string(N) + " entries");
   v.fill(-1);
-  std::copy(list.begin(), list.end(), v.begin());
+  std::ranges::copy(list, v.begin());
 }
 
 Type type_from(nb::handle object) {

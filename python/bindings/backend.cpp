@@ -187,8 +187,7 @@ nb::dict plan_facts(const Module& module) {
   for (const Task& task : plan.tasks) panels += task.kind == TaskKind::Pack;
   nb::dict d;
   d["tasks"] = plan.tasks.size();
-  d["run_tasks"] = std::count_if(plan.tasks.begin(), plan.tasks.end(),
-                                 [](const Task& task) { return !task.once; });
+  d["run_tasks"] = std::ranges::count_if(plan.tasks, [](const Task& task) { return !task.once; });
   d["barriers"] = plan.run.barriers();
   d["least_barriers"] = plan.run.least_barriers;
   d["arena_bytes"] = plan.arena.bytes;
@@ -232,7 +231,7 @@ class Contents {
     Fingerprint held;
   };
   template <class F> bool each(F work) {
-    if (pieces_.size() <= kAlone) return std::all_of(pieces_.begin(), pieces_.end(), work);
+    if (pieces_.size() <= kAlone) return std::ranges::all_of(pieces_, work);
     nb::gil_scoped_release release;
     struct Job {
       std::vector<Piece>& pieces;

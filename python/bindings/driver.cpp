@@ -48,8 +48,7 @@ nb::dict record(const SubprogramReport& r) {
   nb::dict d = dict_of("name", r.name, "times", r.times, "verdict", r.verdict, "chosen", r.chosen,
                        "gain", r.best_gain, "stop", r.stop, "rounds", r.rounds, "tried", r.tried,
                        "mutants", r.mutants, "partial", r.partial, "corrected", r.corrected);
-  d["proven"] = std::count_if(r.alternatives.begin(), r.alternatives.end(),
-                              [](const auto& a) { return a.proven; });
+  d["proven"] = std::ranges::count_if(r.alternatives, [](const auto& a) { return a.proven; });
   d["search_s"] = r.search_s;
   d["original_s"] = r.original_s;
   d["measured_s"] = r.measured_s;

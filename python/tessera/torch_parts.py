@@ -181,12 +181,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _run(self, run: Function, args: Values) -> Results:
         try:
             return run(args)
-        except RefusedError:
-            return self.eager(*args)  # and raises, as PyTorch does
-        except BadInputError:  # of a dtype that PyTorch's own forward saved and ours does not
-            if self._settings.strict:
+        except (RefusedError, BadInputError) as error:
+            # The latter of a dtype that PyTorch's own forward saved and ours does not.
+            if self._settings.strict and isinstance(error, BadInputError):
                 raise
-            return self.eager(*args)
+            return self.eager(*args)  # and raises, as PyTorch does
 
     def _race(self, race: CallRace, run: Function, args: Values) -> Results:
         """A call that the program or PyTorch runs; who is slower runs no others."""

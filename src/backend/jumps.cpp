@@ -37,8 +37,7 @@ class Walk {
         Off& made = off[op.result().index];
         made = result(graph, op, operands);
         // Kernels compute in 32 bits.
-        const DType dtype = graph.type(op.result()).dtype;
-        if ((dtype == DType::F16 || dtype == DType::BF16) && !has(op.kind, algebra::Movement))
+        if (is_sixteen(graph.type(op.result()).dtype) && !has(op.kind, algebra::Movement))
           made = std::max(made, Off::Rounding);
       }
       if (graph.level() == Level::Kernel) jumped.push_back(jumps);

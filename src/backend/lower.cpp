@@ -33,7 +33,7 @@ Graph lower_reduction(const Graph& graph, const Op& op, const Lowering& lowering
   const std::vector<int64_t> whole = extents(x.shape);
   for (size_t i = 0; i < whole.size(); ++i) {
     if (whole[i] == 1) continue;
-    const bool reduced = std::binary_search(a.axes.begin(), a.axes.end(), int(i));
+    const bool reduced = std::ranges::binary_search(a.axes, int(i));
     if (!shape.empty() && gone.back() == reduced) {
       shape.back() *= whole[i];
     } else {

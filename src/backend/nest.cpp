@@ -46,9 +46,7 @@ const char* storage_type(DType dtype, Dialect dialect) {
   unreachable("DType");
 }
 
-DType compute_dtype(DType dtype) {
-  return dtype == DType::F16 || dtype == DType::BF16 ? DType::F32 : dtype;
-}
+DType compute_dtype(DType dtype) { return is_sixteen(dtype) ? DType::F32 : dtype; }
 const char* compute_type(DType dtype) { return storage_type(compute_dtype(dtype)); }
 
 std::string literal(const Rational& value, DType dtype, Dialect dialect) {
@@ -81,8 +79,6 @@ std::string extreme(DType dtype, bool low, Dialect dialect) {
   if (dtype == DType::I8) return low ? "-128" : "127";
   return low ? "0" : dtype == DType::U8 ? "255" : "1";
 }
-
-bool is_sixteen(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
 
 // Text of a float as memory holds one of `dtype` (`to`), or of the float that is held there.
 std::string held(const std::string& x, DType dtype, bool to, bool device,
@@ -346,8 +342,10 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     return v.in_memory && v.memory.storage == v.dtype && given_.empty();
   };
   // What adds up keeps the digits that it has, the constants of its means too.
-  const bool elementwise = std::ranges::none_of(
-      kernel_.values, [](const Value& v) { return is_sum(v.kind) || is_product(v.kind); });
+  const bool elementwise =
+      kernel_.rounds && std::ranges::none_of(kernel_.values, [](const Value& v) {
+        return is_sum(v.kind) || is_product(v.kind);
+      });
   std::vector<std::string> x;
   std::vector<int> levels;
   int level = -1;
@@ -412,7 +410,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Exp:
     if (!below_maximum(value.inputs[0]))
       e = call("t_exp", "t_exp");
-    else if (dtype == DType::BF16 || dtype == DType::F16)
+    else if (is_sixteen(dtype))
       e = call("t_exp_down16", "t_exp_down16");
     else
       e = call("t_exp_down", "t_exp_down");

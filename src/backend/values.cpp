@@ -109,7 +109,7 @@ class Builder {
       if (op.kind == OpKind::Unsqueeze)
         for (int a : axes) *axis += a <= *axis ? 1 : 0;  // ascending
       else
-        *axis -= int(std::lower_bound(axes.begin(), axes.end(), *axis) - axes.begin());
+        *axis -= int(std::ranges::lower_bound(axes, *axis) - axes.begin());
       return axis;
     }
     if (!pointwise) return std::nullopt;
@@ -366,7 +366,7 @@ class Builder {
     if (const auto* a = std::get_if<ReduceAttrs>(&value.attrs)) {
       size_t to = 0;
       for (size_t axis = 0; axis < input(value, 0).extents.size(); ++axis) {
-        const bool gone = std::binary_search(a->axes.begin(), a->axes.end(), int(axis));
+        const bool gone = std::ranges::binary_search(a->axes, int(axis));
         if (!gone) inherit(value, to, 0, axis);
         to += !gone || a->keepdims ? 1 : 0;
       }

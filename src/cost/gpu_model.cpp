@@ -41,7 +41,7 @@ GpuMachine::GpuMachine(Target target, bool graphs) : Machine(std::move(target)) 
 }
 
 double GpuMachine::matmul(DType t, double batch, double m, double n, double k) const {
-  const bool tensor = t == DType::F16 || t == DType::BF16 || (t == DType::F32 && target_.tf32);
+  const bool tensor = is_sixteen(t) || (t == DType::F32 && target_.tf32);
   return product(t, tensor, batch, m, n, k);
 }
 

@@ -40,7 +40,7 @@ struct Substitution {
   bool holds(double x) const {
     if (!std::isfinite(x)) return false;
     const double near = 1e-11 * std::abs(x);
-    const auto above = std::lower_bound(values.begin(), values.end(), x - near);
+    const auto above = std::ranges::lower_bound(values, x - near);
     return above != values.end() && *above <= x + near;
   }
 };

@@ -33,7 +33,7 @@ bool has_f64(const Graph& g) {
 
 template <class T> void from_array(const NDArray& a, const View& v, int plane, bool magnitude) {
   if (!is_float(a.dtype)) {
-    if (plane == 0) std::copy(a.ints.begin(), a.ints.end(), v.as<int64_t>(0));
+    if (plane == 0) std::ranges::copy(a.ints, v.as<int64_t>(0));
     return;
   }
   T* to = v.as<T>(plane);

@@ -148,7 +148,7 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
                         any_flags() || value.flagged(), any_sets());
     copy_view(out, stretched(value, out.rank, out.shape), D::kWord, pool);
     std::array<int64_t, kMaxRank> begin{};
-    std::copy(a.low.begin(), a.low.end(), begin.begin());
+    std::ranges::copy(a.low, begin.begin());
     copy_view(subview(out, begin.data(), in[0].shape.data(), D::kWord), in[0], D::kWord, pool);
     domain_.round(out, level);
     return out;
@@ -214,7 +214,7 @@ View Interpreter<D>::reduce(Arena& arena, const Op& op, const View& x, Component
   std::array<int64_t, kMaxRank> shape{};
   for (int pass = 0; pass < 2; ++pass) {
     for (int i = 0; i < x.rank; ++i) {
-      const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), i);
+      const bool gone = std::ranges::binary_search(a.axes, i);
       if (gone != (pass == 1)) continue;
       v.shape[size_t(n)] = x.shape[size_t(i)];
       v.stride[size_t(n)] = x.stride[size_t(i)];

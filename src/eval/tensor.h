@@ -33,7 +33,7 @@ struct View {
   bool flagged() const { return plane[kFlagPlane] != nullptr; }
   void set_shape(const std::vector<int64_t>& extents) {
     rank = int(extents.size());
-    std::copy(extents.begin(), extents.end(), shape.begin());
+    std::ranges::copy(extents, shape.begin());
   }
   void set_contiguous_strides() {
     int64_t step = 1;
@@ -114,7 +114,7 @@ inline View stretched(const View& v, int rank, const std::array<int64_t, kMaxRan
 // Extents as views keep them.
 inline std::array<int64_t, kMaxRank> to_array(const std::vector<int64_t>& v) {
   std::array<int64_t, kMaxRank> a{};
-  std::copy(v.begin(), v.end(), a.begin());
+  std::ranges::copy(v, a.begin());
   return a;
 }
 

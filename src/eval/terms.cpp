@@ -11,8 +11,6 @@
 namespace tessera {
 namespace {
 
-bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
-
 // How a tensor lies in memory: its order of axes, which NumPy's and PyTorch's elementwise results
 // take over, and all of it with distances, which only views do.
 struct Layout {
@@ -124,7 +122,7 @@ uint64_t TermDomain::context(const Graph& graph, const Op& op, Level level) cons
 }
 
 void TermDomain::round(const View& v, Level level) const {
-  if (!is_half(v.dtype) || level == Level::Kernel) return;
+  if (!is_sixteen(v.dtype) || level == Level::Kernel) return;
   uint64_t* x = v.as<uint64_t>(0);
   for (int64_t i = 0, n = v.size(); i < n; ++i) x[i] = mix(7, x[i]);
 }

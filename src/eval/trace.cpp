@@ -165,8 +165,7 @@ void mark_movement(const Op& op, const std::vector<Marked>& operands, const Mark
   const NDArray from = eval(mover, numbers)[0];
   for (size_t i = 0; i < result.marks->size(); ++i) {
     if ((*result.marks)[i] == 0 || from.ints[i] == 0) continue;
-    const size_t k =
-        size_t(std::upper_bound(start.begin(), start.end(), from.ints[i]) - start.begin()) - 1;
+    const size_t k = size_t(std::ranges::upper_bound(start, from.ints[i]) - start.begin()) - 1;
     (*operands[k].marks)[size_t(from.ints[i] - start[k])] |= (*result.marks)[i];
   }
 }

@@ -15,9 +15,7 @@ std::optional<std::vector<AxisRead>> axis_reads(OpKind kind, const Attrs& attrs,
       reads[d].start = s->starts[d], reads[d].step = s->steps[d];
   } else if (const auto* axes = std::get_if<AxesAttrs>(&attrs)) {
     // Of the longer of both lists of axes.
-    const auto named = [&](int d) {
-      return std::binary_search(axes->axes.begin(), axes->axes.end(), d);
-    };
+    const auto named = [&](int d) { return std::ranges::binary_search(axes->axes, d); };
     int to = 0;
     for (int d = 0; d < rank; ++d) {
       AxisRead& r = reads[size_t(d)];

@@ -82,7 +82,7 @@ Type reduce(const Inference& in, ReduceAttrs& a) {
   if (a.axes.empty()) in.fail("names no axis to reduce");
   Type r{x.dtype, {}};
   for (int i = 0; i < x.rank(); i++) {
-    bool gone = std::binary_search(a.axes.begin(), a.axes.end(), i);
+    bool gone = std::ranges::binary_search(a.axes, i);
     if (!gone)
       r.shape.push_back(x.shape[size_t(i)]);
     else if (a.keepdims)

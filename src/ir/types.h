@@ -16,6 +16,7 @@ const char* name(DType);  // "f32"
 std::optional<DType> dtype_from_name(std::string_view);
 int size_in_bytes(DType);
 bool is_float(DType);
+inline bool is_sixteen(DType d) { return d == DType::F16 || d == DType::BF16; }
 bool is_integer(DType);  // i64 i32 i8 u8; bool is neither float nor integer
 
 struct Dim {

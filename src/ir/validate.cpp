@@ -157,7 +157,7 @@ class ClipCheck {
     if (const auto* a = std::get_if<ReduceAttrs>(&op.attrs)) {
       size_t o = 0;
       for (size_t d = 0; d < in(0).size(); d++) {
-        bool gone = std::binary_search(a->axes.begin(), a->axes.end(), int(d));
+        bool gone = std::ranges::binary_search(a->axes, int(d));
         if (gone && op.kind == OpKind::Mean && !in(0)[d].empty())
           bad(g_, op, "the mean over a cut tile is not a part of the whole mean; sum and scale");
         if (!gone)

@@ -246,7 +246,7 @@ class Program {
     TermId count = Terms::kOne;
     size_t next = 0;
     for (size_t d = 0; d < extents.size(); ++d) {
-      const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(d));
+      const bool gone = std::ranges::binary_search(a.axes, int(d));
       if (gone) {
         from.push_back(extents[d] == Terms::kOne ? Terms::kZero : s_.position(extents[d]));
         if (from.back() != Terms::kZero) positions.push_back(from.back());

@@ -57,7 +57,7 @@ std::string inexact_in(const Graph& g) {
       continue;
     }
     for (uint32_t r = 0; r < op.num_results; ++r)
-      if (const DType d = g.type(op.result(r)).dtype; d == DType::F16 || d == DType::BF16)
+      if (const DType d = g.type(op.result(r)).dtype; is_sixteen(d))
         return std::string(name(d)) + " numbers are computed with more bits by compiled code";
     const bool moves = has(op.kind, algebra::Movement) || is_leaf(op.kind) || is_tile(op.kind);
     if (!moves && !rounds_exactly(g, op))

@@ -167,8 +167,7 @@ class Analysis : public Algebra {
               unsigned out = 0;
               int at = 0;
               for (int d = 0; d < 8; d++)
-                if (!std::binary_search(a.axes.begin(), a.axes.end(), d))
-                  out |= ((m >> d) & 1u) << at++;
+                if (!std::ranges::binary_search(a.axes, d)) out |= ((m >> d) & 1u) << at++;
               return out;
             });
       return x;

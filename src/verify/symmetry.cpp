@@ -177,7 +177,7 @@ class Symmetry::Builder {
   void reduce(const View& v, const ReduceAttrs& a) {
     int to = 0;
     for (int d = 0; d < v.rank(v.in(0)); d++) {
-      const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), d);
+      const bool gone = std::ranges::binary_search(a.axes, d);
       if (gone)
         fold(v.node(v.in(0), d));
       else

@@ -231,7 +231,7 @@ std::vector<int> KernelEmitter::sums_along(int id) const {
         shared_.count(user) != 0 || !(u.phase == v.phase))
       continue;
     const auto& axes = std::get<ReduceAttrs>(u.attrs).axes;
-    const bool along = std::binary_search(axes.begin(), axes.end(), int(inner));
+    const bool along = std::ranges::binary_search(axes, int(inner));
     const bool only = std::ranges::all_of(
         axes, [&](int axis) { return axis == int(inner) || v.extents[size_t(axis)].nominal == 1; });
     if (along && only) found.push_back(user);
@@ -248,7 +248,7 @@ std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
   code_.line("// " + v.memory.pointer + ": sum");
   std::vector<Index> kept;
   for (size_t i = 0; i < index.size(); ++i)
-    if (!std::binary_search(a.axes.begin(), a.axes.end(), int(i)))
+    if (!std::ranges::binary_search(a.axes, int(i)))
       kept.push_back(index[i]);
     else if (a.keepdims)
       kept.push_back({});

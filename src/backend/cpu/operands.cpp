@@ -47,10 +47,10 @@ std::optional<RightOperand> right_operand(const KernelValues& kernel, int id) {
       const auto& added = std::get<AxesAttrs>(v.attrs).axes;
       for (int& a : axes) {
         if (a < 0) continue;
-        if (std::binary_search(added.begin(), added.end(), a))
+        if (std::ranges::binary_search(added, a))
           a = -1;
         else
-          a -= int(std::lower_bound(added.begin(), added.end(), a) - added.begin());
+          a -= int(std::ranges::lower_bound(added, a) - added.begin());
       }
     } else if (v.kind == OpKind::Squeeze) {
       for (int gone : std::get<AxesAttrs>(v.attrs).axes)

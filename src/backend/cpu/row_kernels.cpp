@@ -13,15 +13,13 @@ std::string vector_type(DType dtype, int lanes) {
   return std::string("v_") + name(dtype) + "_" + num(lanes);
 }
 
-bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
-
 std::string type_definitions(CpuIsa isa, DType dtype, DType right, int lanes) {
   const auto vector = [&](const std::string& type, const std::string& name, int bytes) {
     return "typedef " + type + " " + name + " __attribute__((vector_size(" + num(lanes * bytes) +
            "), aligned(" + num(bytes) + "), may_alias));\n";
   };
   const std::string v = vector_type(dtype, lanes);
-  if (!is_half(right)) return vector(storage_type(dtype), v, size_in_bytes(dtype));
+  if (!is_sixteen(right)) return vector(storage_type(dtype), v, size_in_bytes(dtype));
   const std::string words = vector_type(right, lanes);
   std::string out = vector("unsigned short", words, 2);
   const std::string head = "static inline __attribute__((always_inline)) " + v + " load_" + words +
@@ -66,8 +64,8 @@ RowSchedule row_schedule(const RegisterTile& tile, int64_t m, DType right) {
     s.width = m == 1 ? 2048 : 1024;
     s.ahead = 0;
   } else {
-    if (is_half(right)) s.rows = 8;
-    s.width = is_half(right) && m <= 8 ? 512 : 256;
+    if (is_sixteen(right)) s.rows = 8;
+    s.width = is_sixteen(right) && m <= 8 ? 512 : 256;
   }
   // Fetches run along whole rows only if the strips of a row do.
   const int64_t unit = int64_t{s.rows} * tile.columns();
@@ -94,8 +92,9 @@ std::string RowKernels::step_of(const Kernel& kernel, int rows, const std::strin
   for (int j = 0; j < tile.vectors; ++j) {
     const std::string p = "q + " + num(j * tile.lanes);
     out += (j > 0 ? ", " : " ") + ("b" + num(j)) + " = ";
-    out += is_half(kernel.right) ? "load_" + vector_type(kernel.right, tile.lanes) + "(" + p + ")"
-                                 : "*(const " + v + "*)(" + p + ")";
+    out += is_sixteen(kernel.right)
+               ? "load_" + vector_type(kernel.right, tile.lanes) + "(" + p + ")"
+               : "*(const " + v + "*)(" + p + ")";
   }
   out += ";\n";
   for (int i = 0; i < rows; ++i) {

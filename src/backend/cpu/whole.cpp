@@ -242,7 +242,7 @@ class Untiler {
       Axes inner;
       size_t from = 0;
       for (size_t i = 0; i < extents.size(); ++i) {
-        const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(i));
+        const bool gone = std::ranges::binary_search(a.axes, int(i));
         if (!gone) {
           inner.push_back(axes[from++]);
           continue;

@@ -60,8 +60,7 @@ std::vector<BlockEmitter::Pair> BlockEmitter::pairs(const Value& v) const {
 }
 
 bool BlockEmitter::tensor_cores(const Value& v) const {
-  return is_product(v.kind) && (v.dtype == DType::F16 || v.dtype == DType::BF16 ||
-                                (v.dtype == DType::F32 && limits_.tf32));
+  return is_product(v.kind) && (is_sixteen(v.dtype) || (v.dtype == DType::F32 && limits_.tf32));
 }
 
 BlockEmitter::Units BlockEmitter::units(const Value& v, bool accumulates) const {

@@ -181,7 +181,7 @@ class BlockDescriber {
         const bool added = v.kind == OpKind::Unsqueeze;
         size_t from = 0;
         for (size_t i = 0; i < std::max(rank, axes.size()); ++i) {
-          const bool gone = std::binary_search(cut.begin(), cut.end(), int(i));
+          const bool gone = std::ranges::binary_search(cut, int(i));
           if (added && !gone) to[from++] = axes[i];
           if (!added && !gone) to[i] = axes[from++];
         }
@@ -334,7 +334,7 @@ class BlockDescriber {
     int64_t outputs = 1, terms = 1;
     std::vector<int> kept;
     for (size_t i = 0; i < space.size(); ++i) {
-      const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(i));
+      const bool gone = std::ranges::binary_search(a.axes, int(i));
       (gone ? terms : outputs) *= space[i];
       if (!gone || a.keepdims) kept.push_back(gone ? -1 : int(i));
     }

@@ -131,8 +131,8 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
     for (OpId part : call.parts)
       if (is_convolution(graph.op(part).kind)) core = part;
     const ConvAttrs& around = graph.attrs<ConvAttrs>(graph.op(core));
-    std::copy(around.low.begin(), around.low.end(), attrs.low.begin() + 2);
-    std::copy(around.high.begin(), around.high.end(), attrs.high.begin() + 2);
+    std::ranges::copy(around.low, attrs.low.begin() + 2);
+    std::ranges::copy(around.high, attrs.high.begin() + 2);
     Graph pad;
     const TensorId in = pad.add_input(graph.type(x), "x");
     pad.set_outputs({build::pad(pad, in, attrs, "padded")});

@@ -147,8 +147,7 @@ void BlockEmitter::scales(int id) {
   const std::string p = scales_of(id);
   if (!scaled_.insert(p).second) return;
   prelude_.insert("t_max");
-  const std::string down =
-      v.dtype == DType::F16 || v.dtype == DType::BF16 ? "t_exp_down16" : "t_exp_down";
+  const std::string down = is_sixteen(v.dtype) ? "t_exp_down16" : "t_exp_down";
   prelude_.insert(down);
   const std::vector<Extent>& extents = value(v.inputs[1]).extents;
   const std::string type = compute_type(v.dtype);

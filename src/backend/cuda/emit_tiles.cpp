@@ -165,9 +165,7 @@ void BlockEmitter::copy_code(int id, Code& code) const {
     code.line("ts::copy_async<" + n(bytes) + ">(to + " + to + ", from + " + where +
               (read.empty() ? "" : ", " + read) + ");");
   } else {
-    const std::string zero = v.dtype == DType::F16 || v.dtype == DType::BF16
-                                 ? type + "{}"
-                                 : "static_cast<" + type + ">(0)";
+    const std::string zero = is_sixteen(v.dtype) ? type + "{}" : "static_cast<" + type + ">(0)";
     const std::string x = "ts::load_global(from + " + where + ")";
     code.line("ts::store_shared(to + " + to + ", " +
               (inside.empty() ? x : inside + " ? " + x + " : " + zero) + ");");

@@ -236,7 +236,7 @@ void BlockEmitter::reduce(int id, int into) {
   std::vector<Extent> kept, gone;
   std::vector<bool> reduced;
   for (size_t i = 0; i < x.extents.size(); ++i) {
-    reduced.push_back(std::binary_search(a.axes.begin(), a.axes.end(), int(i)));
+    reduced.push_back(std::ranges::binary_search(a.axes, int(i)));
     (reduced.back() ? gone : kept).push_back(x.extents[i]);
   }
   int64_t outputs = 1, terms = 1;

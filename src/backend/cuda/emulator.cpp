@@ -564,7 +564,7 @@ class Emulator {
       Products& own = b_.products[size_t(first + t)];
       const auto saved = own.saved.find(p.d[size_t(t)]);
       if (saved == own.saved.end()) continue;
-      std::copy(saved->second.begin(), saved->second.end(), saved->first);
+      std::ranges::copy(saved->second, saved->first);
       own.saved.erase(saved);
     }
     p.all(mine.data());

@@ -508,8 +508,7 @@ std::optional<Moments::Centred> Moments::centred(const Plan& plan, uint32_t firs
         plan.kernels,
         [&](const Kernel& k) {
           return std::ranges::any_of(
-              k.edges,
-              [&](uint32_t e) { return std::binary_search(edges.begin(), edges.end(), e); });
+              k.edges, [&](uint32_t e) { return std::ranges::binary_search(edges, e); });
         });
   };
   const bool needed =

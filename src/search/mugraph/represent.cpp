@@ -217,9 +217,9 @@ class BlockWriter {
       if (!r.keepdims) return std::nullopt;
       std::vector<int> mapped;
       for (int axis : r.axes) {
-        if (std::binary_search(axes->axes.begin(), axes->axes.end(), axis)) continue;
-        mapped.push_back(axis - int(std::lower_bound(axes->axes.begin(), axes->axes.end(), axis) -
-                                    axes->axes.begin()));
+        if (std::ranges::binary_search(axes->axes, axis)) continue;
+        mapped.push_back(axis -
+                         int(std::ranges::lower_bound(axes->axes, axis) - axes->axes.begin()));
       }
       if (mapped.empty()) return std::nullopt;
       r.axes = mapped;

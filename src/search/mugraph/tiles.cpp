@@ -116,8 +116,7 @@ KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
         auto it = phase.find(u);
         step.in_place = it != phase.end() && it->second.phase == at.phase &&
                         graph_.values[u].axes == graph_.values[e.out].axes &&
-                        !std::binary_search(k.loads.begin(), k.loads.end(), u) &&
-                        reused.insert(u).second;
+                        !std::ranges::binary_search(k.loads, u) && reused.insert(u).second;
       }
     }
     s.steps.push_back(step);
@@ -219,8 +218,7 @@ bool KernelSearch::join(Kernel& second, const Kernel& first, KernelCounters& cou
       continue;
     }
     for (ValueId v : first.outputs)
-      if (std::binary_search(second.loads.begin(), second.loads.end(), v) &&
-          (graph_.values[v].axes & g.axes) != g.axes)
+      if (std::ranges::binary_search(second.loads, v) && (graph_.values[v].axes & g.axes) != g.axes)
         return false;
     for (ValueId v : second.outputs)
       if ((graph_.values[v].axes & g.axes) != g.axes) return false;

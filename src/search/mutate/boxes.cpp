@@ -345,7 +345,7 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
   case Form::Mean: {
     const auto& a = g.attrs<ReduceAttrs>(op);
     for (size_t d = 0; d < x(0).size(); d++)
-      if (!std::binary_search(a.axes.begin(), a.axes.end(), int(d)))
+      if (!std::ranges::binary_search(a.axes, int(d)))
         r.push_back(x(0)[d]);
       else if (a.keepdims)
         r.push_back(whole(1, {Slope{}}));

@@ -94,8 +94,7 @@ uint64_t Cone::at(TensorId t, const Index& index) {
   Node& n = nodes_[t.index];
   if (n.form == Form::Input) {
     const uint64_t at = uint64_t(flat(index, n.shape));
-    if (n.thin >= 0 && !std::binary_search(n.places.begin(), n.places.end(), index[size_t(n.thin)]))
-      return 0;
+    if (n.thin >= 0 && !std::ranges::binary_search(n.places, index[size_t(n.thin)])) return 0;
     return uint64_t((uint128(keyed_hash(n.number, at)) * field_.p) >> 64);
   }
   if (n.form == Form::Const) return n.number;

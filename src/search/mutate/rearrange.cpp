@@ -159,8 +159,7 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
   for (const Atom& a : in_order) factors.push_back(a.extent);
   std::vector<int> turned;
   for (const Atom& a : in_result)
-    turned.push_back(
-        int(std::lower_bound(in_order.begin(), in_order.end(), a, before) - in_order.begin()));
+    turned.push_back(int(std::ranges::lower_bound(in_order, a, before) - in_order.begin()));
   if (!std::ranges::is_sorted(turned)) {
     if (factors != source) x = build::reshape(g, x, {shape_of(factors)});
     x = build::transpose(g, x, {turned});

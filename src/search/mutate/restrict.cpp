@@ -94,7 +94,7 @@ class Restriction {
     case Form::Mean: {
       const auto& a = from_.attrs<ReduceAttrs>(op);
       for (size_t d = 0, kept = 0; d < in.size(); d++) {
-        const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(d));
+        const bool gone = std::ranges::binary_search(a.axes, int(d));
         if (!gone) in[d] = r[kept];
         if (!gone || a.keepdims) kept++;
       }

@@ -164,7 +164,7 @@ Vocabulary vocabulary(const Graph& g) {
       // Images that are larger than what most tiles are: also in four.
       if (x[2] >= 32) factors.insert(4);
       Dims low(x.size(), 0);
-      std::copy(a.low.begin(), a.low.end(), low.begin() + 2);
+      std::ranges::copy(a.low, low.begin() + 2);
       const bool strided = std::ranges::any_of(a.strides, [](int64_t s) { return s > 1; });
       if (strided) v.lows.push_back(low);
       add_windows(g, op, v);

@@ -71,7 +71,7 @@ class Recorder {
     }
     for (int i = 0; i < n.arity; ++i)
       if (!operand(n.arg[size_t(i)])) return std::nullopt;
-    std::copy(args.begin(), args.end(), n.arg.begin());
+    std::ranges::copy(args, n.arg.begin());
     const int rank = graph_[v].sample.dims.rank;
     if (has_constant(n)) {
       Constant c;
@@ -170,7 +170,7 @@ std::string words(const Rule& rule, ValueId side, size_t most) {
       word = at->second;
     else if (n.form == Form::Pointwise || n.form == Form::Reduce || n.form == Form::Triangle)
       word = name(n.kind);
-    std::replace(word.begin(), word.end(), '_', '-');
+    std::ranges::replace(word, '_', '-');
     if (!word.empty()) {
       text += (text.empty() ? "" : "-") + word;
       ++count;

@@ -298,7 +298,7 @@ class Terms {
       n.attr = uint64_t(at - rule_.stacks.begin());
       if (at == rule_.stacks.end()) rule_.stacks.push_back(s);
     } else {
-      std::copy(args.begin(), args.end(), n.arg.begin());
+      std::ranges::copy(args, n.arg.begin());
     }
     return add_node(rule_, n);
   }

@@ -285,8 +285,7 @@ class Extractor {
           const uint32_t next = at + 1 == path.end() ? c : *(at + 1);
           for (size_t w = 0; w < classes_[*at].size(); ++w) {
             const auto& args = classes_[*at][w].args;
-            if (std::binary_search(args.begin(), args.end(), next))
-              terms.emplace_back(variable[*at][w], 1);
+            if (std::ranges::binary_search(args, next)) terms.emplace_back(variable[*at][w], 1);
           }
         }
         ilp.add(std::move(terms), Relation::LessEqual, double(length) - 1);

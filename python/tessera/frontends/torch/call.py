@@ -111,10 +111,7 @@ class Call:
 
     def const(self, value: float, dtype: str | None = None) -> Tensor:
         kind = to_numpy(dtype or self.dtype)
-        if is_float(kind) and kind.itemsize == 2:
-            with np.errstate(over="ignore"):
-                value = float(kind.type(value))
-        return self.graph.const(value, kind)
+        return self.graph.const(_held(value, kind), kind)
 
 
 def memory_order(value: torch.Tensor) -> list[int]:
@@ -158,14 +155,19 @@ def both(call: Call, x: Term, y: Term) -> tuple[Tensor, Tensor]:
     return operand(call, x, call.dtype), operand(call, y, call.dtype)
 
 
+def _held(value: float, kind: np.dtype[np.generic]) -> float:
+    """A number as a dtype of 16 bits holds it; in others it is what it is."""
+    if not is_float(kind) or kind.itemsize != 2:
+        return value
+    with np.errstate(over="ignore"):
+        return float(kind.type(value))
+
+
 def computed(call: Call, function: str, x: Term, y: Term) -> Tensor:
     """A product or quotient in the dtype of the result, by its NumPy name. PyTorch takes factors
     that 16 bits do not hold in f32."""
     kind = to_numpy(call.dtype)
-    numbers = [v for v in (x, y) if not isinstance(v, Tensor)]
-    with np.errstate(over="ignore"):
-        wide = (is_float(kind) and kind.itemsize == 2
-                and any(float(kind.type(v)) != v for v in numbers))  # fmt: skip
+    wide = any(not isinstance(v, Tensor) and _held(v, kind) != v for v in (x, y))
     sides = (cast(v, call.dtype) if isinstance(v, Tensor) else v for v in (x, y))
     made = f(function)(*(operand(call, v, "f32" if wide else call.dtype) for v in sides))
     return cast(made, call.dtype)
