@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -133,6 +134,7 @@ def by_vector(model: Any) -> None:
 
 
 def by_swap(model: Any) -> None:
+    gc.collect()  # PyTorch swaps no tensor that garbage refers to weakly
     torch.utils.swap_tensors(model.second.weight, torch.nn.Parameter(torch.randn(32, 64)))
 
 
