@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import ctypes
+import gc
 from collections.abc import Callable
 from typing import Any
 
