@@ -30,10 +30,10 @@ class Helper:
         self._stopped = False
 
     def optimise(
-        self, graph: Graph, arrays: Values, options: Options, key: Key
+        self, graph: Graph, arrays: Values, options: Options, key: Key | None
     ) -> tuple[str, bool]:
-        """Warms the cache; who is to run, as contest.py remembers it, and whether the program was
-        improved. LostError where it dies."""
+        """Warms the cache; who is to run, as contest.py remembers it (without a `key` nobody is
+        asked), and whether the program was improved. LostError where it dies."""
         order = {"graph": str(graph), "asks_for_nan": graph.asks_for_nan,
                  "key": key, "options": dataclasses.asdict(options),
                  "patterns": chosen.registered_patterns,

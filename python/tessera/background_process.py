@@ -39,6 +39,8 @@ def optimised(order: Record, arrays: list[Value]) -> Record:
     given = order["options"]
     options = Options(**given | {"disable": tuple(given["disable"]),
                                  "weights": tuple(given["weights"])})  # fmt: skip
+    if order["key"] is None:
+        return {"choice": "", "improved": search_only(graph, options).improved}
     try:
         function: Function = compile_source(emit(graph, name="program"), "program")
         floats = any(type(a) in (float, *FLOAT_SCALARS) for a in arrays)

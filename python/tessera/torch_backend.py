@@ -20,6 +20,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
@@ -41,7 +42,7 @@ from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
 from tessera.torch_device import Device
 from tessera.torch_explain import REPORTS, Report, explain
-from tessera.torch_parts import BEHIND, Part
+from tessera.torch_parts import BEHIND, LATER, Part
 from tessera.torch_programs import Results
 from tessera.types import Fields, Function, Values, to_numpy
 
@@ -54,7 +55,9 @@ log = logging.getLogger("tessera.torch")
 class Settings:
     """What `torch.compile(..., options={...})` may say."""
 
-    budget: float = 0.0  # seconds of search per part; 0: compiled as it is, without a search
+    # Seconds of search per part, for which first calls wait; 0: compiled as it is; None: what is
+    # called often is searched for a few seconds, in the background.
+    budget: float | None = None
     threads: int = 0  # of the search; kernels run on TESSERA_THREADS, or all processors
     target: str = "auto"  # where a graph's tensors are; "cpu" or "cuda": only there
     fallback: Literal["eager", "inductor"] = "eager"  # what runs the rest
@@ -95,7 +98,12 @@ class Settings:
     def waits(self) -> bool:
         """Whether first calls return what a program of ours computed."""
         asked = os.environ.get("TESSERA_WAIT", "0") != "0"
-        return asked or self.wait or self.strict or self.budget > 0
+        return asked or self.wait or self.strict or bool(self.budget)
+
+    @property
+    def searches(self) -> bool:
+        """Whether programs that are called often are searched for faster ones."""
+        return self.budget is None and self.race and not self.strict and self.level != "bitwise"
 
     @classmethod
     def of(cls, options: Fields | None) -> Settings:
@@ -189,9 +197,9 @@ def _boxed(function: Function) -> Function:
 
 
 def wait(timeout: float | None = None) -> bool:
-    """Waits until programs that are being made in the background run, at most so many seconds;
-    whether they do."""
-    return BEHIND.wait(timeout)
+    """Waits until programs that are made, or searched for, in the background are there, at most so
+    many seconds; whether they are."""
+    return BEHIND.wait(timeout) and LATER.wait(timeout)
 
 
 def reset() -> None:
@@ -222,6 +230,20 @@ def decompositions() -> dict[OpOverload, Function]:
                    aten.index_copy, aten.index_fill, aten.binary_cross_entropy):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
+    made_of_parts = kept[aten.logsumexp.default]
+
+    def logsumexp(x: Argument, dim: Values, keepdim: bool = False) -> Argument:
+        """PyTorch's results at infinities without asking for them, which would bar most algebra."""
+        if not x.is_floating_point():
+            return made_of_parts(x, dim, keepdim)
+        if all(x.shape[d] == 1 for d in dim or range(x.ndim)):
+            return torch.amax(x, dim, keepdim)
+        most = torch.finfo(x.dtype).max
+        high = torch.amax(x, dim, True).clamp(-most, most)
+        total = (x - high).exp().sum(dim, keepdim).log()
+        return total + (high if keepdim else high.reshape(total.shape))
+
+    kept[aten.logsumexp.default] = logsumexp
     return kept
 
 
@@ -266,6 +288,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
 
     def __init__(self, gm: GraphModule, place: str = "cpu", bits: bool = False) -> None:
         _views_apart(gm)
+        _numbers_known(gm)
         self._bits = bits  # PyTorch's own are asked for
         self._place = place  # of all tensors
         self.reasons: dict[str, str] = {}  # by operator: the first reason
@@ -323,6 +346,20 @@ def _is_view(node: Node) -> bool:
     if node.target is operator.getitem:
         return _is_view(node.args[0])
     return node.op == "call_function" and operator_name(node.target) in _VIEWS
+
+
+def _numbers_known(gm: GraphModule) -> None:
+    """Makes constants of the tensors of one element that a model writes down."""
+    aten = torch.ops.aten
+    for node in gm.graph.find_nodes(op="call_function", target=aten.lift_fresh_copy.default):
+        held = getattr(gm, node.args[0].target) if node.args[0].op == "get_attr" else None
+        if isinstance(held, torch.Tensor) and held.numel() == 1 and held.device.type == "cpu":
+            with gm.graph.inserting_before(node), unset_fake_temporarily():
+                number = (list(held.shape), held.item())
+                made = gm.graph.call_function(aten.full.default, number, {"dtype": held.dtype})
+            made.meta = dict(node.meta)
+            node.replace_all_uses_with(made)
+            gm.graph.erase_node(node)
 
 
 def _views_apart(gm: GraphModule) -> None:
@@ -425,6 +462,7 @@ def _partitioned(
         part = Part(gm, flags, settings, "whole", device)
         if kept is not None:
             part.keep = functools.partial(kept.write, operators=len(operators))
+            part.plain = kept.module.forward  # a Linear is faster than what it is made of
         return part, Report(len(operators), [part], {})
     partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
     chosen = [p for p in partitioner.propose_partitions()

@@ -112,7 +112,7 @@ class Kept:
     """The place of one Dynamo graph's program; `key` is None where it cannot be kept."""
 
     def __init__(self, module: GraphModule, inputs: Values) -> None:
-        self._placeholders = len(inputs)
+        self.module, self._placeholders = module, len(inputs)
         try:
             text = "\n".join(_facts(module, inputs))
         except Exception as why:  # also what this version of PyTorch does not have

@@ -18,7 +18,7 @@ from tessera.patterns import pattern_places
 from tessera.tensor import Tensor
 from tessera.torch_cache import cache_in, own_key
 from tessera.torch_experts import recall
-from tessera.torch_parts import BEHIND, Part
+from tessera.torch_parts import BEHIND, LATER, Part
 from tessera.torch_programs import Program
 from tessera.types import Array, Record, dtype_name
 
@@ -53,6 +53,7 @@ def explain(timed: bool = True, patterns: bool = True) -> str:
     warm caches. `patterns`: where experts' kernels fit, and what nearly fitting ones lack.
     """
     BEHIND.wait()
+    LATER.wait()
     return "\n".join(line for n, report in enumerate(REPORTS, 1)
                      for line in _graph(n, report, timed, patterns))  # fmt: skip
 
@@ -74,6 +75,7 @@ def _graph(number: int, report: Report, timed: bool, patterns: bool) -> Iterator
         for reason in why_not(part.eager):
             yield f"    a program for each size of {reason}"
         yield from _kernels(program.graph, timed and hasattr(program.module, "plan_facts"))
+        yield from (f"    found by the search: {line}" for line in program.found.splitlines())
         yield from (f"    own pattern {line}" for line in _experts(part, program))
         if patterns:
             for line in pattern_places(program.source, Options()).lines():

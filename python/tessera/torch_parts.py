@@ -19,12 +19,16 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
 from tessera import _core
-from tessera.api import superoptimize
+from tessera.api import search_only, superoptimize
+from tessera.background import Helper
 from tessera.errors import BadInputError, Error, UnsupportedError
 from tessera.frontends.torch.call import dtype_of, operator_name
 from tessera.frontends.torch.importer import build
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
+from tessera.options import Options
+from tessera.race import LostError
+from tessera.result import Result
 from tessera.torch_cache import KeptPart, LaterGraph, cache_in, digest, origin, own_key
 from tessera.torch_compare import disagreement, is_alike, same_bits
 from tessera.torch_device import Device, DeviceProgram, device_code
@@ -46,7 +50,9 @@ _MOST_COUNTED = 4096
 
 Extents = list[tuple[Padding, int]]  # what is rounded up, and to what
 Key = Any  # the extents of calls that one program serves
+_SEARCH_S = 15.0  # for a program that is called often
 BEHIND = Tuner()  # makes programs while PyTorch runs
+LATER = Tuner(alone=False)  # searches for faster ones, at low priority
 
 
 class Padded:
@@ -128,6 +134,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         super().__init__()
         object.__setattr__(self, "eager", graph)
+        self.plain: Callable[..., Results] = graph.__call__  # as the user wrote it, where known
         self._settings = settings
         self._bits = settings.level == "bitwise"  # PyTorch's own are asked for
         self._device = device  # torch_device.Device; None: the processor
@@ -168,14 +175,13 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         except KeyError:
             return self._first(key, args)
         if run is None or program is None:
-            return self.eager(*args)
+            return self.plain(*args)
         if self._dynamic:
             program.used = next(self._clock)
             if key not in self._programs:
                 self._count(key, args)
-        race = program.race
-        if race is not None and race.won is None:
-            return self._race(race, run, args)
+        if program.race is not None and program.race.won is None:
+            return self._race(program, program.race, run, args)
         return self._run(run, args)
 
     def _run(self, run: Function, args: Values) -> Results:
@@ -185,18 +191,63 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             # The latter of a dtype that PyTorch's own forward saved and ours does not.
             if self._settings.strict and isinstance(error, BadInputError):
                 raise
-            return self.eager(*args)  # and raises, as PyTorch does
+            return self.plain(*args)  # and raises, as PyTorch does
 
-    def _race(self, race: CallRace, run: Function, args: Values) -> Results:
-        """A call that the program or PyTorch runs; who is slower runs no others."""
-        made = race.run(lambda a: self._run(run, a), self.eager, args, not BEHIND.jobs)
+    def _race(
+        self, program: Program | Padded, race: CallRace, run: Function, args: Values
+    ) -> Results:  # fmt: skip
+        """A call that the program or what was there before runs; who is slower runs no others."""
+        before = race.before
+        other: Function = self.plain if before is None else lambda *a: self._run(before, a)
+        made = race.run(lambda a: self._run(run, a), other, args, not BEHIND.jobs)
+        if race.won is None:
+            return made
+        name = next((n for n, p in list(self._programs.items()) if p is program), ())
         if race.won is False:
-            self.reason = f"{self.name} takes {race.figures}"
-            log.info("tessera: %s", self.reason)
+            log.info("tessera: %s takes %s", self.name, race.figures)
+            if before is None:
+                self.reason = f"{self.name} takes {race.figures}"
+            elif name in self._programs:
+                self._programs[name] = before
             self._routes = {}
             if not self.programs:
                 self.weights.forget()
+        if self._settings.searches and isinstance(program, Program) and not program.found:
+            self._search(name, program, args)
         return made
+
+    def _search(self, name: Key, program: Program, args: Values) -> None:
+        """Has a faster program searched for by a process of its own, and raced by further calls."""
+        helper, options = Helper(), Options(budget=_SEARCH_S, level=self._settings.level)
+        copies, alive = self._copies(args), weakref.ref(self)
+
+        def job(stop: Callable[[], bool]) -> None:
+            with cache_in(self._settings.cache_dir), contextlib.suppress(LostError):
+                if helper.optimise(program.source, [], options, None)[1] and not stop():
+                    result = search_only(program.source, options)
+                    if result.improved and (part := alive()) is not None:
+                        part._challenge(name, program, result, copies)
+
+        LATER.add(job, helper)
+
+    def _challenge(self, name: Key, program: Program, result: Result, args: Values) -> None:
+        """Has calls race a program that was found with the one that runs, or with PyTorch."""
+        found = program.with_code(result._module, result.graph)
+        found.found = "\n".join(
+            f"{c.origin}: {line}" for c in result.candidates if c.fate == "chosen"
+            for line in c.derivation.splitlines())  # fmt: skip
+        try:
+            self._compare(found, args)
+        except UnsupportedError as error:
+            log.warning("tessera: what a search found for %s: %s", self.name, error.message)
+            return
+        lost = program.race is not None and program.race.won is False
+        found.race = CallRace(None if lost else program)
+        found.used = next(self._clock)
+        with self._lock:
+            if self._programs.get(name) is program:
+                self._programs[name] = found
+                self._routes = {}
 
     def _key(self, args: Values) -> Key:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
@@ -237,7 +288,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _first(self, key: Key, args: Values) -> Results:
         """A call with extents that no call had yet."""
         if self._device is not None and self._device.capturing():
-            return self.eager(*args)  # nothing is compiled or compared in a capture
+            return self.plain(*args)  # nothing is compiled or compared in a capture
         own: tuple[Key, Extents] = (key, [])
         name, extents = self._rounded(args) if self.paddings else own
         if self._settings.dynamic == "exact":
@@ -246,11 +297,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if name in self._pending or not self._waits():
                 self._behind(name, args, extents)
                 near = self._near(name)
-                return self.eager(*args) if near is None else self._run(near, args)
+                return self.plain(*args) if near is None else self._run(near, args)
             if (expected := self._make(name, args, extents)) is not None:
                 return expected
             if name not in self._programs:
-                return self.eager(*args)
+                return self.plain(*args)
         if self._programs[name] is None and extents:  # it did not work
             self.paddings = []
             del self._programs[name]
@@ -288,17 +339,19 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if isinstance(program, Padded) and not program.fits(args):
                 self._behind(key, args, [])
 
+    def _copies(self, args: Values) -> Values:
+        """The arguments as they are now; weights are ours to look at."""
+        kept = set(self.weights.places)
+        return [a.clone() if isinstance(a, torch.Tensor) and i not in kept else a
+                for i, a in enumerate(args)]  # fmt: skip
+
     def _behind(self, name: Key, args: Values, extents: Extents) -> None:
         """Has a program made by the thread that makes them, one after the other."""
         with self._lock:
             if name in self._pending or BEHIND.jobs >= _MOST_WAITING:
                 return
             self._pending.add(name)
-        kept = set(self.weights.places)
-        copies = [a.clone() if isinstance(a, torch.Tensor) and i not in kept else a
-                  for i, a in enumerate(args)]  # fmt: skip
-
-        alive = weakref.ref(self)
+        copies, alive = self._copies(args), weakref.ref(self)
 
         def job(stop: Callable[[], bool]) -> None:
             if (part := alive()) is not None:
@@ -390,6 +443,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         tensors += range(len(args), len(args) + len(extents))
         if not graph.core.outputs:
             raise UnsupportedError("it computes nothing but sizes")
+        graph = graph.with_core(graph.core.without_dead_code())
         graph.validate()
         if self._device is not None:
             with cache_in(self._settings.cache_dir):

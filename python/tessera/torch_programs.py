@@ -148,7 +148,8 @@ class Program:
     ) -> None:  # fmt: skip
         self.module = module
         self.used = 0  # the number of the part's call that it ran last
-        self.race: CallRace | None = None  # against PyTorch's own operators
+        self.race: CallRace | None = None  # against PyTorch's own operators, or `race.before`
+        self.found = ""  # by the search: what it did
         self._inputs = list(inputs)  # positions of tensors among the arguments
         self._weights = weights  # of those that keep their values
         self._free = [i for i in inputs if i not in set(weights.places)]
@@ -180,6 +181,12 @@ class Program:
         if self._checked and not to[-1]:
             raise RefusedError("PyTorch refuses a value, or its choice is not known")
         return self._made(outputs)
+
+    def with_code(self, module: Module, compiled: Graph) -> Program:
+        """The same program as other code."""
+        made = Program(module, self._inputs, self._weights, self.results, self.single)
+        made.source, made.compiled = self.source, compiled
+        return made
 
     @property
     def graph(self) -> Graph:

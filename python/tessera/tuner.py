@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import threading
@@ -24,7 +25,8 @@ _tuners: weakref.WeakSet[Tuner] = weakref.WeakSet()
 class Tuner:
     """A queue of jobs with a thread that lives as long as there are any."""
 
-    def __init__(self, forked: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, forked: Callable[[], None] = lambda: None, alone: bool = True) -> None:
+        self._alone = alone  # false: what others measure does not wait for it
         self._jobs: deque[tuple[Job, Helper | None]] = deque()
         self._running: tuple[Job, Helper | None] | None = None
         self._forked = forked  # told so
@@ -84,7 +86,7 @@ class Tuner:
                     self._thread = None
                     return
                 self._running = job, _ = self._jobs.popleft()
-            with _turn:
+            with _turn if self._alone else contextlib.nullcontext():
                 try:
                     if not self._stopping:
                         job(lambda: self._stopping)

@@ -20,6 +20,7 @@
 #include "ir/special.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "search/fold/fold.h"
 #include "verify/bitwise.h"
 #include "verify/interface.h"
 
@@ -157,7 +158,14 @@ class Optimizer {
  private:
   SearchReport run_engine(SearchMemory& memory, CandidateSink& sink) {
     const double seconds = options_.budget_seconds;
-    if (options_.engine == "synth") return s_.synthesize(program_, seconds, sink, options_.proved);
+    if (options_.engine == "synth") {
+      if (!options_.proved && !options_.disable.count("fold"))
+        for (Folding& f : fold_weights(program_)) {
+          const double cost = AnalyticalModel(s_.target).cost(f.graph).seconds;
+          sink.offer({std::move(f.graph), cost, "fold", std::move(f.derivation), {}, false});
+        }
+      return s_.synthesize(program_, seconds, sink, options_.proved);
+    }
     if (options_.engine == "mutate") return s_.mutants(program_, seconds, sink);
     if (options_.engine == "patterns") return s_.experts(program_, seconds, sink, options_.proved);
     return s_.search(program_, "", seconds, &memory, sink);

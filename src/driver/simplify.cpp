@@ -3,16 +3,34 @@
 #include <algorithm>
 
 #include "cost/analytical.h"
+#include "search/fold/fold.h"
 
 namespace tessera {
 
-Graph simplified(Session& s, const Graph& program) {
-  constexpr double kLeastGain = 0.9, kShare = 0.1, kMostSeconds = 0.25;
+Graph simplified(Session& s, const Graph& given) {
+  constexpr double kLeastGain = 0.97, kShare = 0.1, kMostSeconds = 0.25;
   constexpr size_t kTried = 4;
-  if (s.options.disable.count("synth") || s.options.max_block_ops) return program;
+  if (s.options.disable.count("synth") || s.options.max_block_ops) return given;
   const AnalyticalModel model(s.target);
-  const double before = model.cost(program).seconds;
   std::optional<Verifier> verifier;
+  const auto is_equal = [&](const Graph& g, std::string origin) {
+    if (!verifier) verifier.emplace(given, s.verify_options());
+    Outcome o;
+    o.graph = g;
+    o.origin = std::move(origin);
+    return s.prove(*verifier, o);
+  };
+  Graph program = given;
+  double before = model.cost(program).seconds;
+  if (!s.options.disable.count("fold") && !s.options.disable.count("plan:weights")) {
+    for (Folding& f : fold_weights(given)) {
+      const double after = model.cost(f.graph).seconds;
+      if (after > kLeastGain * before || !is_equal(f.graph, "fold")) continue;
+      s.report.simplified = f.derivation;
+      program = std::move(f.graph), before = after;
+      break;
+    }
+  }
   // Most of what is found is proved. Where nothing of it is, the search goes on around what was
   // refused.
   for (const bool proved : {false, true}) {
@@ -25,15 +43,11 @@ Graph simplified(Session& s, const Graph& program) {
     for (size_t i = 0; i < std::min(kTried, sink.candidates.size()); ++i) {
       Candidate& c = sink.candidates[i];
       if (model.cost(c.graph).seconds > kLeastGain * before) continue;
-      Outcome o;
-      o.graph = c.graph;
-      o.origin = c.origin;
-      if (!verifier) verifier.emplace(program, s.verify_options());
-      if (!s.prove(*verifier, o)) {
+      if (!is_equal(c.graph, c.origin)) {
         refused = true;
         continue;
       }
-      s.report.simplified = c.derivation;
+      s.report.simplified += c.derivation;
       return std::move(c.graph);
     }
     if (!refused || s.deadline.proofs_ended()) break;

@@ -8,7 +8,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import torch_backend, torch_race  # noqa: E402
+from tessera import torch_backend, torch_parts, torch_race  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
@@ -18,6 +18,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0
+        self.ours = 0  # what a call of the side that has to win takes
 
     def perf_counter_ns(self) -> int:
         return self.now
@@ -69,8 +70,10 @@ def test_calls_beside_work_of_ours_do_not_count(clock: Clock) -> None:
     assert race(clock, [90] * 20, [10] * 20, counts=False)[-1] == "open"
 
 
-def compiled(monkeypatch: pytest.MonkeyPatch, clock: Clock, ours: int, **options: Any) -> Any:
-    """A model whose programs take `ours` and PyTorch's operators 10."""
+def compiled(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, ours: int, layer: Any = None, **options: Any
+) -> Any:
+    """A model whose programs take `ours` (see Clock) and PyTorch's operators 10."""
     torch._dynamo.reset()
     plain = torch_race.CallRace.run
 
@@ -82,11 +85,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch, clock: Clock, ours: int, **options
 
             return call
 
-        return plain(self, timed(mine, ours), timed(eager, 10), args, counts)
+        return plain(self, timed(mine, clock.ours), timed(eager, 10), args, counts)
 
+    clock.ours = ours
     monkeypatch.setattr(torch_race.CallRace, "run", run)
-    layer = torch.nn.Linear(8, 8)
-    options = {"wait": True, **options}
+    layer = layer or torch.nn.Linear(8, 8)
+    options = {"wait": True, "budget": 0, **options}
     return torch.compile(layer, backend="tessera", options=options), layer
 
 
@@ -131,3 +135,48 @@ def test_lengths_share_a_race(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> 
             torch.testing.assert_close(model(x), layer(x))
     (part,) = torch_backend.REPORTS[-1].parts
     assert not part.programs
+
+
+class Means(torch.nn.Module):  # type: ignore[misc]
+    """Products of which only the means are wanted: one vector of weights would do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(256, 512)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x).mean(1)
+
+
+@pytest.mark.parametrize("found", [5, 99])
+def test_what_is_called_often_is_searched_for_something_faster(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, found: int
+) -> None:
+    model, layer = compiled(monkeypatch, clock, 5, Means(), budget=None)
+    x = torch.randn(128, 256)
+    with torch.no_grad():
+        for _ in range(40):
+            model(x)
+        assert torch_backend.wait(60)
+        (part,) = torch_backend.REPORTS[-1].parts
+        (program,) = part.programs
+        assert "L(x W) = x L(W)" in program.found
+        clock.ours = found
+        for _ in range(40):
+            torch.testing.assert_close(model(x), layer(x))
+        assert bool(part.programs[0].found) == (found == 5)
+        layer.layer.weight.mul_(2)
+        torch.testing.assert_close(model(x), layer(x))
+    told = torch_backend.explain(timed=False, patterns=False)
+    assert ("L(x W) = x L(W)" in told) == (found == 5)
+
+
+def test_without_a_budget_nothing_is_searched(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(torch_parts.Part, "_search", lambda *_: pytest.fail("a search"))
+    for options in ({"budget": 0}, {"budget": None, "race": False}):
+        model, _ = compiled(monkeypatch, clock, 5, **options)
+        with torch.no_grad():
+            for _ in range(40):
+                model(torch.randn(3, 8))

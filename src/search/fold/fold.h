@@ -20,10 +20,12 @@ struct Folding {
 //   (x W)·c       → x (W·c)        c along the columns
 //   (x A) B       → x (A B)
 //   x A ± x B     → x (A ± B)
-// where g, c, W, A, B are computed from weights and constants; likewise from the left.
-std::vector<Folding> fold_weights(const Graph& program, int depth = 4, size_t most = 2);
+//   (x A + b) B   → x A B + b B
+// where g, c, W, A, B, b are computed from weights and constants; likewise from the left; and sums,
+// means and sums of windows before products and convolutions in place of behind them.
+std::vector<Folding> fold_weights(const Graph& program, int depth = 6, size_t most = 2);
 
-// Multiply-adds of matrix products and elements of everything else, per call.
+// Multiply-adds of products and convolutions and elements of everything else, per call.
 double work_per_call(const Graph& program);
 
 }  // namespace tessera

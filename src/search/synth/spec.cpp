@@ -412,8 +412,13 @@ class Parser {
     static constexpr int kSizes[][kDraws][4] = {{{3, 2, 4, 4}, {2, 5, 2, 3}},
                                                 {{3, 2, 3, 3}, {2, 5, 2, 2}},
                                                 {{3, 3, 3, 3}, {2, 2, 2, 2}},
-                                                {{3, 2, 3, 2}, {2, 3, 2, 3}}};
+                                                {{3, 2, 3, 2}, {2, 3, 2, 3}},
+                                                {{3, 2, 1, 1}, {2, 3, 1, 1}}};
+    const bool alike = std::ranges::all_of(spec_.nodes, [](const Node& n) {
+      return n.form == Form::Pointwise || n.form == Form::Leaf || n.form == Form::Const;
+    });
     for (const auto& sizes : kSizes) {
+      if (&sizes == std::end(kSizes) - 1 && !alike) break;  // an axis of one tells nothing of sums
       spec_.table.sizes.assign(1, {1, 1});
       for (size_t d = 1, base = 0; d < spec_.table.extents.size(); ++d) {
         const int same = int(spec_.table.extents[d]);

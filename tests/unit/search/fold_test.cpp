@@ -87,6 +87,73 @@ TEST(Fold, ScalesBehindAndWeightsOnTheLeft) {
          "W (g*x) = (W*g) x");
 }
 
+TEST(Fold, ShiftsPassProducts) {
+  const Graph g = folded(R"(graph layers {
+  X = input : f32[4,8]
+  A = input {weight=true} : f32[8,32]
+  B = input {weight=true} : f32[32]
+  C = input {weight=true} : f32[32,8]
+  D = input {weight=true} : f32[8]
+  P = matmul X, A : f32[4,32]
+  Q = sub P, B : f32[4,32]
+  R = matmul Q, C : f32[4,8]
+  Y = add R, D : f32[4,8]
+  return Y
+}
+)",
+                         "(y + b) W = y W + b W");
+  EXPECT_NE(print(g).find("matmul A, C"), std::string::npos) << print(g);
+}
+
+TEST(Fold, SumsPassProducts) {
+  folded(R"(graph mean {
+  X = input : f32[2,4,8]
+  A = input {weight=true} : f32[8,16]
+  B = input {weight=true} : f32[16]
+  H = const {value=0.5} : f32[]
+  P = matmul X, A : f32[2,4,16]
+  Q = add P, B : f32[2,4,16]
+  R = sub Q, H : f32[2,4,16]
+  S = div R, H : f32[2,4,16]
+  Y = mean S {axes=[2], keepdims=true} : f32[2,4,1]
+  return Y
+}
+)",
+         "L(x W) = x L(W)");
+  folded(R"(graph windows {
+  X = input : f32[4,8]
+  A = input {weight=true} : f32[8,16]
+  B = input {weight=true} : f32[16]
+  P = matmul X, A : f32[4,16]
+  Q = add P, B : f32[4,16]
+  R = unsqueeze Q {axes=[1,2]} : f32[4,1,1,16]
+  Y = pool_sum R {size=[1,3], strides=[1,2], dilations=[1,2], low=[0,1], high=[0,2]} : f32[4,1,1,8]
+  return Y
+}
+)",
+         "L(x W) = x L(W)");
+}
+
+TEST(Fold, SumsOfImagesPassConvolutions) {
+  const std::string head = R"(graph image {
+  X = input : f32[2,3,9,7]
+  B = input {weight=true} : f32[4,1,1]
+)";
+  for (const auto& [conv, shape] : std::vector<std::pair<std::string, std::string>>{
+           {"W = input {weight=true} : f32[4,3,3,2]\n  P = conv X, W {strides=[2,1], "
+            "dilations=[1,3], low=[1,0], high=[2,1]}",
+            "[2,4,5,5]"},
+           {"W = input {weight=true} : f32[3,4,3,2]\n  P = conv_transpose X, W {strides=[2,3], "
+            "dilations=[2,1], low=[1,2], high=[0,3]}",
+            "[2,4,20,15]"}})
+    for (const std::string total :
+         {"mean P2 {axes=[2,3], keepdims=true} : f32[2,4,1,1]", "sum P2 {axes=[2,3]} : f32[2,4]"})
+      folded((head + "  " + conv + " : f32" + shape + "\n  P2 = add P, B : f32" + shape +
+              "\n  Y = " + total + "\n  return Y\n}\n")
+                 .c_str(),
+             "L(conv(x, w)) = (sums of x) w");
+}
+
 TEST(Fold, OnlyWhatPaysAndOnlyWeights) {
   // A product of small factors is not multiplied out, and nothing moves without weights.
   const char* const kThin = R"(graph thin {

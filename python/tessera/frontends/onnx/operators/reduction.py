@@ -80,8 +80,10 @@ def reduce_log_sum_exp(node: Node, x: Tensor) -> Tensor:
     axes = _axes(node, x)
     if axes is None:
         return x
-    top = reduced("reduce_max", x, axes, True)
-    top = f("where")(f("abs")(top) < np.inf, top, number(top, 0))  # infinities do not cancel
+    if all(x.shape[a] == 1 for a in axes):  # of one element it is the element
+        return reduced("reduce_max", x, axes, bool(node.attr("keepdims", 1)))
+    most = float(np.finfo(x.dtype).max)  # infinities do not cancel
+    top = f("clip")(reduced("reduce_max", x, axes, True), -most, most)
     total = f("log")(reduced("sum", f("exp")(x - top), axes, True)) + top
     return total if node.attr("keepdims", 1) else f("squeeze")(total, tuple(axes))
 
