@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,9 +25,6 @@ from tessera.frontends.torch.call import (
 from tessera.ops import integers
 from tessera.tensor import Tensor, Term
 from tessera.types import is_float, to_numpy
-
-if TYPE_CHECKING:
-    pass
 
 for _name in ("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "silu", "sqrt", "rsqrt",
               "log1p", "expm1"):  # fmt: skip
@@ -154,13 +150,6 @@ def clamp(call: Call, x: Tensor, low: Term | None = None, high: Term | None = No
     return x if high is None else extremum(False, x, operand(call, high, call.dtype))
 
 
-@handles("aten.isinf.default")
-def isinf(call: Call, x: Tensor) -> Tensor:
-    if not is_float(x.dtype):
-        return emit("ne", x, x)
-    return emit("eq", emit("abs", x), x.builder.const(math.inf, x.dtype))
-
-
 @handles("aten.atan.default", "aten.asin.default", "aten.acos.default",
          "aten.atanh.default", "aten.asinh.default", "aten.acosh.default")  # fmt: skip
 def arc(call: Call, x: Tensor) -> Tensor:
@@ -193,21 +182,7 @@ def remainder(call: Call, x: Term, y: Term) -> Tensor:
 def fmod(call: Call, x: Term, y: Term) -> Tensor:
     """The remainder with the dividend's sign."""
     _divides(call, y)
-    x, y = both(call, x, y)
-    if not is_float(x.dtype):
-        return integers.trunc_remainder(x, y)
-    rest = emit("mod", emit("abs", x), emit("abs", y))
-    return emit("where", emit("lt", x, call.const(0)), emit("neg", rest), rest)
-
-
-@handles("aten.fmax.default", "aten.fmin.default")
-def extreme_number(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    """Of two; what is no number does not count."""
-    x, y = cast(x, call.dtype), cast(y, call.dtype)
-    made = extremum("fmax" in str(call.node.target), x, y)
-    if not is_float(x.dtype):
-        return made
-    return emit("where", emit("ne", x, x), y, emit("where", emit("ne", y, y), x, made))
+    return integers.trunc_remainder(*both(call, x, y))
 
 
 @handles("aten.round.decimals")
@@ -273,6 +248,9 @@ handles.table({
     "aten.where.self": lambda call, c, x, y:
         emit("where", cast(c, "bool"), *both(call, x, y)),
     "aten.isnan.default": lambda call, x: emit("ne", x, x),
+    "aten.isinf.default": lambda call, x: f("isinf")(x),
+    "aten.fmax.default": lambda call, x, y: f("fmax")(*both(call, x, y)),
+    "aten.fmin.default": lambda call, x, y: f("fmin")(*both(call, x, y)),
     "aten._to_copy.default": lambda call, x, **_: cast(x, call.dtype),
     "aten.atan2.default": lambda call, y, x: emit("atan2", *both(call, y, x)),
     "aten.mul.Tensor aten.mul.Scalar": lambda call, x, y:

@@ -81,10 +81,7 @@ def place_of_extreme(
     name = "argmax" if "argmax" in str(call.node.target) else "argmin"
     if not x.ndim:
         return call.graph.const(0, "i64")
-    if dim is None:
-        place = f(name)(f("reshape")(x, [x.size]), 0)
-        return f("reshape")(place, [1] * x.ndim) if keepdim else place
-    return f(name)(x, dim % x.ndim, keepdim)
+    return f(name)(x, dim, keepdim)
 
 
 def _running(call: Call, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
