@@ -48,9 +48,8 @@ def info(as_json: bool) -> int:
     told = f"{data['files']} files, {_size(data['bytes'])}, {data['measurements']} measurements"
     console.print(f"{folder}: {told}", markup=False)
     if exists:
-        table = Table(box=None, pad_edge=False)
-        for column in ("when", "program", "target", "original", "ours", "speed-up"):
-            table.add_column(column)
+        columns = ("when", "program", "target", "original", "ours", "speed-up")
+        table = Table(*columns, box=None, pad_edge=False)
         for row in data["recent"]:
             when = datetime.datetime.fromtimestamp(row["time"]).strftime("%Y-%m-%d %H:%M")
             table.add_row(when, row["program"], row["target"],

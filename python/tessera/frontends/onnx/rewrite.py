@@ -43,7 +43,6 @@ class ModelRewrite(Improvement):
     """
 
     written: Written = field(kw_only=True)
-    not_measured: str = ""
 
     @property
     def model(self) -> bytes:
