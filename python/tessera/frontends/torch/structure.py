@@ -116,11 +116,11 @@ handles.table({
 }, moves=True)  # fmt: skip
 handles.table({
     "aten.triu.default aten.tril.default": lambda call, x, diagonal=0:
-        emit("triu" if "triu" in str(call.node.target) else "tril", x, k=diagonal),
+        emit(call.name, x, k=diagonal),
     # Whatever is there.
     "aten.empty_permuted.default": lambda call, shape, *_, **__: full(call, shape, 0),
-    "aten.zeros_like.default aten.ones_like.default": lambda call, x, **_:
-        full_like(call, x, int("ones" in str(call.node.target))),
+    "aten.zeros_like.default": lambda call, x, **_: full_like(call, x, 0),
+    "aten.ones_like.default": lambda call, x, **_: full_like(call, x, 1),
     "aten.scalar_tensor.default": lambda call, value, **_: call.const(value),
     "prims.convert_element_type.default": lambda call, x, dtype: cast(x, call.dtype),
 })  # fmt: skip
