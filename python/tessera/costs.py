@@ -14,13 +14,13 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from tessera.frameworks import FRAMEWORKS
+from tessera.machine import processor_facts
 from tessera.race import Entrant, LostError, least_on_one_thread
 from tessera.store import CostsOf, MeasurementStore
 from tessera.types import Record
@@ -140,13 +140,6 @@ def _of(flavour: str) -> CostsOf:
 @cache
 def _machine() -> str:
     """The processor and how many of it."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    described: Mapping[str, str] = {
-        k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)
-    }
-    parts = (described.get("model name", model), described.get("model", ""), f"x{os.cpu_count()}")
+    known, model = processor_facts(), platform.processor() or platform.machine()
+    parts = (known.get("model name", model), known.get("model", ""), f"x{os.cpu_count()}")
     return " ".join(p for p in parts if p)
