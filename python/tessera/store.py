@@ -143,13 +143,13 @@ class MeasurementStore:
         with self._connection() as db:
             if db is None:
                 return []
-            cursor = db.execute(
+            db.row_factory = sqlite3.Row
+            rows = db.execute(
                 "SELECT time, program, target, threads, original_us, ours_us, speedup, version "
                 "FROM measurements ORDER BY id DESC LIMIT ?",
                 (count,),
             )
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
+            return list(map(dict, rows))
 
     def count(self) -> int:
         """How many measurements there are."""

@@ -102,7 +102,9 @@ def optimize(
     program = common.read_program(src, shapes, whole=to_model)
     options = common.options_from(cache=not no_cache, **values)
     if keep_rules:
-        _learn(program)
+        learnt = learn([(program.graph, program.graph.name)], load_rules()).rules
+        place = f" kept in {add_to_user_rules(learnt)}" if learnt else ""
+        common.stderr().print(f"{len(learnt)} new rules{place}", markup=False)
     found: Result | Rewrite | ModelRewrite
     if to_model:
         _require_suffix(output, ".onnx", "a model")
@@ -126,13 +128,6 @@ def optimize(
     else:
         show_rewrite(found, output)
     return 2 if isinstance(found, Result) and found.interrupted and not found.improved else 0
-
-
-def _learn(program: Program) -> None:
-    """Adds the rules that a program teaches to the user's own."""
-    found = learn([(program.graph, program.graph.name)], load_rules()).rules
-    place = f" kept in {add_to_user_rules(found)}" if found else ""
-    common.stderr().print(f"{len(found)} new rules{place}", markup=False)
 
 
 def _require_suffix(output: str | None, suffix: str, what: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,7 +91,7 @@ class Importer:
         self.where = Location(name)
         self.folder = folder
         self.opset = opset_of(model, self.where)
-        self.graph = Graph(_identifier(model.graph.name))
+        self.graph = Graph(re.sub("[^A-Za-z0-9]", "_", model.graph.name) or "model")
         self.shapes = dict(shapes or {})
         self.extents = dict(extents or {})
         self.given = dict(values or {})
@@ -694,12 +695,8 @@ class Importer:
 
 
 def _symbol(name: str) -> str:
-    text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    text = re.sub("[^A-Za-z0-9]", "_", name)
     return text if text[:1].isalpha() else f"d{text}"
-
-
-def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "model"
 
 
 def _all_reads(node: onnx.NodeProto) -> list[str]:
