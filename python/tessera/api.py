@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import overload
 
 from tessera import _core
@@ -19,7 +17,7 @@ from tessera.frontends.numpy import require_rounding
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Traced
 from tessera.graph import Graph
-from tessera.options import Options, is_gpu
+from tessera.options import Options, is_gpu, package_folders
 from tessera.race import children
 from tessera.result import ENGINES, FunctionCall, GraphCall, Result
 from tessera.store import MeasurementStore
@@ -143,9 +141,8 @@ def find_highs() -> None:
     highspy has had no library with the C interface since 1.16; highsbox has one.
     """
     for package, within in (("highspy", "."), ("highsbox", "highs_dist/lib")):
-        spec = importlib.util.find_spec(package)
-        for folder in (spec.submodule_search_locations if spec is not None else None) or ():
-            for path in sorted(Path(folder, within).glob("libhighs.so*")):
+        for folder in package_folders(package):
+            for path in sorted((folder / within).glob("libhighs.so*")):
                 os.environ.setdefault("TESSERA_HIGHS", str(path))
 
 

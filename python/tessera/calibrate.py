@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tessera import _core
-from tessera.files import io_error, write_text
+from tessera.files import told_of, write_text
 from tessera.store import cache_directory, make_own
 
 
@@ -18,9 +18,7 @@ def calibrate() -> str:
     """Measures this machine, stores and returns its description."""
     text = _core.calibrate()
     path = calibrated_path()
-    try:
+    with told_of(path.parent, "created"):
         make_own(path.parent)
-    except OSError as error:
-        raise io_error(path.parent, error, "created") from None
     write_text(path, text)
     return text

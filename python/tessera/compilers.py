@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shlex
 import shutil
-from pathlib import Path
 
 from tessera.errors import Error
 from tessera.files import write_text
+from tessera.options import package_folders
 from tessera.store import cache_directory, is_own
 
 
@@ -20,12 +19,11 @@ def find_compiler() -> None:
     9 s."""
     if os.environ.get("TESSERA_CXX") or any(map(shutil.which, ("c++", "g++", "clang++"))):
         return
-    spec = importlib.util.find_spec("ziglang")
-    for folder in (spec.submodule_search_locations if spec is not None else None) or ():
+    for folder in package_folders("ziglang"):
         with contextlib.suppress(OSError, Error):  # a folder that cannot be written
             (cache := cache_directory()).mkdir(mode=0o700, parents=True, exist_ok=True)
             script = cache / "zig-c++"
-            text = f'#!/bin/sh\nexec {shlex.quote(str(Path(folder, "zig")))} cc "$@"\n'
+            text = f'#!/bin/sh\nexec {shlex.quote(str(folder / "zig"))} cc "$@"\n'
             if is_own(cache, alone=True):
                 if not os.access(script, os.X_OK) or script.read_text() != text:
                     write_text(script, text)

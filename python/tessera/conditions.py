@@ -34,9 +34,9 @@ def conditions(
     the rewrite is defined exactly where the original is."""
     if certificate is None or not certificate.record()["assumptions"]:
         return []
-    kept = set(_keys(rewritten))
+    kept = {key for key, _ in _keyed(rewritten)}
     found: dict[str, None] = {}
-    for key, op in zip(_keys(original), original.ops, strict=True):
+    for key, op in _keyed(original):
         partial = _PARTIAL.get(op["op"]) or _of_power(op)
         if partial is None or key in kept:
             continue
@@ -55,15 +55,14 @@ def conditions(
 def ranges(original: Graph, rewritten: Graph) -> list[str]:
     """Products that only the rewrite divides by, which may overflow, or vanish, where the original
     does not: a / b / b is 1 where a and b are 1e-200, and a / (b * b) is not."""
-    known = set(_keys(original))
-    keys = _keys(rewritten)
-    made = {r: key for key, op in zip(keys, rewritten.ops, strict=True) for r in op["results"]}
+    known = {key for key, _ in _keyed(original)}
+    made = {r: key for key, op in _keyed(rewritten) for r in op["results"]}
     found: dict[str, None] = {}
-    for key, op in zip(keys, rewritten.ops, strict=True):
+    for key, op in _keyed(rewritten):
         if op["op"] != "div" or key in known or made[op["inputs"][1]] in known:
             continue
         maker = _maker(rewritten, op["inputs"][1])
-        if maker is None or maker["op"] not in ("mul", "sqr") or _dtype_kind(rewritten, op) != "f":
+        if maker is None or maker["op"] not in ("mul", "sqr") or not _of_floats(rewritten, op):
             continue
         if any(_constant(rewritten, i) for i in maker["inputs"]):
             continue
@@ -75,20 +74,16 @@ def ranges(original: Graph, rewritten: Graph) -> list[str]:
 def numbers_only(original: Graph, rewritten: Graph) -> list[str]:
     """A choice by comparison that became a maximum, a minimum or an absolute value: comparisons
     with NaN are false, so that where(x > 0, x, 0) of NaN is 0, and maximum(x, 0) is NaN."""
-    before, after = (set(_keys(g)) for g in (original, rewritten))
-    chosen = [op for k, op in zip(_keys(original), original.ops, strict=True)
-              if op["op"] == "where" and k not in after]  # fmt: skip
+    before, after = dict(_keyed(original)), dict(_keyed(rewritten))
+    chosen = [op for key, op in before.items() if op["op"] == "where" and key not in after]
     extreme = ("max", "min", "relu", "abs", "reduce_max", "reduce_min")
-    made = [op for k, op in zip(_keys(rewritten), rewritten.ops, strict=True)
-            if op["op"] in extreme and k not in before]  # fmt: skip
-    if not any(_dtype_kind(original, op) == "f" for op in chosen) or not made:
-        return []
-    return ["no compared number is NaN"]
+    made = any(op["op"] in extreme and key not in before for key, op in after.items())
+    lost = made and any(_of_floats(original, op) for op in chosen)
+    return ["no compared number is NaN"] if lost else []
 
 
-def _dtype_kind(graph: Graph, op: Fields) -> str:
-    dtype, _ = graph.core.type(op["results"][0])
-    return "f" if "f" in str(dtype) else ""
+def _of_floats(graph: Graph, op: Fields) -> bool:
+    return "f" in graph.core.type(op["results"][0])[0]
 
 
 def _constant(graph: Graph, tensor: int) -> bool:
@@ -111,10 +106,11 @@ def _maker(graph: Graph, tensor: int) -> Fields | None:
     return next((op for op in graph.ops if tensor in op["results"]), None)
 
 
-def _keys(graph: Graph) -> list[str]:
-    """One text per operator, the same for the same operation on the same inputs of the program."""
+def _keyed(graph: Graph) -> list[tuple[str, Fields]]:
+    """The operators, each with a text that is the same for the same operation on the same inputs of
+    the program."""
     names: dict[int, str] = {}
-    keys = []
+    keyed: list[tuple[str, Fields]] = []
     inputs = 0
     for op in graph.ops:
         if op["op"] == "input":
@@ -124,8 +120,8 @@ def _keys(graph: Graph) -> list[str]:
             key = f"{op['op']}({', '.join(names[i] for i in op['inputs'])}){op['attrs']}"
         for n, result in enumerate(op["results"]):
             names[result] = f"{hash(key):x}.{n}"
-        keys.append(key)
-    return keys
+        keyed.append((key, op))
+    return keyed
 
 
 def _expression(graph: Graph, tensor: int) -> str:

@@ -14,15 +14,15 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from tessera.frameworks import FRAMEWORKS
+from tessera.machine import processor_facts
 from tessera.race import Entrant, LostError, least_on_one_thread
-from tessera.store import MeasurementStore
+from tessera.store import CostsOf, MeasurementStore
 from tessera.types import Record
 
 # Kinds of operations, as the core names them, each with the programs that stand for it: `m` is the
@@ -65,9 +65,7 @@ def fields(cost: str, flavour: str) -> Record:
 
 def measured(flavour: str) -> Curves:
     """Nanoseconds by kind of operation and work; empty where nothing was measured."""
-    store = MeasurementStore.default()
-    key = (flavour, _version(flavour), _machine())
-    curves = _remembered(store.path, key)
+    curves = _remembered(MeasurementStore.default().path, _of(flavour))
     if not curves and flavour in _WHEN_NEEDED and flavour in LIBRARIES and not busy():
         with contextlib.suppress(LostError, OSError):  # no process: what is built in
             curves = calibrate(flavour)
@@ -80,16 +78,14 @@ def busy() -> bool:
 
 
 @cache
-def _remembered(path: Path, key: tuple[str, str, str]) -> Curves:
-    return MeasurementStore(path).costs(*key)
+def _remembered(path: Path, of: CostsOf) -> Curves:
+    return MeasurementStore(path).costs(of)
 
 
 def calibrate(flavour: str) -> Curves:
     """Measures the operations of a library, and keeps the times."""
     curves = measure(flavour)
-    store = MeasurementStore.default()
-    key = (flavour, _version(flavour), _machine())
-    store.keep_costs(*key, curves)
+    MeasurementStore.default().keep_costs(_of(flavour), curves)
     _remembered.cache_clear()
     return curves
 
@@ -131,27 +127,19 @@ def _nanoseconds(flavour: str, expression: str, side: int) -> float:
 
 def is_known(flavour: str) -> bool:
     """Whether the costs of a library were measured here."""
-    store = MeasurementStore.default()
-    return bool(store.costs(flavour, _version(flavour), _machine()))
+    return bool(MeasurementStore.default().costs(_of(flavour)))
 
 
-def _version(flavour: str) -> str:
-    """Of the library, and how it was measured."""
-    if flavour not in LIBRARIES:
-        return ""
-    return f"{importlib.metadata.version(flavour)}, one thread, least"
+def _of(flavour: str) -> CostsOf:
+    """The library, its version and how it was measured, and where."""
+    known = flavour in LIBRARIES
+    version = f"{importlib.metadata.version(flavour)}, one thread, least" if known else ""
+    return flavour, version, _machine()
 
 
 @cache
 def _machine() -> str:
     """The processor and how many of it."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    described: Mapping[str, str] = {
-        k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)
-    }
-    parts = (described.get("model name", model), described.get("model", ""), f"x{os.cpu_count()}")
+    known, model = processor_facts(), platform.processor() or platform.machine()
+    parts = (known.get("model name", model), known.get("model", ""), f"x{os.cpu_count()}")
     return " ".join(p for p in parts if p)

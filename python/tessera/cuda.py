@@ -7,13 +7,11 @@ as well.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, NotFoundError, WrongTypeError
+from tessera.options import package_folders
 from tessera.runner import out_name
 from tessera.torch_arrays import is_tensor
 from tessera.types import DTYPES, Array, Object, Value, Values, dtype_name, format_type, to_numpy
@@ -36,19 +35,11 @@ _LEGACY_STREAM = 1  # DLPack: the default stream, which is 0 for the driver
 _TORCH_DTYPES = {name: dtype.name for name, dtype in DTYPES.items()}
 
 
-def library_folders() -> list[str]:
-    """Where Python's packages keep CUDA's libraries: nvidia/*/lib."""
-    folders = []
-    spec = importlib.util.find_spec("nvidia")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        folders += [str(p) for p in sorted(Path(place).glob("*/lib")) if p.is_dir()]
-        folders += [str(p) for p in sorted(Path(place).glob("*/lib/x86_64")) if p.is_dir()]
-    return folders
-
-
 def find_libraries() -> None:
-    """Has the core look for CUDA's libraries in Python's packages first."""
-    _core.set_cuda_folders(library_folders())
+    """Has the core look for CUDA's libraries in Python's packages first: in nvidia/*/lib."""
+    found = [path for folder in package_folders("nvidia") for within in ("*/lib", "*/lib/x86_64")
+             for path in sorted(folder.glob(within)) if path.is_dir()]  # fmt: skip
+    _core.set_cuda_folders([*map(str, found)])
 
 
 # By identity: an array of a type, and the device's that it stands for.

@@ -80,17 +80,16 @@ class DropIn:
         """Arguments of the original's call with these arrays, which are in the inputs' order."""
         if self._traced is None or self._function is None:
             return tuple(arrays), {}
-        count = len(self._traced.arguments)
-        args, kwargs = unflatten(self._traced.tree, arrays[:count])
+        args, kwargs = unflatten(self._traced.tree, arrays[: self.given])
         return args, dict(kwargs)
 
     def bind_source(self, arrays: Values) -> tuple[Arguments, Record]:
         """Those of its sources, which take arrays from outside as keyword arguments."""
         if self._call is None or self._traced is None:
             return tuple(arrays), {}
-        count = len(self._traced.arguments)
         args, kwargs = self.bind(arrays)
-        return args, kwargs | dict(zip(self._call.names[count:], arrays[count:], strict=True))
+        outer = zip(self._call.names[self.given :], arrays[self.given :], strict=True)
+        return args, kwargs | dict(outer)
 
     def source(self, graph: Graph, flavour: str = "numpy", **more: Value) -> str:
         """The source of a program that computes the same; `more` is for `emit`."""

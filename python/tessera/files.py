@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def io_error(path: Path, error: OSError, doing: str = "written") -> Error:
         f"cannot be {doing}: {error.strerror or error}; choose another place or make room",
         Location(str(path)),
     )
+
+
+@contextlib.contextmanager
+def told_of(path: Path, doing: str) -> Iterator[None]:
+    """Raises what says so where the operating system refuses to have something done to a file."""
+    try:
+        yield
+    except OSError as error:
+        raise io_error(path, error, doing) from None
 
 
 def require_folder(path: Path) -> None:

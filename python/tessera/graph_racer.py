@@ -7,10 +7,11 @@ import functools
 from tessera import _core
 from tessera.frameworks import Run
 from tessera.frontends.onnx.export import written
+from tessera.frontends.onnx.model_file import session_of
 from tessera.graph import Graph
 from tessera.racer import Racer, serve
 from tessera.runner import Runner
-from tessera.types import Record, Values
+from tessera.types import Record
 
 
 class GraphRacer(Racer):
@@ -19,22 +20,11 @@ class GraphRacer(Racer):
     def _prepared(self, order: Record) -> Run:
         graph = Graph.parse(order["graph"])
         if self._library == "onnxruntime":
-            return _session(graph, self._arrays, self._threads == "one")
+            session = session_of(written(graph).bytes(), int(self._threads == "one"))
+            feed = dict(zip(graph.input_types(), self._arrays, strict=True))
+            return functools.partial(session.run, None, feed)
         module = _core.compile(graph.core, set(order["disable"]), order["exact"])
         return functools.partial(Runner(module, list(graph.input_types())), list(self._arrays))
-
-
-def _session(graph: Graph, arrays: Values, single: bool) -> Run:
-    """The program written as a model, in onnxruntime."""
-    import onnxruntime
-
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = int(single)  # 0: its choice
-    settings.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        written(graph).bytes(), settings, providers=["CPUExecutionProvider"]
-    )
-    return functools.partial(session.run, None, dict(zip(graph.input_types(), arrays, strict=True)))
 
 
 def main(library: str, threads: str) -> None:

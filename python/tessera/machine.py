@@ -12,16 +12,20 @@ from tessera import _core
 from tessera.types import Record
 
 
+def processor_facts() -> dict[str, str]:
+    """What Linux says of a processor, such as its "model name"; nothing elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return {}
+    return {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+
+
 def machine_description() -> Record:
     """What the figures were measured on."""
     facts = _core.machine()
-    model = ""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
-        model = lines[0].partition(":")[2].strip() if lines else ""
     return {
-        "processor": model or platform.processor(),
+        "processor": processor_facts().get("model name") or platform.processor(),
         "isa": facts["isa"],
         "threads": facts["threads"],
         "cpus": os.cpu_count(),

@@ -254,20 +254,8 @@ def _run(function: Callable[[Values], list[Value]], inputs: Values) -> list[Valu
     ]
 
 
-def new_kernel_graph() -> KernelGraph:
-    """An empty program."""
-    return KernelGraph()
-
-
-def new_threadblock_graph(
-    grid_dim: Sequence[int],
-    block_dim: Sequence[int] | None = None,
-    forloop_range: int = 1,
-    reduction_dimx: int = 1,
-) -> BlockGraph:
-    """An empty block graph; give it to `graph.customized([inputs], block_graph)`."""
-    return BlockGraph(grid_dim, block_dim, forloop_range, reduction_dimx)
-
+# An empty program, and an empty block graph for `graph.customized([inputs], block_graph)`.
+new_kernel_graph, new_threadblock_graph = KernelGraph, BlockGraph
 
 __all__ = [
     "BlockGraph", "KernelGraph", "Optimized", "bfloat16", "float16", "float32",

@@ -94,13 +94,18 @@ def installed_patterns() -> list[Path]:
     """Folders that installed packages name: entry points `x = "package:folder"`, by name."""
     found = []
     for entry in sorted(entry_points(group="tessera.patterns"), key=lambda e: e.name):
-        package, _, folder = entry.value.partition(":")
-        spec = find_spec(package) if package.isidentifier() else None
-        for place in (spec.submodule_search_locations or ()) if spec else ():
-            path = (Path(place) / (folder or "patterns")).resolve()
-            if path.is_relative_to(Path(place).resolve()):
+        package, _, within = entry.value.partition(":")
+        for folder in package_folders(package) if package.isidentifier() else ():
+            path = (folder / (within or "patterns")).resolve()
+            if path.is_relative_to(folder.resolve()):
                 found.append(path)
     return found
+
+
+def package_folders(name: str) -> list[Path]:
+    """Where a package of Python is; nowhere if it is not installed."""
+    spec = find_spec(name)
+    return [Path(f) for f in (spec.submodule_search_locations or () if spec else ())]
 
 
 def user_patterns() -> Path:
@@ -195,10 +200,9 @@ class Options:
         if self.tune not in (True, False):
             raise UsageError(f"tune is True or False, not {self.tune!r}")
         require_level(self.level)
-        if self.accept not in ("proved", "tested"):
-            raise UsageError(f'accept is "proved" or "tested", not {self.accept!r}')
-        if self.cost not in ("measured", "flops"):
-            raise UsageError(f'cost is "measured" or "flops", not {self.cost!r}')
+        for name, ways in (("accept", ("proved", "tested")), ("cost", ("measured", "flops"))):
+            if (given := getattr(self, name)) not in ways:
+                raise UsageError(f'{name} is "{ways[0]}" or "{ways[1]}", not {given!r}')
         if self.resume and not self.cache:
             raise UsageError("resume needs the cache: unfinished searches are kept there")
         require_threads(self.threads)

@@ -20,7 +20,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, NotFoundError, ToolMissingError
-from tessera.files import Plain, io_error, read_text, write_text
+from tessera.files import Plain, read_text, told_of, write_text
 from tessera.graph import Graph
 from tessera.options import (
     Options,
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Value:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class Pattern(Plain):
     """One pattern as the core read it; `text` is its canonical form."""
 
     name: str
@@ -72,12 +72,7 @@ class Pattern:
 
     def json(self) -> Record:
         """Plain data, as `--json` prints it."""
-        return {
-            "name": self.name, "file": self.file, "inputs": dict(self.inputs),
-            "output": self.output, "loops": list(self.loops), "keys": list(self.keys),
-            "prologue": list(self.prologue), "epilogue": self.epilogue, "when": list(self.when),
-            "bodies": list(self.bodies), "settings": self.settings, "text": self.text,
-        }  # fmt: skip
+        return super().json() | {"inputs": dict(self.inputs)}
 
 
 def read_pattern(path: Path) -> Pattern:
@@ -117,14 +112,9 @@ def read_patterns() -> tuple[list[Pattern], list[Broken]]:
     return list(found.values()), broken
 
 
-def load_patterns(paths: Iterable[Path] | None = None) -> list[Pattern]:
-    """The patterns of these files, or of all there are; of two with one name the later one.
-
-    Of all there are, those that cannot be read are left out with one warning; named files raise
-    BadInputError.
-    """
-    if paths is not None:
-        return list({p.name: p for p in map(read_pattern, paths)}.values())
+def load_patterns() -> list[Pattern]:
+    """All patterns there are, of two with one name the later one; those that cannot be read are
+    left out with one warning."""
     found, broken = read_patterns()
     if broken:
         count = len(broken) - 1
@@ -135,11 +125,10 @@ def load_patterns(paths: Iterable[Path] | None = None) -> list[Pattern]:
 
 def find_pattern(name: str) -> Pattern:
     """The pattern of this name; raises NotFoundError with names that are close."""
-    known = load_patterns()
-    for pattern in known:
-        if pattern.name == name:
-            return pattern
-    close = [p.name for p in known if name in p.name or p.name in name][:5]
+    known = {pattern.name: pattern for pattern in load_patterns()}
+    if name in known:
+        return known[name]
+    close = [other for other in known if name in other or other in name][:5]
     hint = f"; there is {', '.join(close)}" if close else "; `tessera patterns list` names them"
     raise NotFoundError(f"no pattern '{name}'{hint}")
 
@@ -148,10 +137,8 @@ def add_pattern(path: Path, folder: Path | None = None) -> Path:
     """Copies a pattern into a folder, the user's own by default, where it is found from now on."""
     pattern = read_pattern(path)
     folder = user_patterns() if folder is None else folder
-    try:
+    with told_of(folder, "written"):
         make_own(folder)
-    except OSError as error:
-        raise io_error(folder, error) from None
     target = folder / (pattern.name + SUFFIX)
     write_text(target, read_text(path))
     return target
@@ -172,10 +159,8 @@ def remove_pattern(name: str) -> Path:
             f"of that name to replace it, or switch all off with --disable patterns",
             Location(str(path)),
         )
-    try:
+    with told_of(path, "removed"):
         path.unlink()
-    except OSError as error:
-        raise io_error(path, error, "removed") from None
     return path
 
 
@@ -251,10 +236,8 @@ def forget() -> Learnt:
     """Removes what is kept of searches, which begin anew from now on; says what that was."""
     found = learnt()
     for path in _learnt_files():
-        try:
+        with told_of(path, "removed"):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise io_error(path, error, "removed") from None
     return found
 
 

@@ -402,11 +402,7 @@ class _Ring:
     """One race: seats, turns, and what came of them."""
 
     def __init__(
-        self,
-        entrants: Sequence[Entrant],
-        arrays: Values,
-        seconds: float,
-        until: float = float("inf"),
+        self, entrants: Sequence[Entrant], arrays: Values, seconds: float, until: float
     ) -> None:
         self._entrants, self._arrays = entrants, arrays
         self._seconds, self._until = seconds, until

@@ -260,21 +260,23 @@ class Result:
         self.original_least_us: float = record["original_least_s"] * 1e6  # 0: remembered
         self.original_spread: float = record["original_spread"]
         self.measured_us: float = record["seconds"] * 1e6
-        self._certificate: _core.Certificate | None = record["certificate"]
+        # Evidence that the program equals the original; None where it is the original.
+        self.certificate: _core.Certificate | None = record["certificate"]
         self._module: _core.Module | None = record["module"]
         self._call = call
         self.choice = Choice("kernel")  # what runs
         self._direct: _core.Call | None = None
         self._source: Function | None = None
         self._run: Callable[..., list[Array]]
-        self._cuda: _core.CudaCode | None = record.get("cuda")
+        # The code of a program for a GPU, with its module where the device is here.
+        self.device_code: _core.CudaCode | None = record.get("cuda")
         self._target: str = record.get("requested", "cpu")
         self._level: Level = record.get("level", "close")
         self._frozen: bool = record.get("freeze", False)
         # Decisions of the compiler that stay off if code is made later, too.
         self._plan_off = [n for n in record.get("disable", ()) if n.startswith("plan:")]
-        if self._module is not None or self._cuda is not None:
-            self._run = self._runner(self._module, self._cuda)
+        if self._module is not None or self.device_code is not None:
+            self._run = self._runner(self._module, self.device_code)
         elif self.details["unfinished"]:
             self._run = self._compile_original
         else:
@@ -298,9 +300,9 @@ class Result:
         It has prepared weights of its own, and keeps what it prepared for the sets it saw last; a
         CUDA graph that was captured from its calls needs it to stay alive.
         """
-        if self._module is None and self._cuda is None:
+        if self._module is None and self.device_code is None:
             return self._run
-        return self._runner(self._module, self._cuda)
+        return self._runner(self._module, self.device_code)
 
     def warn_of_no_code(self) -> None:
         """Tells what calls run instead of kernels, if there are none."""
@@ -360,7 +362,7 @@ class Result:
         arrays = arguments(traced.graph, traced, options.seed)
         bitwise = options.level == "bitwise" and not self.interpreted
         if bitwise and (why := self._other_bits(arrays, options.seed)):
-            self.graph, self.improved, self._certificate = self.original, False, None
+            self.graph, self.improved, self.certificate = self.original, False, None
             self.details["original_failed"] = f"level bitwise: {why}"
             self._run, self.choice = self._interpret, Choice("function")
             return
@@ -390,7 +392,7 @@ class Result:
         if self.choice.graph is not None:
             self._source = compile_source(self.choice.source, self.choice.name)
             self.graph = self.choice.graph
-            self._certificate = self.choice.certificate
+            self.certificate = self.choice.certificate
         self._direct = self.direct_call(places, None)
 
     @property
@@ -551,9 +553,9 @@ class Result:
         )
         fields = {**options.fields(), "special": self.original.asks_for_nan}
         record = _core.optimize(self.original.core, fields)
-        self._module, self._cuda = record["module"], record["cuda"]
-        if self._module is not None or self._cuda is not None:
-            self._run = self._runner(self._module, self._cuda)
+        self._module, self.device_code = record["module"], record["cuda"]
+        if self._module is not None or self.device_code is not None:
+            self._run = self._runner(self._module, self.device_code)
         elif record["interrupted"]:
             raise KeyboardInterrupt
         else:
@@ -573,11 +575,6 @@ class Result:
         for to, result in zip(given, results, strict=True):
             to[...] = result
         return given
-
-    @property
-    def certificate(self) -> _core.Certificate | None:
-        """Evidence that the program equals the original; None where it is the original."""
-        return self._certificate
 
     @property
     def compiled(self) -> bool:
@@ -600,14 +597,9 @@ class Result:
     @property
     def kernel_source(self) -> str:
         """The generated C++ or CUDA; empty where calls are interpreted."""
-        if self._cuda is not None:
-            return self._cuda.source
+        if self.device_code is not None:
+            return self.device_code.source
         return self._module.source if self._module is not None else ""
-
-    @property
-    def device_code(self) -> _core.CudaCode | None:
-        """The code of a program for a GPU, with its module where the device is here."""
-        return self._cuda
 
     @property
     def kernels(self) -> list[Record]:
@@ -616,7 +608,7 @@ class Result:
         One whose asynchronous products the compiler makes wait has its reason as `serialized`.
         What a library does instead has `library`, its name, and `call`, what it is asked for.
         """
-        return self._cuda.kernels if self._cuda is not None else []
+        return self.device_code.kernels if self.device_code is not None else []
 
     @property
     def weights(self) -> list[str]:
@@ -627,8 +619,10 @@ class Result:
     @property
     def prepared_bytes(self) -> int:
         """Memory that folded and packed weights take, per set of arrays."""
-        if self._cuda is not None:
-            return self._cuda.module.prepared_bytes if self._cuda.module is not None else 0
+        if self.device_code is not None:
+            return (
+                self.device_code.module.prepared_bytes if self.device_code.module is not None else 0
+            )
         return self._module.prepared_bytes if self._module is not None else 0
 
     @property
@@ -644,12 +638,14 @@ class Result:
         path = Path(path)
         if path.suffix == ".ug":
             text = ""
-            if self._certificate is not None:
+            if self.certificate is not None:
                 text = "".join(
-                    f"// {line}".rstrip() + "\n" for line in str(self._certificate).splitlines()
+                    f"// {line}".rstrip() + "\n" for line in str(self.certificate).splitlines()
                 )
             write_text(path, text + str(self.graph))
-        elif path.suffix in ((".cpp", ".cc", ".c") if self._cuda is None else (".cu", ".cuh")):
+        elif path.suffix in (
+            (".cpp", ".cc", ".c") if self.device_code is None else (".cu", ".cuh")
+        ):
             if self._run == self._compile_original:
                 self._finish_compiling()
             if not self.kernel_source:
@@ -664,7 +660,7 @@ class Result:
                 )
             write_text(path, self.kernel_source)
         else:
-            source = ".cpp" if self._cuda is None else ".cu"
+            source = ".cpp" if self.device_code is None else ".cu"
             raise UsageError(f"save: '{path}' must end in .ug (program) or {source} (source)")
 
     def report(self, path: str | Path) -> None:
@@ -713,7 +709,7 @@ class Result:
             "prepared_bytes": self.prepared_bytes,
             "interrupted": self.interrupted,
             "candidates": [c.json() for c in self.candidates],
-            "certificate": str(self._certificate) if self._certificate is not None else None,
+            "certificate": str(self.certificate) if self.certificate is not None else None,
             "graph": str(self.graph),
         }
 

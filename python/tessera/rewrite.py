@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
+from tessera.files import write_text
 from tessera.frameworks import Run
 from tessera.frontends.traced import Traced, arguments, parts
 from tessera.graph import Graph
@@ -62,6 +64,7 @@ class Improvement:
     search: Record = field(default_factory=dict)
     verify_s: float = 0.0
     rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
+    not_measured: str = ""  # why nothing was timed
 
     def json(self) -> Record:
         """Plain data, as `--json` prints it."""
@@ -92,6 +95,10 @@ class Rewrite(Improvement):
     # None where there is no function to compare with.
     other_sizes: int | None = None
     all_sizes: str | None = None  # "A[N,M] with N >= 1, M >= 1": proved for these
+
+    def save(self, path: str | Path) -> None:
+        """Writes the source, all or nothing."""
+        write_text(Path(path), self.source)
 
     def function(self) -> Function:
         """The source as a function."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location
-from tessera.files import io_error, read_text, write_text
+from tessera.files import Plain, read_text, told_of, write_text
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec
 from tessera.graph import Graph
@@ -27,7 +27,7 @@ LEARNT = "learnt.rules"
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Plain):
     """One rule as the core read it; `text` is its block."""
 
     name: str
@@ -45,12 +45,7 @@ class Rule:
 
     def json(self) -> Record:
         """Plain data, as `--json` prints it."""
-        return {
-            "name": self.name, "left": self.left, "right": self.right,
-            "conditions": list(self.conditions), "real": self.real, "integer": self.integer,
-            "learned": self.learned, "checked": self.checked, "file": self.file,
-            "line": self.line, "text": self.text,
-        }  # fmt: skip
+        return {name: v for name, v in super().json().items() if name != "operations"}
 
 
 def rule_of(record: Record, file: str = "") -> Rule:
@@ -162,9 +157,7 @@ def add_to_user_rules(rules: Iterable[Rule]) -> Path:
     text = read_text(path) if path.exists() else ""
     blocks = [text.rstrip()] if text.strip() else []
     blocks += [rule.text.rstrip() for rule in rules]
-    try:
+    with told_of(path, "written"):
         make_own(path.parent)
-    except OSError as error:
-        raise io_error(path, error) from None
     write_text(path, "\n\n".join(blocks) + "\n")
     return path

@@ -31,9 +31,11 @@ from tessera.errors import (
     UnsupportedError,
     UsageError,
 )
+from tessera.extents import symbols_of
 from tessera.files import read_stdin, read_text
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec, Traced
+from tessera.frontends.traced import arguments as random_arguments
 from tessera.graph import Graph
 from tessera.script_calls import OwnCalls, Seen
 from tessera.types import Array, Fields, Function, Object, Record, Value, parse_type
@@ -96,10 +98,7 @@ def _load_onnx(path: str, given: Mapping[str, str], whole: bool) -> Graph:
 def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:
     """Binds symbols by `N=128`; input types of a text program are its own business."""
     extents = {}
-    types = graph.input_types().values()
-    symbols = sorted(
-        {s for _, dims in types for d in dims for s in re.findall(r"[A-Za-z_][\w.]*", str(d))}
-    )
+    symbols = sorted(symbols_of([dims for _, dims in graph.input_types().values()]))
     for name, text in shapes.items():
         if not text.isdecimal():
             raise UsageError(
@@ -315,17 +314,9 @@ def _argument_types(
 
 def example_arrays(graph: Graph, seed: int = 0) -> list[Array]:
     """Random arguments for a program: standard normal floats, small integers."""
-    rng = np.random.default_rng(seed)
-    arrays = []
-    for name, (dtype, shape) in graph.input_types().items():
+    for name, (_, shape) in graph.input_types().items():
         if any(isinstance(d, str) for d in shape):
             raise BadInputError(
                 f"argument {name} has symbolic extents; give them, for example --shape N=128"
             )
-        if dtype.kind == "b":
-            arrays.append(rng.integers(0, 2, shape).astype(dtype))
-        elif dtype.kind in "iu":
-            arrays.append(rng.integers(0, 8, shape).astype(dtype))
-        else:
-            arrays.append(rng.standard_normal(shape, dtype=np.float32).astype(dtype))
-    return arrays
+    return random_arguments(graph, None, seed)

@@ -51,6 +51,9 @@ CREATE INDEX IF NOT EXISTS by_program ON measurements (program_hash, target);
 """
 
 
+CostsOf = tuple[str, str, str]  # a library, its version and the machine
+
+
 def cache_directory() -> Path:
     """Where Tessera keeps what can be made again; the same rule as the core's."""
     if explicit := os.environ.get("TESSERA_CACHE_DIR"):
@@ -140,13 +143,13 @@ class MeasurementStore:
         with self._connection() as db:
             if db is None:
                 return []
-            cursor = db.execute(
+            db.row_factory = sqlite3.Row
+            rows = db.execute(
                 "SELECT time, program, target, threads, original_us, ours_us, speedup, version "
                 "FROM measurements ORDER BY id DESC LIMIT ?",
                 (count,),
             )
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
+            return list(map(dict, rows))
 
     def count(self) -> int:
         """How many measurements there are."""
@@ -155,41 +158,27 @@ class MeasurementStore:
                 return 0
             return int(db.execute("SELECT count(*) FROM measurements").fetchone()[0])
 
-    def keep_costs(
-        self,
-        library: str,
-        library_version: str,
-        machine: str,
-        curves: Mapping[str, Sequence[tuple[float, float]]],
-    ) -> None:
+    def keep_costs(self, of: CostsOf, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         """Remembers nanoseconds by kind of operation and work, in place of earlier ones.
 
         Those of other versions of the library on this machine are forgotten.
         """
         now = time.time()
-        rows = [
-            (library, library_version, machine, operation, work, ns, now)
-            for operation, curve in curves.items()
-            for work, ns in curve
-        ]
+        rows = [(*of, kind, work, ns, now) for kind, curve in curves.items() for work, ns in curve]
         with self._connection() as db:
             if db is not None:
-                db.execute(
-                    "DELETE FROM costs WHERE library = ? AND machine = ?", (library, machine)
-                )
+                db.execute("DELETE FROM costs WHERE library = ? AND machine = ?", of[::2])
                 db.executemany("INSERT INTO costs VALUES (?,?,?,?,?,?,?)", rows)
 
-    def costs(
-        self, library: str, library_version: str, machine: str
-    ) -> dict[str, list[tuple[float, float]]]:
-        """What `keep_costs` was given for this library, version and machine; empty if nothing."""
+    def costs(self, of: CostsOf) -> dict[str, list[tuple[float, float]]]:
+        """What `keep_costs` was given for these; empty if nothing."""
         curves: dict[str, list[tuple[float, float]]] = {}
         with self._connection() as db:
             if db is not None:
                 cursor = db.execute(
                     "SELECT operation, work, ns FROM costs "
                     "WHERE library = ? AND version = ? AND machine = ? ORDER BY operation, work",
-                    (library, library_version, machine),
+                    of,
                 )
                 for operation, work, ns in cursor:
                     curves.setdefault(operation, []).append((work, ns))

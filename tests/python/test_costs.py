@@ -60,19 +60,19 @@ def test_costs_are_kept_and_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert costs.measured("numpy") == {"simple": [(1.0, 2.0), (3.0, 4.0)]}
     assert runs == ["numpy"]
     assert costs.is_known("numpy")
-    monkeypatch.setattr(costs, "_version", lambda flavour: "another")
+    monkeypatch.setattr(costs, "_of", lambda flavour: (flavour, "another", costs._machine()))
     costs.measured("numpy")
     assert runs == ["numpy", "numpy"]
 
 
 def test_costs_of_another_version_are_forgotten(tmp_path: Path) -> None:
     store = MeasurementStore(tmp_path / "m.sqlite")
-    store.keep_costs("numpy", "1", "here", {"simple": [(1.0, 2.0)], "power": [(1.0, 3.0)]})
-    store.keep_costs("numpy", "1", "there", {"simple": [(1.0, 9.0)]})
-    store.keep_costs("numpy", "2", "here", {"simple": [(1.0, 5.0)]})
-    assert store.costs("numpy", "1", "here") == {}
-    assert store.costs("numpy", "2", "here") == {"simple": [(1.0, 5.0)]}
-    assert store.costs("numpy", "1", "there") == {"simple": [(1.0, 9.0)]}
+    store.keep_costs(("numpy", "1", "here"), {"simple": [(1.0, 2.0)], "power": [(1.0, 3.0)]})
+    store.keep_costs(("numpy", "1", "there"), {"simple": [(1.0, 9.0)]})
+    store.keep_costs(("numpy", "2", "here"), {"simple": [(1.0, 5.0)]})
+    assert store.costs(("numpy", "1", "here")) == {}
+    assert store.costs(("numpy", "2", "here")) == {"simple": [(1.0, 5.0)]}
+    assert store.costs(("numpy", "1", "there")) == {"simple": [(1.0, 9.0)]}
     with sqlite3.connect(store.path) as db:
         assert db.execute("SELECT count(*) FROM costs").fetchone()[0] == 2
 

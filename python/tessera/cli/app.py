@@ -60,7 +60,9 @@ for command in _COMMANDS:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a command line and returns its exit code."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_, **__: stderr().print(
+        f"warning: {message}", markup=False
+    )
     for name in ("stdout", "stderr"):  # None where the caller closed it (`>&-`)
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -105,7 +107,3 @@ def run(arguments: Sequence[str]) -> int:
         stderr().print("[bold red]internal error[/]; please report it with this text:")
         traceback.print_exc()
         return EXIT_INTERNAL
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    stderr().print(f"warning: {message}", markup=False)

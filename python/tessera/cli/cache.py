@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from tessera.cli import common
-from tessera.files import io_error
+from tessera.files import told_of
 from tessera.store import MeasurementStore, cache_directory
 from tessera.types import Record
 
@@ -48,9 +48,8 @@ def info(as_json: bool) -> int:
     told = f"{data['files']} files, {_size(data['bytes'])}, {data['measurements']} measurements"
     console.print(f"{folder}: {told}", markup=False)
     if exists:
-        table = Table(box=None, pad_edge=False)
-        for column in ("when", "program", "target", "original", "ours", "speed-up"):
-            table.add_column(column)
+        columns = ("when", "program", "target", "original", "ours", "speed-up")
+        table = Table(*columns, box=None, pad_edge=False)
         for row in data["recent"]:
             when = datetime.datetime.fromtimestamp(row["time"]).strftime("%Y-%m-%d %H:%M")
             table.add_row(when, row["program"], row["target"],
@@ -95,15 +94,13 @@ def clear(own: bool, as_json: bool) -> int:
     removed = []
     for name in (*_MADE_AGAIN, *(_OWN if own else ())):
         item: Path = folder / name
-        try:
+        with told_of(item, "deleted"):
             if item.is_dir() and not item.is_symlink():
                 shutil.rmtree(item)
             elif item.exists():
                 item.unlink()
             else:
                 continue
-        except OSError as error:
-            raise io_error(item, error, "deleted") from None
         removed.append(name)
     if as_json:
         common.print_json({"directory": str(folder), "removed": removed})

@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tessera import _core
@@ -276,10 +276,10 @@ def error_table(certificate: _core.Certificate) -> Table:
     Relative to the sum of the terms' magnitudes: about 1e-7 is one rounding in f32. `of allowed`
     is the largest share of its tolerance that any element of the rewrite uses.
     """
-    table = Table(box=None, pad_edge=False, title="error against f64", title_justify="left")
-    table.add_column("inputs")
-    for column in ("original: max", "mean", "rewrite: max", "mean", "of allowed", "elements"):
-        table.add_column(column, justify="right")
+    numbers = ("original: max", "mean", "rewrite: max", "mean", "of allowed", "elements")
+    columns = [Column(name, justify="right") for name in numbers]
+    table = Table("inputs", *columns, box=None, pad_edge=False, title="error against f64",
+                  title_justify="left")  # fmt: skip
     for row in certificate.record()["gate"]:
         if row["elements"] == 0:  # inf and NaN inputs are compared, not measured
             continue

@@ -8,7 +8,12 @@ import click
 
 from tessera.cli import common
 from tessera.cli.explain_torch import explain_model, model_in
-from tessera.cli.optimize import optimize_program, show_conditions, subprogram_lines
+from tessera.cli.optimize import (
+    optimize_program,
+    show_conditions,
+    show_speedup,
+    subprogram_lines,
+)
 from tessera.emit import FLAVOURS
 from tessera.options import Options
 from tessera.patterns import pattern_places
@@ -56,9 +61,7 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
         common.print_json({**found.json(), "steps": steps(found), "patterns": places.json()})
         return 0
     console = common.stdout()
-    console.print(f"[bold]{found.name}[/]")
-    for line in places.lines():
-        console.print(line, markup=False, highlight=False)
+    _show_lines(f"[bold]{found.name}[/]", places.lines())
     if not found.improved:
         console.print("nothing faster was found and proved; the program stays as it is")
         return 0
@@ -68,22 +71,19 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
             console.print(f"   {line}", markup=False, highlight=False)
     console.print()
     console.print(found.source.split("\n\n\n", 1)[-1].rstrip(), markup=False, highlight=False)
-    certificate = found.certificate
-    if certificate is not None:
-        bound = next(
-            (x for x in str(certificate).splitlines() if x.startswith("error_log2")), "error_log2 0"
-        )
-        console.print(
-            f"\nproved equal to the original: wrong with a probability of at most "
-            f"2^{math.ceil(float(bound.split()[1]))}",
-            highlight=False,
-        )
+    if found.certificate is not None:
+        chance = f"2^{math.ceil(found.certificate.record()['error_log2'])}"
+        console.print("\nproved equal to the original: wrong with a probability of at most "
+                      + chance, highlight=False)  # fmt: skip
     show_conditions(found)
-    console.print(
-        f"[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} against "
-        f"{common.duration(found.original_us / 1e6)}, run by {found.flavour}"
-    )
+    show_speedup(found, f", run by {found.flavour}")
     return 0
+
+
+def _show_lines(title: str, lines: list[str]) -> None:
+    common.stdout().print(title)
+    for line in lines:
+        common.stdout().print(line, markup=False, highlight=False)
 
 
 def _model(program: Program, options: Options, as_json: bool) -> int:
@@ -95,11 +95,8 @@ def _model(program: Program, options: Options, as_json: bool) -> int:
         common.print_json({**result.json(), "patterns": places.json()})
         return 0
     console = common.stdout()
-    console.print(f"[bold]{result.original.name}[/]")
-    for line in places.lines():
-        console.print(line, markup=False, highlight=False)
-    for line in subprogram_lines(result.details, alternatives=True):
-        console.print(line, markup=False, highlight=False)
+    lines = [*places.lines(), *subprogram_lines(result.details, alternatives=True)]
+    _show_lines(f"[bold]{result.original.name}[/]", lines)
     for candidate in result.candidates:
         if candidate.fate == "chosen" and candidate.derivation:
             console.print(f"\n{candidate.origin}:\n{candidate.derivation.rstrip()}", markup=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from tessera import _core, costs
 from tessera.api import Progress, optimize_traced, superoptimize
@@ -23,6 +24,9 @@ from tessera.rewrite import Improvement, Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program
 from tessera.types import Fields, Object, Record
+
+if TYPE_CHECKING:
+    from tessera.frontends.onnx.rewrite import ModelRewrite
 
 OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 
@@ -98,91 +102,54 @@ def optimize(
     program = common.read_program(src, shapes, whole=to_model)
     options = common.options_from(cache=not no_cache, **values)
     if keep_rules:
-        _learn(program)
+        learnt = learn([(program.graph, program.graph.name)], load_rules()).rules
+        place = f" kept in {add_to_user_rules(learnt)}" if learnt else ""
+        common.stderr().print(f"{len(learnt)} new rules{place}", markup=False)
+    found: Result | Rewrite | ModelRewrite
     if to_model:
-        return _rewrite_model(program, src, options, output, as_json)
-    if flavour or suffix == ".py":
-        return _rewrite(program, flavour or "numpy", options, output, as_json)
-    with common.ProgressLine(not as_json) as progress:
-        result = optimize_program(program, options, progress)
-    if output:
-        _save(result, Path(output))
-    if as_json:
-        common.print_json(result.json())
+        _require_suffix(output, ".onnx", "a model")
+        found = _as_model(program, src, options, as_json)
+    elif flavour or suffix == ".py":
+        _require_suffix(output, ".py", f"source of {flavour}")
+        found = rewrite(program.graph, flavour or "numpy", options=options,
+                        function=program.function, traced=program.traced,
+                        seconds=options.budget)  # fmt: skip
     else:
-        show_result(result, output)
-    return 2 if result.interrupted and not result.improved else 0
-
-
-def _learn(program: Program) -> None:
-    """Adds the rules that a program teaches to the user's own."""
-    found = learn([(program.graph, program.graph.name)], load_rules()).rules
-    place = f" kept in {add_to_user_rules(found)}" if found else ""
-    common.stderr().print(f"{len(found)} new rules{place}", markup=False)
-
-
-def _rewrite(
-    program: Program, flavour: str, options: Options, output: str | None, as_json: bool
-) -> int:
-    """The program as source of another library, or of NumPy with less work in it."""
-    if output and Path(output).suffix != ".py":
-        raise UsageError(f"-o {output}: source of {flavour} is saved as OUT.py")
-    found = rewrite(program.graph, flavour, options=options, function=program.function,
-                    traced=program.traced, seconds=options.budget)  # fmt: skip
-    if output:
-        Path(output).write_text(found.source)
-    if as_json:
-        common.print_json(found.json())
-    else:
-        show_rewrite(found, output)
-    return 0
-
-
-def _rewrite_model(
-    program: Program, src: str, options: Options, output: str | None, as_json: bool
-) -> int:
-    """The program as an ONNX model with less work in it."""
-    from tessera.frontends.onnx.rewrite import rewrite_model
-
-    if output and Path(output).suffix != ".onnx":
-        raise UsageError(f"-o {output}: a model is saved as OUT.onnx")
-    source = src if Path(src).suffix == ".onnx" else None
-    with common.ProgressLine(not as_json) as line:
-        found = rewrite_model(
-            program.graph,
-            source=source,
-            options=options,
-            progress=lambda text: line({"stage": text}) if line else None,
-        )
-    if output:
+        with common.ProgressLine(not as_json) as progress:
+            found = optimize_program(program, options, progress)
+    if output and isinstance(found, Result) and suffix in (".json", ".html"):
+        found.report(output)
+    elif output:
         found.save(output)
     if as_json:
         common.print_json(found.json())
-        return 0
-    console = common.stdout()
-    show_search(program.graph.name, found.search)
-    if found.improved:
-        console.print(found.derivation.rstrip(), markup=False)
-    show_proof(found.certificate)
-    show_conditions(found)
-    if found.improved and found.not_measured:
-        console.print("\n[bold green]less work[/] by the cost model; nothing was timed: ", end="")
-        console.print(found.not_measured, markup=False)
-    elif found.improved:
-        show_speedup(found, "onnxruntime")
+    elif isinstance(found, Result):
+        show_result(found, output)
     else:
-        show_rejected(found, "model")
-    if output:
-        console.print(f"saved {output}")
-    return 0
+        show_rewrite(found, output)
+    return 2 if isinstance(found, Result) and found.interrupted and not found.improved else 0
 
 
-def show_search(name: str, search: Fields) -> None:
-    """What synthesis did, in a line."""
+def _require_suffix(output: str | None, suffix: str, what: str) -> None:
+    if output and Path(output).suffix != suffix:
+        raise UsageError(f"-o {output}: {what} is saved as OUT{suffix}")
+
+
+def _as_model(program: Program, src: str, options: Options, as_json: bool) -> ModelRewrite:
+    """The program as an ONNX model with less work in it."""
+    from tessera.frontends.onnx.rewrite import rewrite_model
+
+    source = src if Path(src).suffix == ".onnx" else None
+    with common.ProgressLine(not as_json) as line:
+        tell = None if line is None else lambda stage: line({"stage": stage})
+        return rewrite_model(program.graph, source=source, options=options, progress=tell)
+
+
+def show_search(name: str, found: str, search: Fields) -> None:
+    """What a search found, in a line."""
     common.stdout().print(
-        f"[bold]{name}[/]: {common.count(search['values'])} values in "
-        f"{common.duration(search['seconds'])}, stopped: {search['stop']}"
-        + (f" ({search['detail']})" if search["detail"] else "")
+        f"[bold]{name}[/]: {found} in {common.duration(search['seconds'])}, stopped: "
+        f"{search['stop']}" + (f" ({search['detail']})" if search["detail"] else "")
     )
 
 
@@ -196,21 +163,12 @@ def show_proof(certificate: _core.Certificate | None) -> None:
             common.stdout().print(f"  {line}", markup=False)
 
 
-def show_speedup(found: Improvement, library: str) -> None:
+def show_speedup(found: Improvement | Result, how: str) -> None:
     """Both times and their ratio."""
     common.stdout().print(
-        f"\n[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
-        f"against {common.duration(found.original_us / 1e6)} for the original, both run by "
-        f"{library}, measured side by side"
+        f"[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
+        f"against {common.duration(found.original_us / 1e6)}{how}"
     )
-
-
-def show_rejected(found: Improvement, what: str) -> None:
-    """That there is nothing faster, and why some was not taken."""
-    console = common.stdout()
-    console.print(f"\nnothing faster was found and proved; this is the {what} as it was")
-    for reason in found.rejected[:3]:
-        console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
 
 
 NOISY = "too noisy to tell whether anything is faster; the next run will race again"
@@ -227,21 +185,32 @@ def show_times(contestants: Iterable[tuple[str, Times]], noisy: bool, provisiona
             console.print(f"[yellow]{why}[/]")
 
 
-def show_rewrite(found: Rewrite, output: str | None) -> None:
-    """The report of one rewriting, for a reader."""
+def show_rewrite(found: Rewrite | ModelRewrite, output: str | None) -> None:
+    """The report of one rewriting, as source or as a model, for a reader."""
     console = common.stdout()
-    show_search(found.name, found.search)
+    show_search(found.name, f"{common.count(found.search['values'])} values", found.search)
     if found.derivation:
         console.print(found.derivation.rstrip(), markup=False)
-    console.print()
-    console.print(found.source.rstrip(), markup=False, highlight=False)
+    source = found if isinstance(found, Rewrite) else None
+    if source is not None:
+        console.print()
+        console.print(source.source.rstrip(), markup=False, highlight=False)
     show_proof(found.certificate)
     show_conditions(found)
-    if found.improved:
-        show_speedup(found, found.flavour)
+    console.print()
+    if found.improved and found.not_measured:
+        console.print("[bold green]less work[/] by the cost model; nothing was timed: ", end="")
+        console.print(found.not_measured, markup=False)
+    elif found.improved:
+        who = "onnxruntime" if source is None else found.flavour
+        show_speedup(found, f" for the original, both run by {who}, measured side by side")
     else:
-        show_rejected(found, "program")
-    show_times(found.contestants, found.undecided, found.provisional)
+        what = "model" if source is None else "program"
+        console.print(f"nothing faster was found and proved; this is the {what} as it was")
+        for reason in found.rejected[:3]:
+            console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+    if source is not None:
+        show_times(source.contestants, source.undecided, source.provisional)
     if output:
         console.print(f"saved {output}")
 
@@ -260,13 +229,6 @@ def optimize_program(program: Program, options: Options, progress: Progress | No
     if program.traced is not None and program.function is not None:
         return optimize_traced(program.function, program.traced, options, progress)
     return superoptimize(program.graph, options=options, progress=progress)
-
-
-def _save(result: Result, path: Path) -> None:
-    if path.suffix in (".json", ".html"):
-        result.report(path)
-    else:
-        result.save(path)
 
 
 def show_result(result: Result, output: str | None = None) -> None:
@@ -305,14 +267,10 @@ def show_result(result: Result, output: str | None = None) -> None:
             console.print(common.error_table(result.certificate))
         for line in result.details["bodies"]:
             console.print(line, markup=False, soft_wrap=True)
-        measured = "measured side by side"
-        if result.details["not_measured"]:
-            measured = "by the cost model alone"
-        console.print(
-            f"\n[bold green]{result.speedup:.2f}x[/]: {common.duration(result.measured_us / 1e6)} "
-            f"against {common.duration(result.original_us / 1e6)} for the original compiled as it "
-            f"is, {measured}"
-        )
+        alone = bool(result.details["not_measured"])
+        measured = "by the cost model alone" if alone else "measured side by side"
+        console.print()
+        show_speedup(result, f" for the original compiled as it is, {measured}")
     else:
         took = f", which takes {common.duration(us / 1e6)}" if (us := result.original_us) else ""
         late = any(c.fate == "measured" and c.speedup > 1.02 for c in result.candidates)
@@ -413,11 +371,9 @@ def show_kernels(result: Result) -> None:
 
 def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
     """Candidates by rank, with what became of them."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("rank", "model", "median", "least", "spread", "speed-up"):
-        table.add_column(column, justify="right")
-    table.add_column("kernels", justify="right")
-    table.add_column("fate")
+    numbers = ("rank", "model", "median", "least", "spread", "speed-up", "kernels")
+    columns = [Column(name, justify="right") for name in numbers]
+    table = Table(*columns, "fate", box=None, pad_edge=False)
     for c in candidates[:most]:
         kernels = sum(op["op"] == "kernel" for op in c.graph.ops)
         table.add_row(
@@ -508,11 +464,7 @@ def search(
         )  # fmt: skip
     else:
         console = common.stdout()
-        console.print(
-            f"[bold]{program.graph.name}[/]: {len(candidates)} candidates in "
-            f"{common.duration(report['seconds'])}, stopped: {report['stop']}"
-            + (f" ({report['detail']})" if report["detail"] else "")
-        )
+        show_search(program.graph.name, f"{len(candidates)} candidates", report)
         console.print(_counts(report))
         if pruned := common.prunes(report["pruned"], 10):
             console.print(f"pruned: {pruned}")

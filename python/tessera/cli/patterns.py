@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from tessera.cli import common
 from tessera.errors import UsageError
@@ -77,9 +77,8 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
             "learnt": learnt().json(),
         })  # fmt: skip
         return 0
-    table = Table(box=None, pad_edge=False, show_header=True)
-    for column in ("name", "inputs", "result", "holes", "when", "code", "in"):
-        table.add_column(column, overflow="fold")
+    names = ("name", "inputs", "result", "holes", "when", "code", "in")
+    table = Table(*(Column(n, overflow="fold") for n in names), box=None, pad_edge=False)
     for p in found:
         holes = [f"before {x}" for x in p.prologue] + (["behind"] if p.epilogue else [])
         table.add_row(

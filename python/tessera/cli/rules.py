@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from tessera import _core
 from tessera.cli import common
@@ -63,9 +63,8 @@ def list_rules(words: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         common.print_json({"rules": [r.json() for r in found]})
         return 0
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for column in ("name", "equation"):
-        table.add_column(column, overflow="fold")
+    columns = [Column(name, overflow="fold") for name in ("name", "equation")]
+    table = Table(*columns, box=None, pad_edge=False, show_header=False)
     for rule in found:
         table.add_row(rule.name, f"{rule.left} = {rule.right}")
     console = common.stdout()

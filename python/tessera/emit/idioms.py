@@ -8,6 +8,7 @@ else needs, is a matter of statements: layout.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import replace
 from string import ascii_lowercase
 
 import numpy as np
@@ -36,10 +37,7 @@ def _everywhere(outputs: Sequence[Node], make: Make) -> list[Node]:
         if node not in done:
             args = tuple(visit(a) for a in node.args)
             same = all(a is b for a, b in zip(args, node.args, strict=True))
-            moved = (
-                node if same else Node(node.op, args, node.dtype, node.shape, node.attrs, node.name)
-            )
-            done[node] = make(moved)
+            done[node] = make(node if same else replace(node, args=args))
         return done[node]
 
     return [visit(node) for node in outputs]

@@ -72,7 +72,7 @@ class Spelling:
         "as_array": "{m}.asarray({0})", "cast": "{x}.astype({dtype})", "where": "{m}.where({all})",
         "vdot": "{m}.vdot({all})", "vecdot": "{m}.vecdot({all})", "diag": "{m}.diag({0})",
         "dot_method": "{x}.dot({1})", "einsum": '{m}.einsum("{attrs[subscripts]}", {all})',
-        "broadcast": "{m}.broadcast_to({0}, {shape})",
+        "broadcast": "{m}.broadcast_to({0}, {shape})", "eye": "{m}.eye({length}, dtype={dtype})",
     }  # fmt: skip
 
     def __init__(self, dims: Callable[[Dim], str]) -> None:
@@ -149,6 +149,8 @@ class Spelling:
             named["dtype"] = self.dtype(node.dtype)
         if "{shape}" in form:
             named["shape"] = self.shape(node.shape)
+        if "{length}" in form:
+            named["length"] = self.dim(node.shape[0])
         if form.startswith("jax."):
             self.imports.add("import jax")
         return Code(form.format(*texts, **named))
@@ -234,9 +236,6 @@ class Spelling:
             return code
         return self.call("broadcast_to", code.text, self.shape(node.shape))
 
-    def _eye(self, node: Node) -> Code:
-        return self.call("eye", self.dim(node.shape[0]), f"dtype={self.dtype(node.dtype)}")
-
     def _prefixed(self, node: Node, x: Code) -> Code:
         return Code(f"{'-' if node.op == 'neg' else '~'}{x.at(UNARY)}", UNARY)
 
@@ -260,17 +259,15 @@ class Spelling:
         return Code(f"erf({x.text})")
 
     # --- reductions
-    def _reduction(self, node: Node, x: Code, *more: str) -> Code:
-        return self.method(x, self.reductions.get(node.op, node.op), *self.axes(node), *more)
+    def _reduction(self, node: Node, x: Code) -> Code:
+        name = self.reductions.get(node.op, node.op)
+        return self.method(x, name, *self.axes(node), self._sum_dtype(node))
 
     def _sum_dtype(self, node: Node) -> str:
-        narrow = dtype_name(node.dtype) in _NARROW_SUMS
+        narrow = node.op in ("sum", "cumsum") and dtype_name(node.dtype) in _NARROW_SUMS
         return f"dtype={self.dtype(node.dtype)}" if narrow else ""
 
-    def _sum(self, node: Node, x: Code) -> Code:
-        return self._reduction(node, x, self._sum_dtype(node))
-
-    _mean = _reduce_max = _reduce_min = _all = _any = _reduction
+    _sum = _mean = _reduce_max = _reduce_min = _all = _any = _reduction
 
     def _cumsum(self, node: Node, x: Code) -> Code:
         axis = f"{self.axis}={node.attrs['axis']}"

@@ -40,7 +40,7 @@ _SAME_UFUNCS = """
     reciprocal equal not_equal less less_equal greater greater_equal logical_and logical_or
     logical_xor logical_not matmul power erf vecdot log1p expm1 log2 log10 exp2 tan sinh cosh
     arctan arcsin arccos arctan2 hypot logaddexp floor ceil trunc rint remainder floor_divide
-    left_shift right_shift isnan isfinite isinf heaviside
+    left_shift right_shift isnan isfinite isinf heaviside fmax fmin
 """
 UFUNCS: dict[str, Function] = {name: ops.function(name) for name in _SAME_UFUNCS.split()}
 UFUNCS |= {
@@ -53,8 +53,6 @@ UFUNCS |= {
     "bitwise_or": functools.partial(ops.integers.bitwise, "or"),
     "bitwise_xor": functools.partial(ops.integers.bitwise, "xor"),
     "invert": functools.partial(ops.integers.bitwise, "not"),
-    "fmax": lambda x, y: _ignoring_nan(ops.pointwise.maximum, np.fmax, x, y),
-    "fmin": lambda x, y: _ignoring_nan(ops.pointwise.minimum, np.fmin, x, y),
     "deg2rad": lambda x: ops.pointwise.multiply(lift_like(np.deg2rad, x), np.pi / 180),
     "radians": lambda x: ops.pointwise.multiply(lift_like(np.radians, x), np.pi / 180),
     "rad2deg": lambda x: ops.pointwise.multiply(lift_like(np.rad2deg, x), 180 / np.pi),
@@ -75,13 +73,6 @@ _REDUCE: dict[str, Function] = {
     "logical_and": ops.reduce.all,
     "logical_or": ops.reduce.any,
 }
-
-
-def _ignoring_nan(choose: Function, ufunc: np.ufunc, x: Operand, y: Operand) -> Tensor:
-    """The larger or smaller one, or that which is a number."""
-    a, b = ops.operands.promote(ufunc, x, y)
-    nan_a, nan_b = ops.derived.isnan(a), ops.derived.isnan(b)
-    return ops.pointwise.where(nan_a, b, ops.pointwise.where(nan_b, a, choose(a, b)))
 
 
 def lift_like(ufunc: np.ufunc, x: Operand) -> Tensor:

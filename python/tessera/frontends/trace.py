@@ -153,11 +153,13 @@ class _TracingGraph(Graph):
         first = array.reshape(-1)[0]
         if array.tobytes() == first.tobytes() * array.size:
             return self.const(first, array.dtype, array.shape)
-        for axis in range(array.ndim):
-            if np.array_equal(array, _counted(array.shape, axis)):
+        # 0, 1, 2, … along one axis each.
+        counted: Sequence[Array] = np.indices(array.shape, sparse=True)
+        for axis, places in enumerate(counted):
+            if np.array_equal(array, np.broadcast_to(places, array.shape)):
                 return self._count(array.shape, axis, array.dtype)
         if array.ndim == 2 and array.shape[0] == array.shape[1]:
-            rows, columns = (_counted(array.shape, axis) for axis in (0, 1))
+            rows, columns = counted
             for op, compare in (("eq", np.equal), ("ge", np.greater_equal), ("le", np.less_equal)):
                 if np.array_equal(array, compare(rows, columns)):
                     sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
@@ -188,13 +190,6 @@ class _TracingGraph(Graph):
 
     def _count(self, shape: tuple[int, ...], axis: int, dtype: DType) -> Tensor:
         return iota(self, axis, shape, dtype_name(dtype))
-
-
-def _counted(shape: tuple[int, ...], axis: int) -> Array:
-    """0, 1, 2, … along one axis, the same along the others."""
-    lead = [1] * len(shape)
-    lead[axis] = -1
-    return np.broadcast_to(np.arange(shape[axis]).reshape(lead), shape)
 
 
 def _is_diagonal_and_rest(array: Array) -> bool:

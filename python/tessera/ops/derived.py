@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from tessera.ops.pointwise import (
     less_equal,
     logical_and,
     logical_or,
+    maximum,
+    minimum,
     multiply,
     not_equal,
     sqrt,
@@ -288,6 +290,21 @@ def isinf(x: Operand) -> Tensor:
     """Whether an element is infinite."""
     x = lift(builder_of(x), x)
     return equal(absolute(x), np.inf) if is_float(x.dtype) else not_equal(x, x)
+
+
+def _of_numbers(choose: Function, ufunc: np.ufunc) -> Callable[[Operand, Operand], Tensor]:
+    """The larger or smaller one, or that which is a number."""
+
+    def function(x: Operand, y: Operand) -> Tensor:
+        a, b = promote(ufunc, x, y)
+        chosen = choose(a, b)
+        return where(isnan(a), b, where(isnan(b), a, chosen)) if is_float(a.dtype) else chosen
+
+    return function
+
+
+fmax = _of_numbers(maximum, np.fmax)
+fmin = _of_numbers(minimum, np.fmin)
 
 
 def isclose(x: Operand, y: Operand, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:

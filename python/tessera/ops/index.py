@@ -77,7 +77,9 @@ def getitem(x: Tensor, key: Value) -> Tensor:
 
     advanced = [i for i in items if _is_array(i) or _is_integer(i)] if arrays else []
     bounds: list[tuple[Dim, Dim, int]] = []  # of each axis of x: start, stop, step
-    drop, expand, flips = [], [], []
+    drop: list[int] = []
+    expand: list[int] = []
+    flips: list[int] = []  # axes of the result
     gathers: list[tuple[int, int, Operand]] = []  # axis of the result, extent, index
     axis = 0  # of x
     kept = 0  # axes of the result so far
@@ -121,12 +123,7 @@ def getitem(x: Tensor, key: Value) -> Tensor:
         starts, stops, steps = zip(*bounds, strict=True)
         to_the_end = [-1 if isinstance(b, str) else b for b in stops]  # of axes that stay whole
         result = slice_(result, starts, to_the_end, steps)
-    if drop:
-        result = squeeze(result, drop)
-    if expand:
-        result = expand_dims(result, expand)
-    for axis_of_result in flips:
-        result = flip(result, axis_of_result)
+    result = flip(expand_dims(squeeze(result, drop), expand), flips)
     if len(gathers) == 1:
         return _pick(result, gathers[0][2], gathers[0][0])
     return _pick_together(result, gathers) if gathers else result
@@ -208,9 +205,9 @@ def setitem(x: Tensor, key: Object, value: Operand) -> Tensor:
             unsupported("assigning more than one value by a mask is not supported; use np.where")
         return where(key, filler, x)
     items = list(key) if isinstance(key, tuple) else [key]
-    if len([i for i in items if i is Ellipsis]) == 0:
+    if all(i is not Ellipsis for i in items):
         items.append(Ellipsis)
-    at = next((n for n, i in enumerate(items) if i is Ellipsis), 0)
+    at = next(n for n, i in enumerate(items) if i is Ellipsis)
     items[at : at + 1] = [slice(None)] * (x.ndim - len(items) + 1)
     if not all(isinstance(i, slice) or _is_integer(i) for i in items) or len(items) != x.ndim:
         unsupported("assignment is supported to slices and integers only; use np.where")
@@ -221,9 +218,7 @@ def setitem(x: Tensor, key: Object, value: Operand) -> Tensor:
     if filler.ndim > region.ndim:
         unsupported("assigning an array with more axes than its place is not supported")
     filler = broadcast_to(cast(filler, x.dtype), region.shape)
-    kept = [i for n, i in enumerate(items) if _is_integer(i)]
-    if kept:
-        filler = expand_dims(filler, [n for n, i in enumerate(items) if _is_integer(i)])
+    filler = expand_dims(filler, [n for n, i in enumerate(items) if _is_integer(i)])
     return _placed(x, items, filler, 0)
 
 

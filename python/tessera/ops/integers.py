@@ -42,8 +42,11 @@ def trunc_divide(x: Operand, y: Operand) -> Tensor:
 
 
 def trunc_remainder(x: Operand, y: Operand) -> Tensor:
-    """What `trunc_divide` leaves of x, with its sign."""
+    """What a quotient rounded towards zero leaves of x, with its sign; of floats too."""
     a, b = promote(np.fmod, x, y)
+    if is_float(a.dtype):
+        rest = ops.mod(ops.abs(a), ops.abs(b))
+        return ops.where(ops.less(a, 0), ops.negative(rest), rest)
     return ops.subtract(ops.mod(a, b), ops.where(_falls_short(a, b), b, a.dtype.type(0)))
 
 

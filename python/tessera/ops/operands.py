@@ -99,9 +99,22 @@ def reduced(op: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
     return emit(op, x, axes=list(axes), keepdims=keepdims) if axes else x
 
 
+def wide(x: Tensor) -> Tensor:
+    """16-bit floats are reduced and normalised in f32."""
+    return cast(x, np.float32) if is_float(x.dtype) and x.dtype.itemsize == 2 else x
+
+
 def iota(builder: Builder, axis: int, shape: Sequence[Dim], dtype: str = "i64") -> Tensor:
     """0, 1, 2, … along one axis of a shape, the same along the others."""
     return builder.emit("iota", [], {"axis": axis, "type": (dtype, list(shape))})
+
+
+def row_major(places: Sequence[Tensor], extents: Sequence[int]) -> Tensor:
+    """Positions along axes of these extents as one, counted row by row; all are i64."""
+    linear = places[0]
+    for place, n in zip(places[1:], extents[1:], strict=True):
+        linear = emit("add", emit("mul", linear, linear.builder.const(n, "i64")), place)
+    return linear
 
 
 def promote(ufunc: np.ufunc, *operands: Operand) -> list[Tensor]:

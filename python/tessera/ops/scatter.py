@@ -12,8 +12,8 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.ops.derived import prod
-from tessera.ops.operands import emit, iota
-from tessera.ops.shape import broadcast_to, expand_dims, reshape
+from tessera.ops.operands import emit, iota, row_major
+from tessera.ops.shape import broadcast_to, expand_dims, moveaxis, reshape
 from tessera.tensor import Tensor
 from tessera.types import DType, is_float
 
@@ -28,15 +28,9 @@ def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
     """The elements whose place along one axis `index` says, counted from the front; the others are
     those of the element's own place (NumPy's take_along_axis). The other axes of `index` may be
     shorter than those of x."""
-    linear: Tensor | None = None
-    step = 1
-    for a in reversed(range(x.ndim)):
-        at = index if a == axis % x.ndim else iota(index.builder, a, index.shape)
-        at = at * at.builder.const(step, np.int64) if step != 1 else at
-        linear = at if linear is None else linear + at
-        step *= x.shape[a]
-    assert linear is not None
-    return emit("gather", reshape(x, [step]), linear, axis=0)
+    places = [iota(index.builder, a, index.shape) for a in range(x.ndim)]
+    places[axis] = index
+    return emit("gather", reshape(x, [x.size]), row_major(places, x.shape), axis=0)
 
 
 def neutral(dtype: DType, how: str) -> float | int:
@@ -88,6 +82,20 @@ def scatter(
     shape = [*index.shape[:-1], n, j]
     hit = emit("eq", expand_dims(index, -2), iota(x.builder, len(shape) - 2, shape))
     return emit(how, x, _together(hit, expand_dims(updates, -2), how, -1))
+
+
+def scatter_along(
+    x: Tensor, index: Tensor, updates: Tensor, axis: int, how: str, most: int = MOST_COMPARISONS
+) -> Tensor | None:
+    """`scatter` along any axis; the other axes of `index` and `updates` may be shorter than x's."""
+    low = [0] * x.ndim
+    high = [0 if a == axis else n - index.shape[a] for a, n in enumerate(x.shape)]
+    if any(high):  # rows to which nothing is written
+        index = emit("pad", index, low=low, high=high, value=-1)
+        updates = emit("pad", updates, low=low, high=high, value=0)
+    x, index, updates = (moveaxis(t, axis, -1) for t in (x, index, updates))
+    made = scatter(x, index, updates, how, most)
+    return None if made is None else moveaxis(made, -1, axis)
 
 
 def scatter_rows(

@@ -18,7 +18,7 @@ from tessera.ops.operands import (
     static_shape,
 )
 from tessera.tensor import Tensor, bad_input, unsupported
-from tessera.types import Array, Axes, Dim, is_float
+from tessera.types import Array, Axes, Dim, Value, is_float
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
@@ -214,23 +214,15 @@ def part(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
     return slice_(x, starts, stops)
 
 
-def _bordered(x: Tensor, widths: Array, mode: str) -> Tensor:
+def _bordered(x: Tensor, widths: Array, mode: Value) -> Tensor:
     """A border of the tensor's own elements: each row of it is a slice."""
     for axis in range(x.ndim):
         n = static_shape(x, "pad")[axis]
         low, high = (int(w) for w in widths[axis])
-        if mode == "edge":
-            before, after = [0] * low, [n - 1] * high
-        elif mode == "wrap":
-            before, after = [i % n for i in range(-low, 0)], [i % n for i in range(high)]
-        else:
-            first = 1 if mode == "reflect" else 0
-            period = 2 * (n - first) if n > first else 1
-            places = [*range(-low, 0), *range(n, n + high)]
-            mirrored = [p if (p := i % period) < n else period - p - (1 - first) for i in places]
-            before, after = mirrored[:low], mirrored[low:]
-        if len(before) + len(after) > _WIDEST_BORDER:
+        if low + high > _WIDEST_BORDER:
             unsupported(f"np.pad with mode={mode!r} and borders this wide is not supported")
+        taken = np.pad(np.arange(n), (low, high), mode).tolist()
+        before, after = taken[:low], taken[low + n :]
         rows, last = ([part(x, axis, i, i + 1) for i in places] for places in (before, after))
         x = concatenate([*rows, x, *last], axis)
     return x

@@ -19,6 +19,7 @@ from tessera.graph import Graph
 from tessera.machine import machine_description
 from tessera.options import Options
 from tessera.race import Entrant, decide
+from tessera.report.boxes import KIND
 from tessera.runner import Runner
 from tessera.source import example_arrays
 from tessera.types import Array, Object, Record, Value, Values, format_type, to_numpy
@@ -113,7 +114,7 @@ def work(graph: Graph) -> dict[str, float]:
             return 2.0 * out * float(core.type(op["inputs"][0])[1][-1])
         if kind in ("sum", "mean", "reduce_max", "reduce_min", "accum"):
             return size(core, op["inputs"][0])
-        return 0.0 if kind in _NO_ARITHMETIC else out
+        return 0.0 if KIND.get(kind) in ("memory", "movement") else out
 
     def block(core: _core.Graph, times: float) -> float:
         """Loop values once per iteration, others once per block."""
@@ -129,25 +130,16 @@ def work(graph: Graph) -> dict[str, float]:
 
     core = graph.core
     for op in core.ops():
-        if op["op"] in ("input", "const", "iota"):
+        if op["op"] in ("input", "const", "iota", "reshape", "squeeze", "unsqueeze"):
             continue
-        if op["body"] is not None:
-            body = op["body"]
+        if (body := op["body"]) is not None:
             total["flops"] += block(body, float(np.prod(body.grid, initial=1.0)))
         else:
             total["flops"] += arithmetic(core, op)
-        if op["body"] is None and op["op"] in ("reshape", "squeeze", "unsqueeze"):
-            continue
         total["kernels"] += 1
         consts = {t for o in core.ops() if o["op"] == "const" for t in o["results"]}
         total["bytes"] += sum(nbytes(core, t) for t in {*op["inputs"], *op["results"]} - consts)
     return total
-
-
-_NO_ARITHMETIC = frozenset(
-    """input const iota iter save transpose reshape broadcast unsqueeze squeeze repeat concat stack
-    slice pad triu tril gather cast opaque""".split()  # noqa: SIM905
-)
 
 
 def errors(result: Result) -> Record:

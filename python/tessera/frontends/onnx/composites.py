@@ -5,9 +5,9 @@ Runtimes have fast kernels for them and do not find them again in their parts.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from tessera.emit.node import number
 from tessera.graph import Graph
 from tessera.types import Dim, Record
 
@@ -145,13 +145,13 @@ class _Finder:
         if total is None:
             return None
         for mean, eps in (total["inputs"], total["inputs"][::-1]):
-            number = self.made(eps, "const")
+            constant = self.made(eps, "const")
             square = self.made(mean, "mean")
             inner = self.made(square["inputs"][0], "sqr", "mul") if square is not None else None
-            if number is None or inner is None or set(inner["inputs"]) != {difference}:
+            if constant is None or inner is None or set(inner["inputs"]) != {difference}:
                 continue
             if self.reduced(mean, "mean", inner["results"][0]) == axes:
-                return fraction(number["attrs"].get("value", "0"))
+                return fraction(constant["attrs"].get("value", "0"))
         return None
 
 
@@ -161,6 +161,4 @@ def fraction(text: str | float) -> float:
     >>> fraction("1/4"), fraction(3), fraction("3*2^-4")
     (0.25, 3.0, 0.1875)
     """
-    text, _, power = str(text).partition("*2^")
-    numerator, _, denominator = text.partition("/")
-    return math.ldexp(float(numerator) / float(denominator or 1), int(power or 0))
+    return float(number(str(text)))

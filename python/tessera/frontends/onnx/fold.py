@@ -15,16 +15,17 @@ from tessera.errors import BadInputError
 from tessera.extents import Extent, NeedsExtentError, Number, settled, symbols_of
 from tessera.frontends.onnx.node import Node
 from tessera.frontends.onnx.reader import array_of, dense_of, dtype_of, onnx_package
-from tessera.types import Array, Function, Value, Values
+from tessera.types import Array, Function, Values
 
 _LARGEST = 1 << 16  # elements: more is data, not a shape
+_MOST_FLOATS = 16  # floats are data: only single numbers are computed while importing
 # Of these, operands from this one on are numbers, not what follows from open extents.
 _STATIC = {
     "ConstantOfShape": 0, "Range": 0, "CumSum": 0, "NonZero": 0, "Sqrt": 0, "Floor": 0, "Ceil": 0,
     "Pow": 0, "And": 0, "Or": 0, "Not": 0, "Gather": 1, "Reshape": 1, "Expand": 1, "Tile": 1,
     "Slice": 1, "Split": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "Flatten": 1,
 }  # fmt: skip
-_FREE = {"Constant", "Shape", "Size", "ConstantOfShape", "Range", "Identity", "Cast", "Dropout"}
+_FREE = {"Constant", "Shape", "Size", "ConstantOfShape", "Range", "Identity", "Cast"}
 
 
 def fold(node: Node) -> list[Array] | None:
@@ -37,7 +38,9 @@ def fold(node: Node) -> list[Array] | None:
         return None
     if kind in _STATIC and any(o.dtype == object for o in known[_STATIC[kind] :]):
         return None
-    if kind not in _FREE and any(o.size > _LARGEST for o in known):
+    if kind not in _FREE and any(
+        o.size > (_MOST_FLOATS if o.dtype.kind == "f" else _LARGEST) for o in known
+    ):
         return None
     with np.errstate(all="ignore"):
         result = function(node, *operands)
@@ -264,17 +267,6 @@ def _split(node: Node, x: Array, *rest: Array) -> list[Array]:
     return np.split(x, np.cumsum(split_sizes(node, x.shape[axis]))[:-1], axis)
 
 
-def _only_small(function: Value) -> Function:
-    """Floats are data: only integers, and single numbers, are computed while importing."""
-
-    def run(node: Node, *operands: Array) -> Value:
-        if any(o.dtype.kind == "f" and o.size > 16 for o in operands):
-            return None
-        return function(node, *operands)
-
-    return run
-
-
 # Operators that are functions of NumPy.
 _NUMPYS: dict[str, Function] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative, "Abs": np.absolute,
@@ -290,37 +282,32 @@ _FOLDS: dict[str, Function] = {
     "Range": _range,
     "Identity": _plain(lambda x: x),
     "Cast": _cast,
-    **{
-        name: _only_small(function)
-        for name, function in {
-            "Reshape": _reshape,
-            "Unsqueeze": _unsqueeze,
-            "Squeeze": _squeeze,
-            "Slice": _slice,
-            "Gather": lambda node, x, i: np.take(x, i, axis=node.attr("axis", 0)),
-            "Concat": lambda node, *xs: np.concatenate(xs, axis=node.require_attr("axis")),
-            "Split": _split,
-            "CumSum": _cumsum,
-            "Scatter": _scatter,
-            "ScatterElements": _scatter,
-            "ScatterND": _scatter,
-            "Transpose": lambda node, x: np.transpose(x, node.attr("perm")),
-            "Expand": _expand,
-            "Tile": _tile,
-            "Div": _div,
-            "Pow": _power,
-            "Min": lambda node, *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
-            "Max": lambda node, *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
-            "Mod": lambda node, x, y: (np.fmod if node.attr("fmod", 0) else np.mod)(x, y),
-            **{name: _plain(function) for name, function in _NUMPYS.items()},
-            "ReduceProd": _reduce(np.prod),
-            "ReduceSum": _reduce(np.sum),
-            "ReduceMax": _reduce(np.max),
-            "ReduceMin": _reduce(np.min),
-            "NonZero": _plain(lambda x: np.array(np.nonzero(x), np.int64)),
-            "Flatten": lambda node, x: x.reshape(
-                int(np.prod(x.shape[: node.attr("axis", 1)], dtype=np.int64)), -1
-            ),
-        }.items()
-    },
+    "Reshape": _reshape,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Slice": _slice,
+    "Gather": lambda node, x, i: np.take(x, i, axis=node.attr("axis", 0)),
+    "Concat": lambda node, *xs: np.concatenate(xs, axis=node.require_attr("axis")),
+    "Split": _split,
+    "CumSum": _cumsum,
+    "Scatter": _scatter,
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter,
+    "Transpose": lambda node, x: np.transpose(x, node.attr("perm")),
+    "Expand": _expand,
+    "Tile": _tile,
+    "Div": _div,
+    "Pow": _power,
+    "Min": lambda node, *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
+    "Max": lambda node, *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
+    "Mod": lambda node, x, y: (np.fmod if node.attr("fmod", 0) else np.mod)(x, y),
+    **{name: _plain(function) for name, function in _NUMPYS.items()},
+    "ReduceProd": _reduce(np.prod),
+    "ReduceSum": _reduce(np.sum),
+    "ReduceMax": _reduce(np.max),
+    "ReduceMin": _reduce(np.min),
+    "NonZero": _plain(lambda x: np.array(np.nonzero(x), np.int64)),
+    "Flatten": lambda node, x: x.reshape(
+        int(np.prod(x.shape[: node.attr("axis", 1)], dtype=np.int64)), -1
+    ),
 }

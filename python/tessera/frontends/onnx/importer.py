@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,7 +91,7 @@ class Importer:
         self.where = Location(name)
         self.folder = folder
         self.opset = opset_of(model, self.where)
-        self.graph = Graph(_identifier(model.graph.name))
+        self.graph = Graph(re.sub("[^A-Za-z0-9]", "_", model.graph.name) or "model")
         self.shapes = dict(shapes or {})
         self.extents = dict(extents or {})
         self.given = dict(values or {})
@@ -357,7 +358,7 @@ class Importer:
             raise node.bad("its body does not fit its operands")
         steps = scanned[0].shape[axes[0]]
         self._require_steps(node, steps)
-        made: list[list[Value | Outside]] = [[] for _ in range(outputs)]
+        rows: list[Sequence[Made]] = []
         for step in range(steps):
             parts = []
             for x, axis, backwards in zip(scanned, axes, back, strict=True):
@@ -367,10 +368,9 @@ class Importer:
             values = dict(scope)
             values.update(zip((v.name for v in body.input), [*state, *parts], strict=True))
             results = self._inside(body.node, body.initializer, body.output, values)
+            rows.append(results[len(state) :])
             state = list(results[: len(state)])
-            for into, result in zip(made, results[len(state) :], strict=True):
-                into.append(self._present(node, result))
-        return [*state, *self._stacked(made, out_axes, out_back)]
+        return [*state, *self._stacked(node, rows, out_axes, out_back)]
 
     def _loop(self, node: Node, scope: dict[str, Made]) -> Sequence[Made]:
         """A Loop step by step, where it is known while importing when it ends."""
@@ -381,12 +381,11 @@ class Importer:
             raise node.bad("its body does not fit its operands")
         steps = int(node.known(0, "the number of steps").reshape(-1)[0]) if node.has(0) else None
         going = bool(node.known(1, "the condition").reshape(-1)[0]) if node.has(1) else True
-        made: list[list[Value | Outside]] = [[] for _ in range(outputs)]
-        step = 0
-        while going and (steps is None or step < steps):
-            self._require_steps(node, step)
+        rows: list[Sequence[Made]] = []
+        while going and (steps is None or len(rows) < steps):
+            self._require_steps(node, len(rows))
             values = dict(scope)
-            given = [np.asarray(step, np.int64), np.asarray(True), *state]
+            given = [np.asarray(len(rows), np.int64), np.asarray(True), *state]
             values.update(zip((v.name for v in body.input), given, strict=True))
             results = self._inside(body.node, body.initializer, body.output, values)
             condition = self._present(node, results[0])
@@ -395,13 +394,11 @@ class Importer:
                     return self._opaque(node, scope)  # it ends when what it computes says so
                 condition = known
             going = bool(condition.reshape(-1)[0])
+            rows.append(results[1 + len(state) :])
             state = list(results[1 : 1 + len(state)])
-            for into, result in zip(made, results[1 + len(state) :], strict=True):
-                into.append(self._present(node, result))
-            step += 1
-        if step == 0 and outputs:
+        if not rows and outputs:
             raise UnsupportedError(f"{describe(node.proto)} takes no step", self.where)
-        return [*state, *self._stacked(made, [0] * outputs, [0] * outputs)]
+        return [*state, *self._stacked(node, rows, [0] * outputs, [0] * outputs)]
 
     def _require_steps(self, node: Node, steps: Number) -> None:
         if not isinstance(steps, int) or steps > _MOST_STEPS:
@@ -417,12 +414,13 @@ class Importer:
         return value
 
     def _stacked(
-        self, made: Sequence[list[Value | Outside]], axes: Sequence[int], backwards: Sequence[int]
+        self, node: Node, rows: list[Sequence[Made]], axes: Sequence[int], back: Sequence[int]
     ) -> list[Value]:
+        """The results of all steps, side by side; the last step's first where they go `back`."""
         results: list[Value] = []
-        for parts, axis, back in zip(made, axes, backwards, strict=True):
-            tensors = [self.tensor(p) for p in (reversed(parts) if back else parts)]
-            results.append(ops.function("stack")(tensors, axis))
+        for parts, axis, backwards in zip(zip(*rows, strict=True), axes, back, strict=True):
+            tensors = [self.tensor(self._present(node, p)) for p in parts]
+            results.append(ops.shape.stack(tensors[::-1] if backwards else tensors, axis))
         return results
 
     def _call(self, node: Node, function: onnx.FunctionProto) -> Sequence[Made]:
@@ -697,12 +695,8 @@ class Importer:
 
 
 def _symbol(name: str) -> str:
-    text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    text = re.sub("[^A-Za-z0-9]", "_", name)
     return text if text[:1].isalpha() else f"d{text}"
-
-
-def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "model"
 
 
 def _all_reads(node: onnx.NodeProto) -> list[str]:

@@ -15,10 +15,21 @@ from tessera.types import Array
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+    from onnxruntime import InferenceSession
 
 MOST_INSIDE = 2_000_000_000  # bytes of arrays; a protobuf message has less than 2 GiB
 LEAST_OUTSIDE = 1024  # bytes of an array
 _ALIGNED = 4096  # bytes, at which arrays begin, so that they can be mapped
+
+
+def session_of(model: str | bytes, threads: int = 0) -> InferenceSession:
+    """A model, or its file, in onnxruntime, on so many threads (0: its choice)."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
 
 
 @dataclass(frozen=True)

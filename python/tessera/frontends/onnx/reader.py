@@ -223,9 +223,7 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None, where: Location | No
         raise BadInputError(f"{what} cannot be read: {error}", where) from None
 
 
-def dense_of(
-    sparse: onnx.SparseTensorProto, folder: Path | None, where: Location | None = None
-) -> Array:
+def dense_of(sparse: onnx.SparseTensorProto, folder: Path | None, where: Location | None) -> Array:
     """The values of a SparseTensorProto as an array of up to LARGEST_DENSE elements."""
     what = f"the sparse tensor '{sparse.values.name}'"
     dims = [int(d) for d in sparse.dims]

@@ -21,7 +21,7 @@ from tessera.conditions import conditions
 from tessera.errors import UnsupportedError
 from tessera.frameworks import Run
 from tessera.frontends.onnx.export import written
-from tessera.frontends.onnx.model_file import Written
+from tessera.frontends.onnx.model_file import Written, session_of
 from tessera.frontends.onnx.reader import read_model
 from tessera.graph import Graph
 from tessera.options import Options
@@ -43,7 +43,6 @@ class ModelRewrite(Improvement):
     """
 
     written: Written = field(kw_only=True)
-    not_measured: str = ""
 
     @property
     def model(self) -> bytes:
@@ -141,11 +140,6 @@ def _fastest_first(
     options: Options,
 ) -> list[_Program]:
     """Those that onnxruntime runs faster than the original, and to the same results."""
-    import onnxruntime
-
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = options.threads
-    settings.log_severity_level = 3
 
     def run(model: str | Written) -> Run:
         with tempfile.TemporaryDirectory() as folder:
@@ -154,9 +148,7 @@ def _fastest_first(
                 file = model if isinstance(model, str) else model.bytes()
             else:
                 model.save(Path(str(file)))
-            session = onnxruntime.InferenceSession(
-                file, settings, providers=["CPUExecutionProvider"]
-            )
+            session = session_of(file, options.threads)
         return functools.partial(session.run, None, feed)
 
     def computed(graph: Graph, contestant: Run) -> Values:

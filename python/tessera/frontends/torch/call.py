@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # A function of tensors by its NumPy name.
 f: Callable[[str], Callable[..., Tensor]] = ops.function
-emit, iota, reduced = operands.emit, operands.iota, operands.reduced
+emit, iota, reduced, wide = operands.emit, operands.iota, operands.reduced, operands.wide
 # By name: "aten.add.Tensor", or "aten.add" for all overloads. They are called with a Call and the
 # operator's own arguments.
 handles = Handlers()
@@ -80,6 +80,11 @@ class Call:
         """PyTorch runs the part where one of these is false: it refuses such operands, or what it
         makes of them is not known."""
         self._checks.append(flags)
+
+    @property
+    def name(self) -> str:
+        """Of the operator: "max" of aten.max.dim."""
+        return operator_name(self.node.target).split(".")[1]
 
     @property
     def dtype(self) -> str:
@@ -139,11 +144,6 @@ def cast(x: Tensor, dtype: str) -> Tensor:
     if is_float(x.dtype) and dtype in ("i8", "u8"):
         x = tensor.cast(x, np.int32)
     return tensor.cast(x, to_numpy(dtype))
-
-
-def wide(x: Tensor) -> Tensor:
-    """16-bit floats are reduced and normalised in f32."""
-    return cast(x, "f32") if is_float(x.dtype) and x.dtype.itemsize == 2 else x
 
 
 def operand(call: Call, value: Term, dtype: str) -> Tensor:

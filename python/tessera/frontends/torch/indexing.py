@@ -10,6 +10,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, wide
 from tessera.frontends.torch.structure import counted, slice_
+from tessera.ops.operands import row_major
 from tessera.ops.scatter import along, scatter
 from tessera.tensor import Tensor
 from tessera.types import Object
@@ -30,13 +31,9 @@ def within(call: Call, index: Tensor, extent: int, wraps: bool = False) -> Tenso
 
 def row_major_places(call: Call, x: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
     """What tensors select together along their axes of x, counted as in rows of these axes."""
-    (axis, first), *others = indices
-    places = within(call, first, x.shape[axis], True)
-    for axis, t in others:
-        at = within(call, t, x.shape[axis], True)
-        places = emit("mul", places, call.graph.const(x.shape[axis], "i64"))
-        places = emit("add", places, at)
-    return places
+    extents = [x.shape[axis] for axis, _ in indices]
+    places = [within(call, t, n, True) for (_, t), n in zip(indices, extents, strict=True)]
+    return row_major(places, extents)
 
 
 @handles("aten.index_select.default")
@@ -62,8 +59,6 @@ def index(call: Call, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     if any(t.dtype in (np.bool_, np.uint8) for _, t in used):
         raise UnsupportedError("by a mask: how many it chooses is not known before")
     axes = [a for a, _ in used]
-    if len(used) == 1:
-        return emit("gather", x, row_major_places(call, x, used), axis=axes[0])
     if axes != list(range(axes[0], axes[0] + len(axes))):
         raise UnsupportedError("by tensors of axes that are not neighbours")
     places = row_major_places(call, x, used)

@@ -54,9 +54,8 @@ class Padding:
     scores: set[Node] = field(default_factory=set)  # attention whose keys are the symbol's
     inputs: dict[int, list[int]] = field(default_factory=dict)  # placeholder: axes to lengthen
     numbers: dict[int, Size] = field(default_factory=dict)  # placeholder: what it is of the symbols
-    results: dict[int, list[tuple[int, Size]]] = field(
-        default_factory=dict
-    )  # axis, elements within
+    # Of a result: the axis, elements within.
+    results: dict[int, list[tuple[int, Size]]] = field(default_factory=dict)
     # The placeholder, and its axis, that tell each symbol's size.
     places: dict[Size, tuple[int, int | None]] = field(default_factory=dict)
 
@@ -103,14 +102,9 @@ def paddings(module: torch.fx.GraphModule) -> list[Padding]:
         for axis, size in sizes:
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                 found.setdefault(size.node.expr, (i, axis))
-    made = []
-    for symbol in found:
-        try:
-            walk = _Walk(module, symbol)
-        except _RefusedError:
-            continue
-        walk.padding.places = found
-        made.append(walk.padding)
+    made = [walk.padding for s in found if not isinstance(walk := _walked(module, s), str)]
+    for padding in made:
+        padding.places = found
     return made
 
 
@@ -118,13 +112,16 @@ def why_not(module: torch.fx.GraphModule) -> list[str]:
     """Per symbol of the graph that cannot be rounded up the reason."""
     values = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
     symbols = {s for v in values for d in _sizes(v) for s in getattr(d, "free_symbols", ())}
-    reasons = []
-    for symbol in sorted(symbols, key=str):
-        try:
-            _Walk(module, symbol)
-        except _RefusedError as refused:
-            reasons.append(f"{symbol}: {refused}")
-    return reasons
+    walks = {symbol: _walked(module, symbol) for symbol in sorted(symbols, key=str)}
+    return [f"{symbol}: {why}" for symbol, why in walks.items() if isinstance(why, str)]
+
+
+def _walked(module: torch.fx.GraphModule, symbol: Size) -> _Walk | str:
+    """What follows the places of a symbol through a graph, or why nothing does."""
+    try:
+        return _Walk(module, symbol)
+    except _RefusedError as refused:
+        return str(refused)
 
 
 def _expression(size: IntLikeType) -> Size:
@@ -163,15 +160,18 @@ class _Walk:
             elif node.op == "output":
                 self._results(node.args[0])
 
+    def _in(self, size: Size) -> bool:
+        return self.symbol in getattr(size, "free_symbols", ())
+
     def _has(self, value: Argument) -> bool:
-        return any(self.symbol in getattr(e, "free_symbols", ()) for e in _sizes(value))
+        return any(map(self._in, _sizes(value)))
 
     def _plain(self, value: torch.Tensor) -> Layout:
         """Of axes that are the symbol itself, or do without it."""
         return tuple(map(self._axis, map(_expression, value.shape)))
 
     def _axis(self, size: Size) -> tuple[int, int] | None:
-        if self.symbol not in getattr(size, "free_symbols", ()):
+        if not self._in(size):
             return None
         if size != self.symbol:
             raise _RefusedError(f"an axis of {size}")
@@ -226,7 +226,7 @@ class _Walk:
         their first one is (several are aligned)."""
         axes: list[Axis] = []
         for axis, size in enumerate(map(_expression, value.shape)):
-            if self.symbol not in getattr(size, "free_symbols", ()):
+            if not self._in(size):
                 axes.append(None)
                 continue
             found = set()
@@ -262,16 +262,14 @@ class _Walk:
         left = [f for f in reversed(left) if f != 1]
         axes: list[Axis] = []
         for size in map(_expression, node.meta["val"].shape):
-            with_symbol = self.symbol in getattr(size, "free_symbols", ())
-            around = self._take(left, None) if with_symbol else self._take(left, size)
-            if not with_symbol:
+            around = self._take(left, None if self._in(size) else size)
+            if not self._in(size):
                 axes.append(None)
                 continue
             within = size / (self.symbol * around)
-            within = (
-                int(within) if getattr(within, "is_Integer", isinstance(within, int)) else within
-            )
-            if self.symbol in getattr(within, "free_symbols", ()):
+            whole = getattr(within, "is_Integer", isinstance(within, int))
+            within = int(within) if whole else within
+            if self._in(within):
                 raise _RefusedError("a view that has the size twice in an axis")
             self._take(left, within)
             axes.append((around, within))
@@ -297,10 +295,6 @@ class _Walk:
         if size is None or taken != size:
             raise _RefusedError("a view that mixes axes")
         return taken
-
-    def _permute(self, node: Node, x: Node, dims: Sequence[int]) -> Layout:
-        own = self._of(x)
-        return tuple(own[d] for d in dims)
 
     def _transpose(self, node: Node, x: Node, a: int = 0, b: int = 1) -> Layout:
         own = list(self._of(x))
@@ -334,17 +328,13 @@ class _Walk:
             return tuple(own)
         if start not in (None, 0) and not isinstance(start, int):
             raise _RefusedError("a part that begins at a size")
-        if own[dim] is None and self.symbol in getattr(want, "free_symbols", ()):
-            if (
-                start not in (None, 0)
-                or step != 1
-                or want != self.symbol
-                or not isinstance(have, int)
-            ):
+        if own[dim] is None and self._in(want):
+            from_front = start in (None, 0) and step == 1
+            if not from_front or want != self.symbol or not isinstance(have, int):
                 raise _RefusedError("a part of a table that does not begin with it")
             self.padding.most = min(self.padding.most, have)
             own[dim] = (1, 1)
-        elif (mine := own[dim]) is not None and self.symbol in getattr(want, "free_symbols", ()):
+        elif (mine := own[dim]) is not None and self._in(want):
             more = want - self.symbol
             if mine[:2] != (1, 1) or step != 1 or (start or 0) < 0 or not more.is_Integer:
                 raise _RefusedError("a part of the size that is not counted from the front")
@@ -541,7 +531,8 @@ _RULES: dict[str, Function] = {
     **dict.fromkeys(("aten.zeros_like.default", "aten.ones_like.default",
                      "prims.convert_element_type.default", "aten._to_copy.default"), _Walk._same),
     **dict.fromkeys(("aten.split_with_sizes.default", "aten.split.Tensor"), _Walk._split),
-    "aten.full_like.default": _Walk._pointwise, "aten.permute.default": _Walk._permute,
+    "aten.full_like.default": _Walk._pointwise,
+    "aten.permute.default": lambda walk, node, x, dims: tuple(walk._of(x)[d] for d in dims),
     "aten.transpose.int": _Walk._transpose, "aten.t.default": _Walk._transpose,
     "aten.unsqueeze.default": _Walk._unsqueeze, "aten.expand.default": _Walk._expand,
     "aten.slice.Tensor": _Walk._slice, "aten.select.int": _Walk._select,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,44 +26,38 @@ from tessera.ops import integers
 from tessera.tensor import Tensor, Term
 from tessera.types import is_float, to_numpy
 
-if TYPE_CHECKING:
-    pass
 
-for _name in ("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "silu", "sqrt", "rsqrt",
-              "log1p", "expm1"):  # fmt: skip
-
-    @handles(f"aten.{_name}.default")
-    def _unary(call: Call, x: Tensor, _op: str = _name) -> Tensor:
-        return emit(_op, cast(x, call.dtype))
+def _aten(names: str) -> list[str]:
+    return [f"aten.{name}.default" for name in names.split()]
 
 
-for _name in ("neg", "abs", "sign", "relu", "floor", "round"):
-
-    @handles(f"aten.{_name}.default")
-    def _same(call: Call, x: Tensor, _op: str = _name) -> Tensor:
-        if x.dtype == np.bool_:
-            raise UnsupportedError("of bool it is left to PyTorch")
-        if _op in ("floor", "round") and not is_float(x.dtype):
-            return x
-        if _op == "sign" and is_float(x.dtype):  # 0 of NaN
-            return emit("where", emit("ne", x, x), x.builder.const(0, x.dtype), emit("sign", x))
-        return emit(_op, x)
+@handles(*_aten("exp log sin cos erf tanh sigmoid silu sqrt rsqrt log1p expm1"))
+def unary(call: Call, x: Tensor) -> Tensor:
+    return emit(call.name, cast(x, call.dtype))
 
 
-for _name in ("reciprocal", "exp2", "log2", "log10", "ceil", "trunc", "sinh", "cosh", "tan"):
+@handles(*_aten("neg abs sign relu floor round"))
+def same(call: Call, x: Tensor) -> Tensor:
+    if x.dtype == np.bool_:
+        raise UnsupportedError("of bool it is left to PyTorch")
+    if call.name in ("floor", "round") and not is_float(x.dtype):
+        return x
+    if call.name == "sign" and is_float(x.dtype):  # 0 of NaN
+        return emit("where", emit("ne", x, x), x.builder.const(0, x.dtype), emit("sign", x))
+    return emit(call.name, x)
 
-    @handles(f"aten.{_name}.default")
-    def _derived(call: Call, x: Tensor, _function: str = _name) -> Tensor:
-        floats_only(call)
-        if _function in ("exp2", "log2", "log10") and call.decides():
-            raise UnsupportedError("it is exact at powers, and what is computed instead not")
-        x = cast(x, call.dtype)
-        return emit("div", call.const(1), x) if _function == "reciprocal" else f(_function)(x)
+
+@handles(*_aten("reciprocal exp2 log2 log10 ceil trunc sinh cosh tan"))
+def derived(call: Call, x: Tensor) -> Tensor:
+    floats_only(call)
+    if call.name in ("exp2", "log2", "log10") and call.decides():
+        raise UnsupportedError("it is exact at powers, and what is computed instead not")
+    return f(call.name)(cast(x, call.dtype))
 
 
 @handles("aten.logical_not.default", "aten.bitwise_not.default")
 def logical_not(call: Call, x: Tensor) -> Tensor:
-    if call.node.target.__name__.startswith("logical"):
+    if call.name == "logical_not":
         return emit("not", cast(x, "bool"))
     if x.dtype == np.bool_:
         return emit("not", x)
@@ -107,20 +100,17 @@ def extremum(largest: bool, x: Tensor, y: Tensor) -> Tensor:
     return emit("max" if largest else "min", x, y)
 
 
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-
-    @handles(f"aten.{_name}")
-    def _compare(call: Call, x: Term, y: Term, _op: str = _name) -> Tensor:
-        dtype = promoted(call)
-        if dtype == "bool":
-            dtype = "i32"
-        return emit(_op, operand(call, x, dtype), operand(call, y, dtype))
+@handles("aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge")
+def compare(call: Call, x: Term, y: Term) -> Tensor:
+    dtype = promoted(call)
+    if dtype == "bool":
+        dtype = "i32"
+    return emit(call.name, operand(call, x, dtype), operand(call, y, dtype))
 
 
 @handles("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
 def logical(call: Call, x: Term, y: Term) -> Tensor:
-    name = call.node.target.__name__.split(".")[0].split("_")[1]
-    op = {"and": "and", "or": "or", "xor": "ne"}[name]
+    op = {"and": "and", "or": "or", "xor": "ne"}[call.name.split("_")[1]]
     return emit(op, operand(call, x, "bool"), operand(call, y, "bool"))
 
 
@@ -147,27 +137,18 @@ def pow_scalar(call: Call, x: Tensor, exponent: float) -> Tensor:
 
 @handles("aten.clamp", "aten.hardtanh.default")
 def clamp(call: Call, x: Tensor, low: Term | None = None, high: Term | None = None) -> Tensor:
-    if low is None and "hardtanh" in str(call.node.target):
+    if low is None and call.name == "hardtanh":
         low, high = -1.0, 1.0
     x = cast(x, call.dtype)
     x = x if low is None else extremum(True, x, operand(call, low, call.dtype))
     return x if high is None else extremum(False, x, operand(call, high, call.dtype))
 
 
-@handles("aten.isinf.default")
-def isinf(call: Call, x: Tensor) -> Tensor:
-    if not is_float(x.dtype):
-        return emit("ne", x, x)
-    return emit("eq", emit("abs", x), x.builder.const(math.inf, x.dtype))
-
-
-@handles("aten.atan.default", "aten.asin.default", "aten.acos.default",
-         "aten.atanh.default", "aten.asinh.default", "aten.acosh.default")  # fmt: skip
+@handles(*_aten("atan asin acos atanh asinh acosh"))
 def arc(call: Call, x: Tensor) -> Tensor:
     floats_only(call)
-    name = call.node.target.__name__.split(".")[0]
     x = cast(x, call.dtype)
-    return cast(f(f"arc{name[1:]}")(wide(x) if name.endswith("h") else x), call.dtype)
+    return cast(f(f"arc{call.name[1:]}")(wide(x) if call.name.endswith("h") else x), call.dtype)
 
 
 @handles("aten.copysign")
@@ -193,21 +174,7 @@ def remainder(call: Call, x: Term, y: Term) -> Tensor:
 def fmod(call: Call, x: Term, y: Term) -> Tensor:
     """The remainder with the dividend's sign."""
     _divides(call, y)
-    x, y = both(call, x, y)
-    if not is_float(x.dtype):
-        return integers.trunc_remainder(x, y)
-    rest = emit("mod", emit("abs", x), emit("abs", y))
-    return emit("where", emit("lt", x, call.const(0)), emit("neg", rest), rest)
-
-
-@handles("aten.fmax.default", "aten.fmin.default")
-def extreme_number(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    """Of two; what is no number does not count."""
-    x, y = cast(x, call.dtype), cast(y, call.dtype)
-    made = extremum("fmax" in str(call.node.target), x, y)
-    if not is_float(x.dtype):
-        return made
-    return emit("where", emit("ne", x, x), y, emit("where", emit("ne", y, y), x, made))
+    return integers.trunc_remainder(*both(call, x, y))
 
 
 @handles("aten.round.decimals")
@@ -273,6 +240,9 @@ handles.table({
     "aten.where.self": lambda call, c, x, y:
         emit("where", cast(c, "bool"), *both(call, x, y)),
     "aten.isnan.default": lambda call, x: emit("ne", x, x),
+    "aten.isinf.default": lambda call, x: f("isinf")(x),
+    "aten.fmax.default": lambda call, x, y: f("fmax")(*both(call, x, y)),
+    "aten.fmin.default": lambda call, x, y: f("fmin")(*both(call, x, y)),
     "aten._to_copy.default": lambda call, x, **_: cast(x, call.dtype),
     "aten.atan2.default": lambda call, y, x: emit("atan2", *both(call, y, x)),
     "aten.mul.Tensor aten.mul.Scalar": lambda call, x, y:

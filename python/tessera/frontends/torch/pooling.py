@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, pairs, reduced, wide
 from tessera.tensor import Tensor
@@ -22,14 +24,13 @@ class Windows:
         self.n, self.image = n, list(image[-n:])
         self.size, self.stride = pairs(size, n), pairs(stride or size, n)
         self.dilation, self.low = pairs(dilation, n), pairs(padding or 0, n)
-        self.count, self.high = [], []  # windows along each axis, and what is added at its end
-        axes = zip(self.size, self.stride, self.dilation, self.low, self.image, strict=True)
-        for k, s, d, p, extent in axes:
-            steps = extent + 2 * p - d * (k - 1) - 1
-            count = -(-steps // s) + 1 if ceil else steps // s + 1
-            count -= (count - 1) * s >= extent + p  # none begins beyond the image
-            self.count.append(count)
-            self.high.append(max((count - 1) * s + d * (k - 1) + 1 - extent - p, 0) if ceil else p)
+        k, s, d, p = np.array([self.size, self.stride, self.dilation, self.low])
+        room, span = p + self.image, d * (k - 1) + 1
+        count = (room + p - span + (s - 1) * ceil) // s + 1
+        count -= (count - 1) * s >= room  # none begins beyond the image
+        # Windows along each axis, and what is added at its end.
+        self.count: list[int] = count.tolist()
+        self.high = np.maximum((count - 1) * s + span - room, 0).tolist() if ceil else self.low
 
     def pool(self, op: str, x: Tensor) -> Tensor:
         """pool_max or pool_sum; what is added at the borders does not count."""

@@ -61,7 +61,7 @@ def addmv(
     call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """c and a product with a vector, or the sum of a batch of products."""
-    if "mv" in str(call.node.target):
+    if call.name == "addmv":
         product = mv(call, x, y)
     else:
         product = cast(reduced("sum", wide(mm(call, x, y)), [0], False), call.dtype)

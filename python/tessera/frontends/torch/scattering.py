@@ -13,7 +13,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, concrete, emit, f, handles, iota, operand, wide
 from tessera.frontends.torch.indexing import row_major_places, within
-from tessera.ops.scatter import neutral, scatter, scatter_rows
+from tessera.ops.scatter import neutral, scatter, scatter_along, scatter_rows
 from tessera.tensor import Tensor, Term
 from tessera.types import is_float
 
@@ -126,7 +126,7 @@ def index_reduce(
 def index_written(
     call: Call, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
-    how = "add" if "add" in str(call.node.target) else "none"
+    how = "add" if call.name == "index_add" else "none"
     source = source if alpha == 1 else emit("mul", source, call.const(alpha))
     return index_reduce(call, x, dim, index, source, how)
 
@@ -174,19 +174,11 @@ def _along(
     axis = dim % x.ndim
     places = within(call, index, x.shape[axis])
     updates = updates[tuple(slice(0, n) for n in index.shape)]
-    low = [0] * x.ndim
-    high = [0 if a == axis else n - index.shape[a] for a, n in enumerate(x.shape)]
-    if any(high):  # rows to which nothing is written
-        places = emit("pad", places, low=low, high=high, value=-1)
-        updates = emit("pad", updates, low=low, high=high, value=0)
-    places = f("moveaxis")(places, axis, -1)
 
     def put(x: Tensor, updates: Tensor, how: str) -> Tensor:
-        return _done(scatter(x, places, updates, how, _most(x)))
+        return _done(scatter_along(x, places, updates, axis, how, _most(x)))
 
-    made = _reduced(call, put, f("moveaxis")(x, axis, -1), f("moveaxis")(updates, axis, -1),
-                    reduce, own)  # fmt: skip
-    return f("moveaxis")(made, -1, axis)
+    return _reduced(call, put, x, updates, reduce, own)
 
 
 @handles("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce",
@@ -194,7 +186,7 @@ def _along(
 def scatter_(
     call: Call, x: Tensor, dim: int, index: Tensor, source: Term, *, reduce: str = "none"
 ) -> Tensor:
-    if "scatter_add" in str(call.node.target):
+    if call.name == "scatter_add":
         reduce = "add"
     if not isinstance(source, Tensor):
         source = call.graph.const(source, call.dtype, index.shape)
@@ -263,7 +255,7 @@ def bucketize(
     side: str | None = None, sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """How many bounds are below each value; with `right` those that equal it count, too."""
-    values, bounds = (a, b) if "bucketize" in str(call.node.target) else (b, a)
+    values, bounds = (a, b) if call.name == "bucketize" else (b, a)
     if sorter is not None or not bounds.ndim:
         raise UnsupportedError("with an order of the bounds")
     if values.size * bounds.shape[-1] > _most(values):

@@ -23,7 +23,7 @@ _MOST_COMPARISONS = 1 << 20
 
 @handles("aten.topk.default", "aten.sort.default", "aten.sort.stable")
 def ranked(call: Call, x: Tensor, *args: Value, **kwargs: Value) -> list[Tensor]:
-    if "topk" in str(call.node.target):
+    if call.name == "topk":
         k, dim, larger = _given(args[:3], kwargs, k=0, dim=-1, largest=True)
     else:
         dim, larger = _given(args, kwargs, dim=-1, descending=False)
@@ -67,24 +67,17 @@ def extreme_along(call: Call, x: Tensor, dim: int, keepdim: bool = False) -> lis
     """The first of equal ones, as PyTorch has it on a CPU."""
     if not x.ndim:
         return [x, call.graph.const(0, "i64")]
-    name = "max" if "max" in str(call.node.target) else "min"
     axis = dim % x.ndim
     number = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
-    value = reduced(f"reduce_{name}", number, [axis], keepdim)
-    return [cast(value, call.dtype), f(f"arg{name}")(number, axis, keepdim)]
+    value = reduced(f"reduce_{call.name}", number, [axis], keepdim)
+    return [cast(value, call.dtype), f(f"arg{call.name}")(number, axis, keepdim)]
 
 
 @handles("aten.argmax.default", "aten.argmin.default")
 def place_of_extreme(
     call: Call, x: Tensor, dim: int | None = None, keepdim: bool = False
 ) -> Tensor:
-    name = "argmax" if "argmax" in str(call.node.target) else "argmin"
-    if not x.ndim:
-        return call.graph.const(0, "i64")
-    if dim is None:
-        place = f(name)(f("reshape")(x, [x.size]), 0)
-        return f("reshape")(place, [1] * x.ndim) if keepdim else place
-    return f(name)(x, dim % x.ndim, keepdim)
+    return f(call.name)(x, dim, keepdim) if x.ndim else call.graph.const(0, "i64")
 
 
 def _running(call: Call, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,10 +96,10 @@ def running_extreme(call: Call, x: Tensor, dim: int) -> list[Tensor]:
     """The last of equal ones; what is no number stays."""
     if not x.ndim:
         return [x, call.graph.const(0, "i64")]
-    largest, axis = "cummax" in str(call.node.target), dim % x.ndim
+    axis, how = dim % x.ndim, call.name.removeprefix("cum")
     number = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
     row, seen, place = _running(call, number, axis)
-    last, how = row.ndim - 1, "max" if largest else "min"
+    last = row.ndim - 1
     least = row.builder.const(neutral(row.dtype, how), row.dtype)
     value = reduced(f"reduce_{how}", emit("where", seen, row, least), [last], True)
     hit = emit("or", emit("eq", row, value), emit("ne", row, row))

@@ -53,20 +53,6 @@ def select(call: Call, x: Tensor, dim: int, index: int) -> Tensor:
     return x[(*[slice(None)] * (dim % x.ndim), index)]
 
 
-@handles("aten.split_with_sizes.default", moves=True)
-def split_with_sizes(call: Call, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    ends = [int(e) for e in np.cumsum(sizes)]
-    lead = (slice(None),) * (dim % x.ndim)
-    return [x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends, strict=True)]
-
-
-@handles("aten.split.Tensor", moves=True)
-def split(call: Call, x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
-    n = x.shape[dim]
-    sizes = [min(size, n - at) for at in range(0, n, size)]
-    return split_with_sizes(call, x, sizes, dim)
-
-
 @handles("aten.cat.default", moves=True)
 def cat(call: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if any(t.ndim != tensors[0].ndim for t in tensors):
@@ -121,16 +107,20 @@ handles.table({
         lambda call, x, **_: x,
     "aten.unbind.int aten.unbind_copy.int": lambda call, x, dim=0:
         [select(call, x, dim, i) for i in range(x.shape[dim])],
+    "aten.split_with_sizes.default": lambda call, x, sizes, dim=0:
+        f("split")(x, np.cumsum(sizes)[:-1].tolist(), dim),
+    "aten.split.Tensor": lambda call, x, size, dim=0:
+        f("split")(x, range(size, x.shape[dim], size), dim),
     "aten.repeat.default": lambda call, x, repeats: f("tile")(x, list(repeats)),
     "aten.flip.default": lambda call, x, dims: f("flip")(x, tuple(dims)) if dims else x,
 }, moves=True)  # fmt: skip
 handles.table({
     "aten.triu.default aten.tril.default": lambda call, x, diagonal=0:
-        emit("triu" if "triu" in str(call.node.target) else "tril", x, k=diagonal),
+        emit(call.name, x, k=diagonal),
     # Whatever is there.
     "aten.empty_permuted.default": lambda call, shape, *_, **__: full(call, shape, 0),
-    "aten.zeros_like.default aten.ones_like.default": lambda call, x, **_:
-        full_like(call, x, int("ones" in str(call.node.target))),
+    "aten.zeros_like.default": lambda call, x, **_: full_like(call, x, 0),
+    "aten.ones_like.default": lambda call, x, **_: full_like(call, x, 1),
     "aten.scalar_tensor.default": lambda call, value, **_: call.const(value),
     "prims.convert_element_type.default": lambda call, x, dtype: cast(x, call.dtype),
 })  # fmt: skip

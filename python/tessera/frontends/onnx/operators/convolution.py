@@ -40,15 +40,10 @@ def _padding(
         return [0] * n, [0] * n
     if auto not in ("SAME_UPPER", "SAME_LOWER"):
         raise node.bad(f"auto_pad {auto!r} is not known")
-    low, high = [], []
-    for i in range(n):
-        out = -(-extents[i] // strides[i])
-        span = (size[i] - 1) * dilations[i] + 1
-        total = max(0, (out - 1) * strides[i] + span - extents[i])
-        less, more = total // 2, total - total // 2
-        low.append(less if auto == "SAME_UPPER" else more)
-        high.append(more if auto == "SAME_UPPER" else less)
-    return low, high
+    length, k, step, d = np.array([extents, size, strides, dilations], object)
+    total = np.maximum(0, (-(-length // step) - 1) * step + (k - 1) * d + 1 - length)
+    less, more = (total // 2).tolist(), (total - total // 2).tolist()
+    return (less, more) if auto == "SAME_UPPER" else (more, less)
 
 
 def _biased(y: Tensor, node: Node) -> Tensor:
@@ -87,25 +82,22 @@ def conv_transpose(node: Node) -> Tensor:
     x, w = node.x(0), node.x(1)
     size, n = _size(node, x, w), x.ndim - 2
     steps = _steps(node, n)
-    strides = steps["strides"]
     extra = _list(node, "output_padding", n, 0)
     extents = _extents(node, x, n)
     auto = node.attr("auto_pad", "NOTSET")
-    full = [
-        s * (e - 1) + (k - 1) * d + 1
-        for s, e, k, d in zip(strides, extents, size, steps["dilations"], strict=True)
-    ]
     if node.has_attr("output_shape") or auto in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [e * s for e, s in zip(extents, strides, strict=True)]
+        length, k, step, d = np.array([extents, size, *steps.values()], object)
+        wanted = length * step
         if node.has_attr("output_shape"):
-            wanted = [int(v) for v in node.require_attr("output_shape", list)][-n:]
-        totals = [a - b for a, b in zip(full, wanted, strict=True)]
-        less = [max(0, t) // 2 for t in totals]
-        more = [t - s for t, s in zip(totals, less, strict=True)]
-        spare = [t < 0 for t in totals]  # zeros behind
-        upper = [s or auto == "SAME_UPPER" for s in spare]
-        low = [s if u else m for s, m, u in zip(less, more, upper, strict=True)]
-        high = [m if u else s for s, m, u in zip(less, more, upper, strict=True)]
+            asked = node.require_attr("output_shape", list)[-n:]
+            wanted = np.array([int(v) for v in asked], object)
+            if wanted.shape != length.shape:
+                raise node.bad(f"output_shape needs {n} entries")
+        total = step * (length - 1) + (k - 1) * d + 1 - wanted
+        less = np.maximum(0, total) // 2
+        upper = (total < 0) | (auto == "SAME_UPPER")  # of negative ones zeros are behind
+        low = np.where(upper, less, total - less).tolist()
+        high = np.where(upper, total - less, less).tolist()
     else:
         low, high = _padding(node, extents, size, **steps)
         high = [h - o for h, o in zip(high, extra, strict=True)]
@@ -126,13 +118,11 @@ def _window(node: Node, x: Tensor) -> Record:
     low, high = _padding(node, extents, size, **steps)
     asked = list(high)
     if node.attr("ceil_mode", 0):
-        for i in range(n):
-            stride, span = steps["strides"][i], (size[i] - 1) * steps["dilations"][i] + 1
-            room = extents[i] + low[i] + high[i] - span
-            out = -(-room // stride) + 1
-            if (out - 1) * stride >= extents[i] + low[i]:
-                out -= 1  # a window must begin before the padding behind
-            high[i] = max(high[i], (out - 1) * stride + span - extents[i] - low[i])
+        begin, k, step, d = np.array([low, size, *steps.values()], object)
+        room, span = begin + extents, (k - 1) * d + 1
+        out = -(-(room + high - span) // step) + 1
+        out -= (out - 1) * step >= room  # a window must begin before the padding behind
+        high = np.maximum(high, (out - 1) * step + span - room).tolist()
     return {"size": size, **steps, "low": low, "high": high, "asked": asked}
 
 
@@ -154,15 +144,14 @@ def average_pool(node: Node, x: Tensor) -> Tensor:
     total = _pool("pool_sum", x, window)
     padded = bool(node.attr("count_include_pad", 0))
     node.fits(np.prod(total.shape[2:], dtype=np.float64) * max(window["size"]))
-    counts = np.ones(total.shape[2:], np.float64)
+    inside = []  # elements of each window, by axis
     for i, d in enumerate(total.shape[2:]):
         begin = np.arange(d) * window["strides"][i] - window["low"][i]
         taps = begin[:, None] + np.arange(window["size"][i]) * window["dilations"][i]
         extent = x.shape[2 + i]
         first, last = (-window["low"][i], extent + window["asked"][i]) if padded else (0, extent)
-        inside = ((taps >= first) & (taps < last)).sum(1)
-        counts = counts * inside.reshape([-1, *[1] * (len(total.shape) - 3 - i)])
-    counts = np.maximum(counts, 1)
+        inside.append(((taps >= first) & (taps < last)).sum(1, dtype=np.float64))
+    counts = np.maximum(functools.reduce(np.multiply.outer, inside), 1)
     if (counts == counts.flat[0]).all():
         return total / total.builder.const(float(counts.flat[0]), x.dtype)
     return total * node.importer.tensor((1 / counts).astype(x.dtype), "average_factors")

@@ -83,12 +83,7 @@ def div(node: Node) -> Tensor:
 @handles("Mod")
 def mod(node: Node) -> Tensor:
     x, y = node.all()
-    if not node.attr("fmod", 0):
-        return emit("mod", x, y)
-    if not is_float(x.dtype):
-        return integers.trunc_remainder(x, y)
-    rest = emit("mod", f("abs")(x), f("abs")(y))
-    return f("where")(x < 0, -rest, rest)
+    return integers.trunc_remainder(x, y) if node.attr("fmod", 0) else emit("mod", x, y)
 
 
 @handles_first("Pow")

@@ -328,18 +328,9 @@ def pad(node: Node, x: Tensor) -> Tensor:
             continue
         n = extent(node, x, a)
         node.fits(n + low[a] + high[a])
-        at = np.arange(-low[a], n + high[a])
-        if mode == "edge":
-            at = at.clip(0, n - 1)
-        elif mode == "wrap":
-            at = at % n
-        elif mode == "reflect":
-            period = max(1, 2 * (n - 1))
-            at = at % period
-            at = np.where(at < n, at, period - at)
-        else:
+        if mode not in ("edge", "wrap", "reflect"):
             raise node.bad(f"mode {mode!r} is not known")
-        x = full(node, x, a, at.tolist())
+        x = full(node, x, a, np.pad(np.arange(n), (low[a], high[a]), mode).tolist())
     return x
 
 

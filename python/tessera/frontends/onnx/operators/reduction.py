@@ -9,7 +9,7 @@ import numpy as np
 from tessera.frontends.onnx.fold import axes_operand
 from tessera.frontends.onnx.node import Node, Value, handles, handles_first
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
-from tessera.ops.operands import reduced
+from tessera.ops.operands import reduced, wide
 from tessera.ops.reduce import softmax, standardised
 from tessera.tensor import Tensor
 from tessera.types import is_float
@@ -204,15 +204,10 @@ def _standardised(node: Node, x: Tensor, first: int) -> tuple[Tensor, Tensor, Te
     return standardised(x, list(range(first, x.ndim)), epsilon)
 
 
-def _wide(x: Tensor) -> Tensor:
-    """16-bit floats are normalised in f32."""
-    return f("astype")(x, np.float32) if x.dtype.itemsize == 2 else x
-
-
 @handles_first("LayerNormalization")
 def layer_normalization(node: Node, x: Tensor) -> list[Value]:
     axis = int(node.attr("axis", -1)) % x.ndim
-    y, mean, inverse = _standardised(node, _wide(x), axis)
+    y, mean, inverse = _standardised(node, wide(x), axis)
     y = f("astype")(y, x.dtype) * node.x(1)
     if node.has(2):
         y = y + node.x(2)
@@ -222,9 +217,9 @@ def layer_normalization(node: Node, x: Tensor) -> list[Value]:
 @handles_first("RMSNormalization")
 def rms_normalization(node: Node, x: Tensor) -> Tensor:
     axis = int(node.attr("axis", -1)) % x.ndim
-    wide = _wide(x)
-    mean = reduced("mean", emit("sqr", wide), list(range(axis, x.ndim)), True)
-    y = wide * emit("rsqrt", mean + number(wide, node.attr("epsilon", 1e-5)))
+    w = wide(x)
+    mean = reduced("mean", emit("sqr", w), list(range(axis, x.ndim)), True)
+    y = w * emit("rsqrt", mean + number(w, node.attr("epsilon", 1e-5)))
     return f("astype")(y, x.dtype) * node.x(1)
 
 
@@ -245,7 +240,7 @@ def group_normalization(node: Node) -> Tensor | None:
     if scale.shape[0] != c:
         return None  # opset 18: a value per group
     parts = f("reshape")(x, [n, groups, c // groups, *rest])
-    y, _, _ = _standardised(node, _wide(parts), 2)
+    y, _, _ = _standardised(node, wide(parts), 2)
     y = f("astype")(f("reshape")(y, [n, c, *rest]), x.dtype)
     return y * _channels(x, scale) + _channels(x, bias)
 

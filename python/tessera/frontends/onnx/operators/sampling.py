@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
 from tessera.frontends.onnx.operators.movement import extent
+from tessera.ops.operands import row_major
 from tessera.tensor import Tensor
 
 _MOST_TAPS = 16  # elements of which one result is made; more stay with an opaque node
@@ -100,33 +103,22 @@ def _gathered(
 ) -> Tensor:
     """The weighted sum over all combinations of taps, one of each axis."""
     batch, channels = extent(node, x, 0), extent(node, x, 1)
-    count = int(np.prod(dims))
-    rows = f("reshape")(f("moveaxis")(x, 1, -1), [batch * count, channels])
-    total: Tensor | None = None
+    rows = f("reshape")(f("moveaxis")(x, 1, -1), [batch * int(np.prod(dims)), channels])
+    terms = []
     for chosen in itertools.product(*every):
-        linear: Tensor | None = None
-        weight: Tensor | None = None
-        valid: Tensor | None = None
-        for n, (place, w) in zip(dims, chosen, strict=True):
-            last = number(place, n - 1)
-            if zeros:
-                inside = emit("and", place >= number(place, 0), place <= last)
-                valid = inside if valid is None else emit("and", valid, inside)
-            place = emit("max", number(place, 0), emit("min", last, place))
-            at = f("astype")(place, np.int64)
-            linear = at if linear is None else linear * at.builder.const(n, np.int64) + at
-            if w is not None:
-                weight = w if weight is None else weight * w
-        assert linear is not None
-        first = iota(linear.builder, 0, linear.shape)
-        index = first * linear.builder.const(count, np.int64) + linear
-        value = emit("gather", rows, index, axis=0)
-        if valid is not None:
-            value = emit(
-                "where", f("expand_dims")(valid, -1), value, value.builder.const(0, x.dtype)
-            )
-        if weight is not None:
-            value = value * f("astype")(f("expand_dims")(weight, -1), x.dtype)
-        total = value if total is None else total + value
-    assert total is not None
-    return f("moveaxis")(total, -1, 1)
+        places, inside = [], []
+        for n, (place, _) in zip(dims, chosen, strict=True):
+            zero, last = number(place, 0), number(place, n - 1)
+            inside += [place >= zero, place <= last] if zeros else []
+            place = emit("max", zero, emit("min", last, place))
+            places.append(f("astype")(place, np.int64))
+        first = iota(x.builder, 0, places[0].shape)
+        value = emit("gather", rows, row_major([first, *places], [batch, *dims]), axis=0)
+        if inside:
+            valid = f("expand_dims")(functools.reduce(functools.partial(emit, "and"), inside), -1)
+            value = emit("where", valid, value, value.builder.const(0, x.dtype))
+        if weights := [w for _, w in chosen if w is not None]:
+            weight = f("expand_dims")(functools.reduce(operator.mul, weights), -1)
+            value = value * f("astype")(weight, x.dtype)
+        terms.append(value)
+    return f("moveaxis")(functools.reduce(operator.add, terms), -1, 1)

@@ -13,7 +13,8 @@ from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
 from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
 from tessera.frontends.onnx.operators.movement import along, axis_of, extent, within
-from tessera.ops.scatter import scatter
+from tessera.ops.operands import row_major
+from tessera.ops.scatter import scatter, scatter_along
 from tessera.tensor import Tensor
 
 
@@ -31,63 +32,54 @@ def _selected(node: Node, x: Tensor, updates: Tensor, source: np.ndarray) -> Ten
 
 
 def _compared(
-    node: Node, x: Tensor, index: Tensor, updates: Tensor, reduction: str
+    node: Node, x: Tensor, index: Tensor, updates: Tensor, axis: int | None = None
 ) -> Tensor | None:
-    """`scatter` in ONNX's words."""
+    """`scatter`, or `scatter_along` an axis, in ONNX's words."""
+    reduction = node.attr("reduction", "none")
     if reduction not in ("none", "add", "mul", "max", "min"):
         raise node.bad(f"the reduction '{reduction}' is not known")
     if reduction != "none" and x.dtype == np.bool_:
         raise UnsupportedError(f"the reduction '{reduction}' of truths", node.importer.where)
     _dims(node, updates)
+    if axis is not None:
+        return scatter_along(x, index, updates, axis, reduction)
     return scatter(x, index, updates, reduction)
 
 
 @handles("Scatter", "ScatterElements", written_out=True)
-def scatter_along(node: Node) -> Tensor | None:
+def scatter_into(node: Node) -> Tensor | None:
     x, updates = node.x(0), node.x(2)
     axis = axis_of(node, x.ndim, 0)
-    reduction = node.attr("reduction", "none")
     dims = _dims(node, x)
     if node.shape(1) != tuple(updates.shape) or updates.ndim != x.ndim:
         raise node.bad("needs indices of the updates' shape, with as many axes as the data")
     index = node.value(1)
-    if isinstance(index, np.ndarray) and reduction == "none":
+    if isinstance(index, np.ndarray) and node.attr("reduction", "none") == "none":
         node.fits(np.prod(dims, dtype=np.float64))
         return _selected(node, x, updates, scatter_elements(dims, index, axis))
     places = within(x, axis, node.x(1))
-    rest = [0 if a == axis else n - extent(node, updates, a) for a, n in enumerate(dims)]
-    if any(r < 0 for r in rest):
+    if any(a != axis and n < extent(node, updates, a) for a, n in enumerate(dims)):
         raise node.bad("its indices reach beyond the data")
-    if any(rest):  # rows to which nothing is written
-        low = [0] * x.ndim
-        places = emit("pad", places, low=low, high=rest, value=-1)
-        updates = emit("pad", updates, low=low, high=rest, value=0)
-    x, places, updates = (f("moveaxis")(t, axis, -1) for t in (x, places, updates))
-    result = _compared(node, x, places, updates, reduction)
-    return None if result is None else f("moveaxis")(result, -1, axis)
+    return _compared(node, x, places, updates, axis)
 
 
 @handles("ScatterND", written_out=True)
 def scatter_slices(node: Node) -> Tensor | None:
     x, updates = node.x(0), node.x(2)
-    dims, reduction = _dims(node, x), node.attr("reduction", "none")
+    dims = _dims(node, x)
     index = node.value(1)
     *lead, depth = (int(d) for d in index.shape)
     if depth > x.ndim or tuple(updates.shape) != (*lead, *dims[depth:]):
         raise node.bad(f"updates of shape {tuple(updates.shape)} do not fit its indices")
-    if isinstance(index, np.ndarray) and reduction == "none":
+    if isinstance(index, np.ndarray) and node.attr("reduction", "none") == "none":
         node.fits(np.prod(dims, dtype=np.float64))
         return _selected(node, x, updates, scatter_nd(dims, index))
     count, rest = int(np.prod(lead, dtype=np.int64)), int(np.prod(dims[depth:], dtype=np.int64))
     at = f("reshape")(node.x(1), [count, depth])
-    linear: Tensor | None = None
-    for k in range(depth):
-        part = within(x, k, at[:, k])
-        linear = part if linear is None else linear * x.builder.const(dims[k], np.int64) + part
-    assert linear is not None
+    linear = row_major([within(x, k, at[:, k]) for k in range(depth)], dims[:depth])
     flat = f("transpose")(f("reshape")(x, [int(np.prod(dims[:depth], dtype=np.int64)), rest]))
     each = f("transpose")(f("reshape")(updates, [count, rest]))
-    result = _compared(node, flat, f("expand_dims")(linear, 0), each, reduction)
+    result = _compared(node, flat, f("expand_dims")(linear, 0), each)
     return None if result is None else f("reshape")(f("transpose")(result), dims)
 
 
