@@ -50,7 +50,7 @@ _MOST_COUNTED = 4096
 
 Extents = list[tuple[Padding, int]]  # what is rounded up, and to what
 Key = Any  # the extents of calls that one program serves
-_SEARCH_S = 15.0  # for a program that is called often
+_SEARCH_S = 30.0  # for a program that is called often
 BEHIND = Tuner()  # makes programs while PyTorch runs
 LATER = Tuner(alone=False)  # searches for faster ones, at low priority
 

@@ -104,9 +104,10 @@ def arg_extremum(node: Node) -> Tensor:
 
 
 def _place(x: Tensor, places: Tensor, axis: int, largest: bool, last: bool) -> Tensor:
-    """The place of the first (or last) of the largest (or smallest) elements along an axis."""
+    """The place of the first (or last) of the largest (or smallest) elements along an axis; beside
+    NaN some place."""
     best = reduced("reduce_max" if largest else "reduce_min", x, [axis], True)
-    none = x.builder.const(-1 if last else x.shape[axis], np.int64)
+    none = x.builder.const(0 if last else x.shape[axis] - 1, np.int64)
     found = emit("where", emit("eq", x, best), places, none)
     return reduced("reduce_max" if last else "reduce_min", found, [axis], True)
 
