@@ -165,6 +165,11 @@ TEST(Rounding, ErrorsOfRoundingAreKept) {
                x + y +
                    "m = mean x {axes=[1], keepdims=true}; d = sub m, x; q = sqr d; r = mean q "
                    "{axes=[1]}; return r");
+  // Nor is the mean of what was centred, which a norm behind a norm takes.
+  const std::string twice = x + "m = mean x {axes=[1], keepdims=true}; d = sub x, m; n = mean d "
+                                "{axes=[1], keepdims=true}; e = sub d, n; ";
+  expect_equal(twice + "r = add e, e; return r",
+               twice + "c = const {value=2} : f32[]; r = mul e, c; return r");
 }
 
 }  // namespace
