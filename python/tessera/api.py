@@ -94,9 +94,10 @@ def optimize_traced(
     return result
 
 
-def search_only(graph: Graph, options: Options) -> Result:
+def search_only(graph: Graph, options: Options, stop: Callable[[], bool] | None = None) -> Result:
     """Of `optimize_traced` the search, for what the cache keeps of it."""
-    return _optimize_graph(graph, GraphCall(graph), _search(options, Clock(options.budget)), None)
+    share = _search(options, Clock(options.budget))
+    return _optimize_graph(graph, GraphCall(graph), share, None, stop)
 
 
 def _search(options: Options, clock: Clock) -> Options:

@@ -30,13 +30,14 @@ class Helper:
         self._stopped = False
 
     def optimise(
-        self, graph: Graph, arrays: Values, options: Options, key: Key | None
-    ) -> tuple[str, bool]:
+        self, graph: Graph, arrays: Values, options: Options, key: Key | None,
+        cache_dir: str | None = None,
+    ) -> tuple[str, bool]:  # fmt: skip
         """Warms the cache; who is to run, as contest.py remembers it (without a `key` nobody is
         asked), and whether the program was improved. LostError where it dies."""
         order = {"graph": str(graph), "asks_for_nan": graph.asks_for_nan,
                  "key": key, "options": dataclasses.asdict(options),
-                 "patterns": chosen.registered_patterns,
+                 "patterns": chosen.registered_patterns, "cache_dir": cache_dir,
                  "strides": [a.strides if layout(a) == 2 else None for a in arrays]}  # fmt: skip
         self._child = child = Child("tessera", "all", "background_process")
         try:

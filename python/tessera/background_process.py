@@ -32,6 +32,8 @@ def optimised(order: Record, arrays: list[Value]) -> Record:
     with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, of Linux
+    if order["cache_dir"] is not None:
+        os.environ["TESSERA_CACHE_DIR"] = order["cache_dir"]
     chosen.registered_patterns[:] = order["patterns"]
     arrays = [_strided(a, s) if s else a for a, s in zip(arrays, order["strides"], strict=True)]
     graph = Graph.parse(order["graph"])

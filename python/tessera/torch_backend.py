@@ -11,6 +11,7 @@ import functools
 import logging
 import operator
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -199,7 +200,10 @@ def _boxed(function: Function) -> Function:
 def wait(timeout: float | None = None) -> bool:
     """Waits until programs that are made, or searched for, in the background are there, at most so
     many seconds; whether they are."""
-    return BEHIND.wait(timeout) and LATER.wait(timeout)
+    start = time.monotonic()
+    made = BEHIND.wait(timeout)
+    left = None if timeout is None else max(0.0, start + timeout - time.monotonic())
+    return LATER.wait(left) and made
 
 
 def reset() -> None:

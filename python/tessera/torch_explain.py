@@ -53,9 +53,11 @@ def explain(timed: bool = True, patterns: bool = True) -> str:
     warm caches. `patterns`: where experts' kernels fit, and what nearly fitting ones lack.
     """
     BEHIND.wait()
-    LATER.wait()
-    return "\n".join(line for n, report in enumerate(REPORTS, 1)
-                     for line in _graph(n, report, timed, patterns))  # fmt: skip
+    lines = [line for n, report in enumerate(REPORTS, 1)
+             for line in _graph(n, report, timed, patterns)]  # fmt: skip
+    if not LATER.wait(0):
+        lines.append("a search is under way; tessera.torch_backend.wait() waits for it")
+    return "\n".join(lines)
 
 
 def _graph(number: int, report: Report, timed: bool, patterns: bool) -> Iterator[str]:
@@ -75,7 +77,10 @@ def _graph(number: int, report: Report, timed: bool, patterns: bool) -> Iterator
         for reason in why_not(part.eager):
             yield f"    a program for each size of {reason}"
         yield from _kernels(program.graph, timed and hasattr(program.module, "plan_facts"))
-        yield from (f"    found by the search: {line}" for line in program.found.splitlines())
+        found = "found by a search" + ("" if program.decided else ", raced now")
+        yield from (f"    {found}: {line}" for line in program.found.splitlines())
+        if part.searched and not program.found:
+            yield f"    {part.searched}"
         yield from (f"    own pattern {line}" for line in _experts(part, program))
         if patterns:
             for line in pattern_places(program.source, Options()).lines():

@@ -63,6 +63,7 @@ class Padded:
         self.extents = list(extents)
         self.used = 0  # as of a Program
         self.race: CallRace | None = None
+        self.compared, self.decided = True, False
 
     def __call__(self, args: Values) -> Results:
         return Fitted(self, args)(args)
@@ -155,6 +156,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._clock = itertools.count(1)
         self.compile_s = 0.0
         self.reason = ""  # why PyTorch runs it, where it does
+        self.searched = ""  # what came of a search, where it is not what runs
         # Arguments whose sizes a program of the first call knows nothing of.
         self._dynamic: list[int] = []
         self.paddings: list[Padding] = []
@@ -199,55 +201,74 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """A call that the program or what was there before runs; who is slower runs no others."""
         before = race.before
         other: Function = self.plain if before is None else lambda *a: self._run(before, a)
-        made = race.run(lambda a: self._run(run, a), other, args, not BEHIND.jobs)
+        if program.compared:
+            made = race.run(lambda a: self._run(run, a), other, args, not BEHIND.jobs)
+        else:  # of what a search found the first
+            program.compared = True
+            try:
+                return self._compare(program, args)
+            except UnsupportedError as error:
+                log.warning("tessera: what a search found for %s: %s", self.name, error.message)
+                made, race.won, race.figures = other(*args), False, "wrong values"
         if race.won is None:
             return made
-        name = next((n for n, p in list(self._programs.items()) if p is program), ())
-        if race.won is False:
-            log.info("tessera: %s takes %s", self.name, race.figures)
-            if before is None:
-                self.reason = f"{self.name} takes {race.figures}"
-            elif name in self._programs:
-                self._programs[name] = before
-            self._routes = {}
-            if not self.programs:
-                self.weights.forget()
+        with self._lock:
+            names = [n for n, p in self._programs.items() if p is program]
+            if not names or program.decided:
+                return made
+            program.decided, race.before = True, None
+            if race.won is False:
+                log.info("tessera: %s takes %s", self.name, race.figures)
+                if before is None:
+                    self.reason = f"{self.name} takes {race.figures}"
+                else:
+                    self._programs[names[0]] = before
+                    self.searched = f"what a search found takes {race.figures}"
+                self._routes = {}
+            if before is not None or not self.programs:
+                self.weights.forget()  # what the other side has packed
         if self._settings.searches and isinstance(program, Program) and not program.found:
-            self._search(name, program, args)
+            self._search(names[0], program.source)
         return made
 
-    def _search(self, name: Key, program: Program, args: Values) -> None:
+    def _search(self, name: Key, graph: Graph) -> None:
         """Has a faster program searched for by a process of its own, and raced by further calls."""
+        if LATER.jobs >= _MOST_WAITING:
+            return
         helper, options = Helper(), Options(budget=_SEARCH_S, level=self._settings.level)
-        copies, alive = self._copies(args), weakref.ref(self)
+        folder, alive = self._settings.cache_dir, weakref.ref(self)
 
         def job(stop: Callable[[], bool]) -> None:
-            with cache_in(self._settings.cache_dir), contextlib.suppress(LostError):
-                if helper.optimise(program.source, [], options, None)[1] and not stop():
-                    result = search_only(program.source, options)
-                    if result.improved and (part := alive()) is not None:
-                        part._challenge(name, program, result, copies)
+            if alive() is None:
+                return
+            try:
+                improved = helper.optimise(graph, [], options, None, folder)[1]
+                if (part := alive()) is None or stop():
+                    return
+                part.searched = "a search found nothing faster"
+                if improved:
+                    with cache_in(folder):
+                        part._challenge(name, graph, search_only(graph, options, stop))
+            except (Error, LostError, OSError, MemoryError) as error:
+                log.info("tessera: a search failed: %s", error)
 
         LATER.add(job, helper)
 
-    def _challenge(self, name: Key, program: Program, result: Result, args: Values) -> None:
+    def _challenge(self, name: Key, graph: Graph, result: Result) -> None:
         """Has calls race a program that was found with the one that runs, or with PyTorch."""
-        found = program.with_code(result._module, result.graph)
-        found.found = "\n".join(
-            f"{c.origin}: {line}" for c in result.candidates if c.fate == "chosen"
-            for line in c.derivation.splitlines())  # fmt: skip
-        try:
-            self._compare(found, args)
-        except UnsupportedError as error:
-            log.warning("tessera: what a search found for %s: %s", self.name, error.message)
+        program = self._programs.get(name)
+        if not result.improved or not isinstance(program, Program) or program.source is not graph:
             return
+        found = program.with_code(result._module, result.graph)
+        steps = [f"{c.origin}: {line}" for c in result.candidates if c.fate == "chosen"
+                 for line in c.derivation.splitlines() if "<-" not in line]  # fmt: skip
+        found.found = "\n".join(steps) or "a fused kernel"
+        found.compared, found.used = False, next(self._clock)
         lost = program.race is not None and program.race.won is False
         found.race = CallRace(None if lost else program)
-        found.used = next(self._clock)
         with self._lock:
-            if self._programs.get(name) is program:
-                self._programs[name] = found
-                self._routes = {}
+            self._programs[name] = found
+            self._routes = {}
 
     def _key(self, args: Values) -> Key:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
@@ -339,19 +360,15 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if isinstance(program, Padded) and not program.fits(args):
                 self._behind(key, args, [])
 
-    def _copies(self, args: Values) -> Values:
-        """The arguments as they are now; weights are ours to look at."""
-        kept = set(self.weights.places)
-        return [a.clone() if isinstance(a, torch.Tensor) and i not in kept else a
-                for i, a in enumerate(args)]  # fmt: skip
-
     def _behind(self, name: Key, args: Values, extents: Extents) -> None:
         """Has a program made by the thread that makes them, one after the other."""
         with self._lock:
             if name in self._pending or BEHIND.jobs >= _MOST_WAITING:
                 return
             self._pending.add(name)
-        copies, alive = self._copies(args), weakref.ref(self)
+        kept, alive = set(self.weights.places), weakref.ref(self)
+        copies = [a.clone() if isinstance(a, torch.Tensor) and i not in kept else a
+                  for i, a in enumerate(args)]  # fmt: skip
 
         def job(stop: Callable[[], bool]) -> None:
             if (part := alive()) is not None:

@@ -149,7 +149,8 @@ class Program:
         self.module = module
         self.used = 0  # the number of the part's call that it ran last
         self.race: CallRace | None = None  # against PyTorch's own operators, or `race.before`
-        self.found = ""  # by the search: what it did
+        self.compared, self.decided = True, False  # with PyTorch; who runs
+        self.found = ""  # by a search: what it did
         self._inputs = list(inputs)  # positions of tensors among the arguments
         self._weights = weights  # of those that keep their values
         self._free = [i for i in inputs if i not in set(weights.places)]

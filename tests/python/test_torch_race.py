@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera import torch_backend, torch_parts, torch_race  # noqa: E402
+from tessera.errors import UnsupportedError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
@@ -171,6 +174,47 @@ def test_what_is_called_often_is_searched_for_something_faster(
         torch.testing.assert_close(model(x), layer(x))
     told = torch_backend.explain(timed=False, patterns=False)
     assert ("L(x W) = x L(W)" in told) == (found == 5)
+
+
+def test_what_a_search_found_is_compared_first(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    model, layer = compiled(monkeypatch, clock, 5, Means(), budget=None)
+    x = torch.randn(64, 128)
+    with torch.no_grad():
+        for _ in range(40):
+            model(x)
+        assert torch_backend.wait(60)
+        (part,) = torch_backend.REPORTS[-1].parts
+        found = part.programs[0]
+        assert found.found
+
+        def differs(*_: Any) -> None:
+            raise UnsupportedError("another element")
+
+        monkeypatch.setattr(torch_parts.Part, "_compare", differs)
+        torch.testing.assert_close(model(x), layer(x))
+        assert part.programs[0] is not found
+        assert "wrong values" in part.searched
+
+
+def test_searches_for_models_that_are_gone_do_not_begin(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    jobs: list[Any] = []
+    monkeypatch.setattr(torch_parts.LATER, "add", lambda job, _: jobs.append(job))
+    monkeypatch.setattr(torch_parts.Helper, "optimise", lambda *_: pytest.fail("a search"))
+    model, layer = compiled(monkeypatch, clock, 5, Means(), budget=None)
+    weight = weakref.ref(layer.layer.weight)
+    with torch.no_grad():
+        for _ in range(40):
+            model(torch.randn(64, 128))
+    assert len(jobs) == 1
+    del model, layer
+    torch._dynamo.reset()
+    gc.collect()
+    assert weight() is None
+    jobs[0](lambda: False)
 
 
 def test_without_a_budget_nothing_is_searched(
