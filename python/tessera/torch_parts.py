@@ -225,6 +225,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                     self._programs[names[0]] = before
                     self.searched = f"what a search found takes {race.figures}"
                 self._routes = {}
+            else:
+                self.reason = ""
             if before is not None or not self.programs:
                 self.weights.forget()  # what the other side has packed
         if self._settings.searches and isinstance(program, Program) and not program.found:
@@ -260,8 +262,10 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         if not result.improved or not isinstance(program, Program) or program.source is not graph:
             return
         found = program.with_code(result._module, result.graph)
-        steps = [f"{c.origin}: {line}" for c in result.candidates if c.fate == "chosen"
-                 for line in c.derivation.splitlines() if "<-" not in line]  # fmt: skip
+        steps = result.details["simplified"].splitlines()
+        for c in result.candidates:
+            lines = c.derivation.splitlines() if c.fate == "chosen" else []
+            steps += [f"{c.origin}: {t}" for t in lines if t not in steps and "<-" not in t]
         found.found = "\n".join(steps) or "a fused kernel"
         found.compared, found.used = False, next(self._clock)
         lost = program.race is not None and program.race.won is False

@@ -203,7 +203,7 @@ def test_searches_for_models_that_are_gone_do_not_begin(
 ) -> None:
     jobs: list[Any] = []
     monkeypatch.setattr(torch_parts.LATER, "add", lambda job, _: jobs.append(job))
-    monkeypatch.setattr(torch_parts.Helper, "optimise", lambda *_: pytest.fail("a search"))
+    monkeypatch.setattr("tessera.background.Helper.optimise", lambda *_: pytest.fail("a search"))
     model, layer = compiled(monkeypatch, clock, 5, Means(), budget=None)
     weight = weakref.ref(layer.layer.weight)
     with torch.no_grad():
