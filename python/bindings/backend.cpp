@@ -183,19 +183,13 @@ prepare_module(const Module& module, const nb::list& inputs,
 
 nb::dict plan_facts(const Module& module) {
   const Plan& plan = module.plan();
-  int panels = 0;
-  for (const Task& task : plan.tasks) panels += task.kind == TaskKind::Pack;
-  nb::dict d;
-  d["tasks"] = plan.tasks.size();
-  d["run_tasks"] = std::ranges::count_if(plan.tasks, [](const Task& task) { return !task.once; });
-  d["barriers"] = plan.run.barriers();
-  d["least_barriers"] = plan.run.least_barriers;
-  d["arena_bytes"] = plan.arena.bytes;
-  d["arena_bound"] = plan.arena.optimal ? plan.arena.bytes : plan.arena.lower_bound;
-  d["in_place"] = plan.in_place;
-  d["packed"] = panels;
-  d["kept_bytes"] = plan.kept.bytes;
-  return d;
+  const auto count = [&](auto which) { return std::ranges::count_if(plan.tasks, which); };
+  const auto runs = count([](const Task& task) { return !task.once; });
+  const auto panels = count([](const Task& task) { return task.kind == TaskKind::Pack; });
+  return dict_of("tasks", plan.tasks.size(), "run_tasks", runs, "barriers", plan.run.barriers(),
+                 "least_barriers", plan.run.least_barriers, "arena_bytes", plan.arena.bytes,
+                 "arena_bound", plan.arena.optimal ? plan.arena.bytes : plan.arena.lower_bound,
+                 "in_place", plan.in_place, "packed", panels, "kept_bytes", plan.kept.bytes);
 }
 
 CpuIsa isa_from(const std::string& text) {
@@ -310,13 +304,14 @@ class LimitProbe {
 };
 
 nb::dict machine() {
-  nb::dict d;
-  d["isa"] = to_string(best_isa());
-  std::vector<std::string> runnable;
-  for (CpuIsa isa : runnable_isas()) runnable.emplace_back(to_string(isa));
-  d["runnable"] = runnable;
-  d["threads"] = default_threads();
-  d["last_level_cache_bytes"] = last_level_cache_bytes();
+  const OneDnnState library = onednn();
+  const Cache cache;
+  nb::dict d =
+      dict_of("isa", to_string(best_isa()), "runnable",
+              list_of(runnable_isas(), [](CpuIsa isa) { return to_string(isa); }), "threads",
+              default_threads(), "last_level_cache_bytes", last_level_cache_bytes(), "onednn",
+              library.version, "onednn_problem", library.problem, "cache_directory",
+              readable(cache.directory()), "cache_problem", readable(cache.problem()));
   try {
     Compiler compiler = find_compiler();
     d["compiler"] = readable(compiler.path);
@@ -325,12 +320,6 @@ nb::dict machine() {
     d["compiler"] = nb::none();
     d["compiler_version"] = readable(error.message());
   }
-  const OneDnnState library = onednn();
-  d["onednn"] = library.version;
-  d["onednn_problem"] = library.problem;
-  Cache cache;
-  d["cache_directory"] = readable(cache.directory());
-  d["cache_problem"] = readable(cache.problem());
   return d;
 }
 
@@ -415,14 +404,12 @@ void bind_backend(nb::module_& m) {
         LongCall call;
         call.stop = std::move(stop);
         options.cancel = &call.abandon;
-        bool interrupted = false;
         KernelPool::shared();  // whose threads keep their priority
         return call.run(
             [&] {  // a thread of its own (0 is that, on Linux), whose priority the compiler has
               setpriority(PRIO_PROCESS, 0, std::max(10, getpriority(PRIO_PROCESS, 0)));
               return work();
-            },
-            nb::none(), interrupted);
+            });
       },
       nb::arg("program"), nb::arg("disable") = std::set<std::string>(), nb::arg("exact") = false,
       nb::arg("stop") = nb::none());

@@ -7,6 +7,10 @@
 
 #include "ir/graph.h"
 
+namespace tessera {
+struct CudaProgram;
+}
+
 namespace tessera::python {
 
 namespace nb = nanobind;
@@ -60,5 +64,9 @@ nb::list to_python(const std::vector<Type>& types);
 // Attributes as a dict by field name; tensors of axes as lists, constants as their exact text.
 nb::dict to_python(const Attrs& attrs);
 Attrs attrs_from(OpKind kind, const nb::dict& fields);
+
+// The kernels of a program for a target that is a GPU, here or not.
+CudaProgram cuda_program(const Graph& graph, const std::string& target,
+                         const std::string& directory);
 
 }  // namespace tessera::python

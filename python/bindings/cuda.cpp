@@ -187,17 +187,12 @@ prepare_module(const CudaModule& module, const std::vector<CudaAddress>& inputs,
 nb::list kernels_of(const CudaCode& code) {
   nb::list list;
   for (const CudaKernel& k : code.program.kernels) {
-    nb::dict d;
     if (k.call) {
-      d["library"] = k.call->library();
-      d["call"] = k.call->str();
-      list.append(d);
+      list.append(dict_of("library", k.call->library(), "call", k.call->str()));
       continue;
     }
-    d["name"] = k.name;
-    d["grid"] = nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]);
-    d["threads"] = k.threads;
-    d["shared_bytes"] = k.shared_bytes;
+    nb::dict d = dict_of("name", k.name, "grid", nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]),
+                         "threads", k.threads, "shared_bytes", k.shared_bytes);
     for (const CudaBinary& b : code.kernels) {
       if (b.kernel != k.name) continue;
       d["registers"] = b.registers;
@@ -210,10 +205,9 @@ nb::list kernels_of(const CudaCode& code) {
 }
 
 nb::dict describe(const CudaDevice& device) {
-  nb::dict d = dict_of("name", device.name, "ordinal", device.ordinal, "arch", device.arch(),
-                       "memory_bytes", device.memory_bytes, "shared_bytes", device.shared_bytes,
-                       "multiprocessors", device.multiprocessors);
-  return d;
+  return dict_of("name", device.name, "ordinal", device.ordinal, "arch", device.arch(),
+                 "memory_bytes", device.memory_bytes, "shared_bytes", device.shared_bytes,
+                 "multiprocessors", device.multiprocessors);
 }
 
 // What there is of CUDA: versions, devices, and what is wrong.
@@ -253,19 +247,23 @@ nb::dict cuda_machine() {
 std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string& target,
                                          const std::string& directory) {
   nb::gil_scoped_release release;
+  auto code = std::make_shared<CudaCode>();
+  code->program = cuda_program(program, target, directory);
+  return code;
+}
+
+}  // namespace
+
+CudaProgram cuda_program(const Graph& graph, const std::string& target,
+                         const std::string& directory) {
   const CodePlace place = place_of(target, directory);
   if (!place.gpu) throw Error(ErrorKind::Usage, "target '" + target + "' is no GPU");
   OptimizeOptions options;
   options.target = target;
   options.target_directory = directory;
-  auto code = std::make_shared<CudaCode>();
   const Target described = resolve_target(options);
-  code->program =
-      emit_cuda(program, place.arch, {}, described, {}, kernel_joins(program, described));
-  return code;
+  return emit_cuda(graph, place.arch, {}, described, {}, kernel_joins(graph, described));
 }
-
-}  // namespace
 
 void bind_cuda(nb::module_& m) {
   nb::class_<CudaWeights>(m, "CudaWeights")

@@ -12,8 +12,6 @@
 #include "backend/cuda_code.h"
 #include "base/error.h"
 #include "bindings.h"
-#include "driver/code.h"
-#include "driver/optimize.h"
 
 namespace tessera::python {
 namespace {
@@ -30,22 +28,13 @@ std::vector<std::vector<uint32_t>> fragments(const std::string& source,
   return read_fragments(source, all, device, cache);
 }
 
-CudaProgram emit(const Graph& graph, const std::string& target, const std::string& folder) {
-  OptimizeOptions options;
-  options.target = target;
-  options.target_directory = folder;
-  const Target described = resolve_target(options);
-  return emit_cuda(graph, place_of(target, folder).arch, {}, described, {},
-                   kernel_joins(graph, described));
-}
-
 // What each kernel takes of a multiprocessor.
 nb::list compiled(const Graph& graph, const std::string& target, const std::string& folder) {
   CudaProgram program;
   CudaObject object;
   {
     nb::gil_scoped_release release;
-    program = emit(graph, target, folder);
+    program = cuda_program(graph, target, folder);
     std::vector<std::string> names;
     for (const CudaKernel& k : program.kernels) names.push_back(k.name);
     object = compile_cuda_kernels(program.source, names, program.arch.str());
@@ -54,11 +43,10 @@ nb::list compiled(const Graph& graph, const std::string& target, const std::stri
   for (size_t i = 0; i < program.kernels.size(); ++i) {
     const CudaKernel& k = program.kernels[i];
     const CudaBinary& b = object.kernels[i];
-    nb::dict d = dict_of("name", k.name, "grid", nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]),
-                         "threads", k.threads, "registers", b.registers, "spilled_bytes",
-                         b.spilled_bytes, "serialized", b.serialized, "stack_bytes", b.stack_bytes,
-                         "smem_bytes", k.shared_bytes + b.static_shared_bytes);
-    list.append(d);
+    list.append(dict_of("name", k.name, "grid", nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]),
+                        "threads", k.threads, "registers", b.registers, "spilled_bytes",
+                        b.spilled_bytes, "serialized", b.serialized, "stack_bytes", b.stack_bytes,
+                        "smem_bytes", k.shared_bytes + b.static_shared_bytes));
   }
   return list;
 }
@@ -90,7 +78,7 @@ std::optional<std::string> emulated(const Graph& graph, const nb::list& inputs,
       arrays_at(outputs, graph, graph.outputs(), "output", kRowMajor | kAligned | kWriteable);
   const std::vector<const void*> read(in.begin(), in.end());
   nb::gil_scoped_release release;
-  const EmulatedProgram program(graph, emit(graph, target, folder));
+  const EmulatedProgram program(graph, cuda_program(graph, target, folder));
   const auto fault = program.run(read, out, seed);
   return fault ? std::optional(fault->str()) : std::nullopt;
 }

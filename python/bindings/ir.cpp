@@ -48,12 +48,10 @@ std::vector<uint32_t> results(const Op& op) {
   return list;
 }
 
-nb::dict op_record(const Graph& g, size_t index) {
-  const Op& op = g.ops()[index];
-  nb::dict record =
-      dict_of("op", name(op.kind), "attrs", to_python(op.attrs), "inputs", indices(op.inputs),
-              "results", results(op), "body", op.body.valid() ? nb::cast(g.body(op)) : nb::none());
-  return record;
+nb::dict op_record(const Graph& g, const Op& op) {
+  return dict_of("op", name(op.kind), "attrs", to_python(op.attrs), "inputs", indices(op.inputs),
+                 "results", results(op), "body",
+                 op.body.valid() ? nb::cast(g.body(op)) : nb::none());
 }
 
 const char* phase_name(const Phase& phase) {
@@ -98,10 +96,8 @@ void bind_ir(nb::module_& m) {
           [](Graph& g, const std::vector<uint32_t>& inputs, const std::string& function,
              const std::string& payload, const nb::list& types,
              const std::vector<std::string>& names) {
-            nb::dict fields;
-            fields["function"] = function;
-            fields["payload"] = payload;
-            fields["results"] = types;
+            const nb::dict fields =
+                dict_of("function", function, "payload", payload, "results", types);
             const OpId id = g.add_op(OpKind::Opaque, tensors_from(g, inputs),
                                      attrs_from(OpKind::Opaque, fields), names);
             return results(g.op(id));
@@ -125,9 +121,7 @@ void bind_ir(nb::module_& m) {
            [](Graph& g, uint32_t t, const std::string& name) {
              g.set_tensor_name(tensor_from(g, t), name);
            })
-      .def_prop_rw(
-          "name", [](const Graph& g) { return g.name(); },
-          [](Graph& g, const std::string& name) { g.set_name(name); })
+      .def_prop_rw("name", &Graph::name, &Graph::set_name)
       .def_prop_ro("level", [](const Graph& g) { return name(g.level()); })
       .def_prop_ro("grid", [](const Graph& g) { return g.grid(); })
       .def_prop_ro("loops", [](const Graph& g) { return g.loops(); })
@@ -139,9 +133,7 @@ void bind_ir(nb::module_& m) {
            [](const Graph& g, uint32_t t) { return g.tensor(tensor_from(g, t)).name; })
       .def("ops",
            [](const Graph& g) {
-             nb::list list;
-             for (size_t i = 0; i < g.ops().size(); ++i) list.append(op_record(g, i));
-             return list;
+             return list_of(g.ops(), [&](const Op& op) { return op_record(g, op); });
            })
       .def("__str__", [](const Graph& g) { return print(g); })
       .def("__eq__",
@@ -158,17 +150,9 @@ void bind_ir(nb::module_& m) {
             validate(g, options);
           },
           nb::arg("mirage_strict") = false)
-      .def("bind_symbols",
-           [](const Graph& g, const std::vector<std::pair<std::string, int64_t>>& values) {
-             return bind_symbols(g, values);
-           })
+      .def("bind_symbols", &bind_symbols)
       .def("without_dead_code", [](const Graph& g) { return without_dead_code(g); })
-      .def("phases",
-           [](const Graph& g) {
-             std::vector<std::string> names;
-             for (const Phase& phase : phases(g)) names.emplace_back(phase_name(phase));
-             return names;
-           })
+      .def("phases", [](const Graph& g) { return list_of(phases(g), phase_name); })
       .def("block_bytes", [](const Graph& g) { return block_memory(g).peak(); });
 
   m.def(
@@ -180,20 +164,14 @@ void bind_ir(nb::module_& m) {
       nb::arg("text"), nb::arg("file") = "<input>");
   // The table of operators: name, arity, levels; what documentation and tests iterate over.
   m.def("operators", [] {
-    nb::list list;
-    for (OpKind kind : all_op_kinds()) {
-      nb::dict row;
-      row["name"] = name(kind);
-      row["min_arity"] = info(kind).min_arity;
-      row["max_arity"] = info(kind).max_arity;
+    return list_of(all_op_kinds(), [](OpKind kind) {
       std::vector<std::string> levels;
       for (Level level : {Level::Kernel, Level::Block, Level::Thread})
         if (allowed_at(kind, level)) levels.emplace_back(name(level));
-      row["levels"] = levels;
-      row["pointwise"] = has(kind, algebra::Pointwise);
-      list.append(row);
-    }
-    return list;
+      return dict_of("name", name(kind), "min_arity", info(kind).min_arity, "max_arity",
+                     info(kind).max_arity, "levels", levels, "pointwise",
+                     has(kind, algebra::Pointwise));
+    });
   });
 }
 

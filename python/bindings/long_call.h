@@ -25,6 +25,7 @@ class LongCall {
   // None, or a function that says whether to stop; asked now and then, for calls from threads that
   // Ctrl-C does not reach.
   nb::object stop = nb::none();
+  bool interrupted = false;  // by Ctrl-C; the work then stopped early by its own rules
 
   // Keeps `make` until the caller's next poll; where very much comes in between, only some of it.
   void publish(MakeProgress make) {
@@ -36,9 +37,8 @@ class LongCall {
       news_.push_back(std::move(make));
   }
 
-  // Runs work() to its end and returns what it returns. `interrupted` tells whether Ctrl-C was
-  // pressed; the work then stopped early by its own rules. Rethrows what work throws.
-  template <class Work> auto run(Work work, const nb::object& progress, bool& interrupted) {
+  // Runs work() to its end and returns what it returns. Rethrows what work throws.
+  template <class Work> auto run(Work work, const nb::object& progress = nb::none()) {
     using Result = decltype(work());
     std::optional<Result> result;
     std::exception_ptr failure;
@@ -54,7 +54,6 @@ class LongCall {
     });
     std::optional<nb::python_error> raised;
     std::exception_ptr other;
-    interrupted = false;
     for (bool done = false; !done;) {
       {
         nb::gil_scoped_release release;

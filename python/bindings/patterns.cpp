@@ -26,35 +26,24 @@ nb::list texts(const std::vector<patterns::Condition>& all) {
 }
 
 nb::dict record(const Pattern& p) {
-  nb::dict d;
-  d["name"] = p.name;
-  d["text"] = print(p);
-  nb::list inputs;
-  for (TensorId t : p.def.inputs())
-    inputs.append(nb::make_tuple(p.def.tensor(t).name, p.def.tensor(t).type.str()));
-  d["inputs"] = inputs;
-  d["output"] = p.def.tensor(p.def.outputs()[0]).type.str();
-  d["loops"] = list_of(p.loops, [](const patterns::LoopGraph& l) { return patterns::print(l); });
-  d["keys"] = p.keys;
-  d["prologue"] = p.prologues;
-  d["epilogue"] = p.epilogue;
-  d["when"] = texts(p.when);
-  nb::list bodies;
-  for (const patterns::Body& b : p.bodies) {
-    nb::dict body = dict_of("target", b.target, "library", b.library, "when", texts(b.when), "line",
-                            b.line, "language", name(b.language));
-    bodies.append(body);
-  }
-  d["bodies"] = bodies;
-  d["settings"] = settings(p).size();
-  return d;
+  const auto input = [&](TensorId t) {
+    return nb::make_tuple(p.def.tensor(t).name, p.def.type(t).str());
+  };
+  const auto loops = [](const patterns::LoopGraph& l) { return patterns::print(l); };
+  const auto body = [](const patterns::Body& b) {
+    return dict_of("target", b.target, "library", b.library, "when", texts(b.when), "line", b.line,
+                   "language", name(b.language));
+  };
+  return dict_of("name", p.name, "text", print(p), "inputs", list_of(p.def.inputs(), input),
+                 "output", p.def.type(p.def.outputs()[0]).str(), "loops", list_of(p.loops, loops),
+                 "keys", p.keys, "prologue", p.prologues, "epilogue", p.epilogue, "when",
+                 texts(p.when), "bodies", list_of(p.bodies, body), "settings", settings(p).size());
 }
 
 nb::dict check_pattern(const std::string& text, const std::string& file, uint64_t seed, int sizes,
                        nb::object progress) {
   const Pattern p = patterns::parse_pattern(text, file);
   LongCall call;
-  bool interrupted = false;
   const patterns::CheckResult result = call.run(
       [&] {
         patterns::CheckOptions options;
@@ -63,22 +52,15 @@ nb::dict check_pattern(const std::string& text, const std::string& file, uint64_
         options.cancel = &call.cancel;
         return patterns::check(p, options);
       },
-      progress, interrupted);
-  nb::dict d = dict_of("name", p.name, "holds", result.ok(), "why", result.why, "instances",
-                       result.instances);
-  return d;
+      progress);
+  return dict_of("name", p.name, "holds", result.ok(), "why", result.why, "instances",
+                 result.instances);
 }
 
 nb::dict record(const std::optional<BodyRecord>& r) {
-  nb::dict d =
-      dict_of("state", r ? name(r->state) : "unchecked", "runs", r ? r->runs : 0, "instances",
-              r ? r->instances : 0, "what", r ? r->what : std::string(), "machine",
-              r ? r->machine : std::string(), "source", r ? r->source : std::string());
-  return d;
-}
-
-std::string device_of(const CodePlace& place) {
-  return place.context ? place.context->device().str() : "";
+  return dict_of("state", r ? name(r->state) : "unchecked", "runs", r ? r->runs : 0, "instances",
+                 r ? r->instances : 0, "what", r ? r->what : std::string(), "machine",
+                 r ? r->machine : std::string(), "source", r ? r->source : std::string());
 }
 
 // Runs a body in a language against its meaning, and records what came of it.
@@ -87,7 +69,6 @@ nb::dict check_body(const std::string& text, const std::string& file, size_t bod
                     const std::string& folder, nb::object progress) {
   const Pattern p = patterns::parse_pattern(text, file);
   LongCall call;
-  bool interrupted = false;
   const BodyRecord r = call.run(
       [&] {
         BodyCheckOptions options;
@@ -107,7 +88,7 @@ nb::dict check_body(const std::string& text, const std::string& file, size_t bod
         Cache cache;
         return tessera::check_body(p, body, cache, options);
       },
-      progress, interrupted);
+      progress);
   return record(r);
 }
 
@@ -133,10 +114,9 @@ void bind_patterns(nb::module_& m) {
         const Pattern p = patterns::parse_pattern(text, file);
         const patterns::Body& b = p.bodies.at(body);
         Cache cache;
-        return record(record_of(p, b, cache, best_isa(),
-                                b.language == patterns::Language::Raw
-                                    ? device_of(place_of("cuda", ""))
-                                    : std::string()));
+        return record(record_of(
+            p, b, cache, best_isa(),
+            b.language == patterns::Language::Raw ? place_of("cuda", "").device() : std::string()));
       },
       nb::arg("text"), nb::arg("file"), nb::arg("body"));
   m.def(

@@ -16,26 +16,16 @@ namespace {
 using rules::Rule;
 
 nb::dict record(const Rule& r) {
-  nb::dict d = dict_of("name", r.name, "text", print(r), "left", print(r, r.left), "right",
-                       print(r, r.right));
-  nb::list conditions;
-  for (const rules::Condition& c : r.conditions) {
-    nb::dict condition;
-    condition["of"] = print(r, c.value);
-    condition["is"] = c.kind == rules::Condition::Kind::Positive      ? "> 0"
-                      : c.kind == rules::Condition::Kind::NonNegative ? ">= 0"
-                                                                      : "!= 0";
-    condition["assumed"] = c.implied;
-    conditions.append(condition);
-  }
-  d["conditions"] = conditions;
-  d["real"] = r.real;
-  d["integer"] = r.integer;
-  d["learned"] = r.learned;
-  d["checked"] = r.checked;
-  d["line"] = r.line;
-  d["operations"] = nb::make_tuple(size(r, r.left), size(r, r.right));
-  return d;
+  const auto condition = [&](const rules::Condition& c) {
+    const char* const is = c.kind == rules::Condition::Kind::Positive      ? "> 0"
+                           : c.kind == rules::Condition::Kind::NonNegative ? ">= 0"
+                                                                           : "!= 0";
+    return dict_of("of", print(r, c.value), "is", is, "assumed", c.implied);
+  };
+  return dict_of("name", r.name, "text", print(r), "left", print(r, r.left), "right",
+                 print(r, r.right), "conditions", list_of(r.conditions, condition), "real", r.real,
+                 "integer", r.integer, "learned", r.learned, "checked", r.checked, "line", r.line,
+                 "operations", nb::make_tuple(size(r, r.left), size(r, r.right)));
 }
 
 nb::list records(const std::vector<Rule>& all) {
@@ -47,7 +37,6 @@ nb::list check_rules(const std::string& text, const std::string& file, int insta
                      bool second_opinion, const std::string& z3, nb::object progress) {
   const std::vector<Rule> all = rules::parse_rules(text, file);
   LongCall call;
-  bool interrupted = false;
   using Results = std::vector<rules::CheckResult>;
   const Results results = call.run(
       [&] {
@@ -64,13 +53,12 @@ nb::list check_rules(const std::string& text, const std::string& file, int insta
         }
         return found;
       },
-      progress, interrupted);
+      progress);
   nb::list list;
   for (size_t i = 0; i < all.size(); ++i) {
-    nb::dict d = dict_of("name", all[i].name, "line", all[i].line, "holds", results[i].holds, "why",
-                         results[i].why, "instances", results[i].instances, "agreed",
-                         results[i].agreed, "all_sizes", results[i].all_sizes);
-    list.append(d);
+    list.append(dict_of("name", all[i].name, "line", all[i].line, "holds", results[i].holds, "why",
+                        results[i].why, "instances", results[i].instances, "agreed",
+                        results[i].agreed, "all_sizes", results[i].all_sizes));
   }
   return list;
 }
@@ -88,7 +76,6 @@ nb::dict learn_rules(const std::vector<std::pair<Graph, std::string>>& programs,
   LongCall call;
   options.cancel = &call.cancel;
   rules::Learner learner(options, rules::parse_rules(known, "<known>"));
-  bool interrupted = false;
   const std::vector<Rule> by_people = rules::parse_rules(stated, "<stated>");
   const std::vector<Rule> learnt = call.run(
       [&] {
@@ -104,17 +91,13 @@ nb::dict learn_rules(const std::vector<std::pair<Graph, std::string>>& programs,
         }
         return all;
       },
-      progress, interrupted);
-  nb::dict d;
-  d["rules"] = records(learnt);
-  d["refused"] = learner.refusals();
+      progress);
   const auto& c = learner.counts();
-  nb::dict counts =
+  const nb::dict counts =
       dict_of("programs", c.programs, "discoveries", c.discoveries, "candidates", c.candidates,
               "refused", c.refused, "derived", c.derived, "kept", c.kept);
-  d["counts"] = counts;
-  d["interrupted"] = interrupted;
-  return d;
+  return dict_of("rules", records(learnt), "refused", learner.refusals(), "counts", counts,
+                 "interrupted", call.interrupted);
 }
 
 }  // namespace

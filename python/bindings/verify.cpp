@@ -15,56 +15,40 @@ namespace tessera::python {
 namespace {
 
 nb::dict record(const Certificate& c) {
-  nb::dict d =
-      dict_of("spec", c.spec_name, "candidate", c.candidate_name, "seed", c.seed, "level",
-              name(c.level), "level_means", meaning(c.level), "inputs", c.inputs, "outputs",
-              c.outputs, "coverage", c.coverage, "all_sizes", c.all_sizes, "error_log2",
-              c.error_log2, "bound", c.bound, "basis", c.basis, "proved", c.proved(), "assumptions",
-              c.assumptions, "notes", c.notes, "second_opinion", c.second_opinion);
-  nb::list draws;
-  for (const FieldDraw& draw : c.draws) {
-    nb::dict row = dict_of("field", draw.field, "primes", draw.primes, "seed", draw.seed,
-                           "elements", draw.elements, "undefined", draw.undefined);
-    draws.append(row);
-  }
-  d["draws"] = draws;
-  nb::list gate;
-  for (const GateFamily& family : c.gate) {
-    nb::dict row = dict_of(
-        "family", family.family, "seed", family.seed, "elements", family.elements, "not_finite",
-        family.not_finite, "special_differ", family.special_differ, "spec_error", family.spec_error,
-        "candidate_error", family.candidate_error, "spec_mean", family.spec_mean, "candidate_mean",
-        family.candidate_mean, "worst_ratio", family.worst_ratio);
-    gate.append(row);
-  }
-  d["gate"] = gate;
-  return d;
+  const auto draw = [](const FieldDraw& d) {
+    return dict_of("field", d.field, "primes", d.primes, "seed", d.seed, "elements", d.elements,
+                   "undefined", d.undefined);
+  };
+  const auto family = [](const GateFamily& f) {
+    return dict_of("family", f.family, "seed", f.seed, "elements", f.elements, "not_finite",
+                   f.not_finite, "special_differ", f.special_differ, "spec_error", f.spec_error,
+                   "candidate_error", f.candidate_error, "spec_mean", f.spec_mean, "candidate_mean",
+                   f.candidate_mean, "worst_ratio", f.worst_ratio);
+  };
+  return dict_of("spec", c.spec_name, "candidate", c.candidate_name, "seed", c.seed, "level",
+                 name(c.level), "level_means", meaning(c.level), "inputs", c.inputs, "outputs",
+                 c.outputs, "coverage", c.coverage, "all_sizes", c.all_sizes, "error_log2",
+                 c.error_log2, "bound", c.bound, "basis", c.basis, "proved", c.proved(),
+                 "assumptions", c.assumptions, "notes", c.notes, "second_opinion", c.second_opinion,
+                 "draws", list_of(c.draws, draw), "gate", list_of(c.gate, family));
 }
 
 nb::dict record(const Counterexample& c) {
-  nb::dict d;
-  d["kind"] = name(c.kind);
-  d["what"] = c.what;
-  nb::list inputs;
-  for (const ConcreteTensor& tensor : c.inputs) {
-    nb::dict row =
-        dict_of("name", tensor.name, "dtype", name(tensor.type.dtype), "shape",
-                to_python(tensor.type.shape), "reals", tensor.reals, "ints", tensor.ints);
-    inputs.append(row);
-  }
-  d["inputs"] = inputs;
-  d["output"] = c.output;
-  d["position"] = c.position;
-  d["spec"] = c.spec;
-  d["candidate"] = c.candidate;
-  d["allowed"] = c.allowed;
-  return d;
+  const auto input = [](const ConcreteTensor& t) {
+    return dict_of("name", t.name, "dtype", name(t.type.dtype), "shape", to_python(t.type.shape),
+                   "reals", t.reals, "ints", t.ints);
+  };
+  return dict_of("kind", name(c.kind), "what", c.what, "inputs", list_of(c.inputs, input), "output",
+                 c.output, "position", c.position, "spec", c.spec, "candidate", c.candidate,
+                 "allowed", c.allowed);
 }
 
 nb::dict record(const Verdict& v) {
-  nb::dict d;
-  d["verdict"] = v.equal() ? "equal" : v.refuted() ? "refuted" : "unknown";
-  d["text"] = v.str();
+  nb::dict d = dict_of("verdict",
+                       v.equal()     ? "equal"
+                       : v.refuted() ? "refuted"
+                                     : "unknown",
+                       "text", v.str());
   if (v.equal()) d["certificate"] = v.certificate();
   if (v.refuted()) d["counterexample"] = record(v.counterexample());
   if (v.unknown()) {
@@ -128,10 +112,7 @@ void bind_verify(nb::module_& m) {
         options.progress = [&](const std::string& step) {
           call.publish([step]() -> nb::object { return nb::str(step.c_str()); });
         };
-        bool interrupted = false;
-        Verdict verdict =
-            call.run([&] { return verify(spec, candidate, options); }, progress, interrupted);
-        return record(verdict);
+        return record(call.run([&] { return verify(spec, candidate, options); }, progress));
       },
       nb::arg("spec"), nb::arg("candidate"), nb::arg("level") = "close",
       nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0,
@@ -149,9 +130,7 @@ void bind_verify(nb::module_& m) {
       },
       nb::arg("a"), nb::arg("b"));
 
-  m.def(
-      "inexact_operator", [](const Graph& graph) { return inexact_operator(graph); },
-      nb::arg("graph"));
+  m.def("inexact_operator", &inexact_operator, nb::arg("graph"));
   // Which candidates the cheap field filter lets pass, in order.
   m.def(
       "filter",
@@ -176,9 +155,8 @@ void bind_verify(nb::module_& m) {
         options.accept_tested = !certificate.proved();
         LongCall call;
         options.cancel = &call.cancel;
-        bool interrupted = false;
-        Recheck result = call.run([&] { return recheck(certificate, spec, candidate, options); },
-                                  nb::none(), interrupted);
+        const Recheck result =
+            call.run([&] { return recheck(certificate, spec, candidate, options); });
         return nb::make_tuple(result.ok, result.what);
       },
       nb::arg("certificate"), nb::arg("spec"), nb::arg("candidate"), nb::arg("threads") = 0);

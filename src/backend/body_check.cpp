@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -21,6 +20,7 @@
 #include "backend/cuda_code.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/wall_clock.h"
 #include "search/patterns/check.h"
 
 namespace tessera {
@@ -98,20 +98,20 @@ std::string in_child(const std::function<void()>& work, double timeout_s,
     }
     _exit(0);
   }
-  const auto start = std::chrono::steady_clock::now();
+  const WallClock clock;
   int status = 0;
   for (;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended == child) break;
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    const double spent = clock.seconds();
     const bool stop = cancel != nullptr && cancel->load(std::memory_order_relaxed);
-    if (stop || spent.count() > kWaiting * timeout_s) {
+    if (stop || spent > kWaiting * timeout_s) {
       kill(child, SIGKILL);
       waitpid(child, &status, 0);
       if (stop) throw Error(ErrorKind::Cancelled, "the check was stopped");
       return "it got no time of the processor";
     }
-    usleep(spent.count() < 0.01 ? 100 : 1000);
+    usleep(spent < 0.01 ? 100 : 1000);
   }
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
     return "it did not end within " + std::to_string(int(timeout_s)) + " s: a loop without end?";

@@ -3,24 +3,23 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 
 #include "backend/measure.h"
 #include "backend/probe.h"
+#include "base/wall_clock.h"
 
 namespace tessera {
 namespace {
 
 // Best time of a run within about `budget_s`, in seconds.
 double best_seconds(const std::function<void()>& run, double budget_s) {
-  using Clock = std::chrono::steady_clock;
   double best = 1e30, total = 0;
   run();
   for (int i = 0; i < 3 || total < budget_s; ++i) {
-    auto start = Clock::now();
+    const WallClock clock;
     run();
-    double s = std::chrono::duration<double>(Clock::now() - start).count();
+    const double s = clock.seconds();
     best = std::min(best, s);
     total += s;
   }

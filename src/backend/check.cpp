@@ -1,7 +1,6 @@
 #include "backend/check.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -10,6 +9,7 @@
 #include "backend/host_calls.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "base/wall_clock.h"
 #include "eval/eval.h"
 #include "verify/inputs.h"
 #include "verify/range_search.h"
@@ -174,7 +174,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
                                       const CheckOptions& options, CheckReport* report) {
   if (std::ranges::any_of(graph.ops(), [](const Op& op) { return op.kind == OpKind::Opaque; }))
     return check_around(graph, compiled, options, report);
-  const auto start = std::chrono::steady_clock::now();
+  const WallClock clock;
   CheckReport r;
   r.passed = true;
   const double spread = std::sqrt(rounding_length(graph)), functions = function_depth(graph);
@@ -344,7 +344,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       });
     }
   }
-  r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  r.seconds = clock.seconds();
   if (report != nullptr) *report = r;
   if (!r.passed) return std::nullopt;
   return Checked(r);

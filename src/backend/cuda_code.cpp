@@ -1,12 +1,12 @@
 #include "backend/cuda_code.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "backend/host_kernels.h"
 #include "backend/written.h"
 #include "base/error.h"
 #include "base/records.h"
+#include "base/wall_clock.h"
 #include "cost/analytical.h"
 
 namespace tessera {
@@ -98,7 +98,7 @@ CudaChoice cuda_choice(const Graph& graph, const Target& target,
 
 std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
                                          const CudaCodeOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const WallClock clock;
   auto code = std::make_shared<CudaCode>();
   WrittenSources written;
   const Graph graph =
@@ -131,7 +131,7 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
       apart.target.sm.cluster = 1;
       return make_cuda_code(given, cache, apart);
     }
-  code->compile_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  code->compile_s = clock.seconds();
   return code;
 }
 

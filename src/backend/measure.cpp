@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -12,15 +11,10 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/wall_clock.h"
 
 namespace tessera {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // `q` in [0, 1]; the values are copied because the order of rounds is needed elsewhere.
 double quantile(std::vector<double> values, double q) {
@@ -78,29 +72,29 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
   std::vector<int> repeats(n, 1);
   std::unique_ptr<CacheFlusher> flusher;
   if (options.mode == CacheMode::Cold) flusher = std::make_unique<CacheFlusher>();
-  const auto began = Clock::now();
+  const WallClock whole;
   // Warm-up: page faults, code, and the number of repetitions per round.
   for (size_t i = 0; i < n; ++i) {
     contestants[i].run(0);
-    const auto start = Clock::now();
+    const WallClock second;
     contestants[i].run(0);
-    const double once = std::max(seconds_since(start), 1e-8);
+    const double once = std::max(second.seconds(), 1e-8);
     if (options.mode == CacheMode::Warm && once < options.min_round_s)
       repeats[i] = int(std::min(options.min_round_s / once + 1, 1000.0));
     // Three rounds of those so far take longer than the warm-up did: no time for the others.
-    if (i >= 1 && 2 * seconds_since(began) > options.limit_s) n = i + 1;
+    if (i >= 1 && 2 * whole.seconds() > options.limit_s) n = i + 1;
   }
-  const auto start = Clock::now();
+  const WallClock measured;
   int round = 0;
   for (; round < options.max_rounds; ++round) {
-    if (round >= options.min_rounds && seconds_since(start) > options.budget_s) break;
-    if (round >= 3 && seconds_since(began) > options.limit_s) break;
+    if (round >= options.min_rounds && measured.seconds() > options.budget_s) break;
+    if (round >= 3 && whole.seconds() > options.limit_s) break;
     for (size_t k = 0; k < n; ++k) {
       const size_t i = (k + size_t(round)) % n;
       if (flusher != nullptr) flusher->flush();
-      const auto begin = Clock::now();
+      const WallClock sample;
       for (int r = 0; r < repeats[i]; ++r) contestants[i].run(round);
-      times[i].push_back(seconds_since(begin) / repeats[i]);
+      times[i].push_back(sample.seconds() / repeats[i]);
     }
   }
   std::vector<Rounds> rounds;

@@ -1,14 +1,12 @@
 #include "backend/measure_device.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/check.h"
+#include "base/wall_clock.h"
 
 namespace tessera {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kMostRepeats = 1000, kMostCopies = 64;
 
@@ -22,7 +20,7 @@ int copies_for_cold(int64_t bytes, int64_t cache_bytes, int64_t memory_bytes) {
 }
 
 std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& contestants,
-                                      DeviceClock& clock, const DeviceMeasureOptions& options) {
+                                      DeviceClock& device, const DeviceMeasureOptions& options) {
   const size_t n = contestants.size();
   const bool cold = options.mode == CacheMode::Cold;
   CHECK(options.min_rounds >= 1 && options.copies >= 1);
@@ -30,7 +28,7 @@ std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& conte
   std::vector<std::function<double()>> samples;
   std::vector<int> repeats;
   auto timed = [&](size_t i, int times) {
-    return clock.timed(
+    return device.timed(
         [&, i](int repeat) { contestants[i].run(cold ? repeat % options.copies : 0); }, times);
   };
   for (size_t i = 0; i < n; ++i) {
@@ -46,10 +44,9 @@ std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& conte
     repeats.push_back((int(wanted) + turn - 1) / turn * turn);
     samples.push_back(timed(i, repeats.back()));
   }
-  const auto start = Clock::now();
-  auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const WallClock clock;
   for (int round = 0; round < std::max(options.min_rounds, options.max_rounds); ++round) {
-    if (round >= options.min_rounds && spent() > options.budget_s) break;
+    if (round >= options.min_rounds && clock.seconds() > options.budget_s) break;
     if (options.cancelled && options.cancelled() && round > 0) break;
     for (size_t k = 0; k < n; ++k) {
       const size_t i = (k + size_t(round)) % n;

@@ -490,6 +490,28 @@ class Builder {
 
 }  // namespace
 
+uint8_t update_loops(const Value& value) {
+  uint8_t loops = value.phase.varies;
+  if (is_accumulator(value.kind))
+    for (int l : std::get<AccumAttrs>(value.attrs).loops) loops = uint8_t(loops | 1u << l);
+  return loops;
+}
+
+bool continues(uint8_t inner, uint8_t outer, int next) {
+  if ((inner & outer) != outer) return false;
+  const unsigned rest = inner & ~unsigned(outer);
+  return rest != 0 && __builtin_ctz(rest) == next;
+}
+
+const GridMap& grid_map(const Value& tile) {
+  return tile.kind == OpKind::Iter ? std::get<IterAttrs>(tile.attrs).imap
+                                   : std::get<SaveAttrs>(tile.attrs).omap;
+}
+const LoopMap& loop_map(const Value& tile) {
+  return tile.kind == OpKind::Iter ? std::get<IterAttrs>(tile.attrs).fmap
+                                   : std::get<SaveAttrs>(tile.attrs).fmap;
+}
+
 int64_t Value::elements() const {
   int64_t n = 1;
   for (const Extent& e : extents) n *= e.nominal;
@@ -562,17 +584,18 @@ KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& 
   return Builder(block_graph, layouts).run();
 }
 
-std::vector<KernelValues::Split> KernelValues::splits(int64_t extent, size_t axis,
-                                                      const GridMap& grid_map,
-                                                      const LoopMap& loop_map) const {
+std::vector<KernelValues::Split> KernelValues::splits(const Value& tile, size_t axis) const {
+  const GridMap& blocks = grid_map(tile);
+  const LoopMap& iterations = loop_map(tile);
+  int64_t extent = argument_extents[size_t(tile.argument)][axis];
   std::vector<Split> result;
   for (size_t d = 0; d < grid.size(); ++d) {
-    if (grid_map[d] != int(axis)) continue;
+    if (blocks[d] != int(axis)) continue;
     extent = ceil_div(extent, grid[d]);
     result.push_back({"g" + std::to_string(d), extent});
   }
   for (size_t l = 0; l < loops.size(); ++l) {
-    if (loop_map[l] != int(axis)) continue;
+    if (iterations[l] != int(axis)) continue;
     extent = ceil_div(extent, loops[l]);
     result.push_back({"l" + std::to_string(l), extent});
   }
@@ -593,6 +616,43 @@ int KernelValues::same_scales(int id, const std::vector<bool>& needed) const {
       return i;
   }
   return id;
+}
+
+KernelValues operator_values(const Graph& graph, const Op& op, const std::vector<Layout>& layouts) {
+  const Type& type = graph.type(op.result());
+  std::vector<std::vector<int64_t>> shapes;
+  for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
+  shapes.push_back(extents(type.shape));
+  Value result;
+  result.kind = op.kind;
+  result.attrs = op.attrs;
+  result.dtype = type.dtype;
+  if (is_reshape(op.kind)) {
+    shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
+    result.kind = OpKind::Reshape;
+    result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};
+  } else if (has(op.kind, algebra::Pointwise) &&
+             std::ranges::none_of(layouts, [](const Layout& l) { return l.view(); })) {
+    shapes = merged_axes(std::move(shapes));
+  }
+  const auto set_extents = [](Value& v, const std::vector<int64_t>& shape) {
+    for (int64_t n : shape) v.extents.push_back({n, "", 0});
+  };
+  KernelValues kernel;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    Value v;
+    v.dtype = graph.type(op.inputs[i]).dtype;
+    set_extents(v, shapes[i]);
+    v.in_memory = true;
+    v.memory = {"a" + std::to_string(i), v.dtype,
+                i < layouts.size() && layouts[i].view() ? layouts[i].strides
+                                                        : contiguous_strides(shapes[i])};
+    result.inputs.push_back(int(i));
+    kernel.values.push_back(std::move(v));
+  }
+  set_extents(result, shapes.back());
+  kernel.values.push_back(std::move(result));
+  return kernel;
 }
 
 std::vector<std::vector<int64_t>> merged_axes(std::vector<std::vector<int64_t>> shapes) {

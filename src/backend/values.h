@@ -63,6 +63,14 @@ struct Value {
   int64_t elements() const;  // nominal
 };
 
+// Loops in whose body a value is computed; for accumulators, where they are updated.
+uint8_t update_loops(const Value& value);
+// Whether the loops of `inner` begin with those of `outer` and then `next`.
+bool continues(uint8_t inner, uint8_t outer, int next);
+// How the grid and the loops cut the array that a tile is of.
+const GridMap& grid_map(const Value& tile);
+const LoopMap& loop_map(const Value& tile);
+
 // Values in topological order; roots are the Save operators.
 struct KernelValues {
   std::vector<int64_t> grid, loops;
@@ -84,8 +92,7 @@ struct KernelValues {
     std::string variable;
     int64_t size;
   };
-  std::vector<Split> splits(int64_t extent, size_t axis, const GridMap& grid_map,
-                            const LoopMap& loop_map) const;
+  std::vector<Split> splits(const Value& tile, size_t axis) const;
   // The first accumulator with the same maxima as the rescaling one `id`, of those that `needed`
   // says: they share the running maximum and the scales.
   int same_scales(int id, const std::vector<bool>& needed) const;
@@ -97,6 +104,10 @@ struct KernelValues {
 // `layouts`: of the operands, as far as they are not row-major. Sums of products of few rows with
 // panels leave the loops they are summed over: each panel is then read from end to end.
 KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& layouts = {});
+
+// One operator over whole arrays: operands "a0", "a1", … in memory and the result, the last value.
+// Neighbouring axes are merged where that changes nothing.
+KernelValues operator_values(const Graph& graph, const Op& op, const std::vector<Layout>& layouts);
 
 // Operand and result shapes of a pointwise operator with neighbouring axes merged where every
 // operand either has both or broadcasts both: long inner loops for any shape.

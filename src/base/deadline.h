@@ -3,10 +3,11 @@
 // budget, stops whatever is under way.
 #pragma once
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+
+#include "base/wall_clock.h"
 
 namespace tessera {
 
@@ -19,9 +20,7 @@ class Deadline {
   ~Deadline();
 
   double seconds() const { return seconds_; }
-  double spent() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double spent() const { return clock_.seconds(); }
   double left() const { return seconds_ - spent(); }
   bool over() const { return left() <= 0; }
   bool cancelled() const { return is_set(cancel_) || is_set(abandon_); }
@@ -39,7 +38,7 @@ class Deadline {
   }
   void watch();
 
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const WallClock clock_;
   const double seconds_;
   const std::atomic<bool>*cancel_, *abandon_;
   std::atomic<bool> proofs_, hard_;

@@ -44,6 +44,8 @@ struct CodePlace {
   std::string description;               // of a GPU: the name of its target
   std::shared_ptr<CudaContext> context;  // null: not here
   std::string why_not;                   // it is not here
+  // The GPU, as its driver describes it; "" where it is not here.
+  std::string device() const { return context ? context->device().str() : ""; }
 };
 CodePlace place_of(const std::string& target, const std::string& directory);
 

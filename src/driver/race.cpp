@@ -1,7 +1,6 @@
 #include "driver/race.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 
@@ -9,6 +8,7 @@
 #include "backend/cuda/graph_clock.h"
 #include "backend/measure_device.h"
 #include "base/rng.h"
+#include "base/wall_clock.h"
 #include "eval/ndarray.h"
 
 namespace tessera {
@@ -36,19 +36,9 @@ class Runner {
   std::vector<void*> outputs_;
 };
 
-class Clock {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 std::vector<Timing> decide(const std::vector<Contestant>& contestants, const MeasureOptions& m) {
   constexpr int kAttempts = 3;
-  const Clock clock;
+  const WallClock clock;
   std::vector<Timing> timings = measure(contestants, m);
   for (int n = 2; n <= kAttempts && too_noisy(timings); n++) {
     MeasureOptions longer = m;
@@ -115,7 +105,7 @@ std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
   m.budget_s = seconds;
   m.limit_s = limit_seconds;
   constexpr double kBelieved = 10;
-  const Clock clock;
+  const WallClock clock;
   std::vector<Timing> timings = decide(contestants, m);
   for (size_t i = 1; i < timings.size(); i++) {
     m.limit_s = limit_seconds - clock.seconds();

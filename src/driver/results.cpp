@@ -39,8 +39,7 @@ std::string checked_bodies(const OptimizeOptions& o, const Graph& program) {
   quiet.warn = [](const std::string&) {};
   Cache cache(std::move(quiet));
   const CodePlace place = place_of(o.target, o.target_directory);
-  mark_unusable(all, cache, place.gpu, best_isa(),
-                place.context ? place.context->device().str() : std::string());
+  mark_unusable(all, cache, place.gpu, best_isa(), place.device());
   std::string text;
   for (const patterns::Pattern& p : all)
     for (const patterns::Body& b : p.bodies) text += b.unusable.empty() ? " 1" : " 0";

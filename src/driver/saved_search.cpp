@@ -74,8 +74,7 @@ std::optional<std::string> SavedSearch::recall(const std::string& name) {
 void SavedSearch::remember(const std::string& name, const std::string& text) {
   texts_[name] = text;
   if (path_.empty()) return;
-  const double now =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const double now = clock_.seconds();
   if (now < written_ + kWriteEverySeconds) return;
   written_ = now;
   save(now);

@@ -2,13 +2,13 @@
 // region by region, verdicts on candidates, and the parts of a program that are done. One file per
 // program, options (without the budget), target and version, with a checksum.
 #pragma once
-#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/cache.h"
+#include "base/wall_clock.h"
 #include "driver/optimize.h"
 
 namespace tessera {
@@ -45,7 +45,7 @@ class SavedSearch : public SearchMemory {
   size_t taken_up_ = 0;  // texts that were read and asked for
   std::map<std::string, bool> from_file_;
   double written_ = 0;  // when, on this run's clock
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  WallClock clock_;
 };
 
 // Where a subprogram's texts are: the same for the same text, wherever in a program it stands.

@@ -200,8 +200,7 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
               : " (and " + std::to_string(problems.size() - 1) + " more: `tessera patterns list`)";
       std::fprintf(stderr, "warning: pattern left out%s: %s\n", more.c_str(), problems[0].c_str());
     }
-    mark_unusable(*patterns_, cache, place.gpu, best_isa(),
-                  place.context ? place.context->device().str() : "");
+    mark_unusable(*patterns_, cache, place.gpu, best_isa(), place.device());
   }
   Context context = this->context();
   Budget budget{.seconds = std::max(0.0, seconds)};
@@ -346,7 +345,7 @@ std::string Session::check_failure(const Graph& graph, const CompiledCode& code)
 // The code of a smaller instance of the same program, of the same tiles, in the emulator.
 std::string Session::emulated_failure(const Graph& given) {
   WrittenSources written;
-  const std::string device = place.context ? place.context->device().str() : "";
+  const std::string device = place.device();
   const Graph graph = with_checked_bodies(given, cache, true, best_isa(), device, written);
   constexpr double kMostWork = 2e6;  // multiply-adds: a second or two
   constexpr double kTooMuch = 1e9;   // minutes, in which nothing can be cancelled

@@ -9,6 +9,7 @@
 #include "backend/check.h"
 #include "base/deadline.h"
 #include "base/thread_pool.h"
+#include "base/wall_clock.h"
 #include "driver/code.h"
 #include "driver/learnt.h"
 #include "driver/optimize.h"
@@ -25,13 +26,11 @@ namespace tessera {
 class Stopwatch {
  public:
   explicit Stopwatch(double& total) : total_(total) {}
-  ~Stopwatch() {
-    total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  ~Stopwatch() { total_ += clock_.seconds(); }
 
  private:
   double& total_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  WallClock clock_;
 };
 
 class Session {

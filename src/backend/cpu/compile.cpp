@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
@@ -12,15 +11,10 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/sha256.h"
+#include "base/wall_clock.h"
 
 namespace tessera {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Where glibc's functions of vectors are, those of 2.35 among them; empty: nowhere.
 const std::string& vector_functions() {
@@ -155,7 +149,7 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
   hash.field(compiler.identity).field(to_string(options.isa));
   for (const std::string& flag : flags_for(options)) hash.field(flag);
   const std::string key = hash.hex();
-  const auto start = Clock::now();
+  const WallClock clock;
   for (bool cached : {true, false}) {
     std::optional<std::string> path;
     if (cached)
@@ -170,7 +164,7 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
     CHECK(path->find('/') != std::string::npos);
     void* handle = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle != nullptr)
-      return std::make_unique<Library>(handle, *path, source, cached, seconds_since(start));
+      return std::make_unique<Library>(handle, *path, source, cached, clock.seconds());
     if (!cached) {
       const char* why = dlerror();
       throw Error(ErrorKind::Io, "cannot load '" + *path + "': " + (why != nullptr ? why : "?") +

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 
 #include "backend/cpu/compile.h"
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/records.h"
 #include "base/sha256.h"
+#include "base/wall_clock.h"
 #include "ir/build.h"
 #include "ir/window.h"
 
@@ -202,8 +202,7 @@ std::vector<std::string> describe_convolutions(const Graph& graph, CpuIsa isa, i
 
 ConvMeasurement measure_convolutions(const Graph& graph, CpuIsa isa, KernelPool& pool, Cache& cache,
                                      double seconds, const std::atomic<bool>* cancel) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const WallClock clock;
   const Graph laid_out = channels_last(graph, isa);
   std::vector<ImageStep> steps = image_steps(laid_out, isa);
   std::ranges::stable_sort(steps, [&](const ImageStep& a, const ImageStep& b) {
@@ -222,7 +221,7 @@ ConvMeasurement measure_convolutions(const Graph& graph, CpuIsa isa, KernelPool&
     if (!seen.emplace(key, true).second) continue;
     ++report.convolutions;
     if (known_costs(key, isa, pool.threads(), cache)) continue;
-    const double left = seconds - std::chrono::duration<double>(Clock::now() - start).count();
+    const double left = seconds - clock.seconds();
     if (left <= 0 || (cancel != nullptr && cancel->load())) {
       report.finished = false;
       continue;

@@ -112,13 +112,6 @@ bool KernelEmitter::root(int id) const {
          (part_ == Part::Once && shared_.count(id) != 0);
 }
 
-uint8_t KernelEmitter::update_loops(const Value& v) const {
-  uint8_t loops = v.phase.varies;
-  if (is_accumulator(v.kind))
-    for (int l : std::get<AccumAttrs>(v.attrs).loops) loops = uint8_t(loops | 1u << l);
-  return loops;
-}
-
 bool is_tiled_product(const Value& v, CpuIsa isa) {
   if (!is_product(v.kind)) return false;
   const DType dtype = compute_dtype(v.dtype);

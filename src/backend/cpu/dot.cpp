@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/tile_text.h"
 
 namespace tessera {
 namespace {
@@ -62,25 +63,11 @@ std::string DotKernels::text() const {
     all_lanes.insert(k.lanes);
     if (k.right == DType::BF16) bf16_lanes.insert(k.lanes);
   }
-  for (int l : all_lanes) {
-    out += "\ntypedef float dot_v" + n(l) + " __attribute__((vector_size(" + n(l * 4) +
-           "), aligned(4), may_alias));\n";
-  }
-  for (int l : bf16_lanes) {
-    out +=
-        "static inline __attribute__((always_inline)) dot_v" + n(l) + " dot_from_bf16_" + n(l) +
-        "(const unsigned short* p) {\n  typedef unsigned short half __attribute__((vector_size(" +
-        n(l * 2) +
-        "), aligned(2), may_alias));\n  typedef unsigned word "
-        "__attribute__((vector_size(" +
-        n(l * 4) +
-        ")));\n"
-        "  return (dot_v" +
-        n(l) + ")(__builtin_convertvector(*(const half*)p, word) << 16);\n}\n";
-  }
+  for (int l : all_lanes) out += "\n" + vector_typedef("float", "dot_v" + n(l), l * 4, 4);
+  for (int l : bf16_lanes)
+    out += widening_load(CpuIsa::Generic, DType::BF16, "dot_from_bf16_" + n(l), "dot_v" + n(l), l);
   for (const Kernel& kernel : used_) {
     const std::string type = kernel.right == DType::BF16 ? "unsigned short" : "float";
-    const std::string from = kernel.right == DType::BF16 ? "dot_from_bf16_1" : "";
     const std::string v = "dot_v" + n(kernel.lanes);
     const std::string lanes = n(kernel.lanes);
     const std::string one = kernel.right == DType::BF16 ? "t_from_bf16(b[%])" : "b[%]";

@@ -266,55 +266,22 @@ bool reads_views(OpKind kind) {
 
 ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
                                  UnitContext& unit, const std::vector<Layout>& layouts) {
-  const auto view = [&](size_t i) { return i < layouts.size() && layouts[i].view(); };
   if (op.kind == OpKind::Transpose) {
     if (std::optional<ElementwiseText> text = emit_transpose(name, graph, op, unit)) return *text;
   }
   if (op.kind == OpKind::Concat) {
     if (std::optional<ElementwiseText> text = emit_concat(name, graph, op, layouts)) return *text;
   }
-  KernelValues kernel;
+  CHECK(reads_views(op.kind) || std::ranges::none_of(layouts, &Layout::view));
+  KernelValues kernel = operator_values(graph, op, layouts);
   kernel.rounds = unit.rounds;
-  std::vector<std::vector<int64_t>> shapes;
-  for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
-  const Type& type = graph.type(op.result());
-  shapes.push_back(extents(type.shape));
-  Value result;
-  result.kind = op.kind;
-  result.attrs = op.attrs;
-  result.dtype = type.dtype;
-  bool views = false;
-  for (size_t i = 0; i < op.inputs.size(); ++i) views = views || view(i);
-  CHECK(!views || reads_views(op.kind));
-  if (has(op.kind, algebra::Pointwise) && !views) {
-    shapes = merged_axes(std::move(shapes));
-  } else if (is_reshape(op.kind)) {
-    shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
-    result.kind = OpKind::Reshape;
-    result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};
-  }
-  const auto set_extents = [](Value& v, const std::vector<int64_t>& shape) {
-    for (int64_t n : shape) v.extents.push_back({n, "", 0});
-  };
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    Value v;
-    v.dtype = graph.type(op.inputs[i]).dtype;
-    set_extents(v, shapes[i]);
-    v.in_memory = true;
-    v.memory = {"a" + std::to_string(i), v.dtype,
-                view(i) ? layouts[i].strides : contiguous_strides(shapes[i])};
-    result.inputs.push_back(int(i));
-    kernel.values.push_back(std::move(v));
-  }
-  set_extents(result, shapes.back());
-  kernel.values.push_back(std::move(result));
-
   kernel.argument_layouts = layouts;
+  std::vector<int64_t> shape;
+  for (const Extent& e : kernel.values.back().extents) shape.push_back(e.nominal);
   std::vector<DType> dtypes;
-  for (TensorId t : op.inputs) dtypes.push_back(graph.type(t).dtype);
-  dtypes.push_back(type.dtype);
+  for (const Value& v : kernel.values) dtypes.push_back(v.dtype);
   const int last = int(op.inputs.size());
-  return emit_map(name, kernel, shapes.back(), {{last, last}}, dtypes, op.inputs.size(), unit);
+  return emit_map(name, kernel, shape, {{last, last}}, dtypes, op.inputs.size(), unit);
 }
 
 void open_function(Code& code, const std::string& name, const std::vector<DType>& argument_dtypes,

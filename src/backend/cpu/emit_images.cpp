@@ -197,14 +197,9 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
     for (size_t i = 1; i < rank; ++i) advance += " }";
     code.line(advance);
     code.close();
-    code.open("switch (rows)");
-    std::set<int> sizes = tile_sizes(chunk, pixels);
-    sizes.merge(tile_sizes(g.pixels - (chunks - 1) * chunk, pixels));
-    for (int rows : sizes)
-      code.line("case " + n(rows) + ": " + unit.image_kernels.use(unit.isa, rows, vectors) +
-                "(at, w, offsets, " + n(taps) + ", " + n(k) + ", sums, " + n(columns) + ", " +
-                ahead("w", taps * k * columns, vectors) + "); break;");
-    code.close();
+    call_kernel(code, unit, vectors, g.pixels, chunk,
+                "at, w, offsets, " + n(taps) + ", " + n(k) + ", sums, " + n(columns) + ", " +
+                    ahead("w", taps * k * columns, vectors));
     code.line(finish.call("sums", n(columns), "base + from", "column", "rows", "columns"));
     code.line("from += rows;");
     code.close(2);
@@ -217,28 +212,19 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
   code.line("const long from = unit % " + n(chunks) + " * " + n(chunk) + ", image = unit / " +
             n(chunks * count) + ", panel = unit / " + n(chunks) + " % " + n(each) +
             ", group = unit / " + n(chunks * each) + " % " + n(groups.count) + ";");
-  code.line("const long to = from + " + n(chunk) + " < " + n(g.pixels) + " ? from + " + n(chunk) +
-            " : " + n(g.pixels) + ";");
+  code.line("const long to = " + clipped("from", chunk, n(g.pixels)) + ";");
   code.line("const float* const xs = x + image * " + n(g.padded_pixels * g.channels) +
             " + group * " + n(groups.channels) + ";");
   code.line("const float* const ws = w + group * " + n(groups.weights(g.taps)) + ";");
   code.line("const long base = image * " + n(g.pixels) + ";");
   // Wider panels come first.
-  size_t p = 0;
-  while (p < panels.vectors.size()) {
-    size_t next = p;
-    while (next < panels.vectors.size() && panels.vectors[next] == panels.vectors[p]) ++next;
-    code.open("if (panel >= " + n(int64_t(p)) + " && panel < " + n(int64_t(next)) + ")");
-    code.line("const long column = " + n(panels.begin(p)) + " + (panel - " + n(int64_t(p)) +
-              ") * " + n(panels.width(p)) + ";");
-    code.line("const long columns = column + " + n(panels.width(p)) + " < " + n(groups.filters) +
-              " ? " + n(panels.width(p)) + " : " + n(groups.filters) + " - column;");
+  each_width(code, panels, [&](size_t p) {
+    code.line("const long columns = (" + clipped("column", panels.width(p), n(groups.filters)) +
+              ") - column;");
     code.line(name + "_x" + n(panels.vectors[p]) + "(xs, ws + column * " +
               n(groups.channels * g.taps) + ", out, more, (float*)scratch, base, group * " +
               n(groups.filters) + " + column, columns, from, to);");
-    code.close();
-    p = next;
-  }
+  });
   code.close(2);
   stage.text = code.text();
   return stage;
@@ -253,17 +239,14 @@ void emit_onednn(const std::string& name, const ImageGeometry& g,
   code.workspace_bytes.push_back(call->weight_bytes());
   ImageStage weights;
   weights.of_weights = true;
-  weights.reads = {1};
-  weights.writes = {packed};
   weights.library = [call](void** args, int64_t, char*) { call->pack(args[0], args[1]); };
-  code.stages.push_back(std::move(weights));
+  code.add(std::move(weights), {1}, packed);
   ImageStage stage;
   stage.units = call->units();
   stage.scratch_bytes = call->scratch_bytes();
-  stage.reads = {0, packed};
-  for (int i = 0; i < finish.more; ++i) stage.reads.push_back(2 + i);
-  stage.writes = {code.operands};
-  const size_t result = stage.reads.size();
+  std::vector<int> reads = {0, packed};
+  for (int i = 0; i < finish.more; ++i) reads.push_back(2 + i);
+  const size_t result = reads.size();
   stage.library = [call, result](void** args, int64_t unit, char* scratch) {
     call->run(static_cast<const float*>(args[0]), args[1], static_cast<float*>(args[result]), unit,
               scratch);
@@ -284,7 +267,7 @@ void emit_onednn(const std::string& name, const ImageGeometry& g,
     text.close(2);
     stage.text = text.text();
   }
-  code.stages.push_back(std::move(stage));
+  code.add(std::move(stage), std::move(reads), code.operands);
 }
 
 }  // namespace
@@ -378,15 +361,14 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
   const bool conv = op.kind == OpKind::Conv;
   const int more = conv ? 2 : 1;
   code.operands = more + finish.more;
-  std::vector<int> others;  // operands of what follows, and the result
-  for (int i = 0; i < finish.more; ++i) others.push_back(more + i);
+  // The stage that ends the step also reads the operands of what follows.
+  const auto add_last = [&](ImageStage stage, std::vector<int> reads) {
+    for (int i = 0; i < finish.more; ++i) reads.push_back(more + i);
+    code.add(std::move(stage), std::move(reads), code.operands);
+  };
   if (!conv) {
-    ImageStage stage = window_stage(
-        name, g, op.kind == OpKind::PoolMax ? WindowFold::Max : WindowFold::Sum, finish, unit.isa);
-    stage.reads = {0};
-    stage.reads.insert(stage.reads.end(), others.begin(), others.end());
-    stage.writes = {code.operands};
-    code.stages.push_back(std::move(stage));
+    const WindowFold fold = op.kind == OpKind::PoolMax ? WindowFold::Max : WindowFold::Sum;
+    add_last(window_stage(name, g, fold, finish, unit.isa), {0});
     return code;
   }
   if (algorithm == ConvAlgorithm::OneDnn) {
@@ -405,38 +387,21 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
   if (g.depthwise()) {
     code.workspace_bytes.push_back(g.taps * g.channels * 4);
     // The weights lie as those of one filter of so many channels.
-    ImageStage weights = packed_weights(name, g.taps, {1, g.channels, 1, {1, {1}}});
-    weights.reads = {1};
-    weights.writes = {first};
-    code.stages.push_back(std::move(weights));
-    ImageStage stage = window_stage(name, g, WindowFold::Products, finish, unit.isa);
-    stage.reads = {0, first};
-    stage.reads.insert(stage.reads.end(), others.begin(), others.end());
-    stage.writes = {code.operands};
-    code.stages.push_back(std::move(stage));
+    code.add(packed_weights(name, g.taps, {1, g.channels, 1, {1, {1}}}), {1}, first);
+    add_last(window_stage(name, g, WindowFold::Products, finish, unit.isa), {0, first});
     return code;
   }
   const Groups groups = groups_of(g, unit.isa);
   code.workspace_bytes.push_back(groups.count * groups.weights(g.taps) * 4);
-  ImageStage weights = packed_weights(name, g.taps, groups);
-  weights.reads = {1};
-  weights.writes = {first};
-  code.stages.push_back(std::move(weights));
+  code.add(packed_weights(name, g.taps, groups), {1}, first);
   int image = 0;
   if (g.pads) {
     image = first + 1;
     // Windows that are wider than they need be read a little beyond.
     code.workspace_bytes.push_back(g.batch * g.padded_pixels * g.channels * 4);
-    ImageStage stage = padded(name, g);
-    stage.reads = {0};
-    stage.writes = {image};
-    code.stages.push_back(std::move(stage));
+    code.add(padded(name, g), {0}, image);
   }
-  ImageStage stage = direct(name, g, groups, finish, unit);
-  stage.reads = {image, first};
-  stage.reads.insert(stage.reads.end(), others.begin(), others.end());
-  stage.writes = {code.operands};
-  code.stages.push_back(std::move(stage));
+  add_last(direct(name, g, groups, finish, unit), {image, first});
   return code;
 }
 

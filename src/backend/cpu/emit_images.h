@@ -53,6 +53,12 @@ struct ImageCode {
   std::vector<ImageStage> stages;
   std::vector<int64_t> workspace_bytes;
   int operands = 0;  // number of the result
+
+  void add(ImageStage stage, std::vector<int> reads, int writes) {
+    stage.reads = std::move(reads);
+    stage.writes = {writes};
+    stages.push_back(std::move(stage));
+  }
 };
 // Slices that a library computes are for `threads` threads.
 ImageCode emit_image_step(const std::string& name, const Graph& graph, const ImageStep& step,

@@ -140,16 +140,7 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   return head.text();
 }
 
-namespace {
-
-// True when the loops of `inner` begin with those of `outer` and then `next`.
-bool continues(uint8_t inner, uint8_t outer, int next) {
-  if ((inner & outer) != outer) return false;
-  const unsigned rest = inner & ~unsigned(outer);
-  return rest != 0 && __builtin_ctz(rest) == next;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& found) const {
   std::vector<int> todo{id};

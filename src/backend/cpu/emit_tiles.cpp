@@ -34,13 +34,8 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
       if (!here) continue;
       // Begin and end of the part, clipped at every split.
       unit_.prelude.insert("t_least");
-      const bool iter = v.kind == OpKind::Iter;
-      const GridMap& grid =
-          iter ? std::get<IterAttrs>(v.attrs).imap : std::get<SaveAttrs>(v.attrs).omap;
-      const LoopMap& loop =
-          iter ? std::get<IterAttrs>(v.attrs).fmap : std::get<SaveAttrs>(v.attrs).fmap;
       const int64_t whole = kernel_.argument_extents[size_t(v.argument)][axis];
-      const std::vector<KernelValues::Split> parts = kernel_.splits(whole, axis, grid, loop);
+      const std::vector<KernelValues::Split> parts = kernel_.splits(v, axis);
       if (part_ == Part::Once && parts.front().variable[0] == 'g')
         continue;  // of no block in particular
       std::string low = "0", high = std::to_string(whole);
@@ -60,23 +55,22 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
   }
 }
 
-std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<Extent>& extents,
-                                       const GridMap& grid, const LoopMap& loop) const {
-  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(argument)];
-  const std::vector<int64_t> strides = kernel_.argument_pitch(argument);
+std::string KernelEmitter::tile_offset(int id) const {
+  const Value& v = value(id);
+  const std::vector<int64_t> strides = kernel_.argument_pitch(v.argument);
   std::string offset;
-  for (size_t axis = 0; axis < whole.size(); ++axis) {
-    const std::vector<KernelValues::Split> parts = kernel_.splits(whole[axis], axis, grid, loop);
+  for (size_t axis = 0; axis < strides.size(); ++axis) {
+    const std::vector<KernelValues::Split> parts = kernel_.splits(v, axis);
     if (parts.empty()) continue;
     std::string begin;
-    if (extents[axis].exact()) {
+    if (v.extents[axis].exact()) {
       for (const KernelValues::Split& s : parts)
         begin += (begin.empty() ? "" : " + ") + s.variable + "*" + std::to_string(s.size);
       if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
     } else {
       begin = "b" + std::to_string(id) + "_" + std::to_string(axis);
     }
-    if (const Layout* panels = kernel_.tiles_of(argument, axis)) {
+    if (const Layout* panels = kernel_.tiles_of(v.argument, axis)) {
       const std::string t = std::to_string(panels->tile);
       begin = "(" + begin + ")/" + t + "*" + std::to_string(panel_columns(*panels, panels->tile));
     }
@@ -86,9 +80,10 @@ std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<E
   return offset;
 }
 
-void KernelEmitter::tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop) {
+void KernelEmitter::tile(int id) {
+  const Value& v = value(id);
   const size_t argument = size_t(v.argument);
-  const std::string offset = tile_offset(id, v.argument, v.extents, grid, loop);
+  const std::string offset = tile_offset(id);
   const bool read = v.argument < kernel_.operands;
   code_.line(std::string(read ? "const " : "") + storage_type(kernel_.argument_dtypes[argument]) +
              "* const v" + std::to_string(id) + " = a" + std::to_string(v.argument) +
@@ -117,10 +112,9 @@ void KernelEmitter::copy_tile(int id) {
 
 void KernelEmitter::save(int id) {
   const Value& v = value(id);
-  const auto& a = std::get<SaveAttrs>(v.attrs);
   code_.line("// store result " + std::to_string(v.argument - kernel_.operands));
   code_.open("");
-  tile(id, v, a.omap, a.fmap);
+  tile(id);
   const size_t argument = size_t(v.argument);
   const Memory memory{"v" + std::to_string(id), kernel_.argument_dtypes[argument],
                       contiguous_strides(kernel_.argument_extents[argument])};

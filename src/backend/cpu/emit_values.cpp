@@ -10,8 +10,7 @@ void KernelEmitter::compute(int id) {
   const Value& v = value(id);
   if (v.kind == OpKind::Iter && shared_.count(id) != 0) return workspace_pointer(id);
   if (v.kind == OpKind::Iter) {
-    const auto& a = std::get<IterAttrs>(v.attrs);
-    tile(id, v, a.imap, a.fmap);
+    tile(id);
     pack_tile(id);
     if (copies_.count(id) != 0) copy_tile(id);
     return;

@@ -68,8 +68,6 @@ class KernelEmitter {
   // Whether a transposed value meets one that lies the other way: put down in tiles first, both are
   // read along their rows.
   bool turned(int id) const;
-  // Loops in whose body a value is computed; for accumulators, where they are updated.
-  uint8_t update_loops(const Value& v) const;
 
   // Buffers.
   void allocate(const std::string& name, DType dtype, int64_t elements);
@@ -101,11 +99,10 @@ class KernelEmitter {
   // An operand that dies with the element-by-element value `id`, which may take over its memory.
   std::optional<int> dying_operand(int id) const;
   std::vector<Index> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
-  std::string tile_offset(int id, int argument, const std::vector<Extent>& extents,
-                          const GridMap& grid, const LoopMap& loop) const;
+  std::string tile_offset(int id) const;
   // Declares begin and extent of tiles that may be shorter, in the body of the loop they vary with.
   void declare_extents(uint8_t loops, int last);
-  void tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop);
+  void tile(int id);
   void copy_tile(int id);
   void save(int id);
   // Whether a result is written past the caches.

@@ -1,6 +1,7 @@
 #include "backend/cpu/image_kernels.h"
 
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/tile_text.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -41,53 +42,40 @@ std::set<int> tile_sizes(int64_t count, int most) {
 }
 
 std::string ahead(const std::string& weights, int64_t panel, int vectors) {
-  const std::string v = std::to_string(vectors), all = std::to_string(panel);
-  return weights + " + (pass < " + v + " ? " + all + " + pass * " +
-         std::to_string(panel / vectors) + " : 0)";
+  const std::string v = num(vectors), all = num(panel);
+  return weights + " + (pass < " + v + " ? " + all + " + pass * " + num(panel / vectors) + " : 0)";
 }
 
 std::string ImageKernels::use(CpuIsa isa, int pixels, int vectors) {
   lanes_ = lanes_of(isa, DType::F32);
   used_.insert({pixels, vectors});
-  return "image_" + std::to_string(pixels) + "x" + std::to_string(vectors);
+  return "image_" + num(pixels) + "x" + num(vectors);
 }
 
 std::string ImageKernels::text() const {
   if (used_.empty()) return "";
-  const auto n = [](int i) { return std::to_string(i); };
-  std::string out = "typedef float v_image __attribute__((vector_size(" + n(lanes_ * 4) +
-                    "), aligned(4), may_alias));\n";
+  std::string out = vector_typedef("float", "v_image", lanes_ * 4, 4);
   for (const auto& [pixels, vectors] : used_) {
-    const auto acc = [](int i, int j) { return "c" + std::to_string(i) + "_" + std::to_string(j); };
-    out += "static __attribute__((noinline)) void image_" + n(pixels) + "x" + n(vectors) +
+    out += "static __attribute__((noinline)) void image_" + num(pixels) + "x" + num(vectors) +
            "(const float* const* at, const float* w, const long* offsets, long taps, long k, "
            "float* sums, long pitch, const float* ahead) {\n  v_image";
     for (int i = 0; i < pixels; ++i)
-      for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + acc(i, j) + " = {}";
+      for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
     out += ";\n  for (long t = 0; t < taps; ++t) {\n    const long o = offsets[t];\n";
     for (int i = 0; i < pixels; ++i)
-      out += "    const float* const x" + n(i) + " = at[" + n(i) + "] + o;\n";
+      out += "    const float* const x" + num(i) + " = at[" + num(i) + "] + o;\n";
     out +=
-        "    #pragma GCC unroll 2\n    for (long i = 0; i < k; ++i, w += " + n(vectors * lanes_) +
-        ", ahead += " + n(lanes_) +
-        ") {\n      __builtin_prefetch(ahead, 0, 2);\n      const v_image";
-    for (int j = 0; j < vectors; ++j)
-      out += (j > 0 ? ", b" : " b") + n(j) + " = *(const v_image*)(w + " + n(j * lanes_) + ")";
-    out += ";\n";
-    for (int i = 0; i < pixels; ++i) {
-      out += "     ";
-      for (int j = 0; j < vectors; ++j)
-        out += " " + acc(i, j) + " += x" + n(i) + "[i] * b" + n(j) + ";";
-      out += "\n";
-    }
+        "    #pragma GCC unroll 2\n    for (long i = 0; i < k; ++i, w += " + num(vectors * lanes_) +
+        ", ahead += " + num(lanes_) + ") {\n      __builtin_prefetch(ahead, 0, 2);\n";
+    out += declare_vectors("      const ", "v_image", "b", vectors,
+                           [&](int j) { return "*(const v_image*)(w + " + num(j * lanes_) + ")"; });
+    for (int i = 0; i < pixels; ++i) out += multiply_row("     ", i, vectors, "x" + num(i) + "[i]");
     out += "    }\n  }\n";
-    for (int i = 0; i < pixels; ++i) {
-      out += " ";
-      for (int j = 0; j < vectors; ++j)
-        out += " *(v_image*)(sums + " + n(i) + " * pitch + " + n(j * lanes_) + ") = " + acc(i, j) +
-               ";";
-      out += "\n";
-    }
+    for (int i = 0; i < pixels; ++i)
+      out += each_vector(" ", vectors, [&](int j) {
+        return "*(v_image*)(sums + " + num(i) + " * pitch + " + num(j * lanes_) +
+               ") = " + sum_at(i, j) + ";";
+      });
     out += "}\n";
   }
   return out;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/tile_text.h"
 #include "backend/nest.h"
 
 namespace tessera {
@@ -43,8 +44,7 @@ class WindowFolds {
     stage.scratch_bytes = (widest + 1) * g_.channels * 4;
     Code code;
     code.append(finish.text);
-    code.line("typedef float " + name_ + "_v __attribute__((vector_size(" + n(lanes_ * 4) +
-              "), aligned(4), may_alias));");
+    code.append(vector_typedef("float", name_ + "_v", int(lanes_) * 4, 4));
     for (int64_t pixels : sizes_)
       for (bool inside : {true, false}) emit_kernel(code, pixels, inside);
     const bool products = fold_ == WindowFold::Products;
@@ -76,8 +76,7 @@ class WindowFolds {
     code.line("const bool inside = " + inside + ";");
     emit_pointers(code, span(widest), products);
     code.open("for (long first = 0; first < " + n(g_.channels) + "; first += " + n(kBlock) + ")");
-    code.line("const long last = first + " + n(kBlock) + " < " + n(g_.channels) + " ? first + " +
-              n(kBlock) + " : " + n(g_.channels) + ";");
+    code.line("const long last = " + clipped("first", kBlock, n(g_.channels)) + ";");
     code.open("switch (pixels)");
     for (int64_t pixels : sizes_)
       code.line("case " + n(pixels) + ": (inside ? " + kernel(pixels, true) + " : " +
@@ -220,6 +219,35 @@ void open_stage(Code& code, const std::string& name, const std::vector<std::stri
   for (size_t i = 0; i < arguments.size(); ++i)
     code.line("float* const " + arguments[i] + " = (float*)args[" + n(int64_t(i)) + "];");
   code.line("(void)scratch;");
+}
+
+std::string clipped(const std::string& from, int64_t step, const std::string& end) {
+  const std::string next = from + " + " + n(step);
+  return next + " < " + end + " ? " + next + " : " + end;
+}
+
+void each_width(Code& code, const ChannelPanels& panels, const std::function<void(size_t)>& body) {
+  const std::vector<int>& vectors = panels.vectors;
+  for (size_t p = 0, next = 0; p < vectors.size(); p = next) {
+    while (next < vectors.size() && vectors[next] == vectors[p]) ++next;
+    code.open("if (panel >= " + n(int64_t(p)) + " && panel < " + n(int64_t(next)) + ")");
+    code.line("const long column = " + n(panels.begin(p)) + " + (panel - " + n(int64_t(p)) +
+              ") * " + n(panels.width(p)) + ";");
+    body(p);
+    code.close();
+  }
+}
+
+void call_kernel(Code& code, UnitContext& unit, int vectors, int64_t all, int64_t chunk,
+                 const std::string& arguments) {
+  const int pixels = most_pixels(unit.isa, vectors);
+  std::set<int> sizes = tile_sizes(chunk, pixels);
+  sizes.merge(tile_sizes(all - (ceil_div(all, chunk) - 1) * chunk, pixels));
+  code.open("switch (rows)");
+  for (int rows : sizes)
+    code.line("case " + n(rows) + ": " + unit.image_kernels.use(unit.isa, rows, vectors) + "(" +
+              arguments + "); break;");
+  code.close();
 }
 
 ImageStage window_stage(const std::string& name, const ImageGeometry& g, WindowFold fold,

@@ -1,7 +1,6 @@
 #include "backend/cpu/module.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <mutex>
 
@@ -15,6 +14,7 @@
 #include "backend/written.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/wall_clock.h"
 #include "ir/text.h"
 
 namespace tessera {
@@ -344,7 +344,7 @@ Module::prepare(std::span<const void* const> inputs,
                 std::span<const std::shared_ptr<const PreparedWeights>> others) const {
   const Impl& m = *impl_;
   CHECK(inputs.size() == m.inputs.size()) << "prepare takes one pointer per input";
-  const auto start = std::chrono::steady_clock::now();
+  const WallClock clock;
   auto prepared = std::make_shared<PreparedWeights>();
   prepared->module_ = this;
   const Plan& plan = m.program.plan;
@@ -405,8 +405,7 @@ Module::prepare(std::span<const void* const> inputs,
   m.fill_addresses(*buffers, inputs, {}, &prepared->addresses_);
   m.run_phases(once, *buffers);
   m.give_back(std::move(buffers));
-  prepared->seconds_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  prepared->seconds_ = clock.seconds();
   return prepared;
 }
 

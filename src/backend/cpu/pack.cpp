@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/values.h"
 #include "base/check.h"
 #include "ir/block.h"
 
@@ -17,8 +18,7 @@ struct Axes {
 };
 Axes axes_of(const PackJob& job) {
   const size_t rank = job.extents.size();
-  std::vector<int64_t> strides(rank, 1);
-  for (size_t i = rank; i-- > 1;) strides[i - 1] = strides[i] * job.extents[i];
+  const std::vector<int64_t> strides = contiguous_strides(job.extents);
   Axes a;
   for (size_t i = 0; i < rank; ++i) {
     const size_t axis = job.layout.order.empty() ? i : size_t(job.layout.order[i]);

@@ -1,39 +1,17 @@
 #include "backend/cpu/panel_kernels.h"
 
 #include "backend/cpu/stream_kernels.h"
-#include "base/check.h"
-#include "base/text.h"
+#include "backend/cpu/tile_text.h"
 
 namespace tessera {
 namespace {
 
-std::string sum_at(int i, int j) { return "c" + num(i) + "_" + num(j); }
-
 std::string definitions(CpuIsa isa, DType stored, int lanes) {
-  const std::string l = num(lanes), bytes = num(int64_t{lanes} * 4);
-  std::string out = "typedef float p_v" + l + " __attribute__((vector_size(" + bytes +
-                    "), aligned(4), may_alias));\n";
-  if (stored == DType::BF16) {
-    return out + "typedef unsigned p_pairs" + l + " __attribute__((vector_size(" + bytes +
-           "), aligned(2), may_alias));\n"
-           "typedef int p_pair __attribute__((aligned(2), may_alias));\n";
-  }
-  CHECK(isa != CpuIsa::Generic) << "f16 panels need conversions in registers";
-  const bool wide = isa >= CpuIsa::Avx512;
-  out += "typedef short p_halves" + l + " __attribute__((vector_size(" + num(int64_t{lanes} * 2) +
-         "), aligned(2), may_alias));\n"
-         "static inline __attribute__((always_inline)) p_v" +
-         l + " p_from_f16_" + l + "(const unsigned short* p) {\n";
-  if (wide) {
-    out += "  typedef short halves __attribute__((vector_size(32)));\n"
-           "  typedef float v __attribute__((vector_size(64)));\n  const v z = {};\n"
-           "  return (p_v16)__builtin_ia32_vcvtph2ps512_mask((halves)*(const p_halves16*)p, z, "
-           "(unsigned short)-1, 4);\n}\n";
-  } else {
-    out += "  typedef short halves __attribute__((vector_size(16)));\n"
-           "  return (p_v8)__builtin_ia32_vcvtph2ps256((halves)*(const p_halves8*)p);\n}\n";
-  }
-  return out;
+  const std::string l = num(lanes), v = "p_v" + l;
+  const std::string out = vector_typedef("float", v, lanes * 4, 4);
+  if (stored != DType::BF16) return out + widening_load(isa, stored, "p_from_f16_" + l, v, lanes);
+  return out + vector_typedef("unsigned", "p_pairs" + l, lanes * 4, 2) +
+         "typedef int p_pair __attribute__((aligned(2), may_alias));\n";
 }
 
 // A strip of one panel takes up to 32 rows: tiles 0 to 3 are the sums, 4 and 5 the left operand, 6
@@ -247,11 +225,7 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
                     "static __attribute__((noinline)) void " +
                     kernel.name() + "(const " + (pairs ? "unsigned short" : "float") +
                     "* a, const unsigned short* b, float* c, const char* f, long k) {\n";
-  for (int i = 0; i < tile.rows; ++i) {
-    out += "  " + v;
-    for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
-    out += ";\n";
-  }
+  out += declare_sums("  ", v, tile.rows, tile.vectors);
   out += "#pragma GCC unroll 1\n";
   out += halves ? "  for (; k > 0; --k) {\n" : "  for (; k > 0; k -= 2) {\n";
   // After row i: its share of the lines to fetch.
@@ -266,12 +240,9 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
   // The rows of a, at column `at`, times one row of b.
   const auto row = [&](const std::string& at) {
     std::string text;
-    for (int i = 0; i < tile.rows; ++i) {
-      text += "     ";
-      for (int j = 0; j < tile.vectors; ++j)
-        text += " " + sum_at(i, j) + " += a[" + num(i) + " * ARS" + at + "] * b" + num(j) + ";";
-      text += "\n" + fetch(i);
-    }
+    for (int i = 0; i < tile.rows; ++i)
+      text +=
+          multiply_row("     ", i, tile.vectors, "a[" + num(i) + " * ARS" + at + "]") + fetch(i);
     return text;
   };
   if (halves) {
@@ -309,16 +280,7 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
     }
     out += "    a += 2;\n    b += 2 * P;\n    f += LINES * 64;\n  }\n";
   }
-  for (int i = 0; i < tile.rows; ++i) {
-    out += " ";
-    for (int j = 0; j < tile.vectors; ++j) {
-      const std::string at =
-          "*(" + v + "*)(c + " + num(i) + " * LDC + " + num(j * tile.lanes) + ")";
-      out += " " + at + " = ACCUMULATE ? " + at + " + " + sum_at(i, j) + " : " + sum_at(i, j) + ";";
-    }
-    out += "\n";
-  }
-  return out + "}\n";
+  return out + keep_sums(v, tile) + "}\n";
 }
 
 std::string PanelKernels::text() const {

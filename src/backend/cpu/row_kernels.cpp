@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cpu/tile_text.h"
 #include "backend/nest.h"
-#include "base/text.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -14,34 +14,12 @@ std::string vector_type(DType dtype, int lanes) {
 }
 
 std::string type_definitions(CpuIsa isa, DType dtype, DType right, int lanes) {
-  const auto vector = [&](const std::string& type, const std::string& name, int bytes) {
-    return "typedef " + type + " " + name + " __attribute__((vector_size(" + num(lanes * bytes) +
-           "), aligned(" + num(bytes) + "), may_alias));\n";
-  };
   const std::string v = vector_type(dtype, lanes);
-  if (!is_sixteen(right)) return vector(storage_type(dtype), v, size_in_bytes(dtype));
-  const std::string words = vector_type(right, lanes);
-  std::string out = vector("unsigned short", words, 2);
-  const std::string head = "static inline __attribute__((always_inline)) " + v + " load_" + words +
-                           "(const unsigned short* p) {\n";
-  if (right == DType::BF16) {
-    out += vector("unsigned", words + "_wide", 4);
-    return out + head + "  return (" + v + ")(__builtin_convertvector(*(const " + words + "*)p, " +
-           words + "_wide) << 16);\n}\n";
-  }
-  if (isa >= CpuIsa::Avx512) {
-    out += "typedef short t_half16 __attribute__((vector_size(32), may_alias));\n"
-           "typedef float t_float16 __attribute__((vector_size(64), may_alias));\n";
-    return out + head + "  const t_float16 z = {};\n  return (" + v +
-           ")__builtin_ia32_vcvtph2ps512_mask((t_half16)*(const " + words +
-           "*)p, z, (unsigned short)-1, 4);\n}\n";
-  }
-  out += "typedef short t_half8 __attribute__((vector_size(16), may_alias));\n";
-  return out + head + "  return (" + v + ")__builtin_ia32_vcvtph2ps256((t_half8)*(const " + words +
-         "*)p);\n}\n";
+  if (is_sixteen(right))
+    return widening_load(isa, right, "load_" + vector_type(right, lanes), v, lanes);
+  const int bytes = size_in_bytes(dtype);
+  return vector_typedef(storage_type(dtype), v, lanes * bytes, bytes);
 }
-
-std::string sum_at(int i, int j) { return "c" + num(i) + "_" + num(j); }
 
 // The type of the sums.
 DType sums_of(DType left) { return left == DType::F64 ? DType::F64 : DType::F32; }
@@ -88,22 +66,14 @@ std::string RowKernels::use(CpuIsa isa, DType left, DType right, int64_t m,
 std::string RowKernels::step_of(const Kernel& kernel, int rows, const std::string& first) {
   const RegisterTile& tile = kernel.tile;
   const std::string v = vector_type(kernel.left, tile.lanes);
-  std::string out = "        const " + v;
-  for (int j = 0; j < tile.vectors; ++j) {
-    const std::string p = "q + " + num(j * tile.lanes);
-    out += (j > 0 ? ", " : " ") + ("b" + num(j)) + " = ";
-    out += is_sixteen(kernel.right)
-               ? "load_" + vector_type(kernel.right, tile.lanes) + "(" + p + ")"
-               : "*(const " + v + "*)(" + p + ")";
-  }
-  out += ";\n";
-  for (int i = 0; i < rows; ++i) {
-    const std::string x = "a[(" + first + num(i) + ") * ARS + k]";
-    out += "       ";
-    for (int j = 0; j < tile.vectors; ++j)
-      out += " " + sum_at(i, j) + " += " + x + " * b" + num(j) + ";";
-    out += "\n";
-  }
+  const std::string load = is_sixteen(kernel.right)
+                               ? "load_" + vector_type(kernel.right, tile.lanes)
+                               : "*(const " + v + "*)";
+  std::string out = declare_vectors("        const ", v, "b", tile.vectors, [&](int j) {
+    return load + "(q + " + num(j * tile.lanes) + ")";
+  });
+  for (int i = 0; i < rows; ++i)
+    out += multiply_row("       ", i, tile.vectors, "a[(" + first + num(i) + ") * ARS + k]");
   return out + "        q += LDB;\n";
 }
 
@@ -163,11 +133,7 @@ std::string RowKernels::text_of(const Kernel& kernel) {
     const int64_t mine = std::min(share, lines - fetched);
     const std::string first = num(g * tile.rows) + " + ";
     out += "    {\n      const " + from + "* q = b;\n";
-    for (int i = 0; i < rows; ++i) {
-      out += "      " + v;
-      for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
-      out += ";\n";
-    }
+    out += declare_sums("      ", v, rows, tile.vectors);
     out +=
         "#pragma GCC unroll 1\n      for (int k = 0; k < ROWS; k += " + num(dot ? 2 : 1) + ") {\n";
     if (mine > 0) {
@@ -178,14 +144,11 @@ std::string RowKernels::text_of(const Kernel& kernel) {
     }
     out += dot ? dot_step_of(kernel, rows, first) : step_of(kernel, rows, first);
     out += "      }\n";
-    for (int i = 0; i < rows; ++i) {
-      out += "     ";
-      for (int j = 0; j < tile.vectors; ++j) {
-        out += " *(" + v + "*)(c + (" + first + num(i) + ") * LDC + " + num(j * tile.lanes) +
+    for (int i = 0; i < rows; ++i)
+      out += each_vector("     ", tile.vectors, [&](int j) {
+        return "*(" + v + "*)(c + (" + first + num(i) + ") * LDC + " + num(j * tile.lanes) +
                ") += " + sum_at(i, j) + ";";
-      }
-      out += "\n";
-    }
+      });
     out += "    }\n";
     fetched += mine;
   }
@@ -205,10 +168,8 @@ std::string RowKernels::text() const {
     const DType sums = sums_of(kernel.left);
     define(type_definitions(kernel.isa, sums, sums, kernel.tile.lanes));
     if (kernel.left == DType::BF16) {
-      define("typedef unsigned short t_words16 __attribute__((vector_size(32), aligned(2), "
-             "may_alias));\n"
-             "typedef unsigned short t_words32 __attribute__((vector_size(64), aligned(2), "
-             "may_alias));\n"
+      define(vector_typedef("unsigned short", "t_words16", 32, 2) +
+             vector_typedef("unsigned short", "t_words32", 64, 2) +
              "typedef int t_pairs __attribute__((vector_size(64), may_alias));\n"
              "typedef int t_pair __attribute__((aligned(2), may_alias));\n");
     } else if (kernel.right != sums) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/text.h"
+#include "backend/cpu/tile_text.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -58,28 +58,13 @@ std::string StreamKernels::use(CpuIsa isa, DType sums, DType stored, const Strea
 }
 
 std::string StreamKernels::definitions(const Kernel& kernel) {
-  const int lanes = kernel.tile.tile.lanes, bytes = lanes * size_in_bytes(kernel.sums);
-  const auto vector = [&](const char* type, const std::string& name, int size, int aligned) {
-    return std::string("typedef ") + type + " " + name + " __attribute__((vector_size(" +
-           num(size) + "), aligned(" + num(aligned) + "), may_alias));\n";
-  };
-  const std::string sums = tessera::name(kernel.sums);
-  std::string out = vector(kernel.sums == DType::F64 ? "double" : "float", "s_" + sums, bytes,
-                           size_in_bytes(kernel.sums));
-  if (kernel.stored == DType::BF16) out += vector("unsigned", "s_pairs", bytes, 2);
-  if (kernel.stored != DType::F16) return out;
-  const bool wide = kernel.isa >= CpuIsa::Avx512;
-  out += vector("short", "s_halves", bytes / 2, 2);
-  out += "static inline __attribute__((always_inline)) s_f32 s_from_f16(const unsigned short* p) "
-         "{\n  typedef short halves __attribute__((vector_size(" +
-         num(bytes / 2) + ")));\n";
-  if (wide) {
-    out += "  typedef float v __attribute__((vector_size(64)));\n  const v z = {};\n"
-           "  return (s_f32)__builtin_ia32_vcvtph2ps512_mask((halves)*(const s_halves*)p, z, "
-           "(unsigned short)-1, 4);\n}\n";
-  } else {
-    out += "  return (s_f32)__builtin_ia32_vcvtph2ps256((halves)*(const s_halves*)p);\n}\n";
-  }
+  const int lanes = kernel.tile.tile.lanes, size = size_in_bytes(kernel.sums);
+  const std::string v = std::string("s_") + tessera::name(kernel.sums);
+  std::string out =
+      vector_typedef(kernel.sums == DType::F64 ? "double" : "float", v, lanes * size, size);
+  if (kernel.stored == DType::BF16) out += vector_typedef("unsigned", "s_pairs", lanes * size, 2);
+  if (kernel.stored == DType::F16)
+    out += widening_load(kernel.isa, kernel.stored, "s_from_f16", v, lanes);
   return out;
 }
 
@@ -96,20 +81,15 @@ std::string StreamKernels::text_of(const Kernel& kernel) {
     const auto row = [&](const std::string& at) {
       std::string text;
       for (int i = 0; i < tile.rows; ++i) {
-        text += "       ";
-        for (int j = 0; j < tile.vectors; ++j)
-          text += " " + sum_at(s, i, j) + " += " + a + "[" + num(i) + " * ARS" + at + "] * x" +
-                  num(j) + ";";
-        text += "\n";
+        const std::string x = a + "[" + num(i) + " * ARS" + at + "] * x";
+        text += each_vector("       ", tile.vectors,
+                            [&](int j) { return sum_at(s, i, j) + " += " + x + num(j) + ";"; });
       }
       return text;
     };
     const auto load = [&](const std::string& type, const std::string& name,
                           const auto& expression) {
-      std::string text = "        const " + type;
-      for (int j = 0; j < tile.vectors; ++j)
-        text += (j > 0 ? ", " : " ") + name + num(j) + " = " + expression(j);
-      return text + ";\n";
+      return declare_vectors("        const ", type, name, tile.vectors, expression);
     };
     std::string text = "      {\n";
     if (pairs) {
@@ -140,12 +120,9 @@ std::string StreamKernels::text_of(const Kernel& kernel) {
       text += "    const " + sums + "* a" + num(s) + " = a" + skip + ";\n";
       text +=
           "    const " + stored + "* b" + num(s) + " = b" + (s == 0 ? "" : skip + " * P") + ";\n";
-      for (int i = 0; i < tile.rows; ++i) {
-        text += "    " + v;
-        for (int j = 0; j < tile.vectors; ++j)
-          text += (j > 0 ? ", " : " ") + sum_at(s, i, j) + " = {}";
-        text += ";\n";
-      }
+      for (int i = 0; i < tile.rows; ++i)
+        text += declare_vectors("    ", v, "c" + num(s) + "_" + num(i) + "_", tile.vectors,
+                                [](int) { return "{}"; });
     }
     text += "#pragma GCC unroll 1\n    for (long n = " + rows + "; n > 0; n -= " + step + ") {\n";
     for (int s = 0; s < streams; ++s) text += products(s, streams == 1);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
-#include "backend/cpu/matmul.h"
+#include "backend/cpu/image_stages.h"
+#include "backend/cpu/tile_text.h"
 #include "backend/nest.h"
 #include "base/check.h"
 #include "base/text.h"
@@ -116,12 +116,6 @@ struct Tiling {
   Transforms transforms(size_t axis) const { return make_transforms(m[axis], axes[axis].taps); }
 };
 
-void open_function(Code& code, const std::string& name) {
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char* scratch)");
-  code.line("(void)scratch;");
-}
-
 // The tile `tile`: its frame, and the pixel (y0, x0) of that its results begin with.
 void place_of_tile(Code& code, const Tiling& t) {
   code.line("const long frame = tile / " + n(t.per_frame) + ", at = tile % " + n(t.per_frame) +
@@ -133,11 +127,6 @@ void place_of_tile(Code& code, const Tiling& t) {
             n(t.tiles[1]) + " * " + n(t.m[1] * t.axes[1].dilation) + ";");
 }
 
-std::string vector_type(int lanes) {
-  return "typedef float v_lanes __attribute__((vector_size(" + n(lanes * 4) +
-         "), aligned(4), may_alias));";
-}
-
 // [F, C, frames, taps…] as panels of [frames, C, columns of the panel] for each place.
 ImageStage transform_weights(const std::string& name, const ImageGeometry& g, const Tiling& t,
                              const ChannelPanels& panels) {
@@ -147,9 +136,7 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
   stage.units = g.channels;
   const int64_t rows = t.axes[0].taps, columns = t.axes[1].taps, depth = t.frames.taps;
   Code code;
-  open_function(code, name);
-  code.line("const float* const w = (const float*)args[0];");
-  code.line("float* const to = (float*)args[1];");
+  open_stage(code, name, {"w", "to"});
   code.open("for (long c = begin; c < end; ++c)");
   std::string widths, begins;
   for (size_t p = 0; p < panels.vectors.size(); ++p) {
@@ -224,11 +211,9 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
   ImageStage stage;
   stage.units = t.images;
   Code code;
-  open_function(code, name);
-  code.line(vector_type(lanes));
+  code.append(vector_typedef("float", "v_lanes", lanes * 4, 4));
+  open_stage(code, name, {"x", "to"});
   code.line("static const float zeros[" + n(g.channels) + "] = {};");
-  code.line("const float* const x = (const float*)args[0];");
-  code.line("float* const to = (float*)args[1];");
   code.open("for (long tile = begin; tile < end; ++tile)");
   place_of_tile(code, t);
   code.line("const long z = frame % " + n(t.padded) + " - " + n(t.frames.low) + ";");
@@ -268,10 +253,7 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
   const int64_t chunk = ceil_div(t.all, ceil_div(t.all, stretch)), chunks = ceil_div(t.all, chunk);
   stage.units = t.places * count * chunks;
   Code code;
-  open_function(code, name);
-  code.line("const float* const x = (const float*)args[0];");
-  code.line("const float* const w = (const float*)args[1];");
-  code.line("float* const sums = (float*)args[2];");
+  open_stage(code, name, {"x", "w", "sums"});
   std::string offsets;
   for (int64_t z = 0; z < depth; ++z)
     offsets += (z > 0 ? ", " : "") + n(z * t.frames.dilation * t.per_frame * g.channels);
@@ -279,16 +261,9 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
   code.open("for (long unit = begin; unit < end; ++unit)");
   code.line("const long from = unit % " + n(chunks) + " * " + n(chunk) + ", panel = unit / " +
             n(chunks) + " % " + n(count) + ", place = unit / " + n(chunks * count) + ";");
-  code.line("const long to = from + " + n(chunk) + " < " + n(t.all) + " ? from + " + n(chunk) +
-            " : " + n(t.all) + ";");
-  size_t p = 0;
-  while (p < panels.vectors.size()) {
-    size_t next = p;
-    while (next < panels.vectors.size() && panels.vectors[next] == panels.vectors[p]) ++next;
+  code.line("const long to = " + clipped("from", chunk, n(t.all)) + ";");
+  each_width(code, panels, [&](size_t p) {
     const int vectors = panels.vectors[p], pixels = most_pixels(unit.isa, vectors);
-    code.open("if (panel >= " + n(int64_t(p)) + " && panel < " + n(int64_t(next)) + ")");
-    code.line("const long column = " + n(panels.begin(p)) + " + (panel - " + n(int64_t(p)) +
-              ") * " + n(panels.width(p)) + ";");
     code.line("const float* const ws = w + place * " + n(depth * g.channels * panels.channels()) +
               "L + column * " + n(depth * g.channels) + ";");
     const int64_t panel = depth * g.channels * vectors * panels.lanes;
@@ -309,18 +284,12 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
               "L + (" + first + ") * " + n(g.channels) + ";");
     code.line("float* const to_ = sums + place * " + n(sums_pitch(panels, t)) + "L + tile * " +
               n(panels.channels()) + " + column;");
-    code.open("switch (rows)");
-    std::set<int> sizes = tile_sizes(chunk, pixels);
-    sizes.merge(tile_sizes(t.all - (chunks - 1) * chunk, pixels));
-    for (int rows : sizes)
-      code.line("case " + n(rows) + ": " + unit.image_kernels.use(unit.isa, rows, vectors) +
-                "(at, ws, offsets, " + n(depth) + ", " + n(g.channels) + ", to_, " +
-                n(panels.channels()) + ", " + ahead("ws", panel, vectors) + "); break;");
-    code.close();
+    call_kernel(code, unit, vectors, t.all, chunk,
+                "at, ws, offsets, " + n(depth) + ", " + n(g.channels) + ", to_, " +
+                    n(panels.channels()) + ", " + ahead("ws", panel, vectors));
     code.line("tile += rows;");
-    code.close(2);
-    p = next;
-  }
+    code.close();
+  });
   code.close(2);
   stage.text = code.text();
   return stage;
@@ -336,17 +305,15 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
   stage.scratch_bytes = int64_t{t.m[0]} * t.m[1] * most * 4;
   Code code;
   code.append(finish.text);
-  open_function(code, name);
-  code.line(vector_type(lanes));
-  code.line("const float* const x = (const float*)args[0];");
+  code.append(vector_typedef("float", "v_lanes", lanes * 4, 4));
+  open_stage(code, name, {"x"});
   code.line("void** const more = args + 1;");
   code.line("float* const out = (float*)args[" + n(1 + int64_t(finish.more)) + "];");
   code.line("float* const results = (float*)scratch;");
   code.open("for (long tile = begin; tile < end; ++tile)");
   place_of_tile(code, t);
   code.open("for (long column = 0; column < " + n(g.filters) + "; column += " + n(most) + ")");
-  code.line("const long columns = column + " + n(most) + " < " + n(g.filters) + " ? " + n(most) +
-            " : " + n(g.filters) + " - column;");
+  code.line("const long columns = (" + clipped("column", most, n(g.filters)) + ") - column;");
   code.open("for (long c = 0; c < columns; c += " + n(lanes) + ")");
   code.line("const float* const from = x + tile * " + n(panels.channels()) + " + column + c;");
   transformed(
@@ -363,8 +330,7 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
   code.line("const long pixel = (frame * " + n(rows) + " + y) * " + n(line) + " + x0;");
   const std::string from = "results + i * " + n(t.m[1] * most);
   if (t.axes[1].dilation == 1) {
-    code.line("const long count = x0 + " + n(t.m[1]) + " < " + n(line) + " ? " + n(t.m[1]) + " : " +
-              n(line) + " - x0;");
+    code.line("const long count = (" + clipped("x0", t.m[1], n(line)) + ") - x0;");
     code.line("if (count > 0) " +
               finish.call(from, n(most), "pixel", "column", "count", "columns"));
   } else {
@@ -404,17 +370,12 @@ void emit_winograd(const std::string& name, const ImageGeometry& g, int m,
   const int first = code.operands + 1, lanes = lanes_of(unit.isa, DType::F32);
   code.workspace_bytes = {t.places * t.frames.taps * g.channels * panels.channels() * 4,
                           t.places * image_pitch(g, t) * 4, t.places * sums_pitch(panels, t) * 4};
-  const auto add = [&](ImageStage stage, std::vector<int> reads, int writes) {
-    stage.reads = std::move(reads);
-    stage.writes = {writes};
-    code.stages.push_back(std::move(stage));
-  };
-  add(transform_weights(name, g, t, panels), {1}, first);
-  add(transform_image(name, g, t, lanes), {0}, first + 1);
-  add(products(name, g, t, panels, unit), {first + 1, first}, first + 2);
+  code.add(transform_weights(name, g, t, panels), {1}, first);
+  code.add(transform_image(name, g, t, lanes), {0}, first + 1);
+  code.add(products(name, g, t, panels, unit), {first + 1, first}, first + 2);
   std::vector<int> reads{first + 2};
   for (int i = 2; i < code.operands; ++i) reads.push_back(i);
-  add(transform_back(name, g, t, panels, finish, lanes), std::move(reads), code.operands);
+  code.add(transform_back(name, g, t, panels, finish, lanes), std::move(reads), code.operands);
 }
 
 }  // namespace tessera

@@ -96,7 +96,6 @@ class BlockEmitter {
   bool root(int id) const {
     return value(id).kind == OpKind::Save || is_accumulator(value(id).kind);
   }
-  uint8_t update_loops(const Value& v) const;
 
   // decide.cpp
   void decide();
@@ -149,6 +148,8 @@ class BlockEmitter {
   // Declares an index for each axis, from that of the element, or of the vector of `width`.
   std::vector<Index> indices(const std::vector<Extent>& extents, const std::string& flat,
                              int width = 1);
+  // Opens a block of code that knows where the tile of a result begins.
+  Memory open_result(int id);
   void store_element(int id, const std::vector<Index>& index, const Memory& to);
   // Whether an element lies within a tile that may be shorter; empty where it always does.
   std::string guard(const std::vector<Extent>& extents, const std::vector<Index>& index) const;

@@ -1,12 +1,12 @@
 #include "backend/cuda/cuda_module.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "backend/arrays.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/wall_clock.h"
 
 namespace tessera {
 namespace {
@@ -340,7 +340,7 @@ std::shared_ptr<const CudaWeights> CudaModule::prepare(std::span<const CudaAddre
 
 std::shared_ptr<const CudaWeights> CudaModule::prepare_locked(std::span<const CudaAddress> inputs,
                                                               CudaStream stream) const {
-  const auto start = std::chrono::steady_clock::now();
+  const WallClock clock;
   if (capture_of(stream) != 0)
     throw Error(ErrorKind::Usage, "weights cannot be prepared while a CUDA graph is captured: call "
                                   "once with them before");
@@ -352,8 +352,7 @@ std::shared_ptr<const CudaWeights> CudaModule::prepare_locked(std::span<const Cu
   const RelaxedCapture relaxed(context_->driver());
   // Other streams may use them at once.
   context_->check(context_->driver().api().stream_synchronize(stream), "prepare the weights");
-  prepared->seconds_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  prepared->seconds_ = clock.seconds();
   return prepared;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backend/values.h"
 #include "base/error.h"
 
 namespace tessera {
@@ -49,12 +50,6 @@ int type_of(DType t) {
   throw Error(ErrorKind::Unsupported, std::string("cuDNN is not asked for calls of ") + name(t));
 }
 
-std::vector<int64_t> packed(const std::vector<int64_t>& extents) {
-  std::vector<int64_t> pitches(extents.size(), 1);
-  for (size_t i = extents.size(); i-- > 1;) pitches[i - 1] = pitches[i] * extents[i];
-  return pitches;
-}
-
 class Builder {
  public:
   Builder(const CudnnApi& api, const LibraryCall& call) : api_(api), call_(call) {}
@@ -83,8 +78,8 @@ class Builder {
       w.push_back(a.taps);
       y.push_back(a.out);
     }
-    void* image = tensor(c.left + 1, type_of(c.dtype), x, packed(x));
-    void* weights = tensor(c.right + 1, type_of(c.dtype), w, packed(w));
+    void* image = tensor(c.left + 1, type_of(c.dtype), x, contiguous_strides(x));
+    void* weights = tensor(c.right + 1, type_of(c.dtype), w, contiguous_strides(w));
     CudnnDescriptor& of = part(kConvolution);
     of.set_mode(kComputeType, kDataType, compute);
     of.set_mode(kCorrelation, kConvolutionMode, 1);
@@ -112,7 +107,7 @@ class Builder {
     if (c.bias >= 0) {
       std::vector<int64_t> b(y.size(), 1);
       b[1] = c.columns;
-      void* bias = tensor(c.bias + 1, type_of(c.dtype), b, packed(b));
+      void* bias = tensor(c.bias + 1, type_of(c.dtype), b, contiguous_strides(b));
       const bool last = c.epilogue == LibraryCall::Epilogue::None;
       void* sum = last ? result(y) : between(compute, y);
       pointwise(kAdd, compute, out, bias, sum);
@@ -131,10 +126,10 @@ class Builder {
     if ((t != kF16 && t != kBF16) || c.keys_in_columns)
       throw Error(ErrorKind::Unsupported, "cuDNN has no " + c.str());
     const int64_t b = c.batch, g = c.group, m = c.rows, n = c.columns, d = c.depth;
-    void* q = tensor(c.left + 1, t, {b, g, m, d}, packed({b, g, m, d}));
+    void* q = tensor(c.left + 1, t, {b, g, m, d}, contiguous_strides({b, g, m, d}));
     void* k = tensor(c.right + 1, t, {b, 1, d, n}, {n * d, n * d, 1, d});  // transposed
     const std::vector<int64_t> v_extents = {b, 1, n, c.value_depth};
-    void* v = tensor(c.values + 1, t, v_extents, packed(v_extents));
+    void* v = tensor(c.values + 1, t, v_extents, contiguous_strides(v_extents));
     const std::vector<int64_t> scores = {b, g, m, n}, rows = {b, g, m, 1};
     void* z = between(kF32, scores);
     matmul(q, k, z);
@@ -195,10 +190,11 @@ class Builder {
     return t.get();
   }
   void* between(int type, const std::vector<int64_t>& extents) {
-    return tensor(next_++, type, extents, packed(extents), true);
+    return tensor(next_++, type, extents, contiguous_strides(extents), true);
   }
   void* result(const std::vector<int64_t>& extents) {
-    return tensor(CudnnOperations::kResult, type_of(call_.dtype), extents, packed(extents));
+    return tensor(CudnnOperations::kResult, type_of(call_.dtype), extents,
+                  contiguous_strides(extents));
   }
   void* number(int64_t id) { return tensor(id, kF32, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true); }
 

@@ -37,13 +37,6 @@ BlockEmitter::BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
   plan_layouts();
 }
 
-uint8_t BlockEmitter::update_loops(const Value& v) const {
-  uint8_t loops = v.phase.varies;
-  if (is_accumulator(v.kind))
-    for (int l : std::get<AccumAttrs>(v.attrs).loops) loops = uint8_t(loops | 1u << l);
-  return loops;
-}
-
 void BlockEmitter::choose_threads() {
   int64_t most = 0;
   for (size_t i = 0; i < kernel_.values.size(); ++i) {

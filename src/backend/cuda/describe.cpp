@@ -70,7 +70,7 @@ class BlockDescriber {
     std::set<uint8_t> masks;
     for (int i = 0; i < count_; ++i) {
       if (!e_.needed_[size_t(i)] || !e_.root(i)) continue;
-      for (unsigned mask = e_.update_loops(value(i)); mask != 0; mask &= ~(1u << last(mask)))
+      for (unsigned mask = update_loops(value(i)); mask != 0; mask &= ~(1u << last(mask)))
         masks.insert(uint8_t(mask));
     }
     masks_.assign(masks.begin(), masks.end());
@@ -83,7 +83,7 @@ class BlockDescriber {
   static unsigned around(unsigned mask) { return mask & ~(1u << last(mask)); }
   // Where the value is computed: in the loops it varies with, or in the least body with these.
   unsigned body_of(int id) const {
-    const unsigned varies = e_.root(id) ? e_.update_loops(value(id)) : value(id).phase.varies;
+    const unsigned varies = e_.root(id) ? update_loops(value(id)) : value(id).phase.varies;
     if (varies == 0) return 0;
     for (uint8_t m : masks_)
       if ((m & varies) == varies) return m;

@@ -8,13 +8,6 @@
 namespace tessera {
 namespace {
 
-// True when the loops of `inner` begin with those of `outer` and then `next`.
-bool continues(uint8_t inner, uint8_t outer, int next) {
-  if ((inner & outer) != outer) return false;
-  const unsigned rest = inner & ~unsigned(outer);
-  return rest != 0 && __builtin_ctz(rest) == next;
-}
-
 constexpr int64_t kMostGridYZ = 65535;
 
 }  // namespace

@@ -303,14 +303,7 @@ void BlockEmitter::store_held(int id) {
   Memory m = v.memory;
   if (save) {
     begin("result " + n(v.argument - kernel_.operands) + ", from registers");
-    code_.open("");
-    const std::string offset = tile_offset(id);
-    const DType dtype = kernel_.argument_dtypes[size_t(v.argument)];
-    code_.line(std::string(storage_type(dtype, Dialect::Cuda)) + "* const to = a" + n(v.argument) +
-               (offset.empty() ? "" : " + " + offset) + ";");
-    m = {"to", dtype, contiguous_strides(kernel_.argument_extents[size_t(v.argument)])};
-    m.space = Space::Global;
-    m.aligned = piece_bytes(id);
+    m = open_result(id);
   } else {
     buffer(m.pointer, m.storage, memory_elements(id));
     begin(m.pointer + " " + shape_text(v) + ": " + name(v.kind) + ", from registers");
@@ -357,8 +350,7 @@ void BlockEmitter::store_held(int id) {
     if (!pair_outer.empty()) code_.open("if (" + pair_outer + ")");
     code_.line(std::string(compute_type(save ? also->dtype : v.dtype)) + " z[2]" +
                std::string(all.empty() ? "" : " = {}") + ";");
-    if (!all.empty() && !zeros) code_.open("if (" + all + ")");
-    if (!all.empty() && zeros) code_.open("if (" + all + ")");
+    if (!all.empty()) code_.open("if (" + all + ")");
     unrolled("e", 2);
     const std::string x = save ? loops.element(v.inputs[0], index) : element(loops, id, index);
     loops.statement(-1, "z[e] = " + x + ";");

@@ -6,18 +6,6 @@
 #include "base/error.h"
 
 namespace tessera {
-namespace {
-
-const GridMap& grid_map(const Value& v) {
-  return v.kind == OpKind::Iter ? std::get<IterAttrs>(v.attrs).imap
-                                : std::get<SaveAttrs>(v.attrs).omap;
-}
-const LoopMap& loop_map(const Value& v) {
-  return v.kind == OpKind::Iter ? std::get<IterAttrs>(v.attrs).fmap
-                                : std::get<SaveAttrs>(v.attrs).fmap;
-}
-
-}  // namespace
 
 void BlockEmitter::declare_extent(int id, size_t axis, std::vector<std::string>& lines) const {
   const Value& v = value(id);
@@ -25,8 +13,7 @@ void BlockEmitter::declare_extent(int id, size_t axis, std::vector<std::string>&
   const int64_t whole = kernel_.argument_extents[size_t(v.argument)][axis];
   std::string low = "0", high = n(whole);
   // Begin and end of the part, clipped at every split.
-  const std::vector<KernelValues::Split> parts =
-      kernel_.splits(whole, axis, grid_map(v), loop_map(v));
+  const std::vector<KernelValues::Split> parts = kernel_.splits(v, axis);
   for (size_t k = 0; k < parts.size(); ++k) {
     const KernelValues::Split& s = parts[k];
     const std::string at = stem + (k + 1 == parts.size() ? "" : "_" + n(int64_t(k)));
@@ -64,8 +51,7 @@ std::string BlockEmitter::tile_offset(int id) const {
   const std::string wide = last > 0x7ffffffe ? "LL" : "";
   std::string offset = first == 0 ? "" : n(first);
   for (size_t axis = 0; axis < whole.size(); ++axis) {
-    const std::vector<KernelValues::Split> parts =
-        kernel_.splits(whole[axis], axis, grid_map(v), loop_map(v));
+    const std::vector<KernelValues::Split> parts = kernel_.splits(v, axis);
     if (parts.empty()) continue;
     std::string begin;
     if (v.extents[axis].exact()) {
@@ -102,8 +88,7 @@ int BlockEmitter::piece_bytes(int id) const {
                 kernel_.argument_offset(v.argument) * size % bytes == 0;
     for (size_t axis = 0; axis + 1 < whole.size(); ++axis)
       fits = fits && (whole[axis] == 1 || pitch[axis] * size % bytes == 0);
-    for (const KernelValues::Split& s :
-         kernel_.splits(whole.back(), whole.size() - 1, grid_map(v), loop_map(v)))
+    for (const KernelValues::Split& s : kernel_.splits(v, whole.size() - 1))
       fits = fits && s.size * size % bytes == 0;
     if (fits) return bytes;
   }

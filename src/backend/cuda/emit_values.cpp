@@ -163,19 +163,25 @@ void BlockEmitter::cumsum(int id) {
 
 // --- results -------------------------------------------------------------------------------------
 
+Memory BlockEmitter::open_result(int id) {
+  const int argument = value(id).argument;
+  const DType dtype = kernel_.argument_dtypes[size_t(argument)];
+  const std::string offset = tile_offset(id);
+  code_.open("");
+  code_.line(std::string(storage_type(dtype, Dialect::Cuda)) + "* const to = a" + n(argument) +
+             (offset.empty() ? "" : " + " + offset) + ";");
+  Memory memory{"to", dtype, contiguous_strides(kernel_.argument_extents[size_t(argument)])};
+  memory.space = Space::Global;
+  memory.aligned = piece_bytes(id);
+  return memory;
+}
+
 void BlockEmitter::save(int id) {
   if (held_for_.count(id) != 0) return store_held(id);
   const Value& v = value(id);
   const Value& x = value(v.inputs[0]);
   begin("result " + n(v.argument - kernel_.operands));
-  code_.open("");
-  const std::string offset = tile_offset(id);
-  const DType dtype = kernel_.argument_dtypes[size_t(v.argument)];
-  code_.line(std::string(storage_type(dtype, Dialect::Cuda)) + "* const to = a" + n(v.argument) +
-             (offset.empty() ? "" : " + " + offset) + ";");
-  Memory memory{"to", dtype, contiguous_strides(kernel_.argument_extents[size_t(v.argument)])};
-  memory.space = Space::Global;
-  memory.aligned = piece_bytes(id);
+  const Memory memory = open_result(id);
   // The tile of the result may be shorter than the value, or the other way round.
   const bool same = v.extents.empty() || v.extents.back().nominal == x.extents.back().nominal;
   const int width = same ? vector_width(memory, v.extents, threads_) : 1;

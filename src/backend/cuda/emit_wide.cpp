@@ -96,12 +96,10 @@ bool BlockEmitter::boxes_fit(int id) const {
   if (!pitch || v.phase.varies == 0 || *pitch * size % 16 != 0 ||
       kernel_.argument_offset(v.argument) * size % 16 != 0)
     return false;
-  const auto& iter = std::get<IterAttrs>(v.attrs);
   int64_t matrices = 1;
   for (size_t axis = 0; axis + 2 < rank; ++axis) matrices *= whole[axis];
   for (size_t axis = 0; axis < rank; ++axis) {
-    const std::vector<KernelValues::Split> parts =
-        kernel_.splits(whole[axis], axis, iter.imap, iter.fmap);
+    const std::vector<KernelValues::Split> parts = kernel_.splits(v, axis);
     // What a box sees beyond its tile is nothing only beyond the array.
     for (size_t k = 0; k + 1 < parts.size(); ++k)
       if (parts[k].size % parts[k + 1].size != 0) return false;
@@ -181,8 +179,6 @@ void BlockEmitter::copy_boxes(int id, const std::string& full, Code& code) const
   code.line("ts::Barrier* const full = " + full + ";");
   code.line("ts::expect_bytes(full, " + n(bytes) + ");");
   // Where the tile begins: column, and row of the array whose leading axes are merged into rows.
-  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
-  const auto& iter = std::get<IterAttrs>(v.attrs);
   std::string column = "0", row;
   const std::vector<int64_t> pitch = kernel_.argument_pitch(v.argument);
   const auto rows_of = [&, row = *row_pitch(id)](size_t axis) { return pitch[axis] / row; };
@@ -190,7 +186,7 @@ void BlockEmitter::copy_boxes(int id, const std::string& full, Code& code) const
   for (size_t axis = rank; axis-- > 0;) {
     std::string begin;
     if (v.extents[axis].exact())
-      for (const KernelValues::Split& s : kernel_.splits(whole[axis], axis, iter.imap, iter.fmap))
+      for (const KernelValues::Split& s : kernel_.splits(v, axis))
         begin += (begin.empty() ? "" : " + ") + s.variable + " * " + n(s.size);
     else
       begin = "b" + n(id) + "_" + n(int64_t(axis));

@@ -16,51 +16,25 @@ constexpr int64_t kFewThreads = 4096;
 
 BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
                     std::set<std::string>& prelude, const std::vector<Layout>& views) {
-  KernelValues kernel;
-  const Type& type = graph.type(op.result());
-  std::vector<std::vector<int64_t>> shapes;
-  for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
-  shapes.push_back(extents(type.shape));
-  Value result;
-  result.kind = op.kind;
-  result.attrs = op.attrs;
-  result.dtype = type.dtype;
-  if (is_reshape(op.kind)) {
-    shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
-    result.kind = OpKind::Reshape;
-    result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};
-  } else if (has(op.kind, algebra::Pointwise) &&
-             std::ranges::none_of(views, [](const Layout& l) { return l.view(); })) {
-    shapes = merged_axes(std::move(shapes));
-  }
+  KernelValues kernel = operator_values(graph, op, views);
   std::string head = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(kThreads) +
                      ") " + name + "(";
-  const auto set_extents = [](Value& v, const std::vector<int64_t>& shape) {
-    for (int64_t n : shape) v.extents.push_back({n, "", 0});
-  };
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    Value v;
-    v.dtype = graph.type(op.inputs[i]).dtype;
-    set_extents(v, shapes[i]);
-    v.in_memory = true;
-    v.memory = {"a" + std::to_string(i), v.dtype, contiguous_strides(shapes[i])};
+    Value& v = kernel.values[i];
     v.memory.space = Space::Global;
     if (i < views.size() && views[i].view()) {
-      v.memory.strides = views[i].strides;
       v.memory.pointer = "(a" + std::to_string(i) + " + " + std::to_string(views[i].offset) + ")";
       while (views[i].offset * size_in_bytes(v.dtype) % v.memory.aligned != 0)
         v.memory.aligned /= 2;
     }
     head += std::string("const ") + storage_type(v.dtype, Dialect::Cuda) + "* __restrict__ a" +
             std::to_string(i) + ", ";
-    result.inputs.push_back(int(i));
-    kernel.values.push_back(std::move(v));
   }
-  head += std::string(storage_type(type.dtype, Dialect::Cuda)) + "* __restrict__ out)";
-  set_extents(result, shapes.back());
-  kernel.values.push_back(std::move(result));
-  const std::vector<int64_t>& shape = shapes.back();
-  Memory to{"out", type.dtype, contiguous_strides(shape)};
+  const DType dtype = kernel.values.back().dtype;
+  head += std::string(storage_type(dtype, Dialect::Cuda)) + "* __restrict__ out)";
+  std::vector<int64_t> shape;
+  for (const Extent& e : kernel.values.back().extents) shape.push_back(e.nominal);
+  Memory to{"out", dtype, contiguous_strides(shape)};
   to.space = Space::Global;
   const int root = int(op.inputs.size());
   const int width = has(op.kind, algebra::Pointwise)

@@ -44,10 +44,14 @@ Shadow::Shadow(int64_t bytes, bool initialized, int grain)
   for (Cell& c : cells_) c.initialized = initialized;
 }
 
+std::span<Shadow::Cell> Shadow::cells(int64_t offset, int bytes) {
+  const int64_t first = offset / grain_, end = (offset + bytes + grain_ - 1) / grain_;
+  return std::span(cells_).subspan(size_t(first), size_t(end - first));
+}
+
 std::optional<std::string> Shadow::read(const Clocks& clocks, int thread, int64_t offset, int bytes,
                                         int line) {
-  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
-    Cell& c = cells_[size_t(i)];
+  for (Cell& c : cells(offset, bytes)) {
     if (c.copying)
       return "a read of what an asynchronous copy is about to write: nobody waited for "
              "the copy of line " +
@@ -68,10 +72,9 @@ std::optional<std::string> Shadow::read_async(const Clocks& clocks, int thread, 
 }
 
 std::optional<std::string> Shadow::check_fenced(const Clocks& clocks, int thread, int64_t offset,
-                                                int bytes, const char* does) const {
+                                                int bytes, const char* does) {
   const Cell* last = nullptr;  // neighbours have mostly the same writer
-  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
-    const Cell& c = cells_[size_t(i)];
+  for (const Cell& c : cells(offset, bytes)) {
     if (c.writer < 0 || c.async) continue;
     if (last != nullptr && last->writer == c.writer && last->written == c.written) continue;
     last = &c;
@@ -83,13 +86,11 @@ std::optional<std::string> Shadow::check_fenced(const Clocks& clocks, int thread
 }
 
 void Shadow::start_reading(int64_t offset, int bytes) {
-  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i)
-    ++cells_[size_t(i)].reading;
+  for (Cell& c : cells(offset, bytes)) ++c.reading;
 }
 
 void Shadow::end_reading(int64_t offset, int bytes) {
-  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i)
-    --cells_[size_t(i)].reading;
+  for (Cell& c : cells(offset, bytes)) --c.reading;
 }
 
 std::optional<std::string> Shadow::check_write(const Clocks& clocks, int thread, const Cell& c,
@@ -111,8 +112,7 @@ std::optional<std::string> Shadow::check_write(const Clocks& clocks, int thread,
 
 std::optional<std::string> Shadow::write(const Clocks& clocks, int thread, int64_t offset,
                                          int bytes, int line) {
-  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
-    Cell& c = cells_[size_t(i)];
+  for (Cell& c : cells(offset, bytes)) {
     if (auto wrong = check_write(clocks, thread, c, line)) return wrong;
     c = {clocks.now(thread), line, 0, int16_t(thread), true, false, false, 0};
   }
@@ -122,8 +122,7 @@ std::optional<std::string> Shadow::write(const Clocks& clocks, int thread, int64
 std::optional<std::string> Shadow::start_copy(const Clocks& clocks, int thread, int64_t offset,
                                               int bytes, int line) {
   if (auto wrong = write(clocks, thread, offset, bytes, line)) return wrong;
-  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i)
-    cells_[size_t(i)].copying = true;
+  for (Cell& c : cells(offset, bytes)) c.copying = true;
   return std::nullopt;
 }
 
@@ -134,8 +133,7 @@ std::optional<std::string> Shadow::start_async_copy(const Clocks& clocks, int th
 }
 
 void Shadow::end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes, bool async) {
-  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
-    Cell& c = cells_[size_t(i)];
+  for (Cell& c : cells(offset, bytes)) {
     c.copying = false;
     c.writer = int16_t(thread);
     c.written = clocks.now(thread);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -78,8 +79,9 @@ class Shadow {
     bool async = false;   // the writer was the asynchronous proxy
     uint8_t reading = 0;  // how much of the asynchronous proxy reads
   };
+  std::span<Cell> cells(int64_t offset, int bytes);
   std::optional<std::string> check_fenced(const Clocks& clocks, int thread, int64_t offset,
-                                          int bytes, const char* does) const;
+                                          int bytes, const char* does);
   std::optional<std::string> check_write(const Clocks& clocks, int thread, const Cell& c, int line);
   uint32_t with_reader(const Clocks& clocks, uint32_t set, int thread, int line);
 

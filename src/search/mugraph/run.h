@@ -1,9 +1,9 @@
 // What the stages of one µGraph search share: the program, limits, and what was counted so far.
 #pragma once
-#include <chrono>
 #include <string>
 
 #include "base/thread_pool.h"
+#include "base/wall_clock.h"
 #include "cost/analytical.h"
 #include "search/engine.h"
 #include "search/mugraph/kernels.h"
@@ -41,9 +41,7 @@ struct Run {
   SearchReport report;
 
   bool rule(const char* name) const { return options.ablate.count(name) == 0; }
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double seconds() const { return clock_.seconds(); }
   bool out_of_time() const { return seconds() > budget.seconds; }
   bool interrupted() {
     if (context.cancelled() || out_of_time()) stopped = true;
@@ -66,7 +64,7 @@ struct Run {
   }
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  WallClock clock_;
 };
 
 }  // namespace tessera::mugraph

@@ -601,19 +601,19 @@ class Saturation {
 
 }  // namespace
 
-const char* name(EdgeOp op) {
-  switch (op) {
-  case EdgeOp::Mul: return "mul";
-  case EdgeOp::Div: return "div";
-  case EdgeOp::Add: return "add";
-  case EdgeOp::Sqr: return "sqr";
-  case EdgeOp::Sqrt: return "sqrt";
-  case EdgeOp::Rsqrt: return "rsqrt";
-  case EdgeOp::Exp: return "exp";
-  case EdgeOp::Log: return "log";
-  case EdgeOp::Fn: return "fn";
-  case EdgeOp::Sum: return "sum";
-  case EdgeOp::Matmul: return "matmul";
+OpKind op_kind(const Edge& e, const RegionForms& forms) {
+  switch (e.op) {
+  case EdgeOp::Mul: return OpKind::Mul;
+  case EdgeOp::Div: return OpKind::Div;
+  case EdgeOp::Add: return OpKind::Add;
+  case EdgeOp::Sqr: return OpKind::Sqr;
+  case EdgeOp::Sqrt: return OpKind::Sqrt;
+  case EdgeOp::Rsqrt: return OpKind::Rsqrt;
+  case EdgeOp::Exp: return OpKind::Exp;
+  case EdgeOp::Log: return OpKind::Log;
+  case EdgeOp::Fn: return forms.functions[e.fn].kind;
+  case EdgeOp::Sum: return OpKind::Sum;
+  case EdgeOp::Matmul: return OpKind::Matmul;
   }
   unreachable("EdgeOp");
 }
@@ -625,7 +625,7 @@ Hypergraph saturate(const Region& region, NormalForms& forms, const RegionForms&
 
 std::string str(const Edge& e, const Hypergraph& g, const NormalForms& nf, const RegionForms& rf) {
   std::string s = nf.str(g.values[e.out].form) + " <- ";
-  s += e.op == EdgeOp::Fn ? tessera::name(rf.functions[e.fn].kind) : name(e.op);
+  s += name(op_kind(e, rf));
   if (e.bits) {
     s += "{";
     for (AxisMask m = e.bits; m; m &= m - 1) s += std::to_string(lowest(m));

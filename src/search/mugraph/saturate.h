@@ -18,7 +18,6 @@ inline constexpr ValueId kOne = 0;  // the constant 1, always available
 inline constexpr size_t kMaxValues = 256;
 
 enum class EdgeOp : uint8_t { Mul, Div, Add, Sqr, Sqrt, Rsqrt, Exp, Log, Fn, Sum, Matmul };
-const char* name(EdgeOp);
 
 // op(mult₀·in₀, mult₁·in₁, …) = scale · out. Multipliers are 1 except for Add, Exp, Log, Fn and
 // the sign under a root.
@@ -71,6 +70,9 @@ struct SaturateOptions {
 // nullopt-like: targets empty when the targets cannot be derived. `pruned` counts rejections.
 Hypergraph saturate(const Region& region, NormalForms& forms, const RegionForms& region_forms,
                     const SaturateOptions& options, std::map<std::string, int64_t>& pruned);
+
+// The operator that an edge is.
+OpKind op_kind(const Edge& edge, const RegionForms& region_forms);
 
 // One edge as text, for derivations and tests.
 std::string str(const Edge& edge, const Hypergraph& graph, const NormalForms& forms,

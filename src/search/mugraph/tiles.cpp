@@ -9,38 +9,32 @@
 #include "search/mugraph/kernels.h"
 
 namespace tessera::mugraph {
+namespace {
+
+// Elements of a tile along these axes.
+double volume_of(AxisMask axes, const std::vector<int64_t>& tile) {
+  double v = 1;
+  for (; axes; axes &= axes - 1) v *= double(tile[size_t(lowest(axes))]);
+  return v;
+}
+
+}  // namespace
 
 // Compute of one edge on tiles of the given sizes, by axis.
 double KernelSearch::edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const {
   interruption_point();
-  auto volume = [&](AxisMask m) {
-    double v = 1;
-    for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
-    return v;
-  };
+  const auto volume = [&](AxisMask m) { return volume_of(m, tile); };
   const Value& a = graph_.values[e.in[0]];
   const Value& out = graph_.values[e.out];
   DType t = e.in[0] == kOne && e.arity > 1 ? graph_.values[e.in[1]].dtype : a.dtype;
-  switch (e.op) {
-  case EdgeOp::Mul: return machine_.pointwise(OpKind::Mul, t, volume(out.axes));
-  case EdgeOp::Div: return machine_.pointwise(OpKind::Div, t, volume(out.axes));
-  case EdgeOp::Add: return machine_.pointwise(OpKind::Add, t, volume(out.axes));
-  case EdgeOp::Sqr: return machine_.pointwise(OpKind::Sqr, t, volume(out.axes));
-  case EdgeOp::Sqrt: return machine_.pointwise(OpKind::Sqrt, t, volume(out.axes));
-  case EdgeOp::Rsqrt: return machine_.pointwise(OpKind::Rsqrt, t, volume(out.axes));
-  case EdgeOp::Exp: return machine_.pointwise(OpKind::Exp, t, volume(out.axes));
-  case EdgeOp::Log: return machine_.pointwise(OpKind::Log, t, volume(out.axes));
-  case EdgeOp::Fn:
-    if (e.bits) return machine_.reduce(t, volume(a.axes));
-    return machine_.pointwise(forms_.functions[e.fn].kind, t, volume(out.axes));
-  case EdgeOp::Sum: return machine_.reduce(t, volume(a.axes));
-  case EdgeOp::Matmul: {
+  if (e.op == EdgeOp::Matmul) {
     const auto [row, col] = matrix_axes(e);
     return machine_.matmul(t, volume(out.axes & ~row & ~col), volume(row), volume(col),
                            volume(e.bits));
   }
-  }
-  unreachable("EdgeOp");
+  if (e.op == EdgeOp::Sum || (e.op == EdgeOp::Fn && e.bits))
+    return machine_.reduce(t, volume(a.axes));
+  return machine_.pointwise(op_kind(e, forms_), t, volume(out.axes));
 }
 
 std::pair<AxisMask, AxisMask> KernelSearch::matrix_axes(const Edge& e) const {
@@ -156,11 +150,7 @@ KernelWork KernelSearch::work_of(Kernel& k, const Shape& shape, std::vector<int6
   const double nested = k.nested ? iterations * cut(k.nested, k.nested_parts) : iterations;
   w.iterations = iterations * k.passes + (k.nested ? nested : 0);
   w.restarts = k.passes - 1 + (k.nested ? iterations - 1 : 0);
-  auto volume = [&](AxisMask m) {
-    double v = 1;
-    for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
-    return v;
-  };
+  const auto volume = [&](AxisMask m) { return volume_of(m, tile); };
   // A GPU copies the next tile while it works on this one; a CPU reads the tensor in place.
   const bool twice = machine_.target().kind == TargetKind::Gpu && w.iterations > 1;
   double loop_bytes = 0, post_bytes = 0, again = 0, block_loads = 0;

@@ -1,13 +1,13 @@
 #include "search/mutate/mutate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/wall_clock.h"
 #include "cost/analytical.h"
 #include "search/mutate/correct.h"
 #include "search/mutate/generate.h"
@@ -78,11 +78,8 @@ class Run {
   }
 
  private:
-  double spent() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
   bool ended(double share) const {
-    return spent() > share * options_.seconds ||
+    return clock_.seconds() > share * options_.seconds ||
            (options_.cancel && options_.cancel->load(std::memory_order_relaxed));
   }
 
@@ -154,7 +151,7 @@ class Run {
     VerifyOptions how;
     how.seed = options_.seed + 1;
     how.cancel = options_.cancel;
-    how.seconds = std::max(1.0, options_.seconds - spent());
+    how.seconds = std::max(1.0, options_.seconds - clock_.seconds());
     Verifier verifier(original_, how);
     std::vector<Candidate> proven;
     std::set<std::string> ways;
@@ -202,7 +199,7 @@ class Run {
   const MutateOptions& options_;
   MutateReport& report_;
   std::vector<Found> found_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const WallClock clock_;
 };
 
 }  // namespace
@@ -229,11 +226,11 @@ std::vector<Candidate> mutate(const Graph& subprogram, const MutateOptions& opti
     told.stop = StopReason::Unsupported;
     return {};
   }
-  const auto start = std::chrono::steady_clock::now();
+  const WallClock clock;
   std::vector<Candidate> found = Run(subprogram, options, told).run();
   if (options.cancel && options.cancel->load(std::memory_order_relaxed))
     told.stop = StopReason::Cancelled;
-  told.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  told.seconds = clock.seconds();
   return found;
 }
 

@@ -1,13 +1,13 @@
 #include "search/patterns/check.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <set>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "base/wall_clock.h"
 #include "search/patterns/instantiate.h"
 #include "verify/funnel.h"
 
@@ -159,11 +159,10 @@ std::string told(const Pattern& p, const Counterexample& c) {
 
 CheckResult check(const Pattern& p, const CheckOptions& options) {
   CheckResult result;
-  const auto start = std::chrono::steady_clock::now();
+  const WallClock clock;
   const auto left = [&]() -> std::optional<double> {
     if (!options.seconds) return std::nullopt;
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-    return std::max(0.0, *options.seconds - spent.count());
+    return std::max(0.0, *options.seconds - clock.seconds());
   };
   for (const Body& b : p.bodies) {
     const DType dtype = checked_dtype(p);

@@ -1,10 +1,10 @@
 #include "search/patterns/learn.h"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include "base/error.h"
+#include "base/wall_clock.h"
 #include "ir/block.h"
 #include "ir/text.h"
 #include "search/patterns/check.h"
@@ -187,7 +187,7 @@ std::optional<std::string> meaning(const Graph& spec, const std::vector<std::str
 std::optional<std::string> learnt_pattern(const std::string& name, const Graph& spec,
                                           const Graph& kernels, const SemanticKey& key,
                                           double seconds, const std::atomic<bool>* cancel) {
-  const auto start = std::chrono::steady_clock::now();
+  const WallClock clock;
   const DType dtype = spec.type(spec.outputs()[0]).dtype;
   if (kernels.outputs().size() != 1) return std::nullopt;
   std::vector<std::string> inputs(spec.inputs().size());
@@ -207,11 +207,10 @@ std::optional<std::string> learnt_pattern(const std::string& name, const Graph& 
                                Writer(dtype, symbols).statements(kernels, inputs, true) + "  }\n";
       try {
         const Pattern p = parse_pattern(text, name);
-        const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
         CheckOptions options;
         options.cancel = cancel;
         options.sizes = any_size ? 2 : 1;
-        options.seconds = std::max(0.0, seconds - spent.count());
+        options.seconds = std::max(0.0, seconds - clock.seconds());
         if (check(p, options).ok()) return text;
       } catch (const Error&) {  // it does not hold in this form
       }

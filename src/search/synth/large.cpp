@@ -1,13 +1,13 @@
 #include "search/synth/large.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <set>
 
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "base/wall_clock.h"
 #include "search/synth/spec.h"
 #include "search/synth/world.h"
 
@@ -129,10 +129,7 @@ class Improvement {
         search_(search), now_(program) {}
 
   SearchReport run() {
-    for (uint32_t t = 0; t < program_.tensors().size(); ++t) {
-      const std::string& name = program_.tensors()[t].name;
-      labels_[t] = name.empty() ? "v" + std::to_string(t) : name;
-    }
+    label(program_);
     report_.original_cost = cost_ = seconds_as_written(program_, rates_);
     unite();
     // Known rules and equal values over wide parts; then enumeration, little everywhere before much
@@ -150,26 +147,23 @@ class Improvement {
       }
     }
     offer();
-    report_.stop = context_.cancelled()           ? StopReason::Cancelled
-                   : seconds() >= budget_.seconds ? StopReason::TimeBudget
-                   : steps_ >= budget_.steps      ? StopReason::StepBudget
-                                                  : StopReason::Exhausted;
+    report_.stop = context_.cancelled()                  ? StopReason::Cancelled
+                   : clock_.seconds() >= budget_.seconds ? StopReason::TimeBudget
+                   : steps_ >= budget_.steps             ? StopReason::StepBudget
+                                                         : StopReason::Exhausted;
     if (searched_ > 0 && supported_ == 0 && history_.empty()) {
       report_.stop = StopReason::Unsupported;
       report_.detail = refused_;
     }
-    report_.seconds = seconds();
+    report_.seconds = clock_.seconds();
     report_.figures["parts"] = double(searched_);
     report_.figures["parts_improved"] = double(history_.size());
     return report_;
   }
 
  private:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
   bool over() const {
-    return context_.cancelled() || seconds() >= budget_.seconds || steps_ >= budget_.steps;
+    return context_.cancelled() || clock_.seconds() >= budget_.seconds || steps_ >= budget_.steps;
   }
 
   void unite() {
@@ -189,13 +183,16 @@ class Improvement {
     now_ = std::move(next);
     cost_ = cost;
     history_.push_back({now_, cost_, derivation_});
-    // Values of the program keep their names as long as they are there.
+    label(now_);
+    return true;
+  }
+  // Values of the program keep their names as long as they are there.
+  void label(const Graph& graph) {
     labels_.clear();
-    for (uint32_t t = 0; t < now_.tensors().size(); ++t) {
-      const std::string& name = now_.tensors()[t].name;
+    for (uint32_t t = 0; t < graph.tensors().size(); ++t) {
+      const std::string& name = graph.tensors()[t].name;
       labels_[t] = name.empty() ? "v" + std::to_string(t) : name;
     }
-    return true;
   }
 
   // Looks at each part once; whether one got cheaper, after which the parts are others.
@@ -223,7 +220,7 @@ class Improvement {
     }
     for (size_t i = 0; i < part.inputs.size(); ++i) g.set_tensor_name(g.inputs()[i], token(i));
     effort.steps = std::min(effort.steps, budget_.steps - steps_);
-    effort.seconds = budget_.seconds - seconds();
+    effort.seconds = budget_.seconds - clock_.seconds();
     CollectingSink sink;
     const double own = seconds_as_written(g, rates_);
     const PartReport r = search_(g, effort, std::max(0.0, cost_ - own), sink);
@@ -327,7 +324,7 @@ class Improvement {
   std::string refused_;  // why the last part was not searched
   int64_t steps_ = 0, searched_ = 0, supported_ = 0;
   SearchReport report_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const WallClock clock_;
 };
 
 }  // namespace

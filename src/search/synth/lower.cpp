@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "ir/build.h"
+#include "search/rules/instance.h"
 
 namespace tessera::synth {
 namespace {
@@ -58,7 +59,7 @@ class Lowering {
       if (n.kind == OpKind::Cast) return out_.add(n.kind, in, CastAttrs{n.dtype});
       return out_.add(n.kind, in);
     case Form::Reduce: return out_.add(n.kind, in, ReduceAttrs{axes(n.attr), false});
-    case Form::Dot: return dot(in[0], in[1]);
+    case Form::Dot: return rules::add_dot(out_, in[0], in[1]);
     case Form::Transpose: {
       std::vector<int> perm;
       for (int a = 0; a < dims.rank; ++a) perm.push_back(int(n.attr >> (4 * a) & 15));
@@ -107,18 +108,6 @@ class Lowering {
     const TensorId flat = build::reshape(out_, padded, {{Dim(n * (n + 1))}});
     const TensorId cut = build::slice(out_, flat, {{0}, {n * n}, {1}});
     return build::reshape(out_, cut, {{Dim(n), Dim(n)}});
-  }
-
-  TensorId dot(TensorId a, TensorId b) {
-    const bool left = out_.type(a).rank() == 1, right = out_.type(b).rank() == 1;
-    if (left) a = build::unsqueeze(out_, a, {{0}});
-    if (right) b = build::unsqueeze(out_, b, {{1}});
-    const TensorId r = build::matmul(out_, {a, b});
-    const int rank = out_.type(r).rank();
-    std::vector<int> drop;
-    if (left) drop.push_back(rank - 2);
-    if (right) drop.push_back(rank - 1);
-    return drop.empty() ? r : build::squeeze(out_, r, {drop});
   }
 
   TensorId kept(const KeptOp& op) {

@@ -1,12 +1,12 @@
 #include "search/synth/synth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "base/text.h"
+#include "base/wall_clock.h"
 #include "search/rules/saturate.h"
 #include "search/synth/explain.h"
 #include "search/synth/extract.h"
@@ -74,10 +74,7 @@ class Search {
   }
 
  private:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-  bool stopped() const { return context_.cancelled() || seconds() >= budget_.seconds; }
+  bool stopped() const { return context_.cancelled() || clock_.seconds() >= budget_.seconds; }
   StopReason ended() const {
     return context_.cancelled()      ? StopReason::Cancelled
            : stopped()               ? StopReason::TimeBudget
@@ -291,7 +288,7 @@ class Search {
   // Everything that follows by rules that are known, before anything is looked for.
   void apply_rules(EGraph& graph, Choice& choice) {
     if (!options_.rules || options_.rules->empty()) return;
-    const double start = seconds();
+    const double start = clock_.seconds();
     rules::SaturateLimits limits;
     limits.elements = 0;
     for (ValueId v : graph.order(choice, outputs_))
@@ -301,7 +298,7 @@ class Search {
     Choice next = found.applications.empty() ? choice : extract(graph);
     steps_ += found.evaluations;
     auto& figures = report_.figures;
-    figures["rules_s"] = seconds() - start;
+    figures["rules_s"] = clock_.seconds() - start;
     figures["rules_fired"] = double(found.applications.size());
     figures["rules_dropped"] = double(found.dropped);
     figures["rules_rounds"] = found.rounds;
@@ -326,7 +323,7 @@ class Search {
   // The cheapest of all programs that the e-graph holds: what single changes do not reach.
   void finish_extraction(EGraph& graph, Choice& choice) {
     constexpr int kMost = 20;
-    const double start = seconds();
+    const double start = clock_.seconds();
     if (!(graph.seconds(choice, outputs_) < 1e9)) return;  // its own values were refuted
     for (int i = 0; i < kMost && !stopped(); ++i) {
       ExtractLimits limits;
@@ -352,7 +349,7 @@ class Search {
       choice = std::move(least.choice);
       break;
     }
-    report_.figures["extract_s"] = seconds() - start;
+    report_.figures["extract_s"] = clock_.seconds() - start;
   }
 
   // The first class at which a choice leaves the program for other inputs; trials are made when
@@ -587,7 +584,7 @@ class Search {
   SearchReport finish(StopReason why, const std::string& detail) {
     report_.stop = why;
     report_.detail = detail;
-    report_.seconds = seconds();
+    report_.seconds = clock_.seconds();
     return report_;
   }
 
@@ -609,7 +606,7 @@ class Search {
   std::string derivation_;
   int64_t steps_ = 0;
   SearchReport report_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const WallClock clock_;
   const std::function<bool()> stop_ = [this] { return stopped(); };
 };
 
@@ -619,13 +616,13 @@ class Left {
   explicit Left(const Budget& budget) : budget_(budget) {}
   Budget now() const {
     Budget b = budget_;
-    b.seconds -= std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    b.seconds -= clock_.seconds();
     return b;
   }
 
  private:
   const Budget& budget_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const WallClock clock_;
 };
 
 // One world, or parts of the program in worlds of their own.
