@@ -71,11 +71,10 @@ NB_MODULE(_bench, m) {
         options.progress = [&](const char* row, int done, int total) {
           call.publish([=]() -> nb::object { return nb::make_tuple(row, done, total); });
         };
-        bool interrupted = false;
-        auto rows = call.run([&] { return bench_verify(options); }, progress, interrupted);
+        auto rows = call.run([&] { return bench_verify(options); }, progress);
         nb::list list;
         for (const VerifyBenchRow& row : rows) list.append(record(row));
-        return nb::make_tuple(list, interrupted);
+        return nb::make_tuple(list, call.interrupted);
       },
       nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0,
       nb::arg("progress") = nb::none(), nb::arg("deep") = 0, nb::arg("branches") = 0,
@@ -89,13 +88,10 @@ NB_MODULE(_bench, m) {
         if (threads > 0) options.threads = threads;
         LongCall call;
         options.cancel = &call.cancel;
-        bool interrupted = false;
-        FaultBenchRow row = call.run(
-            [&] {
-              Cache cache;
-              return bench_kernel_faults(cache, options);
-            },
-            nb::none(), interrupted);
+        FaultBenchRow row = call.run([&] {
+          Cache cache;
+          return bench_kernel_faults(cache, options);
+        });
         nb::dict d;
         d["count"] = row.count;
         d["caught"] = row.caught;
@@ -104,7 +100,7 @@ NB_MODULE(_bench, m) {
         d["undecided"] = row.undecided;
         d["seconds"] = row.seconds;
         d["failures"] = row.failures;
-        d["interrupted"] = interrupted;
+        d["interrupted"] = call.interrupted;
         return d;
       },
       nb::arg("count"), nb::arg("seed") = 1, nb::arg("threads") = 0);
