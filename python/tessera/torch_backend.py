@@ -238,7 +238,7 @@ def decompositions() -> dict[OpOverload, Function]:
 
     def logsumexp(x: Argument, dim: Values, keepdim: bool = False) -> Argument:
         """PyTorch's results at infinities without asking for them, which would bar most algebra."""
-        if not x.is_floating_point():
+        if not x.is_floating_point() or not x.ndim or x.numel() == 0:
             return made_of_parts(x, dim, keepdim)
         if all(x.shape[d] == 1 for d in dim or range(x.ndim)):
             return torch.amax(x, dim, keepdim)

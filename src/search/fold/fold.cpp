@@ -201,12 +201,13 @@ class Rules {
     const size_t rank = shape(v).size();
     const auto* reduce = std::get_if<ReduceAttrs>(&op.attrs);
     const bool columns = reduce ? reduce->axes == std::vector<int>{int(rank) - 1} : in_rows(op);
-    while (columns && is_reshape(g_.producer(v).kind) &&
+    while (columns && is_reshape(g_.producer(v).kind) && !shape(g_.producer(v).inputs[0]).empty() &&
            shape(g_.producer(v).inputs[0]).back() == shape(v).back())
       v = g_.producer(v).inputs[0];
     const auto again = [&op](Graph& out, TensorId x) { return out.add(op.kind, {x}, op.attrs); };
     const Shape inner = shape(op.inputs[0]), outer = shape(op.result());
     if (const auto [y, b, kind] = shifted(v); y.valid() && is_linear(y)) {
+      if (shape(b).size() > rank) return;
       if (columns ? !only_along(shape(b), 1) : !reduce || v != op.inputs[0]) return;
       found.push_back({at,
                        [=, this](Graph& out, const std::vector<TensorId>& to) {
@@ -243,7 +244,7 @@ class Rules {
         break;
       }
     }
-    if (columns && made.kind == OpKind::Matmul && fixed(made.inputs[1]) &&
+    if (columns && rank > 1 && made.kind == OpKind::Matmul && fixed(made.inputs[1]) &&
         shape(made.inputs[1]).size() == 2 && shape(made.inputs[0]).size() >= 2) {
       const TensorId x = made.inputs[0], w = made.inputs[1];
       found.push_back(

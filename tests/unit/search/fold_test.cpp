@@ -134,6 +134,20 @@ TEST(Fold, SumsPassProducts) {
          "L(x W) = x L(W)");
 }
 
+TEST(Fold, SumsOfOneRowAndOfOneNumberAreNoError) {
+  const std::string head =
+      "graph odd {\n  X = input : f32[1,8]\n  A = input {weight=true} : "
+      "f32[8,16]\n  B = input {weight=true} : f32[1,16]\n  N = input : f32[]\n";
+  for (const std::string body :
+       {"  P = matmul X, A : f32[1,16]\n  Q = squeeze P {axes=[0]} : f32[16]\n",
+        "  P = matmul X, A : f32[1,16]\n  R = add P, B : f32[1,16]\n"
+        "  Q = squeeze R {axes=[0]} : f32[16]\n",
+        "  Q = reshape N {shape=[1]} : f32[1]\n"})
+    for (const Folding& f :
+         fold_weights(parse(head + body + "  Y = sum Q {axes=[0]} : f32[]\n  return Y\n}\n")))
+      ADD_FAILURE() << print(f.graph);
+}
+
 TEST(Fold, SumsOfImagesPassConvolutions) {
   const std::string head = R"(graph image {
   X = input : f32[2,3,9,7]
