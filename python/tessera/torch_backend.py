@@ -293,6 +293,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
     def __init__(self, gm: GraphModule, place: str = "cpu", bits: bool = False) -> None:
         _views_apart(gm)
         _numbers_known(gm)
+        _nothing_joined(gm)
         self._bits = bits  # PyTorch's own are asked for
         self._place = place  # of all tensors
         self.reasons: dict[str, str] = {}  # by operator: the first reason
@@ -364,6 +365,24 @@ def _numbers_known(gm: GraphModule) -> None:
             made.meta = dict(node.meta)
             node.replace_all_uses_with(made)
             gm.graph.erase_node(node)
+
+
+def _nothing_joined(gm: GraphModule) -> None:
+    """Leaves out of concatenations what has no elements, as caches of keys have at first."""
+    aten = torch.ops.aten
+    for node in gm.graph.find_nodes(op="call_function", target=aten.cat.default):
+        empty = [n for n in node.args[0] if any(isinstance(d, int) and d == 0 for d in n.meta["val"].shape)]
+        left = [n for n in node.args[0] if n not in empty]
+        if not empty or not left or any(n.meta["val"].dtype != node.meta["val"].dtype
+                                        for n in left):  # fmt: skip
+            continue
+        node.args = (left, *node.args[1:])
+        if len(left) == 1:
+            node.target, node.args = aten.clone.default, (left[0],)
+            node.kwargs = {"memory_format": torch.contiguous_format}
+        for n in empty:
+            if n.op == "call_function" and not n.users:
+                gm.graph.erase_node(n)
 
 
 def _views_apart(gm: GraphModule) -> None:

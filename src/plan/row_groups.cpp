@@ -15,6 +15,7 @@ constexpr int64_t kMostColumns = 1024, kLeastColumns = 8;
 // any width and of second products, and for few rows.
 constexpr int64_t kMostShared = int64_t{4} << 20, kMostOfHeads = int64_t{1} << 20;
 constexpr int64_t kMostOfFewRows = int64_t{256} << 10, kFewRows = 16;
+constexpr int64_t kLeastOfDots = 64;  // rows and columns of the matrix
 // Rows with reductions are computed as wholes; longer ones are left to all threads together, and
 // so are rows that are fewer than threads, but short ones.
 constexpr int64_t kMostRow = int64_t{1} << 16, kShort = int64_t{1} << 15;  // elements
@@ -58,6 +59,17 @@ RowGroups::RowGroups(const Graph& graph, const FusionRules& rules)
 
 const RowGroup* RowGroups::of(OpId op) const {
   return home_[op.index] < 0 ? nullptr : &groups_[size_t(home_[op.index])];
+}
+
+bool RowGroups::dots(const Op& op) const {
+  if (op.kind != OpKind::Matmul) return false;
+  const TensorId right = op.inputs[1];
+  const Extents b = shape(right);
+  if (b.size() != 2 || std::min(b[0], b[1]) < kLeastOfDots ||
+      product_of(without_last(shape(op.result()))) > rules_.few_rows(graph_.type(right).dtype))
+    return false;
+  const auto strides = restride(view(right).over(b), b);
+  return strides && (*strides)[0] == 1 && (*strides)[1] > 1;
 }
 
 // --- where operands are -------------------------------------------------------------------------

@@ -27,6 +27,9 @@ struct FusionRules {
   // By operator: whether it belongs to code of its own.
   std::function<std::vector<bool>(const Graph&)> apart;
   bool weights = true;  // what depends on weights alone is computed once, elsewhere
+  // Up to how many rows a product reads the columns of its right operand where they lie in memory
+  // one by one: faster than a copy in order, and of weights as fast.
+  std::function<int64_t(DType)> few_rows;
 };
 
 // Where a member of a group finds an operand, over the group's rows and its own last axes.
@@ -60,6 +63,8 @@ class RowGroups {
   Extents shape(TensorId t) const { return extents(graph_.type(t).shape); }
   // Weights, constants, and what follows from these alone.
   bool once(TensorId t) const { return once_[t.index]; }
+  // Whether it is a product of few rows with the transpose of a matrix in memory.
+  bool dots(const Op& op) const;
   // The group that an operator is in, or null.
   const RowGroup* of(OpId op) const;
   const std::vector<RowGroup>& groups() const { return groups_; }

@@ -121,7 +121,8 @@ class RowKernel {
       if (rows_[size_t(i)] > 1) grid_.emplace_back(i, rows_[size_t(i)]);
     const ProductTiles tiles = rules.split(dtype, batch, m, columns_, depth_);
     int64_t blocks = tiles.row_blocks;
-    iterations_ = tiles.iterations;
+    // Columns that lie in order are read from end to end.
+    iterations_ = found_.dots(graph_.op(group_.products[0])) ? 1 : tiles.iterations;
     if (group_.whole) {
       const int64_t most =
           std::max<int64_t>(8, std::min(last_ > 1 ? m : kTileRows, kTileElements / widest_));

@@ -38,12 +38,13 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
   code_.line(std::string("const ") + storage_type(right->storage) + "* const b = " + pb + ";");
   code_.line("float* const c = " + pc + ";");
 
-  // What comes next in memory is asked for where rows follow each other densely.
+  // What comes next in memory is asked for where rows follow each other densely, but rows that are
+  // long enough for the processor to see them coming.
   int through = b;
   while (!value(through).in_memory) through = value(through).inputs[0];
   const bool outside = value(through).kind == OpKind::Iter && shared_.count(through) == 0;
-  const int64_t ahead =
-      outside && ldb == k.nominal ? kDenseAheadBytes / size_in_bytes(right->storage) : 0;
+  const int64_t elements = kDenseAheadBytes / size_in_bytes(right->storage);
+  const int64_t ahead = outside && ldb == k.nominal && ldb < elements ? elements : 0;
   // Groups of rows; the last one stands for one row at a time where their number is not known.
   std::vector<std::pair<int64_t, int>> groups;
   if (m.exact()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/channels_last.h"
+#include "backend/cpu/dot.h"
 #include "backend/cpu/long_sums.h"
 #include "backend/cpu/lowering.h"
 #include "plan/fuse.h"
@@ -16,6 +17,9 @@ Graph fuse_operators(const Graph& given, CpuIsa isa, bool weights) {
   FusionRules rules;
   rules.weights = weights;
   rules.split = cpu_lowering(isa).split;
+  rules.few_rows = [](DType right) {
+    return right == DType::F32 || right == DType::BF16 ? kMostDotRows : 0;
+  };
   rules.apart = [isa](const Graph& graph) {
     std::vector<bool> apart(graph.ops().size(), false);
     for (const ImageStep& s : image_steps(graph, isa)) {

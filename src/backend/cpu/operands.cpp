@@ -116,7 +116,10 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       const size_t axes = kernel.argument_extents[argument].size();
       const std::optional<PanelShape> shape = panel_shape(
           isa, dtype, iter.dtype, v.extents[rank - 2].nominal, v.extents[rank - 1].nominal);
-      if (!shape) {
+      const bool dots = dtype == DType::F32 && at->k + 1 == int(axes) &&
+                        (iter.dtype == DType::F32 || iter.dtype == DType::BF16) &&
+                        v.extents[rank - 2].nominal <= kMostDotRows;
+      if (!shape || dots) {
         possible[argument] = false;
         continue;
       }

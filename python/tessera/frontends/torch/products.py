@@ -81,6 +81,27 @@ def _masked(call: Call, s: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
     return s + cast(mask, dtype_name(s.dtype))
 
 
+def _grouped(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Where several heads of queries share one of keys: single queries of theirs are the rows of a
+    product, longer ones get an axis of groups."""
+    if q.ndim != 4 or q.shape[1] == k.shape[1]:
+        return q, k, v, mask
+    batch, heads, rows, width = q.shape
+    shared = (batch, k.shape[1], heads // k.shape[1])
+    if mask is not None and mask.ndim == 4 and mask.shape[1] == heads:
+        mask = f("reshape")(mask, (mask.shape[0], *shared[1:], *mask.shape[2:]))
+    elif mask is not None and mask.ndim == 4:
+        mask = f("expand_dims")(mask, 2)
+    if rows == 1 and not causal:
+        if mask is not None and mask.ndim == 5:
+            mask = f("squeeze")(mask, 3)
+        return f("reshape")(q, (*shared, width)), k, v, mask
+    split = f("reshape")(q, (*shared, rows, width))
+    return split, f("expand_dims")(k, 2), f("expand_dims")(v, 2), mask
+
+
 _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu"
 
 
@@ -92,18 +113,20 @@ def attention(
     """Attention with the logarithms of its sums; 16-bit floats are rounded once, at the end."""
     if dropout:
         raise UnsupportedError("dropout is random")
-    scores = _scores(call, q, k, causal, attn_mask, scale)
+    shape = (*q.shape[:-1], v.shape[-1])
+    q, k, v, mask = _grouped(q, k, v, attn_mask, causal)
+    scores = _scores(call, q, k, causal, mask, scale)
     top = reduced("reduce_max", scores, [scores.ndim - 1], True)
-    if attn_mask is not None:  # where all is hidden, the maximum counts as 0
+    if mask is not None:  # where all is hidden, the maximum counts as 0
         zero, hidden = (top.builder.const(c, top.dtype) for c in (0, -math.inf))
         top = emit("where", emit("eq", top, hidden), zero, top)
     powers = emit("exp", scores - top)
     total = reduced("sum", powers, [scores.ndim - 1], True)
-    if attn_mask is not None:  # and the sum as 1: the result is 0
+    if mask is not None:  # and the sum as 1: the result is 0
         total = emit("max", total, total.builder.const(1, total.dtype))
     weights = cast(emit("div", powers, total), dtype_name(v.dtype))
-    logs = f("squeeze")(emit("log", total) + top, -1) if call.wants(1) else None
-    return [emit("matmul", weights, v), logs]
+    logs = f("reshape")(emit("log", total) + top, shape[:-1]) if call.wants(1) else None
+    return [f("reshape")(emit("matmul", weights, v), shape), logs]
 
 
 _ON_GPUS = "aten._scaled_dot_product"
