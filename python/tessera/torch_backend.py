@@ -38,6 +38,7 @@ from tessera.frontends.torch.call import (
     operator_name,
 )
 from tessera.frontends.torch.importer import Result, handler_of, resolve, run_node
+from tessera.frontends.torch.padding import growing
 from tessera.graph import Graph
 from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
@@ -269,6 +270,8 @@ def compile_graph(
     try:
         support = Support(gm, device.name if device is not None else "cpu",
                           settings.level == "bitwise")  # fmt: skip
+        if settings.dynamic == "background" and not settings.strict:
+            support.leave(growing(gm), "its size is another one at each call")
         fused, report = _partitioned(gm, support, fixed if settings.weights else set(), settings,
                                      device, kept)  # fmt: skip
     except UnsupportedError:
@@ -305,6 +308,13 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
 
     def is_node_supported(self, _: Mapping[str, torch.nn.Module], node: Node) -> bool:
         return self._fits.get(node, False)
+
+    def leave(self, nodes: set[Node], why: str) -> None:
+        """Leaves nodes to PyTorch."""
+        for node in nodes:
+            if self._fits.get(node):
+                self._fits[node] = False
+                self.reasons.setdefault(operator_name(node.target), why)
 
     def is_whole(self, gm: GraphModule) -> bool:
         """Whether the graph is one part: all is supported, and results are computed, each once."""

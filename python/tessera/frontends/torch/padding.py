@@ -116,6 +116,26 @@ def why_not(module: torch.fx.GraphModule) -> list[str]:
     return [f"{symbol}: {why}" for symbol, why in walks.items() if isinstance(why, str)]
 
 
+def growing(module: torch.fx.GraphModule) -> set[Node]:
+    """What has sizes that are others at each call: those of arguments of which a result is a
+    concatenation with more, as caches of keys and values are."""
+    (output,) = module.graph.find_nodes(op="output")
+    results = output.args[0] if isinstance(output.args[0], (list, tuple)) else output.args
+    symbols: set[Size] = set()
+    for node in results:
+        if isinstance(node, Node) and operator_name(node.target) == "aten.cat.default":
+            tensors, *dims = node.args
+            size = _expression(tensors[0].meta["val"].shape[dims[0] if dims else 0])
+            if tensors[0].op == "placeholder":
+                symbols |= getattr(size, "free_symbols", set())
+
+    def has(node: Node) -> bool:
+        return any(symbols & getattr(d, "free_symbols", set()) for d in _sizes(node.meta["val"]))
+
+    return {n for n in module.graph.nodes if symbols and n.op == "call_function" and any(
+        "val" in m.meta and has(m) for m in (n, *n.all_input_nodes))}  # fmt: skip
+
+
 def _walked(module: torch.fx.GraphModule, symbol: Size) -> _Walk | str:
     """What follows the places of a symbol through a graph, or why nothing does."""
     try:
