@@ -389,10 +389,12 @@ void bind_backend(nb::module_& m) {
       nb::arg("key"), nb::arg("text"));
   m.def(
       "compile",
-      [](const Graph& program, const std::set<std::string>& disable, bool exact, nb::object stop) {
+      [](const Graph& program, const std::set<std::string>& disable, bool exact, nb::object stop,
+         bool compared) {
         Cache cache;
         ModuleOptions options;
         options.exact = exact;
+        options.plan.compared = compared;
         for (const std::string& name : disable) disable_plan(options.plan, name);
         const auto work = [&] {
           return std::shared_ptr<Module>(Module::compile(program, cache, options));
@@ -412,7 +414,7 @@ void bind_backend(nb::module_& m) {
             });
       },
       nb::arg("program"), nb::arg("disable") = std::set<std::string>(), nb::arg("exact") = false,
-      nb::arg("stop") = nb::none());
+      nb::arg("stop") = nb::none(), nb::arg("compared") = false);
   m.def(
       "emit_source",
       [](const Graph& program, const std::string& isa) {

@@ -433,7 +433,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return None
         compiled = Graph.parse(kept.compiled)
         with cache_in(self._settings.cache_dir):
-            module = _core.compile(compiled.core, stop=self._stop)
+            module = _core.compile(compiled.core, stop=self._stop,
+                                   compared=not self._settings.freeze)
         if digest(module.source) != kept.code:
             return None
         tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
@@ -498,7 +499,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def _code(self, graph: Graph) -> _core.Module:
         graph = Graph.parse(str(graph))  # as another process does: names of values are in the code
-        return _core.compile(graph.core, exact=self._bits, stop=self._stop)
+        return _core.compile(graph.core, exact=self._bits, stop=self._stop,
+                             compared=not self._settings.freeze)
 
     def _optimize(self, graph: Graph) -> list[tuple[Graph, _core.Module]]:
         """The fastest program that a search of the given budget finds and proves, if any."""

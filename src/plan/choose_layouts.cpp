@@ -25,10 +25,12 @@ LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
     const Type& type = graph.type(t);
     const double bytes =
         double(layout_elements(layout, extents(type.shape))) * size_in_bytes(type.dtype);
-    // Kept copies cost nothing in a call; of equally fast choices the one with less memory wins.
+    // Kept copies cost nothing in a call, or what it takes to read their originals (at half the
+    // bandwidth); of equally fast choices the one with less memory wins.
     const double per_byte = 1 / target.levels[0].bandwidth;
-    const double cost =
-        plan.constant(t) ? 1e-6 * bytes * per_byte : 2 * bytes * per_byte + target.launch_seconds;
+    const bool read = limits.compared && graph.producer(t).kind == OpKind::Input;
+    const double cost = plan.constant(t) ? (read ? 2 : 1e-6) * bytes * per_byte
+                                         : 2 * bytes * per_byte + target.launch_seconds;
     copies.push_back({t, layout, ilp.add_variable(cost), plan.constant(t) ? bytes : 0});
     return copies.back().variable;
   };

@@ -86,8 +86,9 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
       const double memory = double(type.bytes()) / target.levels[0].bandwidth;
       const double seconds = std::max(compute, memory);
       const double factor = p.copied ? target.copied_operand : target.strided_operand;
-      // Kernels pack strips as they go: the more rows share that, the less it matters.
-      const double excess = (factor - 1) / std::max(1.0, p.row_panels / 2);
+      // Kernels pack strips as they go: the more rows share that, the less copies are worth.
+      const double sharing = plan.constant(d.tensor) ? 1 : std::max(1.0, p.row_panels / 2);
+      const double excess = (factor - 1) / sharing;
       d.options.push_back({Layout{}, seconds * (1 + excess)});
       d.options.push_back({panels, std::max(compute, memory * filled)});
       out.push_back(std::move(d));
@@ -199,7 +200,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   }
   if (options.layout) {
     const std::vector<LayoutDemand> wanted = demands(graph, plan, codes, isa, target);
-    const LayoutChoice choice = choose_layouts(graph, plan, wanted, target);
+    const LayoutChoice choice = choose_layouts(graph, plan, wanted, target, {.compared = options.compared});
     for (size_t i = 0; i < wanted.size(); ++i) {
       OpCode& code = codes[size_t(wanted[i].user)];
       code.layouts[size_t(wanted[i].operand)] = choice.layouts[i];
