@@ -65,7 +65,7 @@ def scaled(by: float) -> Callable[[Any], Any]:
 
 def test_a_graph_is_traced_once(traced: Traced, folder: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
-    x = torch.randn(8, 16)
+    x = torch.randn(600, 16)
     assert traced.during(folder, model, x) == 1
     assert traced.during(folder, model, x) == 0
     assert folder.stat().st_mode & 0o777 == 0o700  # as the core wants it
@@ -73,7 +73,7 @@ def test_a_graph_is_traced_once(traced: Traced, folder: Path) -> None:
     assert part.weights.bytes  # which are known to be weights
     with torch.no_grad():
         model[0].weight.mul_(2)
-    assert traced.during(folder, model, torch.randn(8, 16)) == 0
+    assert traced.during(folder, model, torch.randn(600, 16)) == 0
 
 
 def test_another_graph_is_another(traced: Traced, folder: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_graph_that_is_one_part_is_not_traced_again(
 
     monkeypatch.setattr(torch_parts, "build", building)
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
-    x = torch.randn(8, 16)
+    x = torch.randn(600, 16)
     traced.during(folder, model, x)
     assert built == [1]
     assert traced.during(folder, model, x) == 0

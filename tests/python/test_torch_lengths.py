@@ -148,6 +148,46 @@ def test_packed_weights_are_shared_by_the_programs_of_all_lengths() -> None:
             torch.testing.assert_close(compiled(x), model(x), rtol=2e-5, atol=2e-5)
 
 
+class Decoder(torch.nn.Module):  # type: ignore[misc]
+    """Attention that appends to what it is given of earlier calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = torch.nn.Linear(16, 32)
+        self.last = torch.nn.Linear(16, 16)
+
+    def forward(self, x: Any, keys: Any, values: Any) -> Any:
+        q, k, v, _ = self.made(x).view(1, 1, 4, 8).split(1, -2)
+        keys, values = torch.cat([keys, k], -2), torch.cat([values, v], -2)
+        a = F.scaled_dot_product_attention(q, keys, values)
+        return self.last(torch.cat([a, a], -1).flatten(1)).relu(), keys, values
+
+
+def test_what_grows_with_each_call_is_left_to_pytorch() -> None:
+    model = Decoder()
+    compiled = torch.compile(model, backend="tessera", dynamic=True, options={"race": False})
+    with torch.no_grad():
+        got = want = (None, torch.empty(1, 1, 0, 8), torch.empty(1, 1, 0, 8))
+        for _ in range(12):
+            x = torch.randn(1, 16)
+            got, want = compiled(x, *got[1:]), model(x, *want[1:])
+            torch.testing.assert_close(got, want)
+            torch_backend.wait()
+    grows = [r for r in torch_backend.REPORTS if "its size is another one" in str(r.eager)]
+    assert grows
+    assert all(len(p.programs) == 1 for r in grows for p in r.parts)
+
+
+def test_nothing_that_is_joined_with_something_is_nothing() -> None:
+    def join(x: Any) -> Any:
+        return torch.cat([torch.tensor([]), x], -1) * 2, torch.cat([x[:, :0], x, x[:, 3:3]], 1)
+
+    compiled = torch.compile(join, backend="tessera", options={"strict": True})
+    with torch.no_grad():
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(compiled(x), join(x))
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 120
     while not condition() and time.monotonic() < end:

@@ -220,7 +220,7 @@ def test_other_layers_and_inference_tensors() -> None:
             for layer in layers:
                 layer.weight[round_] = round_ + 0.5
                 layer.bias.numpy()[:] = round_
-                x = torch.randn(4, 32)
+                x = torch.randn(600, 32)
                 close(compiled(layer, x), torch.tanh(layer(x)))
 
 
@@ -233,7 +233,7 @@ def test_frozen_weights_are_not_looked_at(monkeypatch: Any) -> None:
         return contents(ranges)
 
     monkeypatch.setattr(_core, "Contents", looking)
-    model, x = torch.nn.Linear(32, 32), torch.randn(4, 32)
+    model, x = torch.nn.Linear(32, 32), torch.randn(600, 32)
     with torch.no_grad():
         frozen = torch.compile(model, backend="tessera", options={"freeze": True})
         before = frozen(x)

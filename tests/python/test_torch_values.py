@@ -72,6 +72,31 @@ def test_attention_to_nothing_is_zero(dtype: Any, added: bool) -> None:
     assert not results[0][0][0, :, 2].any() or mask is not masks[1]
 
 
+@pytest.mark.parametrize(("heads", "shared"), [(4, 2), (6, 3), (4, 1)])
+@pytest.mark.parametrize("queries", [1, 5])
+def test_heads_of_queries_share_keys(heads: int, shared: int, queries: int) -> None:
+    q = torch.randn(2, heads, queries, 8).requires_grad_()
+    k, v = (torch.randn(2, shared, 7, 8).requires_grad_() for _ in range(2))
+    masks = {
+        "none": None, "causal": None, "truths": torch.rand(2, 1, queries, 7) > 0.3,
+        "of heads": torch.randn(2, heads, queries, 7), "of keys": torch.randn(1, 1, 1, 7),
+        "of all": torch.randn(queries, 7),
+    }  # fmt: skip
+    for name, mask in masks.items():
+
+        def attend(mask: Any, causal: bool = name == "causal") -> Any:
+            return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=True)
+
+        torch._dynamo.reset()
+        compiled = torch.compile(attend, backend="tessera", options=OPTIONS)
+        results = []
+        for function in (compiled, attend):
+            made = function(mask)
+            results.append((made, *torch.autograd.grad(made.square().sum(), (q, k, v))))
+        torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+        assert programs() == 2
+
+
 def test_softmax_of_nothing_is_no_number() -> None:
     alike(lambda x: x.softmax(-1), (torch.randn(4, 8),), (torch.full((4, 8), -math.inf),))
 

@@ -187,6 +187,29 @@ TEST(Fuse, WeightsStayApart) {
   EXPECT_EQ(Module::compile(g, test_cache(), options)->plan().run.phases.size(), 2u);
 }
 
+Graph times_transpose(int rows, const std::string& type, const std::string& attrs) {
+  const std::string r = "[" + std::to_string(rows);
+  return parse("graph g {\n  x = input : " + type + r + ",80]\n  w = input" + attrs + " : " + type +
+               "[75,80]\n  t = transpose w {perm=[1,0]} : " + type + "[80,75]\n  y = matmul x, t : " +
+               type + r + ",75]\n  return y\n}\n");
+}
+
+// The columns of a transposed matrix lie in order: few rows meet them there, of weights as well.
+TEST(Fuse, FewRowsReadATransposedMatrixWhereItLies) {
+  for (const std::string attrs : {"", " {weight=true}"}) {
+    for (const int rows : {1, 2, 5, 12, 13}) {
+      const Graph g = times_transpose(rows, "f32", attrs);
+      const Graph fused = fuse_operators(g, best_isa());
+      EXPECT_EQ(count(fused, OpKind::Transpose), rows <= 12 ? 0 : 1) << print(fused);
+      const auto module = Module::compile(g, test_cache());
+      EXPECT_EQ(module->prepared_bytes() == 0, attrs.empty() || rows <= 12) << module->plan_text();
+      for (CpuIsa isa : runnable_isas()) expect_right(g, isa);
+    }
+    for (const std::string type : {"bf16", "f16", "f64"})
+      expect_right(times_transpose(3, type, attrs), best_isa());
+  }
+}
+
 // What follows a convolution is computed with it.
 TEST(Fuse, ConvolutionsKeepWhatFollows) {
   const Graph g = channels_last(parse(R"(graph g {

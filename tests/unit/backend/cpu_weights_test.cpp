@@ -34,6 +34,18 @@ TEST(Weights, AreFoldedPackedAndReused) {
   EXPECT_NE(module->plan_text().find("panels of"), std::string::npos) << module->plan_text();
   EXPECT_EQ(module->plan().run.phases.size(), 1u);
 
+  // Reading a weight to see whether it changed costs what panels are worth to few rows.
+  ModuleOptions compared;
+  compared.plan.compared = true;
+  const auto plain = [&](const ModuleOptions& options) {
+    return Module::compile(parse("graph plain {\n  X = input : f32[5,70]\n  W = input {weight=true} "
+                                 ": f32[70,128]\n  Y = matmul X, W : f32[5,128]\n  return Y\n}\n"),
+                           cache, options)
+        ->prepared_bytes();
+  };
+  EXPECT_GT(plain({}), 0);
+  EXPECT_EQ(plain(compared), 0);
+
   Rng rng(1);
   std::vector<float> x(5 * 70), gain(70), w(70 * 128), y(5 * 128), again(5 * 128);
   for (auto* v : {&x, &gain, &w})

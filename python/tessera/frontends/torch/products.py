@@ -169,7 +169,11 @@ def attention_backward(
     """Gradients of q, k and v from the stored logarithms (FlashAttention-2, §3.1)."""
     if dropout:
         raise UnsupportedError("dropout is random")
-    scores = _scores(call, q, k, causal, attn_mask, scale)
+    shapes = q.shape, k.shape, v.shape
+    q, k, v, mask = _grouped(q, k, v, attn_mask, causal)
+    logs = f("reshape")(logs, q.shape[:-1])
+    grad, out = (f("reshape")(x, (*q.shape[:-1], v.shape[-1])) for x in (grad, out))
+    scores = _scores(call, q, k, causal, mask, scale)
     p = emit("exp", scores - f("expand_dims")(cast(logs, dtype_name(scores.dtype)), -1))
     kind = dtype_name(v.dtype)
     dv = emit("matmul", f("swapaxes")(cast(p, kind), -1, -2), grad)
@@ -177,7 +181,10 @@ def attention_backward(
     d = reduced("sum", wide(grad) * wide(out), [out.ndim - 1], True)
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     ds = cast(p * (dp - d) * scores.builder.const(factor, scores.dtype), kind)
-    return [emit("matmul", ds, k), emit("matmul", f("swapaxes")(ds, -1, -2), q), dv]
+    made = [emit("matmul", ds, k), emit("matmul", f("swapaxes")(ds, -1, -2), q), dv]
+    if q.ndim == 5:  # keys and values are shared along the third axis
+        made[1:] = [cast(reduced("sum", wide(x), [2], False), kind) for x in made[1:]]
+    return [f("reshape")(x, shape) for x, shape in zip(made, shapes, strict=True)]
 
 
 # --- windows
