@@ -1,7 +1,7 @@
 """The suite outside: programs that nobody tuned for (outside_programs.py) through torch.compile.
 
 One thread and processor time, contestants by turns in one process a program: figures hold beside
-other work, too. A row is eager's time over ours; `own` says what ran in the end, as the race on
+other work, too (but those of generation.py). A row is eager's time over ours; `own` says what ran in the end, as the race on
 calls chose (docs/torch.md).
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from bench import generation
 from bench.race import Late, Process
 from bench.worker import die_with_parent, pin, serve
 from tessera.errors import UsageError
@@ -33,8 +34,9 @@ def run(case: str | None, quick: bool, tell: Callable[[str], None], limit_s: flo
     from bench.outside_programs import PROGRAMS
 
     chosen = [p for p in PROGRAMS.values() if case in (None, p.name, p.group)]
-    if not chosen:
-        groups = ", ".join(dict.fromkeys(p.group for p in PROGRAMS.values()))
+    texts = [n for n in generation.CASES if case in (None, n, "generation")]
+    if not chosen and not texts:
+        groups = ", ".join([*dict.fromkeys(p.group for p in PROGRAMS.values()), "generation"])
         raise UsageError(f"--case: '{case}' is neither a program nor one of the groups {groups}")
     there = {r["case"] for r in known if "failed" not in r}
     with tempfile.TemporaryDirectory(prefix="tessera-outside-") as cache:
@@ -53,6 +55,16 @@ def run(case: str | None, quick: bool, tell: Callable[[str], None], limit_s: flo
             finally:
                 process.close()
             yield row | answer | {"load": os.getloadavg()[0]}
+        if texts and importlib.util.find_spec("transformers") is None:
+            tell("outside: generation is left out: pip install transformers")
+            texts = []
+        for name in [] if quick else texts:
+            if name not in there:
+                tell(f"outside: generation: {name}")
+                yield {"suite": "outside", "case": name, "group": "generation", "shape": {},
+                       "dtype": "f32", "target": "cpu"} | generation.row(
+                    name, limit_s, ["inductor"] if "inductor" in (peers or ()) else [],
+                    cache) | {"load": os.getloadavg()[0]}  # fmt: skip
 
 
 def summaries(rows: Sequence[Row]) -> list[Row]:
