@@ -34,7 +34,7 @@ from tessera.torch_compare import disagreement, is_alike, same_bits
 from tessera.torch_device import Device, DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
 from tessera.torch_programs import Program, RefusedError, Results, Weights, _turned
-from tessera.torch_race import CallRace
+from tessera.call_race import CallRace
 from tessera.tuner import Tuner
 from tessera.types import Function, Values
 

@@ -18,7 +18,7 @@ from tessera import _core
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Output
 from tessera.graph import Graph
-from tessera.torch_race import CallRace
+from tessera.call_race import CallRace
 from tessera.types import DTYPES, Array, Values
 
 _MOST_SETS = 256  # of weights that one part is called with

@@ -10,7 +10,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import torch_backend, torch_parts, torch_race  # noqa: E402
+from tessera import call_race, torch_backend, torch_parts  # noqa: E402
 from tessera.errors import UnsupportedError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -30,7 +30,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(torch_race, "time", clock)
+    monkeypatch.setattr(call_race, "time", clock)
     return clock
 
 
@@ -46,7 +46,7 @@ def race(clock: Clock, ours: list[int], theirs: list[int], counts: bool = True) 
 
         return run
 
-    contest = torch_race.CallRace()
+    contest = call_race.CallRace()
     runs = side("ours", ours), side("theirs", theirs)
     ran: list[str] = []
     while contest.won is None and len(ran) < 36:
@@ -80,7 +80,7 @@ def compiled(
 ) -> Any:
     """A model whose programs take `ours` (see Clock) and PyTorch's operators 10."""
     torch._dynamo.reset()
-    plain = torch_race.CallRace.run
+    plain = call_race.CallRace.run
 
     def run(self: Any, mine: Any, eager: Any, args: Any, counts: bool) -> Any:
         def timed(function: Any, ns: int) -> Any:
@@ -93,7 +93,7 @@ def compiled(
         return plain(self, timed(mine, clock.ours), timed(eager, 10), args, counts)
 
     clock.ours = ours
-    monkeypatch.setattr(torch_race.CallRace, "run", run)
+    monkeypatch.setattr(call_race.CallRace, "run", run)
     layer = layer or torch.nn.Linear(8, 8)
     options = {"wait": True, "budget": 0, **options}
     return torch.compile(layer, backend="tessera", options=options), layer

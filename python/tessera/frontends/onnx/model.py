@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tessera import _core
 from tessera.errors import BadInputError
 from tessera.extents import NeedsExtentError, symbols_of
+from tessera.frontends.onnx.calls import Calls
 from tessera.frontends.onnx.importer import Importer
+from tessera.frontends.onnx.model_file import session_of
 from tessera.frontends.onnx.node import NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
 from tessera.frontends.onnx.reader import defaults_of, parse_model, read_model, widened
@@ -19,6 +24,7 @@ from tessera.types import Array, Object, Value
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+    from onnxruntime import InferenceSession
 
 
 def load(
@@ -60,8 +66,8 @@ class OpenModel(Graph):
 class Model:
     """An ONNX model to call: programs are made for the shapes (and shape-deciding values) of calls.
 
-    `source`: a file, the bytes of one, or a ModelProto. `opaque=False`: an operator that Tessera
-    does not know is an error instead of being left to onnxruntime. `whole`: see `load`.
+    `source`: a file, the bytes of one, or a ModelProto. `opaque=False`: nothing is left to
+    onnxruntime, and an operator that Tessera does not know is an error. `whole`: see `load`.
     """
 
     def __init__(
@@ -86,6 +92,9 @@ class Model:
         self._deciding: set[str] = set()
         self._programs: dict[Hashable, tuple[Graph, list[str]]] = {}
         self._empty: dict[int, dict[int, Array]] = {}  # by program, which is kept: by position
+        self._calls: dict[int, Calls] = {}  # by program
+        self._quantised = any("Quantize" in n.op_type for n in self.proto.graph.node)
+        self._session: InferenceSession | None = None
 
     def graph(
         self,
@@ -156,7 +165,12 @@ class Model:
     ) -> list[Array]:
         """The model's results at arrays by input name, its program run by `runs`."""
         arrays = {n: self._widened(n, a) for n, a in arrays.items()}
-        graph, taken = self.program(arrays)
+        return self._results(*self.program(arrays), arrays, runs)
+
+    def _results(
+        self, graph: Graph, taken: list[str], arrays: Mapping[str, Array],
+        runs: Callable[[Graph, list[Array]], list[Array]],
+    ) -> list[Array]:  # fmt: skip
         results = runs(graph, [arrays[n] for n in taken]) if graph.core.outputs else []
         if graph.tail is not None:
             results = graph.tail.run(results)
@@ -172,11 +186,26 @@ class Model:
         return array if want is None else array.astype(np.int32)
 
     def __call__(self, *arrays: Object, **named: Object) -> list[Array]:
-        """Interprets the model on arrays by position or name; initialisers that are inputs as well
+        """The model's results at arrays by position or name; initialisers that are inputs as well
         can be replaced, by name.
 
-        Raises BadInputError where they do not fit what the model declares.
+        The first call with other shapes compiles a program (or interprets it, where there is no
+        compiler). Where onnxruntime is installed and its results agree, calls race: the slower side
+        runs no more. Raises BadInputError where arrays do not fit what the model declares.
         """
         given = {n: np.asarray(a) for n, a in zip(self.inputs, arrays, strict=False)}
         given.update({n: np.asarray(a) for n, a in named.items()})
-        return self.run(given, lambda graph, taken: graph.run(*taken))
+        arrays = {n: self._widened(n, a) for n, a in given.items()}
+        graph, taken = self.program(arrays)
+        calls = self._calls.get(id(graph))
+        if calls is None:
+            calls = self._calls[id(graph)] = Calls(self.name, self._quantised)
+        return calls(given, lambda: self._results(graph, taken, arrays, calls.run), self._peer)
+
+    def _peer(self) -> InferenceSession | None:
+        """The model in onnxruntime, where that is installed and takes it."""
+        if self._session is None and self.opaque and importlib.util.find_spec("onnxruntime"):
+            with contextlib.suppress(Exception):  # it is one more way to compute it, no more
+                whole = self.name if self.folder else self.proto.SerializeToString()
+                self._session = session_of(whole, _core.default_threads())
+        return self._session

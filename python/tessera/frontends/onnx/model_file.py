@@ -11,7 +11,7 @@ import numpy as np
 
 from tessera.files import write_files
 from tessera.frontends.onnx.reader import onnx_package
-from tessera.types import Array
+from tessera.types import Array, Values
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -30,6 +30,28 @@ def session_of(model: str | bytes, threads: int = 0) -> InferenceSession:
     settings.intra_op_num_threads = threads
     settings.log_severity_level = 3
     return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+
+
+def differs(ours: Values, theirs: Values, terms: int, share: float = 0.0) -> str:
+    """How results differ by more than rounding of so many terms, or than by a
+    share of the largest value; empty where they do not."""
+    for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        where = f"output {n + 1}" if len(theirs) > 1 else "the output"
+        if (a.dtype, a.shape) != (b.dtype, b.shape):
+            return f"{where} is {a.dtype} {a.shape} instead of {b.dtype} {b.shape}"
+        if b.dtype.kind != "f":
+            if not np.array_equal(a, b):
+                return f"{where} differs"
+            continue
+        known = np.isfinite(b)
+        if not np.array_equal(a[~known], b[~known], equal_nan=True):
+            return f"{where} has other infinities or NaN"
+        off = np.abs(np.subtract(a[known], b[known], dtype=np.float64)).max(initial=0.0)
+        size = np.abs(b[known].astype(np.float64)).max(initial=0.0)
+        rounding = 64 * float(np.finfo(b.dtype).eps) * max(1, terms) ** 0.5
+        if not off <= max(share, rounding) * max(size, 1e-30):
+            return f"{where} is off by {off:.3g}, its largest value is {size:.3g}"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tessera.conditions import conditions
 from tessera.errors import UnsupportedError
 from tessera.frameworks import Run
 from tessera.frontends.onnx.export import written
-from tessera.frontends.onnx.model_file import Written, session_of
+from tessera.frontends.onnx.model_file import Written, differs, session_of
 from tessera.frontends.onnx.reader import read_model
 from tessera.graph import Graph
 from tessera.options import Options
@@ -161,11 +161,12 @@ def _fastest_first(
 
     original = run(result.written if source is None else str(source))
     expected = computed(result.graph, original)
+    terms = max((a.size for a in feed.values()), default=1)
     runs, known = [original], []
     for program in programs:
         try:
             contestant = run(program.model)
-            why = _differs(computed(program.graph, contestant), expected, feed)
+            why = differs(computed(program.graph, contestant), expected, terms)
         except Exception as error:  # what the library refuses, it names
             why = f"{type(error).__name__}: {error}"
         if why:
@@ -185,22 +186,3 @@ def _fastest_first(
             program.us, program.speedup = times.median * 1e6, times.ratio
             faster.append(program)
     return sorted(faster, key=lambda p: p.us)
-
-
-def _differs(ours: Values, theirs: Values, feed: dict[str, Array]) -> str:
-    """How results differ by more than rounding; empty where they do not."""
-    terms = max([1.0, *(float(a.size) for a in feed.values())])
-    for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        where = f"output {n + 1}" if len(theirs) > 1 else "the output"
-        if (a.dtype, a.shape) != (b.dtype, b.shape):
-            return f"{where} is {a.dtype} {a.shape} instead of {b.dtype} {b.shape}"
-        if b.dtype.kind != "f":
-            if not np.array_equal(a, b):
-                return f"{where} differs"
-            continue
-        known = np.isfinite(b)
-        off = np.abs(np.subtract(a, b, dtype=np.float64)[known]).max(initial=0.0)
-        size = np.abs(b[known].astype(np.float64)).max(initial=0.0)
-        if not off <= 64 * float(np.finfo(b.dtype).eps) * terms**0.5 * max(size, 1e-30):
-            return f"{where} is off by {off:.3g}, its largest value is {size:.3g}"
-    return ""

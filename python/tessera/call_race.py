@@ -14,24 +14,26 @@ _FAR = 1.5
 
 
 class CallRace:
-    """A program against PyTorch's own operators, or the program `before` it, in turns: results are
-    right whoever computes them, nothing runs twice, and what is timed is what users wait for."""
+    """A program against what it was made of, run by `other`, or the program `before` it, in turns:
+    results are right whoever computes them, nothing runs twice, and what is timed is what users
+    wait for."""
 
-    def __init__(self, before: Any = None) -> None:
+    def __init__(self, before: Any = None, other: str = "PyTorch's own operators") -> None:
         self.before = before
+        self._other = other if before is None else "without it"
         self.won: bool | None = None  # None: not known yet
         self.figures = ""
         self._ns: tuple[list[int], list[int]] = ([], [])
         self._calls = 0
 
     def run(
-        self, ours: Callable[[Values], Any], eager: Callable[..., Any], args: Values, counts: bool
+        self, ours: Callable[[Values], Any], theirs: Callable[..., Any], args: Values, counts: bool
     ) -> Any:
         """The next call's results; `counts`: nothing of ours is at work beside it."""
         turn, at = divmod(self._calls, _TURN)
         side, self._calls = turn % 2, self._calls + 1
         start = time.perf_counter_ns()
-        made = eager(*args) if side else ours(args)
+        made = theirs(*args) if side else ours(args)
         if counts and at:
             self._ns[side].append(time.perf_counter_ns() - start)
             if side:
@@ -44,6 +46,5 @@ class CallRace:
             return
         ours, theirs = map(min, self._ns)
         if timed >= _MOST or max(ours, theirs) > _FAR * min(ours, theirs):
-            other = "PyTorch's own operators" if self.before is None else "without it"
-            self.figures = f"{ours / 1e3:.0f} µs a call, {other} {theirs / 1e3:.0f}"
+            self.figures = f"{ours / 1e3:.0f} µs a call, {self._other} {theirs / 1e3:.0f}"
             self.won = ours <= theirs
