@@ -28,8 +28,8 @@ def make(model: str) -> Any:
     import transformers as tf
 
     torch.manual_seed(0)
-    sizes = dict(hidden_size=1024, intermediate_size=2816, num_hidden_layers=4, vocab_size=_WORDS,
-                 num_attention_heads=16, num_key_value_heads=4)  # fmt: skip
+    sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4,
+             "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": _WORDS}  # fmt: skip
     made = {
         "llama": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**sizes)),
         "qwen2": lambda: tf.Qwen2ForCausalLM(tf.Qwen2Config(**sizes)),

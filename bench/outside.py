@@ -1,8 +1,8 @@
 """The suite outside: programs that nobody tuned for (outside_programs.py) through torch.compile.
 
 One thread and processor time, contestants by turns in one process a program: figures hold beside
-other work, too (but those of generation.py). A row is eager's time over ours; `own` says what ran in the end, as the race on
-calls chose (docs/torch.md).
+other work, too (but those of generation.py). A row is eager's time over ours; `own` says what ran
+in the end, as the race on calls chose (docs/torch.md).
 """
 
 from __future__ import annotations

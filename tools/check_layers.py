@@ -46,7 +46,8 @@ PYTHON_CHAIN = [
     "frontends.constants frontends.environment frontends.number frontends.sandbox frontends.numpy "
     "frontends.intercept",
     "graph",
-    "emit frontends verification runner call_race cuda torch_arrays special_values direct_calls script_calls",
+    "emit frontends verification runner call_race cuda torch_arrays special_values direct_calls "
+    "script_calls",
     "frontends.onnx frontends.torch",
     "host_calls racer graph_racer race costs source patterns pattern_authoring rules conditions "
     "drop_in rewrite frontends.onnx.rewrite torch_compare torch_cache torch_experts",

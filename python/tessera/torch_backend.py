@@ -381,7 +381,11 @@ def _nothing_joined(gm: GraphModule) -> None:
     """Leaves out of concatenations what has no elements, as caches of keys have at first."""
     aten = torch.ops.aten
     for node in gm.graph.find_nodes(op="call_function", target=aten.cat.default):
-        empty = [n for n in node.args[0] if any(isinstance(d, int) and d == 0 for d in n.meta["val"].shape)]
+        empty = [
+            n
+            for n in node.args[0]
+            if any(isinstance(d, int) and d == 0 for d in n.meta["val"].shape)
+        ]
         left = [n for n in node.args[0] if n not in empty]
         if not empty or not left or any(n.meta["val"].dtype != node.meta["val"].dtype
                                         for n in left):  # fmt: skip

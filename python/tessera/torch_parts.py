@@ -21,6 +21,7 @@ from torch.fx.node import Argument
 from tessera import _core
 from tessera.api import search_only, superoptimize
 from tessera.background import Helper
+from tessera.call_race import CallRace
 from tessera.errors import BadInputError, Error, UnsupportedError
 from tessera.frontends.torch.call import dtype_of, operator_name
 from tessera.frontends.torch.importer import build
@@ -34,7 +35,6 @@ from tessera.torch_compare import disagreement, is_alike, same_bits
 from tessera.torch_device import Device, DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
 from tessera.torch_programs import Program, RefusedError, Results, Weights, _turned
-from tessera.call_race import CallRace
 from tessera.tuner import Tuner
 from tessera.types import Function, Values
 
@@ -433,8 +433,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return None
         compiled = Graph.parse(kept.compiled)
         with cache_in(self._settings.cache_dir):
-            module = _core.compile(compiled.core, stop=self._stop,
-                                   compared=not self._settings.freeze)
+            module = _core.compile(
+                compiled.core, stop=self._stop, compared=not self._settings.freeze
+            )
         if digest(module.source) != kept.code:
             return None
         tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
@@ -499,8 +500,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def _code(self, graph: Graph) -> _core.Module:
         graph = Graph.parse(str(graph))  # as another process does: names of values are in the code
-        return _core.compile(graph.core, exact=self._bits, stop=self._stop,
-                             compared=not self._settings.freeze)
+        return _core.compile(
+            graph.core, exact=self._bits, stop=self._stop, compared=not self._settings.freeze
+        )
 
     def _optimize(self, graph: Graph) -> list[tuple[Graph, _core.Module]]:
         """The fastest program that a search of the given budget finds and proves, if any."""

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from tessera import _core
+from tessera.call_race import CallRace
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import Output
 from tessera.graph import Graph
-from tessera.call_race import CallRace
 from tessera.types import DTYPES, Array, Values
 
 _MOST_SETS = 256  # of weights that one part is called with

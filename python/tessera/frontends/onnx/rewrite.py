@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from tessera import _core, costs
 from tessera.conditions import conditions
 from tessera.errors import UnsupportedError
