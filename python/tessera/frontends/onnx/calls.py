@@ -83,7 +83,9 @@ class Calls:
         try:
             if self.race.won is False:
                 return self._theirs(given)
-            made = self.race.run(lambda _: ours(), lambda: self._theirs(given), (), True)
+            raced: list[Array] = self.race.run(
+                lambda _: ours(), lambda: self._theirs(given), (), True
+            )
         except Exception:  # of onnxruntime's own kinds
             return ours()
         if self.race.won is not None:
@@ -92,7 +94,7 @@ class Calls:
                 self._session = None
             else:
                 self._runner = None
-        return made
+        return raced
 
     def _theirs(self, given: Mapping[str, Array]) -> list[Array]:
         if self._session is None:

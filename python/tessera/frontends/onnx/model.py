@@ -195,12 +195,12 @@ class Model:
         """
         given = {n: np.asarray(a) for n, a in zip(self.inputs, arrays, strict=False)}
         given.update({n: np.asarray(a) for n, a in named.items()})
-        arrays = {n: self._widened(n, a) for n, a in given.items()}
-        graph, taken = self.program(arrays)
+        wide = {n: self._widened(n, a) for n, a in given.items()}
+        graph, taken = self.program(wide)
         calls = self._calls.get(id(graph))
         if calls is None:
             calls = self._calls[id(graph)] = Calls(self.name, self._quantised)
-        return calls(given, lambda: self._results(graph, taken, arrays, calls.run), self._peer)
+        return calls(given, lambda: self._results(graph, taken, wide, calls.run), self._peer)
 
     def _peer(self) -> InferenceSession | None:
         """The model in onnxruntime, where that is installed and takes it."""
