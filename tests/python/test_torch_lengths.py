@@ -178,6 +178,22 @@ def test_what_grows_with_each_call_is_left_to_pytorch() -> None:
     assert all(len(p.programs) == 1 for r in grows for p in r.parts)
 
 
+def test_numbers_that_change_are_left_to_pytorch() -> None:
+    def step(x: Any, n: int, kept: Any) -> Any:
+        y = (x.cos() + 1).exp() @ x.T
+        return torch.relu(y + n).sum(), torch.cat([kept, y[:1]])[-4:]
+
+    compiled = torch.compile(step, backend="tessera", dynamic=True, options={"race": False})
+    with torch.no_grad():
+        kept = torch.zeros(4, 6)
+        for n in range(3, 9):
+            x = torch.rand(6, 8)
+            got, want = compiled(x, n, kept), step(x, n, kept)
+            torch.testing.assert_close(got, want)
+            torch_backend.wait()
+    assert max(len(p.programs) for p in parts()) == 1
+
+
 def test_nothing_that_is_joined_with_something_is_nothing() -> None:
     def join(x: Any) -> Any:
         return torch.cat([torch.tensor([]), x], -1) * 2, torch.cat([x[:, :0], x, x[:, 3:3]], 1)

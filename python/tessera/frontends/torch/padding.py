@@ -34,6 +34,7 @@ Layouts = Any  # of a node: a Layout, or several, or None of what is no tensor
 _RENAMES = {"aten.alias.default", "aten.clone.default", "aten.detach.default"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
           "aten.view_copy.default"}  # fmt: skip
+_PARTS = {*_RENAMES, "aten.slice.Tensor"}
 _REDUCTIONS = {"aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default",
                "aten.var.correction", "aten.any.dim"}  # fmt: skip
 _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
@@ -118,11 +119,18 @@ def why_not(module: torch.fx.GraphModule) -> list[str]:
 
 def growing(module: torch.fx.GraphModule) -> set[Node]:
     """What has sizes that are others at each call: those of arguments of which a result is a
-    concatenation with more, as caches of keys and values are."""
+    concatenation with more, as caches of keys and values are, and numbers that are no size."""
     (output,) = module.graph.find_nodes(op="output")
     results = output.args[0] if isinstance(output.args[0], (list, tuple)) else output.args
-    symbols: set[Size] = set()
+    values = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
+    numbers, sizes = (
+        {s for v in values if isinstance(v, torch.Tensor) is kind
+         for d in _sizes(v) for s in getattr(d, "free_symbols", ())} for kind in (False, True)
+    )  # fmt: skip
+    symbols: set[Size] = numbers - sizes
     for node in results:
+        while isinstance(node, Node) and operator_name(node.target) in _PARTS:
+            node = node.args[0]
         if isinstance(node, Node) and operator_name(node.target) == "aten.cat.default":
             tensors, *dims = node.args
             size = _expression(tensors[0].meta["val"].shape[dims[0] if dims else 0])
