@@ -34,9 +34,6 @@ from tessera.types import (
     is_float,
 )
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 class _NumpyBuilder(Builder):
     """A builder on whose tensors NumPy's functions append operators."""
@@ -361,12 +358,7 @@ class Block(_NumpyBuilder):
     def __enter__(self) -> Block:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: Object) -> None:
         if kind is not None:
             return
         self.core.set_outputs([t.id for t, _ in self._saved])
