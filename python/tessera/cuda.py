@@ -137,10 +137,8 @@ class DeviceRunner:
         self._module = module
         self._device = module.device
         self._where = module.device_name
-        self._inputs = [
-            (name, dtype, tuple(shape))
-            for name, (dtype, shape) in zip(names, module.input_types, strict=True)
-        ]
+        types = zip(names, module.input_types, strict=True)
+        self._inputs = [(name, dtype, tuple(shape)) for name, (dtype, shape) in types]
         self._outputs = [(dtype, tuple(shape)) for dtype, shape in module.output_types]
         # Contents on a device are not looked at; without a promise each run prepares its own.
         self._weights = tuple(module.weights) if frozen else ()

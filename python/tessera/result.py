@@ -624,16 +624,12 @@ class Result:
         Source is `.cpp`, or `.cu` of a program for a GPU, which nvcc compiles by itself.
         """
         path = Path(path)
+        sources = (".cpp", ".cc", ".c") if self.device_code is None else (".cu", ".cuh")
         if path.suffix == ".ug":
-            text = ""
-            if self.certificate is not None:
-                text = "".join(
-                    f"// {line}".rstrip() + "\n" for line in str(self.certificate).splitlines()
-                )
+            lines = [] if self.certificate is None else str(self.certificate).splitlines()
+            text = "".join(f"// {line}".rstrip() + "\n" for line in lines)
             write_text(path, text + str(self.graph))
-        elif path.suffix in (
-            (".cpp", ".cc", ".c") if self.device_code is None else (".cu", ".cuh")
-        ):
+        elif path.suffix in sources:
             if self._run == self._compile_original:
                 self._finish_compiling()
             if not self.kernel_source:
@@ -648,8 +644,7 @@ class Result:
                 )
             write_text(path, self.kernel_source)
         else:
-            source = ".cpp" if self.device_code is None else ".cu"
-            raise UsageError(f"save: '{path}' must end in .ug (program) or {source} (source)")
+            raise UsageError(f"save: '{path}' must end in .ug (program) or {sources[0]} (source)")
 
     def report(self, path: str | Path) -> None:
         """Writes one HTML page about this optimisation; it needs neither network nor other files.
@@ -670,10 +665,8 @@ class Result:
         pruned: Counter[str] = Counter()
         for search in searches:
             pruned.update(search["pruned"])
-        total = {
-            key: sum(s[key] for s in searches)
-            for key in ("values", "edges", "graphs", "tilings", "states")
-        }
+        counts = ("values", "edges", "graphs", "tilings", "states")
+        total = {key: sum(s[key] for s in searches) for key in counts}
         return {
             "program": self.original.name,
             **{name: self.details[name] for name in _TOLD},

@@ -59,10 +59,7 @@ handles("ReduceLogSum")(_reduction("sum", None, f("log")))
 @handles("ReduceMax", "ReduceMin")
 def reduce_extremum(node: Node) -> Tensor:
     op = "reduce_max" if node.proto.op_type == "ReduceMax" else "reduce_min"
-    result = _reduction(op, _bits)(node)
-    if node.dtype() != np.bool_:
-        return result
-    return emit("ne", result, result.builder.const(0, result.dtype))
+    return f("astype")(_reduction(op, _bits)(node), node.dtype())
 
 
 @handles_first("ReduceMean")
@@ -252,13 +249,9 @@ def local_response_normalization(node: Node, x: Tensor) -> Tensor:
     low = (size - 1) // 2
     n, c, *rest = x.shape
     flat = f("reshape")(emit("sqr", x), [n, c, int(np.prod(rest, dtype=np.int64))])
-    total = f("reshape")(
-        emit("pool_sum", flat, size=[size, 1], low=[low, 0], high=[size - 1 - low, 0]),
-        [n, c, *rest],
-    )
-    base = number(x, node.attr("bias", 1.0)) + total * x.builder.const(
-        node.attr("alpha", 1e-4) / size, x.dtype
-    )
+    sums = emit("pool_sum", flat, size=[size, 1], low=[low, 0], high=[size - 1 - low, 0])
+    total, bias = f("reshape")(sums, [n, c, *rest]), number(x, node.attr("bias", 1.0))
+    base = bias + total * x.builder.const(node.attr("alpha", 1e-4) / size, x.dtype)
     return x / emit("power", base, number(x, node.attr("beta", 0.75)))
 
 
