@@ -476,10 +476,6 @@ class Sandbox:
     def stand_ins(self) -> Values:
         return [made for _, made in self._admitted.values()]
 
-    def frozen_arrays(self) -> dict[int, Array]:
-        """Arrays whose copies were used, by the copies' identity."""
-        return {id(copy): array for array, copy in self.environment.contents}
-
     def changed(self) -> str:
         """What the function changed of its copies; "" if nothing."""
         for scope in self._globals.values():

@@ -50,7 +50,6 @@ from tessera.tensor import _NUMPY, _PACKAGE, Tensor, cast, unsupported
 from tessera.types import (
     Array,
     Dim,
-    DType,
     Fields,
     Function,
     Object,
@@ -157,25 +156,24 @@ class _TracingGraph(Graph):
         counted: Sequence[Array] = np.indices(array.shape, sparse=True)
         for axis, places in enumerate(counted):
             if np.array_equal(array, np.broadcast_to(places, array.shape)):
-                return self._count(array.shape, axis, array.dtype)
+                return iota(self, axis, array.shape, dtype_name(array.dtype))
         if array.ndim == 2 and array.shape[0] == array.shape[1]:
             rows, columns = counted
             for op, compare in (("eq", np.equal), ("ge", np.greater_equal), ("le", np.less_equal)):
                 if np.array_equal(array, compare(rows, columns)):
-                    sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
-                    return cast(self.emit(op, sides), array.dtype)
+                    return cast(self._places_compared(op, array.shape), array.dtype)
             if len(array) > 1 and _is_diagonal_and_rest(array):
-                return self._diagonal_and_rest(array[0, 0], array[0, 1], array)
+                return self._diagonal_and_rest(array)
         return self._data(array)
 
     def _data(self, array: Array) -> Tensor:
         self.captured.append(array)
         return self.input(f"inner{len(self.captured) - 1}", array.shape, array.dtype)
 
-    def _diagonal_and_rest(self, diagonal: Value, rest: Value, array: Array) -> Tensor:
+    def _diagonal_and_rest(self, array: Array) -> Tensor:
         """As a multiple of the unit matrix and a number, where that gives the same values."""
-        sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
-        unit = self.emit("eq", sides)
+        diagonal, rest = array[0, :2]
+        unit = self._places_compared("eq", array.shape)
         if array.dtype.kind in "iuf":
             with np.errstate(all="ignore"):
                 span = array.dtype.type(diagonal - rest)
@@ -188,8 +186,9 @@ class _TracingGraph(Graph):
         values = [self.const(v, array.dtype) for v in (diagonal, rest)]
         return self.emit("where", [unit, *values])
 
-    def _count(self, shape: tuple[int, ...], axis: int, dtype: DType) -> Tensor:
-        return iota(self, axis, shape, dtype_name(dtype))
+    def _places_compared(self, op: str, shape: tuple[int, ...]) -> Tensor:
+        """Rows with columns."""
+        return self.emit(op, [iota(self, axis, shape) for axis in (0, 1)])
 
 
 def _is_diagonal_and_rest(array: Array) -> bool:
@@ -309,7 +308,7 @@ def _run(
         raise _refused(function, "handles exceptions, which may hide writes to arrays from outside")
     known = {id(v) for v in sandbox.stand_ins()} | set(_containers((args, kwargs)))
     _require_new(result, known, function)
-    graph.handles |= sandbox.frozen_arrays()
+    graph.handles |= {id(copy): array for array, copy in environment.contents}
     return graph, _results(graph, result, function, tree), sandbox
 
 
