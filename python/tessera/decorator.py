@@ -596,11 +596,8 @@ class Optimized(_core.Dispatch):
         while frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__):
             frame = frame.f_back
             level += 1
-        warnings.warn(
-            f"tessera: {name} runs as {on}: {f'{place}: ' if place else ''}{why}",
-            RuntimeWarning,
-            stacklevel=level - 1,
-        )
+        text = f"tessera: {name} runs as {on}: {f'{place}: ' if place else ''}{why}"
+        warnings.warn(text, RuntimeWarning, stacklevel=level - 1)
 
 
 def _not_compiled(result: Result, budget: float) -> str:

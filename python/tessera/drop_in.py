@@ -164,9 +164,8 @@ class DropIn:
         source = compile_source(self.source(graph, **more), self.name)
         specs = self._specs()
         others = itertools.chain(self._untied(specs), self._narrowed(specs))
-        if not all(self._safe_at(source, other, options) for other in others):
-            return 0
-        return len(_SIZES)
+        safe = all(self._safe_at(source, other, options) for other in others)
+        return len(_SIZES) if safe else 0
 
     def least_extents(
         self, graph: Graph, options: Options, **more: Object
@@ -298,9 +297,8 @@ class DropIn:
         Axes that are as long as each other only here (a square matrix) have extents of their own,
         and an axis of extent 1 is longer.
         """
-        lengths = {(k, d): int(n) for k, s in enumerate(specs) for d, n in enumerate(s.shape)}
-        sizes = dict(zip(_longer(specs), _SIZES[0], strict=False))
-        extents = {axis: sizes.get(n, n) for axis, n in lengths.items()}
+        small = enumerate(_small(specs))
+        extents = {(k, d): int(n) for k, s in small for d, n in enumerate(s.shape)}
 
         def resized(found: Mapping[tuple[int, int], int]) -> list[Spec]:
             return [

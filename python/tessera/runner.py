@@ -92,12 +92,8 @@ class Runner:
             return outputs
         inputs = []
         for array, (name, dtype, shape, words) in zip(arrays, self._inputs, strict=True):
-            if (
-                type(array) is not np.ndarray
-                or array.dtype != dtype
-                or array.shape != shape
-                or not array.flags.c_contiguous
-            ):
+            fits = type(array) is np.ndarray and array.dtype == dtype and array.shape == shape
+            if not (fits and array.flags.c_contiguous):
                 array = np.asarray(self._array(array, name, dtype, shape), order="C")
             inputs.append(array if words is None else array.view(words))
         if out is not None:

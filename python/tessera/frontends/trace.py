@@ -69,9 +69,8 @@ def _is_array(value: Object) -> bool:
                 f"arguments of type {type(value).__name__} are not supported; pass a plain array"
             )
         return True
-    return isinstance(value, Spec) or (
-        isinstance(value, str) and TYPE_TEXT.fullmatch(value) is not None
-    )
+    is_type = isinstance(value, str) and TYPE_TEXT.fullmatch(value) is not None
+    return is_type or isinstance(value, Spec)
 
 
 # Of these dtypes scalars of NumPy can be arguments of a program.
@@ -354,9 +353,8 @@ def _results(graph: _TracingGraph, result: Object, function: Function, arguments
             return Static(graph.handles[id(end.value)])
         members = end.value if isinstance(end.value, (set, frozenset)) else [end.value]
         if not isinstance(end.value, type) and not all(isinstance(v, _RETURNED) for v in members):
-            what = (
-                f"a {type(end.value).__name__}; return arrays, or tuples, lists and dicts of them"
-            )
+            kind = type(end.value).__name__
+            what = f"a {kind}; return arrays, or tuples, lists and dicts of them"
             raise _refused(function, f"returns {what}")
         return replace(end, anew=isinstance(end.value, (set, np.ndarray)))
 
@@ -364,11 +362,8 @@ def _results(graph: _TracingGraph, result: Object, function: Function, arguments
     tensors = list({id(t): t for _, t in outputs}.values())
     results = mapped(results, checked)
     if not tensors:
-        raise BadInputError(
-            _no_arrays(function, arguments)
-            or f"{_name(function)} returns no array that depends on its arguments",
-            definition(function),
-        )
+        why = f"{_name(function)} returns no array that depends on its arguments"
+        raise BadInputError(_no_arrays(function, arguments) or why, definition(function))
     constants = [end for end in ends(results) if isinstance(end, Static)]
     if any(c.anew and getattr(c.value, "base", None) is not None and c.value.size
            for c in constants):  # fmt: skip
@@ -508,9 +503,8 @@ def trace_call(
     bounds = {(i, n): None for i, n in graph.indices if graph.made.get(i, ("",))[0] != "iota"}
     check = None
     if bounds:
-        check = IndexCheck(
-            subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds]
-        )
+        indices = subprogram(graph, [i for i, _ in bounds], inputs)
+        check = IndexCheck(indices, [n for _, n in bounds])
     plain = subprogram(graph, core.outputs, inputs)
     plain.keeps_nan = graph.keeps_nan
     if (rounded := graph.calls & {"log2", "log10", "exp2"}) and any(map(_jumps, plain.ops)):
@@ -553,9 +547,8 @@ def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | Non
             dtype, shape = core.type(result)
             place[result] = pruned.add_input(dtype, shape, name)
         else:
-            place[result] = pruned.add(
-                op["op"], [place[i] for i in op["inputs"]], op["attrs"], name
-            )
+            operands = [place[i] for i in op["inputs"]]
+            place[result] = pruned.add(op["op"], operands, op["attrs"], name)
     pruned.set_outputs([place[t] for t in outputs])
     return Graph.from_core(pruned)
 

@@ -72,9 +72,8 @@ class Spec:
             values = low + (high - low) * rng.random(shape)
         values = np.asarray(values, dtype)
         if not with_low and low > -np.inf:
-            values = np.where(
-                values <= low, np.nextafter(dtype.type(low), dtype.type(high)), values
-            )
+            above = np.nextafter(dtype.type(low), dtype.type(high))
+            values = np.where(values <= low, above, values)
         return np.asarray(values, dtype)
 
 
