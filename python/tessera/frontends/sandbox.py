@@ -430,8 +430,8 @@ class Sandbox:
         return self.admit(entries[name], full)
 
     def of_object(self, proxy: _Object, value: Object, name: str, full: str) -> Value:
-        is_class = isinstance(value, type)
-        kind: type = value if is_class else type(value)
+        kind = value if isinstance(value, type) else type(value)
+        is_class = kind is value
         heap = bool(kind.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE: written in Python, as a rule
         own = not is_class and found(kind, "__getattribute__") is not object.__getattribute__
         hidden = is_class and type(value) not in (type, abc.ABCMeta)
