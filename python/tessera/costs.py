@@ -109,10 +109,8 @@ def measure(flavour: str, sides: tuple[int, ...] = _SIDES) -> Curves:
             if not curve or work > curve[-1][0]:
                 curve.append((work, ns))
         curves[name] = curve
-    curves["select"] = [
-        (work, max(ns - less, 0.0))
-        for (work, ns), (_, less) in zip(curves["select"], curves["compare"], strict=True)
-    ]
+    pairs = zip(curves["select"], curves["compare"], strict=True)
+    curves["select"] = [(work, max(ns - less, 0.0)) for (work, ns), (_, less) in pairs]
     return curves
 
 

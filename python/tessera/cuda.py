@@ -20,7 +20,7 @@ import numpy as np
 from tessera import _core
 from tessera.errors import BadInputError, NotFoundError, WrongTypeError
 from tessera.options import package_folders
-from tessera.runner import out_name
+from tessera.runner import out_name, refuse_overlaps
 from tessera.torch_arrays import is_tensor
 from tessera.types import DTYPES, Array, Object, Value, Values, dtype_name, format_type, to_numpy
 
@@ -137,10 +137,8 @@ class DeviceRunner:
         self._module = module
         self._device = module.device
         self._where = module.device_name
-        self._inputs = [
-            (name, dtype, tuple(shape))
-            for name, (dtype, shape) in zip(names, module.input_types, strict=True)
-        ]
+        types = zip(names, module.input_types, strict=True)
+        self._inputs = [(name, dtype, tuple(shape)) for name, (dtype, shape) in types]
         self._outputs = [(dtype, tuple(shape)) for dtype, shape in module.output_types]
         # Contents on a device are not looked at; without a promise each run prepares its own.
         self._weights = tuple(module.weights) if frozen else ()
@@ -172,17 +170,16 @@ class DeviceRunner:
             for i, (array, (dtype, shape)) in enumerate(zip(given, self._outputs, strict=True))
         ]
         if out is not None:
-            self._refuse_overlaps(inputs, outputs)
+            read = [(v.address, v.bytes) for v in inputs]
+            written = [(v.address, v.bytes) for v in outputs]
+            names = [name for name, _, _ in self._inputs]
+            refuse_overlaps(read, written, names, self._module.may_overwrite)
         self._module.run(addresses, [view.address for view in outputs], prepared, stream)
         return given
 
     def refresh(self) -> None:
         """Forgets what was computed from weights: the next call does it again."""
         self._sets.clear()
-
-    def fits(self, arrays: Values) -> bool:
-        """Whether the arrays are on a device."""
-        return all(is_device_array(a) for a in arrays)
 
     def _new(self, torch: ModuleType | None, dtype: str, shape: tuple[int, ...]) -> Value:
         if torch is None:
@@ -283,23 +280,6 @@ class DeviceRunner:
             stacklevel=5,
         )
 
-    def _refuse_overlaps(self, inputs: Sequence[_View], outputs: Sequence[_View]) -> None:
-        """Raises where writing a result would change what is still to be read."""
-        for o, result in enumerate(outputs):
-            name = out_name(o, len(outputs))
-            for other in outputs[:o]:
-                if _meet(result, other):
-                    raise BadInputError(f"{name} shares memory with another result")
-            for i, array in enumerate(inputs):
-                if not _meet(result, array):
-                    continue
-                same = result.address == array.address and result.bytes == array.bytes
-                if not (same and self._module.may_overwrite(i, o)):
-                    raise BadInputError(
-                        f"{name} shares memory with argument {self._inputs[i][0]}, which the "
-                        "program reads while it writes results; give it memory of its own"
-                    )
-
     def _weight_set(
         self, arrays: Values, inputs: Sequence[_View], addresses: list[int], stream: int
     ) -> _core.CudaWeights:
@@ -330,10 +310,6 @@ class Elsewhere:
 
     def __call__(self, arrays: Values, out: Object = None) -> list[Value]:
         raise NotFoundError(self._message)
-
-
-def _meet(a: _View, b: _View) -> bool:
-    return a.address < b.address + b.bytes and b.address < a.address + a.bytes
 
 
 def _article(value: Object) -> str:

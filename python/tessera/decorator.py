@@ -451,10 +451,7 @@ class Optimized(_core.Dispatch):
                     raise UnsupportedError(f"{name} is {value!r}, which reads like a type")
                 if not is_plain_dtype(value.dtype):
                     dtype_name(value.dtype)  # says why
-            key = (
-                _static_key(tree),
-                tuple(_array_key(v) if isinstance(v, np.ndarray) else v for _, v in leaves),
-            )
+            key = (_static_key(tree), tuple(_array_key(value) for _, value in leaves))
             hash(key)
             return key
         except Error as error:
@@ -495,7 +492,7 @@ class Optimized(_core.Dispatch):
             known = slots(args, kwargs, order, floats, traced.extra)
             if self._waits:
                 made = self._optimize(self._function, traced, self._options, clock=clock)
-                self._adopt(entry, traced, known, made)
+                self._adopt(entry, known, made)
             else:
                 entry.pending, entry.why = True, "its program is being made in the background"
                 helper = Helper()
@@ -524,7 +521,7 @@ class Optimized(_core.Dispatch):
                     result = self._optimize(
                         self._function, traced, plain, held=held, improved=improved, stop=stop
                     )
-                    self._adopt(entry, traced, known, result)
+                    self._adopt(entry, known, result)
                     if record and is_noisy(record):  # for the next process
                         with contextlib.suppress(LostError):
                             ask()
@@ -532,9 +529,7 @@ class Optimized(_core.Dispatch):
 
         return job
 
-    def _adopt(
-        self, entry: _Entry, traced: Traced, known: Sequence[Slot] | None, result: Result
-    ) -> None:
+    def _adopt(self, entry: _Entry, known: Sequence[Slot] | None, result: Result) -> None:
         """Has the entry's calls run a program, from the next one on."""
         if result.interpreted:
             why = result.details["original_failed"]
@@ -601,11 +596,8 @@ class Optimized(_core.Dispatch):
         while frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__):
             frame = frame.f_back
             level += 1
-        warnings.warn(
-            f"tessera: {name} runs as {on}: {f'{place}: ' if place else ''}{why}",
-            RuntimeWarning,
-            stacklevel=level - 1,
-        )
+        text = f"tessera: {name} runs as {on}: {f'{place}: ' if place else ''}{why}"
+        warnings.warn(text, RuntimeWarning, stacklevel=level - 1)
 
 
 def _not_compiled(result: Result, budget: float) -> str:

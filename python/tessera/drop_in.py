@@ -137,16 +137,14 @@ class DropIn:
         shared = [n for n, a in enumerate(found) if _shares_more(n, a, found, wanted, inputs)]
         if flavour != "numpy":
             return {"copies": shared}
-        numbers = [_is_scalar(w) for w in wanted]
+        numbers = [isinstance(w, np.generic) for w in wanted]
         if self._function is None and self._traced is not None:
             numbers = [np.ndim(a) == 0 for a in found]
             numbers = [n and f != "array" for n, f in zip(numbers, self._traced.forms, strict=True)]
-        scalars = [n for n, a in enumerate(found) if numbers[n] > _is_scalar(a)]
-        return {
-            "copies": [n for n in shared if n not in scalars],
-            "as_scalars": scalars,
-            "as_arrays": [n for n, a in enumerate(found) if numbers[n] < _is_scalar(a)],
-        }
+        scalars = [n for n, a in enumerate(found) if numbers[n] > isinstance(a, np.generic)]
+        arrays = [n for n, a in enumerate(found) if numbers[n] < isinstance(a, np.generic)]
+        copies = [n for n in shared if n not in scalars]
+        return {"copies": copies, "as_scalars": scalars, "as_arrays": arrays}
 
     # --- sizes
     def proved_at_other_sizes(self, graph: Graph, options: Options, **more: Value) -> int | None:
@@ -166,9 +164,8 @@ class DropIn:
         source = compile_source(self.source(graph, **more), self.name)
         specs = self._specs()
         others = itertools.chain(self._untied(specs), self._narrowed(specs))
-        if not all(self._safe_at(source, other, options) for other in others):
-            return 0
-        return len(_SIZES)
+        safe = all(self._safe_at(source, other, options) for other in others)
+        return len(_SIZES) if safe else 0
 
     def least_extents(
         self, graph: Graph, options: Options, **more: Object
@@ -222,11 +219,11 @@ class DropIn:
         source = compile_source(self.source(graph, **more), self.name)
         for sizes in choices:
             other: Mapping[int, int] = dict(zip(extents, sizes, strict=False))
-            if not self._equal_at(source, self._resized(other), options):
+            if self._verdict_at(source, self._resized(other), options) != "equal":
                 return False
         return True
 
-    def proved_for_all_sizes(self, graph: Graph, options: Options, **more: Value) -> str | None:
+    def proved_for_all_sizes(self, graph: Graph, **more: Value) -> str | None:
         """For which sizes at all: "A[N,M] B[M] with N >= 1, M >= 1"; None where that is not known.
 
         Said of the programs that function and source are at several unlike extents, in place of
@@ -300,9 +297,8 @@ class DropIn:
         Axes that are as long as each other only here (a square matrix) have extents of their own,
         and an axis of extent 1 is longer.
         """
-        lengths = {(k, d): int(n) for k, s in enumerate(specs) for d, n in enumerate(s.shape)}
-        sizes = dict(zip(_longer(specs), _SIZES[0], strict=False))
-        extents = {axis: sizes.get(n, n) for axis, n in lengths.items()}
+        small = enumerate(_small(specs))
+        extents = {(k, d): int(n) for k, s in small for d, n in enumerate(s.shape)}
 
         def resized(found: Mapping[tuple[int, int], int]) -> list[Spec]:
             return [
@@ -337,9 +333,6 @@ class DropIn:
             return False
         return True
 
-    def _equal_at(self, source: Function, specs: Sequence[Spec | float], options: Options) -> bool:
-        return self._verdict_at(source, specs, options) == "equal"
-
     def _traced_at(self, source: Function, specs: Sequence[Spec | float]) -> tuple[Traced, Traced]:
         arrays = self._with_others(specs)
         floats = any(isinstance(a, float) for a in arrays)
@@ -351,7 +344,7 @@ class DropIn:
         if self._function is None or self._traced is None:
             return False
         made = compile_source(source, self.name)
-        return self._equal_at(made, self._given(), options)
+        return self._verdict_at(made, self._given(), options) == "equal"
 
     def _verdict_at(self, source: Function, specs: Sequence[Spec | float], options: Options) -> str:
         """The verdict's first lines; "refused" where one of the two does not run there."""
@@ -433,10 +426,6 @@ def _of_program(tree: Tree, value: Value, found: dict[int, Value]) -> None:
         values = [value[k] for k in tree.keys] if tree.kind is dict else value
         for child, part in zip(tree.children, values, strict=True):
             _of_program(child, part, found)
-
-
-def _is_scalar(value: Object) -> bool:
-    return isinstance(value, np.generic)
 
 
 def _share(a: Object, b: Object) -> bool:

@@ -70,11 +70,6 @@ def require_folder(path: Path) -> None:
         raise IoError(f"the folder {folder} cannot be written to; choose another place", where)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file all or nothing."""
-    write_files({path: [data]})
-
-
 def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
     """Writes files from their parts (bytes), all or nothing: each to a neighbour
     first, then all renamed over their targets, in order."""
@@ -107,7 +102,7 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a UTF-8 text file all or nothing."""
-    write_bytes(path, text.encode("utf-8"))
+    write_files({path: [text.encode("utf-8")]})
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,6 @@ from tessera.types import (
     is_float,
 )
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 class _NumpyBuilder(Builder):
     """A builder on whose tensors NumPy's functions append operators."""
@@ -171,12 +168,8 @@ class Graph(_NumpyBuilder):
         >>> g.output(k.outputs[0]).shape
         (64, 32)
         """
-        return Block(
-            self,
-            inputs,
-            [grid] if isinstance(grid, int) else list(grid),
-            [loops] if isinstance(loops, int) else list(loops),
-        )
+        sizes = ([n] if isinstance(n, int) else list(n) for n in (grid, loops))
+        return Block(self, inputs, *sizes)
 
     # --- reading
     @property
@@ -361,22 +354,13 @@ class Block(_NumpyBuilder):
     def __enter__(self) -> Block:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: Object) -> None:
         if kind is not None:
             return
         self.core.set_outputs([t.id for t, _ in self._saved])
+        arguments, names = [t.id for t in self._arguments], [name for _, name in self._saved]
         try:
-            ids = self._parent.core.add_graph_op(
-                "kernel",
-                [t.id for t in self._arguments],
-                self.core,
-                [name for _, name in self._saved],
-            )
+            ids = self._parent.core.add_graph_op("kernel", arguments, self.core, names)
         except Error as failed:
             raise self._located(failed) from None
         self._results = [Tensor(self._parent, i) for i in ids]

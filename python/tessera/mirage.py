@@ -248,10 +248,8 @@ class Optimized:
 def _run(function: Callable[[Values], list[Value]], inputs: Values) -> list[Value]:
     if not any(is_tensor(x) for x in inputs):
         return function(inputs)
-    return [
-        to_tensor(y)
-        for y in function([from_tensor(x.contiguous()) if is_tensor(x) else x for x in inputs])
-    ]
+    arrays = [from_tensor(x.contiguous()) if is_tensor(x) else x for x in inputs]
+    return [to_tensor(y) for y in function(arrays)]
 
 
 # An empty program, and an empty block graph for `graph.customized([inputs], block_graph)`.

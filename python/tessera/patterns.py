@@ -271,11 +271,8 @@ class BodyState(Plain):
 
 def body_states(pattern: Pattern) -> list[BodyState]:
     """What is known here of each body of a pattern that a person wrote in a language."""
-    path = pattern.file
-    return [
-        _state(pattern.bodies[n], _core.body_record(pattern.text, path, n))
-        for n in pattern.written()
-    ]
+    text, path = pattern.text, pattern.file
+    return [_state(pattern.bodies[n], _core.body_record(text, path, n)) for n in pattern.written()]
 
 
 def _state(body: Record, record: Record) -> BodyState:

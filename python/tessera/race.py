@@ -373,7 +373,6 @@ class _Seat:
     entrant: int
     threads: str
     turn: Callable[[int, bool], Record]
-    child: Child | None = None
     samples: dict[int, Record] = field(default_factory=dict)  # by round, -1 the first look
     gone: bool = False
 
@@ -486,7 +485,7 @@ class _Ring:
             except (LostError, OSError, ValueError) as error:
                 self._failed[n] = str(error)
                 return None
-            seat = _Seat(n, threads, functools.partial(_ask_turn, child, n), child)
+            seat = _Seat(n, threads, functools.partial(_ask_turn, child, n))
         self._wait()
         for _ in range(2):  # the better: who is left out for one interruption does not come back
             before = seat.samples.get(-1)

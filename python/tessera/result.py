@@ -276,7 +276,7 @@ class Result:
         # Decisions of the compiler that stay off if code is made later, too.
         self._plan_off = [n for n in record.get("disable", ()) if n.startswith("plan:")]
         if self._module is not None or self.device_code is not None:
-            self._run = self._runner(self._module, self.device_code)
+            self._run = self.runner()
         elif self.details["unfinished"]:
             self._run = self._compile_original
         else:
@@ -284,25 +284,19 @@ class Result:
             if isinstance(call, GraphCall):
                 self.warn_of_no_code()
 
-    def _runner(
-        self, module: _core.Module | None, cuda: _core.CudaCode | None
-    ) -> Callable[..., list[Value]]:
-        if module is not None:
-            return Runner(module, self._call.names, self._frozen)
-        assert cuda is not None
-        if cuda.module is not None:
-            return DeviceRunner(cuda.module, self._call.names, self._frozen)
-        return Elsewhere(cuda.arch, self.details["not_measured"])
-
     def runner(self) -> Callable[..., list[Value]]:
         """What runs the program, apart from this result: runner(arrays) → its results, in order.
 
         It has prepared weights of its own, and keeps what it prepared for the sets it saw last; a
         CUDA graph that was captured from its calls needs it to stay alive.
         """
-        if self._module is None and self.device_code is None:
+        if self._module is not None:
+            return Runner(self._module, self._call.names, self._frozen)
+        if self.device_code is None:
             return self._run
-        return self._runner(self._module, self.device_code)
+        if self.device_code.module is not None:
+            return DeviceRunner(self.device_code.module, self._call.names, self._frozen)
+        return Elsewhere(self.device_code.arch, self.details["not_measured"])
 
     def warn_of_no_code(self) -> None:
         """Tells what calls run instead of kernels, if there are none."""
@@ -446,7 +440,7 @@ class Result:
             packed = all(slot[5] == 0 for slot in known)
             seconds = self.measured_us * 1e-6
             if not (packed and isinstance(run, Runner) and run.aim(direct, call.finish, seconds)):
-                direct.run_function(self._run_arrays_of_call, None, False)
+                direct.run_function(lambda *arrays: call.result(self._run(arrays)), None, False)
         return direct
 
     def extra_arrays(self) -> list[Array]:
@@ -513,9 +507,6 @@ class Result:
         call.traced = traced
         return True
 
-    def _run_arrays_of_call(self, *arrays: Object) -> Value:
-        return self._call.result(self._run(arrays))
-
     def refresh(self) -> None:
         """Computes again what was kept from weights, after the caller changed frozen ones.
 
@@ -555,7 +546,7 @@ class Result:
         record = _core.optimize(self.original.core, fields)
         self._module, self.device_code = record["module"], record["cuda"]
         if self._module is not None or self.device_code is not None:
-            self._run = self._runner(self._module, self.device_code)
+            self._run = self.runner()
         elif record["interrupted"]:
             raise KeyboardInterrupt
         else:
@@ -619,11 +610,8 @@ class Result:
     @property
     def prepared_bytes(self) -> int:
         """Memory that folded and packed weights take, per set of arrays."""
-        if self.device_code is not None:
-            return (
-                self.device_code.module.prepared_bytes if self.device_code.module is not None else 0
-            )
-        return self._module.prepared_bytes if self._module is not None else 0
+        module = self._module if self.device_code is None else self.device_code.module
+        return module.prepared_bytes if module is not None else 0
 
     @property
     def plan(self) -> str:
@@ -636,16 +624,12 @@ class Result:
         Source is `.cpp`, or `.cu` of a program for a GPU, which nvcc compiles by itself.
         """
         path = Path(path)
+        sources = (".cpp", ".cc", ".c") if self.device_code is None else (".cu", ".cuh")
         if path.suffix == ".ug":
-            text = ""
-            if self.certificate is not None:
-                text = "".join(
-                    f"// {line}".rstrip() + "\n" for line in str(self.certificate).splitlines()
-                )
+            lines = [] if self.certificate is None else str(self.certificate).splitlines()
+            text = "".join(f"// {line}".rstrip() + "\n" for line in lines)
             write_text(path, text + str(self.graph))
-        elif path.suffix in (
-            (".cpp", ".cc", ".c") if self.device_code is None else (".cu", ".cuh")
-        ):
+        elif path.suffix in sources:
             if self._run == self._compile_original:
                 self._finish_compiling()
             if not self.kernel_source:
@@ -660,8 +644,7 @@ class Result:
                 )
             write_text(path, self.kernel_source)
         else:
-            source = ".cpp" if self.device_code is None else ".cu"
-            raise UsageError(f"save: '{path}' must end in .ug (program) or {source} (source)")
+            raise UsageError(f"save: '{path}' must end in .ug (program) or {sources[0]} (source)")
 
     def report(self, path: str | Path) -> None:
         """Writes one HTML page about this optimisation; it needs neither network nor other files.
@@ -682,10 +665,8 @@ class Result:
         pruned: Counter[str] = Counter()
         for search in searches:
             pruned.update(search["pruned"])
-        total = {
-            key: sum(s[key] for s in searches)
-            for key in ("values", "edges", "graphs", "tilings", "states")
-        }
+        counts = ("values", "edges", "graphs", "tilings", "states")
+        total = {key: sum(s[key] for s in searches) for key in counts}
         return {
             "program": self.original.name,
             **{name: self.details[name] for name in _TOLD},

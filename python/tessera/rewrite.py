@@ -179,7 +179,7 @@ def rewrite(
         notes += [f"equal where {c}" for c in narrower]
         result.conditions += narrower
     if result.other_sizes:
-        result.all_sizes = drop_in.proved_for_all_sizes(result.graph, options, **spelling)
+        result.all_sizes = drop_in.proved_for_all_sizes(result.graph, **spelling)
         others = f"at these sizes and at {result.other_sizes} others of the same ranks"
         if result.all_sizes:
             others = f"for all sizes {result.all_sizes}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protoco
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
 _MOST_DIRECT = 256  # results of a direct call
 _MOST_WEIGHT_SETS = 4  # per program; the oldest is forgotten
+Span = tuple[int, int]  # of memory without gaps: its address and bytes
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Runner:
         self._words_out = any(words is not None for _, _, words in self._outputs)
         self._weights = tuple(module.weights)
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
-        self._may_overwrite: dict[tuple[int, int], bool] = {}
+        self._may_overwrite = functools.cache(module.may_overwrite)
 
     def aim(self, call: _core.Call, finish: Function | None, seconds: float) -> bool:
         """Has a direct call run the module; False where it cannot. A run takes about `seconds`."""
@@ -90,38 +92,21 @@ class Runner:
             return outputs
         inputs = []
         for array, (name, dtype, shape, words) in zip(arrays, self._inputs, strict=True):
-            if (
-                type(array) is not np.ndarray
-                or array.dtype != dtype
-                or array.shape != shape
-                or not array.flags.c_contiguous
-            ):
+            fits = type(array) is np.ndarray and array.dtype == dtype and array.shape == shape
+            if not (fits and array.flags.c_contiguous):
                 array = np.asarray(self._array(array, name, dtype, shape), order="C")
             inputs.append(array if words is None else array.view(words))
         if out is not None:
-            self._refuse_overlaps(inputs, outputs)
+            read = [(address_of(a), a.nbytes) for a in inputs]
+            written = [(address_of(a), a.nbytes) for a in outputs]
+            names = [name for name, *_ in self._inputs]
+            refuse_overlaps(read, written, names, self._may_overwrite)
         views = [
             array if words is None else array.view(words)
             for array, (_, _, words) in zip(outputs, self._outputs, strict=True)
         ]
         self._module.run(inputs, views, prepared)
         return outputs
-
-    def _refuse_overlaps(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Raises where writing a result would change what is still to be read."""
-        for o, result in enumerate(outputs):
-            for i, array in enumerate(inputs):
-                if not np.may_share_memory(result, array):  # contiguous, so this is exact
-                    continue
-                same = address_of(result) == address_of(array) and result.nbytes == array.nbytes
-                if same and (i, o) not in self._may_overwrite:
-                    self._may_overwrite[i, o] = self._module.may_overwrite(i, o)
-                if not (same and self._may_overwrite[i, o]):
-                    raise BadInputError(
-                        f"{out_name(o, len(outputs))} shares memory with argument "
-                        f"{self._inputs[i][0]}, which the program reads while it writes results; "
-                        "give it memory of its own"
-                    )
 
     def refresh(self) -> None:
         """Forgets what was computed from weights: the next call does it again."""
@@ -216,6 +201,29 @@ def given_outputs(out: Value, types: Sequence[tuple[DType, tuple[int, ...]]]) ->
                 )
         arrays.append(value)
     return arrays
+
+
+def refuse_overlaps(
+    inputs: Sequence[Span],
+    outputs: Sequence[Span],
+    names: Sequence[str],
+    may_overwrite: Callable[[int, int], bool],
+) -> None:
+    """Raises where writing a result would change another one, or what is still to be read."""
+    for o, result in enumerate(outputs):
+        name = out_name(o, len(outputs))
+        if any(_meet(result, other) for other in outputs[:o]):
+            raise BadInputError(f"{name} shares memory with another result")
+        for i, array in enumerate(inputs):
+            if _meet(result, array) and not (result == array and may_overwrite(i, o)):
+                raise BadInputError(
+                    f"{name} shares memory with argument {names[i]}, which the program reads while "
+                    "it writes results; give it memory of its own"
+                )
+
+
+def _meet(a: Span, b: Span) -> bool:
+    return a[0] < b[0] + b[1] and b[0] < a[0] + a[1]
 
 
 def out_name(position: int, count: int) -> str:

@@ -202,10 +202,8 @@ def _stenso_types(path: Path, ranks: Object, parameters: Sequence[str]) -> dict[
             Location(str(path)),
         )
     extent = 200 if max(ranks, default=0) >= 2 else 1000
-    return {
-        name: f"f32[{','.join([str(extent)] * rank)}]"
-        for name, rank in zip(parameters, ranks, strict=True)
-    }
+    types = (f"f32[{','.join([str(extent)] * rank)}]" for rank in ranks)
+    return dict(zip(parameters, types, strict=True))
 
 
 def _load_python(path: Path, name: str, shapes: Mapping[str, str]) -> Program:
@@ -231,12 +229,8 @@ def _choose(path: Path, names: Fields, name: str) -> Value:
     module = f"_tessera_{path.stem}"
     graphs = [n for n, v in names.items() if isinstance(v, Graph)]
     marked = [n for n, v in names.items() if getattr(v, "is_tessera_function", False)]
-    functions = [
-        n
-        for n, v in names.items()
-        if inspect.isfunction(v) and v.__module__ == module and not n.startswith("_")
-        if n != "example_inputs"
-    ]
+    own = [n for n, v in names.items() if inspect.isfunction(v) and v.__module__ == module]
+    functions = [n for n in own if not n.startswith("_") and n != "example_inputs"]
     for candidates in (graphs, marked, functions):
         if len(candidates) == 1:
             return names[candidates[0]]

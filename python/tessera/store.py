@@ -237,8 +237,5 @@ class MeasurementStore:
     def _complain(self, error: Exception) -> None:
         if not MeasurementStore._warned:
             MeasurementStore._warned = True
-            warnings.warn(
-                f"tessera: measurements cannot be kept in {self.path}: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            text = f"tessera: measurements cannot be kept in {self.path}: {error}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,14 +14,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def torch_if_loaded() -> ModuleType | None:
-    """The module, if the program uses it."""
-    return sys.modules.get("torch")
-
-
 def is_tensor(value: Object) -> bool:
     """Whether this is a torch tensor."""
-    torch = torch_if_loaded()
+    torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 

@@ -104,11 +104,8 @@ def disagreement(
             if exact is not None and closer(got, want, exact[at]):
                 continue
             moved = moved or (exact and movements(graph, args, exact))
-            if (
-                exact
-                and moved
-                and closer(got, want, exact[at], moved[at], _coarsest(graph, want.dtype))
-            ):
+            rounded = _coarsest(graph, want.dtype)
+            if exact and moved and closer(got, want, exact[at], moved[at], rounded):
                 continue
         return f"result {at} differs from PyTorch's: {why}"
     return None

@@ -196,11 +196,9 @@ class ProgressLine:
     """One live line on standard error while the core works; silent when not on a terminal."""
 
     def __init__(self, enabled: bool = True) -> None:
-        self._live = (
-            Live(console=stderr(), transient=True, refresh_per_second=10)
-            if enabled and sys.stderr.isatty()
-            else None
-        )
+        self._live: Live | None = None
+        if enabled and sys.stderr.isatty():
+            self._live = Live(console=stderr(), transient=True, refresh_per_second=10)
         self._start = time.monotonic()
 
     def __enter__(self) -> Callable[[Record], None] | None:

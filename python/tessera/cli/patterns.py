@@ -94,10 +94,8 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
         console.print(f"left out: {b.why}", markup=False, soft_wrap=True)
     waiting = sum(s.state == "unchecked" for p in found for s in body_states(p))
     if waiting:
-        console.print(
-            f"{waiting} bodies of code are unchecked, and not used before `tessera patterns check`",
-            soft_wrap=True,
-        )
+        told = f"{waiting} bodies of code are unchecked, and not used before"
+        console.print(f"{told} `tessera patterns check`", soft_wrap=True)
     kept = learnt()
     if kept.patterns or kept.searches:
         console.print(f"{_learnt_line(kept)}; `tessera patterns forget` removes it", soft_wrap=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from tessera import _core
 from tessera.cli import common
 from tessera.files import read_text, require_folder, write_text
-from tessera.options import Level, require_threads
+from tessera.options import require_threads
+from tessera.types import Value
 from tessera.verification import verify as verify_graphs
 
 EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
@@ -36,15 +36,11 @@ def verify(
     a: str,
     b: str,
     shapes: tuple[str, ...],
-    level: Level,
-    accept: Literal["proved", "tested"],
-    seed: int | None,
     threads: int,
-    second_opinion: bool,
-    budget: float | None,
     output: str | None,
     certificate: str | None,
     as_json: bool,
+    **values: Value,
 ) -> int:
     """Whether B computes what A does.
 
@@ -75,17 +71,8 @@ def verify(
         return 0 if ok else 1
     line = common.ProgressLine(not as_json)
     with line as shown:
-        verdict = verify_graphs(
-            first,
-            second,
-            level=level,
-            seed=seed,
-            threads=threads,
-            second_opinion=second_opinion,
-            budget=budget,
-            progress=line.step if shown else None,
-            accept=accept,
-        )
+        tell = line.step if shown else None
+        verdict = verify_graphs(first, second, threads=threads, progress=tell, **values)
     if output and verdict.certificate is not None:
         write_text(Path(output), str(verdict.certificate))
     if as_json:

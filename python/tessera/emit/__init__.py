@@ -176,9 +176,8 @@ def _tie_guards(
         if node.op != "input" or not node.ndim:
             continue
         for axis, extent in enumerate(int(e) for e in node.shape):
-            axes.setdefault(extent, []).append(
-                f"len({name})" if axis == 0 else f"{name}.shape[{axis}]"
-            )
+            text = f"len({name})" if axis == 0 else f"{name}.shape[{axis}]"
+            axes.setdefault(extent, []).append(text)
             if extent > 1 and len(letters) < len(_LETTERS):
                 letters.setdefault(extent, _LETTERS[len(letters)])
         shape = ", ".join(letters.get(int(e), str(e)) for e in node.shape)

@@ -389,14 +389,11 @@ class Lifter:
         dtype, shape = self._type(tensor)
         if self._op(equal) != "eq" or len(shape) != 2 or shape[0] != shape[1]:
             return None
-        sides = [self._made[i] for i in self._made[equal]["inputs"]]
-        counted = all(
-            side["op"] == "iota" and self._shape(i) == shape
-            for side, i in zip(sides, self._made[equal]["inputs"], strict=True)
-        )
-        if not counted or {int(side["attrs"]["axis"]) for side in sides} != {0, 1}:
+        sides = self._made[equal]["inputs"]
+        if any(self._op(i) != "iota" or self._shape(i) != shape for i in sides):
             return None
-        return Node("eye", (), dtype, shape)
+        axes = {int(self._made[i]["attrs"]["axis"]) for i in sides}
+        return Node("eye", (), dtype, shape) if axes == {0, 1} else None
 
     def _lift_reshape(self, tensor: int, record: Record) -> Node | None:
         (source,) = record["inputs"]
@@ -476,10 +473,8 @@ class Lifter:
         dtype, shape = self._type(tensor)
         if (node := self._diagonal(source, attrs, dtype, shape)) is not None:
             return node
-        bounds = zip(
-            attrs["starts"], attrs["stops"], attrs["steps"], self._shape(source), strict=True
-        )
-        items = [_bounds(*b) for b in bounds]
+        columns = (attrs["starts"], attrs["stops"], attrs["steps"], self._shape(source))
+        items = [_bounds(*b) for b in zip(*columns, strict=True)]
         return _index(self._array(self.node(source)), items, dtype, shape)
 
     def _diagonal(self, flat: int, attrs: Record, dtype: DType, shape: Shape) -> Node | None:
@@ -505,13 +500,10 @@ class Lifter:
     def _lift_concat(self, tensor: int, record: Record) -> Node | None:
         """Parts that got their axis for this only: a stack."""
         axis = int(record["attrs"]["axis"])
-        sources = [self._source(i, "unsqueeze") for i in record["inputs"]]
-        if not all(
-            s is not None and list(self._made[i]["attrs"]["axes"]) == [axis]
-            for s, i in zip(sources, record["inputs"], strict=True)
-        ):
+        made = [self._made[i] for i in record["inputs"]]
+        if any(m["op"] != "unsqueeze" or list(m["attrs"]["axes"]) != [axis] for m in made):
             return None
-        parts = [self._array(self.node(s)) for s in sources if s is not None]
+        parts = [self._array(self.node(m["inputs"][0])) for m in made]
         return Node("stack", tuple(parts), *self._type(tensor), {"axis": axis})
 
     # --- indices

@@ -95,9 +95,7 @@ class Spelling:
             if value.denominator == 1 and (not is_float(dtype) or abs(value) < 10**6):
                 return str(value.numerator)
             return repr(float(value))
-        return (
-            f"{self.module}.nan" if value != value else ("-" * (value < 0)) + f"{self.module}.inf"
-        )
+        return f"{'-' * (value < 0)}{self.module}.{'nan' if value != value else 'inf'}"
 
     def shape(self, shape: Sequence[Dim]) -> str:
         dims = [self.dim(d) for d in shape]
@@ -191,11 +189,8 @@ class Spelling:
 
     def _matrix_dtype(self, node: Node, code: Code) -> Code:
         """NumPy's products of bf16 are f32."""
-        return (
-            self._formed(node, self.forms["cast"], code)
-            if dtype_name(node.dtype) == "bf16"
-            else code
-        )
+        wide = dtype_name(node.dtype) == "bf16"
+        return self._formed(node, self.forms["cast"], code) if wide else code
 
     def _function(self, node: Node, *args: Code) -> Code:
         name = self.functions.get(node.op, node.op)

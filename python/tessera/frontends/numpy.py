@@ -401,9 +401,8 @@ def _cross(
 
 
 def _ptp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    return ops.pointwise.subtract(
-        ops.reduce.max(x, axis, keepdims), ops.reduce.min(x, axis, keepdims)
-    )
+    highest, lowest = ops.reduce.max(x, axis, keepdims), ops.reduce.min(x, axis, keepdims)
+    return ops.pointwise.subtract(highest, lowest)
 
 
 def _clip(
@@ -537,10 +536,8 @@ def apply_function(function: Function, args: Values, kwargs: Fields) -> Value:
         _require_same_dtype(name, out, result)
         return _written(name, out, result)
     result = _checked(name, ours, args, _options(name, named, ours))
-    array = function in _ARRAYS or (
-        function in _AS_ARGUMENT
-        and not any(isinstance(x, Tensor) and not x.is_array for x in args[:1])
-    )
+    scalar = any(isinstance(x, Tensor) and not x.is_array for x in args[:1])
+    array = function in _ARRAYS or (function in _AS_ARGUMENT and not scalar)
     if function in _VIEWS:
         return view(result, *args, array=array)
     made = _all_fresh(result, array)

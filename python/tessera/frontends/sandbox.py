@@ -239,13 +239,10 @@ class Sandbox:
         self._copies: list[tuple[Value, Value, str]] = []  # a container, as it was, and what it is
         self.was_frozen = False  # whether arrays stayed arrays
         self.handles = False  # whether some code handles exceptions
-        self.builtins = {
-            name: value
-            if _is_harmless(name, value)
-            else _Object(value, name, self)
-            for name, value in vars(builtins).items()
-        } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr,
-               "isinstance": _isinstance}  # fmt: skip
+        own = vars(builtins).items()
+        self.builtins = {n: v if _is_harmless(n, v) else _Object(v, n, self) for n, v in own}
+        self.builtins |= {"type": _Type, "__import__": self._import, "getattr": _getattr,
+                          "hasattr": _hasattr, "isinstance": _isinstance}  # fmt: skip
 
     # --- values
     def admit(self, value: Object, name: str) -> Value:
@@ -434,11 +431,10 @@ class Sandbox:
 
     def of_object(self, proxy: _Object, value: Object, name: str, full: str) -> Value:
         kind = value if isinstance(value, type) else type(value)
+        is_class = kind is value
         heap = bool(kind.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE: written in Python, as a rule
-        own = found(kind, "__getattribute__") is not object.__getattribute__ and not isinstance(
-            value, type
-        )
-        hidden = isinstance(value, type) and type(value) not in (type, abc.ABCMeta)
+        own = not is_class and found(kind, "__getattribute__") is not object.__getattribute__
+        hidden = is_class and type(value) not in (type, abc.ABCMeta)
         if not heap or own or hidden or found(kind, "__getattr__") is not NOTHING:
             _refuse(proxy)
         if name.startswith("__") and name not in ("__name__", "__call__"):
@@ -475,10 +471,6 @@ class Sandbox:
     # --- afterwards
     def stand_ins(self) -> Values:
         return [made for _, made in self._admitted.values()]
-
-    def frozen_arrays(self) -> dict[int, Array]:
-        """Arrays whose copies were used, by the copies' identity."""
-        return {id(copy): array for array, copy in self.environment.contents}
 
     def changed(self) -> str:
         """What the function changed of its copies; "" if nothing."""

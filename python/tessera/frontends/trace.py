@@ -50,7 +50,6 @@ from tessera.tensor import _NUMPY, _PACKAGE, Tensor, cast, unsupported
 from tessera.types import (
     Array,
     Dim,
-    DType,
     Fields,
     Function,
     Object,
@@ -70,9 +69,8 @@ def _is_array(value: Object) -> bool:
                 f"arguments of type {type(value).__name__} are not supported; pass a plain array"
             )
         return True
-    return isinstance(value, Spec) or (
-        isinstance(value, str) and TYPE_TEXT.fullmatch(value) is not None
-    )
+    is_type = isinstance(value, str) and TYPE_TEXT.fullmatch(value) is not None
+    return is_type or isinstance(value, Spec)
 
 
 # Of these dtypes scalars of NumPy can be arguments of a program.
@@ -157,25 +155,24 @@ class _TracingGraph(Graph):
         counted: Sequence[Array] = np.indices(array.shape, sparse=True)
         for axis, places in enumerate(counted):
             if np.array_equal(array, np.broadcast_to(places, array.shape)):
-                return self._count(array.shape, axis, array.dtype)
+                return iota(self, axis, array.shape, dtype_name(array.dtype))
         if array.ndim == 2 and array.shape[0] == array.shape[1]:
             rows, columns = counted
             for op, compare in (("eq", np.equal), ("ge", np.greater_equal), ("le", np.less_equal)):
                 if np.array_equal(array, compare(rows, columns)):
-                    sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
-                    return cast(self.emit(op, sides), array.dtype)
+                    return cast(self._places_compared(op, array.shape), array.dtype)
             if len(array) > 1 and _is_diagonal_and_rest(array):
-                return self._diagonal_and_rest(array[0, 0], array[0, 1], array)
+                return self._diagonal_and_rest(array)
         return self._data(array)
 
     def _data(self, array: Array) -> Tensor:
         self.captured.append(array)
         return self.input(f"inner{len(self.captured) - 1}", array.shape, array.dtype)
 
-    def _diagonal_and_rest(self, diagonal: Value, rest: Value, array: Array) -> Tensor:
+    def _diagonal_and_rest(self, array: Array) -> Tensor:
         """As a multiple of the unit matrix and a number, where that gives the same values."""
-        sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
-        unit = self.emit("eq", sides)
+        diagonal, rest = array[0, :2]
+        unit = self._places_compared("eq", array.shape)
         if array.dtype.kind in "iuf":
             with np.errstate(all="ignore"):
                 span = array.dtype.type(diagonal - rest)
@@ -188,8 +185,9 @@ class _TracingGraph(Graph):
         values = [self.const(v, array.dtype) for v in (diagonal, rest)]
         return self.emit("where", [unit, *values])
 
-    def _count(self, shape: tuple[int, ...], axis: int, dtype: DType) -> Tensor:
-        return iota(self, axis, shape, dtype_name(dtype))
+    def _places_compared(self, op: str, shape: tuple[int, ...]) -> Tensor:
+        """Rows with columns."""
+        return self.emit(op, [iota(self, axis, shape) for axis in (0, 1)])
 
 
 def _is_diagonal_and_rest(array: Array) -> bool:
@@ -309,7 +307,7 @@ def _run(
         raise _refused(function, "handles exceptions, which may hide writes to arrays from outside")
     known = {id(v) for v in sandbox.stand_ins()} | set(_containers((args, kwargs)))
     _require_new(result, known, function)
-    graph.handles |= sandbox.frozen_arrays()
+    graph.handles |= {id(copy): array for array, copy in environment.contents}
     return graph, _results(graph, result, function, tree), sandbox
 
 
@@ -355,9 +353,8 @@ def _results(graph: _TracingGraph, result: Object, function: Function, arguments
             return Static(graph.handles[id(end.value)])
         members = end.value if isinstance(end.value, (set, frozenset)) else [end.value]
         if not isinstance(end.value, type) and not all(isinstance(v, _RETURNED) for v in members):
-            what = (
-                f"a {type(end.value).__name__}; return arrays, or tuples, lists and dicts of them"
-            )
+            kind = type(end.value).__name__
+            what = f"a {kind}; return arrays, or tuples, lists and dicts of them"
             raise _refused(function, f"returns {what}")
         return replace(end, anew=isinstance(end.value, (set, np.ndarray)))
 
@@ -365,11 +362,8 @@ def _results(graph: _TracingGraph, result: Object, function: Function, arguments
     tensors = list({id(t): t for _, t in outputs}.values())
     results = mapped(results, checked)
     if not tensors:
-        raise BadInputError(
-            _no_arrays(function, arguments)
-            or f"{_name(function)} returns no array that depends on its arguments",
-            definition(function),
-        )
+        why = f"{_name(function)} returns no array that depends on its arguments"
+        raise BadInputError(_no_arrays(function, arguments) or why, definition(function))
     constants = [end for end in ends(results) if isinstance(end, Static)]
     if any(c.anew and getattr(c.value, "base", None) is not None and c.value.size
            for c in constants):  # fmt: skip
@@ -509,9 +503,8 @@ def trace_call(
     bounds = {(i, n): None for i, n in graph.indices if graph.made.get(i, ("",))[0] != "iota"}
     check = None
     if bounds:
-        check = IndexCheck(
-            subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds]
-        )
+        indices = subprogram(graph, [i for i, _ in bounds], inputs)
+        check = IndexCheck(indices, [n for _, n in bounds])
     plain = subprogram(graph, core.outputs, inputs)
     plain.keeps_nan = graph.keeps_nan
     if (rounded := graph.calls & {"log2", "log10", "exp2"}) and any(map(_jumps, plain.ops)):
@@ -554,9 +547,8 @@ def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | Non
             dtype, shape = core.type(result)
             place[result] = pruned.add_input(dtype, shape, name)
         else:
-            place[result] = pruned.add(
-                op["op"], [place[i] for i in op["inputs"]], op["attrs"], name
-            )
+            operands = [place[i] for i in op["inputs"]]
+            place[result] = pruned.add(op["op"], operands, op["attrs"], name)
     pruned.set_outputs([place[t] for t in outputs])
     return Graph.from_core(pruned)
 

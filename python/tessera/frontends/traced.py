@@ -72,9 +72,8 @@ class Spec:
             values = low + (high - low) * rng.random(shape)
         values = np.asarray(values, dtype)
         if not with_low and low > -np.inf:
-            values = np.where(
-                values <= low, np.nextafter(dtype.type(low), dtype.type(high)), values
-            )
+            above = np.nextafter(dtype.type(low), dtype.type(high))
+            values = np.where(values <= low, above, values)
         return np.asarray(values, dtype)
 
 
@@ -198,9 +197,7 @@ def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Array]:
     """Random arrays for a program's inputs, in their domains; those of the example as they are."""
     rng = np.random.default_rng(seed)
     if traced is None:
-        return [
-            Spec(dtype_name(dtype), shape).sample(rng)
-            for dtype, shape in graph.input_types().values()
-        ]
+        types = graph.input_types().values()
+        return [Spec(dtype_name(dtype), shape).sample(rng) for dtype, shape in types]
     given = [a.sample(rng) if isinstance(a, Spec) else a for a in traced.arguments]
     return [*given, *traced.extra]

@@ -130,10 +130,8 @@ def _without_ellipsis(subscripts: str, ndims: Sequence[int]) -> str:
     extra = [n - len(t.replace("...", "")) for t, n in zip(terms, ndims, strict=True)]
     most = max(e for t, e in zip(terms, extra, strict=True) if "..." in t)
     letters = free[:most]
-    named = [
-        t.replace("...", "".join(letters[most - e :])) if "..." in t else t
-        for t, e in zip(terms, extra, strict=True)
-    ]
+    known = ("".join(letters[most - e :]) for e in extra)
+    named = [t.replace("...", new) for t, new in zip(terms, known, strict=True)]
     if not arrow:
         once = [c for c in sorted(set(left) - set(".,")) if left.count(c) == 1]
         return f"{','.join(named)}->{''.join(letters + once)}"

@@ -161,15 +161,12 @@ def slice_(
     x: Tensor, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int] | None = None
 ) -> Tensor:
     """The core's slice: 0 ≤ start < stop ≤ extent and step ≥ 1, one entry per axis."""
-    attrs = {
-        "starts": list(starts),
-        "stops": list(stops),
-        "steps": list(steps) if steps is not None else [1] * len(starts),
-    }
-    if all(s == 1 for s in attrs["steps"]):
+    steps = [1] * len(starts) if steps is None else list(steps)
+    if all(s == 1 for s in steps):
         part = _of_parts(x, list(starts), list(stops))
         if part is not None:
             return part
+    attrs = {"starts": list(starts), "stops": list(stops), "steps": steps}
     return x.builder.emit("slice", [x], attrs)
 
 
@@ -190,11 +187,8 @@ def _of_parts(x: Tensor, starts: list[int], stops: list[int]) -> Tensor | None:
         if low < high:
             parts.append((part, low, high))
         position += part.shape[axis]
-    others = all(
-        a == 0 and b == n
-        for i, (a, b, n) in enumerate(zip(starts, stops, x.shape, strict=True))
-        if i != axis
-    )
+    whole = [a == 0 and b == n for a, b, n in zip(starts, stops, x.shape, strict=True)]
+    others = all(whole[:axis] + whole[axis + 1 :])
     if len(parts) > 1 and not others:
         return None
     cut = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from tessera.types import Fields
@@ -79,21 +79,22 @@ def _dot(x: float, y: float, kind: str, title: str, radius: float = 5) -> str:
     )
 
 
-def _frame(
-    x: Axis, y: Axis, x_format: Callable[[float], str], y_format: Callable[[float], str],
-    x_label: str, y_label: str,
-) -> str:  # fmt: skip
-    """Grid lines, ticks and labels; y grows upwards."""
+def _flops(rate: float) -> str:
+    return f"{rate / 1e9:,.3g} G" if rate < 1e12 else f"{rate / 1e12:.3g} T"
+
+
+def _frame(x: Axis, y: Axis) -> str:
+    """Grid lines, ticks and labels of the roofline; y grows upwards."""
     out = ""
     for t in x.ticks():
         out += _line(x(t), y.start, x(t), y.end, "grid")
-        out += _text(x(t), y.start + 16, x_format(t), kind="tick")
+        out += _text(x(t), y.start + 16, f"{t:g}", kind="tick")
     for t in y.ticks():
         out += _line(x.start, y(t), x.end, y(t), "grid")
-        out += _text(x.start - 6, y(t) + 4, y_format(t), "end", "tick")
-    out += _text((x.start + x.end) / 2, y.start + 34, x_label, kind="axis")
-    out += _text(x.start, y.end - 8, y_label, "start", "axis")
-    return out
+        out += _text(x.start - 6, y(t) + 4, _flops(t), "end", "tick")
+    middle = (x.start + x.end) / 2
+    out += _text(middle, y.start + 34, "FLOP per byte moved by kernels", kind="axis")
+    return out + _text(x.start, y.end - 8, "FLOP/s", "start", "axis")
 
 
 def time_strip(data: Data) -> str:
@@ -183,11 +184,7 @@ def roofline(data: Data) -> str:
     intensities = [p[1] for p in points] + [rate / dram * 3, min(p[1] for p in points) / 3]
     x = Axis(intensities, 78, width - 20)
     y = Axis([p[2] for p in points] + [rate * 1.3, 10**x.low * dram], height - 48, 26)
-
-    def flops_text(v: float) -> str:
-        return f"{v / 1e9:,.3g} G" if v < 1e12 else f"{v / 1e12:.3g} T"
-
-    out = _frame(x, y, lambda v: f"{v:g}", flops_text, "FLOP per byte moved by kernels", "FLOP/s")
+    out = _frame(x, y)
     for bandwidth, kind, label in ((cache, "roof2", "caches"), (dram, "roof", "memory")):
         low, knee = 10**x.low, rate / bandwidth
         if knee > low:
@@ -197,9 +194,9 @@ def roofline(data: Data) -> str:
             out += _text(x(at) + 12, y(at * bandwidth) + 18, text, "start", "tick")
         if bandwidth == dram:
             out += _line(x(max(rate / cache, low)), y(rate), x.end, y(rate), "roof")
-    out += _text(x.end - 4, y(rate) - 8, f"multiply-adds {flops_text(rate)}FLOP/s", "end", "tick")
+    out += _text(x.end - 4, y(rate) - 8, f"multiply-adds {_flops(rate)}FLOP/s", "end", "tick")
     for name, intensity, speed in points:
-        title = f"{name}: {intensity:.3g} FLOP/byte, {flops_text(speed)}FLOP/s"
+        title = f"{name}: {intensity:.3g} FLOP/byte, {_flops(speed)}FLOP/s"
         out += _dot(x(intensity), y(speed), "chosen" if name == "result" else "point", title, 7)
         above = name == "result"
         out += _text(x(intensity), y(speed) + (-12 if above else 22), name, kind="axis")

@@ -167,15 +167,11 @@ def _candidates(data: Data) -> str:
             f"<pre>{escape(c['graph'])}</pre>{derivation}</details></td></tr>"
         )
     folded = sum(" hidden" in r.partition(">")[0] for r in rows)
-    more = (
-        f'<button class="more" data-table="candidates-table">show {folded} more</button>'
-        if folded
-        else ""
-    )
+    more = f'<button class="more" data-table="candidates-table">show {folded} more</button>'
     return (
         '<div class="scroll"><table id="candidates-table"><thead><tr><th>rank</th>'
         "<th>predicted</th><th>measured</th><th>speed-up</th><th>kernels</th><th>fate</th></tr>"
-        f"</thead><tbody>{''.join(rows)}</tbody></table></div>{more}"
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>{more if folded else ''}"
     )
 
 
@@ -221,12 +217,8 @@ _SENTENCES = {
 def _source(data: Data) -> str:
     if not data["source"]:
         return "<p>Calls are interpreted; there is no compiled code.</p>"
-    plan = (
-        f"<details><summary>buffers and order of the kernels</summary>"
-        f"<pre>{escape(data['plan'])}</pre></details>"
-        if data["plan"]
-        else ""
-    )
+    plan = f"<summary>buffers and order of the kernels</summary><pre>{escape(data['plan'])}</pre>"
+    plan = f"<details>{plan}</details>" if data["plan"] else ""
     lines = data["source"].count("\n")
     return (
         f'{plan}<details open><summary>{lines} lines of C++</summary><pre class="tall code">'

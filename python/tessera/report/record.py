@@ -22,7 +22,7 @@ from tessera.race import Entrant, decide
 from tessera.report.boxes import KIND
 from tessera.runner import Runner
 from tessera.source import example_arrays
-from tessera.types import Array, Object, Record, Value, Values, format_type, to_numpy
+from tessera.types import Array, Object, Record, Value, Values, format_type, is_float, to_numpy
 
 if TYPE_CHECKING:
     from tessera.result import Result
@@ -161,9 +161,7 @@ def errors(result: Result) -> Record:
         ("offset (+10)", 1.0, 10.0),
     ):
         arrays = [
-            (a.astype(np.float64) * scale + shift).astype(a.dtype)
-            if np.issubdtype(a.dtype, np.floating) or a.dtype.name == "bfloat16"
-            else a
+            (a.astype(np.float64) * scale + shift).astype(a.dtype) if is_float(a.dtype) else a
             for a in example_arrays(result.original, seed=11)
         ]
         with np.errstate(all="ignore"):

@@ -138,11 +138,8 @@ class _Writer:
             ):
                 outputs.insert(position, self.onnx.ValueInfoProto(name=name, type=kind.type))
         proto = helper.make_graph(self.nodes, graph.name, inputs, outputs, self.initializers)
-        model = helper.make_model(
-            proto,
-            opset_imports=[helper.make_opsetid(d, v) for d, v in self.opsets.items()],
-            producer_name="tessera",
-        )
+        opsets = [helper.make_opsetid(d, v) for d, v in self.opsets.items()]
+        model = helper.make_model(proto, opset_imports=opsets, producer_name="tessera")
         self._check_types()
         model.ir_version = max(9, helper.find_min_ir_version_for(list(model.opset_import), True))
         return model
@@ -153,12 +150,11 @@ class _Writer:
         for node in (n for n in self.nodes if not n.domain):
             formals = self.onnx.defs.get_schema(node.op_type, self.opsets[""]).inputs
             for i, name in enumerate(node.input):
-                code = self.code(to_numpy(types.get(name, "f32")))
+                if name not in types:
+                    continue
+                code = self.code(to_numpy(types[name]))
                 kind = self.onnx.TensorProto.DataType.Name(code).lower()
-                if (
-                    name in types
-                    and f"tensor({kind})" not in formals[min(i, len(formals) - 1)].types
-                ):
+                if f"tensor({kind})" not in formals[min(i, len(formals) - 1)].types:
                     raise UnsupportedError(
                         "this program cannot be written as standard ONNX: there is no "
                         f"{node.op_type} of {kind} ('{node.name}')"
@@ -228,9 +224,8 @@ class _Writer:
         """Appends a node and returns its result's name."""
         name = self._claim(result) if result and result not in self._names.values() else result
         name = name or self._claim(f"{op.lower()}_{len(self.nodes)}")
-        self.nodes.append(
-            self.onnx.helper.make_node(op, list(inputs), [name], name=name, **(attrs or {}))
-        )
+        made = self.onnx.helper.make_node(op, list(inputs), [name], name=name, **(attrs or {}))
+        self.nodes.append(made)
         return name
 
     def constant(self, values: ArrayLike, dtype: DTypeGiven = np.int64) -> str:

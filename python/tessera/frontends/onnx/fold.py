@@ -98,10 +98,6 @@ def axes_operand(node: Node) -> list[int] | None:
     return node.ints(1, "the list of axes") if node.has(1) else None
 
 
-def _unsqueeze(node: Node, x: Array, *rest: Array) -> Array:
-    return np.expand_dims(x, tuple(axes_operand(node) or ()))
-
-
 def _squeeze(node: Node, x: Array, *rest: Array) -> Array:
     axes = axes_operand(node)
     return np.squeeze(x, None if axes is None else tuple(axes))
@@ -283,7 +279,7 @@ _FOLDS: dict[str, Function] = {
     "Identity": _plain(lambda x: x),
     "Cast": _cast,
     "Reshape": _reshape,
-    "Unsqueeze": _unsqueeze,
+    "Unsqueeze": lambda node, x, *_: np.expand_dims(x, tuple(axes_operand(node) or ())),
     "Squeeze": _squeeze,
     "Slice": _slice,
     "Gather": lambda node, x, i: np.take(x, i, axis=node.attr("axis", 0)),

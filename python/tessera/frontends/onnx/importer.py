@@ -430,10 +430,8 @@ class Importer:
         opsets = [o.version for o in function.opset_import if o.domain in ("", "ai.onnx")]
         outer, outer_origins = self.opset, self.origins
         self.opset = int(opsets[0]) if opsets else outer
-        self.origins = {
-            formal: outer_origins.get(actual, frozenset())
-            for formal, actual in zip(function.input, node.proto.input, strict=False)
-        }
+        named = zip(function.input, node.proto.input, strict=False)
+        self.origins = {ours: outer_origins.get(theirs, frozenset()) for ours, theirs in named}
         attributes = self._defaults(node.proto)
         attributes.update({a.name: a for a in function.attribute_proto})
         attributes.update({a.name: a for a in node.proto.attribute})
@@ -530,11 +528,8 @@ class Importer:
         plain = value.dtype.kind not in "fV" or bool(np.isfinite(first.astype(np.float64)))
         plain &= str(first) != "-0.0"  # which a program's constants are not
         if plain and value.tobytes() == first.tobytes() * value.size:
-            tensor = self.graph.const(
-                first.item() if value.dtype.kind in "biu" else float(first),
-                value.dtype,
-                value.shape,
-            )
+            number = first.item() if value.dtype.kind in "biu" else float(first)
+            tensor = self.graph.const(number, value.dtype, value.shape)
             self.splats[tensor.id] = value
         else:
             tensor = self.weight(value, name)
@@ -648,13 +643,9 @@ class Importer:
         payload = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()[:16]
         self.opaque_nodes[payload] = model
         self.notes.append(f"{text}; it is left as it is and run by onnxruntime")
-        ids = self.graph.core.add_opaque(
-            [t.id for t in taken],
-            f"onnx.{proto.op_type}",
-            payload,
-            kinds,
-            [proto.output[i] for i in wanted],
-        )
+        function, operands = f"onnx.{proto.op_type}", [t.id for t in taken]
+        names = [proto.output[i] for i in wanted]
+        ids = self.graph.core.add_opaque(operands, function, payload, kinds, names)
         for i, t in zip(wanted, ids, strict=True):
             results[i] = Tensor(self.graph, t)
         return results

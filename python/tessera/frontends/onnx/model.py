@@ -138,10 +138,8 @@ class Model:
                 raise BadInputError(f"{self.name}: the model has no input '{name}'")
         while True:
             values = {n: a for n, a in sorted(arrays.items()) if n in self._deciding or a.size == 0}
-            key = (
-                tuple((n, a.dtype.str, a.shape) for n, a in sorted(arrays.items())),
-                tuple(a.tobytes() for a in values.values()),
-            )
+            types = tuple((n, a.dtype.str, a.shape) for n, a in sorted(arrays.items()))
+            key = (types, tuple(a.tobytes() for a in values.values()))
             if key in self._programs:
                 return self._programs[key]
             shapes = {n: list(a.shape) for n, a in arrays.items() if n not in values}

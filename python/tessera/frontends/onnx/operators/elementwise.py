@@ -27,6 +27,11 @@ def number(like: Tensor, value: float) -> Tensor:
     )
 
 
+def bits(x: Tensor) -> Tensor:
+    """Truths as integers, which have operators that they lack."""
+    return f("astype")(x, np.int32) if x.dtype == np.bool_ else x
+
+
 def _unary(name: str) -> Callable[[Node], Tensor]:
     return lambda node: f(name)(node.x())
 

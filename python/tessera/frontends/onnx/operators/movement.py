@@ -24,7 +24,7 @@ from tessera.frontends.onnx.fold import (
     split_sizes,
 )
 from tessera.frontends.onnx.node import Node, Value, handles, handles_first
-from tessera.frontends.onnx.operators.elementwise import emit, f, iota
+from tessera.frontends.onnx.operators.elementwise import bits, emit, f, iota
 from tessera.frontends.onnx.reader import dtype_of
 from tessera.tensor import Tensor
 from tessera.types import dtype_name
@@ -220,16 +220,11 @@ def within(x: Tensor, axis: int, index: Tensor) -> Tensor:
     return emit("gather", places, f("astype")(index, np.int64), axis=0)
 
 
-def counted(node: Node, x: Tensor, axis: int) -> Tensor:
-    """How many elements an axis has, i64."""
-    return node.importer.tensor(np.asarray(Extent.of(x.shape[axis])))
-
-
 def at_places(node: Node, x: Tensor, places: Sequence[Tensor]) -> Tensor:
     """x[i, j, …]: one place, counted from the front, for each of the first axes."""
     linear = places[0]
     for axis, place in enumerate(places[1:], 1):
-        linear = linear * counted(node, x, axis) + place
+        linear = linear * node.importer.tensor(np.asarray(Extent.of(x.shape[axis]))) + place
     first, rest = x.shape[: len(places)], x.shape[len(places) :]
     flat = f("reshape")(x, [*dims_of([product(values_of(first))]), *rest])
     return emit("gather", flat, linear, axis=0)
@@ -292,9 +287,8 @@ def trilu(node: Node, x: Tensor) -> Tensor:
         kept = emit("ge", column, last) if upper else emit("le", column, last)
         return emit("where", kept, x, x.builder.const(0, x.dtype))
     k = max(-(1 << 40), min(1 << 40, int(k)))
-    as_int = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
-    y = emit("triu" if upper else "tril", as_int, k=k)
-    return emit("ne", y, y.builder.const(0, y.dtype)) if x.dtype == np.bool_ else y
+    y = emit("triu" if upper else "tril", bits(x), k=k)
+    return f("astype")(y, x.dtype)
 
 
 @handles_first("Pad")
@@ -319,10 +313,8 @@ def pad(node: Node, x: Tensor) -> Tensor:
     if mode == "constant":
         if not any(low) and not any(high):
             return x
-        if x.dtype == np.bool_:
-            y = emit("pad", f("astype")(x, np.int32), low=low, high=high, value=int(bool(value)))
-            return emit("ne", y, y.builder.const(0, np.int32))
-        return emit("pad", x, low=low, high=high, value=value)
+        value = int(bool(value)) if x.dtype == np.bool_ else value
+        return f("astype")(emit("pad", bits(x), low=low, high=high, value=value), x.dtype)
     for a in range(x.ndim):
         if low[a] == 0 and high[a] == 0:
             continue

@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.frontends.onnx.fold import axes_operand
 from tessera.frontends.onnx.node import Node, Value, handles, handles_first
-from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
+from tessera.frontends.onnx.operators.elementwise import bits, emit, f, iota, number
 from tessera.ops.operands import reduced, wide
 from tessera.ops.reduce import softmax, standardised
 from tessera.tensor import Tensor
@@ -45,10 +45,6 @@ def _reduction(
     return run
 
 
-def _bits(x: Tensor) -> Tensor:
-    return f("astype")(x, np.int32) if x.dtype == np.bool_ else x
-
-
 handles("ReduceSum")(_reduction("sum"))
 handles("ReduceL1")(_reduction("sum", f("abs")))
 handles("ReduceSumSquare")(_reduction("sum", f("sqr")))
@@ -59,10 +55,7 @@ handles("ReduceLogSum")(_reduction("sum", None, f("log")))
 @handles("ReduceMax", "ReduceMin")
 def reduce_extremum(node: Node) -> Tensor:
     op = "reduce_max" if node.proto.op_type == "ReduceMax" else "reduce_min"
-    result = _reduction(op, _bits)(node)
-    if node.dtype() != np.bool_:
-        return result
-    return emit("ne", result, result.builder.const(0, result.dtype))
+    return f("astype")(_reduction(op, bits)(node), node.dtype())
 
 
 @handles_first("ReduceMean")
@@ -95,7 +88,7 @@ def reduce_prod(node: Node, x: Tensor) -> Tensor:
 
 @handles("ArgMax", "ArgMin")
 def arg_extremum(node: Node) -> Tensor:
-    x = _bits(node.x())
+    x = bits(node.x())
     axis = int(node.attr("axis", 0)) % max(1, x.ndim)
     largest = node.proto.op_type == "ArgMax"
     last = bool(node.attr("select_last_index", 0))
@@ -252,13 +245,9 @@ def local_response_normalization(node: Node, x: Tensor) -> Tensor:
     low = (size - 1) // 2
     n, c, *rest = x.shape
     flat = f("reshape")(emit("sqr", x), [n, c, int(np.prod(rest, dtype=np.int64))])
-    total = f("reshape")(
-        emit("pool_sum", flat, size=[size, 1], low=[low, 0], high=[size - 1 - low, 0]),
-        [n, c, *rest],
-    )
-    base = number(x, node.attr("bias", 1.0)) + total * x.builder.const(
-        node.attr("alpha", 1e-4) / size, x.dtype
-    )
+    sums = emit("pool_sum", flat, size=[size, 1], low=[low, 0], high=[size - 1 - low, 0])
+    total, bias = f("reshape")(sums, [n, c, *rest]), number(x, node.attr("bias", 1.0))
+    base = bias + total * x.builder.const(node.attr("alpha", 1e-4) / size, x.dtype)
     return x / emit("power", base, number(x, node.attr("beta", 0.75)))
 
 

@@ -17,11 +17,10 @@ def top_k(node: Node) -> list[Value] | None:
     x = node.x(0)
     axis = axis_of(node, x.ndim, -1)
     n = extent(node, x, axis)
-    k = (
-        int(node.require_attr("k"))
-        if node.opset < 10
-        else int(node.known(1, "the number of elements").reshape(-1)[0])
-    )
+    if node.opset < 10:
+        k = int(node.require_attr("k"))
+    else:
+        k = int(node.known(1, "the number of elements").reshape(-1)[0])
     if not 0 < k <= n:
         raise node.bad(f"takes {k} of {n} elements")
     if n > _LARGEST or x.dtype == np.bool_:
