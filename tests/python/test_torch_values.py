@@ -72,6 +72,19 @@ def test_attention_to_nothing_is_zero(dtype: Any, added: bool) -> None:
     assert not results[0][0][0, :, 2].any() or mask is not masks[1]
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (3, 1), (2, 3), (3, 0), (0, 4)])
+def test_logarithms_of_sums_of_little_and_of_no_numbers(shape: tuple[int, ...]) -> None:
+    def both(x: Any) -> Any:
+        return torch.logsumexp(x, -1) * 2, torch.logsumexp(x, -1, keepdim=True) + 1
+
+    compiled = torch.compile(both, backend="tessera", options=OPTIONS)
+    x = torch.randn(shape)
+    with torch.no_grad():
+        for args in (x, x - math.inf, x + math.inf, x * math.nan, x * 1e30):
+            for ours, theirs in zip(compiled(args), both(args), strict=True):
+                torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
 @pytest.mark.parametrize(("heads", "shared"), [(4, 2), (6, 3), (4, 1)])
 @pytest.mark.parametrize("queries", [1, 5])
 def test_heads_of_queries_share_keys(heads: int, shared: int, queries: int) -> None:
