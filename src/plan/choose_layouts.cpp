@@ -28,7 +28,7 @@ LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
     // Kept copies cost nothing in a call, or what it takes to read their originals (at half the
     // bandwidth); of equally fast choices the one with less memory wins.
     const double per_byte = 1 / target.levels[0].bandwidth;
-    const bool read = limits.compared && graph.producer(t).kind == OpKind::Input;
+    const bool read = limits.compared && graph.is_weight(t);
     const double cost = plan.constant(t) ? (read ? 2 : 1e-6) * bytes * per_byte
                                          : 2 * bytes * per_byte + target.launch_seconds;
     copies.push_back({t, layout, ilp.add_variable(cost), plan.constant(t) ? bytes : 0});
