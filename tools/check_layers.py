@@ -21,17 +21,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-CHAIN: list[set[str]] = [
-    {"base"},
-    {"solve"},
-    {"ir"},
-    {"eval"},
-    {"verify", "cost"},
-    {"search", "plan"},
-    {"backend"},
-    {"driver"},
-]
-LEVEL = {folder: level for level, folders in enumerate(CHAIN) for folder in folders}
+CHAIN = ["base", "solve", "ir", "eval", "verify cost", "search plan", "backend", "driver"]
+LEVEL = {folder: i for i, layer in enumerate(CHAIN) for folder in layer.split()}
 # Subfolders that may use their parent folder but neither each other nor be used by the parent.
 ISLANDS = {"search": {"mugraph", "synth", "mutate", "patterns"}}
 # What an island opens to one neighbour: rules are made of synthesis' nodes and run in its e-graph.

@@ -200,22 +200,20 @@ def _at_other_sizes(
     result: Rewrite, drop_in: DropIn, options: Options
 ) -> tuple[Record, dict[int, int]]:
     """How to spell the source so that it holds at other sizes, and which axes are equally long."""
-    ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
-    spelling: Record = {}
     if options.level == "bitwise":  # how a library rounds may hang on sizes
         result.other_sizes = 0
         return {"idioms": result.idioms}, {}
-    for read_sizes in ways:
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+    # Sizes as they are, or taken from the arguments.
+    ways: list[Record] = [{"idioms": result.idioms, "read_sizes": w} for w in ("", "first", "last")]
+    for spelling in ways:
         result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
         if result.other_sizes != 0:
             return spelling, {}
-    for read_sizes in ways:
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+    for spelling in ways:
         if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
             tied, result.other_sizes = holds
             return spelling, tied
-    return spelling, {}
+    return ways[-1], {}
 
 
 def _take_fastest(

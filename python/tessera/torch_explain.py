@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -160,11 +160,7 @@ def _alone(graph: Graph, op: Record, once: set[int]) -> float:
         weights = [a if module.weights and i in set(module.weights) else None
                    for i, a in enumerate(arrays)]  # fmt: skip
         prepared = module.prepare(weights) if module.weights else None
-        best = float("inf")
-        for _ in range(5):
-            start = time.perf_counter()
-            module.run(arrays, made, prepared)
-            best = min(best, time.perf_counter() - start)
+        runs = timeit.repeat(lambda: module.run(arrays, made, prepared), number=1, repeat=5)
     except (Error, ValueError, TypeError):
         return 0.0
-    return best * 1e6
+    return min(runs) * 1e6

@@ -253,8 +253,7 @@ def show_error(error: Error, as_json: bool) -> None:
         place = error.location._asdict() if error.location else dict.fromkeys(Location._fields)
         print_json({"error": {"kind": error.kind, "message": error.message, **place}})
     place_text = f"{error.location}: " if error.location else ""
-    console = stderr()
-    console.print(Text.assemble((f"{place_text}", "bold"), ("error: ", "bold red"), error.message))
+    stderr().print(Text.assemble((place_text, "bold"), ("error: ", "bold red"), error.message))
 
 
 def in_short(certificate: _core.Certificate, most: int = 3) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
+import timeit
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -86,12 +87,7 @@ def explain_model(found: Found, src: str, as_json: bool) -> int:
     compiled = torch.compile(model, backend="tessera", options={"wait": True})
 
     def seconds(function: Function) -> float:
-        best = float("inf")
-        for _ in range(_RUNS):
-            start = time.perf_counter()
-            function(*args, **kwargs)
-            best = min(best, time.perf_counter() - start)
-        return best
+        return min(timeit.repeat(lambda: function(*args, **kwargs), number=1, repeat=_RUNS))
 
     with torch.no_grad():
         try:

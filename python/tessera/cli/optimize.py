@@ -375,7 +375,6 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
     columns = [Column(name, justify="right") for name in numbers]
     table = Table(*columns, "fate", box=None, pad_edge=False)
     for c in candidates[:most]:
-        kernels = sum(op["op"] == "kernel" for op in c.graph.ops)
         table.add_row(
             str(c.rank),
             common.duration(c.model_us / 1e6),
@@ -383,7 +382,7 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
             common.duration(c.least_us / 1e6) if c.least_us else "",
             f"{c.spread:.0%}" if c.least_us else "",
             f"{c.speedup:.2f}x" if c.speedup else "",
-            str(kernels),
+            str(sum(op["op"] == "kernel" for op in c.graph.ops)),
             c.fate + (f": {c.why.splitlines()[0]}" if c.why else ""),
         )
     if len(candidates) > most:
@@ -452,9 +451,7 @@ def search(
                 "program": program.graph.name,
                 "engine": engine,
                 **report,
-                "interrupted": record["interrupted"],
-                "resumable": record["resumable"],
-                "resumed": record["resumed"],
+                **{key: record[key] for key in ("interrupted", "resumable", "resumed")},
                 "candidates": [
                     {"rank": c.rank, "model_us": c.model_us, "notes": list(c.notes),
                      "derivation": c.derivation, "graph": str(c.graph)}

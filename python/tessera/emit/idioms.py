@@ -64,9 +64,8 @@ def _ones() -> Make:
     vectors: dict[Hashable, Node] = {}
 
     def ones(x: Node, axis: int) -> Node:
-        if (x, axis) not in vectors:
-            vectors[x, axis] = Node("ones", (x,), x.dtype, (x.shape[axis],), {"axis": axis})
-        return vectors[x, axis]
+        made = Node("ones", (x,), x.dtype, (x.shape[axis],), {"axis": axis})
+        return vectors.setdefault((x, axis), made)
 
     def make(node: Node) -> Node:
         if not _matrix_sum(node) or node.args[0].ndim != 2:

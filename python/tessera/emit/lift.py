@@ -118,9 +118,7 @@ class Lifter:
 
     def literal(self, value: Fraction | float | bool | int, dtype: DType) -> Node:
         key = (dtype, str(value))
-        if key not in self._literals:
-            self._literals[key] = Node("literal", (), dtype, (), {"value": value})
-        return self._literals[key]
+        return self._literals.setdefault(key, Node("literal", (), dtype, (), {"value": value}))
 
     def _array(self, node: Node) -> Node:
         """A literal as an array of its dtype, where nothing else says which that is."""
@@ -403,10 +401,9 @@ class Lifter:
         if (node := self._diagonal_matrix(tensor, source)) is not None:
             return node
         before = self._shape(source)
-        if (wide := self._source(source, "broadcast")) is not None:
-            node = self._repeated(wide, before, dtype, shape)
-            if node is not None:
-                return node
+        wide = self._source(source, "broadcast")
+        if wide is not None and (node := self._repeated(wide, before, dtype, shape)) is not None:
+            return node
         x = self.node(source)
         if x.op == "full":
             return Node("full", (), dtype, shape, x.attrs)

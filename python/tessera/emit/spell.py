@@ -61,8 +61,7 @@ class Spelling:
     axis: ClassVar[str] = "axis"
     keepdims: ClassVar[str] = "keepdims"
     functions: ClassVar[dict[str, str]] = {
-        "max": "maximum", "min": "minimum", "abs": "abs", "round": "rint",
-        "atan2": "arctan2",
+        "max": "maximum", "min": "minimum", "abs": "abs", "round": "rint", "atan2": "arctan2",
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "max", "reduce_min": "min"}
     # Of what is spelled alike whatever its operands are: {0}, {1}, …, {all} of them; {x} the first,
@@ -298,14 +297,13 @@ class Spelling:
         left, right = node.attrs["axes"]
         count = len(left)
         ndim = node.args[0].ndim
+        torch = self.flavour == "torch"
         axes = str((left, right))
-        if count == 1:
+        if count == 1 and not torch:
             axes = f"({left[0]}, {right[0]})"
         if left == list(range(ndim - count, ndim)) and right == list(range(count)):
             axes = str(count)
-        keyword = "dims" if self.flavour == "torch" else "axes"
-        if self.flavour == "torch" and count == 1 and axes.startswith("("):
-            axes = str((left, right))
+        keyword = "dims" if torch else "axes"
         return self._matrix_dtype(node, self.call("tensordot", a.text, b.text, f"{keyword}={axes}"))
 
     # --- movement
@@ -352,9 +350,7 @@ class Spelling:
 
     def _take(self, node: Node, x: Code, index: Code) -> Code:
         axis = int(node.attrs["axis"])
-        lead = [":"] * axis if axis < 2 else ["..."]
-        if axis >= 2 and axis != node.args[0].ndim - 1:
-            lead = [":"] * axis
+        lead = ["..."] if 2 <= axis == node.args[0].ndim - 1 else [":"] * axis
         return Code(f"{x.at(ATOM)}[{', '.join([*lead, index.text])}]")
 
     def _pad(self, node: Node, x: Code) -> Code:
@@ -389,6 +385,10 @@ class _Fused(Spelling):
     native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf"})
     dot_products = False
 
+    def dtype(self, dtype: DType) -> str:
+        bf16 = dtype_name(dtype) == "bf16"
+        return f"{self.module}.bfloat16" if bf16 else super().dtype(dtype)
+
     def _matrix_dtype(self, node: Node, code: Code) -> Code:
         return code
 
@@ -409,9 +409,6 @@ class JaxSpelling(_Fused):
         "relu": "jax.nn.relu({0})",
     }  # fmt: skip
 
-    def dtype(self, dtype: DType) -> str:
-        return "jnp.bfloat16" if dtype_name(dtype) == "bf16" else super().dtype(dtype)
-
     def places(self, indices: Sequence[int]) -> str:
         return f"jnp.array({indices})"
 
@@ -425,8 +422,7 @@ class TorchSpelling(_Fused):
     axis = "dim"
     keepdims = "keepdim"
     functions = Spelling.functions | {
-        "rsqrt": "rsqrt", "erf": "erf", "sigmoid": "sigmoid", "relu": "relu",
-        "round": "round",
+        "rsqrt": "rsqrt", "erf": "erf", "sigmoid": "sigmoid", "relu": "relu", "round": "round",
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
     forms = Spelling.forms | {
@@ -436,8 +432,6 @@ class TorchSpelling(_Fused):
     }  # fmt: skip
 
     def dtype(self, dtype: DType) -> str:
-        if dtype_name(dtype) == "bf16":
-            return "torch.bfloat16"
         return "torch.bool" if dtype == np.bool_ else super().dtype(dtype)
 
     def _function(self, node: Node, *args: Code) -> Code:

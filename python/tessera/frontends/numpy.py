@@ -151,7 +151,10 @@ _ARITHMETIC = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "n
 
 
 def fresh(result: Object, array: bool = False) -> Value:
-    """A result as an array of its own, which may be written to; without axes if `array`."""
+    """A result, or each of several, as an array of its own, which may be written to; without axes
+    if `array`."""
+    if isinstance(result, (list, tuple)):
+        return type(result)([fresh(r, array) for r in result])
     if not isinstance(result, Tensor):
         return result
     copy = Tensor(result.builder, result.id)
@@ -540,7 +543,7 @@ def apply_function(function: Function, args: Values, kwargs: Fields) -> Value:
     array = function in _ARRAYS or (function in _AS_ARGUMENT and not scalar)
     if function in _VIEWS:
         return view(result, *args, array=array)
-    made = _all_fresh(result, array)
+    made = fresh(result, array)
     if function in (np.allclose, np.array_equal) and isinstance(made, Tensor):
         made.form = "bool"
         return Number(made)
@@ -564,12 +567,6 @@ _ARRAYS = {
     np.roll, np.apply_along_axis, np.cross, np.linalg.cross,
 }  # fmt: skip
 _AS_ARGUMENT = {np.transpose, np.permute_dims, np.squeeze, np.moveaxis, np.swapaxes, np.real}
-
-
-def _all_fresh(result: Object, array: bool = False) -> Value:
-    if isinstance(result, (list, tuple)):
-        return type(result)([_all_fresh(r, array) for r in result])
-    return fresh(result, array)
 
 
 def _checked(name: str, function: Function, args: Values, options: Fields) -> Value:
@@ -648,7 +645,7 @@ def array_attribute(x: Tensor, name: str) -> Value:
             result = _checked(f"ndarray.{name}", ours, given, options)
             shares = name in _VIEW_METHODS or kwargs.get("copy") is False
             array = name == "reshape" or (x.is_array and name in _METHODS_OF_ARRAYS)
-            return view(result, x, array=array) if shares else _all_fresh(result, array)
+            return view(result, x, array=array) if shares else fresh(result, array)
 
         return method
     if not name.startswith("_"):

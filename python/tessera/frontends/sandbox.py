@@ -391,9 +391,7 @@ class Sandbox:
         return made
 
     def _scope(self, real: Record) -> _Globals:
-        if id(real) not in self._globals:
-            self._globals[id(real)] = _Globals(real, self)
-        return self._globals[id(real)]
+        return self._globals.setdefault(id(real), _Globals(real, self))
 
     def _import(
         self,

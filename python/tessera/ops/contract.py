@@ -98,7 +98,7 @@ def einsum(subscripts: str, *operands: Operand) -> Tensor:
         unsupported("np.einsum is supported with a subscript string only")
     values = tensors(*operands)
     named = _without_ellipsis(subscripts.replace(" ", ""), [v.ndim for v in values])
-    terms, output = _parse(named, len(operands))
+    terms, output = _parse(named)
     extents: dict[str, Dim] = {}
     for n, (term, value) in enumerate(zip(terms, values, strict=True)):
         if len(term) != value.ndim:
@@ -120,12 +120,12 @@ def einsum(subscripts: str, *operands: Operand) -> Tensor:
 
 def _without_ellipsis(subscripts: str, ndims: Sequence[int]) -> str:
     """`...` replaced by letters that are not used, the same for all operands."""
-    if "..." not in subscripts:
-        return subscripts
     left, arrow, output = subscripts.partition("->")
     terms = left.split(",")
     if len(terms) != len(ndims):
         bad_input(f"einsum: '{subscripts}' names {len(terms)} operands, {len(ndims)} were given")
+    if "..." not in subscripts:
+        return subscripts
     free = [c for c in string.ascii_letters if c not in subscripts]
     extra = [n - len(t.replace("...", "")) for t, n in zip(terms, ndims, strict=True)]
     most = max(e for t, e in zip(terms, extra, strict=True) if "..." in t)
@@ -138,11 +138,9 @@ def _without_ellipsis(subscripts: str, ndims: Sequence[int]) -> str:
     return f"{','.join(named)}->{output.replace('...', ''.join(letters))}"
 
 
-def _parse(subscripts: str, count: int) -> tuple[list[str], str]:
+def _parse(subscripts: str) -> tuple[list[str], str]:
     left, arrow, output = subscripts.partition("->")
     terms = left.split(",")
-    if len(terms) != count:
-        bad_input(f"einsum: '{subscripts}' names {len(terms)} operands, {count} were given")
     letters = "".join(terms)
     if not arrow:
         output = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))

@@ -65,8 +65,7 @@ def _along(x: Tensor, axis: int, item: slice | int) -> Tensor:
 def prod(x: Operand, axis: Axes = None, dtype: DTypeGiven = None, keepdims: bool = False) -> Tensor:
     """Product over axes, of many factors by halves; small integers and bool widen to i64 as in
     NumPy."""
-    x = lift(builder_of(x), x)
-    x = accumulated(x, dtype, "product")
+    x = accumulated(lift(builder_of(x), x), dtype, "product")
     if axis is None and not keepdims and math.prod(static_shape(x, "prod")) <= _FEW_FACTORS:
         x = ravel(x)
     for a in axes_of(axis, x.ndim)[::-1]:
@@ -316,11 +315,10 @@ def isclose(x: Operand, y: Operand, rtol: float = 1e-5, atol: float = 1e-8) -> T
             return same
         bound = atol + rtol * np.abs(number)
         return logical_or(less_equal(absolute(subtract(x, number)), bound), same)
-    builder = builder_of(x, y)
-    y = lift(builder, y)
+    y = lift(builder_of(x, y), y)
     y = y if is_float(y.dtype) else cast(y, np.dtype(np.float64))
     near = less_equal(absolute(subtract(x, y)), add(atol, multiply(rtol, absolute(y))))
-    return logical_or(logical_and(near, isfinite(lift(builder, y))), equal(x, y))
+    return logical_or(logical_and(near, isfinite(y)), equal(x, y))
 
 
 def allclose(x: Operand, y: Operand, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:

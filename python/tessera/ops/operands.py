@@ -33,12 +33,9 @@ _WIDER = {
 def builder_of(*operands: object) -> Builder:
     """The graph that the tensors among the operands belong to."""
     for x in operands:
-        if isinstance(x, Tensor):
-            return x.builder
-        if isinstance(x, (list, tuple)):
-            for y in x:
-                if isinstance(y, Tensor):
-                    return y.builder
+        for y in x if isinstance(x, (list, tuple)) else (x,):
+            if isinstance(y, Tensor):
+                return y.builder
     bad_input("this needs at least one tensor of a graph among its operands")
 
 

@@ -117,11 +117,6 @@ def cumsum(x: Operand, axis: int | None = None, dtype: DTypeGiven = None) -> Ten
     return x.builder.emit("cumsum", [x], {"axis": axis_of(axis, x.ndim)})
 
 
-def _magnitude(x: Tensor) -> Tensor:
-    """|x| as a float."""
-    return emit("abs", _floating(x, None))
-
-
 def softmax(x: Tensor, axes: Sequence[int], log: bool = False) -> Tensor:
     """exp(x - max x) by its sum over axes, or the logarithm of that."""
     shifted = x - reduced("reduce_max", x, axes, True)
@@ -146,7 +141,7 @@ def norm(
     x = lift(builder_of(x), x)
     vector = x.ndim == 1 or isinstance(axis, int)
     if vector and ord in (1, np.inf, -np.inf, 0):
-        size = _magnitude(x)
+        size = emit("abs", _floating(x, None))
         if ord == 0:
             size = cast(cast(size, np.bool_), size.dtype)
         return (min if ord == -np.inf else max if ord == np.inf else sum)(

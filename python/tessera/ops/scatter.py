@@ -12,16 +12,12 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.ops.derived import prod
-from tessera.ops.operands import emit, iota, row_major
+from tessera.ops.operands import emit, iota, reduced, row_major
 from tessera.ops.shape import broadcast_to, expand_dims, moveaxis, reshape
 from tessera.tensor import Tensor
 from tessera.types import DType, is_float
 
 MOST_COMPARISONS = 1 << 22
-
-
-def _reduced(op: str, x: Tensor, axis: int) -> Tensor:
-    return emit(op, x, axes=[axis % x.ndim], keepdims=False)
 
 
 def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
@@ -51,7 +47,8 @@ def _together(hit: Tensor, each: Tensor, how: str, axis: int) -> Tensor:
     chosen = emit("where", hit, each, none)
     if how == "mul":
         return prod(chosen, axis, dtype=chosen.dtype)
-    return _reduced("sum" if how == "add" else f"reduce_{how}", chosen, axis)
+    op = "sum" if how == "add" else f"reduce_{how}"
+    return reduced(op, chosen, [axis % chosen.ndim], False)
 
 
 def _last(index: Tensor, n: int) -> Tensor:
@@ -59,9 +56,8 @@ def _last(index: Tensor, n: int) -> Tensor:
     shape = [*index.shape[:-1], n, index.shape[-1]]
     hit = emit("eq", expand_dims(index, -2), iota(index.builder, len(shape) - 2, shape))
     none = index.builder.const(-1, np.int64)
-    return _reduced(
-        "reduce_max", emit("where", hit, iota(index.builder, len(shape) - 1, shape), none), -1
-    )
+    places = emit("where", hit, iota(index.builder, len(shape) - 1, shape), none)
+    return reduced("reduce_max", places, [len(shape) - 1], False)
 
 
 def scatter(

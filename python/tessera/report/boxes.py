@@ -9,7 +9,6 @@ from html import escape
 
 from tessera.types import Fields
 
-Data = Fields
 _GRID, _LOOPS = "xyz", "ijkl"
 _KINDS = {
     "memory": "input iter save const iota opaque",
@@ -21,7 +20,7 @@ _KINDS = {
 KIND = {op: kind for kind, ops in _KINDS.items() for op in ops.split()}  # else "pointwise"
 
 
-def program(graph: Data, title: str) -> str:
+def program(graph: Fields, title: str) -> str:
     """A kernel graph: one box per operator or kernel, in order."""
     parts = []
     numbered = enumerate(graph["ops"])
@@ -38,7 +37,7 @@ def program(graph: Data, title: str) -> str:
     )
 
 
-def _kernel(op: Data, scope: str) -> str:
+def _kernel(op: Fields, scope: str) -> str:
     body = op["body"]
     grid = " ".join(f"{_GRID[i]}={n}" for i, n in enumerate(body["grid"]))
     loops = " ".join(f"{_LOOPS[i]}={n}" for i, n in enumerate(body["loops"]))
@@ -79,7 +78,7 @@ def _kernel(op: Data, scope: str) -> str:
     )
 
 
-def _thread(op: Data, scope: str) -> str:
+def _thread(op: Fields, scope: str) -> str:
     lines = "".join(_line(o, scope + "t") for o in op["body"]["ops"] if o["op"] != "input")
     return (
         f'<div class="thread"><h5>thread: {_typed(op, scope)} stays in registers</h5>'
@@ -87,11 +86,11 @@ def _thread(op: Data, scope: str) -> str:
     )
 
 
-def _typed(op: Data, scope: str) -> str:
+def _typed(op: Fields, scope: str) -> str:
     return ", ".join(f"{_value(r, scope)}<i>{escape(r['type'])}</i>" for r in op["results"])
 
 
-def _line(op: Data, scope: str, taken: Mapping[int, tuple[str, Data]] | None = None) -> str:
+def _line(op: Fields, scope: str, taken: Mapping[int, tuple[str, Fields]] | None = None) -> str:
     """One operator: result ← operator operands attributes, and the result's type; `taken`: the
     types of a kernel's inputs, and the arguments that they are."""
     kind = KIND.get(op["op"], "pointwise")
@@ -115,7 +114,7 @@ def _line(op: Data, scope: str, taken: Mapping[int, tuple[str, Data]] | None = N
     )
 
 
-def _value(tensor: Data, scope: str) -> str:
+def _value(tensor: Fields, scope: str) -> str:
     name = escape(str(tensor["name"]))
     return f'<span class="v" data-v="{scope}:{tensor["id"]}">{name}</span>'
 
@@ -131,23 +130,21 @@ def _tiles(type_text: str, grid: list[int], loops: list[int]) -> str:
     return f"{escape(dtype)}[{','.join(axes)}]"
 
 
-def _attributes(op: Data) -> str:
-    attrs = dict(op["attrs"])
-    if op["op"] in ("const", "iota"):
-        attrs.pop("type", None)
+def _attributes(op: Fields) -> str:
+    attrs = op["attrs"]
     if op["op"] == "const":
         return str(attrs.get("value", ""))
     if op["op"] == "input":
         return "weight" if attrs.get("weight") else ""
     shown = []
     for key, value in attrs.items():
-        if key == "keepdims" or value in (-1, [], None):
+        silent = key == "keepdims" or (op["op"], key) == ("iota", "type")
+        if silent or value in (-1, [], None) or (key, value) == ("kind", "sum"):
             continue
         if key == "loops":
             shown.append("over " + ",".join(_LOOPS[i] for i in value))
         elif key == "kind":
-            if value != "sum":
-                shown.append(str(value))
+            shown.append(str(value))
         elif key == "axes":
             shown.append("axis " + ",".join(map(str, value)))
         else:

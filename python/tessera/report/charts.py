@@ -8,8 +8,6 @@ from html import escape
 
 from tessera.types import Fields
 
-Data = Fields
-
 
 def duration(us: float) -> str:
     """A time in microseconds with a unit that suits it.
@@ -97,7 +95,7 @@ def _frame(x: Axis, y: Axis) -> str:
     return out + _text(x.start, y.end - 8, "FLOP/s", "start", "axis")
 
 
-def time_strip(data: Data) -> str:
+def time_strip(data: Fields) -> str:
     """Where the time of the whole run went, as one bar."""
     stages = [(label, data[key]) for key, label in _STAGES]
     rest = data["total_s"] - sum(s for _, s in stages)
@@ -122,7 +120,7 @@ _STAGES = (
 )  # fmt: skip
 
 
-def search_chart(data: Data) -> str:
+def search_chart(data: Fields) -> str:
     """The best predicted time so far."""
     events = [(max(e["t"], 1e-4), e["search"]) for e in data["timeline"] if e.get("search")]
     known = [(t, search["best_cost"] * 1e6) for t, search in events if search["best_cost"] > 0]
@@ -165,7 +163,7 @@ def times_bars(rows: Sequence[tuple[str, float]]) -> str:
     return f'<div class="bars">{bars}</div>'
 
 
-def roofline(data: Data) -> str:
+def roofline(data: Fields) -> str:
     """Arithmetic intensity against rate, under what the machine can do."""
     limits, work = data["limits"], data["work"]
     rate, dram, cache = (limits.get(k, 0.0) for k in ("flops_s", "dram_bytes_s", "cache_bytes_s"))

@@ -8,12 +8,11 @@ from html import escape
 from tessera.report.boxes import KIND
 from tessera.types import Fields
 
-Data = Fields
 _WIDE, _HIGH, _GAP, _DOWN = 148, 40, 16, 34  # of a node, and between nodes and rows
 _MOST = 80  # nodes; what is larger is no picture any more
 
 
-def drawing(graph: Data) -> str:
+def drawing(graph: Fields) -> str:
     """A kernel graph as SVG; empty where it has too many operators."""
     ops = [op for op in graph["ops"] if op["op"] != "const"]
     if len(ops) > _MOST:
@@ -61,7 +60,7 @@ def drawing(graph: Data) -> str:
     )
 
 
-def _node(op: Data, x: float, y: float) -> tuple[str, float]:
+def _node(op: Fields, x: float, y: float) -> tuple[str, float]:
     result, body = op["results"][0], op["body"] or {"ops": []}
     inner = [o["op"] for o in body["ops"] if o["op"] not in ("input", "iter", "save")]
     lines = [" ".join(inner[i : i + 3]) for i in range(0, min(len(inner), 9), 3)]

@@ -12,10 +12,9 @@ from tessera.report.drawing import drawing
 from tessera.types import Fields
 
 _HERE = Path(__file__).parent
-Data = Fields
 
 
-def page(data: Data) -> str:
+def page(data: Fields) -> str:
     """The whole HTML page for a record."""
     sections = [
         ("result", "Result", _summary(data)),
@@ -62,7 +61,7 @@ def _time(us: float | None) -> str:
     return "not measured" if us is None else duration(us)
 
 
-def _summary(data: Data) -> str:
+def _summary(data: Fields) -> str:
     work = data["work"]
     tiles = [
         _tile(f"{data['speedup']:.2f}×", "as fast as the original", "good")
@@ -103,7 +102,7 @@ def _bytes(n: float) -> str:
     return f"{n:.3g} GB"
 
 
-def _programs(data: Data) -> str:
+def _programs(data: Fields) -> str:
     before, after = data["programs"]["before"], data["programs"]["after"]
     legend = (
         '<p class="legend"><i class="k-memory"></i>memory <i class="k-product"></i>product '
@@ -120,7 +119,7 @@ def _programs(data: Data) -> str:
     )
 
 
-def _times(data: Data) -> str:
+def _times(data: Fields) -> str:
     """Who could have run, where a contest was held; else the original as it is compiled."""
     names = {"kernel": "kernels", "source": "NumPy, rewritten", "function": "your function"}
     choice = data.get("choice", {})  # records of old have none
@@ -137,7 +136,7 @@ def _times(data: Data) -> str:
     )  # fmt: skip
 
 
-def _search(data: Data) -> str:
+def _search(data: Fields) -> str:
     if data["from_cache"]:
         return ""
     tiles = "".join(
@@ -146,7 +145,7 @@ def _search(data: Data) -> str:
     return f'<div class="tiles small">{tiles}</div>{time_strip(data)}{search_chart(data)}'
 
 
-def _candidates(data: Data) -> str:
+def _candidates(data: Fields) -> str:
     candidates = data["candidates"]
     if not candidates:
         return "<p>The search proposed none.</p>"
@@ -175,7 +174,7 @@ def _candidates(data: Data) -> str:
     )
 
 
-def _errors(data: Data) -> str:
+def _errors(data: Fields) -> str:
     found = data["errors"]
     if "skipped" in found:
         return f"<p>{escape(found['skipped'])}</p>"
@@ -192,7 +191,7 @@ def _errors(data: Data) -> str:
     )
 
 
-def _certificate(data: Data) -> str:
+def _certificate(data: Fields) -> str:
     if not data["certificate"]:
         return "<p>The original was kept, so there is nothing to prove.</p>"
     said = ""
@@ -214,7 +213,7 @@ _SENTENCES = {
 }  # fmt: skip
 
 
-def _source(data: Data) -> str:
+def _source(data: Fields) -> str:
     if not data["source"]:
         return "<p>Calls are interpreted; there is no compiled code.</p>"
     plan = f"<summary>buffers and order of the kernels</summary><pre>{escape(data['plan'])}</pre>"
@@ -226,7 +225,7 @@ def _source(data: Data) -> str:
     )
 
 
-def _machine(data: Data) -> str:
+def _machine(data: Fields) -> str:
     facts = {**data["machine"], "target": data["target"], "threads": data["threads"]}
     rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>"
                    for k, v in facts.items())  # fmt: skip

@@ -137,17 +137,10 @@ def _check_graph(model: onnx.ModelProto, where: Location) -> None:
         for name in _reads(node):
             if name in known:
                 continue
+            why = ", which is neither an input, an initialiser nor another node's result"
             if name in made:
-                raise BadInputError(
-                    f"{describe(node)} reads '{name}' before it is made: the nodes are not in "
-                    "order, or form a cycle",
-                    where,
-                )
-            raise BadInputError(
-                f"{describe(node)} reads '{name}', which is neither an input, an initialiser nor "
-                "another node's result",
-                where,
-            )
+                why = " before it is made: the nodes are not in order, or form a cycle"
+            raise BadInputError(f"{describe(node)} reads '{name}'{why}", where)
         for name in node.output:
             if name and name in known:
                 raise BadInputError(f"{describe(node)} makes '{name}', which exists already", where)

@@ -48,13 +48,11 @@ def _reduced(call: Call, put: Put, x: Tensor, updates: Tensor, reduce: str, own:
     if reduce == "mean" or not own:
         ones = call.graph.const(1, "i64", updates.shape)
         count = put(call.graph.const(int(own), "i64", x.shape), ones, "add")
-    if not own:
-        assert count is not None
+    if count is not None and not own:
         kept = emit("eq", count, call.graph.const(0, "i64"))
         x = emit("where", kept, x, x.builder.const(neutral(x.dtype, how), x.dtype))
     made = put(x, updates, how)
-    if reduce == "mean":
-        assert count is not None
+    if count is not None and reduce == "mean":
         count = f("astype")(emit("max", count, call.graph.const(1, "i64")), made.dtype)
         made = made / count if is_float(made.dtype) else f("floor_divide")(made, count)
     return cast(made, call.dtype)
@@ -205,8 +203,7 @@ def diagonal_scatter(
     first = max(0, -offset) * w + max(0, offset)
     places = _positions(call, [source.shape[-1]], [w + 1], first)
     made = _done(scatter(flat, places, cast(source, call.dtype), "none", _most(x)))
-    return f("transpose")(f("reshape")(made, turned.shape),
-                          [order.index(i) for i in range(x.ndim)])  # fmt: skip
+    return f("transpose")(f("reshape")(made, turned.shape), np.argsort(order).tolist())
 
 
 # --- by strides

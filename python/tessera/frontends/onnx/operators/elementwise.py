@@ -36,13 +36,12 @@ def _unary(name: str) -> Callable[[Node], Tensor]:
     return lambda node: f(name)(node.x())
 
 
+_ALIKE = """
+    Abs Ceil Cos Cosh Erf Exp Floor Log Relu Sigmoid Sign Sin Sinh Sqrt Tan Tanh Reciprocal Round
+"""
 for _onnx, _name in {
-    "Abs": "abs", "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh",
-    "Atan": "arctan", "Atanh": "arctanh", "Ceil": "ceil",
-    "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
-    "Neg": "negative", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
-    "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "Reciprocal": "reciprocal",
-    "Round": "round",
+    "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh", "Atan": "arctan",
+    "Atanh": "arctanh", "Neg": "negative", **{name: name.lower() for name in _ALIKE.split()},
 }.items():  # fmt: skip
     handles(_onnx)(_unary(_name))
 

@@ -361,8 +361,7 @@ def compress(node: Node, x: Tensor) -> Value:
     if not node.has_attr("axis"):
         x = f("reshape")(x, [-1])
     axis = axis_of(node, x.ndim, 0)
-    places = np.flatnonzero(keep)
-    return pick(node, x, axis, places.tolist())
+    return pick(node, x, axis, np.flatnonzero(keep).tolist())
 
 
 handles.table({

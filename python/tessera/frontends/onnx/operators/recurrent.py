@@ -74,12 +74,10 @@ def _gru(d: Direction, x: Tensor, state: list[Tensor], node: Node) -> list[Tenso
     gates = emit("matmul", h, d.recurrent[:, : 2 * size])
     update, reset = (d.act(0, g) for g in _gates(x[..., : 2 * size] + gates, 2))
     weights = d.recurrent[:, 2 * size :]
-    if node.attr("linear_before_reset", 0):
-        inner = emit("matmul", h, weights)
-        inner = reset * (inner if d.last_bias is None else inner + d.last_bias)
-    else:
-        inner = emit("matmul", reset * h, weights)
-        inner = inner if d.last_bias is None else inner + d.last_bias
+    late = bool(node.attr("linear_before_reset", 0))
+    inner = emit("matmul", h if late else reset * h, weights)
+    inner = inner if d.last_bias is None else inner + d.last_bias
+    inner = reset * inner if late else inner
     candidate = d.act(1, x[..., 2 * size :] + inner)
     return [(number(h, 1) - update) * candidate + update * h]
 

@@ -255,6 +255,9 @@ def local_response_normalization(node: Node, x: Tensor) -> Tensor:
 
 
 handles("MatMul")(lambda node: f("matmul")(*node.all()))
+handles("Einsum")(
+    lambda node: f("einsum")(node.require_attr("equation", str).replace(" ", ""), *node.all())
+)
 
 
 @handles("Gemm")
@@ -271,9 +274,3 @@ def gemm(node: Node) -> Tensor:
         c = node.x(2)
         y = y + (c if beta == 1 else c * number(c, beta))
     return y
-
-
-handles.table({
-    "Einsum": lambda node:
-        f("einsum")(node.require_attr("equation", str).replace(" ", ""), *node.all()),
-})  # fmt: skip

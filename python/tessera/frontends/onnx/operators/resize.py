@@ -147,6 +147,4 @@ def _times(node: Node, x: Tensor, matrix: Array, axis: int) -> Tensor:
     weights = node.importer.tensor(matrix.astype(x.dtype), "interpolation")
     if axis == x.ndim - 1:
         return f("matmul")(x, f("transpose")(weights))
-    moved = f("moveaxis")(x, axis, -2) if axis != x.ndim - 2 else x
-    y = f("matmul")(weights, moved)
-    return f("moveaxis")(y, -2, axis) if axis != x.ndim - 2 else y
+    return f("moveaxis")(f("matmul")(weights, f("moveaxis")(x, axis, -2)), -2, axis)
