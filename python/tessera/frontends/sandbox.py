@@ -391,7 +391,9 @@ class Sandbox:
         return made
 
     def _scope(self, real: Record) -> _Globals:
-        return self._globals.setdefault(id(real), _Globals(real, self))
+        if id(real) not in self._globals:
+            self._globals[id(real)] = _Globals(real, self)
+        return self._globals[id(real)]
 
     def _import(
         self,
