@@ -6,6 +6,7 @@ cannot be compiled runs as PyTorch runs it, with one log line of "tessera.torch"
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import logging
@@ -14,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -51,6 +53,7 @@ from tessera.types import Fields, Function, Values, to_numpy
 __all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
 
 log = logging.getLogger("tessera.torch")
+_MOST_ALONE = 1 << 20  # elements
 
 
 @dataclass(frozen=True)
@@ -381,14 +384,14 @@ def _nothing_joined(gm: GraphModule) -> None:
     """Leaves out of concatenations what has no elements, as caches of keys have at first."""
     aten = torch.ops.aten
     for node in gm.graph.find_nodes(op="call_function", target=aten.cat.default):
-        empty = [
+        left = [
             n
             for n in node.args[0]
-            if any(isinstance(d, int) and d == 0 for d in n.meta["val"].shape)
+            if not any(isinstance(d, int) and d == 0 for d in n.meta["val"].shape)
         ]
-        left = [n for n in node.args[0] if n not in empty]
-        if not empty or not left or any(n.meta["val"].dtype != node.meta["val"].dtype
-                                        for n in left):  # fmt: skip
+        empty = [n for n in node.args[0] if n not in left]
+        kinds = {n.meta["val"].dtype for n in (node, *left)}
+        if not empty or not left or len(kinds) > 1:
             continue
         node.args = (left, *node.args[1:])
         if len(left) == 1:
@@ -518,6 +521,8 @@ def _partitioned(
             parts.append(part)
     if settings.fallback == "inductor" and left:
         _rest_by_inductor(fused)
+    elif parts and device is None:
+        _rest_alone(fused)
     fused.recompile()
     return fused, Report(len(operators), parts, left)
 
@@ -545,6 +550,45 @@ def _rest_by_inductor(fused: GraphModule) -> None:
                 continue
             delattr(fused, node.target)
             fused.add_module(node.target, Boxed(compiled, sub))
+
+
+def _rest_alone(fused: GraphModule) -> None:
+    """Has small operators between the parts run by the calling thread: OpenMP's others would wait
+    for the next one for a millisecond, on the processors that the next part runs on."""
+    for n, node in enumerate(list(fused.graph.nodes)):
+        if isinstance(node.target, OpOverload) and not _is_view(node):
+            fused.add_submodule(f"alone_{n}", Alone(node.target))
+            node.op, node.target = "call_module", f"alone_{n}"
+
+
+@functools.cache
+def openmp() -> ctypes.CDLL | None:
+    """What tells and sets how many threads the calling one may use, where PyTorch has it."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return library if library.omp_get_max_threads() else None
+    except (OSError, AttributeError):
+        return None
+
+
+class Alone(torch.nn.Module):  # type: ignore[misc]
+    """An operator of PyTorch's, on one thread where it has few elements to read."""
+
+    def __init__(self, operator: OpOverload) -> None:
+        super().__init__()
+        self._operator, self._openmp = operator, openmp()
+
+    def forward(self, *args: Argument, **kwargs: Argument) -> Results:
+        given = [t for a in args for t in (a if isinstance(a, (list, tuple)) else (a,))]
+        read = sum(t.numel() for t in given if isinstance(t, torch.Tensor))
+        if self._openmp is None or read > _MOST_ALONE:
+            return self._operator(*args, **kwargs)
+        threads = self._openmp.omp_get_max_threads()
+        self._openmp.omp_set_num_threads(1)
+        try:
+            return self._operator(*args, **kwargs)
+        finally:
+            self._openmp.omp_set_num_threads(threads)
 
 
 class Boxed(torch.nn.Module):  # type: ignore[misc]

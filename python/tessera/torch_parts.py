@@ -433,9 +433,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return None
         compiled = Graph.parse(kept.compiled)
         with cache_in(self._settings.cache_dir):
-            module = _core.compile(
-                compiled.core, stop=self._stop, compared=not self._settings.freeze
-            )
+            module = self._code(compiled)
         if digest(module.source) != kept.code:
             return None
         tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]

@@ -164,7 +164,7 @@ class Decoder(torch.nn.Module):  # type: ignore[misc]
 
 
 def test_what_grows_with_each_call_is_left_to_pytorch() -> None:
-    model = Decoder()
+    model, threads = Decoder(), torch.get_num_threads()
     compiled = torch.compile(model, backend="tessera", dynamic=True, options={"race": False})
     with torch.no_grad():
         got = want = (None, torch.empty(1, 1, 0, 8), torch.empty(1, 1, 0, 8))
@@ -173,9 +173,32 @@ def test_what_grows_with_each_call_is_left_to_pytorch() -> None:
             got, want = compiled(x, *got[1:]), model(x, *want[1:])
             torch.testing.assert_close(got, want)
             torch_backend.wait()
+    assert torch.get_num_threads() == threads
     grows = [r for r in torch_backend.REPORTS if "its size is another one" in str(r.eager)]
     assert grows
     assert all(len(p.programs) == 1 for r in grows for p in r.parts)
+
+
+def test_small_operators_between_parts_have_one_thread() -> None:
+    openmp = torch_backend.openmp()
+    if openmp is None:
+        pytest.skip("PyTorch has no OpenMP")
+    before, seen = openmp.omp_get_max_threads(), []
+
+    def see(x: Any) -> Any:
+        seen.append(openmp.omp_get_max_threads())
+        return 1 // int(x[0, 0])
+
+    openmp.omp_set_num_threads(3)
+    try:
+        torch_backend.Alone(see)(torch.ones(4, 4))
+        torch_backend.Alone(see)(torch.ones(2048, 2048))
+        with pytest.raises(ZeroDivisionError):
+            torch_backend.Alone(see)(torch.zeros(1, 1))
+        assert openmp.omp_get_max_threads() == 3
+    finally:
+        openmp.omp_set_num_threads(before)
+    assert seen == [1, 3, 1]
 
 
 def test_numbers_that_change_are_left_to_pytorch() -> None:

@@ -32,8 +32,7 @@ class Calls:
     def __init__(self, name: str, quantised: bool) -> None:
         self._name, self._quantised = name, quantised
         self._runner: Runner | None = None
-        self._given: list[Array | None] = []  # the inputs, weights in their places
-        self._free: list[int] = []  # the others
+        self._given: list[Array | None] = []  # weights in their places among the inputs
         self._checks = False  # its last result tells whether all that is looked up is there
         self._interpreted = False
         self._session: InferenceSession | None = None
@@ -47,17 +46,14 @@ class Calls:
                 self._checks = len(module.output_types) > len(graph.outputs)
                 names = list(graph.input_types())
                 self._given = [graph.weights.get(n) for n in names]
-                self._free = [i for i, n in enumerate(names) if n not in graph.weights]
                 self._runner = Runner(module, names, frozen=True)
             except Error as error:
                 log.warning("tessera: %s is interpreted: %s", self._name, error.message)
                 self._interpreted = True
         if self._runner is None:
             return graph.run(*arrays)
-        whole = list(self._given)
-        for i, array in zip(self._free, arrays, strict=True):
-            whole[i] = array
-        made = self._runner(whole)
+        free = iter(arrays)
+        made = self._runner([next(free) if a is None else a for a in self._given])
         if self._checks and not made.pop():
             return graph.run(*arrays)  # and raises what it says of it
         return made
@@ -72,8 +68,8 @@ class Calls:
             self.race = CallRace(other="onnxruntime")
             self._session = peer()
             try:
-                terms = max(a.size for a in given.values())
-                why = differs(made, self._theirs(given), terms, _STEPS * self._quantised)
+                terms, share = max(a.size for a in given.values()), _STEPS * self._quantised
+                why = differs(made, self._theirs(given), terms, share)
             except Exception as error:  # what it refuses is no race
                 why = f"{type(error).__name__}: {error}"
             self.race.won = True if why else None

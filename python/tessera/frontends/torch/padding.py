@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,8 +111,7 @@ def paddings(module: torch.fx.GraphModule) -> list[Padding]:
 
 def why_not(module: torch.fx.GraphModule) -> list[str]:
     """Per symbol of the graph that cannot be rounded up the reason."""
-    values = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
-    symbols = {s for v in values for d in _sizes(v) for s in getattr(d, "free_symbols", ())}
+    symbols = _symbols(n.meta.get("val") for n in module.graph.find_nodes(op="placeholder"))
     walks = {symbol: _walked(module, symbol) for symbol in sorted(symbols, key=str)}
     return [f"{symbol}: {why}" for symbol, why in walks.items() if isinstance(why, str)]
 
@@ -123,25 +122,16 @@ def growing(module: torch.fx.GraphModule) -> set[Node]:
     (output,) = module.graph.find_nodes(op="output")
     results = output.args[0] if isinstance(output.args[0], (list, tuple)) else output.args
     values = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
-    numbers, sizes = (
-        {s for v in values if isinstance(v, torch.Tensor) is kind
-         for d in _sizes(v) for s in getattr(d, "free_symbols", ())} for kind in (False, True)
-    )  # fmt: skip
-    symbols: set[Size] = numbers - sizes
+    symbols = _symbols(values) - _symbols(v for v in values if isinstance(v, torch.Tensor))
     for node in results:
         while isinstance(node, Node) and operator_name(node.target) in _PARTS:
             node = node.args[0]
         if isinstance(node, Node) and operator_name(node.target) == "aten.cat.default":
             tensors, *dims = node.args
-            size = _expression(tensors[0].meta["val"].shape[dims[0] if dims else 0])
             if tensors[0].op == "placeholder":
-                symbols |= getattr(size, "free_symbols", set())
-
-    def has(node: Node) -> bool:
-        return any(symbols & getattr(d, "free_symbols", set()) for d in _sizes(node.meta["val"]))
-
-    return {n for n in module.graph.nodes if symbols and n.op == "call_function" and any(
-        "val" in m.meta and has(m) for m in (n, *n.all_input_nodes))}  # fmt: skip
+                symbols |= _symbols([tensors[0].meta["val"].shape[dims[0] if dims else 0]])
+    return {n for n in module.graph.nodes if n.op == "call_function" and symbols & _symbols(
+        m.meta.get("val") for m in (n, *n.all_input_nodes))}  # fmt: skip
 
 
 def _walked(module: torch.fx.GraphModule, symbol: Size) -> _Walk | str:
@@ -164,6 +154,11 @@ def _sizes(value: Argument) -> Iterator[Size]:
     elif isinstance(value, (list, tuple)):
         for v in value:
             yield from _sizes(v)
+
+
+def _symbols(values: Iterable[Argument]) -> set[Size]:
+    """All that the sizes of these consist of."""
+    return {s for v in values for d in _sizes(v) for s in getattr(d, "free_symbols", ())}
 
 
 class _Walk:
