@@ -397,7 +397,7 @@ def _nothing_joined(gm: GraphModule) -> None:
         if len(left) == 1:
             node.target, node.args = aten.clone.default, (left[0],)
             node.kwargs = {"memory_format": torch.contiguous_format}
-        for n in empty:
+        for n in set(empty):
             if n.op == "call_function" and not n.users:
                 gm.graph.erase_node(n)
 
@@ -521,7 +521,7 @@ def _partitioned(
             parts.append(part)
     if settings.fallback == "inductor" and left:
         _rest_by_inductor(fused)
-    elif parts and device is None:
+    elif parts and device is None and settings.level != "bitwise":  # sums by threads have others
         _rest_alone(fused)
     fused.recompile()
     return fused, Report(len(operators), parts, left)

@@ -32,7 +32,7 @@ struct LayoutChoice {
 };
 
 struct LayoutLimits {
-  bool compared = false;     // see PlanOptions
+  bool compared = false;    // see PlanOptions
   double kept_bytes = 8e9;  // memory that copies of weights may take
 };
 

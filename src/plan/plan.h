@@ -16,13 +16,13 @@ namespace tessera {
 
 // Each decision can be switched off, to see what it is worth.
 struct PlanOptions {
-  bool layout = true;    // off: every array row-major
-  bool schedule = true;  // off: one task at a time, as the program lists them
-  bool memory = true;    // off: no two buffers share memory
-  bool weights = true;   // off: weights are treated like any other input
+  bool layout = true;     // off: every array row-major
+  bool schedule = true;   // off: one task at a time, as the program lists them
+  bool memory = true;     // off: no two buffers share memory
+  bool weights = true;    // off: weights are treated like any other input
   bool compared = false;  // what is kept of weights is compared with them in every call
-  bool images = true;    // off: images lie as the program says, and convolutions are direct
-  bool fuse = true;      // off: one kernel for each operator (plan/fuse.h)
+  bool images = true;     // off: images lie as the program says, and convolutions are direct
+  bool fuse = true;       // off: one kernel for each operator (plan/fuse.h)
   // Of transforms, errors are relative to the largest result of an image, not to each.
   Transforms transforms = Transforms::All;
   bool libraries = true;  // off: no library computes a convolution, however fast it was measured

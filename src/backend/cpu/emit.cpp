@@ -200,7 +200,8 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   }
   if (options.layout) {
     const std::vector<LayoutDemand> wanted = demands(graph, plan, codes, isa, target);
-    const LayoutChoice choice = choose_layouts(graph, plan, wanted, target, {.compared = options.compared});
+    const LayoutChoice choice =
+        choose_layouts(graph, plan, wanted, target, {.compared = options.compared});
     for (size_t i = 0; i < wanted.size(); ++i) {
       OpCode& code = codes[size_t(wanted[i].user)];
       code.layouts[size_t(wanted[i].operand)] = choice.layouts[i];

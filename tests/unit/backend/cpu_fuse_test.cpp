@@ -190,8 +190,8 @@ TEST(Fuse, WeightsStayApart) {
 Graph times_transpose(int rows, const std::string& type, const std::string& attrs) {
   const std::string r = "[" + std::to_string(rows);
   return parse("graph g {\n  x = input : " + type + r + ",80]\n  w = input" + attrs + " : " + type +
-               "[75,80]\n  t = transpose w {perm=[1,0]} : " + type + "[80,75]\n  y = matmul x, t : " +
-               type + r + ",75]\n  return y\n}\n");
+               "[75,80]\n  t = transpose w {perm=[1,0]} : " + type +
+               "[80,75]\n  y = matmul x, t : " + type + r + ",75]\n  return y\n}\n");
 }
 
 // The columns of a transposed matrix lie in order: few rows meet them there, of weights as well.

@@ -38,9 +38,10 @@ TEST(Weights, AreFoldedPackedAndReused) {
   ModuleOptions compared;
   compared.plan.compared = true;
   const auto plain = [&](const ModuleOptions& options) {
-    return Module::compile(parse("graph plain {\n  X = input : f32[5,70]\n  W = input {weight=true} "
-                                 ": f32[70,128]\n  Y = matmul X, W : f32[5,128]\n  return Y\n}\n"),
-                           cache, options)
+    return Module::compile(
+               parse("graph plain {\n  X = input : f32[5,70]\n  W = input {weight=true} "
+                     ": f32[70,128]\n  Y = matmul X, W : f32[5,128]\n  return Y\n}\n"),
+               cache, options)
         ->prepared_bytes();
   };
   EXPECT_GT(plain({}), 0);
