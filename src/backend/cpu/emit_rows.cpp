@@ -66,7 +66,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
   const std::string type = storage_type(dtype), from = storage_type(right->storage);
   const RegisterTile tile = choose_tile(unit_.isa, dtype, m, n.nominal);
   const int64_t columns = tile.columns();
-  RowSchedule schedule = row_schedule(tile, m, right->storage);
+  const RowSchedule schedule = row_schedule(tile, m);
   const int64_t ldb = right->strides[y_rank - 2], ldc = to.strides[rank - 2];
   const std::string serial = num(names_++);
 
@@ -105,40 +105,23 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
     code_.close();
   }
 
-  // All k against `width` columns of b, of the type `storage`; `next` has what is read after it.
+  // All k against `width` columns of b, of the type `storage`.
   const auto all_rows = [&](DType storage, const RegisterTile& t, const std::string& bp, int64_t ld,
-                            const std::string& cp, const std::string& width,
-                            const std::string& next) {
+                            const std::string& cp, const std::string& width) {
     const std::string kernel = unit_.row_kernels.use(unit_.isa, left->storage, storage, m, t);
-    const auto call = [&](int rows, bool fetch) {
-      code_.line(kernel + "<" + num(ars) + ", " + num(ld) + ", " + num(ldc) + ", " + num(rows) +
-                 ", " + (fetch ? "1" : "0") + ">(a + k, " + bp + " + k*" + num(ld) + ", " + cp +
-                 ", " + (fetch ? "next" : "0") + ", " + width + ");");
+    const auto steps = [&](int rows) {
+      code_.line("for (; k + " + num(rows) + " <= " + k.text() + "; k += " + num(rows) + ") " +
+                 kernel + "<" + num(ars) + ", " + num(ld) + ", " + num(ldc) + ", " + num(rows) +
+                 ">(a + k, " + bp + " + k*" + num(ld) + ", " + cp + ", " + width + ");");
     };
-    const std::string step = num(schedule.rows);
-    const bool fetch = !next.empty() && schedule.ahead > 0;
     code_.line("long k = 0;");
-    code_.open("for (; k + " + step + " <= " + k.text() + "; k += " + step + ")");
-    if (fetch) {
-      const std::string ahead = num(schedule.rows * schedule.ahead);
-      code_.line("const " + std::string(storage_type(storage)) + "* const next = k + " + ahead +
-                 " < " + k.text() + " ? " + bp + " + (k + " + ahead + ")*" + num(ld) + " : " +
-                 next + " + (k + " + ahead + " - " + k.text() + ")*" + num(ld) + ";");
-    }
-    call(schedule.rows, fetch);
-    code_.close();
-    code_.line("for (; k < " + k.text() + "; ++k)");
-    call(1, false);
+    for (int rows : {schedule.rows, 4, 1}) steps(rows);
   };
 
-  const std::string below = "b + " + k.text() + "*" + num(ldb);
   const int64_t whole = n.nominal / columns * columns;
-  // Where rows are shorter than the pieces that the distance is meant for, more rows lie ahead.
-  if (n.exact() && whole > 0 && whole < schedule.width)
-    schedule.ahead *= int(schedule.width / whole);
   if (n.exact() && whole <= schedule.width) {
     code_.open("");
-    all_rows(right->storage, tile, "b", ldb, "c", num(whole), below);
+    all_rows(right->storage, tile, "b", ldb, "c", num(whole));
     code_.close();
     if (whole < n.nominal) code_.line("const long n = " + num(whole) + ";");
   } else {
@@ -151,8 +134,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
     const std::string width = num(schedule.width);
     code_.line("const long width = " + end + " - n < " + width + " ? " + end + " - n : " + width +
                ";");
-    all_rows(right->storage, tile, "b + n", ldb, "c + n", "width",
-             "(n + width < " + end + " ? b + n + width : " + below + ")");
+    all_rows(right->storage, tile, "b + n", ldb, "c + n", "width");
     code_.line("n += width;");
     code_.close();
   }
@@ -165,7 +147,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
     if (!n.exact() || vectors > 0) {
       code_.line("const long vectors = (" + n.text() + " - n) / " + lanes + " * " + lanes + ";");
       code_.open("");
-      all_rows(right->storage, narrow, "b + n", ldb, "c + n", "vectors", "");
+      all_rows(right->storage, narrow, "b + n", ldb, "c + n", "vectors");
       code_.close();
     }
     const std::string at = !n.exact() || vectors > 0 ? "n + vectors" : "n";
@@ -185,7 +167,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
     code_.line("for (long j = 0; j < " + lanes + "; ++j) " + tail + "[i*" + lanes +
                " + j] = j < w ? " + element + " : 0;");
     code_.close();
-    all_rows(tail_dtype, narrow, tail, tile.lanes, "c + " + at, lanes, "");
+    all_rows(tail_dtype, narrow, tail, tile.lanes, "c + " + at, lanes);
     code_.close();
     touch(tail);
   }

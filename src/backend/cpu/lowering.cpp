@@ -49,9 +49,9 @@ ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, in
   // As wide as suits the kernels, yet enough blocks to keep every core busy. Narrow strips keep a
   // block's part of the right operand near; row kernels read wide ones faster.
   const bool by_rows = m <= kMostKernelRows;
-  const RowSchedule schedule = row_schedule(tile, m, dtype);
+  const RowSchedule schedule = row_schedule(tile, m);
   int64_t columns = std::max<int64_t>(tile.columns(), by_rows ? schedule.width : 256);
-  const int64_t blocks = by_rows ? 2 * int64_t{default_threads()} : 32;
+  const int64_t blocks = by_rows ? int64_t{default_threads()} : 32;
   while (columns > tile.columns() && batch * ceil_div(m, rows) * ceil_div(n, columns) < blocks)
     columns /= 2;
   columns = ceil_div(columns, tile.columns()) * tile.columns();

@@ -32,23 +32,16 @@ bool row_kernel_reads(CpuIsa isa, DType dtype, DType right) {
   return right == DType::BF16 || (right == DType::F16 && isa != CpuIsa::Generic);
 }
 
-RowSchedule row_schedule(const RegisterTile& tile, int64_t m, DType right) {
-  // Measured. One or two rows take little time per element: the hardware keeps up with wide pieces,
-  // and fetching only disturbs it. More rows are slower than memory, and what is fetched must stay
-  // in the first-level cache beside the sums until it is used.
-  RowSchedule s;
-  if (m <= 2) {
-    s.rows = 8;
-    s.width = m == 1 ? 2048 : 1024;
-    s.ahead = 0;
-  } else {
-    if (is_sixteen(right)) s.rows = 8;
-    s.width = is_sixteen(right) && m <= 8 ? 512 : 256;
-  }
-  // Fetches run along whole rows only if the strips of a row do.
-  const int64_t unit = int64_t{s.rows} * tile.columns();
-  s.width = std::max<int64_t>(s.width / unit, 1) * unit;
-  return s;
+RowSchedule row_schedule(const RegisterTile& tile, int64_t m) {
+  // Measured. The hardware fetches long rows best when it is not asked to. Every element of the
+  // sums is read and written once for each `rows` rows, so that more sums want more rows; all of
+  // them stay in the second-level cache.
+  constexpr int64_t kSums = int64_t{1} << 16;
+  const int64_t columns = tile.columns();
+  return {.rows = m <= 4    ? 8
+                  : m <= 16 ? 16
+                            : 32,
+          .width = std::max<int64_t>(kSums / m / columns, 1) * columns};
 }
 
 std::string RowKernels::Kernel::name() const {
@@ -117,31 +110,18 @@ std::string RowKernels::text_of(const Kernel& kernel) {
   const std::string type = storage_type(sums), from = storage_type(kernel.right);
   const std::string v = vector_type(sums, tile.lanes);
   const int64_t groups = ceil_div(kernel.m, tile.rows);
-  const int line = 64 / size_in_bytes(kernel.right);
-  // Lines of one row, or of two for dot products, shared out over the groups of rows.
-  const int64_t per_row = ceil_div(tile.columns(), line), lines = per_row * (dot ? 2 : 1);
-  const int64_t share = ceil_div(lines, groups);
-  std::string out = "\ntemplate <long ARS, long LDB, long LDC, int ROWS, int FETCH>\n"
+  std::string out = "\ntemplate <long ARS, long LDB, long LDC, int ROWS>\n"
                     "static __attribute__((noinline)) void " +
                     kernel.name() + "(const " + storage_type(kernel.left) + "* a, const " + from +
-                    "* b, " + type + "* c, const " + from +
-                    "* f, long n) {\n  const long width = n;\n  const " + from +
-                    "* end = f + width;\n  for (; n > 0; n -= " + num(tile.columns()) + ") {\n";
-  int64_t fetched = 0;
+                    "* b, " + type + "* c, long n) {\n  for (; n > 0; n -= " + num(tile.columns()) +
+                    ") {\n";
   for (int64_t g = 0; g < groups; ++g) {
     const int rows = int(std::min<int64_t>(tile.rows, kernel.m - g * tile.rows));
-    const int64_t mine = std::min(share, lines - fetched);
     const std::string first = num(g * tile.rows) + " + ";
     out += "    {\n      const " + from + "* q = b;\n";
     out += declare_sums("      ", v, rows, tile.vectors);
     out +=
         "#pragma GCC unroll 1\n      for (int k = 0; k < ROWS; k += " + num(dot ? 2 : 1) + ") {\n";
-    if (mine > 0) {
-      out += "        if (FETCH) {\n";
-      for (int64_t l = 0; l < mine; ++l)
-        out += "          __builtin_prefetch(f + " + num(l * line) + ", 0, 2);\n";
-      out += "          f += " + num(mine * line) + ";\n        }\n";
-    }
     out += dot ? dot_step_of(kernel, rows, first) : step_of(kernel, rows, first);
     out += "      }\n";
     for (int i = 0; i < rows; ++i)
@@ -150,11 +130,8 @@ std::string RowKernels::text_of(const Kernel& kernel) {
                ") += " + sum_at(i, j) + ";";
       });
     out += "    }\n";
-    fetched += mine;
   }
-  out += "    if (FETCH && f >= end) {\n      end += LDB;\n      f = end - width;\n    }\n"
-         "    b += " +
-         num(tile.columns()) + ";\n    c += " + num(tile.columns()) + ";\n  }\n}\n";
+  out += "    b += " + num(tile.columns()) + ";\n    c += " + num(tile.columns()) + ";\n  }\n}\n";
   return out;
 }
 

