@@ -141,7 +141,7 @@ class CpuRun {
     for (const Op& op : g.ops())
       if (written_kernel(g, op))
         kernel_ = &op;
-      else if (op.kind != OpKind::Input)
+      else if (!is_input(op.kind))
         throw Error(ErrorKind::BadInput, "a body with operators around it");
     UnitContext unit;
     unit.isa = options.isa;

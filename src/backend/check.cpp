@@ -146,7 +146,7 @@ std::optional<Checked> check_around(const Graph& given, const CompiledFunction& 
   std::vector<Place> places;
   size_t outputs = graph.outputs().size(), inputs = graph.inputs().size();
   for (const Op& op : graph.ops()) {
-    if (op.kind != OpKind::Opaque) continue;
+    if (!is_opaque(op.kind)) continue;
     places.push_back({outputs, inputs});
     outputs += op.inputs.size();
     inputs += op.num_results;
@@ -172,7 +172,7 @@ std::optional<Checked> check_around(const Graph& given, const CompiledFunction& 
 
 std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction& compiled,
                                       const CheckOptions& options, CheckReport* report) {
-  if (std::ranges::any_of(graph.ops(), [](const Op& op) { return op.kind == OpKind::Opaque; }))
+  if (std::ranges::any_of(graph.ops(), [](const Op& op) { return is_opaque(op.kind); }))
     return check_around(graph, compiled, options, report);
   const WallClock clock;
   CheckReport r;

@@ -72,8 +72,8 @@ Graph without_opaque(const Graph& graph) {
   for (TensorId t : graph.inputs())
     map[t.index] = out.add_input(graph.type(t), graph.tensor(t).name, graph.is_weight(t));
   for (const Op& op : graph.ops()) {
-    if (op.kind == OpKind::Input) continue;
-    if (op.kind != OpKind::Opaque) {
+    if (is_input(op.kind)) continue;
+    if (!is_opaque(op.kind)) {
       copy_op(graph, op, out, map);
       continue;
     }
@@ -82,7 +82,7 @@ Graph without_opaque(const Graph& graph) {
   }
   for (TensorId t : graph.outputs()) out.add_output(map[t.index]);
   for (const Op& op : graph.ops())
-    if (op.kind == OpKind::Opaque)
+    if (is_opaque(op.kind))
       for (TensorId t : op.inputs) out.add_output(map[t.index]);
   return out;
 }

@@ -33,7 +33,7 @@ class Walk {
       if (op.body.valid()) {
         const std::vector<Off> made = results(graph.body(op), operands);
         for (size_t i = 0; i < made.size(); ++i) off[op.result(uint32_t(i)).index] = made[i];
-      } else if (op.kind != OpKind::Input) {
+      } else if (!is_input(op.kind)) {
         Off& made = off[op.result().index];
         made = result(graph, op, operands);
         // Kernels compute in 32 bits.

@@ -186,7 +186,7 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
 
 std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, const Lowering& lowering) {
   if (is_reduction(op.kind)) return lower_reduction(graph, op, lowering);
-  if (op.kind == OpKind::Cumsum) return lower_cumsum(graph, op, lowering);
+  if (is_scan(op.kind)) return lower_cumsum(graph, op, lowering);
   if (is_product(op.kind)) return lower_product(graph, op, lowering);
   return std::nullopt;
 }

@@ -8,7 +8,6 @@
 #include "base/interruption.h"
 #include "base/text.h"
 #include "ir/axis_reads.h"
-#include "ir/symbols.h"
 
 namespace tessera {
 

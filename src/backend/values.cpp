@@ -34,8 +34,8 @@ class Builder {
       whole[op.inputs[0].index] = true;
     }
     for (const Op& op : graph_.ops()) {
-      if (op.kind == OpKind::Input) continue;
-      if (op.kind == OpKind::Thread) {
+      if (is_input(op.kind)) continue;
+      if (is_thread(op.kind)) {
         std::vector<int> inputs;
         for (TensorId t : op.inputs) inputs.push_back(ids[t.index]);
         const std::vector<int> results = dissolve(graph_.body(op), inputs);
@@ -52,11 +52,11 @@ class Builder {
       value.kind = op.kind;
       value.attrs = op.attrs;
       value.phase = phase_[op.result().index];
-      if (op.kind == OpKind::Iter)
+      if (is_load(op.kind))
         value.argument = argument_of(op.inputs[0]);
       else
         for (TensorId t : op.inputs) value.inputs.push_back(ids[t.index]);
-      if (op.kind == OpKind::Save) {
+      if (is_store(op.kind)) {
         value.argument = int(result_.argument_extents.size());
         add_argument(graph_.type(op.result()));
       }
@@ -85,7 +85,7 @@ class Builder {
     if ((phase_[t.index].varies & loops) == 0) return -1;
     const Op& op = graph_.producer(t);
     const int rank = graph_.type(t).rank();
-    if (op.kind == OpKind::Iter) {
+    if (is_load(op.kind)) {
       const auto& a = std::get<IterAttrs>(op.attrs);
       std::optional<int> axis;
       for (size_t l = 0; l < graph_.loops().size(); ++l) {
@@ -120,7 +120,7 @@ class Builder {
       operands.push_back({graph_.type(x), *cut < 0 ? 0 : graph_.type(x).rank() - *cut});
     }
     std::optional<int> from_end;
-    if (op.kind == OpKind::Thread)
+    if (is_thread(op.kind))
       from_end = cut_in(graph_.body(op), operands, t.index - op.result().index);
     else if (has(op.kind, algebra::Pointwise))
       from_end = cut_of(operands);
@@ -177,7 +177,7 @@ class Builder {
         cut_axis(y, loops, false) != graph_.type(y).rank() - 2)
       return false;
     TensorId source = y;
-    while (graph_.producer(source).kind != OpKind::Iter) source = graph_.producer(source).inputs[0];
+    while (!is_load(graph_.producer(source).kind)) source = graph_.producer(source).inputs[0];
     const size_t argument = size_t(argument_of(graph_.producer(source).inputs[0]));
     const std::vector<Layout>& layouts = result_.argument_layouts;
     if (argument >= layouts.size() || layouts[argument].panel == 0) return false;
@@ -197,7 +197,7 @@ class Builder {
 
   int make_without_loops(TensorId t, uint8_t loops, const std::vector<int>& ids) {
     const Op& op = graph_.producer(t);
-    if (op.kind == OpKind::Thread) {
+    if (is_thread(op.kind)) {
       std::vector<int> inputs;
       for (TensorId x : op.inputs) inputs.push_back(without_loops(x, loops, ids));
       return dissolve(graph_.body(op), inputs)[t.index - op.result().index];
@@ -207,7 +207,7 @@ class Builder {
     value.attrs = op.attrs;
     value.phase = phase_[t.index];
     value.phase.varies = uint8_t(value.phase.varies & ~loops);
-    if (op.kind == OpKind::Iter) {
+    if (is_load(op.kind)) {
       value.argument = argument_of(op.inputs[0]);
       auto& a = std::get<IterAttrs>(value.attrs);
       for (size_t l = 0; l < graph_.loops().size(); ++l)
@@ -248,7 +248,7 @@ class Builder {
     CHECK(saves == graph_.outputs().size()) << "savers and outputs differ in number";
     for (size_t i = 0; i < saves; ++i) {
       Value& save = result_.values[size_t(ids[graph_.outputs()[i].index])];
-      CHECK(save.kind == OpKind::Save) << "a block graph returns what is not saved";
+      CHECK(is_store(save.kind)) << "a block graph returns what is not saved";
       const size_t to = size_t(result_.operands) + i;
       result_.argument_extents[to] = shapes[size_t(save.argument)];
       result_.argument_dtypes[to] = dtypes[size_t(save.argument)];
@@ -261,7 +261,7 @@ class Builder {
     std::vector<int> ids(thread.tensors().size(), -1);
     for (size_t i = 0; i < inputs.size(); ++i) ids[thread.inputs()[i].index] = inputs[i];
     for (const Op& op : thread.ops()) {
-      if (op.kind == OpKind::Input) continue;
+      if (is_input(op.kind)) continue;
       Value value;
       value.kind = op.kind;
       value.attrs = op.attrs;
@@ -284,11 +284,11 @@ class Builder {
     const int id = int(result_.values.size());
     value.dtype = type.dtype;
     for (int input : value.inputs) value.grid |= result_.values[size_t(input)].grid;
-    if (value.kind == OpKind::Save) {
+    if (is_store(value.kind)) {
       // Extents of the tile, not of the whole result.
       const auto& a = std::get<SaveAttrs>(value.attrs);
       value.extents = tile_extents(id, extents(type.shape), a.omap, a.fmap);
-    } else if (value.kind == OpKind::Iter) {
+    } else if (is_load(value.kind)) {
       const auto& a = std::get<IterAttrs>(value.attrs);
       const size_t argument = size_t(value.argument);
       value.extents = tile_extents(id, result_.argument_extents[argument], a.imap, a.fmap);
@@ -504,12 +504,12 @@ bool continues(uint8_t inner, uint8_t outer, int next) {
 }
 
 const GridMap& grid_map(const Value& tile) {
-  return tile.kind == OpKind::Iter ? std::get<IterAttrs>(tile.attrs).imap
-                                   : std::get<SaveAttrs>(tile.attrs).omap;
+  return is_load(tile.kind) ? std::get<IterAttrs>(tile.attrs).imap
+                            : std::get<SaveAttrs>(tile.attrs).omap;
 }
 const LoopMap& loop_map(const Value& tile) {
-  return tile.kind == OpKind::Iter ? std::get<IterAttrs>(tile.attrs).fmap
-                                   : std::get<SaveAttrs>(tile.attrs).fmap;
+  return is_load(tile.kind) ? std::get<IterAttrs>(tile.attrs).fmap
+                            : std::get<SaveAttrs>(tile.attrs).fmap;
 }
 
 int64_t Value::elements() const {

@@ -84,7 +84,7 @@ KernelValues whole_values(const Graph& block, Space space, std::vector<int>& arg
     const std::vector<int64_t> shape = extents(block.type(id).shape);
     for (int64_t n : shape) v.extents.push_back({n, "", 0});
     for (TensorId in : op.inputs) v.inputs.push_back(int(in.index));
-    if (op.kind == OpKind::Iter) {
+    if (is_load(op.kind)) {
       argument_of[t] = arguments[op.inputs[0].index];
       v.in_memory = true;
       v.memory = {"a" + num(argument_of[t]), v.dtype, contiguous_strides(shape)};
@@ -531,7 +531,7 @@ WrittenCall written_call(const Graph& block, const WrittenKernel& attrs,
     // The program of the meaning has each of its inputs once.
     if (call.product && first - attrs.operands.begin() < std::ptrdiff_t(i)) continue;
     const Op& op = block.producer(t);
-    if (op.kind != OpKind::Iter) bad("a call of something that is computed in its kernel");
+    if (!is_load(op.kind)) bad("a call of something that is computed in its kernel");
     const auto& all = block.inputs();
     call.operands.push_back(size_t(std::ranges::find(all, op.inputs[0]) - all.begin()));
     call.step.operands.push_back(block.type(t));
@@ -553,7 +553,7 @@ written_alignment(const Graph& block, const WrittenKernel& attrs, const WrittenS
       if (c.comparison != "align") continue;
       const TensorId t{uint32_t(attrs.operands[*p.input(c.operand)])};
       const Op& op = block.producer(t);
-      if (op.kind != OpKind::Iter) continue;  // made in the kernel
+      if (!is_load(op.kind)) continue;  // made in the kernel
       const auto& in = block.inputs();
       found.emplace_back(size_t(std::ranges::find(in, op.inputs[0]) - in.begin()), c.bytes);
     }

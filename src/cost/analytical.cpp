@@ -47,7 +47,7 @@ std::vector<bool> waits(const Graph& b, const std::vector<Phase>& phase) {
       Uses& u = uses[t.index];
       ++u.count;
       u.product = u.product || product;
-      if (op.num_results != 1 || op.kind == OpKind::Save) continue;
+      if (op.num_results != 1 || is_store(op.kind)) continue;
       const TensorId r = op.result();
       u.more = u.more || elements(b.type(r)) > elements(b.type(t));
       u.in_loop = u.in_loop || ((phase[r.index].varies | loops) & ~phase[t.index].varies) != 0;
@@ -59,12 +59,12 @@ std::vector<bool> waits(const Graph& b, const std::vector<Phase>& phase) {
     const Op& op = b.ops()[i];
     const bool waits_for_nobody = is_given(op.kind) || is_tile(op.kind) || op.kind == OpKind::Accum;
     if (waits_for_nobody) continue;
-    const bool inside = op.kind == OpKind::Thread || has(op.kind, algebra::Pointwise) ||
-                        has(op.kind, algebra::Movement);
+    const bool inside =
+        is_thread(op.kind) || has(op.kind, algebra::Pointwise) || has(op.kind, algebra::Movement);
     out[i] = !inside || op.num_results != 1;
     if (out[i]) continue;
     int sum = element_work(op.kind);
-    if (op.kind == OpKind::Thread)
+    if (is_thread(op.kind))
       for (const Op& o : b.body(op).ops()) sum += element_work(o.kind);
     for (TensorId t : op.inputs) sum += work[t.index];
     const Uses& u = uses[op.result().index];
@@ -118,7 +118,7 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
            (op.kind == OpKind::AccumRescale ? 3 : 1);
   }
   if (is_given(op.kind) || is_tile(op.kind)) return 0;
-  if (op.kind == OpKind::Thread) {
+  if (is_thread(op.kind)) {
     double total = 0;
     for (const Op& o : g.body(op).ops()) total += block_op(g.body(op), o);
     return total;
@@ -132,7 +132,7 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
   std::map<uint32_t, double> resident_of;  // by argument
   for (size_t i = 0; i < b.inputs().size(); ++i) {
     const TensorId t = kernel.inputs[i];
-    const bool stored = g.producer(t).kind != OpKind::Input && std::isinf(resident);
+    const bool stored = !is_input(g.producer(t).kind) && std::isinf(resident);
     resident_of[b.inputs()[i].index] = stored ? bytes(g.type(t)) : resident;
   }
   KernelWork w;
@@ -160,15 +160,14 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
   std::map<uint32_t, uint8_t> read_in;  // arguments: the loops they were read in
   for (const Op& o : b.ops()) {
     const bool folds = is_accumulator(o.kind);
-    TensorId t = o.kind == OpKind::Save || folds ? o.inputs[0] : o.result();
+    TensorId t = is_store(o.kind) || folds ? o.inputs[0] : o.result();
     const double times = runs[size_t(&o - b.ops().data())];
     w.block_compute += times * block_op(b, o);
     if (steps[size_t(&o - b.ops().data())]) w.steps += times;
     if (folds) w.accumulators += elements(b.type(o.result()));
     if (is_tile(o.kind)) {
-      const Type whole =
-          o.kind == OpKind::Iter ? b.type(o.inputs[0]) : std::get<SaveAttrs>(o.attrs).type;
-      TensorId tile = o.kind == OpKind::Iter ? o.result() : o.inputs[0];
+      const Type whole = is_load(o.kind) ? b.type(o.inputs[0]) : std::get<SaveAttrs>(o.attrs).type;
+      TensorId tile = is_load(o.kind) ? o.result() : o.inputs[0];
       double moved = elements(b.type(tile)) * size_in_bytes(whole.dtype) * times * w.blocks;
       if (!whole.shape.empty()) {
         moved *= machine_->line_waste(elements({whole.dtype, {b.type(tile).shape.back()}}),
@@ -176,7 +175,7 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
                                       size_in_bytes(whole.dtype), bytes(whole));
       }
       const uint8_t loops = phase[t.index].varies;
-      if (o.kind == OpKind::Iter && loops) {
+      if (is_load(o.kind) && loops) {
         w.iteration_bytes += bytes(b.type(tile));
         auto [it, first] = read_in.emplace(o.inputs[0].index, loops);
         if (!first && (it->second & loops) == 0) {
@@ -186,8 +185,7 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
       }
       if (loops) block_bytes += moved / w.blocks;
       machine_->add_traffic(w, bytes(whole), std::max(moved, bytes(whole)),
-                            o.kind == OpKind::Iter ? resident_of.at(o.inputs[0].index)
-                                                   : bytes(whole));
+                            is_load(o.kind) ? resident_of.at(o.inputs[0].index) : bytes(whole));
     }
   }
   if (again > 0) machine_->add_reread(w, again, block_bytes);
@@ -206,7 +204,7 @@ AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
   if (is_given(op.kind) || view) return cost;
   KernelWork& w = cost.work;
   const bool written = written_kernel(g, op).has_value();
-  if (op.kind == OpKind::Kernel && !written) {
+  if (is_kernel(op.kind) && !written) {
     w = block_work(g, op, resident);
     cost.seconds = machine_->seconds(w);
   } else {
@@ -220,7 +218,7 @@ AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
     w.steps = 1;
     for (TensorId t : op.inputs) {  // a slice reads what it keeps
       const double n = bytes(g.type(op.kind == OpKind::Slice ? op.result() : t));
-      const bool stored = g.producer(t).kind != OpKind::Input && std::isinf(resident);
+      const bool stored = !is_input(g.producer(t).kind) && std::isinf(resident);
       machine_->add_traffic(w, n, n, stored ? n : resident);
     }
     for (uint32_t i = 0; i < op.num_results; ++i) {
@@ -238,7 +236,7 @@ AnalyticalModel::KernelCost AnalyticalModel::kernel_cost(const Graph& g, OpId id
   if (const auto call = library_call(g, id)) {
     const double seconds = machine_->library(*call);
     // A plain operator has no tiles that could be better than the library's.
-    const bool plain = g.op(id).kind != OpKind::Kernel && std::isfinite(seconds);
+    const bool plain = !is_kernel(g.op(id).kind) && std::isfinite(seconds);
     if ((plain || seconds < cost.seconds) && (!accepts || accepts(*call))) {
       cost.seconds = seconds;
       cost.call = call;

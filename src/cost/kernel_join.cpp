@@ -18,13 +18,12 @@ bool alone(const GridMap& map, size_t d, size_t dims) {
 
 std::optional<KernelJoin> kernel_join(const Graph& graph, OpId second) {
   const Op& b = graph.op(second);
-  if (b.kind != OpKind::Kernel) return std::nullopt;
+  if (!is_kernel(b.kind)) return std::nullopt;
   KernelJoin join;
   join.second = second;
   for (TensorId t : b.inputs) {
     const OpId id = graph.tensor(t).producer;
-    if (graph.op(id).kind == OpKind::Kernel && (!join.first.valid() || join.first < id))
-      join.first = id;
+    if (is_kernel(graph.op(id).kind) && (!join.first.valid() || join.first < id)) join.first = id;
   }
   if (!join.first.valid()) return std::nullopt;
   const Op& a = graph.op(join.first);
@@ -39,13 +38,13 @@ std::optional<KernelJoin> kernel_join(const Graph& graph, OpId second) {
   };
   std::vector<Seen> seen;
   for (const Op& o : after.ops()) {
-    if (o.kind != OpKind::Iter) continue;
+    if (!is_load(o.kind)) continue;
     for (size_t i = 0; i < b.inputs.size(); ++i) {
       if (after.inputs()[i] != o.inputs[0]) continue;
       for (uint32_t r = 0; r < a.num_results; ++r) {
         if (a.result(r) != b.inputs[i]) continue;
         const Op& save = before.producer(before.outputs()[r]);
-        if (save.kind != OpKind::Save) return std::nullopt;
+        if (!is_store(save.kind)) return std::nullopt;
         seen.push_back({before.attrs<SaveAttrs>(save).omap, after.attrs<IterAttrs>(o).imap});
       }
     }

@@ -59,11 +59,11 @@ class Block {
   Step producer(Ref r) const {
     for (;;) {
       const Op& op = r.graph->producer(r.tensor);
-      if (op.kind == OpKind::Thread) {
+      if (is_thread(op.kind)) {
         const Graph& body = r.graph->body(op);
         const size_t which = size_t(r.tensor.index - op.result(0).index);
         r = {&body, &op, body.outputs()[which]};
-      } else if (op.kind == OpKind::Input && r.thread) {
+      } else if (is_input(op.kind) && r.thread) {
         const auto& in = r.graph->inputs();
         const size_t i = size_t(std::ranges::find(in, r.tensor) - in.begin());
         r = {&block_, nullptr, r.thread->inputs[i]};
@@ -91,7 +91,7 @@ int from_end(int dim, const Type& t) { return dim < 0 ? 0 : int(t.shape.size()) 
 std::optional<LibraryCall> of_block(const Graph& g) {
   const Op* save = nullptr;
   for (const Op& op : g.ops()) {
-    if (op.kind != OpKind::Save) continue;
+    if (!is_store(op.kind)) continue;
     if (save) return std::nullopt;
     save = &op;
   }
@@ -110,9 +110,9 @@ std::optional<LibraryCall> of_block(const Graph& g) {
   const Op* bias = nullptr;
   if (at.op->kind == OpKind::Add) {
     const Block::Step a = block.producer(at, 0), b = block.producer(at, 1);
-    if ((a.op->kind == OpKind::Iter) == (b.op->kind == OpKind::Iter)) return std::nullopt;
-    bias = a.op->kind == OpKind::Iter ? a.op : b.op;
-    at = a.op->kind == OpKind::Iter ? b : a;
+    if ((is_load(a.op->kind)) == (is_load(b.op->kind))) return std::nullopt;
+    bias = is_load(a.op->kind) ? a.op : b.op;
+    at = is_load(a.op->kind) ? b : a;
     ++operators;
   }
   std::vector<int> folded;
@@ -125,13 +125,13 @@ std::optional<LibraryCall> of_block(const Graph& g) {
   }
   if (at.op->kind != OpKind::Matmul) return std::nullopt;
   const Op *left = block.producer(at, 0).op, *right = block.producer(at, 1).op;
-  if (left->kind != OpKind::Iter || right->kind != OpKind::Iter) return std::nullopt;
+  if (!is_load(left->kind) || !is_load(right->kind)) return std::nullopt;
   size_t others = 0;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Thread)
-      for (const Op& o : g.body(op).ops()) others += o.kind != OpKind::Input;
+    if (is_thread(op.kind))
+      for (const Op& o : g.body(op).ops()) others += !is_input(o.kind);
     else
-      others += !is_tile(op.kind) && op.kind != OpKind::Input;
+      others += !is_tile(op.kind) && !is_input(op.kind);
   }
   if (others != operators + 1) return std::nullopt;
 
@@ -322,7 +322,7 @@ std::string LibraryCall::str() const {
 std::optional<LibraryCall> library_call(const Graph& g, OpId id) {
   const Op& op = g.op(id);
   if (written_kernel(g, op)) return std::nullopt;
-  if (op.kind == OpKind::Kernel) return op.num_results == 1 ? of_block(g.body(op)) : std::nullopt;
+  if (is_kernel(op.kind)) return op.num_results == 1 ? of_block(g.body(op)) : std::nullopt;
   if (is_convolution(op.kind)) return convolution(g, op);
   if (op.kind != OpKind::Matmul) return std::nullopt;
   return product(g.type(op.inputs[0]), g.type(op.inputs[1]), g.type(op.result()));

@@ -359,7 +359,7 @@ class CallProgram {
   void copy(const Op& op) {
     for (TensorId t : op.inputs) {
       if (map_[t.index].valid()) continue;
-      CHECK(g_.producer(t).kind != OpKind::Input) << "a call reads an input that it does not name";
+      CHECK(!is_input(g_.producer(t).kind)) << "a call reads an input that it does not name";
       copy(g_.producer(t));
     }
     if (!wide_ && !(call_.padded && is_convolution(op.kind))) return copy_op(g_, op, one_, map_);

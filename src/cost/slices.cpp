@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 bool multiplies(const Graph& graph, const Op& op) {
-  if (op.kind != OpKind::Kernel) return is_product(op.kind);
+  if (!is_kernel(op.kind)) return is_product(op.kind);
   const std::vector<Op>& ops = graph.body(op).ops();
   return std::ranges::any_of(ops, [](const Op& o) { return is_product(o.kind); });
 }
@@ -21,12 +21,12 @@ bool reads_slice_in_place(const Graph& graph, OpId user, size_t operand) {
   TensorId t = op.inputs[operand];
   if (graph.producer(t).kind != OpKind::Slice) return false;
   // These take their operands as one run of elements, or by windows.
-  if (is_reshape(op.kind) || op.kind == OpKind::Opaque || is_windowed(op.kind) ||
+  if (is_reshape(op.kind) || is_opaque(op.kind) || is_windowed(op.kind) ||
       written_kernel(graph, op))
     return false;
   // Reductions and products of many matrices see their operands with axes merged.
-  if (op.kind != OpKind::Kernel && op.kind != OpKind::Slice &&
-      (is_reduction(op.kind) || op.kind == OpKind::Cumsum ||
+  if (!is_kernel(op.kind) && op.kind != OpKind::Slice &&
+      (is_reduction(op.kind) || is_scan(op.kind) ||
        (is_product(op.kind) && graph.type(t).shape.size() > 3)))
     return false;
   if (!multiplies(graph, op)) return true;

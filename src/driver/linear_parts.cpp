@@ -59,8 +59,7 @@ class Splitter {
   }
   bool multiplies(size_t i) const {
     interruption_point();
-    const OpKind k = g_.ops()[i].kind;
-    return k == OpKind::Conv || k == OpKind::ConvTranspose || k == OpKind::Matmul;
+    return is_bilinear(g_.ops()[i].kind);
   }
 
   // In longer chains, pooling with the product before it and with the one after it: what changes

@@ -58,7 +58,7 @@ class Partition {
     const std::vector<bool> once = computed_once(g, true);
     for (size_t i = 0; i < n; i++) {
       const Op& op = g.ops()[i];
-      if (op.kind == OpKind::Input) continue;
+      if (is_input(op.kind)) continue;
       // What depends on weights alone is computed once: it stays outside, and parts see its results
       // as weights.
       compute_[i] = computes(g, op) && !once[i] && (apart.empty() || !apart[i]);
@@ -279,7 +279,7 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
     for (size_t i = 0; i < g.ops().size(); i++) {
       if (placed[i]) continue;
       const Op& op = g.ops()[i];
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         to[op.result().index] = out.add_input(g.type(op.result()), g.tensor(op.result()).name,
                                               g.is_weight(op.result()));
       } else if (part_of[i] >= 0) {

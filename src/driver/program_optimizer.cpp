@@ -29,8 +29,6 @@ constexpr size_t kMostViews = 4;       // of tensors with only element-by-elemen
 
 constexpr const char* kGainLost = "no gain found: what an alternative saves, copies around it cost";
 
-bool is_view(OpKind k) { return is_reshape(k) || k == OpKind::Transpose; }
-
 std::string describe(const Graph& g) {
   std::string text;
   for (const Op& op : g.ops()) {
@@ -114,10 +112,10 @@ std::optional<ProgramOptimizer::Item> ProgramOptimizer::opened(const Item& origi
   for (size_t k = 0; k < mutant.outputs().size(); k++) {
     TensorId t = mutant.outputs()[k];
     std::vector<OpId> chain;
-    while (uses[t.index] == 1 && is_view(mutant.producer(t).kind)) {
+    while (uses[t.index] == 1 && rearranges(mutant.producer(t).kind)) {
       const OpId id = mutant.tensor(t).producer;
       const TensorId from = mutant.op(id).inputs[0];
-      if (mutant.producer(from).kind == OpKind::Input) break;
+      if (is_input(mutant.producer(from).kind)) break;
       chain.push_back(id);
       t = from;
     }
@@ -146,7 +144,7 @@ std::optional<ProgramOptimizer::Item> ProgramOptimizer::opened(const Item& origi
     const bool weight = mutant.is_weight(t);
     while (!weight && uses[t.index] == 1 && readers[t.index].size() == 1) {
       const OpId id = readers[t.index][0];
-      if (skipped[id.index] || !is_view(mutant.op(id).kind)) break;
+      if (skipped[id.index] || !rearranges(mutant.op(id).kind)) break;
       const auto next = view.then(mutant, mutant.op(id));
       if (!next) break;
       skipped[id.index] = true;
@@ -157,8 +155,7 @@ std::optional<ProgramOptimizer::Item> ProgramOptimizer::opened(const Item& origi
     at[t.index] = g.add_input(mutant.type(t), mutant.tensor(mutant.inputs()[i]).name, weight);
   }
   for (size_t i = 0; i < mutant.ops().size(); i++)
-    if (!skipped[i] && mutant.ops()[i].kind != OpKind::Input)
-      copy_op(mutant, mutant.ops()[i], g, at);
+    if (!skipped[i] && !is_input(mutant.ops()[i].kind)) copy_op(mutant, mutant.ops()[i], g, at);
   for (const TensorId t : made) g.add_output(at[t.index]);
   return item;
 }
@@ -442,7 +439,7 @@ std::vector<ProgramOptimizer::Kernel> ProgramOptimizer::own_kernels() {
   std::vector<Kernel> kernels;
   for (size_t i = 0; i < base_.ops().size(); i++) {
     const Op& op = base_.ops()[i];
-    if (op.kind == OpKind::Input) continue;
+    if (is_input(op.kind)) continue;
     Kernel k;
     for (const TensorId t : op.inputs) k.inputs.push_back(t.index);
     for (uint32_t r = 0; r < op.num_results; r++) k.outputs.push_back(op.result(r).index);

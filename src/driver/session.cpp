@@ -36,7 +36,7 @@ bool has_f32_products(const Graph& graph) {
   return std::ranges::any_of(
       graph.ops(),
       [&](const Op& op) {
-        if (op.kind == OpKind::Kernel) return has_f32_products(graph.body(op));
+        if (is_kernel(op.kind)) return has_f32_products(graph.body(op));
         return (is_product(op.kind) || is_convolution(op.kind)) &&
                graph.type(op.result()).dtype == DType::F32;
       });

@@ -22,7 +22,7 @@ void rebuild(const Graph& from, const std::vector<Type>& input_types, Graph& to)
   std::vector<TensorId> map(from.tensors().size());
   size_t next_input = 0;
   for (const Op& op : from.ops()) {
-    if (op.kind == OpKind::Input) {
+    if (is_input(op.kind)) {
       map[op.result().index] =
           to.add_input(input_types[next_input++], from.tensor(op.result()).name);
       continue;
@@ -56,7 +56,7 @@ void most_parts(const Graph& body, std::vector<int64_t>& grid, std::vector<int64
     most = most == 0 ? extent : std::min(most, extent);
   };
   for (const Op& op : body.ops()) {
-    if (op.kind != OpKind::Iter) continue;
+    if (!is_load(op.kind)) continue;
     const IterAttrs& a = body.attrs<IterAttrs>(op);
     const Shape& shape = body.type(op.inputs[0]).shape;
     for (size_t d = 0; d < grid.size(); d++) see(grid[d], shape, a.imap[d]);
@@ -88,7 +88,7 @@ std::vector<Graph> retilings(const Graph& program) {
   std::vector<Graph> out;
   for (size_t i = 0; i < program.ops().size(); i++) {
     const Op& op = program.ops()[i];
-    if (op.kind != OpKind::Kernel || written_kernel(program, op)) continue;
+    if (!is_kernel(op.kind) || written_kernel(program, op)) continue;
     const Graph& body = program.body(op);
     std::vector<int64_t> most_grid, most_loops;
     most_parts(body, most_grid, most_loops);

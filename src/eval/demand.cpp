@@ -12,7 +12,7 @@ Components inside_exp(Components m) { return Components(((m << 1) | (m & 4)) & 7
 Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) {
   if (!is_float(g.type(op.inputs[i]).dtype)) return 1;
   if (!is_float(g.type(op.result()).dtype)) return 1;  // comparisons and conversions look at p
-  if (op.kind == OpKind::Opaque) return 1;
+  if (is_opaque(op.kind)) return 1;
   if (op.kind == OpKind::Atan2) return i == 0 ? m : Components(m | 1);
   if (op.kind == OpKind::AccumRescale) return i == 0 ? m : Components(inside_exp(m) | 1);
   if (op.kind == OpKind::Power) return m | inside_exp(m) | 1;
@@ -73,7 +73,7 @@ void demand_roots(const Graph& g, const std::vector<Components>& present, Demand
   std::vector<Components> known(g.tensors().size(), 0);
   for (size_t i = 0; i < g.inputs().size(); ++i) known[g.inputs()[i].index] = present[i];
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input || op.body.valid()) continue;
+    if (is_input(op.kind) || op.body.valid()) continue;
     for (uint32_t r = 0; r < op.num_results; ++r) {
       Components& out = known[op.result(r).index];
       for (Components m : {Components(1), Components(2), Components(4)}) {

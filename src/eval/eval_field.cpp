@@ -1,5 +1,6 @@
 // Evaluation over finite fields: inputs, outputs, comparison.
 #include "eval/field_eval.h"
+#include "ir/walk.h"
 
 namespace tessera {
 
@@ -129,12 +130,6 @@ bool is_modelled(const Graph& g, const Op& op) {
     return is_float(g.type(op.inputs[0]).dtype) && !is_float(g.type(op.result()).dtype);
   return op.kind == OpKind::Accum ? decides(op) : !has(op.kind, algebra::InField);
 }
-bool any_modelled(const Graph& g) {
-  return std::ranges::any_of(
-             g.ops(), [&](const Op& op) { return is_modelled(g, op); }) ||
-         std::ranges::any_of(g.bodies(), any_modelled);
-}
-
 // Whether exponentials are nested deeper than the chain of primes: the last component of one is
 // a keyed function.
 bool exceeds_chain(const Graph& g, const Demand& demand) {
@@ -232,7 +227,7 @@ FieldComparison compare(const FieldArray& original, const FieldArray& candidate)
 }
 
 bool has_modelled_operators(const Graph& graph) {
-  return any_modelled(graph) || exceeds_chain(graph, find_demand(graph, Components(1)));
+  return any_op(graph, is_modelled) || exceeds_chain(graph, find_demand(graph, Components(1)));
 }
 
 }  // namespace tessera

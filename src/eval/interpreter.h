@@ -90,7 +90,7 @@ template <class D> class Interpreter {
   }
   void in_runs(const Op& op, const std::array<View, 3>& in, int count, const View& out,
                ThreadPool* pool) const {
-    const DType operand = op.kind == OpKind::Where ? in[1].dtype : in[0].dtype;
+    const DType operand = in[first_value(op.kind)].dtype;
     parallel_for(pool, out.size(), kGrain, [&](int64_t begin, int64_t end) {
       Chunk chunk[3], result;
       Walker<4> walk(out, {&in[0], &in[1], &in[2], &out}, begin);
@@ -193,6 +193,21 @@ template <class D> class Interpreter {
     }
   }
 
+  // Results of kinds of operators, see apply().
+  View result_of(Arena& arena, const Type& type, const std::vector<View>& in,
+                 Components demand) const;  // to be filled; flags and sets as operands have them
+  View elementwise(Arena& arena, const Graph& g, const Op& op, const std::vector<View>& in,
+                   Components demand, Level level, ThreadPool* pool) const;
+  View range(Arena& arena, const Type& type, size_t axis, Components demand, Level level,
+             ThreadPool* pool) const;
+  View reshape(Arena& arena, const Type& type, const View& x, Components demand) const;
+  void repeat(const View& out, const View& x, const std::vector<int64_t>& repeats) const;
+  void join(const View& out, const std::vector<View>& in, int axis, bool stack,
+            ThreadPool* pool) const;
+  View pad(Arena& arena, const Type& type, const View& x, const PadAttrs& a, Components demand,
+           ThreadPool* pool) const;
+  View moved(const Type& type, const Shape& from, const View& x,
+             const std::vector<AxisRead>& reads) const;
   // Operators that compute, other than element by element.
   View compute(Arena& arena, const Graph& g, const Op& op, const std::vector<View>& in,
                Components demand, ThreadPool* pool) const;

@@ -259,7 +259,7 @@ template <class D> void Interpreter<D>::run_thread(BlockState& state, const Op& 
     if (state.trace) current[body.inputs()[i].index] = state.trace->current[op.inputs[i].index];
   }
   for (const Op& o : body.ops()) {
-    if (o.kind == OpKind::Input || !inner.any(o)) continue;
+    if (is_input(o.kind) || !inner.any(o)) continue;
     in.clear();
     for (TensorId t : o.inputs) in.push_back(local[t.index]);
     View& out = local[o.result().index];

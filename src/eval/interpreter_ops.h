@@ -32,6 +32,126 @@ View Interpreter<D>::combine(Arena& arena, OpKind kind, const View& a, const Vie
   return out;
 }
 
+inline bool any_plane(const std::vector<View>& in, int plane) {
+  return std::ranges::any_of(
+      in, [&](const View& v) { return v.plane[size_t(plane)] != nullptr; });
+}
+
+template <class D>
+View Interpreter<D>::result_of(Arena& arena, const Type& type, const std::vector<View>& in,
+                               Components demand) const {
+  return allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
+                  any_plane(in, kFlagPlane), any_plane(in, kSetPlane));
+}
+
+template <class D>
+View Interpreter<D>::elementwise(Arena& arena, const Graph& g, const Op& op,
+                                 const std::vector<View>& in, Components demand, Level level,
+                                 ThreadPool* pool) const {
+  const DType dtype = g.type(op.result()).dtype;
+  int rank = 0;
+  for (const View& v : in) rank = std::max(rank, v.rank);
+  const auto shape = broadcast_extents(in.data(), int(in.size()), rank);
+  const bool keeps_sets = is_one_of(op.kind, OpKind::Where, OpKind::Neg, OpKind::Cast);
+  const bool sets = D::kIsField && is_float(dtype) &&
+                    (is_extremum(op.kind) || (keeps_sets && any_plane(in, kSetPlane)));
+  View out = allocate(arena, dtype, rank, shape, demand,
+                      D::kIsField && (any_plane(in, kFlagPlane) || D::may_flag(op.kind)), sets);
+  uint64_t context = 0;
+  if constexpr (D::kIsTerm) context = domain_.context(g, op, level);
+  pointwise(op, in.data(), int(in.size()), out, pool, context);
+  return out;
+}
+
+template <class D>
+View Interpreter<D>::range(Arena& arena, const Type& type, size_t axis, Components demand,
+                           Level level, ThreadPool* pool) const {
+  const int64_t n = type.shape[axis].extent;
+  const View line = allocate(arena, DType::I64, 1, {n}, 1, false, false);
+  for (int64_t i = 0; i < n; ++i) line.template as<int64_t>(0)[i] = i;
+  Op cast;
+  cast.kind = OpKind::Cast;
+  cast.attrs = CastAttrs{type.dtype};
+  View out = allocate(arena, type.dtype, 1, {n}, demand, false, false);
+  pointwise(cast, &line, 1, out, pool);
+  domain_.round(out, level);
+  out.rank = 0;
+  for (size_t i = 0; i < type.shape.size(); ++i)
+    out.insert_axis(int(i), type.shape[i].extent, i == axis ? 1 : 0);
+  return out;
+}
+
+template <class D>
+View Interpreter<D>::reshape(Arena& arena, const Type& type, const View& x,
+                             Components demand) const {
+  View v = x;
+  const auto to = to_array(extents(type.shape));
+  if (reshape_view(v, type.rank(), to)) return v;
+  v = copy_of(arena, x, demand);
+  CHECK(reshape_view(v, type.rank(), to)) << "reshape of a contiguous tensor";
+  return v;
+}
+
+template <class D>
+void Interpreter<D>::repeat(const View& out, const View& x,
+                            const std::vector<int64_t>& repeats) const {
+  // the result seen as [repeat, extent] pairs of axes, the operand stretched over the repeats
+  std::array<int64_t, kMaxRank> tile = x.shape, begin{};
+  std::vector<int64_t> index(repeats.size(), 0);
+  for (;;) {
+    for (size_t i = 0; i < repeats.size(); ++i) begin[i] = index[i] * tile[i];
+    copy_view(subview(out, begin.data(), tile.data(), D::kWord), x, D::kWord);
+    size_t i = repeats.size();
+    while (i-- > 0 && ++index[i] == repeats[i]) index[i] = 0;
+    if (i == size_t(-1)) return;
+  }
+}
+
+template <class D>
+void Interpreter<D>::join(const View& out, const std::vector<View>& in, int axis, bool stack,
+                          ThreadPool* pool) const {
+  std::array<int64_t, kMaxRank> begin{};
+  for (View v : in) {
+    if (stack) v.insert_axis(axis, 1, 0);
+    copy_view(subview(out, begin.data(), v.shape.data(), D::kWord), v, D::kWord, pool);
+    begin[size_t(axis)] += v.shape[size_t(axis)];
+  }
+  CHECK(begin[size_t(axis)] == out.shape[size_t(axis)]) << "concat does not fill its result";
+}
+
+template <class D>
+View Interpreter<D>::pad(Arena& arena, const Type& type, const View& x, const PadAttrs& a,
+                         Components demand, ThreadPool* pool) const {
+  const View value = scalar(arena, type.dtype, a.value, demand);
+  View out = result_of(arena, type, {x, value}, demand);
+  copy_view(out, stretched(value, out.rank, out.shape), D::kWord, pool);
+  std::array<int64_t, kMaxRank> begin{};
+  std::ranges::copy(a.low, begin.begin());
+  copy_view(subview(out, begin.data(), x.shape.data(), D::kWord), x, D::kWord, pool);
+  return out;
+}
+
+// Another look at the same memory.
+template <class D>
+View Interpreter<D>::moved(const Type& type, const Shape& from, const View& x,
+                           const std::vector<AxisRead>& reads) const {
+  View v = x;
+  v.rank = type.rank();
+  v.shape = to_array(extents(type.shape));
+  v.stride.fill(0);
+  int64_t offset = 0;
+  for (size_t d = 0; d < reads.size(); ++d) {
+    const AxisRead& r = reads[d];
+    offset += r.start * x.stride[d];
+    if (r.axis < 0) continue;
+    const auto to = size_t(r.axis);
+    if (from[d] == type.shape[to]) v.shape[to] = x.shape[d];  // tiles may be clipped
+    v.stride[to] = r.wraps && v.shape[to] != x.shape[d] ? 0 : x.stride[d] * r.step;
+  }
+  if (v.size() != 0) tessera::advance(v, offset, D::kWord);
+  return v;
+}
+
 template <class D>
 View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std::vector<View>& in,
                            Components demand, Level level, ThreadPool* pool) const {
@@ -41,55 +161,11 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     drop_flags(v);
     return v;
   };
-  auto any_flags = [&] {
-    return std::ranges::any_of(
-        in, [](const View& v) { return v.flagged(); });
-  };
-  auto any_sets = [&] {
-    return std::ranges::any_of(in, [](const View& v) { return v.plane[kSetPlane] != nullptr; });
-  };
-  if (has(op.kind, algebra::Pointwise)) {
-    int rank = 0;
-    for (const View& v : in) rank = std::max(rank, v.rank);
-    const auto shape = broadcast_extents(in.data(), int(in.size()), rank);
-    const bool sets =
-        D::kIsField && is_float(type.dtype) &&
-        (is_extremum(op.kind) ||
-         ((op.kind == OpKind::Where || op.kind == OpKind::Neg || op.kind == OpKind::Cast) &&
-          any_sets()));
-    View out = allocate(arena, type.dtype, rank, shape, demand,
-                        D::kIsField && (any_flags() || D::may_flag(op.kind)), sets);
-    uint64_t context = 0;
-    if constexpr (D::kIsTerm) context = domain_.context(g, op, level);
-    pointwise(op, in.data(), int(in.size()), out, pool, context);
-    return finish(out);
-  }
   switch (op.kind) {
-  case OpKind::Const: {
-    View v = scalar(arena, type.dtype, g.attrs<ConstAttrs>(op).value, demand);
-    domain_.round(v, level);
-    return stretched(v, type.rank(), to_array(extents(type.shape)));
-  }
-  case OpKind::Iota: {
-    const int axis = g.attrs<IotaAttrs>(op).axis;
-    View line;
-    line.dtype = DType::I64;
-    line.rank = 1;
-    line.shape[0] = type.shape[size_t(axis)].extent;
-    line = allocate(arena, DType::I64, 1, line.shape, 1, false, false);
-    for (int64_t i = 0; i < line.shape[0]; ++i) line.template as<int64_t>(0)[i] = i;
-    Op cast;
-    cast.kind = OpKind::Cast;
-    cast.attrs = CastAttrs{type.dtype};
-    View out = allocate(arena, type.dtype, 1, line.shape, demand, false, false);
-    pointwise(cast, &line, 1, out, pool);
-    domain_.round(out, level);
-    const int64_t n = out.shape[0];
-    out.rank = 0;
-    for (int i = 0; i < type.rank(); ++i)
-      out.insert_axis(i, i == axis ? n : type.shape[size_t(i)].extent, i == axis ? 1 : 0);
-    return out;
-  }
+#define OP(...)
+#define POINTWISE(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
+    return finish(elementwise(arena, g, op, in, demand, level, pool));
 #define OP(...)
 #define REDUCTION(kind, ...) case OpKind::kind:
 #define WINDOWED REDUCTION
@@ -103,53 +179,27 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     } else {
       return finish(compute(arena, g, op, in, demand, pool));
     }
-  case OpKind::Reshape: {
-    View v = in[0];
-    const auto to = to_array(extents(type.shape));
-    if (reshape_view(v, type.rank(), to)) return v;
-    v = copy_of(arena, in[0], demand);
-    CHECK(reshape_view(v, type.rank(), to)) << "reshape of a contiguous tensor";
-    return v;
+  case OpKind::Const: {
+    View v = scalar(arena, type.dtype, g.attrs<ConstAttrs>(op).value, demand);
+    domain_.round(v, level);
+    return stretched(v, type.rank(), to_array(extents(type.shape)));
   }
+  case OpKind::Iota:
+    return range(arena, type, size_t(g.attrs<IotaAttrs>(op).axis), demand, level, pool);
+  case OpKind::Reshape: return reshape(arena, type, in[0], demand);
   case OpKind::Repeat: {
-    View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
-                        in[0].flagged(), any_sets());
-    // the result seen as [repeat, extent] pairs of axes, the operand stretched over the repeats
-    const auto& repeats = g.attrs<RepeatAttrs>(op).repeats;
-    std::array<int64_t, kMaxRank> tile = in[0].shape, begin{};
-    std::vector<int64_t> index(repeats.size(), 0);
-    for (;;) {
-      for (size_t i = 0; i < repeats.size(); ++i) begin[i] = index[i] * tile[i];
-      copy_view(subview(out, begin.data(), tile.data(), D::kWord), in[0], D::kWord);
-      size_t i = repeats.size();
-      while (i-- > 0 && ++index[i] == repeats[i]) index[i] = 0;
-      if (i == size_t(-1)) break;
-    }
+    View out = result_of(arena, type, in, demand);
+    repeat(out, in[0], g.attrs<RepeatAttrs>(op).repeats);
     return out;
   }
   case OpKind::Concat:
   case OpKind::Stack: {
-    const int axis = g.attrs<AxisAttrs>(op).axis;
-    View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
-                        any_flags(), any_sets());
-    std::array<int64_t, kMaxRank> begin{};
-    for (View v : in) {
-      if (op.kind == OpKind::Stack) v.insert_axis(axis, 1, 0);
-      copy_view(subview(out, begin.data(), v.shape.data(), D::kWord), v, D::kWord, pool);
-      begin[size_t(axis)] += v.shape[size_t(axis)];
-    }
-    CHECK(begin[size_t(axis)] == out.shape[size_t(axis)]) << "concat does not fill its result";
+    View out = result_of(arena, type, in, demand);
+    join(out, in, g.attrs<AxisAttrs>(op).axis, op.kind == OpKind::Stack, pool);
     return out;
   }
   case OpKind::Pad: {
-    const auto& a = g.attrs<PadAttrs>(op);
-    View value = scalar(arena, type.dtype, a.value, demand);
-    View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
-                        any_flags() || value.flagged(), any_sets());
-    copy_view(out, stretched(value, out.rank, out.shape), D::kWord, pool);
-    std::array<int64_t, kMaxRank> begin{};
-    std::ranges::copy(a.low, begin.begin());
-    copy_view(subview(out, begin.data(), in[0].shape.data(), D::kWord), in[0], D::kWord, pool);
+    View out = pad(arena, type, in[0], g.attrs<PadAttrs>(op), demand, pool);
     domain_.round(out, level);
     return out;
   }
@@ -163,22 +213,7 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
   }
   const auto reads = axis_reads(op.kind, op.attrs, in[0].rank, type.rank());
   CHECK(reads) << name(op.kind) << " is not a plain operator";
-  const Shape& from = g.type(op.inputs[0]).shape;
-  View v = in[0];
-  v.rank = type.rank();
-  v.shape = to_array(extents(type.shape));
-  v.stride.fill(0);
-  int64_t offset = 0;
-  for (size_t d = 0; d < reads->size(); ++d) {
-    const AxisRead& r = (*reads)[d];
-    offset += r.start * in[0].stride[d];
-    if (r.axis < 0) continue;
-    const auto to = size_t(r.axis);
-    if (from[d] == type.shape[to]) v.shape[to] = in[0].shape[d];  // tiles may be clipped
-    v.stride[to] = r.wraps && v.shape[to] != in[0].shape[d] ? 0 : in[0].stride[d] * r.step;
-  }
-  if (v.size() != 0) tessera::advance(v, offset, D::kWord);
-  return v;
+  return moved(type, g.type(op.inputs[0]).shape, in[0], *reads);
 }
 
 template <class D>
@@ -553,14 +588,14 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
   for (size_t i = 0; i < n; ++i) {
     interruption_point();
     const Op& op = g.ops()[i];
-    if (op.kind == OpKind::Input || !demand.any(op)) continue;
+    if (is_input(op.kind) || !demand.any(op)) continue;
     Arena& arena = arenas[keep ? 0 : i];
-    if (op.kind == OpKind::Kernel) {
+    if (is_kernel(op.kind)) {
       run_kernel(arena, g, op, demand, values);
     } else {
       in.clear();
       for (TensorId t : op.inputs) in.push_back(values[t.index]);
-      if (op.kind == OpKind::Opaque) {
+      if (is_opaque(op.kind)) {
         std::vector<View> out;
         for (uint32_t r = 0; r < op.num_results; ++r) {
           const Type& type = g.type(op.result(r));

@@ -2,6 +2,7 @@
 // run of elements). V supplies + − · /, exp, sqrt, … ; what is written here is said only here.
 #pragma once
 #include <array>
+#include <concepts>
 #include <vector>
 
 #include "base/check.h"
@@ -9,6 +10,30 @@
 #include "ir/op.h"
 
 namespace tessera {
+
+// --- domains that do not know every function: of an application that they have no overload for
+// they know x.unknown(), whatever it is of
+template <class V>
+concept Vague = requires(const V& x) {
+  { x.unknown() } -> std::same_as<V>;
+};
+#define TESSERA_UNKNOWN(f)                                                                         \
+  template <Vague V> V f(const V& x) { return x.unknown(); }
+TESSERA_UNKNOWN(sqrt)
+TESSERA_UNKNOWN(exp)
+TESSERA_UNKNOWN(log)
+TESSERA_UNKNOWN(sin)
+TESSERA_UNKNOWN(cos)
+TESSERA_UNKNOWN(erf)
+TESSERA_UNKNOWN(tanh)
+TESSERA_UNKNOWN(floor)
+TESSERA_UNKNOWN(round)
+TESSERA_UNKNOWN(log1p)
+TESSERA_UNKNOWN(expm1)
+TESSERA_UNKNOWN(not_zero)
+#undef TESSERA_UNKNOWN
+template <Vague V> V truncate(const V& x, DType) { return x.unknown(); }
+template <Vague V> V general_power(const V& x, const Rational&) { return x.unknown(); }
 
 // --- floats: one operand
 template <class V> V sigmoid(const V& x) {

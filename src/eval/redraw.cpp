@@ -83,32 +83,18 @@ struct KernelTrace {
   uint8_t origin = 0;
 };
 
-template <class W>
-RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldArray>& inputs,
-                    int rounds, const FieldOptions& options, const Demand& demand) {
-  RedrawReport report;
-  int64_t best = INT64_MAX;
-  int best_round = 0;
-  bool everything = false;
-  for (report.rounds = 1;; ++report.rounds) {
+// One evaluation, and from its undefined elements back to the inputs.
+template <class W> class Round {
+ public:
+  Round(const Graph& g, const FieldModel& model, const std::vector<FieldArray>& inputs,
+        const FieldOptions& options, const Demand& demand)
+      : g_(g), demand_(demand), marks_(g), indices_(g.ops().size()) {
     Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool,
                                             opaque_function<W>(model));
     std::vector<View> values = input_views(g, inputs);
     std::vector<Arena> arenas;
-    GraphMarks marks(g);
-    std::vector<NDArray> indices(g.ops().size());
-    std::map<const Op*, KernelTrace> kernels;
-    report.still_undefined = 0;
-    auto count = [&](const Marks& m) {
-      uint8_t all = 0;
-      for (uint8_t x : m) {
-        all |= x;
-        report.still_undefined += x == kFeedsBad;
-      }
-      return all;
-    };
     interpreter.set_tracer([&](const Op& op, BlockTrace&& block) {
-      KernelTrace& k = kernels[&op];
+      KernelTrace& k = kernels_[&op];
       for (const auto& e : block.entries) k.origin |= count(e.origin);
       k.entries += block.entries.size();
       if (k.entries <= kMaxTraceEntries)
@@ -120,71 +106,108 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
       if (!is_partial(op.kind)) return;
       std::vector<View> in;
       for (TensorId t : op.inputs) in.push_back(all[t.index]);
-      if (op.kind == OpKind::Gather) indices[size_t(&op - g.ops().data())] = integers_of(in[1]);
-      Marks& m = *marks.of(op.result()).marks;
+      if (op.kind == OpKind::Gather) indices_[size_t(&op - g.ops().data())] = integers_of(in[1]);
+      Marks& m = *marks_.of(op.result()).marks;
       m = origin_marks(op.kind, in, all[op.result().index]);
       count(m);
     });
+  }
+  int64_t undefined() const { return undefined_; }
+
+  // The marks of the inputs, one for each.
+  std::vector<const Marks*> mark_inputs() {
+    for (size_t n = g_.ops().size(); n-- > 0;) {
+      const Op& op = g_.ops()[n];
+      if (!op.inputs.empty() && demand_.any(op)) mark(op, indices_[n]);
+    }
+    std::vector<const Marks*> inputs;
+    for (TensorId t : g_.inputs()) inputs.push_back(marks_.known(t).marks);
+    return inputs;
+  }
+
+ private:
+  uint8_t count(const Marks& m) {
+    uint8_t all = 0;
+    for (uint8_t x : m) {
+      all |= x;
+      undefined_ += x == kFeedsBad;
+    }
+    return all;
+  }
+  void mark(const Op& op, const NDArray& indices) {
+    const bool kernel = is_kernel(op.kind);
+    if (!kernel && marks_.known(op.result()).marks->empty() && op.num_results == 1) return;
+    if (is_opaque(op.kind)) return marks_.untraced(op, 0);
+    if (kernel && kernels_[&op].entries > kMaxTraceEntries)
+      return marks_.untraced(op, kernels_[&op].origin);
+    std::vector<Marked> operands, results;
+    for (TensorId t : op.inputs) operands.push_back(marks_.of(t));
+    if (!kernel) return mark_operands(g_, op, operands, marks_.of(op.result()), indices);
+    for (uint32_t r = 0; r < op.num_results; ++r) results.push_back(marks_.known(op.result(r)));
+    for (const BlockTrace& block : kernels_[&op].blocks) mark_block(block, operands, results);
+  }
+
+  const Graph& g_;
+  const Demand& demand_;
+  GraphMarks marks_;
+  std::vector<NDArray> indices_;
+  std::map<const Op*, KernelTrace> kernels_;
+  int64_t undefined_ = 0;
+};
+
+// Draws again what feeds undefined elements, or only what feeds no others; says how many.
+template <class W>
+int64_t draw_again(const FieldModel& model, std::vector<FieldArray>& inputs,
+                   const std::vector<const Marks*>& marks, int round, bool everything) {
+  int64_t redrawn = 0;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    FieldArray& a = inputs[k];
+    const Marks& m = *marks[k];
+    for (int c = 0; is_float(a.dtype) && c < 3; ++c) {
+      if (a.components[size_t(c)].empty()) continue;
+      const CounterRng rng = InputStream{model.seed()}.at(k, c, round);
+      const UniformBelow uniform(model.prime(c));
+      W* words = a.components[size_t(c)].template as<W>();
+      for (size_t i = 0; i < m.size(); ++i) {
+        if (everything ? (m[i] & kFeedsBad) == 0 : m[i] != kFeedsBad) continue;
+        words[i] = W(uniform.at(rng, i));
+        ++redrawn;
+      }
+    }
+  }
+  return redrawn;
+}
+
+template <class W>
+RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldArray>& inputs,
+                    int rounds, const FieldOptions& options, const Demand& demand) {
+  RedrawReport report;
+  int64_t best = INT64_MAX;
+  int best_round = 0;
+  bool everything = false;
+  for (report.rounds = 1;; ++report.rounds) {
+    Round<W> round(g, model, inputs, options, demand);
+    report.still_undefined = round.undefined();
     if (report.still_undefined == 0 || report.rounds > rounds) return report;
     if (options.cancel != nullptr && options.cancel->load()) return report;
-
-    for (size_t n = g.ops().size(); n-- > 0;) {
-      const Op& op = g.ops()[n];
-      if (op.inputs.empty() || !demand.any(op)) continue;
-      if (op.kind == OpKind::Kernel) {
-        KernelTrace& k = kernels[&op];
-        if (k.entries > kMaxTraceEntries) {
-          marks.untraced(op, k.origin);
-          continue;
-        }
-        std::vector<Marked> arguments, results;
-        for (TensorId t : op.inputs) arguments.push_back(marks.of(t));
-        for (uint32_t r = 0; r < op.num_results; ++r) results.push_back(marks.known(op.result(r)));
-        for (const BlockTrace& block : k.blocks) mark_block(block, arguments, results);
-        continue;
-      }
-      if (marks.known(op.result()).marks->empty() && op.num_results == 1) continue;
-      if (op.kind == OpKind::Opaque) {
-        marks.untraced(op, 0);
-        continue;
-      }
-      std::vector<Marked> operands;
-      for (TensorId t : op.inputs) operands.push_back(marks.of(t));
-      mark_operands(g, op, operands, marks.of(op.result()), indices[n]);
-    }
-
+    const std::vector<const Marks*> marks = round.mark_inputs();
     // First what feeds undefined elements only. When there is nothing of the kind, or no progress
     // for long (some undefined element may be fed by shared inputs alone), all that feeds them, for
     // as long as that helps.
+    const int patience = everything                       ? 1
+                         : report.still_undefined > kMany ? kPatienceOfMany
+                                                          : kPatience;
     if (double(report.still_undefined) < kProgress * double(best)) {
       best = report.still_undefined;
       best_round = report.rounds;
-    } else if (report.rounds - best_round >= (everything                       ? 1
-                                              : report.still_undefined > kMany ? kPatienceOfMany
-                                                                               : kPatience)) {
+    } else if (report.rounds - best_round >= patience) {
       everything = !everything;
       best = everything ? report.still_undefined : INT64_MAX;
       best_round = report.rounds;
     }
-    int64_t redrawn = 0;
-    for (int pass = everything ? 1 : 0; pass < 2 && redrawn == 0; ++pass) {
-      for (size_t k = 0; k < inputs.size(); ++k) {
-        FieldArray& a = inputs[k];
-        if (!is_float(a.dtype)) continue;
-        const Marks& m = *marks.known(g.inputs()[k]).marks;
-        for (int c = 0; c < 3; ++c) {
-          if (a.components[size_t(c)].empty()) continue;
-          const CounterRng rng = InputStream{model.seed()}.at(k, c, report.rounds);
-          const UniformBelow uniform(model.prime(c));
-          W* words = a.components[size_t(c)].template as<W>();
-          for (size_t i = 0; i < m.size(); ++i) {
-            if (pass == 0 ? m[i] != kFeedsBad : (m[i] & kFeedsBad) == 0) continue;
-            words[i] = W(uniform.at(rng, i));
-            ++redrawn;
-          }
-        }
-      }
-    }
+    int64_t redrawn = draw_again<W>(model, inputs, marks, report.rounds, everything);
+    if (redrawn == 0 && !everything)
+      redrawn = draw_again<W>(model, inputs, marks, report.rounds, true);
     report.redrawn += redrawn;
     if (redrawn == 0) return report;
   }

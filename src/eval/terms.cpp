@@ -28,7 +28,7 @@ class Layouts {
   explicit Layouts(const Graph& g) : g_(g), of_(g.tensors().size()) {
     for (size_t k = 0; k < g.inputs().size(); ++k) of_[g.inputs()[k].index] = made(1, {k});
     for (const Op& op : g.ops())
-      for (uint32_t r = 0; op.kind != OpKind::Input && r < op.num_results; ++r)
+      for (uint32_t r = 0; !is_input(op.kind) && r < op.num_results; ++r)
         of_[op.result(r).index] = result(op, r);
     for (size_t i = 0; i < of_.size(); ++i)
       if (is_line(g.tensors()[i].type)) of_[i].axes = 0;
@@ -186,7 +186,7 @@ uint64_t TermDomain::apply(const Op& op, DType dtype, DType result, const uint64
 
 void TermDomain::pointwise(const Op& op, const View* in, int count, const View& out,
                            uint64_t context, ThreadPool* pool) const {
-  const DType operand = op.kind == OpKind::Where ? in[1].dtype : in[0].dtype;
+  const DType operand = in[first_value(op.kind)].dtype;
   parallel_for(pool, out.size(), 4096, [&](int64_t begin, int64_t end) {
     const auto at = [&](int i) { return &in[std::min(i, count - 1)]; };
     Walker<4> walk(out, {at(0), at(1), at(2), &out}, begin);

@@ -227,12 +227,10 @@ void mark_operands(const Graph& g, const Op& op, const std::vector<Marked>& oper
     mark_movement(op, operands, result, index);
   } else if (is_reduction(op.kind)) {
     mark_reduction(g.attrs<ReduceAttrs>(op), operands[0], result);
-  } else if (op.kind == OpKind::Matmul) {
-    mark_matmul(operands[0], operands[1], result);
-  } else if (op.kind == OpKind::ConcatMatmul) {
-    mark_matmul(operands[0], operands[2], result);
-    mark_matmul(operands[1], operands[3], result);
-  } else if (op.kind == OpKind::Cumsum) {
+  } else if (is_product(op.kind)) {
+    const size_t n = operands.size() / 2;
+    for (size_t i = 0; i < n; ++i) mark_matmul(operands[i], operands[i + n], result);
+  } else if (is_scan(op.kind)) {
     mark_cumsum(g.attrs<AxisAttrs>(op).axis, operands[0], result);
   } else if (is_windowed(op.kind)) {
     mark_windows(g, op, operands, result);
@@ -276,14 +274,14 @@ void mark_block(const BlockTrace& trace, const std::vector<Marked>& arguments,
   };
   for (size_t n = trace.entries.size(); n-- > 0;) {
     const BlockTrace::Entry& e = trace.entries[n];
-    if (marks[n].empty() && e.origin.empty() && e.op->kind != OpKind::Save) continue;  // unmarked
+    if (marks[n].empty() && e.origin.empty() && !is_store(e.op->kind)) continue;  // unmarked
     const Marked result = of(int(n));
     if (result.marks->empty()) continue;  // an empty tile
     std::vector<Marked> operands;
     for (int part : e.operands) operands.push_back(of(part));
-    if (e.op->kind == OpKind::Iter) {
+    if (is_load(e.op->kind)) {
       mark_region(arguments[size_t(e.outside)], result, e.begin, true);
-    } else if (e.op->kind == OpKind::Save) {
+    } else if (is_store(e.op->kind)) {
       if (!results[size_t(e.outside)].marks->empty())
         mark_region(results[size_t(e.outside)], operands[0], e.begin, false);
     } else if (e.op->kind == OpKind::Accum) {

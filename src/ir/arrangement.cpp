@@ -81,7 +81,7 @@ std::optional<Arrangement> Arrangement::then(const Arrangement& next) const {
   const TensorId end = next.build(g, g.add_input({DType::F32, shape_}));
   Arrangement v = *this;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input) continue;
+    if (is_input(op.kind)) continue;
     const auto more = v.then(g, op);
     if (!more) return std::nullopt;
     v = *more;

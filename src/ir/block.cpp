@@ -68,7 +68,7 @@ uint8_t mapped(const LoopMap& map) {
 }
 
 Phase phase_of(const Graph& g, const Op& op, Phase operands) {
-  if (op.kind == OpKind::Iter) return {mapped(g.attrs<IterAttrs>(op).fmap), 0};
+  if (is_load(op.kind)) return {mapped(g.attrs<IterAttrs>(op).fmap), 0};
   if (is_accumulator(op.kind)) {
     uint8_t fold = 0;
     for (int l : g.attrs<AccumAttrs>(op).loops) fold = uint8_t(fold | (1u << l));
@@ -78,7 +78,7 @@ Phase phase_of(const Graph& g, const Op& op, Phase operands) {
       bad(g, op, "folds a loop outside one that its operand still varies with");
     return {uint8_t(rest), uint8_t(operands.folded | fold)};
   }
-  if (op.kind == OpKind::Save) {
+  if (is_store(op.kind)) {
     uint8_t streams = mapped(g.attrs<SaveAttrs>(op).fmap);
     if (operands.varies & ~streams)
       bad(g, op, "stores a loop value; accumulate it first or map the loop to an axis (fmap)");
@@ -114,7 +114,7 @@ BlockMemory block_memory(const Graph& g) {
   std::vector<int> uses = use_counts(g);
   for (size_t i = 0; i < g.ops().size(); i++)
     for (TensorId t : g.ops()[i].inputs) last_use[t.index] = i;
-  auto outside = [](OpKind k) { return k == OpKind::Input || k == OpKind::Save; };
+  auto outside = [](OpKind k) { return is_input(k) || is_store(k); };
   auto bytes = [&](TensorId t) { return is_static(g.type(t).shape) ? g.type(t).bytes() : 0; };
 
   BlockMemory memory;
@@ -136,12 +136,12 @@ BlockMemory block_memory(const Graph& g) {
         reuses = reuses || (is_in_place(op.kind) && last_use[t.index] == i && uses[t.index] == 1 &&
                             bytes(t) >= bytes(op.result()) && !outside(g.producer(t).kind));
       int64_t size = bytes(op.result());
-      if (loop && op.kind == OpKind::Iter && in_loop) size *= 2;
+      if (loop && is_load(op.kind) && in_loop) size *= 2;
       if (!reuses) live += size;
       peak = std::max(peak, live);
       for (TensorId t : op.inputs) {
         bool here = (phase[t.index].varies != 0) == loop && !outside(g.producer(t).kind) &&
-                    !(loop && g.producer(t).kind == OpKind::Iter);
+                    !(loop && is_load(g.producer(t).kind));
         if (here && last_use[t.index] == i && !reuses) live -= bytes(t);
       }
     }

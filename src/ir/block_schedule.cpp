@@ -25,7 +25,7 @@ class Scheduler {
     for (const Op& op : g.ops()) {
       uint8_t loops = 0;
       for (TensorId t : op.inputs) loops |= phase[t.index].varies;
-      if (op.kind == OpKind::Iter) loops = phase[op.result().index].varies;
+      if (is_load(op.kind)) loops = phase[op.result().index].varies;
       loops_.push_back(loops);
     }
   }
@@ -37,7 +37,7 @@ class Scheduler {
 
  private:
   bool root(uint32_t op) const {
-    return is_accumulator(g_.ops()[op].kind) || g_.ops()[op].kind == OpKind::Save;
+    return is_accumulator(g_.ops()[op].kind) || is_store(g_.ops()[op].kind);
   }
   uint32_t producer(TensorId t) const { return g_.tensor(t).producer.index; }
 
@@ -80,7 +80,7 @@ class Scheduler {
       const uint32_t i = todo.back();
       todo.pop_back();
       const Op& op = g_.ops()[i];
-      if (op.kind == OpKind::Input || here.count(i) || folded_by.count(i)) continue;
+      if (is_input(op.kind) || here.count(i) || folded_by.count(i)) continue;
       const bool accumulated = is_accumulator(op.kind) && loops_[i] != loops;
       const uint8_t varies = accumulated ? phase_[op.result().index].varies : loops_[i];
       if (loop >= 0 && !(varies >> loop & 1)) {

@@ -78,8 +78,8 @@ OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
   interruption_point();
   const OpInfo& row = info(kind);
   const std::string who = row.name;
-  CHECK(kind != OpKind::Input) << "use add_input";
-  if (kind == OpKind::Kernel || kind == OpKind::Thread) bad(who + " needs a body");
+  CHECK(!is_input(kind)) << "use add_input";
+  if (is_kernel(kind) || is_thread(kind)) bad(who + " needs a body");
   if (std::holds_alternative<NoAttrs>(attrs)) attrs = row.default_attrs;
   if (attrs.index() != row.default_attrs.index()) bad(who + ": attributes of another operator");
   if (!allowed_at(kind, level_))
@@ -106,10 +106,10 @@ OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
 OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
                          std::vector<std::string> result_names) {
   const std::string who = tessera::name(kind);
-  CHECK(kind == OpKind::Kernel || kind == OpKind::Thread) << who << " has no body";
+  CHECK(is_kernel(kind) || is_thread(kind)) << who << " has no body";
   if (!allowed_at(kind, level_))
     bad(who + " is not an operator of " + tessera::name(level_) + " graphs");
-  Level wanted = kind == OpKind::Kernel ? Level::Block : Level::Thread;
+  Level wanted = is_kernel(kind) ? Level::Block : Level::Thread;
   if (body.level() != wanted)
     bad(who + ": its body must be a " + std::string(tessera::name(wanted)) + " graph");
   std::vector<Type> operands;
@@ -137,7 +137,7 @@ int64_t Graph::num_blocks() const {
 
 bool Graph::is_weight(TensorId t) const {
   const Op& op = producer(t);
-  return op.kind == OpKind::Input && std::get<InputAttrs>(op.attrs).weight;
+  return is_input(op.kind) && std::get<InputAttrs>(op.attrs).weight;
 }
 
 void Graph::set_weight(size_t input, bool weight) {
@@ -267,37 +267,11 @@ std::vector<int> use_counts(const Graph& g) {
 
 namespace {
 
-struct KeepAll {
-  bool operator()(OpId) const { return true; }
-};
-
-// Rebuilds a graph operator by operator; `keep` selects operators, `change` edits types and
-// attributes. Shapes are inferred afresh.
-template <class Keep, class ChangeType, class ChangeAttrs>
-Graph rebuild(const Graph& g, Keep keep, ChangeType change_type, ChangeAttrs change_attrs) {
+// Of the same level and schedule, without any operator.
+Graph empty_like(const Graph& g) {
   Graph out =
       g.level() == Level::Block ? Graph::block(g.grid(), g.loops()) : Graph(g.name(), g.level());
   out.set_name(g.name());
-  std::vector<TensorId> to(g.tensors().size());
-  for (size_t i = 0; i < g.ops().size(); i++) {
-    const Op& op = g.ops()[i];
-    if (!keep(OpId(i))) continue;
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
-    std::vector<std::string> names;
-    for (uint32_t r = 0; r < op.num_results; r++) names.push_back(g.tensor(op.result(r)).name);
-    TensorId first(out.tensors().size());
-    if (op.kind == OpKind::Input)
-      out.add_input(change_type(g.type(op.result())), names[0], g.is_weight(op.result()));
-    else if (op.body.valid())
-      out.add_graph_op(op.kind, inputs, rebuild(g.body(op), KeepAll{}, change_type, change_attrs),
-                       names);
-    else
-      out.add_op(op.kind, inputs, change_attrs(op.attrs), names);
-    for (uint32_t r = 0; r < op.num_results; r++)
-      to[op.result(r).index] = TensorId(first.index + r);
-  }
-  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
   return out;
 }
 
@@ -310,7 +284,7 @@ void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& 
   std::vector<std::string> names;
   for (uint32_t r = 0; r < op.num_results; r++) names.push_back(from.tensor(op.result(r)).name);
   const TensorId first(to.tensors().size());
-  if (op.kind == OpKind::Input)
+  if (is_input(op.kind))
     to.add_input(from.type(op.result()), names[0], from.is_weight(op.result()));
   else if (op.body.valid())
     to.add_graph_op(op.kind, inputs, body ? std::move(*body) : from.body(op), names);
@@ -321,56 +295,65 @@ void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& 
 
 void copy_ops(const Graph& from, Graph& to, std::vector<TensorId>& map) {
   for (const Op& op : from.ops())
-    if (op.kind != OpKind::Input) copy_op(from, op, to, map);
+    if (!is_input(op.kind)) copy_op(from, op, to, map);
 }
 
 Graph map_kernels(const Graph& g, const std::function<Graph(const Op& kernel)>& rewrite) {
   Graph out(g.name());
   std::vector<TensorId> to(g.tensors().size());
   for (const Op& op : g.ops())
-    copy_op(g, op, out, to,
-            op.kind == OpKind::Kernel ? std::optional<Graph>(rewrite(op)) : std::nullopt);
+    copy_op(g, op, out, to, is_kernel(op.kind) ? std::optional<Graph>(rewrite(op)) : std::nullopt);
   for (TensorId t : g.outputs()) out.add_output(to[t.index]);
   return out;
 }
 
 Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int64_t>>& values) {
-  auto shape_of = [&](Shape shape) {
+  const auto bind = [&](Shape& shape) {
     for (Dim& d : shape)
       if (d.symbolic()) d = SymbolicExtent(d).bound(values).dim();
-    return shape;
   };
-  auto type_of = [&](Type type) {
-    type.shape = shape_of(std::move(type.shape));
-    return type;
-  };
-  auto attrs_of = [&](Attrs attrs) {
-    if (auto* a = std::get_if<ConstAttrs>(&attrs)) a->type = type_of(a->type);
-    if (auto* a = std::get_if<IotaAttrs>(&attrs)) a->type = type_of(a->type);
-    if (auto* a = std::get_if<ShapeAttrs>(&attrs)) a->shape = shape_of(a->shape);
-    if (auto* a = std::get_if<SaveAttrs>(&attrs)) a->type = type_of(a->type);
-    if (auto* a = std::get_if<OpaqueAttrs>(&attrs))
-      for (Type& t : a->results) t = type_of(t);
-    return attrs;
-  };
-  return rebuild(g, KeepAll{}, type_of, attrs_of);
+  Graph out = empty_like(g);
+  std::vector<TensorId> to(g.tensors().size());
+  for (const Op& op : g.ops()) {
+    if (is_input(op.kind)) {
+      Type type = g.type(op.result());
+      bind(type.shape);
+      to[op.result().index] =
+          out.add_input(type, g.tensor(op.result()).name, g.is_weight(op.result()));
+      continue;
+    }
+    Op bound = op;
+    std::visit(
+        [&](auto& a) {
+          if constexpr (requires { a.type.shape; }) bind(a.type.shape);
+          if constexpr (requires { a.shape; }) bind(a.shape);
+          if constexpr (requires { a.results; })
+            for (Type& t : a.results) bind(t.shape);
+        },
+        bound.attrs);
+    copy_op(g, bound, out, to,
+            op.body.valid() ? std::optional<Graph>(bind_symbols(g.body(op), values))
+                            : std::nullopt);
+  }
+  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
+  return out;
 }
 
 Graph without_dead_code(const Graph& g) {
-  std::vector<bool> live(g.ops().size(), false);
-  std::vector<bool> needed(g.tensors().size(), false);
+  std::vector<bool> needed(g.tensors().size(), false), live(g.ops().size(), false);
   for (TensorId t : g.outputs()) needed[t.index] = true;
   for (size_t i = g.ops().size(); i-- > 0;) {
     const Op& op = g.ops()[i];
-    bool use = op.kind == OpKind::Input;
-    for (uint32_t r = 0; r < op.num_results; r++) use = use || needed[op.result(r).index];
-    if (!use) continue;
-    live[i] = true;
-    for (TensorId t : op.inputs) needed[t.index] = true;
+    live[i] = is_input(op.kind);
+    for (uint32_t r = 0; r < op.num_results; r++) live[i] = live[i] || needed[op.result(r).index];
+    for (TensorId t : op.inputs) needed[t.index] = needed[t.index] || live[i];
   }
-  return rebuild(
-      g, [&](OpId id) { return live[id.index]; }, [](Type t) { return t; },
-      [](Attrs a) { return a; });
+  Graph out = empty_like(g);
+  std::vector<TensorId> to(g.tensors().size());
+  for (size_t i = 0; i < g.ops().size(); i++)
+    if (live[i]) copy_op(g, g.ops()[i], out, to);
+  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
+  return out;
 }
 
 }  // namespace tessera

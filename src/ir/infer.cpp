@@ -255,6 +255,78 @@ Type pooling(const Inference& in, OpKind kind, WindowAttrs& a) {
   return r;
 }
 
+Type constant(const Inference& in, const ConstAttrs& a) {
+  if (is_integer(a.type.dtype) && !a.value.is_integer())
+    in.fail(a.value.str() + " is not an integer");
+  if (a.type.dtype == DType::Bool && !(a.value == Rational(0)) && !(a.value == Rational(1)))
+    in.fail("a bool constant is 0 or 1");
+  return a.type;
+}
+
+Type power(const Inference& in, const PowAttrs& a) {
+  if (!a.exponent.finite()) in.fail("the exponent must be finite");
+  if (!is_float(in.operand().dtype) && !(a.exponent.is_integer() && !a.exponent.negative()))
+    in.fail("integers need a non-negative integer exponent, not " + a.exponent.str());
+  return in.operand();
+}
+
+Type transpose(const Inference& in, PermAttrs& a) {
+  const Type& x = in.operand();
+  require_rank(in, a.perm, "perm");
+  for (int& p : a.perm) p = in.axis(p, x.rank());
+  (void)in.axes(a.perm, x.rank());
+  Type r{x.dtype, {}};
+  for (int p : a.perm) r.shape.push_back(x.shape[size_t(p)]);
+  return r;
+}
+
+Type with_ones(const Inference& in, AxesAttrs& a) {
+  Type r = in.operand();
+  a.axes = in.axes(a.axes, r.rank() + int(a.axes.size()));
+  for (int axis : a.axes) r.shape.insert(r.shape.begin() + axis, Dim(1));
+  return r;
+}
+
+Type without_ones(const Inference& in, AxesAttrs& a) {
+  Type r = in.operand();
+  a.axes = in.axes(a.axes, r.rank());
+  for (size_t i = a.axes.size(); i-- > 0;) {
+    if (!r.shape[size_t(a.axes[i])].is_one())
+      in.fail("axis " + std::to_string(a.axes[i]) + " of " + in.operand().str() + " is not 1");
+    r.shape.erase(r.shape.begin() + a.axes[i]);
+  }
+  return r;
+}
+
+Type repeat(const Inference& in, const RepeatAttrs& a) {
+  Type r = in.operand();
+  require_rank(in, a.repeats, "repeats");
+  for (size_t i = 0; i < a.repeats.size(); i++) {
+    if (a.repeats[i] < 1 || a.repeats[i] > kMaxElements) in.fail("counts must be 1 or more");
+    if (a.repeats[i] == 1) continue;
+    int64_t n = in.extent(r.shape[i], "axis " + std::to_string(i));
+    if (n > kMaxElements / a.repeats[i]) in.fail("the result has too many elements");
+    r.shape[i] = Dim(n * a.repeats[i]);
+  }
+  return r;
+}
+
+std::vector<Type> results_of(const Inference& in, const std::vector<Type>& operands,
+                             const Graph* body) {
+  CHECK(body != nullptr) << "graph-defined operator without a body";
+  if (operands.size() != body->inputs().size())
+    in.fail("its body has " + std::to_string(body->inputs().size()) + " inputs, not " +
+            std::to_string(operands.size()));
+  for (size_t i = 0; i < operands.size(); i++)
+    if (!(body->type(body->inputs()[i]) == operands[i]))
+      in.fail("operand " + std::to_string(i) + " is " + operands[i].str() +
+              ", but its body expects " + body->type(body->inputs()[i]).str());
+  if (body->outputs().empty()) in.fail("its body returns nothing");
+  std::vector<Type> results;
+  for (TensorId t : body->outputs()) results.push_back(body->type(t));
+  return results;
+}
+
 // Maps must name axes of the tensor, and only dimensions the block graph has.
 template <class Map>
 void check_map(const Inference& in, const Map& map, size_t dims, int rank, const char* what) {
@@ -298,6 +370,8 @@ Type accum(const Inference& in, OpKind kind, AccumAttrs& a, const Graph& graph) 
   if (kind == OpKind::AccumRescale) in.fail("a rescaling accumulator sums");
   a.axis = in.axis(a.axis, r.rank());
   if (a.loops.size() != 1) in.fail("concat folds one loop");
+  Dim& d = r.shape[size_t(a.axis)];
+  d = Dim(in.extent(d, "the joined axis") * graph.loops()[size_t(a.loops[0])]);
   return r;
 }
 
@@ -333,27 +407,14 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
   };
   in.require_operands();
   switch (kind) {
-  case OpKind::Const: {
-    const auto& a = std::get<ConstAttrs>(attrs);
-    if (is_integer(a.type.dtype) && !a.value.is_integer())
-      in.fail(a.value.str() + " is not an integer");
-    if (a.type.dtype == DType::Bool && !(a.value == Rational(0)) && !(a.value == Rational(1)))
-      in.fail("a bool constant is 0 or 1");
-    return one(a.type);
-  }
+  case OpKind::Const: return one(constant(in, std::get<ConstAttrs>(attrs)));
   case OpKind::Iota: {
     auto& a = std::get<IotaAttrs>(attrs);
     a.axis = in.axis(a.axis, a.type.rank());
     if (a.type.dtype == DType::Bool) in.fail("bool has no range");
     return one(a.type);
   }
-  case OpKind::Pow: {
-    const auto& a = std::get<PowAttrs>(attrs);
-    if (!a.exponent.finite()) in.fail("the exponent must be finite");
-    if (!is_float(in.operand().dtype) && !(a.exponent.is_integer() && !a.exponent.negative()))
-      in.fail("integers need a non-negative integer exponent, not " + a.exponent.str());
-    return one(in.operand());
-  }
+  case OpKind::Pow: return one(power(in, std::get<PowAttrs>(attrs)));
   case OpKind::Cast: return one({std::get<CastAttrs>(attrs).dtype, in.operand().shape});
   case OpKind::Where:
     if (in.operand().dtype != DType::Bool)
@@ -377,16 +438,7 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
   case OpKind::ConvTranspose: return one(convolution(in, kind, std::get<ConvAttrs>(attrs)));
   case OpKind::PoolSum:
   case OpKind::PoolMax: return one(pooling(in, kind, std::get<WindowAttrs>(attrs)));
-  case OpKind::Transpose: {
-    auto& a = std::get<PermAttrs>(attrs);
-    const Type& x = in.operand();
-    require_rank(in, a.perm, "perm");
-    for (int& p : a.perm) p = in.axis(p, x.rank());
-    (void)in.axes(a.perm, x.rank());
-    Type r{x.dtype, {}};
-    for (int p : a.perm) r.shape.push_back(x.shape[size_t(p)]);
-    return one(r);
-  }
+  case OpKind::Transpose: return one(transpose(in, std::get<PermAttrs>(attrs)));
   case OpKind::Reshape: {
     const auto& shape = std::get<ShapeAttrs>(attrs).shape;
     check_type({in.operand().dtype, shape}, "reshape");
@@ -399,37 +451,9 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
       in.fail(in.operand().str() + " does not broadcast to " + str(shape));
     return one({in.operand().dtype, shape});
   }
-  case OpKind::Unsqueeze: {
-    auto& a = std::get<AxesAttrs>(attrs);
-    Type r = in.operand();
-    a.axes = in.axes(a.axes, r.rank() + int(a.axes.size()));
-    for (int axis : a.axes) r.shape.insert(r.shape.begin() + axis, Dim(1));
-    return one(r);
-  }
-  case OpKind::Squeeze: {
-    auto& a = std::get<AxesAttrs>(attrs);
-    Type r = in.operand();
-    a.axes = in.axes(a.axes, r.rank());
-    for (size_t i = a.axes.size(); i-- > 0;) {
-      if (!r.shape[size_t(a.axes[i])].is_one())
-        in.fail("axis " + std::to_string(a.axes[i]) + " of " + in.operand().str() + " is not 1");
-      r.shape.erase(r.shape.begin() + a.axes[i]);
-    }
-    return one(r);
-  }
-  case OpKind::Repeat: {
-    const auto& a = std::get<RepeatAttrs>(attrs);
-    Type r = in.operand();
-    require_rank(in, a.repeats, "repeats");
-    for (size_t i = 0; i < a.repeats.size(); i++) {
-      if (a.repeats[i] < 1 || a.repeats[i] > kMaxElements) in.fail("counts must be 1 or more");
-      if (a.repeats[i] == 1) continue;
-      int64_t n = in.extent(r.shape[i], "axis " + std::to_string(i));
-      if (n > kMaxElements / a.repeats[i]) in.fail("the result has too many elements");
-      r.shape[i] = Dim(n * a.repeats[i]);
-    }
-    return one(r);
-  }
+  case OpKind::Unsqueeze: return one(with_ones(in, std::get<AxesAttrs>(attrs)));
+  case OpKind::Squeeze: return one(without_ones(in, std::get<AxesAttrs>(attrs)));
+  case OpKind::Repeat: return one(repeat(in, std::get<RepeatAttrs>(attrs)));
   case OpKind::Concat:
     in.require_same_dtype();
     return one(concat(in, operands, std::get<AxisAttrs>(attrs)));
@@ -448,20 +472,7 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
     return a.results;
   }
   case OpKind::Kernel:
-  case OpKind::Thread: {
-    CHECK(body != nullptr) << "graph-defined operator without a body";
-    if (operands.size() != body->inputs().size())
-      in.fail("its body has " + std::to_string(body->inputs().size()) + " inputs, not " +
-              std::to_string(operands.size()));
-    for (size_t i = 0; i < operands.size(); i++)
-      if (!(body->type(body->inputs()[i]) == operands[i]))
-        in.fail("operand " + std::to_string(i) + " is " + operands[i].str() +
-                ", but its body expects " + body->type(body->inputs()[i]).str());
-    if (body->outputs().empty()) in.fail("its body returns nothing");
-    std::vector<Type> results;
-    for (TensorId t : body->outputs()) results.push_back(body->type(t));
-    return results;
-  }
+  case OpKind::Thread: return results_of(in, operands, body);
   case OpKind::Iter: {
     const auto& a = std::get<IterAttrs>(attrs);
     const Type& x = in.operand();
@@ -469,15 +480,7 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
     check_map(in, a.fmap, graph.loops().size(), x.rank(), "fmap");
     return one({x.dtype, nominal_tile(x.shape, a.imap, a.fmap, graph)});
   }
-  case OpKind::Accum: {
-    auto& a = std::get<AccumAttrs>(attrs);
-    Type r = accum(in, kind, a, graph);
-    if (a.kind == AccumKind::Concat) {
-      Dim& d = r.shape[size_t(a.axis)];
-      d = Dim(in.extent(d, "the joined axis") * graph.loops()[size_t(a.loops[0])]);
-    }
-    return one(r);
-  }
+  case OpKind::Accum: return one(accum(in, kind, std::get<AccumAttrs>(attrs), graph));
   case OpKind::AccumRescale: {
     Type r = accum(in, kind, std::get<AccumAttrs>(attrs), graph);
     auto fit = broadcast(r.shape, in.operand(1).shape);

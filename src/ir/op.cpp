@@ -77,6 +77,36 @@ OpKind reduction_by(AccumKind fold) {
                                   : OpKind::ReduceMin;
 }
 
+Outcomes outcomes(OpKind comparison) {
+  switch (comparison) {
+  case OpKind::Eq: return {false, true, false};
+  case OpKind::Ne: return {true, false, true};
+  case OpKind::Lt: return {true, false, false};
+  case OpKind::Le: return {true, true, false};
+  case OpKind::Gt: return {false, false, true};
+  case OpKind::Ge: return {false, true, true};
+  default: unreachable("not a comparison");
+  }
+}
+
+const char* symbol(OpKind kind) {
+  switch (kind) {
+  case OpKind::Add: return "+";
+  case OpKind::Sub: return "-";
+  case OpKind::Mul: return "*";
+  case OpKind::Div: return "/";
+  case OpKind::And: return "&";
+  case OpKind::Or: return "|";
+  case OpKind::Eq: return "==";
+  case OpKind::Ne: return "!=";
+  case OpKind::Lt: return "<";
+  case OpKind::Le: return "<=";
+  case OpKind::Gt: return ">";
+  case OpKind::Ge: return ">=";
+  default: return nullptr;
+  }
+}
+
 const char* name(Level level) {
   switch (level) {
   case Level::Kernel: return "kernel";

@@ -254,6 +254,7 @@ enum Flags : unsigned {
   // What an element costs: a division or root, or the call of a function.
   Division = 1 << 20,
   Call = 1 << 21,
+  Comparison = 1 << 22 | Pointwise | Jumps,
 };
 }
 
@@ -273,16 +274,26 @@ inline bool has(OpKind kind, algebra::Flags flag) { return (info(kind).flags & f
 template <class... K> constexpr bool is_one_of(OpKind kind, K... some) {
   return ((kind == some) || ...);
 }
-inline bool is_comparison(OpKind kind) {
-  return is_one_of(kind, OpKind::Eq, OpKind::Ne, OpKind::Lt, OpKind::Le, OpKind::Gt, OpKind::Ge);
-}
-// Of x and y: whether x is the smaller one (or not the greater).
-inline bool is_less(OpKind kind) { return is_one_of(kind, OpKind::Lt, OpKind::Le); }
-inline bool is_leaf(OpKind kind) {
-  return is_one_of(kind, OpKind::Input, OpKind::Const, OpKind::Iota);
-}
+inline bool is_comparison(OpKind kind) { return has(kind, algebra::Comparison); }
+// The orders of two numbers for which a comparison of them is true.
+struct Outcomes {
+  bool less = false, equal = false, greater = false;
+  bool of(double a, double b) const { return a < b ? less : a > b ? greater : equal; }
+};
+Outcomes outcomes(OpKind comparison);
+// How it is written between its operands, in C as in NumPy; null: as a call.
+const char* symbol(OpKind kind);
+inline bool is_input(OpKind kind) { return kind == OpKind::Input; }
+// Known without any operand: a constant or a range.
+inline bool is_literal(OpKind kind) { return is_one_of(kind, OpKind::Const, OpKind::Iota); }
+inline bool is_leaf(OpKind kind) { return is_input(kind) || is_literal(kind); }
 // Arrives with the call or is known before it: an input or a constant.
-inline bool is_given(OpKind kind) { return is_one_of(kind, OpKind::Input, OpKind::Const); }
+inline bool is_given(OpKind kind) { return is_input(kind) || kind == OpKind::Const; }
+inline bool is_opaque(OpKind kind) { return kind == OpKind::Opaque; }
+inline bool is_kernel(OpKind kind) { return kind == OpKind::Kernel; }
+inline bool is_thread(OpKind kind) { return kind == OpKind::Thread; }
+// The operand that a pointwise result is of the kind of: of where(c, x, y) it is x.
+inline size_t first_value(OpKind kind) { return kind == OpKind::Where ? 1 : 0; }
 inline bool is_reduction(OpKind kind) {
   return is_one_of(kind, OpKind::Sum, OpKind::Mean, OpKind::ReduceMax, OpKind::ReduceMin);
 }
@@ -290,11 +301,19 @@ inline bool is_sum(OpKind kind) { return is_one_of(kind, OpKind::Sum, OpKind::Me
 inline bool is_product(OpKind kind) {
   return is_one_of(kind, OpKind::Matmul, OpKind::ConcatMatmul);
 }
+// Folds along an axis and keeps every step.
+inline bool is_scan(OpKind kind) { return kind == OpKind::Cumsum; }
 inline bool is_accumulator(OpKind kind) {
   return is_one_of(kind, OpKind::Accum, OpKind::AccumRescale);
 }
 // Takes a tile of an argument, or puts one into a result.
-inline bool is_tile(OpKind kind) { return is_one_of(kind, OpKind::Iter, OpKind::Save); }
+inline bool is_load(OpKind kind) { return kind == OpKind::Iter; }
+inline bool is_store(OpKind kind) { return kind == OpKind::Save; }
+inline bool is_tile(OpKind kind) { return is_load(kind) || is_store(kind); }
+// A sum of products of elements of two operands, as products and convolutions are.
+inline bool is_bilinear(OpKind kind) {
+  return has(kind, algebra::Linear) && !has(kind, algebra::Pointwise) && info(kind).max_arity == 2;
+}
 // Takes sums of many terms.
 inline bool adds_up(OpKind kind) {
   return (has(kind, algebra::Ring) && !has(kind, algebra::Pointwise)) || kind == OpKind::Mean;
@@ -309,6 +328,8 @@ inline bool adds_or_drops_ones(OpKind kind) {
 }
 // Leaves all elements in their order.
 inline bool is_reshape(OpKind kind) { return kind == OpKind::Reshape || adds_or_drops_ones(kind); }
+// Has all the operand's elements once, perhaps in another order.
+inline bool rearranges(OpKind kind) { return is_reshape(kind) || kind == OpKind::Transpose; }
 // Leaves all elements where they are, under other indices.
 inline bool turns_axes(OpKind kind) {
   return kind == OpKind::Transpose || adds_or_drops_ones(kind);
@@ -319,9 +340,7 @@ inline bool only_moves(OpKind kind) {
   return has(kind, algebra::Movement) && !has(kind, algebra::Fills);
 }
 // Has all the operand's elements in another arrangement, some of them perhaps repeated.
-inline bool arranges(OpKind kind) {
-  return is_reshape(kind) || is_one_of(kind, OpKind::Transpose, OpKind::Broadcast);
-}
+inline bool arranges(OpKind kind) { return rearranges(kind) || kind == OpKind::Broadcast; }
 // What a sum, maximum or minimum folds by, be it of two operands or over axes; nothing of others.
 std::optional<AccumKind> fold_of(OpKind kind);
 // The operators that fold two operands, and over axes.

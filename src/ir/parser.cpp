@@ -421,15 +421,15 @@ class Parser {
     }
     std::vector<TensorId> inputs;
     if (token_.kind == Token::Name && token_.line == op_token.line &&
-        !((*kind == OpKind::Kernel || *kind == OpKind::Thread) && token_.text == "grid"))
+        !((is_kernel(*kind) || is_thread(*kind)) && token_.text == "grid"))
       do inputs.push_back(tensor());
       while (accept(","));
     Attrs attrs = info(*kind).default_attrs;
-    bool has_body = *kind == OpKind::Kernel || *kind == OpKind::Thread;
+    bool has_body = is_kernel(*kind) || is_thread(*kind);
     if (!has_body && is("{")) attributes(op_token, attrs);
     std::optional<Graph> inner;
     std::string written;
-    if (*kind == OpKind::Kernel && is("{")) {
+    if (is_kernel(*kind) && is("{")) {
       const Token brace = take(), name = token_;
       if (name.kind != Token::String) fail_at(brace, "expected 'grid', got '{'");
       value(written);
@@ -437,7 +437,7 @@ class Parser {
       expect("}");
     }
     if (has_body) {
-      inner = *kind == OpKind::Kernel ? block_header(op_token) : Graph::thread();
+      inner = is_kernel(*kind) ? block_header(op_token) : Graph::thread();
       body(*inner);
       inner->set_name(written);
     }
@@ -488,13 +488,13 @@ class Parser {
   void add(Graph& g, const Token& op_token, OpKind kind, const std::vector<TensorId>& inputs,
            Attrs attrs, std::optional<Graph> inner, const std::vector<Type>& types,
            const Token& type_token, const std::vector<Token>& results) {
-    bool needs_type = is_leaf(kind) || kind == OpKind::Save || kind == OpKind::Opaque;
+    bool needs_type = is_leaf(kind) || is_store(kind) || is_opaque(kind);
     if (needs_type && types.empty())
       fail_at(type_token, std::string(name(kind)) + " needs its type, as in ': f32[16,1024]'");
     std::vector<std::string> names;
     for (const Token& r : results) names.push_back(r.text);
     at(op_token, [&] {
-      if (kind == OpKind::Input) {
+      if (is_input(kind)) {
         if (!inputs.empty())
           throw Error(ErrorKind::BadInput,
                       "input takes 0 operands, not " + std::to_string(inputs.size()));

@@ -187,7 +187,7 @@ std::string print_cone(const Graph& g, TensorId of) {
   for (size_t i = 0; i < g.ops().size(); ++i) {
     if (!wanted[i]) continue;
     const Op& op = g.ops()[i];
-    if (op.kind != OpKind::Input)
+    if (!is_input(op.kind))
       for (uint32_t r = 0; r < op.num_results; ++r)
         names[op.result(r).index] = "t" + std::to_string(made++);
     lines += p.statement(g, op, names, 0) + "\n";

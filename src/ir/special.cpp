@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "ir/walk.h"
+
 namespace tessera {
 namespace {
 
 const Op& origin(const Graph& g, TensorId t) {
   const Op* op = &g.producer(t);
-  while (op->kind == OpKind::Broadcast || op->kind == OpKind::Reshape)
-    op = &g.producer(op->inputs[0]);
+  while (arranges(op->kind)) op = &g.producer(op->inputs[0]);
   return *op;
 }
 
@@ -31,7 +32,8 @@ bool asks(const Graph& g, const Op& op) {
            !on_unit_circle(g, op.inputs[1], op.inputs[0]);
   }
   if (!is_comparison(op.kind)) return false;
-  if (op.inputs[0] == op.inputs[1]) return op.kind != OpKind::Lt && op.kind != OpKind::Gt;
+  const Outcomes holds = outcomes(op.kind);  // for a number; for none x < x is no other
+  if (op.inputs[0] == op.inputs[1]) return holds.equal || holds.less == holds.greater;
   return std::ranges::any_of(op.inputs, [&](TensorId t) {
     const Rational* c = origin(g, t).constant();
     return c && !c->finite();
@@ -40,10 +42,6 @@ bool asks(const Graph& g, const Op& op) {
 
 }  // namespace
 
-bool asks_for_nan(const Graph& graph) {
-  return std::ranges::any_of(
-             graph.ops(), [&](const Op& op) { return asks(graph, op); }) ||
-         std::ranges::any_of(graph.bodies(), asks_for_nan);
-}
+bool asks_for_nan(const Graph& graph) { return any_op(graph, asks); }
 
 }  // namespace tessera

@@ -198,9 +198,9 @@ void check_mirage_paths(const Graph& g) {
       if (n >= 0 && n != c) bad(g, op, "paths with different numbers of accumulators meet");
       n = c;
     }
-    if (op.kind == OpKind::Input) n = 0;
+    if (is_input(op.kind)) n = 0;
     if (is_accumulator(op.kind)) n++;
-    if (op.kind == OpKind::Save && n != 1)
+    if (is_store(op.kind) && n != 1)
       bad(g, op,
           "a path to it passes " + std::to_string(std::max(n, 0)) +
               " accumulators, not exactly one (Definition 2.1)");
@@ -220,16 +220,16 @@ void validate_block(const Graph& g, const ValidateOptions& options, const Op& op
   ClipCheck(g).run();
   for (const Op& o : g.ops()) {
     for (TensorId t : o.inputs) {
-      bool argument = g.producer(t).kind == OpKind::Input;
-      if (argument != (o.kind == OpKind::Iter))
+      bool argument = is_input(g.producer(t).kind);
+      if (argument != (is_load(o.kind)))
         bad(g, o,
             argument ? "reads an argument; take a tile of it with iter first"
                      : "iter takes an argument of the block graph");
-      if (g.producer(t).kind == OpKind::Save) bad(g, o, "reads a saved result");
+      if (is_store(g.producer(t).kind)) bad(g, o, "reads a saved result");
     }
   }
   for (TensorId t : g.outputs())
-    if (g.producer(t).kind != OpKind::Save)
+    if (!is_store(g.producer(t).kind))
       bad(parent, op, "its body returns a value that is not saved");
   if (options.mirage_strict) check_mirage_paths(g);
   if (written_kernel(parent, op)) return;  // its code has tiles of its own
@@ -243,7 +243,7 @@ void validate_block(const Graph& g, const ValidateOptions& options, const Op& op
 
 void validate_body(const Graph& g, const Op& op, const ValidateOptions& options) {
   const Graph& body = g.body(op);
-  if (op.kind == OpKind::Kernel) validate_block(body, options, op, g);
+  if (is_kernel(op.kind)) validate_block(body, options, op, g);
   validate(body, options);
   if (body.level() == Level::Thread) {
     int64_t registers = 0;
@@ -261,7 +261,7 @@ void validate(const Graph& g, const ValidateOptions& options) {
     throw Error(ErrorKind::BadInput, "graph " + g.name() + " returns nothing");
   int64_t bytes = 0;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input && g.level() != Level::Kernel && g.is_weight(op.result()))
+    if (is_input(op.kind) && g.level() != Level::Kernel && g.is_weight(op.result()))
       bad(g, op, "only inputs of the whole program can be weights");
     for (uint32_t i = 0; i < op.num_results; i++) {
       const Type& type = g.type(op.result(i));

@@ -16,7 +16,7 @@ std::vector<bool> computed_once(const Graph& graph, bool of_weights) {
   for (TensorId t : graph.outputs()) output[t.index] = true;
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
-    if (op.kind == OpKind::Input) {
+    if (is_input(op.kind)) {
       constant[op.result().index] = graph.is_weight(op.result());
       continue;
     }
@@ -25,7 +25,7 @@ std::vector<bool> computed_once(const Graph& graph, bool of_weights) {
       continue;
     }
     int64_t read = 0, made = 0;
-    bool fixed = op.kind != OpKind::Opaque;  // which need not repeat itself
+    bool fixed = !is_opaque(op.kind);  // which need not repeat itself
     for (TensorId t : op.inputs) {
       fixed = fixed && constant[t.index];
       read += graph.type(t).bytes();
@@ -42,7 +42,7 @@ std::vector<bool> computed_once(const Graph& graph, bool of_weights) {
     std::vector<bool> depends(graph.tensors().size(), false);
     for (size_t i = 0; i < graph.ops().size(); ++i) {
       const Op& op = graph.ops()[i];
-      bool any = op.kind == OpKind::Input && graph.is_weight(op.result());
+      bool any = is_input(op.kind) && graph.is_weight(op.result());
       for (TensorId t : op.inputs) any = any || depends[t.index];
       for (uint32_t r = 0; r < op.num_results; ++r) depends[op.result(r).index] = any;
       once[i] = once[i] && any;

@@ -64,9 +64,20 @@ void complete_window(const char* name, size_t n, std::vector<int64_t>& strides,
 
 double terms_of(const Graph& g, const Op& op) {
   double n = 1;
+  const auto extent = [&](size_t operand, int axis) {
+    const Shape& s = g.type(op.inputs[operand]).shape;
+    return double(s[axis < 0 ? s.size() - 1 : size_t(axis)].extent);
+  };
+  if (const auto* a = std::get_if<ReduceAttrs>(&op.attrs))
+    for (int axis : a->axes) n *= extent(0, axis);
+  if (const auto* a = std::get_if<AccumAttrs>(&op.attrs))
+    for (int l : a->loops) n *= double(g.loops()[size_t(l)]);
+  if (is_scan(op.kind)) return extent(0, g.attrs<AxisAttrs>(op).axis);
+  if (is_product(op.kind))
+    return op.inputs.size() == 4 ? extent(0, -1) + extent(1, -1) : extent(0, -1);
+  if (!is_windowed(op.kind)) return n;
   for (const WindowAxis& a : window_axes(g, op)) n *= double(a.taps);
-  if (is_convolution(op.kind))
-    n *= double(g.type(op.inputs[0]).shape[1].extent) / double(g.attrs<ConvAttrs>(op).groups);
+  if (const auto* a = std::get_if<ConvAttrs>(&op.attrs)) n *= extent(0, 1) / double(a->groups);
   return n;
 }
 

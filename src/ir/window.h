@@ -39,7 +39,7 @@ inline bool is_windowed(OpKind kind) {
 inline bool is_convolution(OpKind kind) {
   return kind == OpKind::Conv || kind == OpKind::ConvTranspose;
 }
-// How many operand elements (or products) a result element takes together, at most.
+// How many operand elements (or products) a result element of any operator takes together, at most.
 double terms_of(const Graph& graph, const Op& op);
 
 }  // namespace tessera

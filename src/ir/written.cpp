@@ -31,7 +31,7 @@ std::optional<WrittenKernel> read_written(std::string_view name) {
 }
 
 std::optional<WrittenKernel> written_kernel(const Graph& g, const Op& op) {
-  if (op.kind != OpKind::Kernel || op.num_results != 1) return std::nullopt;
+  if (!is_kernel(op.kind) || op.num_results != 1) return std::nullopt;
   const Graph& block = g.body(op);
   std::optional<WrittenKernel> w = read_written(block.name());
   if (!w) return w;
@@ -58,7 +58,7 @@ Graph without_written(const Graph& g, const std::function<bool(const Op&)>& keep
     for (const Op& o : block.ops())
       if (is_tile(o.kind))
         inner[o.result().index] = inner[o.inputs[0].index];
-      else if (o.kind != OpKind::Input)
+      else if (!is_input(o.kind))
         copy_op(block, o, out, inner);
     map[op.result().index] = inner[block.outputs()[0].index];
   }

@@ -75,7 +75,7 @@ class Fusion {
     std::vector<std::pair<Unit, bool>> stack;
     const auto want = [&](TensorId t) {
       const OpId maker = graph_.tensor(t).producer;
-      if (graph_.op(maker).kind == OpKind::Input) return;
+      if (is_input(graph_.op(maker).kind)) return;
       Unit unit{saves(t), maker};
       if (unit.group != nullptr) {
         unit.op = OpId();

@@ -15,7 +15,7 @@ Graph without_repeats(const Graph& graph) {
   bool repeats = false;
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
-    if (op.kind != OpKind::Input && op.num_results == 1 && !op.body.valid()) {
+    if (!is_input(op.kind) && op.num_results == 1 && !op.body.valid()) {
       std::vector<TensorId> inputs;
       for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
       const auto [it, made] = known.try_emplace({op.kind, inputs, attributes_hash(op)}, OpId(i));
@@ -60,7 +60,7 @@ class Joining {
     for (const bool once : {true, false}) {
       for (size_t i = 0; i < graph_.ops().size(); ++i) {
         const Op& op = graph_.ops()[i];
-        if ((op.kind == OpKind::Input || found_.once(op.result())) != once) continue;
+        if ((is_input(op.kind) || found_.once(op.result())) != once) continue;
         if (const auto chunk = joined.find(OpId(i)); chunk != joined.end()) emit(chunk->second);
         if (!map_[op.result().index].valid()) copy_op(graph_, op, to_, map_);
       }

@@ -99,7 +99,7 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
   }
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
-    if (!live[i] || op.kind == OpKind::Input) continue;
+    if (!live[i] || is_input(op.kind)) continue;
     Slot& s = plan_.slots[op.result().index];
     if (op.constant() && s.place == Place::Arena) {
       s.place = Place::Constant;
@@ -347,16 +347,16 @@ int in_place_kernel(const Graph& graph, const Op& op) {
   const Graph& block = graph.body(op);
   if (op.num_results != 1 || !block.loops().empty()) return -1;
   const Op& save = block.producer(block.outputs()[0]);
-  if (save.kind != OpKind::Save) return -1;
+  if (!is_store(save.kind)) return -1;
   const SaveAttrs& saved = block.attrs<SaveAttrs>(save);
   std::vector<bool> fits(op.inputs.size(), true);
   for (const Op& inner : block.ops()) {
-    if (inner.kind == OpKind::Iter) {
+    if (is_load(inner.kind)) {
       const auto at = std::ranges::find(block.inputs(), inner.inputs[0]);
       const size_t i = size_t(at - block.inputs().begin());
       fits[i] = fits[i] && block.attrs<IterAttrs>(inner).imap == saved.omap &&
                 graph.type(op.inputs[i]) == graph.type(op.result());
-    } else if (!is_given(inner.kind) && inner.kind != OpKind::Save &&
+    } else if (!is_given(inner.kind) && !is_store(inner.kind) &&
                !has(inner.kind, algebra::Pointwise)) {
       return -1;
     }

@@ -48,7 +48,7 @@ RowGroups::RowGroups(const Graph& graph, const FusionRules& rules)
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
     const bool leaf = op.kind == OpKind::Const ||
-                      (op.kind == OpKind::Input && rules.weights && graph.is_weight(op.result()));
+                      (is_input(op.kind) && rules.weights && graph.is_weight(op.result()));
     for (uint32_t r = 0; r < op.num_results; ++r) once_[op.result(r).index] = once[i] || leaf;
     apart_[i] = apart_[i] || once[i] || op.num_results != 1 || is_strided_view(op.kind);
   }

@@ -1,6 +1,7 @@
 #include "verify/all_sizes.h"
 
 #include <algorithm>
+#include <concepts>
 #include <set>
 
 #include "base/check.h"
@@ -162,21 +163,19 @@ class Program {
   // Integers are elements of ℤ here, so what depends on wrapping around is not asked.
   bool may_have_wrapped(TensorId t) const {
     const Op& op = g_.producer(t);
-    if (is_leaf(op.kind)) return false;
-    const bool moves = has(op.kind, algebra::Movement);
-    const bool position = (op.kind == OpKind::Add || op.kind == OpKind::Sub) && is_counter(t);
-    return !position && (!moves || std::ranges::any_of(
-                                       op.inputs, [&](TensorId x) { return may_have_wrapped(x); }));
+    if (is_leaf(op.kind) || is_counter(t)) return false;
+    return !has(op.kind, algebra::Movement) ||
+           std::ranges::any_of(op.inputs, [&](TensorId x) { return may_have_wrapped(x); });
   }
   // Of positions and small numbers, in integers that hold every extent.
   bool is_counter(TensorId t) const {
     const Op& op = g_.producer(t);
     const DType d = g_.type(t).dtype;
     if (d != DType::I64) return false;
-    if (op.kind == OpKind::Iota) return true;
+    if (std::holds_alternative<IotaAttrs>(op.attrs)) return true;
     if (const Rational* v = op.constant())
       return v->is_integer() && std::abs(v->num()) < kMaxElements;
-    const bool moves = has(op.kind, algebra::Movement) && op.kind != OpKind::Pad;
+    const bool moves = only_moves(op.kind) || is_triangle(op.kind);
     return (moves || is_one_of(op.kind, OpKind::Add, OpKind::Sub)) &&
            std::ranges::all_of(op.inputs,
                                [&](TensorId x) { return g_.type(x).dtype == d && is_counter(x); });
@@ -226,13 +225,13 @@ class Program {
     if (is_comparison(op.kind) && !infinite(in[0]) && !infinite(in[1])) {
       const TermId above = t_.sub(in[0], in[1]), below = t_.sub(in[1], in[0]);
       if (s_.is_position(above)) {
-        const TermId less = t_.sub(below, Terms::kOne), more = t_.sub(above, Terms::kOne);
-        if (op.kind == OpKind::Lt) return s_.at_least_zero(less);
-        if (op.kind == OpKind::Le) return s_.at_least_zero(below);
-        if (op.kind == OpKind::Gt) return s_.at_least_zero(more);
-        if (op.kind == OpKind::Ge) return s_.at_least_zero(above);
+        const Outcomes holds = outcomes(op.kind);
+        if (holds.less != holds.greater) {
+          const TermId by = holds.less ? below : above;
+          return s_.at_least_zero(holds.equal ? by : t_.sub(by, Terms::kOne));
+        }
         const TermId same = s_.is_zero(above);
-        return op.kind == OpKind::Eq ? same : t_.sub(Terms::kOne, same);
+        return holds.equal ? same : t_.sub(Terms::kOne, same);
       }
     }
     return apply_pointwise(s_.numbers(), op, in);
@@ -360,26 +359,31 @@ class Program {
     if (has(op.kind, algebra::Pointwise)) return pointwise(op, index);
     const TensorId x = op.inputs.empty() ? t : op.inputs[0];
     Index from = index;
-    switch (op.kind) {
-    case OpKind::Input: {
+    if (is_input(op.kind)) {
       const auto& in = g_.inputs();
       const auto k = std::ranges::find(in, t) - in.begin();
       const TermId element = t_.symbol("input " + std::to_string(k), index);
       return g_.type(t).dtype == DType::Bool ? t_.positive(element) : element;
     }
-    case OpKind::Const: return constant(op);
-    case OpKind::Iota:
-      if (size_in_bytes(g_.type(t).dtype) < 4) throw NoTerms{"a range of narrow numbers"};
-      return index[size_t(g_.attrs<IotaAttrs>(op).axis)];
-    case OpKind::Cumsum: {
+    if (op.constant()) return constant(op);
+    if (const auto* a = std::get_if<IotaAttrs>(&op.attrs)) {
+      if (size_in_bytes(a->type.dtype) < 4) throw NoTerms{"a range of narrow numbers"};
+      return index[size_t(a->axis)];
+    }
+    if (is_reduction(op.kind)) return reduce(op, index);
+    if (is_scan(op.kind)) {
       const auto axis = size_t(g_.attrs<AxisAttrs>(op).axis);
       const TermId extent = shape(x)[axis], k = s_.position(extent);
       from[axis] = k;
       return s_.sum({k}, t_.mul(s_.at_least_zero(t_.sub(index[axis], k)), finite(at(x, from))));
     }
-    case OpKind::Matmul: return matmul(x, op.inputs[1], index);
-    case OpKind::ConcatMatmul:
-      return t_.add(matmul(x, op.inputs[2], index), matmul(op.inputs[1], op.inputs[3], index));
+    if (is_product(op.kind)) {
+      const size_t n = op.inputs.size() / 2;
+      std::vector<TermId> terms;
+      for (size_t i = 0; i < n; ++i) terms.push_back(matmul(op.inputs[i], op.inputs[i + n], index));
+      return t_.sum(terms);
+    }
+    switch (op.kind) {
     case OpKind::Reshape: return reshaped(x, t, index);
     case OpKind::Slice:
       for (size_t d = 0; d < from.size(); ++d) {
@@ -414,7 +418,6 @@ class Program {
     }
     default: break;
     }
-    if (is_reduction(op.kind)) return reduce(op, index);
     if (const auto reads = axis_reads(op.kind, op.attrs, g_.type(x).rank(), g_.type(t).rank())) {
       const std::vector<TermId> extents = shape(x), to = shape(t);
       from.assign(extents.size(), Terms::kZero);
@@ -452,15 +455,19 @@ std::vector<Numbers64> varying_axes(const Instances& all) {
 
 // But for the numbers that Program reads in all instances.
 bool same_attributes(const Op& a, const Op& b) {
-  static constexpr OpKind kRead[] = {OpKind::Const, OpKind::Reshape, OpKind::Broadcast,
-                                     OpKind::Slice, OpKind::Repeat,  OpKind::Triu,
-                                     OpKind::Tril};
-  if (std::find(std::begin(kRead), std::end(kRead), a.kind) != std::end(kRead)) return true;
-  if (a.kind == OpKind::Iota)
-    return std::get<IotaAttrs>(a.attrs).axis == std::get<IotaAttrs>(b.attrs).axis;
-  if (a.kind == OpKind::Pad)
-    return std::get<PadAttrs>(a.attrs).value == std::get<PadAttrs>(b.attrs).value;
-  return a.attrs == b.attrs;
+  return std::visit(
+      [&]<class A>(const A& x) {
+        const A& y = std::get<A>(b.attrs);
+        if constexpr (std::same_as<A, IotaAttrs>)
+          return x.axis == y.axis;
+        else if constexpr (std::same_as<A, PadAttrs>)
+          return x.value == y.value;
+        else
+          return std::same_as<A, ConstAttrs> || std::same_as<A, ShapeAttrs> ||
+                 std::same_as<A, SliceAttrs> || std::same_as<A, RepeatAttrs> ||
+                 std::same_as<A, DiagonalAttrs> || x == y;
+      },
+      a.attrs);
 }
 
 bool alike(const Graph& a, const Graph& b) {

@@ -214,6 +214,10 @@ Accuracy accuracy_named(std::string_view text) {
               "a level is bitwise, close or fast, not '" + std::string(text) + "'");
 }
 
+void add_once(std::vector<std::string>& list, const std::string& text) {
+  if (std::ranges::find(list, text) == list.end()) list.push_back(text);
+}
+
 std::string Certificate::str() const {
   std::string text = "certificate 1\n";
   const auto line = [&](std::string key, const std::string& value) {

@@ -66,6 +66,9 @@ struct GateFamily {
   friend bool operator==(const GateFamily&, const GateFamily&) = default;
 };
 
+// Appends a text unless it is there.
+void add_once(std::vector<std::string>& list, const std::string& text);
+
 // log2 of the error of what needs no draw.
 inline constexpr double kCertain = -1000;
 

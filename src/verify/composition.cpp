@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "eval/eval.h"
 #include "ir/build.h"
+#include "ir/walk.h"
 #include "verify/congruence.h"
 #include "verify/inputs.h"
 #include "verify/logarithms.h"
@@ -117,25 +118,6 @@ TensorId moved(Graph& g, TensorId t, const std::vector<int>& axes, const Shape& 
   return t;
 }
 
-// The tensors at which walks from `target` towards the inputs stop.
-std::set<TensorId> reached(const Graph& g, TensorId target, const std::set<TensorId>& stops) {
-  interruption_point();
-  std::set<TensorId> hit, seen;
-  std::vector<TensorId> todo{target};
-  while (!todo.empty()) {
-    const TensorId t = todo.back();
-    todo.pop_back();
-    if (!seen.insert(t).second) continue;
-    if (stops.count(t) != 0) {
-      hit.insert(t);
-      continue;
-    }
-    const Op& op = g.producer(t);
-    todo.insert(todo.end(), op.inputs.begin(), op.inputs.end());
-  }
-  return hit;
-}
-
 }  // namespace
 
 std::vector<ValuePair> frontier(const Graph& spec, const Graph& candidate, const ValuePair& target,
@@ -143,8 +125,8 @@ std::vector<ValuePair> frontier(const Graph& spec, const Graph& candidate, const
   while (true) {
     std::set<TensorId> a, b;
     for (const ValuePair& p : allowed) a.insert(p.spec), b.insert(p.candidate);
-    const std::set<TensorId> x = reached(spec, target.spec, a),
-                             y = reached(candidate, target.candidate, b);
+    const std::set<TensorId> x = made_of(spec, {target.spec}, a),
+                             y = made_of(candidate, {target.candidate}, b);
     std::set<TensorId> both;  // original values met on both sides
     for (const ValuePair& p : allowed)
       if (x.count(p.spec) != 0 && y.count(p.candidate) != 0) both.insert(p.spec);
@@ -167,32 +149,19 @@ std::vector<TensorId> copy_definition(Graph& out, const Graph& g, TensorId targe
                                       const std::map<TensorId, TensorId>& cuts) {
   std::set<TensorId> stops;
   for (const auto& [t, unused] : cuts) stops.insert(t);
-  std::set<uint32_t> needed;  // operators
-  std::vector<TensorId> todo{target};
-  std::set<TensorId> seen;
-  while (!todo.empty()) {
-    const TensorId t = todo.back();
-    todo.pop_back();
-    if (!seen.insert(t).second || cuts.count(t) != 0) continue;
-    needed.insert(uint32_t(g.tensor(t).producer.index));
-    const Op& op = g.producer(t);
-    todo.insert(todo.end(), op.inputs.begin(), op.inputs.end());
-  }
+  const std::set<TensorId> needed = made_of(g, {target}, stops);
   std::vector<TensorId> to(g.tensors().size());
   for (size_t k = 0; k < g.inputs().size(); k++) to[g.inputs()[k].index] = out.inputs()[k];
   for (const auto& [t, input] : cuts) to[t.index] = input;
-  for (size_t i = 0; i < g.ops().size(); i++) {
-    const Op& op = g.ops()[i];
-    if (op.kind == OpKind::Input || needed.count(uint32_t(i)) == 0) continue;
-    std::vector<TensorId> operands;
-    for (TensorId t : op.inputs) operands.push_back(to[t.index]);
-    const TensorId first(out.tensors().size());
-    if (op.body.valid())
-      out.add_graph_op(op.kind, operands, g.body(op));
-    else
-      out.add_op(op.kind, operands, op.attrs);
+  for (const Op& op : g.ops()) {
+    bool any = false;
     for (uint32_t r = 0; r < op.num_results; r++)
-      if (cuts.count(op.result(r)) == 0) to[op.result(r).index] = TensorId(first.index + r);
+      any = any || (needed.count(op.result(r)) != 0 && cuts.count(op.result(r)) == 0);
+    if (is_input(op.kind) || !any) continue;
+    copy_op(g, op, out, to);
+    for (uint32_t r = 0; r < op.num_results; r++)
+      if (const auto at = cuts.find(op.result(r)); at != cuts.end())
+        to[at->first.index] = at->second;
   }
   return to;
 }
@@ -341,17 +310,9 @@ std::optional<PartPrograms> definitions_over_all_inputs(const ProofPart& part, c
 
 // Which inputs an output depends on, by number.
 std::vector<bool> needed_inputs(const Graph& g) {
-  std::vector<bool> needed(g.tensors().size(), false);
-  for (TensorId t : g.outputs()) needed[t.index] = true;
-  for (size_t i = g.ops().size(); i-- > 0;) {
-    const Op& op = g.ops()[i];
-    bool any = false;
-    for (uint32_t r = 0; r < op.num_results; r++) any = any || needed[op.result(r).index];
-    if (any)
-      for (TensorId t : op.inputs) needed[t.index] = true;
-  }
+  const std::set<TensorId> needed = made_of(g, g.outputs());
   std::vector<bool> inputs;
-  for (TensorId t : g.inputs()) inputs.push_back(needed[t.index]);
+  for (TensorId t : g.inputs()) inputs.push_back(needed.count(t) != 0);
   return inputs;
 }
 
@@ -361,7 +322,7 @@ Graph with_inputs(const Graph& g, const std::vector<bool>& kept) {
   std::vector<TensorId> map(live.tensors().size());
   size_t input = 0;
   for (const Op& op : live.ops())
-    if (op.kind != OpKind::Input || kept[input++]) copy_op(live, op, out, map);
+    if (!is_input(op.kind) || kept[input++]) copy_op(live, op, out, map);
   for (TensorId t : live.outputs()) out.add_output(map[t.index]);
   return out;
 }
@@ -449,6 +410,29 @@ std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& ca
   }
   std::ranges::reverse(kept);
   return kept;
+}
+
+void add_proofs(Certificate& c, int binding,
+                const std::vector<std::pair<ProofPart, Certificate>>& proofs,
+                const std::string& parts) {
+  double error = std::exp2(kCertain);
+  std::set<std::string> bases;
+  for (const auto& [part, proof] : proofs) {
+    const int number = int(c.parts.size());
+    c.parts.push_back({binding, part.str()});
+    for (const FieldDraw& d : proof.draws) c.draws.push_back(d), c.draws.back().part = number;
+    for (const GateFamily& g : proof.gate) c.gate.push_back(g), c.gate.back().part = number;
+    for (const std::string& s : proof.assumptions) add_once(c.assumptions, s);
+    for (const std::string& s : proof.notes) add_once(c.notes, s);
+    error += std::exp2(proof.error_log2);
+    bases.insert(proof.basis);
+    c.min_draws = c.min_draws == 0 ? proof.min_draws : std::min(c.min_draws, proof.min_draws);
+  }
+  if (!c.bound.empty() && std::log2(error) <= c.error_log2) return;
+  c.error_log2 = std::log2(error);
+  c.bound = "the sum of the bounds of " + std::to_string(proofs.size()) + " " + parts;
+  c.basis = proofs.empty() ? "proved" : "";
+  for (const std::string& b : bases) c.basis += (c.basis.empty() ? "" : "; ") + b;
 }
 
 std::string missing_in(const std::vector<ProofPart>& parts, const Graph& spec,

@@ -11,6 +11,7 @@
 
 #include "base/thread_pool.h"
 #include "ir/graph.h"
+#include "verify/certificate.h"
 
 namespace tessera {
 
@@ -62,6 +63,12 @@ std::vector<ValuePair> frontier(const Graph& spec, const Graph& candidate, const
 std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& candidate,
                                               const std::vector<ValuePair>& pairs, int max_tests,
                                               const std::function<bool(const ProofPart&)>& equal);
+
+// Adds proofs of parts to the certificate of the whole, whose error is the sum of theirs; `parts`
+// is what they are called.
+void add_proofs(Certificate& whole, int binding,
+                const std::vector<std::pair<ProofPart, Certificate>>& proofs,
+                const std::string& parts);
 
 // Whether the parts, each true, prove the outputs equal: cuts are targets of earlier parts or made
 // alike of them (verify/congruence.h), and so is every output. Empty if so, else what is missing.

@@ -19,7 +19,7 @@ using Key = std::tuple<OpKind, std::vector<int>>;  // and the classes of its ope
 
 bool same_function(const Graph& a, const Op& x, const Graph& b, const Op& y) {
   interruption_point();
-  if (x.kind != y.kind || x.kind == OpKind::Opaque || x.num_results != y.num_results ||
+  if (x.kind != y.kind || is_opaque(x.kind) || x.num_results != y.num_results ||
       x.inputs.size() != y.inputs.size() || !(x.attrs == y.attrs) ||
       x.body.valid() != y.body.valid())
     return false;
@@ -38,7 +38,7 @@ Congruence::Congruence(const Graph& spec, const Graph& candidate,
                     const std::vector<int>& known) {  // by tensor: its class already, or −1
     for (size_t k = 0; k < g.inputs().size(); k++) class_of[g.inputs()[k].index] = int(k);
     for (const Op& op : g.ops()) {
-      if (op.kind == OpKind::Input) continue;
+      if (is_input(op.kind)) continue;
       Key key{op.kind, {}};
       for (TensorId t : op.inputs) std::get<1>(key).push_back(class_of[t.index]);
       std::vector<Made>& alike = made[key];

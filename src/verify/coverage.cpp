@@ -2,21 +2,19 @@
 
 #include "base/error.h"
 #include "ir/text.h"
+#include "ir/walk.h"
 #include "verify/decisions.h"
 
 namespace tessera {
 
 BranchCoverage::BranchCoverage(const Graph& graph) : graph_(without_dead_code(graph)) {
   Graph& g = graph_;
-  std::vector<bool> computed(g.tensors().size(), false);
+  const std::vector<bool> computed = made_of_inputs(g);
   std::vector<TensorId> outputs;
   const size_t count = g.ops().size();
   for (size_t i = 0; i < count; i++) {
     const Op op = g.ops()[i];
-    bool from_inputs = op.kind == OpKind::Input;
-    for (TensorId t : op.inputs) from_inputs = from_inputs || computed[t.index];
-    for (uint32_t r = 0; r < op.num_results; r++) computed[op.result(r).index] = from_inputs;
-    if (!from_inputs) continue;
+    if (!computed[op.result().index]) continue;
     if (op.body.valid()) {
       if (hidden_.empty() && has_decisions(g.body(op)))
         hidden_ = "`" + print_op(g, OpId(uint32_t(i))) + "`: decisions inside a fused kernel";
@@ -36,7 +34,7 @@ BranchCoverage::BranchCoverage(const Graph& graph) : graph_(without_dead_code(gr
       order(op.inputs[0], op.inputs[1], false);
     else if (decides_by_sign(op.kind))
       order(op.inputs[0], zero(), op.kind == OpKind::Sign);
-    if (type.dtype != DType::Bool || op.kind == OpKind::Input) continue;
+    if (type.dtype != DType::Bool || is_input(op.kind)) continue;
     d = Decision{print_op(g, OpId(uint32_t(i))), outputs.size(), true};
     outputs.push_back(op.result());
     decisions_.push_back(d);

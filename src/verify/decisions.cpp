@@ -2,67 +2,50 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 #include "base/check.h"
 #include "base/interruption.h"
 #include "eval/ndarray.h"
 #include "ir/build.h"
+#include "ir/walk.h"
 #include "ir/window.h"
+#include "verify/bounds.h"
+#include "verify/signs.h"
 
 namespace tessera {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Functions that are known by name only. A power with an exponent that no program has is such a
 // function in every field; programs with denominators as large are refused.
 constexpr int64_t kNames = 1'000'003;
 enum class Name : int64_t { Key = 0, Pair, Wrap, Truncate = Wrap + 16, Absolute = Truncate + 16 };
 
-struct Interval {
-  double low = -kInf, high = kInf;
-  bool within(const Interval& o) const { return low >= o.low && high <= o.high; }
-  bool binary() const { return low >= 0 && high <= 1; }
-};
-Interval range_of(DType dtype) {
-  switch (dtype) {
-  case DType::Bool: return {0, 1};
-  case DType::I8: return {-128, 127};
-  case DType::U8: return {0, 255};
-  case DType::I32: return {-2147483648.0, 2147483647.0};
-  // Below 2^53 doubles count exactly; beyond, what might wrap is taken to wrap.
-  case DType::I64: return {-9007199254740992.0, 9007199254740992.0};
-  case DType::F64:
-  case DType::F32:
-  case DType::F16:
-  case DType::BF16: break;
-  }
-  return {};
+// What an integer type is trusted to count in: beyond 2^53, where constants are no longer exact as
+// doubles, what might wrap is taken to wrap.
+Bounds counted_in(DType dtype) {
+  constexpr int64_t kExact = int64_t{1} << 53;
+  return dtype == DType::I64 ? Bounds{-kExact, kExact} : bounds_of(dtype);
 }
-
-// Of a value that has not wrapped, whatever it is.
-Interval values_of(DType dtype) { return dtype == DType::I64 ? Interval{} : range_of(dtype); }
 
 // A tensor of the original as it is known in the abstraction.
 struct Number {
   TensorId real{};   // over f64
   TensorId as_is{};  // integers or bools that depend on no input
   bool has_real = false, fixed = false;
-  bool positive = false;  // of floats, by their form
-  Interval range;         // of integers: of the value before wrapping
-  bool exact = true;      // that value is the actual one
+  Bounds range;       // of integers: of the value before wrapping
+  bool exact = true;  // that value is the actual one
 };
 
 class Abstraction {
  public:
-  Abstraction(const Graph& g, Graph out) : g_(g), out_(std::move(out)), v_(g.tensors().size()) {}
+  Abstraction(const Graph& g, Graph out, const std::vector<Sign>& arguments = {})
+      : g_(g), out_(std::move(out)), v_(g.tensors().size()), signs_(signs_of(g, arguments)) {}
 
   void run(const std::vector<Number>& arguments) {
     size_t next = 0;
     for (const Op& op : g_.ops()) {
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         const Type& type = g_.type(op.result());
         Number n = arguments.empty() ? Number{} : arguments[next];
         const bool fixed = n.fixed;
@@ -70,7 +53,7 @@ class Abstraction {
                                           g_.level() == Level::Kernel && g_.is_weight(op.result()));
         if (arguments.empty() && !is_float(type.dtype)) {
           // Inputs of 64 bits may be anything, but as inputs they have not wrapped.
-          n.range = values_of(type.dtype);
+          n.range = bounds_of(type.dtype);
         }
         (fixed ? n.as_is : n.real) = t;
         n.has_real = !fixed;
@@ -83,7 +66,6 @@ class Abstraction {
         continue;
       }
       v_[op.result().index] = stays_fixed(op) ? keep(op) : apply(op);
-      v_[op.result().index].positive = is_positive(op);
       if (op.num_results > 1) several(op);
     }
   }
@@ -119,8 +101,7 @@ class Abstraction {
   std::optional<Rational> constant(TensorId t) const {
     const Op* op = &g_.producer(t);
     std::vector<DType> through;
-    while (op->kind == OpKind::Broadcast || op->kind == OpKind::Reshape ||
-           op->kind == OpKind::Unsqueeze || op->kind == OpKind::Cast) {
+    while (arranges(op->kind) || op->kind == OpKind::Cast) {
       if (op->kind == OpKind::Cast) through.push_back(g_.type(op->result()).dtype);
       op = &g_.producer(op->inputs[0]);
     }
@@ -138,18 +119,6 @@ class Abstraction {
     if (a == b) return true;
     const auto x = constant(a), y = constant(b);
     return x && y && *x == *y;
-  }
-
-  bool is_positive(const Op& op) {
-    interruption_point();
-    if (!is_float(g_.type(op.result()).dtype)) return false;
-    if (has(op.kind, algebra::Positive)) return true;
-    if (const Rational* c = op.constant()) return !c->negative() && !c->is_zero();
-    const bool keeps = (only_moves(op.kind) && op.kind != OpKind::Gather) || is_tile(op.kind) ||
-                       is_sum(op.kind) || is_extremum(op.kind) ||
-                       is_one_of(op.kind, OpKind::Add, OpKind::Mul, OpKind::Div, OpKind::Sqrt,
-                                 OpKind::Rsqrt, OpKind::Sqr);
-    return keeps && std::ranges::all_of(op.inputs, [&](TensorId t) { return at(t).positive; });
   }
 
   // --- arithmetic of the abstraction
@@ -179,42 +148,52 @@ class Abstraction {
   }
 
   // --- results
-  Number result(const Op& op, TensorId t, Interval range, bool exact) const {
+  Number result(const Op& op, TensorId t, Bounds range, bool exact) const {
     Number n;
     n.real = t;
     n.has_real = true;
     if (is_float(g_.type(op.result()).dtype)) return n;
-    const DType d = g_.type(op.result()).dtype;
     n.range = range;
-    n.exact = exact && range.within(range_of(d));
+    n.exact = exact && range.within(counted_in(g_.type(op.result()).dtype));
     return n;
   }
   // One of its operands, which has not wrapped if they have not.
-  Number chosen(const Op& op, TensorId t, Interval range, bool exact) const {
+  Number chosen(const Op& op, TensorId t, Bounds range, bool exact) const {
     Number n = result(op, t, range, exact);
     n.exact = is_float(g_.type(op.result()).dtype) || exact;
     return n;
   }
   Number result(const Op& op, TensorId t) const {  // integers: anything of its dtype
-    return chosen(op, t, values_of(g_.type(op.result()).dtype), true);
+    return chosen(op, t, bounds_of(g_.type(op.result()).dtype), true);
   }
-  Number copy(const Op& op, Attrs attrs) {
-    Number n = at(op.inputs.empty() ? op.result() : op.inputs[0]);
-    for (TensorId t : op.inputs) {
-      n.range = {std::min(n.range.low, at(t).range.low), std::max(n.range.high, at(t).range.high)};
-      n.exact = n.exact && at(t).exact;
-    }
-    n.real = out_.add(op.kind, reals(op), std::move(attrs));
-    n.has_real = true;
-    n.fixed = false;
-    return n;
+  // The operator itself, of real numbers.
+  TensorId again(const Op& op) {
+    Attrs attrs = op.attrs;
+    std::visit(
+        [](auto& a) {
+          if constexpr (requires { a.type; }) a.type = real(a.type);
+          if constexpr (requires { a.results; })
+            for (Type& t : a.results) t = real(t);
+        },
+        attrs);
+    return out_.op(out_.add_op(op.kind, reals(op), std::move(attrs))).result();
+  }
+  Bounds range(const Op& op) const {
+    std::vector<Bounds> in;
+    for (TensorId t : op.inputs) in.push_back(v_[t.index].range);
+    return computed(g_, op, in);
+  }
+  Number copy(const Op& op) { return chosen(op, again(op), range(op), all_exact(op)); }
+  Number computed_again(const Op& op) { return result(op, again(op), range(op), all_exact(op)); }
+  bool all_exact(const Op& op) const {
+    return std::ranges::all_of(
+        op.inputs, [&](TensorId t) { return v_[t.index].exact; });
   }
 
   // --- what depends on no input
   bool stays_fixed(const Op& op) const {
     if (op.num_results != 1 || is_float(g_.type(op.result()).dtype)) return false;
-    if (op.kind == OpKind::Opaque || op.kind == OpKind::Save || op.kind == OpKind::Accum)
-      return false;
+    if (is_opaque(op.kind) || is_store(op.kind) || is_accumulator(op.kind)) return false;
     return std::ranges::all_of(op.inputs, [&](TensorId t) { return v_[t.index].fixed; });
   }
   static void refuse_unless_held(DType dtype, const Rational& value) {
@@ -227,26 +206,10 @@ class Abstraction {
     n.as_is = out_.add(op.kind, in, op.attrs);
     n.fixed = true;
     const DType d = g_.type(op.result()).dtype;
-    n.range = values_of(d);
-    if (op.kind == OpKind::Pad) refuse_unless_held(d, g_.attrs<PadAttrs>(op).value);
-    if (op.constant()) {
-      refuse_unless_held(d, *op.constant());
-      const double c = op.constant()->to_double();
-      n.range = {c, c};
-    } else if (op.kind == OpKind::Iota) {
-      const Shape& s = g_.type(op.result()).shape;
-      const auto axis = size_t(g_.attrs<IotaAttrs>(op).axis);
-      const Interval counted{0, double(std::max<int64_t>(0, s[axis].extent - 1))};
-      if (counted.within(n.range)) n.range = counted;
-    } else if (has(op.kind, algebra::Movement) && op.kind != OpKind::Pad && !op.inputs.empty()) {
-      n.range = at(op.inputs[0]).range;
-      for (TensorId t : op.inputs) {
-        if (op.kind == OpKind::Gather) break;
-        n.range.low = std::min(n.range.low, at(t).range.low);
-        n.range.high = std::max(n.range.high, at(t).range.high);
-      }
-      if (is_triangle(op.kind)) n.range = {std::min(0.0, n.range.low), std::max(0.0, n.range.high)};
-    }
+    if (const auto* a = std::get_if<PadAttrs>(&op.attrs)) refuse_unless_held(d, a->value);
+    if (op.constant()) refuse_unless_held(d, *op.constant());
+    n.range = range(op);
+    if (!n.range.within(bounds_of(d))) n.range = bounds_of(d);
     return n;
   }
 
@@ -254,7 +217,7 @@ class Abstraction {
     for (uint32_t r = 1; r < op.num_results; r++) {
       Number n = v_[op.result().index];
       n.real = TensorId(n.real.index + r);
-      n.range = values_of(g_.type(op.result(r)).dtype);
+      n.range = bounds_of(g_.type(op.result(r)).dtype);
       v_[op.result(r).index] = n;
     }
   }
@@ -263,14 +226,18 @@ class Abstraction {
     const Graph& inner = g_.body(op);
     std::vector<Number> arguments;
     std::vector<TensorId> in;
+    std::vector<Sign> signs;
     for (TensorId t : op.inputs) {
       Number n = at(t);
+      signs.push_back(signs_[t.index]);
       in.push_back(n.fixed ? n.as_is : n.real);
       n.has_real = !n.fixed;
       arguments.push_back(n);
     }
-    Abstraction a(inner, inner.level() == Level::Block ? Graph::block(inner.grid(), inner.loops())
-                                                       : Graph::thread());
+    Abstraction a(inner,
+                  inner.level() == Level::Block ? Graph::block(inner.grid(), inner.loops())
+                                                : Graph::thread(),
+                  signs);
     a.run(arguments);
     std::vector<Number> results;
     for (TensorId t : inner.outputs()) {
@@ -297,27 +264,14 @@ class Abstraction {
     if (zero == one) return add(mul(x, number(0)), number(zero ? 1 : 0));
     return one ? x : complement(x);
   }
-  static bool ordered(OpKind kind, double a, double b) {
-    if (kind == OpKind::Eq || kind == OpKind::Ne) return (a == b) == (kind == OpKind::Eq);
-    if (kind == OpKind::Lt || kind == OpKind::Ge) return (a < b) == (kind == OpKind::Lt);
-    return (a > b) == (kind == OpKind::Gt);
-  }
-  static OpKind swapped(OpKind kind) {
-    const OpKind pairs[][2] = {{OpKind::Lt, OpKind::Gt}, {OpKind::Le, OpKind::Ge}};
-    for (const auto& [less, greater] : pairs) {
-      if (kind == less) return greater;
-      if (kind == greater) return less;
-    }
-    return kind;
-  }
   // c when the operands are known well enough to say so, broadcast to the comparison's shape.
   std::optional<bool> decided(const Op& op) {
     const TensorId x = op.inputs[0], y = op.inputs[1];
     if (integral(x)) {
       const Number &a = at(x), &b = at(y);
       if (!a.exact || !b.exact) return std::nullopt;
-      if (a.range.low > b.range.high) return ordered(op.kind, 1, 0);
-      if (a.range.high < b.range.low) return ordered(op.kind, 0, 1);
+      if (a.range.low > b.range.high) return outcomes(op.kind).of(1, 0);
+      if (a.range.high < b.range.low) return outcomes(op.kind).of(0, 1);
       return std::nullopt;
     }
     const auto a = constant(x), b = constant(y);
@@ -326,10 +280,10 @@ class Abstraction {
     const double p = a->to_double(), q = b->to_double();
     const double least = std::min(std::fabs(p), std::fabs(q)),
                  most = std::max(std::fabs(p), std::fabs(q));
-    if (*a == *b) return ordered(op.kind, 0, 0);
+    if (*a == *b) return outcomes(op.kind).of(0, 0);
     if (most > 6e4 || (least != 0 && least < 1e-4) || most < 1e-4) return std::nullopt;
     if (std::fabs(p - q) < most / 64) return std::nullopt;
-    return ordered(op.kind, p, q);
+    return outcomes(op.kind).of(p, q);
   }
   TensorId constant_bool(const Op& op, bool value) {
     return out_.add_const(value ? 1 : 0, real(g_.type(op.result())));
@@ -345,9 +299,11 @@ class Abstraction {
         const auto c = constant(swap ? x : y);
         const Number& n = swap ? b : a;
         if (!c || !n.range.binary() || constant(swap ? y : x)) continue;
-        const OpKind kind = swap ? swapped(op.kind) : op.kind;
         const double value = c->to_double();
-        return shaped(op, truth(ordered(kind, 0, value), ordered(kind, 1, value), n.real));
+        const auto holds = [&](double x) {
+          return swap ? outcomes(op.kind).of(value, x) : outcomes(op.kind).of(x, value);
+        };
+        return shaped(op, truth(holds(0), holds(1), n.real));
       }
       if (a.range.binary() && b.range.binary()) {
         const TensorId both = mul(p, q);
@@ -368,10 +324,11 @@ class Abstraction {
   }
   // The outcome of a comparison, of which a > b, a = b and a < b are given.
   TensorId by_order(OpKind kind, TensorId greater, TensorId equal, TensorId less) {
-    if (kind == OpKind::Gt) return greater;
-    if (kind == OpKind::Lt) return less;
-    if (kind == OpKind::Eq) return equal;
-    return complement(kind == OpKind::Le ? greater : kind == OpKind::Ge ? less : equal);
+    const Outcomes holds = outcomes(kind);
+    const auto the = [&](bool one) {  // outcome that holds, or that does not
+      return holds.less == one ? less : holds.equal == one ? equal : greater;
+    };
+    return holds.less + holds.equal + holds.greater == 1 ? the(true) : complement(the(false));
   }
   // Results of expansions have the original's shape: a constant operand may be smaller.
   TensorId shaped(const Op& op, TensorId t) {
@@ -381,34 +338,35 @@ class Abstraction {
   }
 
   // where(a > b, a, b) and its like are maxima and minima, whatever holds at ties.
-  std::optional<OpKind> extremum(const Op& op) const {
+  std::optional<AccumKind> extremum(const Op& op) const {
     const Op& c = g_.producer(op.inputs[0]);
-    const bool greater = c.kind == OpKind::Gt || c.kind == OpKind::Ge;
-    if (!greater && c.kind != OpKind::Lt && c.kind != OpKind::Le) return std::nullopt;
+    if (!is_comparison(c.kind) || outcomes(c.kind).less == outcomes(c.kind).greater)
+      return std::nullopt;
+    const bool greater = outcomes(c.kind).greater;
     if (v_[op.inputs[0].index].fixed) return std::nullopt;
     const TensorId a = c.inputs[0], b = c.inputs[1], x = op.inputs[1], y = op.inputs[2];
     if (dtype(a) != dtype(x)) return std::nullopt;
-    if (same(a, x) && same(b, y)) return greater ? OpKind::Max : OpKind::Min;
-    if (same(a, y) && same(b, x)) return greater ? OpKind::Min : OpKind::Max;
+    if (same(a, x) && same(b, y)) return greater ? AccumKind::Max : AccumKind::Min;
+    if (same(a, y) && same(b, x)) return greater ? AccumKind::Min : AccumKind::Max;
     return std::nullopt;
   }
   Number where(const Op& op) {
-    if (const auto kind = extremum(op)) return larger(op, *kind, op.inputs[1], op.inputs[2]);
-    const Number &x = at(op.inputs[1]), &y = at(op.inputs[2]);
-    const Interval range{std::min(x.range.low, y.range.low), std::max(x.range.high, y.range.high)};
-    const bool exact = x.exact && y.exact;
+    if (const auto fold = extremum(op)) return larger(op, *fold, op.inputs[1], op.inputs[2]);
+    const bool exact = at(op.inputs[1]).exact && at(op.inputs[2]).exact;
     const TensorId a = to_real(op.inputs[1]), b = to_real(op.inputs[2]);
     const Number& c = at(op.inputs[0]);
-    if (c.fixed) return chosen(op, out_.add(OpKind::Where, {c.as_is, a, b}), range, exact);
-    return chosen(op, shaped(op, blend(to_real(op.inputs[0]), a, b)), range, exact);
+    if (c.fixed) return chosen(op, out_.add(op.kind, {c.as_is, a, b}), range(op), exact);
+    return chosen(op, shaped(op, blend(to_real(op.inputs[0]), a, b)), range(op), exact);
   }
-  Number larger(const Op& op, OpKind kind, TensorId x, TensorId y) {
-    const bool maximum = kind == OpKind::Max;
+  Number larger(const Op& op, AccumKind fold, TensorId x, TensorId y) {
+    const bool maximum = fold == AccumKind::Max;
     const TensorId p = to_real(x), q = to_real(y);
     const Number &a = at(x), &b = at(y);
-    if (!integral(x)) return result(op, out_.add(kind, {p, q}));
-    const auto pick = [&](double s, double t) { return maximum ? std::max(s, t) : std::min(s, t); };
-    const Interval range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
+    if (!integral(x)) return result(op, out_.add(step_by(fold), {p, q}));
+    const auto pick = [&](int64_t s, int64_t t) {
+      return maximum ? std::max(s, t) : std::min(s, t);
+    };
+    const Bounds range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
     if (!a.exact || !b.exact) {
       const TensorId s = order(x, y), d = mul(s, sub(held(x), held(y)));
       const TensorId both = add(held(x), held(y));
@@ -420,17 +378,22 @@ class Abstraction {
       const TensorId both = mul(p, q);
       return result(op, maximum ? sub(add(p, q), both) : both, range, true);
     }
-    return chosen(op, out_.add(kind, {p, q}), range, true);
+    return chosen(op, out_.add(step_by(fold), {p, q}), range, true);
   }
-  Number reduced_extremum(const Op& op, bool maximum) {
+  // Over axes, windows or iterations.
+  Number reduced_extremum(const Op& op) {
     const TensorId x = op.inputs[0];
     const TensorId p = to_real(x);
     const Number& a = at(x);
     if (integral(x) && !a.exact) refuse("an extremum of integers that may wrap");
-    if (integral(x) && a.range.binary() && !maximum && op.kind == OpKind::ReduceMin)  // ∀ is ¬∃¬
-      return result(op, complement(out_.add(OpKind::ReduceMax, {complement(p)}, op.attrs)), a.range,
-                    true);
-    return chosen(op, out_.add(op.kind, {p}, op.attrs), a.range, true);
+    if (integral(x) && is_windowed(op.kind))
+      for (const WindowAxis& w : window_axes(g_, op))
+        if (w.low != 0 || w.high != 0) refuse("a maximum of integers over windows with padding");
+    if (integral(x) && a.range.binary() && fold_of(op.kind) == AccumKind::Min)  // ∀ is ¬∃¬
+      return result(op,
+                    complement(out_.add(reduction_by(AccumKind::Max), {complement(p)}, op.attrs)),
+                    a.range, true);
+    return chosen(op, again(op), a.range, true);
   }
 
   Number cast(const Op& op) {
@@ -447,7 +410,7 @@ class Abstraction {
     const auto bits = [](DType d) { return d == DType::Bool ? 1 : 8 * size_in_bytes(d); };
     if (is_float(to) || bits(to) > bits(from)) {
       return x.exact ? chosen(op, p, x.range, true)
-                     : chosen(op, held(op.inputs[0]), values_of(from), true);
+                     : chosen(op, held(op.inputs[0]), bounds_of(from), true);
     }
     return result(op, p, x.range, x.exact);  // modulo 2^w of what is known modulo more
   }
@@ -470,11 +433,11 @@ class Abstraction {
   // Whether all positions along an axis are the same function of the inputs at theirs.
   bool alike(TensorId t, int axis) const {
     const Op& op = g_.producer(t);
-    if (op.kind == OpKind::Input) return g_.level() == Level::Kernel;
+    if (is_input(op.kind)) return g_.level() == Level::Kernel;
     if (op.constant()) return true;
-    if (op.kind == OpKind::Iota) return g_.attrs<IotaAttrs>(op).axis != axis;
-    if (op.kind == OpKind::Transpose)
-      return alike(op.inputs[0], g_.attrs<PermAttrs>(op).perm[size_t(axis)]);
+    if (const auto* a = std::get_if<IotaAttrs>(&op.attrs)) return a->axis != axis;
+    if (const auto* a = std::get_if<PermAttrs>(&op.attrs))
+      return alike(op.inputs[0], a->perm[size_t(axis)]);
     if (!has(op.kind, algebra::Pointwise) && op.kind != OpKind::Broadcast) return false;
     const int rank = g_.type(t).rank();
     return std::ranges::all_of(op.inputs, [&](TensorId x) {
@@ -484,109 +447,41 @@ class Abstraction {
     });
   }
 
-  // --- sums and products
-  Interval times(const Interval& x, double n) const {
-    return {std::min(x.low * n, x.low), std::max(x.high * n, x.high)};
+  // --- functions of one number
+  // Of an integer whose number is not known an unknown function, else by order.
+  Number by_sign(const Op& op) {
+    const TensorId x = op.inputs[0];
+    if (!integral(x)) return result(op, again(op));
+    if (!at(x).exact)
+      return result(op,
+                    unknown(to_real(x), Name::Absolute, int64_t(op.kind) * 16 + int64_t(dtype(x))));
+    if (!has(op.kind, algebra::Jumps))  // 0 or the operand, or the negative of it, which may wrap
+      return range(op).within(hull(at(x).range, {0, 0})) ? copy(op) : computed_again(op);
+    const TensorId above = sign(sub(to_real(x), number(Rational::ratio(1, 2)))),
+                   below = sign(add(to_real(x), number(Rational::ratio(1, 2))));
+    return result(op, half(add(above, below)), range(op), true);
   }
-  // Windows may see padding only.
-  static Interval or_zero(const Interval& x) {
-    return {std::min(x.low, 0.0), std::max(x.high, 0.0)};
-  }
-  static double product(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
-  static Interval product(const Interval& x, const Interval& y) {
-    const double all[] = {product(x.low, y.low), product(x.low, y.high), product(x.high, y.low),
-                          product(x.high, y.high)};
-    return {*std::min_element(all, all + 4), *std::max_element(all, all + 4)};
-  }
-  double terms(const Op& op) const {
-    const Shape& x = g_.type(op.inputs[0]).shape;
-    double n = 1;
-    if (op.kind == OpKind::Sum) {
-      for (int a : g_.attrs<ReduceAttrs>(op).axes) n *= double(x[size_t(a)].extent);
-      return n;
+  Number power(const Op& op) {
+    if (const auto* a = std::get_if<PowAttrs>(&op.attrs)) {
+      if (a->exponent.den() >= kNames) refuse("an exponent that is no number");
+      return computed_again(op);
     }
-    if (op.kind == OpKind::Accum) {
-      for (int l : g_.attrs<AccumAttrs>(op).loops) n *= double(g_.loops()[size_t(l)]);
-      return n;
-    }
-    if (op.kind == OpKind::Cumsum) return double(x[size_t(g_.attrs<AxisAttrs>(op).axis)].extent);
-    return op.kind == OpKind::Matmul ? double(x.back().extent) : terms_of(g_, op);
+    // Of what is positive no decision is asked.
+    if (signs_[op.inputs[0].index] != Sign::Positive) return result(op, again(op));
+    const std::vector<TensorId> in = reals(op);
+    return result(op, out_.add(OpKind::Exp, {mul(in[1], out_.add(OpKind::Log, {in[0]}))}));
   }
-  bool all_exact(const Op& op) {
-    return std::ranges::all_of(
-        op.inputs, [&](TensorId t) { return at(t).exact; });
+  Number modulo(const Op& op) {
+    const TensorId x = op.inputs[0], y = op.inputs[1];
+    if (!integral(x)) return result(op, again(op));
+    const Bounds all = bounds_of(dtype(x)), below = range(op);  // a positive divisor
+    const Bounds r = at(y).exact && below.within(all) ? below : all;
+    return chosen(op, unknown_pair(held(x), held(y)), r, true);
   }
 
   Number apply(const Op& op) {
     interruption_point();
-    const auto r = [&](size_t i) -> const Interval& { return at(op.inputs[i]).range; };
-    const auto ring = [&](Interval range) {
-      const bool exact = all_exact(op);
-      return result(op, out_.add(op.kind, reals(op), op.attrs), range, exact);
-    };
-    const bool whole = !op.inputs.empty() && integral(op.inputs[0]);
     switch (op.kind) {
-    case OpKind::Const: {
-      ConstAttrs a = g_.attrs<ConstAttrs>(op);
-      a.type = real(a.type);
-      return result(op, out_.add(op.kind, {}, a));
-    }
-    case OpKind::Iota: {
-      IotaAttrs a = g_.attrs<IotaAttrs>(op);
-      a.type = real(a.type);
-      return result(op, out_.add(op.kind, {}, a));
-    }
-    case OpKind::Neg: return ring({-r(0).high, -r(0).low});
-    case OpKind::Add: return ring({r(0).low + r(1).low, r(0).high + r(1).high});
-    case OpKind::Sub: return ring({r(0).low - r(1).high, r(0).high - r(1).low});
-    case OpKind::Mul: return ring(product(r(0), r(1)));
-    case OpKind::Sqr: return ring(product(r(0), r(0)));
-    case OpKind::Sum:
-    case OpKind::Cumsum: return ring(times(r(0), terms(op)));
-    case OpKind::Matmul: return ring(times(product(r(0), r(1)), terms(op)));
-    case OpKind::PoolSum: return ring(or_zero(times(r(0), terms(op))));
-    case OpKind::Conv:
-    case OpKind::ConvTranspose: return ring(or_zero(times(product(r(0), r(1)), terms(op))));
-    case OpKind::ConcatMatmul: return ring({});
-    case OpKind::Abs:
-    case OpKind::Relu:
-    case OpKind::Sign:
-      if (!whole) return ring({});
-      if (!at(op.inputs[0]).exact)
-        return result(op, unknown(to_real(op.inputs[0]), Name::Absolute,
-                                  int64_t(op.kind) * 16 + int64_t(dtype(op.inputs[0]))));
-      if (op.kind == OpKind::Sign) {
-        const TensorId x = to_real(op.inputs[0]);
-        const TensorId above = sign(sub(x, number(Rational::ratio(1, 2)))),
-                       below = sign(add(x, number(Rational::ratio(1, 2))));
-        return result(op, half(add(above, below)), {-1, 1}, true);
-      }
-      if (op.kind == OpKind::Abs)
-        return ring({0, std::max(std::fabs(r(0).low), std::fabs(r(0).high))});
-      return chosen(op, out_.add(op.kind, reals(op)),
-                    {std::max(0.0, r(0).low), std::max(0.0, r(0).high)}, true);
-    case OpKind::Pow: {
-      if (g_.attrs<PowAttrs>(op).exponent.den() >= kNames) refuse("an exponent that is no number");
-      const double e = g_.attrs<PowAttrs>(op).exponent.to_double();
-      Interval range = whole ? r(0) : Interval{};
-      for (int i = 1; whole && i < e && i < 64; i++) range = product(range, r(0));
-      if (e == 0) range = {1, 1};
-      return ring(range);
-    }
-    case OpKind::Power: {  // of what is positive no decision is asked
-      const std::vector<TensorId> in = reals(op);
-      if (!at(op.inputs[0]).positive) return ring({});
-      return result(op, out_.add(OpKind::Exp, {mul(in[1], out_.add(OpKind::Log, {in[0]}))}));
-    }
-    case OpKind::Mod: {
-      if (!whole) return ring({});
-      // By a positive constant it stays below it.
-      const auto by = constant(op.inputs[1]);
-      const Interval range = by && !by->negative() && !by->is_zero()
-                                 ? Interval{0, by->to_double() - 1}
-                                 : values_of(dtype(op.inputs[0]));
-      return chosen(op, unknown_pair(held(op.inputs[0]), held(op.inputs[1])), range, true);
-    }
     case OpKind::Not: return result(op, complement(to_real(op.inputs[0])));
     case OpKind::And: {
       const std::vector<TensorId> in = reals(op);
@@ -596,60 +491,34 @@ class Abstraction {
       const std::vector<TensorId> in = reals(op);
       return result(op, sub(add(in[0], in[1]), mul(in[0], in[1])));
     }
+    case OpKind::Mod: return modulo(op);
+    case OpKind::Pow:
+    case OpKind::Power: return power(op);
     case OpKind::Where: return where(op);
-    case OpKind::Max:
-    case OpKind::Min: return larger(op, op.kind, op.inputs[0], op.inputs[1]);
-    case OpKind::ReduceMax: return reduced_extremum(op, true);
-    case OpKind::ReduceMin: return reduced_extremum(op, false);
-    case OpKind::PoolMax: {
-      if (whole)
-        for (const WindowAxis& a : window_axes(g_, op))
-          if (a.low != 0 || a.high != 0) refuse("a maximum of integers over windows with padding");
-      return reduced_extremum(op, true);
-    }
-    case OpKind::Accum: {
-      const AccumKind kind = g_.attrs<AccumAttrs>(op).kind;
-      if (kind == AccumKind::Sum) return ring(times(r(0), terms(op)));
-      if (kind == AccumKind::Concat) return copy(op, op.attrs);
-      return reduced_extremum(op, kind == AccumKind::Max);
-    }
     case OpKind::Cast: return cast(op);
     case OpKind::Gather: return gather(op);
-    case OpKind::Pad: {
-      refuse_unless_held(g_.type(op.result()).dtype, g_.attrs<PadAttrs>(op).value);
-      Number n = copy(op, op.attrs);
-      const double c = g_.attrs<PadAttrs>(op).value.to_double();
-      n.range = {std::min(n.range.low, c), std::max(n.range.high, c)};
-      return n;
-    }
-    case OpKind::Triu:
-    case OpKind::Tril: {
-      Number n = copy(op, op.attrs);
-      n.range = or_zero(n.range);
-      return n;
-    }
-    case OpKind::Save: {
-      SaveAttrs a = g_.attrs<SaveAttrs>(op);
-      a.type = real(a.type);
-      return copy(op, a);
-    }
-    case OpKind::Iter: return copy(op, op.attrs);
-    case OpKind::Opaque: {
-      OpaqueAttrs a = g_.attrs<OpaqueAttrs>(op);
-      for (Type& t : a.results) t = real(t);
-      return result(op, out_.op(out_.add_op(op.kind, reals(op), a)).result());
-    }
     default: break;
     }
+    if (is_literal(op.kind) || is_opaque(op.kind)) return result(op, again(op));
     if (is_comparison(op.kind)) return result(op, shaped(op, comparison(op)));
-    if (has(op.kind, algebra::Movement)) return copy(op, op.attrs);
-    if (!has(op.kind, algebra::Floats)) refuse(std::string("the operator ") + name(op.kind));
-    return ring({});
+    if (is_extremum(op.kind)) return larger(op, *fold_of(op.kind), op.inputs[0], op.inputs[1]);
+    if (decides_by_sign(op.kind)) return by_sign(op);
+    if (const auto* a = std::get_if<PadAttrs>(&op.attrs))
+      refuse_unless_held(g_.type(op.result()).dtype, a->value);
+    const auto* a = std::get_if<AccumAttrs>(&op.attrs);
+    const bool joins = a != nullptr && a->kind == AccumKind::Concat;
+    if (joins || is_tile(op.kind) || has(op.kind, algebra::Movement)) return copy(op);
+    const bool floats = has(op.kind, algebra::Floats);
+    if (!floats && decides(op)) return reduced_extremum(op);
+    if (!floats && !has(op.kind, algebra::Ring) && a == nullptr)
+      refuse(std::string("the operator ") + name(op.kind));
+    return computed_again(op);
   }
 
   const Graph& g_;
   Graph out_;
   std::vector<Number> v_;
+  const std::vector<Sign> signs_;
 };
 
 }  // namespace
@@ -658,7 +527,7 @@ bool holds(DType dtype, const Rational& value) {
   if (!value.finite() || value.den() != 1 || value.exp2() < 0) return false;
   const double x = value.to_double();
   if (dtype == DType::I64) return x >= -0x1p63 && x < 0x1p63;
-  return x >= range_of(dtype).low && x <= range_of(dtype).high;
+  return x >= double(bounds_of(dtype).low) && x <= double(bounds_of(dtype).high);
 }
 
 bool jumps(const Graph& g, const Op& op) {
@@ -673,9 +542,13 @@ bool has_jumps(const Graph& g) {
 }
 
 bool has_decisions(const Graph& g) {
-  for (const Tensor& t : g.tensors())
-    if (!is_float(t.type.dtype)) return true;
-  return std::ranges::any_of(g.ops(), decides) || std::ranges::any_of(g.bodies(), has_decisions);
+  return any_op(
+      g,
+      [](const Graph& at, const Op& op) {
+        for (uint32_t r = 0; r < op.num_results; r++)
+          if (!is_float(at.type(op.result(r)).dtype)) return true;
+        return decides(op);
+      });
 }
 
 std::variant<Graph, NotAbstracted> abstract_decisions(const Graph& graph) {

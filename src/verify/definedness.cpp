@@ -8,6 +8,7 @@
 #include "base/interruption.h"
 #include "base/rng.h"
 #include "eval/field.h"
+#include "ir/walk.h"
 #include "verify/driven_inputs.h"
 #include "verify/field_test.h"
 #include "verify/signs.h"
@@ -16,14 +17,20 @@ namespace tessera {
 namespace {
 
 bool divides_by_small_prime(const Graph& g) {
-  for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Mean)
-      for (int axis : g.attrs<ReduceAttrs>(op).axes)
-        for (uint64_t p : kPrimesSmall)
-          if (g.type(op.inputs[0]).shape[size_t(axis)].extent % int64_t(p) == 0) return true;
-    if (op.body.valid() && divides_by_small_prime(g.body(op))) return true;
-  }
-  return false;
+  return any_op(
+      g,
+      [](const Graph& at, const Op& op) {
+        if (op.kind != OpKind::Mean) return false;
+        return std::ranges::any_of(
+            kPrimesSmall,
+            [&](uint64_t p) {
+              return std::ranges::any_of(
+                  at.attrs<ReduceAttrs>(op).axes,
+                  [&](int axis) {
+                    return at.type(op.inputs[0]).shape[size_t(axis)].extent % int64_t(p) == 0;
+                  });
+            });
+      });
 }
 
 // What a program divides by at its own level, as a program.

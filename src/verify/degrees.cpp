@@ -13,17 +13,6 @@ namespace {
 
 using namespace degree_algebra;
 
-// The loops that an accumulator goes over, as a mask, and how many iterations they have.
-std::pair<unsigned, double> summed_loops(const Graph& g, const AccumAttrs& a) {
-  unsigned mask = 0;
-  double n = 1;
-  for (int l : a.loops) {
-    mask |= 1u << (8 + l);
-    n *= double(g.loops()[size_t(l)]);
-  }
-  return {mask, n};
-}
-
 // One element as a domain of eval/pointwise.h: `mask` is what it depends on, see Use.
 struct DegreeVec {
   Algebra* a = nullptr;
@@ -34,6 +23,8 @@ struct DegreeVec {
   DegreeVec of(Value value, unsigned also = 0) const {
     return {a, signs, std::move(value), mask | also};
   }
+  // A function known by name only.
+  DegreeVec unknown() const { return of(a->unknown(v, mask), mask); }
   DegreeVec constant(const Rational& c) const { return {a, signs, Algebra::constant(c), 0}; }
   void assign_integers(const DegreeVec& x) { *this = x; }
 };
@@ -44,17 +35,7 @@ V operator+(const V& x, const V& y) { return x.of(x.a->add(x.v, y.v), y.mask); }
 V operator-(const V& x, const V& y) { return x + y; }
 V operator*(const V& x, const V& y) { return x.of(x.a->multiply(x.v, y.v), y.mask); }
 V operator/(const V& x, const V& y) { return x.of(x.a->divide(x.v, y.v, y.mask), y.mask); }
-// A function known by name only.
-V named(const V& x) { return x.of(x.a->unknown(x.v, x.mask)); }
-V log(const V& x) { return named(x); }
-V sin(const V& x) { return named(x); }
-V cos(const V& x) { return named(x); }
-V erf(const V& x) { return named(x); }
-V floor(const V& x) { return named(x); }
-V round(const V& x) { return named(x); }
-V truncate(const V& x, DType) { return named(x); }
-V not_zero(const V& x) { return named(x); }
-V log1p(const V& x) { return named(x + x.constant(1)); }
+V log1p(const V& x) { return (x + x.constant(1)).unknown(); }
 V exp(const V& x) { return x.of(x.a->exponential(x.v)); }
 V expm1(const V& x) { return exp(x) + x.constant(1); }
 V sqrt(const V& x) { return x.of(x.a->root(x.v, x.mask)); }
@@ -71,24 +52,24 @@ V gelu_tanh(const V& x) {
   return x * logistic(u + u);
 }
 // A test, or a function known by name.
-V sign(const V& x) { return x.signs == Signs::Unknown ? named(x) : x.of(Algebra::test(x.v)); }
+V sign(const V& x) { return x.signs == Signs::Unknown ? x.unknown() : x.of(Algebra::test(x.v)); }
 V abs(const V& x) { return x * sign(x); }
 V relu(const V& x) { return x * sign(x); }
 V power(const V& x, const Rational& e) {
   const bool half = e.den() == 2 && e.exp2() == 0;
-  if (!(e.is_integer() || half) || e.num() > 64 || e.num() < -64) return named(x);
+  if (!(e.is_integer() || half) || e.num() > 64 || e.num() < -64) return x.unknown();
   const V base = half ? sqrt(x) : x;
   V r = x.of(Value());
   for (int64_t i = 0; i < std::abs(e.num()); i++) r = r * base;
   return e.negative() ? x.constant(1) / r : r;
 }
 V power(const V& x, const V& y) {  // e^(y log x) or, by the sign of x, a function of both
-  const V r = exp(y * named(x)) + named(x + y);
+  const V r = exp(y * x.unknown()) + (x + y).unknown();
   return r + r * sign(x);
 }
-V mod(const V& x, const V& y) { return x + y * named(x / y); }
+V mod(const V& x, const V& y) { return x + y * (x / y).unknown(); }
 V atan2(const V& x, const V& y) {
-  const V angle = named(x / y);
+  const V angle = (x / y).unknown();
   return angle + angle * sign(y);
 }
 V max(const V& x, const V& y) { return y + (x + y) * sign(x + y); }
@@ -107,7 +88,7 @@ class Analysis : public Algebra {
     std::vector<Value> v(g.tensors().size());
     size_t next = 0;
     for (const Op& op : g.ops()) {
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         v[op.result().index] = arguments[next++];
         continue;
       }
@@ -130,194 +111,198 @@ class Analysis : public Algebra {
       for (TensorId t : op.inputs)
         here_ = std::max(here_, runs_ * double(num_elements(g.type(t).shape)));
       here_ = std::max(here_, runs_ * double(num_elements(g.type(op.result()).shape)));
-      Value result = apply(g, op, v);
+      const Value result = apply({g, op, v});
       for (uint32_t r = 0; r < op.num_results; r++) v[op.result(r).index] = result;
     }
     return v;
   }
 
  private:
-  Value apply(const Graph& g, const Op& op, std::vector<Value>& v) {
-    interruption_point();
-    const int rank = g.type(op.result()).rank();
-    auto in = [&](size_t i) {
-      return aligned(v[op.inputs[i].index], g.type(op.inputs[i]).rank(),
-                     std::max(rank, g.type(op.inputs[i]).rank()));
-    };
-    auto raw = [&](size_t i) -> const Value& { return v[op.inputs[i].index]; };
-    auto mask = [&](size_t i) {
-      const int r = g.type(op.inputs[i]).rank();
-      const unsigned m = own_mask(g, op.inputs[i], raw(i));
-      return (m & ~0xffu) | ((m & 0xffu) << (std::max(rank, r) - r));
-    };
-    auto reduced = [&](const std::vector<int>& axes, double& n) {
-      unsigned gone = 0;
-      n = 1;
-      for (int a : axes) {
-        gone |= 1u << a;
-        n *= double(g.type(op.inputs[0]).shape[size_t(a)].extent);
-      }
-      return gone;
-    };
-    auto drop_axes = [&](Value x, const ReduceAttrs& a) {
-      if (!a.keepdims)
-        remap(
-            x,
-            [&](unsigned m) {
-              unsigned out = 0;
-              int at = 0;
-              for (int d = 0; d < 8; d++)
-                if (!std::ranges::binary_search(a.axes, d)) out |= ((m >> d) & 1u) << at++;
-              return out;
-            });
-      return x;
-    };
-    auto matmul = [&](size_t i, size_t j) {
-      // Contracted axis: last of x, last but one of y.
-      Value x = raw(i), y = raw(j);
-      const int rx = g.type(op.inputs[i]).rank(), ry = g.type(op.inputs[j]).rank();
-      const double k = double(g.type(op.inputs[i]).shape[size_t(rx) - 1].extent);
-      // Bit 12 stands for the contracted axis meanwhile.
-      auto place = [&](Value& z, int r, int contracted, int kept, int to) {
-        for (auto* uses : {&z.dens, &z.roots, &z.unknowns})
-          for (auto& [id, use] : *uses) {
-            unsigned m = use.mask & 0xf00u;
-            for (int d = 0; d < r - 2; d++)
-              if (use.mask >> d & 1u) m |= 1u << (d + rank - r);
-            if (use.mask >> contracted & 1u) m |= 1u << 12;
-            if (use.mask >> kept & 1u) m |= 1u << to;
-            use.mask = m;
-          }
-      };
-      place(x, rx, rx - 1, rx - 2, rank - 2);
-      place(y, ry, ry - 2, ry - 1, rank - 1);
-      return sum(multiply(x, y), 1u << 12, k);
-    };
-    auto all_axes = [](Value x) {  // movement too complex to follow: depends on everything
-      remap(x, [](unsigned m) { return m ? 0xffu : 0u; });
-      return x;
-    };
+  // One operator and its operands.
+  struct Applied {
+    const Graph& g;
+    const Op& op;
+    const std::vector<Value>& v;
 
-    if (has(op.kind, algebra::Pointwise)) {
-      const DType from = g.type(op.inputs[0]).dtype;
-      if (op.kind == OpKind::Cast && !is_float(from)) return in(0);
-      const bool maximum = fold_of(op.kind) == AccumKind::Max;
-      if (tessera::is_extremum(op.kind) &&
-          (is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum))) {
-        const Value d = add(in(0), in(1));
-        return set_of(d, d, mask(0) | mask(1), 2);
-      }
-      std::vector<V> operands;
-      for (size_t i = 0; i < op.inputs.size(); i++)
-        operands.push_back({this, signs_, in(i), mask(i)});
-      return apply_to_one(op, from, g.type(op.result()).dtype, operands).v;
+    int rank() const { return g.type(op.result()).rank(); }
+    int rank(size_t i) const { return g.type(op.inputs[i]).rank(); }
+    int shift(size_t i) const { return std::max(rank(), rank(i)) - rank(i); }
+    const Value& raw(size_t i) const { return v[op.inputs[i].index]; }
+    unsigned own(size_t i) const { return own_mask(g, op.inputs[i], raw(i)); }
+    // With its axes aligned to those of the result.
+    Value in(size_t i) const { return aligned(raw(i), rank(i), rank(i) + shift(i)); }
+    unsigned mask(size_t i) const { return (own(i) & ~0xffu) | ((own(i) & 0xffu) << shift(i)); }
+  };
+
+  static Value all_axes(Value x) {  // movement too complex to follow: depends on everything
+    remap(x, [](unsigned m) { return m ? 0xffu : 0u; });
+    return x;
+  }
+  // The sum of n elements, or a function of the set of them, for which sums collect the figures;
+  // `gone` are the axes and loops gone over, `left` those that a set still depends on.
+  Value folded(const Value& x, unsigned gone, unsigned left, double n, bool ordered) {
+    Value all = sum(x, gone, n);
+    return ordered ? set_of(all, x, left, n) : all;
+  }
+
+  Value pointwise(const Applied& x) {
+    const Op& op = x.op;
+    const DType from = x.g.type(op.inputs[0]).dtype;
+    if (op.kind == OpKind::Cast && !is_float(from)) return x.in(0);
+    const bool maximum = fold_of(op.kind) == AccumKind::Max;
+    if (tessera::is_extremum(op.kind) &&
+        (is_extremum(x.g, op.inputs[0], maximum) || is_extremum(x.g, op.inputs[1], maximum))) {
+      const Value d = add(x.in(0), x.in(1));
+      return set_of(d, d, x.mask(0) | x.mask(1), 2);
     }
-    if (is_reduction(op.kind)) {
-      const auto& a = g.attrs<ReduceAttrs>(op);
-      double n;
-      const unsigned gone = reduced(a.axes, n);
-      if (!is_sum(op.kind)) {
-        // A function of the set of arguments; sums collect the figures of all of them.
-        const unsigned left = own_mask(g, op.inputs[0], raw(0)) & ~gone;
-        return drop_axes(set_of(sum(raw(0), gone, n), raw(0), left, n), a);
-      }
-      Value r = drop_axes(sum(raw(0), gone, n), a);
-      if (op.kind == OpKind::Mean) r.log_scale += std::log2(n);
-      return r;
-    }
-    switch (op.kind) {
-    case OpKind::Const: return constant(*op.constant());
-    case OpKind::Iota: {
-      Value r;
-      const Shape& s = g.type(op.result()).shape;
-      r.log_size = std::log2(double(s[size_t(g.attrs<IotaAttrs>(op).axis)].extent));
-      return r;
-    }
-    case OpKind::Cumsum: {
-      const int axis = g.attrs<AxisAttrs>(op).axis;
-      const double n = double(g.type(op.inputs[0]).shape[size_t(axis)].extent);
-      Value r = sum(raw(0), 1u << axis, n);
-      remap(r, [&](unsigned m) { return m | 1u << axis; });
-      return r;
-    }
-    case OpKind::Matmul: return matmul(0, 1);
-    case OpKind::ConcatMatmul: return add(matmul(0, 2), matmul(1, 3));
-    case OpKind::Pad: return add(raw(0), constant(g.attrs<PadAttrs>(op).value));
-    case OpKind::Gather: {
-      Value r = all_axes(raw(0));
-      r.sampled = r.sampled || raw(1).sampled;
-      unite(r.unknowns, all_axes(raw(1)).unknowns);
-      r.unknown_degree = std::max(r.unknown_degree, raw(1).unknown_degree);
-      r.selected = r.selected || !raw(1).unknowns.empty();
-      return r;
-    }
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-      return sum(multiply(all_axes(raw(0)), all_axes(raw(1))), 0xffu, terms_of(g, op));
-    case OpKind::PoolSum: return sum(all_axes(raw(0)), 0xffu, terms_of(g, op));
-    case OpKind::PoolMax: {
-      const double n = terms_of(g, op);
-      const Value x = all_axes(raw(0));
-      return set_of(sum(x, 0xffu, n), x, 0xffu, n);
-    }
-    case OpKind::Opaque: {
-      Value all;
-      for (size_t i = 0; i < op.inputs.size(); i++) {
-        double n = double(num_elements(g.type(op.inputs[i]).shape));
-        all = add(all, sum(all_axes(raw(i)), 0xffu, n));
-      }
-      return unknown(all, 0xfffu);
-    }
-    case OpKind::Iter: {
-      const auto& a = g.attrs<IterAttrs>(op);
-      Value r = raw(0);
-      for (auto* uses : {&r.dens, &r.roots, &r.unknowns})
-        for (auto& [id, use] : *uses)
-          for (size_t l = 0; l < a.fmap.size(); l++)
-            if (a.fmap[l] >= 0 && (use.mask >> a.fmap[l] & 1u)) use.mask |= 1u << (8 + l);
-      for (size_t l = 0; l < a.fmap.size(); l++)
-        if (a.fmap[l] >= 0) r.loops |= 1u << l;
-      return r;
-    }
-    case OpKind::Accum: {
-      const auto& a = g.attrs<AccumAttrs>(op);
-      const auto [gone, n] = summed_loops(g, a);
-      Value r = raw(0);
-      r.loops &= ~(gone >> 8);
-      switch (a.kind) {
-      case AccumKind::Sum: return sum(r, gone, n);
-      case AccumKind::Max:
-      case AccumKind::Min:
-        return set_of(sum(r, gone, n), r, own_mask(g, op.inputs[0], raw(0)) & ~gone, n);
-      case AccumKind::Concat: return all_axes(r);
-      }
-      unreachable("AccumKind");
-    }
-    case OpKind::AccumRescale: {  // Σ v·exp(m − max m)
-      const auto& a = g.attrs<AccumAttrs>(op);
-      const auto [gone, n] = summed_loops(g, a);
-      Value m = in(1), x = in(0);
-      Value top = set_of(sum(m, gone, n), m, own_mask(g, op.inputs[1], m) & ~gone, n);
-      Value r = sum(multiply(x, exponential(add(m, top))), gone, n);
-      r.loops &= ~(gone >> 8);
-      return r;
-    }
-    default: break;
-    }
-    if (op.kind == OpKind::Save || is_triangle(op.kind)) return raw(0);
-    const int rank_of_x = g.type(op.inputs[0]).rank();
-    if (const auto reads = axis_reads(op.kind, op.attrs, rank_of_x, rank)) {
-      Value r = raw(0);
+    std::vector<V> operands;
+    for (size_t i = 0; i < op.inputs.size(); i++)
+      operands.push_back({this, signs_, x.in(i), x.mask(i)});
+    return apply_to_one(op, from, x.g.type(op.result()).dtype, operands).v;
+  }
+
+  Value reduction(const Applied& x) {
+    const auto& a = x.g.attrs<ReduceAttrs>(x.op);
+    unsigned gone = 0;
+    for (int axis : a.axes) gone |= 1u << axis;
+    const double n = terms_of(x.g, x.op);
+    Value r = folded(x.raw(0), gone, x.own(0) & ~gone, n, !is_sum(x.op.kind));
+    if (!a.keepdims)
       remap(r, [&](unsigned m) {
         unsigned out = 0;
-        for (size_t d = 0; d < reads->size(); d++)
-          if ((m >> d & 1u) && (*reads)[d].axis >= 0) out |= 1u << (*reads)[d].axis;
+        int at = 0;
+        for (int d = 0; d < 8; d++)
+          if (!(gone >> d & 1u)) out |= ((m >> d) & 1u) << at++;
         return out;
       });
+    if (x.op.kind == OpKind::Mean) r.log_scale += std::log2(n);
+    return r;
+  }
+
+  Value matmul(const Applied& x, size_t i, size_t j) const {
+    constexpr unsigned kContracted = 1u << 12;  // stands for the contracted axis meanwhile
+    const int rank = x.rank();
+    const auto placed = [&](size_t operand, int contracted, int kept, int to) {
+      Value z = x.raw(operand);
+      const int r = x.rank(operand);
+      for (auto* uses : {&z.dens, &z.roots, &z.unknowns})
+        for (auto& [id, use] : *uses) {
+          unsigned m = use.mask & 0xf00u;
+          for (int d = 0; d < r - 2; d++)
+            if (use.mask >> d & 1u) m |= 1u << (d + rank - r);
+          if (use.mask >> (r - contracted) & 1u) m |= kContracted;
+          if (use.mask >> (r - kept) & 1u) m |= 1u << (rank - to);
+          use.mask = m;
+        }
+      return z;
+    };
+    const double depth = double(x.g.type(x.op.inputs[i]).shape.back().extent);
+    return sum(multiply(placed(i, 1, 2, 2), placed(j, 2, 1, 1)), kContracted, depth);
+  }
+
+  Value windows(const Applied& x) {
+    Value seen = all_axes(x.raw(0));
+    if (is_convolution(x.op.kind)) seen = multiply(seen, all_axes(x.raw(1)));
+    return folded(seen, 0xffu, 0xffu, terms_of(x.g, x.op), decides(x.op));
+  }
+
+  Value cumulative(const Applied& x) const {
+    const unsigned axis = 1u << x.g.attrs<AxisAttrs>(x.op).axis;
+    Value r = sum(x.raw(0), axis, terms_of(x.g, x.op));
+    remap(r, [&](unsigned m) { return m | axis; });
+    return r;
+  }
+
+  Value gather(const Applied& x) const {
+    Value r = all_axes(x.raw(0));
+    const Value& index = x.raw(1);
+    r.sampled = r.sampled || index.sampled;
+    unite(r.unknowns, all_axes(index).unknowns);
+    r.unknown_degree = std::max(r.unknown_degree, index.unknown_degree);
+    r.selected = r.selected || !index.unknowns.empty();
+    return r;
+  }
+
+  // Any function of all elements of all operands.
+  Value opaque(const Applied& x) {
+    Value all;
+    for (size_t i = 0; i < x.op.inputs.size(); i++)
+      all = add(all, sum(all_axes(x.raw(i)), 0xffu,
+                         double(num_elements(x.g.type(x.op.inputs[i]).shape))));
+    return unknown(all, 0xfffu);
+  }
+
+  // What depends on a cut axis varies with the loops that cut it.
+  static Value loaded(const Applied& x) {
+    const auto& a = x.g.attrs<IterAttrs>(x.op);
+    Value r = x.raw(0);
+    for (size_t l = 0; l < a.fmap.size(); l++) {
+      if (a.fmap[l] < 0) continue;
+      for (auto* uses : {&r.dens, &r.roots, &r.unknowns})
+        for (auto& [id, use] : *uses)
+          if (use.mask >> a.fmap[l] & 1u) use.mask |= 1u << (8 + l);
+      r.loops |= 1u << l;
+    }
+    return r;
+  }
+
+  Value accumulated(const Applied& x) {
+    const auto& a = x.g.attrs<AccumAttrs>(x.op);
+    const double n = terms_of(x.g, x.op);
+    unsigned gone = 0;
+    for (int l : a.loops) gone |= 1u << (8 + l);
+    Value r = x.in(0);
+    if (x.op.inputs.size() == 2) {  // Σ v·exp(m − max m)
+      const Value m = x.in(1);
+      const Value top = folded(m, gone, own_mask(x.g, x.op.inputs[1], m) & ~gone, n, true);
+      r = sum(multiply(r, exponential(add(m, top))), gone, n);
+    } else if (a.kind == AccumKind::Concat) {
+      r = all_axes(r);
+    } else {
+      r = folded(r, gone, x.own(0) & ~gone, n, decides(x.op));
+    }
+    r.loops &= ~(gone >> 8);
+    return r;
+  }
+
+  static Value moved(const Applied& x, const std::vector<AxisRead>& reads) {
+    Value r = x.raw(0);
+    remap(r, [&](unsigned m) {
+      unsigned out = 0;
+      for (size_t d = 0; d < reads.size(); d++)
+        if ((m >> d & 1u) && reads[d].axis >= 0) out |= 1u << reads[d].axis;
+      return out;
+    });
+    return r;
+  }
+
+  Value apply(const Applied& x) {
+    interruption_point();
+    const Op& op = x.op;
+    if (op.constant()) return constant(*op.constant());
+    if (const auto* a = std::get_if<IotaAttrs>(&op.attrs)) {
+      Value r;
+      r.log_size = std::log2(double(a->type.shape[size_t(a->axis)].extent));
       return r;
     }
-    Value r = all_axes(raw(0));
-    for (size_t i = 1; i < op.inputs.size(); i++) r = add(r, all_axes(raw(i)));
+    if (has(op.kind, algebra::Pointwise)) return pointwise(x);
+    if (is_reduction(op.kind)) return reduction(x);
+    if (is_windowed(op.kind)) return windows(x);
+    if (is_scan(op.kind)) return cumulative(x);
+    if (is_product(op.kind)) {
+      const size_t n = op.inputs.size() / 2;
+      return n == 1 ? matmul(x, 0, 1) : add(matmul(x, 0, n), matmul(x, 1, 1 + n));
+    }
+    if (op.kind == OpKind::Gather) return gather(x);
+    if (is_opaque(op.kind)) return opaque(x);
+    if (is_load(op.kind)) return loaded(x);
+    if (is_accumulator(op.kind)) return accumulated(x);
+    if (const auto* a = std::get_if<PadAttrs>(&op.attrs)) return add(x.raw(0), constant(a->value));
+    if (is_store(op.kind) || is_triangle(op.kind)) return x.raw(0);
+    if (const auto reads = axis_reads(op.kind, op.attrs, x.rank(0), x.rank()))
+      return moved(x, *reads);
+    Value r = all_axes(x.raw(0));
+    for (size_t i = 1; i < op.inputs.size(); i++) r = add(r, all_axes(x.raw(i)));
     return r;
   }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "eval/eval.h"
+#include "ir/walk.h"
 #include "verify/inputs.h"
 #include "verify/work.h"
 
@@ -169,23 +170,20 @@ TensorId both(Graph& g, TensorId a, TensorId b, bool either) {
 // what is 0 where operands of comparisons are equal.
 std::vector<TensorId> scores_of(Graph& g, bool ties) {
   std::vector<std::optional<TensorId>> score(g.tensors().size());
-  std::vector<bool> varies(g.tensors().size(), false);
+  const std::vector<bool> varies = made_of_inputs(g);
   std::vector<TensorId> all;
   const size_t count = g.ops().size();
   for (size_t i = 0; i < count; i++) {
     const Op op = g.ops()[i];
-    bool from_inputs = op.kind == OpKind::Input;
-    for (TensorId t : op.inputs) from_inputs = from_inputs || varies[t.index];
-    for (uint32_t r = 0; r < op.num_results; r++) varies[op.result(r).index] = from_inputs;
-    if (!from_inputs || op.body.valid() || op.inputs.empty()) continue;
+    if (!varies[op.result().index] || op.body.valid() || op.inputs.empty()) continue;
     const auto in = [&](size_t n) { return op.inputs[n]; };
     std::optional<TensorId> made;
     if (is_float(g.type(in(0)).dtype)) {
-      const bool less = is_less(op.kind);
+      const Outcomes holds = is_comparison(op.kind) ? outcomes(op.kind) : Outcomes{};
       if (ties) {
         if (is_comparison(op.kind)) made = g.add(OpKind::Sub, {in(0), in(1)});
-      } else if (less || is_extremum(op.kind) || op.kind == OpKind::Gt || op.kind == OpKind::Ge)
-        made = g.add(OpKind::Sub, {in(less ? 1 : 0), in(less ? 0 : 1)});
+      } else if (holds.less != holds.greater || is_extremum(op.kind))
+        made = g.add(OpKind::Sub, {in(holds.less ? 1 : 0), in(holds.less ? 0 : 1)});
       else if (decides_by_sign(op.kind))
         made = in(0);
     } else if (op.kind == OpKind::Not) {

@@ -5,6 +5,7 @@
 #include "base/counter_rng.h"
 #include "base/rng.h"
 #include "eval/demand.h"
+#include "ir/walk.h"
 
 namespace tessera {
 namespace {
@@ -23,16 +24,6 @@ bool less_defined(const std::vector<FieldArray>& candidate, const std::vector<Fi
       if ((candidate[k].flag(i) & FieldArray::Undefined) &&
           !(spec[k].flag(i) & FieldArray::Undefined))
         return true;
-  return false;
-}
-
-// Has operators that are undefined for some operands: then inputs are redrawn before the first
-// evaluation, which rarely succeeds at once.
-bool is_partial(const Graph& g) {
-  for (const Op& op : g.ops()) {
-    if (is_root(g, op)) return true;
-    if (op.body.valid() && is_partial(g.body(op))) return true;
-  }
   return false;
 }
 
@@ -121,6 +112,45 @@ std::vector<FieldArray> drawn_inputs(const Graph& spec, const Graph& candidate,
   return inputs;
 }
 
+// Draws the components in exponents anew below a bound.
+void bound_exponents(const FieldDrawRequest& request, const FieldModel& model,
+                     Reference::Draw& draw) {
+  if (request.exponent_bound == 0) return;
+  draw.epoch++;
+  for (size_t k = 0; k < draw.inputs.size(); k++) {
+    FieldArray& a = draw.inputs[k];
+    if (!(a.present() & 2) || !a.ints.empty()) continue;
+    const CounterRng words{derive_key(derive_key(request.seed, k), draw.epoch)};
+    for (int64_t i = 0; i < a.size(); i++)
+      a.set_value(model, 1, i,
+                  uint64_t((uint128(words.at(uint64_t(i))) * request.exponent_bound) >> 64));
+  }
+}
+
+void compare_outputs(const FieldResult& s, const FieldResult& c, FieldDrawResult& result) {
+  for (size_t k = 0; k < s.outputs.size(); k++) {
+    const FieldArray &x = s.outputs[k], &y = c.outputs[k];
+    const auto undefined = [](const FieldArray& a, int64_t i) {
+      return (a.flag(i) & FieldArray::Undefined) != 0;
+    };
+    const FieldComparison f = compare(x, y);
+    result.record.elements += f.compared;
+    result.record.undefined += f.skipped + f.undefined;
+    result.candidate_undefined += f.undefined;
+    if (f.different > 0 && result.equal) {
+      result.equal = false;
+      result.output = int(k);
+      result.index = f.first_difference;
+    }
+    std::vector<uint8_t> compared;
+    for (int64_t i = 0; f.skipped + f.undefined > 0 && i < x.size(); i++) {
+      result.both_undefined += undefined(x, i) && undefined(y, i);
+      compared.push_back(!undefined(x, i) && !undefined(y, i));
+    }
+    result.compared.push_back(std::move(compared));
+  }
+}
+
 FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
                            const FieldDrawRequest& request) {
   const Graph& spec = reference.spec();
@@ -137,18 +167,6 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
   const std::vector<Components> more = needed_components(candidate);
   for (size_t i = 0; i < components.size(); i++) components[i] |= more[i];
   const std::vector<IntRange> ranges = ranges_of(spec, candidate, request);
-  auto bound_exponents = [&](std::vector<FieldArray>& inputs, uint64_t& epoch) {
-    if (request.exponent_bound == 0) return;
-    epoch++;
-    for (size_t k = 0; k < inputs.size(); k++) {
-      FieldArray& a = inputs[k];
-      if (!(a.present() & 2) || !a.ints.empty()) continue;
-      const CounterRng words{derive_key(derive_key(request.seed, k), epoch)};
-      for (int64_t i = 0; i < a.size(); i++)
-        a.set_value(model, 1, i,
-                    uint64_t((uint128(words.at(uint64_t(i))) * request.exponent_bound) >> 64));
-    }
-  };
   FieldOptions options{1, reference.pool()};
   options.cancel = request.cancel;
   // Moves inputs at which `g` is undefined, by roots only or by anything; says whether any moved.
@@ -161,10 +179,11 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
     // thousands of rows that all must be defined take some 48 rounds.
     const int rounds = roots_only ? std::min(64, 8 * request.redraws) : request.redraws;
     const int64_t redrawn = redraw_inputs(g, model, draw.inputs, rounds, what).redrawn;
-    if (redrawn > 0) bound_exponents(draw.inputs, draw.epoch);
+    if (redrawn > 0) bound_exponents(request, model, draw);
     return redrawn > 0;
   };
-  const bool partial = is_partial(spec);
+  // Then inputs are redrawn before the first evaluation, which rarely succeeds at once.
+  const bool partial = any_op(spec, is_root);
   // A rewrite may look at a component that the original does not: at the size of exponents, where
   // it shifts them by a maximum. Its root of a product of norms is defined for all rows and columns
   // at once only if the norms have roots, for which it could not be drawn again one by one.
@@ -188,7 +207,7 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
                                             {request.shift.input, request.shift.by}});
   if (shared.result.outputs.empty() && shared.result.ok()) {
     shared.inputs = drawn_inputs(spec, candidate, request, model, components, reference.pool());
-    bound_exponents(shared.inputs, shared.epoch);
+    bound_exponents(request, model, shared);
     evaluate_spec(shared);
     if (request.cancel != nullptr && request.cancel->load()) {
       shared = {};
@@ -215,28 +234,7 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
     return result;
   }
 
-  for (size_t k = 0; k < s.outputs.size(); k++) {
-    const FieldArray &x = s.outputs[k], &y = c.outputs[k];
-    const FieldComparison f = compare(x, y);
-    record.elements += f.compared;
-    record.undefined += f.skipped + f.undefined;
-    for (int64_t i = 0; f.skipped > 0 && i < y.size(); i++)
-      result.both_undefined += (x.flag(i) & y.flag(i) & FieldArray::Undefined) != 0;
-    result.candidate_undefined += f.undefined;
-    if (f.different > 0 && result.equal) {
-      result.equal = false;
-      result.output = int(k);
-      result.index = f.first_difference;
-    }
-    std::vector<uint8_t> compared;
-    if (f.skipped + f.undefined > 0) {
-      compared.resize(size_t(x.size()));
-      for (int64_t i = 0; i < x.size(); i++)
-        compared[size_t(i)] =
-            !(x.flag(i) & FieldArray::Undefined) && !(y.flag(i) & FieldArray::Undefined);
-    }
-    result.compared.push_back(std::move(compared));
-  }
+  compare_outputs(s, c, result);
   return result;
 }
 

@@ -220,12 +220,8 @@ bool Verifier::State::by_way_of(const Graph& between, const Graph& candidate, co
   for (CertificatePart& p : second.parts) both.parts.push_back({p.binding, p.text, true});
   for (FieldDraw& d : second.draws) both.draws.push_back(d), both.draws.back().part += first;
   for (GateFamily& g : second.gate) both.gate.push_back(g), both.gate.back().part += first;
-  const auto unite = [](std::vector<std::string>& list, const std::vector<std::string>& more) {
-    for (const std::string& s : more)
-      if (std::ranges::find(list, s) == list.end()) list.push_back(s);
-  };
-  unite(both.assumptions, second.assumptions);
-  unite(both.notes, second.notes);
+  for (const std::string& s : second.assumptions) add_once(both.assumptions, s);
+  for (const std::string& s : second.notes) add_once(both.notes, s);
   if (first == 0 || (!second.parts.empty() && second.min_draws < both.min_draws))
     both.min_draws = second.min_draws;
   both.coverage += "; from there on: " + second.coverage;
@@ -246,14 +242,14 @@ std::optional<Verdict> Verifier::State::compare(const Graph& candidate, const Rn
       !is_integer_program(spec)) {
     const Symmetry symmetry({&spec, &candidate});
     if (const auto kept = symmetry.choose(options.whole_cost, 2, seeds.split(3))) {
-      const auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
-      if (a && b) {
+      if (const auto tiles = symmetry.restrict_both(*kept)) {
         const auto inputs = symmetry.input_positions(*kept),
                    outputs = symmetry.output_positions(*kept);
-        for (const auto& tiles : *kept) c.tiles.push_back(int64_t(tiles.size()));
+        c.tiles = numbers_of(*kept);
         c.coverage = "representative tiles (" + representatives(spec, spec.outputs(), outputs) +
                      "); along these axes both programs do the same for every tile";
-        auto v = test_static(reference(*a), *b, options, seeds, 0, c, {&spec, &candidate});
+        auto v = test_static(reference(tiles->first), tiles->second, options, seeds, 0, c,
+                             {&spec, &candidate});
         if (v && v->refuted()) {
           Counterexample shown = v->counterexample();
           expand(shown, spec, inputs, outputs);

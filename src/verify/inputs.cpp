@@ -10,6 +10,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "eval/eval.h"
+#include "ir/walk.h"
+#include "verify/bounds.h"
 #include "verify/index_ranges.h"
 
 namespace tessera {
@@ -44,20 +46,18 @@ void index_limits(const Graph& g, std::vector<int64_t>& limit) {
   }
 }
 
-// Whether an operator takes another course where its operand passes some number, of which the field
-// may know nothing: the maximum of floats it models by signs, integers are only tried.
-bool turns(OpKind kind, bool integers) {
-  return is_comparison(kind) ||
-         is_one_of(kind, OpKind::Cast, OpKind::Mod, OpKind::Floor, OpKind::Round) ||
-         (integers && is_extremum(kind));
-}
 }  // namespace
 
+// Of which the field may know nothing: the maximum of floats it models by signs, integers are only
+// tried.
 bool turns(const Graph& g, bool integers) {
-  return std::ranges::any_of(
-             g.ops(), [&](const Op& op) { return turns(op.kind, integers); }) ||
-         std::ranges::any_of(
-             g.bodies(), [&](const Graph& body) { return turns(body, integers); });
+  return any_op(
+      g,
+      [&](const Graph&, const Op& op) {
+        return is_comparison(op.kind) ||
+               is_one_of(op.kind, OpKind::Cast, OpKind::Mod, OpKind::Floor, OpKind::Round) ||
+               (integers && is_extremum(op.kind));
+      });
 }
 
 void constants_of(const Graph& g, std::set<double>& values) {
@@ -107,18 +107,9 @@ std::vector<double> points_of(const Graph& spec, size_t input, const std::vector
 }  // namespace
 
 IntRange range_of(DType dtype) {
-  switch (dtype) {
-  case DType::I64: return {INT64_MIN, INT64_MAX};
-  case DType::I32: return {INT32_MIN, INT32_MAX};
-  case DType::I8: return {INT8_MIN, INT8_MAX};
-  case DType::U8: return {0, UINT8_MAX};
-  case DType::Bool: return {0, 1};
-  case DType::F64:
-  case DType::F32:
-  case DType::F16:
-  case DType::BF16: break;
-  }
-  unreachable("not an integer type");
+  CHECK(!is_float(dtype)) << "not an integer type";
+  const Bounds all = bounds_of(dtype);
+  return dtype == DType::I64 ? IntRange{INT64_MIN, INT64_MAX} : IntRange{all.low, all.high};
 }
 
 namespace {

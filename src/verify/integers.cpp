@@ -54,7 +54,7 @@ std::optional<Graph> at_all_values(const Graph& g, int64_t values) {
   std::vector<TensorId> map(g.tensors().size());
   const Shape all{Dim(values)};
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input) {
+    if (is_input(op.kind)) {
       map[op.result().index] = out.add_input(Type{g.type(op.result()).dtype, all});
     } else if (op.constant()) {
       ConstAttrs a = g.attrs<ConstAttrs>(op);

@@ -35,7 +35,7 @@ Base base_of(const Graph& g, TensorId t) {
   if (g.producer(t).kind == OpKind::Sqr) {
     b.square = true;
     t = g.producer(t).inputs[0];
-    if (g.producer(t).kind != OpKind::Input) return {};
+    if (!is_input(g.producer(t).kind)) return {};
   }
   const auto at = std::ranges::find(g.inputs(), t);
   if (at != g.inputs().end()) b.input = size_t(at - g.inputs().begin());
@@ -62,7 +62,7 @@ class Rewriter {
 
   Graph run() {
     for (const Op& op : g_.ops()) {
-      if (op.kind == OpKind::Input) continue;
+      if (is_input(op.kind)) continue;
       if (op.kind == OpKind::Log) {
         if (const auto w = log_of(op.inputs[0])) {
           to_[op.result().index] = *w;
@@ -74,15 +74,7 @@ class Rewriter {
         to_[op.result().index] = out_.add(OpKind::Exp, {square_.at(op.inputs[0])});
         continue;
       }
-      std::vector<TensorId> in;
-      for (TensorId t : op.inputs) in.push_back(to_[t.index]);
-      const TensorId first(out_.tensors().size());
-      if (op.body.valid())
-        out_.add_graph_op(op.kind, in, g_.body(op));
-      else
-        out_.add_op(op.kind, in, op.attrs);
-      for (uint32_t r = 0; r < op.num_results; ++r)
-        to_[op.result(r).index] = TensorId(first.index + r);
+      copy_op(g_, op, out_, to_);
     }
     for (TensorId t : g_.outputs()) out_.add_output(to_[t.index]);
     return std::move(out_);

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "ir/walk.h"
 #include "verify/work.h"
 
 namespace tessera {
@@ -86,24 +87,24 @@ std::vector<Limits> limits_of(const Graph& g) {
 }
 
 bool has_exponentials(const Graph& g) {
-  return std::ranges::any_of(
-             g.ops(),
-             [&](const Op& op) {
-               return has(op.kind, algebra::Exponential) || has(op.kind, algebra::Gate) ||
-                      op.kind == OpKind::Erf;
-             }) ||
-         std::ranges::any_of(g.bodies(), has_exponentials);
+  return any_op(
+      g,
+      [](const Graph&, const Op& op) {
+        return has(op.kind, algebra::Exponential) || has(op.kind, algebra::Gate) ||
+               op.kind == OpKind::Erf;
+      });
 }
 
 // Whether something is rounded to fewer digits than it was computed with: sums whose terms cancel
 // keep digits that narrower ones lose.
 bool has_narrowing(const Graph& g) {
-  const auto narrows = [&](const Op& op) {
-    if (op.kind != OpKind::Cast) return false;
-    const DType from = g.type(op.inputs[0]).dtype, to = g.type(op.result()).dtype;
-    return is_float(from) && is_float(to) && format_of(from).bits > format_of(to).bits;
-  };
-  return std::ranges::any_of(g.ops(), narrows) || std::ranges::any_of(g.bodies(), has_narrowing);
+  return any_op(
+      g,
+      [](const Graph& at, const Op& op) {
+        if (!std::holds_alternative<CastAttrs>(op.attrs)) return false;
+        const DType from = at.type(op.inputs[0]).dtype, to = at.type(op.result()).dtype;
+        return is_float(from) && is_float(to) && format_of(from).bits > format_of(to).bits;
+      });
 }
 
 class Search {

@@ -18,163 +18,216 @@
 #include "verify/symmetry.h"
 
 namespace tessera {
+namespace {
+
+using Refusal = std::optional<std::string>;  // why a certificate is not believed
+
+class Rechecking {
+ public:
+  Rechecking(const Certificate& c, const Graph& spec, const Graph& candidate,
+             const VerifyOptions& options)
+      : c_(c), spec_(spec), candidate_(candidate), options_(options) {
+    if (options.threads != 1) threads_.emplace(options.threads);
+  }
+
+  Recheck run() {
+    Refusal why = is_about_them();
+    if (!why) why = is_strong_enough();
+    if (!why) why = read_parts();
+    if (!why) why = read_between();
+    for (size_t b = 0; !why && b < c_.bindings.size(); b++) why = covers(b);
+    if (!why) why = draws_all_parts();
+    for (size_t i = 0; !why && i < c_.draws.size(); i++) {
+      if (options_.cancel != nullptr && options_.cancel->load())
+        return {false, "cancelled by the caller"};
+      why = replay(c_.draws[i], "draw " + std::to_string(i));
+    }
+    return why ? Recheck{false, *why} : fresh();
+  }
+
+ private:
+  Refusal is_about_them() const {
+    if (structural_hash(spec_) != c_.spec_hash)
+      return "the certificate is about another original (its hash differs)";
+    if (structural_hash(candidate_) != c_.candidate_hash)
+      return "the certificate is about another rewrite (its hash differs)";
+    if (auto d = interface_difference(spec_, candidate_)) return d->what;
+    if (c_.bindings.empty()) return "the certificate records no draw";
+    return std::nullopt;
+  }
+  Refusal is_strong_enough() const {
+    if (!c_.proved() && !options_.accept_tested)
+      return "the certificate says that the programs were tested, not proved";
+    if (c_.proved() && c_.error_log2 > options_.error_log2)
+      return "the certificate's error bound 2^" + decimals(c_.error_log2, 1) + " is too weak";
+    if (c_.all_sizes.empty()) return std::nullopt;
+    if (c_.level == Accuracy::Bitwise && !is_integer_program(spec_))
+      return "what it says of all sizes is proved of numbers, not of bits";
+    const AllSizes all = equal_for_all_sizes(spec_, candidate_, c_.seed);
+    if (!all.proved || all.what != c_.all_sizes)
+      return "it is not proved for all sizes: " + all.what;
+    return std::nullopt;
+  }
+  Refusal read_parts() {
+    for (const CertificatePart& p : c_.parts) {
+      const auto part = ProofPart::parse(p.text);
+      if (!part || p.binding < 0 || p.binding >= int(c_.bindings.size()))
+        return "it does not say what part " + std::to_string(parts_.size()) + " is";
+      parts_.push_back(*part);
+    }
+    return std::nullopt;
+  }
+  Refusal read_between() {
+    if (c_.between.empty()) return std::nullopt;
+    try {
+      between_ = parse(c_.between);
+      validate(*between_);
+    } catch (const Error& e) {
+      return "the program between is none: " + std::string(e.what());
+    }
+    if (auto d = interface_difference(spec_, *between_)) return d->what;
+    return std::nullopt;
+  }
+
+  struct Pair {
+    Graph a, b;
+  };
+  // The two programs of a step; there is a second one where there is a program between.
+  Pair step(bool second, const Binding& binding) const {
+    const Graph& from = second ? *between_ : spec_;
+    const Graph& to = between_ && !second ? *between_ : candidate_;
+    return {bind_symbols(from, binding), bind_symbols(to, binding)};
+  }
+  // Draws of the whole, or of parts that make it up.
+  Refusal covers(size_t binding) const {
+    const bool whole = std::ranges::any_of(
+        c_.draws, [&](const FieldDraw& d) { return d.part < 0 && d.binding == int(binding); });
+    if (whole && between_) return "it has draws of wholes, and a program between";
+    for (int second = 0; !whole && second <= int(between_.has_value()); second++) {
+      std::vector<ProofPart> own;
+      for (size_t i = 0; i < parts_.size(); i++)
+        if (c_.parts[i].binding == int(binding) && c_.parts[i].second == bool(second))
+          own.push_back(parts_[i]);
+      const Pair programs = step(second, c_.bindings[binding]);
+      const std::string what = missing_in(own, programs.a, programs.b);
+      if (own.empty() && !what.empty())
+        return "it records no draw of binding " + std::to_string(binding);
+      if (!what.empty()) return "its parts prove too little: " + what;
+    }
+    return std::nullopt;
+  }
+  Refusal draws_all_parts() const {
+    for (size_t i = 0; i < parts_.size(); i++)
+      if (std::ranges::none_of(c_.draws, [&](const FieldDraw& d) {
+            return d.part == int(i) && d.binding == c_.parts[i].binding;
+          }))
+        return "it records no draw of part " + std::to_string(i);
+    return std::nullopt;
+  }
+
+  Refusal replay(const FieldDraw& d, const std::string& which) {
+    if (d.binding < 0 || d.binding >= int(c_.bindings.size())) return which + " names no binding";
+    const bool second =
+        d.part >= 0 && d.part < int(parts_.size()) && c_.parts[size_t(d.part)].second;
+    if (second && !between_) return which + " needs a program between";
+    Pair p = step(second, c_.bindings[size_t(d.binding)]);
+    if (Refusal why = take_tiles(p)) return why;
+    if (d.part >= int(parts_.size())) return which + " names no part";
+    const std::string no_part = which + ": the programs have no such part";
+    if (!cut(d, true, p)) return no_part;
+    if (d.field == "all") {
+      const auto test = exhaust(p.a, p.b);
+      return test && !test->counterexample ? Refusal() : which + ": not equal at all values";
+    }
+    if (d.field == "exact") {
+      const IntegerTest test = replay_integers(p.a, p.b, d);
+      return test.counterexample ? which + ": the programs differ\n" + test.counterexample->str()
+                                 : Refusal();
+    }
+    if (d.field == "laws") return replay_laws(p, d.seed, which);
+    if (d.field == "terms")
+      return compare_terms(p.a, p.b, d.seed, pool()).equal ? Refusal()
+                                                           : which + ": the programs differ";
+    const auto field = field_named(d.field);
+    if (!field) return which + " names an unknown field";
+    if (field->signs == Signs::Unknown)
+      for (Graph* g : {&p.a, &p.b}) {
+        auto abstracted = abstract_decisions(*g);
+        if (auto* why = std::get_if<NotAbstracted>(&abstracted)) return which + ": " + why->why;
+        *g = std::move(std::get<Graph>(abstracted));
+      }
+    if (!cut(d, false, p)) return no_part;
+    return replay_field(p, d, *field, which);
+  }
+  Refusal take_tiles(Pair& p) const {
+    if (c_.tiles.empty()) return std::nullopt;
+    const Symmetry symmetry({&p.a, &p.b});
+    const auto kept = symmetry.first(c_.tiles);
+    auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
+    if (!tiles) return "the programs have other tiles than it says";
+    if (!symmetry.are_enough(c_.tiles)) return "too few tiles for the conclusion";
+    p = {std::move(tiles->first), std::move(tiles->second)};
+    return std::nullopt;
+  }
+  // Leaves of two programs the part that a draw is of, if it is one of regions, or is not.
+  bool cut(const FieldDraw& d, bool regions, Pair& p) const {
+    if (d.part < 0 || parts_[size_t(d.part)].tiles.has_value() != regions) return true;
+    const ProofPart& part = parts_[size_t(d.part)];
+    auto programs = regions ? region_programs(part, p.a, p.b) : programs_of(part, p.a, p.b);
+    if (programs) p = {std::move(programs->spec), std::move(programs->candidate)};
+    return programs.has_value();
+  }
+  Refusal replay_laws(const Pair& p, uint64_t seed, const std::string& which) const {
+    SecondOpinionOptions how;
+    how.proof = true;
+    how.seed = seed;
+    how.z3 = options_.z3;
+    how.cancel = options_.cancel;
+    const SecondOpinion opinion = second_opinion(p.a, p.b, how);
+    return opinion.opinion == Opinion::Agrees ? Refusal() : which + ": " + opinion.str();
+  }
+  Refusal replay_field(const Pair& p, const FieldDraw& d, const NamedField& field,
+                       const std::string& which) {
+    Reference reference(p.a, pool());
+    FieldDrawRequest request{field.size, d.seed, d.exponent_bound, d.redraws};
+    request.signs = field.signs;
+    FieldDrawResult r = field_draw(reference, p.b, request);
+    if (!r.unsupported.empty()) return which + ": " + r.unsupported;
+    if (!r.equal) return which + ": the programs differ";
+    r.record.binding = d.binding;
+    r.record.part = d.part;
+    if (!(r.record == d)) return which + " gives other figures than the certificate says";
+    return std::nullopt;
+  }
+
+  // Recorded seeds could have been chosen; fresh ones could not.
+  Recheck fresh() const {
+    VerifyOptions options = options_;
+    options.seed = options_.seed ? *options_.seed : seed_from_system();
+    options.level = c_.level;
+    options.accept_tested = !c_.proved();
+    const Verdict v = Verifier(spec_, options).verify(candidate_, between_ ? &*between_ : nullptr);
+    if (!v.equal()) return {false, "a fresh verification says: " + v.str()};
+    return {true, std::to_string(c_.draws.size()) + " recorded draws replayed, and " +
+                      std::to_string(v.certificate().draws.size()) + " fresh ones from seed " +
+                      std::to_string(*options.seed) + " agree"};
+  }
+
+  ThreadPool* pool() { return threads_ ? &*threads_ : nullptr; }
+
+  const Certificate& c_;
+  const Graph &spec_, &candidate_;
+  const VerifyOptions& options_;
+  std::vector<ProofPart> parts_;
+  std::optional<Graph> between_;
+  std::optional<ThreadPool> threads_;
+};
+
+}  // namespace
 
 Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
                 const VerifyOptions& options) {
-  if (structural_hash(spec) != c.spec_hash)
-    return {false, "the certificate is about another original (its hash differs)"};
-  if (structural_hash(candidate) != c.candidate_hash)
-    return {false, "the certificate is about another rewrite (its hash differs)"};
-  if (auto d = interface_difference(spec, candidate)) return {false, d->what};
-  if (c.bindings.empty()) return {false, "the certificate records no draw"};
-  if (!c.proved() && !options.accept_tested)
-    return {false, "the certificate says that the programs were tested, not proved"};
-  if (c.proved() && c.error_log2 > options.error_log2)
-    return {false, "the certificate's error bound 2^" + decimals(c.error_log2, 1) + " is too weak"};
-  if (!c.all_sizes.empty() && c.level == Accuracy::Bitwise && !is_integer_program(spec))
-    return {false, "what it says of all sizes is proved of numbers, not of bits"};
-  if (!c.all_sizes.empty()) {
-    const AllSizes all = equal_for_all_sizes(spec, candidate, c.seed);
-    if (!all.proved || all.what != c.all_sizes)
-      return {false, "it is not proved for all sizes: " + all.what};
-  }
-  std::vector<ProofPart> parts;
-  for (const CertificatePart& p : c.parts) {
-    const auto part = ProofPart::parse(p.text);
-    if (!part || p.binding < 0 || p.binding >= int(c.bindings.size()))
-      return {false, "it does not say what part " + std::to_string(parts.size()) + " is"};
-    parts.push_back(*part);
-  }
-  std::optional<Graph> between;
-  if (!c.between.empty()) {
-    try {
-      between = parse(c.between);
-      validate(*between);
-    } catch (const Error& e) {
-      return {false, "the program between is none: " + std::string(e.what())};
-    }
-    if (auto d = interface_difference(spec, *between)) return {false, d->what};
-  }
-  // The two programs of a step; there is a second one where there is a program between.
-  const auto step = [&](bool second, const Binding& binding) {
-    const Graph& from = second ? *between : spec;
-    const Graph& to = between && !second ? *between : candidate;
-    return std::pair(bind_symbols(from, binding), bind_symbols(to, binding));
-  };
-  for (size_t b = 0; b < c.bindings.size(); b++) {
-    bool whole = false;
-    for (const FieldDraw& d : c.draws) whole = whole || (d.part < 0 && d.binding == int(b));
-    if (whole && between) return {false, "it has draws of wholes, and a program between"};
-    for (int second = 0; !whole && second <= int(between.has_value()); second++) {
-      std::vector<ProofPart> own;
-      for (size_t i = 0; i < parts.size(); i++)
-        if (c.parts[i].binding == int(b) && c.parts[i].second == bool(second))
-          own.push_back(parts[i]);
-      const auto [from, to] = step(second, c.bindings[b]);
-      const std::string what = missing_in(own, from, to);
-      if (own.empty() && !what.empty())
-        return {false, "it records no draw of binding " + std::to_string(b)};
-      if (!what.empty()) return {false, "its parts prove too little: " + what};
-    }
-  }
-  for (size_t i = 0; i < parts.size(); i++)
-    if (std::ranges::none_of(c.draws, [&](const FieldDraw& d) {
-          return d.part == int(i) && d.binding == c.parts[i].binding;
-        }))
-      return {false, "it records no draw of part " + std::to_string(i)};
-  std::optional<ThreadPool> threads;
-  if (options.threads != 1) threads.emplace(options.threads);
-  ThreadPool* pool = threads ? &*threads : nullptr;
-  for (size_t i = 0; i < c.draws.size(); i++) {
-    if (options.cancel != nullptr && options.cancel->load())
-      return {false, "cancelled by the caller"};
-    const FieldDraw& d = c.draws[i];
-    const std::string which = "draw " + std::to_string(i);
-    if (d.binding < 0 || d.binding >= int(c.bindings.size()))
-      return {false, which + " names no binding"};
-    const bool second = d.part >= 0 && d.part < int(parts.size()) && c.parts[size_t(d.part)].second;
-    if (second && !between) return {false, which + " needs a program between"};
-    auto [a, b] = step(second, c.bindings[size_t(d.binding)]);
-    if (!c.tiles.empty()) {
-      const Symmetry symmetry({&a, &b});
-      const auto kept = symmetry.first(c.tiles);
-      auto small_a = kept ? symmetry.restrict(0, *kept) : std::nullopt;
-      auto small_b = kept ? symmetry.restrict(1, *kept) : std::nullopt;
-      if (!small_a || !small_b) return {false, "the programs have other tiles than it says"};
-      for (size_t k = 0; k < c.tiles.size(); k++)
-        if (const AxisClass& axes = symmetry.classes()[k];
-            c.tiles[k] < std::min({axes.tiles, axes.most_axes}))
-          return {false, "too few tiles for the conclusion"};
-      a = std::move(*small_a);
-      b = std::move(*small_b);
-    }
-    if (d.part >= int(parts.size())) return {false, which + " names no part"};
-    const auto cut = [&](bool regions) {
-      if (d.part < 0 || parts[size_t(d.part)].tiles.has_value() != regions) return true;
-      const ProofPart& part = parts[size_t(d.part)];
-      auto programs = regions ? region_programs(part, a, b) : programs_of(part, a, b);
-      if (!programs) return false;
-      a = std::move(programs->spec);
-      b = std::move(programs->candidate);
-      return true;
-    };
-    if (!cut(true)) return {false, which + ": the programs have no such part"};
-    if (d.field == "all") {
-      const auto test = exhaust(a, b);
-      if (!test || test->counterexample) return {false, which + ": not equal at all values"};
-      continue;
-    }
-    if (d.field == "exact") {
-      IntegerTest test = replay_integers(a, b, d);
-      if (test.counterexample)
-        return {false, which + ": the programs differ\n" + test.counterexample->str()};
-      continue;
-    }
-    if (d.field == "laws") {
-      SecondOpinionOptions how;
-      how.proof = true;
-      how.seed = d.seed;
-      how.z3 = options.z3;
-      how.cancel = options.cancel;
-      const SecondOpinion opinion = second_opinion(a, b, how);
-      if (opinion.opinion != Opinion::Agrees) return {false, which + ": " + opinion.str()};
-      continue;
-    }
-    if (d.field == "terms") {
-      const TermTest test = compare_terms(a, b, d.seed, pool);
-      if (!test.equal) return {false, which + ": the programs differ"};
-      continue;
-    }
-    const auto field = field_named(d.field);
-    if (!field) return {false, which + " names an unknown field"};
-    if (field->signs == Signs::Unknown)
-      for (Graph* g : {&a, &b}) {
-        auto abstracted = abstract_decisions(*g);
-        if (auto* why = std::get_if<NotAbstracted>(&abstracted))
-          return {false, which + ": " + why->why};
-        *g = std::move(std::get<Graph>(abstracted));
-      }
-    if (!cut(false)) return {false, which + ": the programs have no such part"};
-    Reference reference(a, pool);
-    FieldDrawRequest request{field->size, d.seed, d.exponent_bound, d.redraws};
-    request.signs = field->signs;
-    FieldDrawResult r = field_draw(reference, b, request);
-    if (!r.unsupported.empty()) return {false, which + ": " + r.unsupported};
-    if (!r.equal) return {false, which + ": the programs differ"};
-    r.record.binding = d.binding;
-    r.record.part = d.part;
-    if (!(r.record == d)) return {false, which + " gives other figures than the certificate says"};
-  }
-  // Recorded seeds could have been chosen; fresh ones could not.
-  VerifyOptions fresh = options;
-  fresh.seed = options.seed ? *options.seed : seed_from_system();
-  fresh.level = c.level;
-  fresh.accept_tested = !c.proved();
-  const Verdict v = Verifier(spec, fresh).verify(candidate, between ? &*between : nullptr);
-  if (!v.equal()) return {false, "a fresh verification says: " + v.str()};
-  return {true, std::to_string(c.draws.size()) + " recorded draws replayed, and " +
-                    std::to_string(v.certificate().draws.size()) + " fresh ones from seed " +
-                    std::to_string(*fresh.seed) + " agree"};
+  return Rechecking(c, spec, candidate, options).run();
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "base/interruption.h"
 #include "eval/eval.h"
+#include "ir/walk.h"
 #include "ir/window.h"
 #include "verify/congruence.h"
 #include "verify/definedness.h"
@@ -69,7 +70,7 @@ Layers layers_of(const Graph& g) {
     needs[g.inputs()[k].index][k] = true;
   }
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Input) continue;
+    if (is_input(op.kind)) continue;
     std::vector<bool> all(g.inputs().size(), false);
     for (TensorId t : op.inputs)
       for (size_t k = 0; k < all.size(); k++)
@@ -79,7 +80,7 @@ Layers layers_of(const Graph& g) {
   }
   Layers layers;
   for (const Op& op : g.ops())
-    for (uint32_t r = 0; r < op.num_results && op.kind != OpKind::Input; r++) {
+    for (uint32_t r = 0; r < op.num_results && !is_input(op.kind); r++) {
       const TensorId t = op.result(r);
       Layer& layer = layers[{needs[t.index], g.type(t).str()}];
       layer.all.push_back(t);
@@ -189,7 +190,7 @@ Forms forms_of(const Graph& g) {
       other = other || others[t.index];
     }
     bool partial = false;
-    if (op.kind == OpKind::Input) {
+    if (is_input(op.kind)) {
       weight = g.is_weight(op.result());
       other = !weight;
     } else if (const Rational* c = op.constant()) {
@@ -232,24 +233,15 @@ std::vector<ValuePair> shared_values(const Graph& candidate, const Congruence& k
       const TensorId y = op.result(r);
       const auto x = known.of_candidate(y);
       if (x && is_float(candidate.type(y).dtype) && !forms.constant[x->index] &&
-          op.kind != OpKind::Input && spec.producer(*x).kind != OpKind::Input)
+          !is_input(op.kind) && !is_input(spec.producer(*x).kind))
         list.push_back({*x, y, {}});
     }
   return list;
 }
 
 bool depends_on_any(const Graph& g, TensorId t, const std::set<TensorId>& on) {
-  interruption_point();
-  std::set<TensorId> seen;
-  std::vector<TensorId> todo = g.producer(t).inputs;
-  while (!todo.empty()) {
-    const TensorId x = todo.back();
-    todo.pop_back();
-    if (!seen.insert(x).second) continue;
-    if (on.count(x) != 0) return true;
-    todo.insert(todo.end(), g.producer(x).inputs.begin(), g.producer(x).inputs.end());
-  }
-  return false;
+  const std::set<TensorId> all = made_of(g, g.producer(t).inputs, on);
+  return std::ranges::any_of(on, [&](TensorId x) { return all.count(x) != 0; });
 }
 
 // --- one region
@@ -349,10 +341,7 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
   return unseen.empty();
 }
 
-struct Proof {
-  ProofPart region;
-  Certificate certificate;
-};
+using Proof = std::pair<ProofPart, Certificate>;  // of a region
 
 class Regions {
  public:
@@ -393,7 +382,7 @@ class Regions {
   // Whether a decision depends on what is equal but for rounding: then it may fall otherwise.
   bool jumps_behind(const std::vector<Proof>& proofs) const {
     std::set<TensorId> targets;
-    for (const Proof& p : proofs) targets.insert(p.region.target.spec);
+    for (const Proof& p : proofs) targets.insert(p.first.target.spec);
     return std::ranges::any_of(spec_.ops(), [&](const Op& op) {
       return jumps(spec_, op) && depends_on_any(spec_, op.result(), targets);
     });
@@ -446,7 +435,7 @@ class Regions {
 
   bool test(Proof& proof) {
     std::vector<std::pair<size_t, ValuePair>> cuts;
-    auto whole = definitions_of(proof.region, spec_, candidate_, &cuts);
+    auto whole = definitions_of(proof.first, spec_, candidate_, &cuts);
     if (!whole) return false;
     std::vector<size_t> infinite;
     for (const auto& [input, p] : cuts)
@@ -456,13 +445,13 @@ class Regions {
     for (const Answer& a : answers_)
       if (a.programs.spec == whole->spec && a.programs.candidate == whole->candidate &&
           a.infinite == infinite) {
-        proof.region.tiles = a.tiles;
-        proof.certificate = a.certificate;
+        proof.first.tiles = a.tiles;
+        proof.second = a.certificate;
         return a.equal;
       }
     const bool equal = test(proof, *whole, infinite);
     answers_.push_back(
-        {std::move(*whole), std::move(infinite), equal, proof.region.tiles, proof.certificate});
+        {std::move(*whole), std::move(infinite), equal, proof.first.tiles, proof.second});
     return equal;
   }
 
@@ -471,24 +460,23 @@ class Regions {
       options_.progress("region " + std::to_string(proofs_.size() + 1) +
                         ", where the programs differ");
     const Rng seeds = seeds_.split(50000 + questions_++);
-    proof.region.tiles.emplace();
+    proof.first.tiles.emplace();
     PartPrograms here = whole;
     if (std::max(evaluation_cost(whole.spec), evaluation_cost(whole.candidate)) >
         options_.whole_cost) {
       const Symmetry symmetry({&whole.spec, &whole.candidate});
       if (const auto kept = symmetry.choose(options_.whole_cost, 2, seeds.split(3))) {
-        auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
-        if (a && b) {
-          for (const auto& tiles : *kept) proof.region.tiles->push_back(int64_t(tiles.size()));
-          here = {std::move(*a), std::move(*b)};
+        if (auto tiles = symmetry.restrict_both(*kept)) {
+          proof.first.tiles = numbers_of(*kept);
+          here = {std::move(tiles->first), std::move(tiles->second)};
         }
       }
     }
     Reference reference(here.spec, pool_);
-    return !test_static(reference, here.candidate, options_, seeds, binding_, proof.certificate,
+    return !test_static(reference, here.candidate, options_, seeds, binding_, proof.second,
                         {&whole.spec, &whole.candidate, true}) &&
            same_at_infinities(here.spec, here.candidate, infinite, seeds.split(4), pool_) &&
-           (is_total(here.spec) || !is_made_finite(spec_, {proof.region.target.spec}) ||
+           (is_total(here.spec) || !is_made_finite(spec_, {proof.first.target.spec}) ||
             is_undefined_alike(here, seeds));
   }
   // Whether the rewrite has the original's poles, and is infinite or none there as the original is.
@@ -517,7 +505,7 @@ class Regions {
   std::vector<Proof> needed() {
     auto complete = [&](const std::vector<Proof>& proofs) {
       std::vector<ProofPart> parts;
-      for (const Proof& p : proofs) parts.push_back(p.region);
+      for (const Proof& p : proofs) parts.push_back(p.first);
       return missing_in(parts, spec_, candidate_).empty();
     };
     for (size_t i = proofs_.size(); i-- > 0;) {
@@ -551,10 +539,6 @@ class Regions {
   std::optional<ValuePair> first_failure_;
 };
 
-void add_unless_there(std::vector<std::string>& list, const std::string& text) {
-  if (std::ranges::find(list, text) == list.end()) list.push_back(text);
-}
-
 }  // namespace
 
 bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOptions& options,
@@ -566,30 +550,13 @@ bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOption
     *failed = describe(spec, regions.first_failure()->spec);
   if (!proofs) return false;
   Certificate& c = certificate;
-  double error = std::exp2(-1000.0);
-  std::set<std::string> bases;
+  add_proofs(c, binding, *proofs, "regions");
   std::string where;
-  for (const Proof& p : *proofs) {
-    const int part = int(c.parts.size());
-    c.parts.push_back({binding, p.region.str()});
-    for (FieldDraw d : p.certificate.draws) {
-      d.part = part;
-      c.draws.push_back(d);
-    }
-    for (GateFamily g : p.certificate.gate) {
-      g.part = part;
-      c.gate.push_back(g);
-    }
-    for (const std::string& s : p.certificate.assumptions) add_unless_there(c.assumptions, s);
-    for (const std::string& s : p.certificate.notes) add_unless_there(c.notes, s);
-    for (const ValuePair& cut : p.region.cuts)
+  for (const auto& [region, proof] : *proofs) {
+    for (const ValuePair& cut : region.cuts)
       if (regions.forms().assumed[cut.spec.index])
-        add_unless_there(c.assumptions, "what is computed from weights alone is finite");
-    error += std::exp2(p.certificate.error_log2);
-    bases.insert(p.certificate.basis);
-    c.min_draws =
-        c.min_draws == 0 ? p.certificate.min_draws : std::min(c.min_draws, p.certificate.min_draws);
-    where += (where.empty() ? "" : ", ") + describe(spec, p.region.target.spec);
+        add_once(c.assumptions, "what is computed from weights alone is finite");
+    where += (where.empty() ? "" : ", ") + describe(spec, region.target.spec);
   }
   const std::string count = std::to_string(proofs->size());
   c.coverage = proofs->empty()
@@ -597,13 +564,6 @@ bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOption
                    : "where the programs differ: " + count +
                          (proofs->size() == 1 ? " region" : " regions") +
                          " over free inputs, up to " + where + "; elsewhere they are the same";
-  if (c.bound.empty() || std::log2(error) > c.error_log2) {
-    c.error_log2 = std::log2(error);
-    c.bound = "the sum of the bounds of " + count + " regions";
-    c.basis.clear();
-    for (const std::string& b : bases) c.basis += (c.basis.empty() ? "" : "; ") + b;
-    if (proofs->empty()) c.basis = "proved";
-  }
   return true;
 }
 
@@ -613,14 +573,9 @@ std::optional<PartPrograms> region_programs(const ProofPart& region, const Graph
   if (!whole || !region.tiles || region.tiles->empty()) return whole;
   const Symmetry symmetry({&whole->spec, &whole->candidate});
   const auto kept = symmetry.first(*region.tiles);
-  if (!kept) return std::nullopt;
-  for (size_t k = 0; k < kept->size(); k++)
-    if (const AxisClass& axes = symmetry.classes()[k];
-        (*region.tiles)[k] < std::min(axes.tiles, axes.most_axes))
-      return std::nullopt;
-  auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
-  if (!a || !b) return std::nullopt;
-  return PartPrograms{std::move(*a), std::move(*b)};
+  auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
+  if (!tiles || !symmetry.are_enough(*region.tiles)) return std::nullopt;
+  return PartPrograms{std::move(tiles->first), std::move(tiles->second)};
 }
 
 bool may_be_infinite(const Graph& g, TensorId t, bool& weights) {

@@ -8,8 +8,6 @@
 namespace tessera {
 namespace {
 
-enum class Sign : uint8_t { Any, NotNegative, Positive };
-
 // Signs of tensors by their form, in one pass; says on the way whether all operators stay in their
 // domains.
 class FormSigns {
@@ -18,7 +16,7 @@ class FormSigns {
     std::vector<Sign> v(g.tensors().size(), Sign::Any);
     size_t next = 0;
     for (const Op& op : g.ops()) {
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         const Sign s = next < arguments.size() ? arguments[next] : Sign::Any;
         v[op.result().index] = g.type(op.result()).dtype == DType::Bool ? Sign::NotNegative : s;
         next++;
@@ -67,21 +65,23 @@ class FormSigns {
       return op.inputs.empty() ? Sign::Any : s;
     };
     const auto needs = [&](bool holds) {
-      if (!holds && &g == outside && op.kind != OpKind::Opaque)
+      if (!holds && &g == outside && !is_opaque(op.kind))
         found.bases.push_back(
             {op.inputs[0], op.kind == OpKind::Log1p ? -1.0 : 0.0, in(0) == Sign::NotNegative});
       found.total = found.total && holds;
     };
-    // Integers wrap.
-    if (op.kind == OpKind::Max && !is_float(g.type(op.result()).dtype))
-      return std::max(in(0), in(1));
-    if (!is_float(g.type(op.result()).dtype))
-      return g.type(op.result()).dtype == DType::Bool || op.kind == OpKind::Iota ? Sign::NotNegative
-             : op.constant() ? of(*op.constant())
-                             : Sign::Any;
+    const DType dtype = g.type(op.result()).dtype;
+    if (dtype == DType::Bool) return Sign::NotNegative;
+    if (op.constant()) return of(*op.constant());
+    if (is_literal(op.kind)) return Sign::NotNegative;
+    if (op.kind == OpKind::Max) return std::max(in(0), in(1));
+    if (!is_float(dtype)) return Sign::Any;  // integers wrap
+    if (is_accumulator(op.kind)) return in(0);
+    if (is_opaque(op.kind)) {
+      needs(false);
+      return Sign::Any;
+    }
     switch (op.kind) {
-    case OpKind::Const: return of(*op.constant());
-    case OpKind::Iota: return Sign::NotNegative;
     case OpKind::Sqrt: needs(in(0) != Sign::Any); return std::max(in(0), Sign::NotNegative);
     case OpKind::Rsqrt: needs(in(0) == Sign::Positive); return Sign::Positive;
     case OpKind::Log: needs(in(0) == Sign::Positive); return Sign::Any;
@@ -105,17 +105,13 @@ class FormSigns {
     }
     case OpKind::Mul:
       return op.inputs[0] == op.inputs[1] ? std::max(in(0), Sign::NotNegative) : least();
-    case OpKind::Max: return std::max(in(0), in(1));
-    case OpKind::Where: return least(1);
-    case OpKind::Gather:
-    case OpKind::AccumRescale: return in(0);
+    case OpKind::Gather: return in(0);
     case OpKind::Pad: return std::min(in(0), of(g.attrs<PadAttrs>(op).value));
+    case OpKind::Where:
     case OpKind::Cast:
-    case OpKind::Min:
-    case OpKind::Accum: return least();
+    case OpKind::Min: return least(first_value(op.kind));
     case OpKind::Neg:
     case OpKind::Sub: return Sign::Any;
-    case OpKind::Opaque: needs(false); return Sign::Any;
     default: break;
     }
     if (has(op.kind, algebra::Positive)) return Sign::Positive;
@@ -146,8 +142,12 @@ Domains domains_of(const Graph& graph) {
   return std::move(signs.found);
 }
 
+std::vector<Sign> signs_of(const Graph& graph, const std::vector<Sign>& arguments) {
+  return FormSigns().run(graph, arguments);
+}
+
 bool is_nonnegative(const Graph& graph, TensorId t) {
-  return is_float(graph.type(t).dtype) && FormSigns().run(graph, {})[t.index] != Sign::Any;
+  return is_float(graph.type(t).dtype) && signs_of(graph)[t.index] != Sign::Any;
 }
 
 }  // namespace tessera

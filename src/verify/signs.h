@@ -6,7 +6,10 @@
 
 namespace tessera {
 
-// Whether every element is at least 0 wherever it is defined.
+// Of every element, wherever it is defined; weaker ones first.
+enum class Sign : uint8_t { Any, NotNegative, Positive };
+// Of all tensors, of inputs as the caller knows them (of none: anything).
+std::vector<Sign> signs_of(const Graph& graph, const std::vector<Sign>& arguments = {});
 bool is_nonnegative(const Graph& graph, TensorId t);
 
 // Whether no operator of the program can leave its domain at finite inputs, over the reals:

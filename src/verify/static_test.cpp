@@ -187,15 +187,15 @@ class StaticTest {
   std::optional<Verdict> at_the_edges_of_tiles(bool undefined) {
     const Symmetry symmetry({&spec_, &candidate_});
     const auto kept = symmetry.choose(kFewPoints / 8, 2, seeds_.split(77));
-    const auto a = kept ? symmetry.restrict(0, *kept) : std::nullopt,
-               b = kept ? symmetry.restrict(1, *kept) : std::nullopt;
-    if (!a || !b || count_work(*a) + count_work(*b) > kFewPoints) return std::nullopt;
+    const auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
+    if (!tiles || count_work(tiles->first) + count_work(tiles->second) > kFewPoints)
+      return std::nullopt;
     tell("representative tiles");
-    Reference small(*a, reference_.pool());
+    Reference small(tiles->first, reference_.pool());
     Certificate apart = certificate_;
-    const auto v =
-        StaticTest(small, *b, o_, seeds_.split(78), binding_, apart, {nullptr, nullptr, region_})
-            .at_the_edges(undefined);
+    const auto v = StaticTest(small, tiles->second, o_, seeds_.split(78), binding_, apart,
+                              {nullptr, nullptr, region_})
+                       .at_the_edges(undefined);
     if (!v || !v->refuted()) return v;
     Counterexample shown = v->counterexample();
     expand(shown, spec_, symmetry.input_positions(*kept), symmetry.output_positions(*kept));
@@ -330,10 +330,9 @@ class StaticTest {
       return false;
     }
     certificate_ = std::move(proof);
-    const char* note = "every branch: decisions are unknown functions of what they compare, so the "
-                       "programs are equal whatever they decide";
-    if (std::ranges::find(certificate_.notes, note) == certificate_.notes.end())
-      certificate_.notes.push_back(note);
+    add_once(certificate_.notes,
+             "every branch: decisions are unknown functions of what they compare, so the programs "
+             "are equal whatever they decide");
     return true;
   }
 
@@ -476,34 +475,16 @@ class StaticTest {
     };
     const auto parts = compose(spec_, candidate_, pairs, kMaxPartTests, equal);
     if (!parts) return false;
-    double error = 0;
-    std::vector<std::string> bases;
-    certificate_.min_draws = certificate_.min_draws == 0 ? INT32_MAX : certificate_.min_draws;
-    for (const auto& [part, proof] : proofs) {
-      if (std::ranges::find(*parts, part) == parts->end()) continue;
-      certificate_.parts.push_back({binding_, part.str()});
-      for (FieldDraw d : proof.draws) {
-        d.part = int(certificate_.parts.size()) - 1;
-        certificate_.draws.push_back(d);
-      }
-      error += std::exp2(proof.error_log2);
-      certificate_.min_draws = std::min(certificate_.min_draws, proof.min_draws);
-      if (std::ranges::find(bases, proof.basis) == bases.end()) bases.push_back(proof.basis);
-    }
+    std::erase_if(proofs, [&](const auto& proof) {
+      return std::ranges::find(*parts, proof.first) == parts->end();
+    });
+    add_proofs(certificate_, binding_, proofs, "parts");
     std::string cuts;
     for (const ProofPart& part : *parts)
       if (&part != &parts->back())
         cuts += (cuts.empty() ? "" : ", ") + describe(spec_, part.target.spec);
     certificate_.notes.push_back("proved in " + std::to_string(parts->size()) +
                                  " parts, both programs cut at " + cuts);
-    if (certificate_.bound.empty() || std::log2(error) > certificate_.error_log2) {
-      certificate_.error_log2 = std::log2(error);
-      certificate_.bound = "the sum of the bounds of " + std::to_string(parts->size()) + " parts";
-      std::ranges::sort(bases);
-      certificate_.basis.clear();
-      for (const std::string& b : bases)
-        certificate_.basis += (certificate_.basis.empty() ? "" : "; ") + b;
-    }
     return true;
   }
 
@@ -636,9 +617,7 @@ class StaticTest {
                                      std::to_string(f.special_differ) +
                                      " elements differ where the original is not finite");
     }
-    for (std::string& s : g.assumptions)
-      if (std::ranges::find(certificate_.assumptions, s) == certificate_.assumptions.end())
-        certificate_.assumptions.push_back(std::move(s));
+    for (const std::string& s : g.assumptions) add_once(certificate_.assumptions, s);
     return std::nullopt;
   }
 

@@ -42,10 +42,10 @@ class Symmetry::Builder {
     for (int64_t iterations : g.loops()) s.loops.push_back(add_node(iterations));
     cuts_.resize(parent_.size(), false);
     for (const Op& op : g.ops()) {
-      if (op.kind == OpKind::Iter) {
+      if (is_load(op.kind)) {
         const auto& a = g.attrs<IterAttrs>(op);
         find_cuts(s, g.type(op.inputs[0]).rank(), a.imap, a.fmap);
-      } else if (op.kind == OpKind::Save) {
+      } else if (is_store(op.kind)) {
         const auto& a = g.attrs<SaveAttrs>(op);
         find_cuts(s, g.type(op.result()).rank(), a.omap, a.fmap);
       }
@@ -117,16 +117,14 @@ class Symmetry::Builder {
     const int64_t x = v.extent(a, axis_a), y = v.extent(b, axis_b);
     if (x == y && x != 1) join(v.node(a, axis_a), v.node(b, axis_b));
   }
-  // The axes of the operand and of the result for which `alike` go together; the others are fixed.
-  template <class F> void same_where(const View& v, F alike) {
-    for (int d = 0; d < v.rank(v.out()); d++) {
-      if (alike(d)) {
-        same(v, v.in(0), d, v.out(), d);
-        continue;
-      }
-      fix(v.node(v.in(0), d));
-      fix(v.node(v.out(), d));
-    }
+  void fix_both(const View& v, TensorId x, int axis, int to) {
+    fix(v.node(x, axis));
+    fix(v.node(v.out(), to));
+  }
+  // The axes of an operand and of the result for which `alike` go together; the others are fixed.
+  template <class F> void same_where(const View& v, TensorId x, F alike) {
+    for (int d = 0; d < v.rank(v.out()); d++)
+      alike(d) ? same(v, x, d, v.out(), d) : fix_both(v, x, d, d);
   }
   // NumPy broadcasting of the axes before the last `skip`.
   void broadcast(const View& v, TensorId from, TensorId to, int skip = 0) {
@@ -183,17 +181,6 @@ class Symmetry::Builder {
       else
         same(v, v.in(0), d, v.out(), to);
       to += !gone || a.keepdims;
-    }
-  }
-  // All axes but one (which is fixed) go together.
-  void all_but(const View& v, TensorId x, int axis) {
-    for (int d = 0; d < v.rank(x); d++) {
-      if (d == axis) {
-        fix(v.node(x, d));
-        fix(v.node(v.out(), d));
-      } else {
-        same(v, x, d, v.out(), d);
-      }
     }
   }
   // A kernel's whole tensor and its tile in a block. What cuts an axis at this level goes with it;
@@ -259,143 +246,111 @@ class Symmetry::Builder {
     read(inner);
   }
 
+  void kernel(const View& v) {
+    body_of(v);
+    const Scope& inner = v.s.inner[v.op.body.index];
+    for (const auto* nodes : {&inner.grid, &inner.loops})
+      for (int n : *nodes)
+        if (!cuts_[size_t(n)]) fix(n);
+    // Blocks that differ in a dimension which a result does not know would all write the same.
+    for (TensorId t : inner.graph->outputs()) {
+      const auto& a = inner.graph->attrs<SaveAttrs>(inner.graph->producer(t));
+      for (size_t i = 0; i < inner.grid.size(); i++)
+        if (a.omap[i] < 0) fix(inner.grid[i]);
+    }
+  }
+  void accumulate(const View& v, const AccumAttrs& a) {
+    const bool joins = a.kind == AccumKind::Concat;
+    for (int l : a.loops) joins ? fix(v.s.loops[size_t(l)]) : fold(v.s.loops[size_t(l)]);
+    if (v.op.inputs.size() == 2) return broadcast_all(v);
+    same_where(v, v.in(0), [&](int d) { return !joins || d != a.axis; });
+  }
+  // Channels are contracted as in a product; of groups, and along the window, every index counts.
+  void convolution(const View& v, const ConvAttrs& a) {
+    const bool grouped = a.groups != 1;
+    const int in = v.op.kind == OpKind::Conv ? 1 : 0;  // axis of the weights
+    same(v, v.in(0), 0, v.out(), 0);
+    if (!grouped) {
+      same(v, v.in(0), 1, v.in(1), in);
+      same(v, v.in(1), 1 - in, v.out(), 1);
+      fold(v.node(v.in(1), in));
+    }
+    for (TensorId t : {v.in(0), v.in(1), v.out()})
+      for (int d = grouped && t != v.in(1) ? 1 : 2; d < v.rank(t); d++) fix(v.node(t, d));
+    if (grouped)
+      for (int d : {0, 1}) fix(v.node(v.in(1), d));
+  }
+  void gather(const View& v, int axis) {
+    const int more = v.rank(v.in(1)) - 1;
+    fix(v.node(v.in(0), axis));
+    for (int d = 0; d < v.rank(v.in(0)); d++)
+      if (d != axis) same(v, v.in(0), d, v.out(), d < axis ? d : d + more);
+    for (int d = 0; d < v.rank(v.in(1)); d++) same(v, v.in(1), d, v.out(), axis + d);
+  }
+  void stack(const View& v, int axis) {
+    fix(v.node(v.out(), axis));
+    for (TensorId t : v.op.inputs)
+      for (int d = 0; d < v.rank(t); d++) same(v, t, d, v.out(), d + (d >= axis));
+  }
+  void move(const View& v, const std::vector<AxisRead>& reads) {
+    for (size_t d = 0; d < reads.size(); d++) {
+      const AxisRead& r = reads[d];
+      if (r.axis < 0) continue;
+      const int64_t from = v.extent(v.in(0), int(d)), to = v.extent(v.out(), r.axis);
+      if (from == to || (from == 1 && v.op.kind == OpKind::Broadcast))
+        same(v, v.in(0), int(d), v.out(), r.axis);
+      else
+        fix_both(v, v.in(0), int(d), r.axis);
+    }
+  }
+  void broadcast_all(const View& v) {
+    for (TensorId t : v.op.inputs) broadcast(v, t, v.out());
+  }
+
   void read(const Scope& s, const Op& op) {
     interruption_point();
     const Graph& g = *s.graph;
     const View v{s, op};
-    if (has(op.kind, algebra::Pointwise)) {
-      for (TensorId t : op.inputs) broadcast(v, t, v.out());
-      return;
-    }
-    switch (op.kind) {
-    case OpKind::Input:
-    case OpKind::Const: return;
-    case OpKind::Iota: fix(v.node(v.out(), g.attrs<IotaAttrs>(op).axis)); return;
-    case OpKind::Cumsum:
-    case OpKind::Concat:
-      for (TensorId t : op.inputs) all_but(v, t, g.attrs<AxisAttrs>(op).axis);
-      return;
-    case OpKind::Matmul: matmul(v, v.in(0), v.in(1)); return;
-    case OpKind::ConcatMatmul:
-      matmul(v, v.in(0), v.in(2));
-      matmul(v, v.in(1), v.in(3));
-      return;
-    case OpKind::Reshape: reshape(v, v.in(0), v.out()); return;
-    case OpKind::Stack: {
-      const int axis = g.attrs<AxisAttrs>(op).axis;
-      fix(v.node(v.out(), axis));
-      for (TensorId t : op.inputs)
-        for (int d = 0; d < v.rank(t); d++) same(v, t, d, v.out(), d + (d >= axis));
-      return;
-    }
-    case OpKind::Pad: {
-      const auto& a = g.attrs<PadAttrs>(op);
-      same_where(v, [&](int d) { return a.low[size_t(d)] == 0 && a.high[size_t(d)] == 0; });
-      return;
-    }
-    case OpKind::Triu:
-    case OpKind::Tril:
-      broadcast(v, v.in(0), v.out(), 2);
-      for (int back : {1, 2}) {
-        fix(v.node(v.in(0), v.rank(v.in(0)) - back));
-        fix(v.node(v.out(), v.rank(v.out()) - back));
-      }
-      return;
-    case OpKind::Gather: {
-      const int axis = g.attrs<AxisAttrs>(op).axis, more = v.rank(v.in(1)) - 1;
-      fix(v.node(v.in(0), axis));
-      for (int d = 0; d < v.rank(v.in(0)); d++)
-        if (d != axis) same(v, v.in(0), d, v.out(), d < axis ? d : d + more);
-      for (int d = 0; d < v.rank(v.in(1)); d++) same(v, v.in(1), d, v.out(), axis + d);
-      return;
-    }
-    case OpKind::Conv:
-    case OpKind::ConvTranspose: {
-      // Channels are contracted as in a product; of groups, and along the window, every index
-      // counts.
-      const bool grouped = g.attrs<ConvAttrs>(op).groups != 1;
-      const int in = op.kind == OpKind::Conv ? 1 : 0;  // axis of the weights
-      same(v, v.in(0), 0, v.out(), 0);
-      if (!grouped) {
-        same(v, v.in(0), 1, v.in(1), in);
-        same(v, v.in(1), 1 - in, v.out(), 1);
-        fold(v.node(v.in(1), in));
-      }
-      for (TensorId t : {v.in(0), v.in(1), v.out()})
-        for (int d = grouped && t != v.in(1) ? 1 : 2; d < v.rank(t); d++) fix(v.node(t, d));
-      if (grouped)
-        for (int d : {0, 1}) fix(v.node(v.in(1), d));
-      return;
-    }
-    case OpKind::PoolSum:
-    case OpKind::PoolMax: {
-      const int lead = v.rank(v.out()) - int(g.attrs<WindowAttrs>(op).size.size());
-      for (int d = 0; d < v.rank(v.out()); d++) {
-        if (d < lead) {
-          same(v, v.in(0), d, v.out(), d);
-          continue;
-        }
-        fix(v.node(v.in(0), d));
-        fix(v.node(v.out(), d));
-      }
-      return;
-    }
-    case OpKind::Opaque:
-      for (TensorId t : op.inputs) fix_all(v, t);
-      for (uint32_t r = 0; r < op.num_results; r++) fix_all(v, op.result(r));
-      return;
-    case OpKind::Kernel: {
-      body_of(v);
-      const Scope& inner = s.inner[op.body.index];
-      for (const auto* nodes : {&inner.grid, &inner.loops})
-        for (int n : *nodes)
-          if (!cuts_[size_t(n)]) fix(n);
-      // Blocks that differ in a dimension which a result does not know would all write the same.
-      for (TensorId t : inner.graph->outputs()) {
-        const auto& a = inner.graph->attrs<SaveAttrs>(inner.graph->producer(t));
-        for (size_t i = 0; i < inner.grid.size(); i++)
-          if (a.omap[i] < 0) fix(inner.grid[i]);
-      }
-      return;
-    }
-    case OpKind::Thread: body_of(v); return;
-    case OpKind::Iter: {
-      const auto& a = g.attrs<IterAttrs>(op);
-      tiles(v, v.in(0), v.out(), a.imap, a.fmap);
-      return;
-    }
-    case OpKind::Save: {
-      const auto& a = g.attrs<SaveAttrs>(op);
-      tiles(v, v.out(), v.in(0), a.omap, a.fmap);
-      return;
-    }
-    case OpKind::Accum: {
-      const auto& a = g.attrs<AccumAttrs>(op);
-      const bool joins = a.kind == AccumKind::Concat;
-      for (int l : a.loops) joins ? fix(s.loops[size_t(l)]) : fold(s.loops[size_t(l)]);
-      all_but(v, v.in(0), joins ? a.axis : -1);
-      return;
-    }
-    case OpKind::AccumRescale:
-      for (int l : g.attrs<AccumAttrs>(op).loops) fold(s.loops[size_t(l)]);
-      for (TensorId t : op.inputs) broadcast(v, t, v.out());
-      return;
-    default: break;
-    }
+    if (has(op.kind, algebra::Pointwise)) return broadcast_all(v);
+    const auto reads = op.inputs.empty()
+                           ? std::nullopt
+                           : axis_reads(op.kind, op.attrs, v.rank(v.in(0)), v.rank(v.out()));
+    if (reads) return move(v, *reads);
+    const auto innermost = [&](int n) {
+      same_where(v, v.in(0), [&](int d) { return d < v.rank(v.out()) - n; });
+    };
     if (const auto* a = std::get_if<ReduceAttrs>(&op.attrs)) return reduce(v, *a);
-    const auto reads = axis_reads(op.kind, op.attrs, v.rank(v.in(0)), v.rank(v.out()));
-    CHECK(reads) << name(op.kind) << " is an operator whose axes are not known";
-    for (size_t d = 0; d < reads->size(); d++) {
-      const AxisRead& r = (*reads)[d];
-      if (r.axis < 0) continue;
-      const int64_t from = v.extent(v.in(0), int(d)), to = v.extent(v.out(), r.axis);
-      if (from == to || (from == 1 && op.kind == OpKind::Broadcast)) {
-        same(v, v.in(0), int(d), v.out(), r.axis);
-      } else {
-        fix(v.node(v.in(0), int(d)));
-        fix(v.node(v.out(), r.axis));
-      }
+    if (const auto* a = std::get_if<WindowAttrs>(&op.attrs)) return innermost(int(a->size.size()));
+    if (const auto* a = std::get_if<ConvAttrs>(&op.attrs)) return convolution(v, *a);
+    if (const auto* a = std::get_if<AccumAttrs>(&op.attrs)) return accumulate(v, *a);
+    if (const auto* a = std::get_if<IterAttrs>(&op.attrs))
+      return tiles(v, v.in(0), v.out(), a->imap, a->fmap);
+    if (const auto* a = std::get_if<SaveAttrs>(&op.attrs))
+      return tiles(v, v.out(), v.in(0), a->omap, a->fmap);
+    if (const auto* a = std::get_if<IotaAttrs>(&op.attrs)) return fix(v.node(v.out(), a->axis));
+    if (const auto* a = std::get_if<PadAttrs>(&op.attrs))
+      return same_where(v, v.in(0),
+                        [&](int d) { return a->low[size_t(d)] == 0 && a->high[size_t(d)] == 0; });
+    if (is_given(op.kind)) return;
+    if (is_triangle(op.kind)) return innermost(2);
+    if (is_thread(op.kind)) return body_of(v);
+    if (is_kernel(op.kind)) return kernel(v);
+    if (is_product(op.kind)) {
+      const size_t n = op.inputs.size() / 2;
+      for (size_t i = 0; i < n; i++) matmul(v, v.in(i), v.in(i + n));
+      return;
     }
+    if (is_scan(op.kind) || op.kind == OpKind::Concat) {
+      for (TensorId t : op.inputs)
+        same_where(v, t, [&](int d) { return d != g.attrs<AxisAttrs>(op).axis; });
+      return;
+    }
+    if (op.kind == OpKind::Reshape) return reshape(v, v.in(0), v.out());
+    if (op.kind == OpKind::Stack) return stack(v, g.attrs<AxisAttrs>(op).axis);
+    if (op.kind == OpKind::Gather) return gather(v, g.attrs<AxisAttrs>(op).axis);
+    CHECK(is_opaque(op.kind)) << name(op.kind) << " is an operator whose axes are not known";
+    for (TensorId t : op.inputs) fix_all(v, t);
+    for (uint32_t r = 0; r < op.num_results; r++) fix_all(v, op.result(r));
   }
 
   Folds folds_;

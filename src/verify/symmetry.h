@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -25,6 +26,8 @@ struct AxisClass {
 
 // Which of a class's tiles are kept, ascending.
 using KeptTiles = std::vector<std::vector<int64_t>>;
+
+std::vector<int64_t> numbers_of(const KeptTiles& kept);
 
 // By axis of an input or output: nothing, or its positions that are kept.
 using KeptPositions = std::vector<std::optional<std::vector<int64_t>>>;
@@ -56,6 +59,10 @@ class Symmetry {
 
   // Program `index` on the kept tiles only; nothing if its types could not be inferred again.
   std::optional<Graph> restrict(size_t index, const KeptTiles& kept) const;
+  // The same of both of two programs.
+  std::optional<std::pair<Graph, Graph>> restrict_both(const KeptTiles& kept) const;
+  // Whether so many tiles of each class show everything.
+  bool are_enough(const std::vector<int64_t>& numbers) const;
   std::vector<KeptPositions> input_positions(const KeptTiles& kept) const;
   std::vector<KeptPositions> output_positions(const KeptTiles& kept) const;
 

@@ -153,6 +153,24 @@ std::vector<int64_t> Symmetry::positions(int node, int64_t extent, const KeptTil
   return elements;
 }
 
+std::vector<int64_t> numbers_of(const KeptTiles& kept) {
+  std::vector<int64_t> numbers;
+  for (const auto& tiles : kept) numbers.push_back(int64_t(tiles.size()));
+  return numbers;
+}
+
+bool Symmetry::are_enough(const std::vector<int64_t>& numbers) const {
+  for (size_t k = 0; k < numbers.size(); k++)
+    if (numbers[k] < std::min(classes_[k].tiles, classes_[k].most_axes)) return false;
+  return true;
+}
+
+std::optional<std::pair<Graph, Graph>> Symmetry::restrict_both(const KeptTiles& kept) const {
+  auto a = restrict(0, kept), b = restrict(1, kept);
+  if (!a || !b) return std::nullopt;
+  return std::pair(std::move(*a), std::move(*b));
+}
+
 std::optional<Graph> Symmetry::restrict(size_t index, const KeptTiles& kept) const {
   CHECK(kept.size() == classes_.size()) << "tiles of other classes";
   auto extent = [&](int node, int64_t full) { return kept_extent(node, full, kept); };
@@ -188,7 +206,7 @@ std::optional<Graph> Symmetry::restrict(size_t index, const KeptTiles& kept) con
         for (size_t d = 0; d < a->stops.size(); d++)
           if (!(x.shape[d] == full.shape[d])) a->stops[d] = x.shape[d].extent;
       }
-      if (op.kind == OpKind::Input)
+      if (is_input(op.kind))
         out.add_input(type_of(op.result()), names[0]);
       else if (op.body.valid())
         out.add_graph_op(op.kind, op.inputs, self(self, s.inner[op.body.index]), names);

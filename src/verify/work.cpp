@@ -21,7 +21,7 @@ double weight(OpKind k) {
 double count_work(const Graph& g) {
   double work = 0;
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Kernel) {
+    if (is_kernel(op.kind)) {
       const Graph& body = g.body(op);
       const double iterations =
           double(body.num_blocks()) * total_iterations(body, block_schedule(body));
@@ -35,14 +35,11 @@ double count_work(const Graph& g) {
     double n = 0;
     for (uint32_t r = 0; r < op.num_results; r++)
       n += double(num_elements(g.type(op.result(r)).shape));
-    if (is_product(op.kind))
-      n *= double(g.type(op.inputs[0]).shape.back().extent) +
-           (op.kind == OpKind::ConcatMatmul ? double(g.type(op.inputs[1]).shape.back().extent) : 0);
-    else if (is_windowed(op.kind))
+    if (is_product(op.kind) || is_windowed(op.kind))
       n *= terms_of(g, op);
     else
       for (TensorId t : op.inputs) n = std::max(n, double(num_elements(g.type(t).shape)));
-    if (is_tile(op.kind) || op.kind == OpKind::Input) continue;
+    if (is_tile(op.kind) || is_input(op.kind)) continue;
     work += n * weight(op.kind);
   }
   return work;
@@ -60,17 +57,8 @@ double longest(const Graph& g, bool roundings) {
     double own = 1;
     if (op.body.valid())
       own = longest(g.body(op), roundings);
-    else if (is_product(op.kind))
-      own = double(g.type(op.inputs[0]).shape.back().extent);
-    else if (is_sum(op.kind))
-      for (int a : g.attrs<ReduceAttrs>(op).axes)
-        own *= double(g.type(op.inputs[0]).shape[size_t(a)].extent);
-    else if (op.kind == OpKind::Cumsum)
-      own = double(g.type(op.inputs[0]).shape[size_t(g.attrs<AxisAttrs>(op).axis)].extent);
-    else if (is_windowed(op.kind))
+    else if (!reduces_by_order(op.kind))
       own = terms_of(g, op);
-    else if (is_accumulator(op.kind))
-      for (int l : g.attrs<AccumAttrs>(op).loops) own *= double(g.loops()[size_t(l)]);
     for (uint32_t r = 0; r < op.num_results; r++)
       length[op.result(r).index] = roundings ? most + own : std::max(1.0, most) * own;
   }
@@ -126,11 +114,11 @@ std::vector<DType> rounding_behind(const Graph& g, const std::vector<DType>& inp
       coarsest = coarser(coarsest, operands.back());
     }
     const DType from = g.type(op.inputs[0]).dtype;
-    const bool converts = op.kind == OpKind::Cast || op.kind == OpKind::Save;
-    const bool exact = has(op.kind, algebra::Movement) || op.kind == OpKind::Iter ||
+    const bool converts = op.kind == OpKind::Cast || is_store(op.kind);
+    const bool exact = has(op.kind, algebra::Movement) || is_load(op.kind) ||
                        (converts && coarser(from, g.type(op.result()).dtype) == from);
     std::vector<DType> results(op.num_results, coarsest);
-    if (op.kind == OpKind::Kernel) {
+    if (is_kernel(op.kind)) {
       const Graph& body = g.body(op);
       const std::vector<DType> inside = rounding_behind(body, operands);
       for (uint32_t r = 0; r < op.num_results; ++r) results[r] = inside[body.outputs()[r].index];

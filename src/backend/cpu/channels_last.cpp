@@ -64,7 +64,7 @@ class Rewriter {
 
   Graph run() {
     for (const Op& op : from_.ops()) {
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         // Inputs keep their places.
         first_[op.result().index] = to_.add_input(
             from_.type(op.result()), from_.tensor(op.result()).name, from_.is_weight(op.result()));
@@ -235,7 +235,7 @@ Graph with_short_chains(const Graph& graph, CpuIsa isa, const std::vector<bool>&
   };
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
-    const bool view = is_reshape(op.kind) || op.kind == OpKind::Transpose;
+    const bool view = rearranges(op.kind);
     if (view && !kept[i] && is_static(graph.type(op.inputs[0]).shape)) {
       const TensorId x = op.inputs[0];
       Chain chain =

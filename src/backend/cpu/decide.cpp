@@ -33,7 +33,7 @@ KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part
   fused_.assign(n, -1);
   std::vector<int> saves;
   for (size_t i = 0; i < n; ++i)
-    if (kernel_.values[i].kind == OpKind::Save) saves.push_back(int(i));
+    if (is_store(kernel_.values[i].kind)) saves.push_back(int(i));
   mark_needed(saves);
   decide();
   share();
@@ -57,7 +57,7 @@ void KernelEmitter::share() {
   // Same in all blocks, and not just a view of an operand.
   const auto same = [&](int id) {
     const Value& v = value(id);
-    return needed_[size_t(id)] && !v.grid && v.in_memory && v.kind != OpKind::Iter &&
+    return needed_[size_t(id)] && !v.grid && v.in_memory && !is_load(v.kind) &&
            fused_[size_t(id)] < 0;
   };
   // ... and read, possibly through values without memory, by something that differs.
@@ -68,8 +68,8 @@ void KernelEmitter::share() {
       if (!needed_[size_t(user)]) continue;
       const Value& u = value(user);
       const int target = fused_[size_t(user)] >= 0 ? fused_[size_t(user)] : user;
-      const bool differs = u.kind == OpKind::Save || (value(target).in_memory && !same(target));
-      const bool passes_on = !u.in_memory && u.kind != OpKind::Save && read[size_t(user)];
+      const bool differs = is_store(u.kind) || (value(target).in_memory && !same(target));
+      const bool passes_on = !u.in_memory && !is_store(u.kind) && read[size_t(user)];
       if (differs || passes_on) read[size_t(i)] = true;
     }
   }
@@ -95,7 +95,7 @@ void KernelEmitter::share() {
     std::vector<int> saves;
     for (int i = 0; i < n; ++i) {
       Value& v = kernel_.values[size_t(i)];
-      if (v.kind == OpKind::Save) saves.push_back(i);
+      if (is_store(v.kind)) saves.push_back(i);
       if (shared_.count(i) == 0) continue;
       v.kind = OpKind::Iter;  // read like an operand
       v.attrs = IterAttrs{};
@@ -108,7 +108,7 @@ void KernelEmitter::share() {
 
 bool KernelEmitter::root(int id) const {
   const Value& v = value(id);
-  return v.kind == OpKind::Save || is_accumulator(v.kind) ||
+  return is_store(v.kind) || is_accumulator(v.kind) ||
          (part_ == Part::Once && shared_.count(id) != 0);
 }
 
@@ -178,10 +178,10 @@ void KernelEmitter::decide() {
   for (size_t i = 0; i < n; ++i) {
     Value& v = values[i];
     if (!needed_[i]) continue;
-    if (v.kind == OpKind::Iter) {
+    if (is_load(v.kind)) {
       v.in_memory = true;
       v.memory = kernel_.argument_memory(v.argument, "v" + std::to_string(i));
-    } else if (is_reduction(v.kind) || is_product(v.kind) || v.kind == OpKind::Cumsum ||
+    } else if (is_reduction(v.kind) || is_product(v.kind) || is_scan(v.kind) ||
                is_accumulator(v.kind)) {
       place(i);
     }
@@ -191,9 +191,9 @@ void KernelEmitter::decide() {
     // Operands of tiled products must lie in memory in the type they are multiplied in; rows of
     // the right one must be contiguous.
     for (size_t k = 0; k < v.inputs.size(); ++k) {
-      const bool right = v.kind == OpKind::Matmul ? k == 1 : k >= 2;
-      const std::optional<Memory> m = view(v.inputs[k]);
       const size_t lefts = v.inputs.size() / 2;
+      const bool right = k >= lefts;
+      const std::optional<Memory> m = view(v.inputs[k]);
       const std::optional<Memory> panel =
           dot ? std::nullopt : panel_operand(v.inputs[right ? k : k + lefts]);
       if (panel && (right || left_of_panel(v.inputs[k], *panel))) continue;
@@ -205,7 +205,7 @@ void KernelEmitter::decide() {
                            ((!right && !dot) || m->strides.back() == 1));
       if (usable) continue;
       const Value& x = value(v.inputs[k]);
-      if (x.kind == OpKind::Iter)
+      if (is_load(x.kind))
         copies_.insert(v.inputs[k]);  // an iterator of another type or layout
       else if (panel && x.dtype == DType::BF16 && !x.in_memory &&
                packed_operand(v.inputs[k + lefts]))
@@ -234,14 +234,14 @@ void KernelEmitter::decide() {
   std::vector<std::set<int>> places(n);
   for (size_t i = n; i-- > 0;) {
     Value& v = values[i];
-    if (!needed_[i] || v.in_memory || v.kind == OpKind::Save) continue;
+    if (!needed_[i] || v.in_memory || is_store(v.kind)) continue;
     int cost = 0;
     bool outside = false;  // used inside loops that it does not vary with
     double evaluations = 0;
     for (int user : users_[i]) {
       if (!needed_[size_t(user)]) continue;
       const Value& u = value(user);
-      if (u.in_memory || u.kind == OpKind::Save)
+      if (u.in_memory || is_store(u.kind))
         places[i].insert(user);
       else
         places[i].insert(places[size_t(user)].begin(), places[size_t(user)].end());
@@ -258,7 +258,7 @@ void KernelEmitter::decide() {
       evaluations += space / double(v.elements()) * double(std::max<int64_t>(1, slices));
       outside |= (update_loops(u) & ~v.phase.varies) != 0;
     }
-    const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;
+    const bool leaf = is_literal(v.kind);
     if (leaf || !((outside && cost >= 1) || (evaluations > 1.5 && cost >= 3))) continue;
     place(i);
   }

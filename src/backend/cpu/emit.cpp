@@ -59,9 +59,9 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
   std::vector<LayoutDemand> out;
   for (size_t c = 0; c < codes.size(); ++c) {
     const Op& op = graph.op(codes[c].id);
-    const Graph* block = codes[c].lowered            ? &*codes[c].lowered
-                         : op.kind == OpKind::Kernel ? &graph.body(op)
-                                                     : nullptr;
+    const Graph* block = codes[c].lowered     ? &*codes[c].lowered
+                         : is_kernel(op.kind) ? &graph.body(op)
+                                              : nullptr;
     if (block == nullptr || written_kernel(graph, op)) continue;
     for (const PanelOperand& p : panel_operands(kernel_values(*block), isa)) {
       const size_t operand = size_t(p.operand);
@@ -102,9 +102,9 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
 void read_through_slices(const Graph& graph, const PlanBuilder& plan, std::vector<OpCode>& codes) {
   for (OpCode& code : codes) {
     const Op& op = graph.op(code.id);
-    const Graph* block = code.lowered                ? &*code.lowered
-                         : op.kind == OpKind::Kernel ? &graph.body(op)
-                                                     : nullptr;
+    const Graph* block = code.lowered         ? &*code.lowered
+                         : is_kernel(op.kind) ? &graph.body(op)
+                                              : nullptr;
     if (block == nullptr && (is_windowed(op.kind) || !reads_views(op.kind))) continue;
     if (written_kernel(graph, op)) continue;  // reads whole arrays
     const bool products = block != nullptr && std::ranges::any_of(block->ops(), [](const Op& o) {
@@ -186,14 +186,14 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);
     if (within.count(id) > 0) continue;
-    if (op.kind == OpKind::Opaque)
+    if (is_opaque(op.kind))
       if (const std::string why = host_problem(opaque_step(graph, op)); !why.empty())
         throw Error(ErrorKind::Unsupported, "opaque operator '" +
                                                 graph.attrs<OpaqueAttrs>(op).function +
                                                 "' has no code: " + why);
     OpCode code;
     code.id = id;
-    if (op.kind != OpKind::Kernel && step_of.count(id) == 0)
+    if (!is_kernel(op.kind) && step_of.count(id) == 0)
       code.lowered = lower_to_block(graph, op, lowering);
     code.layouts.resize(op.inputs.size());
     codes.push_back(std::move(code));
@@ -320,7 +320,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     if (own && written->count(own->source))
       for (const auto& [operand, bytes] : written_alignment(graph.body(op), *own, *written))
         program.aligned.emplace_back(size_t(task.reads[operand]), bytes);
-    if (op.kind == OpKind::Opaque) {
+    if (is_opaque(op.kind)) {
       step.host = opaque_step(graph, op);
       step.host->number = opaque_steps++;
       kernels +=
@@ -372,7 +372,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       const WrittenText text = emit_written(kUnnamed, graph.body(op), *own, *written, unit);
       step.units = text.units;
       step.symbol = define(text.text);
-    } else if (op.kind == OpKind::Kernel || code.lowered) {
+    } else if (is_kernel(op.kind) || code.lowered) {
       const Graph& block = code.lowered ? *code.lowered : graph.body(op);
       std::vector<Layout> layouts = code.layouts;
       if (!code.lowered) task.in_place = in_place_kernel(graph, op);

@@ -49,7 +49,7 @@ class WideQuotients {
     const auto known = varies_.find(id);
     if (known != varies_.end()) return known->second;
     const Value& v = value(id);
-    if (v.kind == OpKind::Iter || v.in_memory)
+    if (is_load(v.kind) || v.in_memory)
       return !v.extents.empty() && v.extents.back().nominal != 1 && v.memory.strides.back() != 0;
     const bool any = std::ranges::any_of(v.inputs, [&](int i) { return varies(i); });
     return varies_[id] = any;
@@ -261,7 +261,7 @@ std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph&
 
 bool reads_views(OpKind kind) {
   // The others take their operands as one run of elements, or by tiles.
-  return !is_reshape(kind) && kind != OpKind::Transpose;
+  return !rearranges(kind);
 }
 
 ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,

@@ -121,7 +121,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   // While one strip of a matrix outside the cache is used, the next one is fetched: the strip to
   // the right, or at the end of the row the same columns of the next iteration's rows. The fetches
   // are shared out over all panels of rows, so that none has to wait for memory.
-  const bool fetch = y.kind == OpKind::Iter && copies_.count(b) == 0;
+  const bool fetch = is_load(y.kind) && copies_.count(b) == 0;
   const int64_t lines = ceil_div(columns * size_in_bytes(dtype), 64);
   const int64_t panels = ceil_div(m.nominal, tile.rows);
   const bool far_apart = ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;

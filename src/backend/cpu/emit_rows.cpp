@@ -29,7 +29,7 @@ std::optional<Memory> KernelEmitter::row_operand(const Value& v, int id) const {
   const std::optional<Memory> rows = view(source);
   while (!value(source).in_memory && !value(source).inputs.empty())
     source = value(source).inputs[0];
-  if (!rows || value(source).kind != OpKind::Iter || rows->panel > 0 || rows->strides.back() != 1)
+  if (!rows || !is_load(value(source).kind) || rows->panel > 0 || rows->strides.back() != 1)
     return std::nullopt;
   const Memory& memory = *rows;
   if (!row_kernel_reads(unit_.isa, dtype, memory.storage)) return std::nullopt;

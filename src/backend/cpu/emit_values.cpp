@@ -8,14 +8,14 @@ namespace tessera {
 
 void KernelEmitter::compute(int id) {
   const Value& v = value(id);
-  if (v.kind == OpKind::Iter && shared_.count(id) != 0) return workspace_pointer(id);
-  if (v.kind == OpKind::Iter) {
+  if (is_load(v.kind) && shared_.count(id) != 0) return workspace_pointer(id);
+  if (is_load(v.kind)) {
     tile(id);
     pack_tile(id);
     if (copies_.count(id) != 0) copy_tile(id);
     return;
   }
-  if (v.kind == OpKind::Save) return save(id);
+  if (is_store(v.kind)) return save(id);
   if (is_accumulator(v.kind)) return accumulate(id);
   if (!v.in_memory) return;  // computed where it is used
   if (summed_.erase(id) > 0) return;
@@ -29,7 +29,7 @@ void KernelEmitter::compute(int id) {
   code_.line("// " + v.memory.pointer + ": " + kind);
   if (is_product(v.kind)) return product(id, v.memory, false);
   if (is_reduction(v.kind)) return reduce(id, v.memory, false);
-  if (v.kind == OpKind::Cumsum) return cumsum(id);
+  if (is_scan(v.kind)) return cumsum(id);
   if (transpose(id) || concatenate(id)) return;
   Nest loops = nest();
   const std::vector<Index> index = all_loops(loops, v.extents);
@@ -158,13 +158,13 @@ std::optional<int> KernelEmitter::dying_operand(int id) const {
       if (!needed_[size_t(user)] || user == id) return false;
       const int fused = fused_[size_t(user)];
       if (fused >= 0) return computed_.count(fused) == 0;
-      if (u.in_memory || u.kind == OpKind::Save) return computed_.count(user) == 0;
+      if (u.in_memory || is_store(u.kind)) return computed_.count(user) == 0;
       return read_later(user);
     });
   };
   for (int i : here) {
     const Value& x = value(i);
-    const bool own = x.kind != OpKind::Iter && !is_accumulator(x.kind) && shared_.count(i) == 0 &&
+    const bool own = !is_load(x.kind) && !is_accumulator(x.kind) && shared_.count(i) == 0 &&
                      fused_[size_t(i)] < 0;
     if (own && elsewhere.count(i) == 0 && x.phase == v.phase &&
         x.memory.storage == v.memory.storage && x.memory.panel == 0 && !read_later(i))

@@ -38,7 +38,7 @@ std::optional<RightOperand> right_operand(const KernelValues& kernel, int id) {
   for (size_t i = 0; i < axes.size(); ++i) axes[i] = int(i);
   for (;;) {  // axes: of the value at hand, by axis of the topmost; -1: inserted on the way
     const Value& v = kernel.values[size_t(id)];
-    if (v.kind == OpKind::Iter) break;
+    if (is_load(v.kind)) break;
     if (v.kind == OpKind::Transpose) {
       const auto& perm = std::get<PermAttrs>(v.attrs).perm;
       for (int& a : axes)
@@ -108,7 +108,7 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
     if (!is_tiled_product(v, isa)) continue;
     const size_t rank = v.extents.size();
     const DType dtype = compute_dtype(v.dtype);
-    for (size_t i = v.kind == OpKind::Matmul ? 1 : 2; i < v.inputs.size(); ++i) {
+    for (size_t i = v.inputs.size() / 2; i < v.inputs.size(); ++i) {
       const std::optional<RightOperand> at = right_operand(kernel, v.inputs[i]);
       if (!at) continue;
       const Value& iter = kernel.values[size_t(at->iter)];
@@ -161,16 +161,15 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
   const std::vector<std::vector<int>> users = kernel.users();
   for (size_t id = 0; id < kernel.values.size(); ++id) {
     const Value& v = kernel.values[id];
-    if (v.kind != OpKind::Iter && !in_chain[id]) continue;
+    if (!is_load(v.kind) && !in_chain[id]) continue;
     int root = int(id);
-    while (kernel.values[size_t(root)].kind != OpKind::Iter)
-      root = kernel.values[size_t(root)].inputs[0];
+    while (!is_load(kernel.values[size_t(root)].kind)) root = kernel.values[size_t(root)].inputs[0];
     const size_t argument = size_t(kernel.values[size_t(root)].argument);
     for (int user : users[id]) {
       const Value& u = kernel.values[size_t(user)];
       bool fine = in_chain[size_t(user)];
       if (is_tiled_product(u, isa)) {
-        const size_t lefts = u.kind == OpKind::Matmul ? 1 : 2;
+        const size_t lefts = u.inputs.size() / 2;
         fine = true;
         for (size_t i = 0; i < lefts; ++i) fine = fine && u.inputs[i] != int(id);
       }

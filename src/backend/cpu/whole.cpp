@@ -57,7 +57,7 @@ class Untiler {
       shapes_.push_back(*std::move(s));
     }
     for (const Value& v : kernel_.values)
-      if (v.kind == OpKind::Save && !take_result(v)) return std::nullopt;
+      if (is_store(v.kind) && !take_result(v)) return std::nullopt;
     out_.values.argument_layouts = kernel_.argument_layouts;
     out_.values.rounds = kernel_.rounds;
     if (out_.results.empty() || !sums_are_alike()) return std::nullopt;
@@ -78,7 +78,7 @@ class Untiler {
   std::optional<Shape> shape_of(const Value& v) const {
     if (has(v.kind, algebra::Pointwise)) return pointwise(v);
     Shape s;
-    if (v.kind == OpKind::Iter) {
+    if (is_load(v.kind)) {
       const auto& a = std::get<IterAttrs>(v.attrs);
       s.extents = kernel_.argument_extents[size_t(v.argument)];
       s.cuts = cuts_of(s.extents.size(), a.imap, a.fmap, kernel_);
@@ -123,7 +123,7 @@ class Untiler {
       s.open = 0;
       return s;
     }
-    if (v.kind == OpKind::Save) {
+    if (is_store(v.kind)) {
       const auto& a = std::get<SaveAttrs>(v.attrs);
       s = shape(v.inputs[0]);
       const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
@@ -295,7 +295,7 @@ class Untiler {
     element.attrs = v.attrs;
     element.dtype = v.dtype;
     element.argument = v.argument;
-    if (v.kind == OpKind::Iter) axes_of_.push_back({int(count()), axes});
+    if (is_load(v.kind)) axes_of_.push_back({int(count()), axes});
     for (int input : v.inputs) {
       const size_t rank = shape(input).extents.size();
       const int made = make(input, Axes(axes.end() - long(rank), axes.end()), within);
@@ -401,7 +401,7 @@ class Untiler {
       Value& v = out_.values.values[i];
       v.extents.assign(merged.size(), Extent{});
       for (size_t axis = 0; axis < merged.size(); ++axis) {
-        bool varies = v.kind == OpKind::Iter && v.memory.strides[axis] != 0;
+        bool varies = is_load(v.kind) && v.memory.strides[axis] != 0;
         for (int input : v.inputs) varies |= made(input).extents[axis].nominal != 1;
         if (v.kind == OpKind::Sum && axis >= out_.kept.size()) varies = false;
         if (varies) v.extents[axis].nominal = merged[axis];

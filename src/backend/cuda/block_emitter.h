@@ -93,9 +93,7 @@ class BlockEmitter {
   const Value& value(int id) const { return kernel_.values[size_t(id)]; }
   Value& value(int id) { return kernel_.values[size_t(id)]; }
   Home home(int id) const { return home_[size_t(id)]; }
-  bool root(int id) const {
-    return value(id).kind == OpKind::Save || is_accumulator(value(id).kind);
-  }
+  bool root(int id) const { return is_store(value(id).kind) || is_accumulator(value(id).kind); }
 
   // decide.cpp
   void decide();

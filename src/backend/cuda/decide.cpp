@@ -25,7 +25,7 @@ BlockEmitter::BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
   fused_.assign(count, -1);
   for (size_t i = count; i-- > 0;) {
     const Value& v = kernel_.values[i];
-    if (v.kind == OpKind::Save) needed_[i] = true;
+    if (is_store(v.kind)) needed_[i] = true;
     if (!needed_[i]) continue;
     for (int input : v.inputs) needed_[size_t(input)] = true;
   }
@@ -157,7 +157,7 @@ void BlockEmitter::copy_operands() {
     for (int input : v.inputs) {
       const int source = operand_source(input, tensor_cores(v));
       const OpKind kind = value(source).kind;
-      if ((is_accumulator(kind) && tensor_cores(v)) || is_reduction(kind) || kind == OpKind::Cumsum)
+      if ((is_accumulator(kind) && tensor_cores(v)) || is_reduction(kind) || is_scan(kind))
         copy_of[source] = -1;
     }
   }
@@ -238,9 +238,9 @@ void BlockEmitter::decide() {
     Value& v = value(i);
     if (!needed_[size_t(i)]) continue;
     Home& h = home_[size_t(i)];
-    if (v.kind == OpKind::Save) {
+    if (is_store(v.kind)) {
       h = Home::Stored;
-    } else if (v.kind == OpKind::Iter) {
+    } else if (is_load(v.kind)) {
       // Tiles that are read once go past shared memory.
       h = operand_[size_t(i)] || uses(i) > 1 ? Home::Tile : Home::Direct;
       if (h == Home::Direct) {
@@ -252,7 +252,7 @@ void BlockEmitter::decide() {
       }
       place_shared(i, fragment_[size_t(i)]);
     } else if (is_accumulator(v.kind) || is_product(v.kind) || is_reduction(v.kind) ||
-               v.kind == OpKind::Cumsum || operand_[size_t(i)]) {
+               is_scan(v.kind) || operand_[size_t(i)]) {
       h = Home::Shared;
       if (fused_[size_t(i)] >= 0) {
         h = Home::None;
@@ -262,7 +262,7 @@ void BlockEmitter::decide() {
       place_shared(i, fragment_[size_t(i)]);
     } else {
       h = Home::Inline;
-      const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;
+      const bool leaf = is_literal(v.kind);
       if (leaf) continue;
       bool repeated = uses(i) > 1, outside = false;
       for (int user : users_[size_t(i)]) {

@@ -223,11 +223,11 @@ class BlockDescriber {
   // --- steps
   void step(int id, int loop) {
     const Value& v = value(id);
-    if (v.kind == OpKind::Iter) return load(id, loop);
+    if (is_load(v.kind)) return load(id, loop);
     if (is_accumulator(v.kind)) return update(id, loop);
     if (is_product(v.kind)) return product(id, id, loop);
     if (is_reduction(v.kind)) return reduce(id, id, loop);
-    const bool store = v.kind == OpKind::Save;
+    const bool store = is_store(v.kind);
     const std::vector<int64_t> space = nominal(v);
     BlockStep& s = add(store ? "save" : "v", id, store ? StepKind::Store : StepKind::Compute, loop,
                        space, held_walk(id, space));
@@ -235,7 +235,7 @@ class BlockDescriber {
       s.global_along = s.walks[0].along, s.global_bytes = size_in_bytes(v.dtype);
     Reads found;
     const bool kept = e_.home(id) == Home::Fragment;  // and no product
-    if (store || v.kind == OpKind::Cumsum || has_memory(id) || kept) {
+    if (store || is_scan(v.kind) || has_memory(id) || kept) {
       for (int input : v.inputs) {
         const bool same = has(v.kind, algebra::Pointwise) || store;
         std::vector<int> axes(value(input).extents.size(), -1);

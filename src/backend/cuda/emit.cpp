@@ -204,8 +204,7 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
   };
   // Whether code of an operator sees its operand as it is.
   const auto same_shape = [&](const Op& op, size_t operand) {
-    const auto block =
-        op.kind == OpKind::Kernel ? std::nullopt : lower_to_block(graph, op, lowering);
+    const auto block = is_kernel(op.kind) ? std::nullopt : lower_to_block(graph, op, lowering);
     return !block ||
            block->type(block->inputs()[operand]).shape == graph.type(op.inputs[operand]).shape;
   };
@@ -245,13 +244,13 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
       add_joined(*join);
       continue;
     }
-    if (op.kind == OpKind::Opaque)
+    if (is_opaque(op.kind))
       throw Error(ErrorKind::Unsupported,
                   "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
     const auto call = calls.find(id.index);
     std::optional<Graph> lowered;
     std::optional<ConvolutionProduct> convolution;
-    if (op.kind != OpKind::Kernel && call == calls.end()) {
+    if (!is_kernel(op.kind) && call == calls.end()) {
       lowered = lower_to_block(graph, op, lowering);
       convolution = convolution_as_product(graph, op, lowering, kMostColumnBytes);
     }
@@ -292,7 +291,7 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
     const auto own = written_kernel(graph, op);
     add_kernel(own && written.count(own->source)
                    ? emit_written_cuda(kUnnamed, graph.body(op), *own, written, prelude, watched)
-               : op.kind == OpKind::Kernel || lowered
+               : is_kernel(op.kind) || lowered
                    ? BlockEmitter(values_of(id, lowered ? *lowered : graph.body(op), layouts),
                                   limits, prelude)
                          .run(kUnnamed)
@@ -337,9 +336,9 @@ std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& ar
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);
     std::optional<Graph> lowered;
-    if (op.kind == OpKind::Opaque) continue;
-    if (op.kind != OpKind::Kernel) lowered = lower_to_block(graph, op, lowering);
-    if (op.kind != OpKind::Kernel && !lowered) continue;
+    if (is_opaque(op.kind)) continue;
+    if (!is_kernel(op.kind)) lowered = lower_to_block(graph, op, lowering);
+    if (!is_kernel(op.kind) && !lowered) continue;
     std::set<std::string> prelude;
     out.push_back(BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
                       .describe());

@@ -81,7 +81,7 @@ void BlockEmitter::reads_touched(const std::string& mapping, const std::vector<i
 
 void BlockEmitter::compute(int id) {
   const Value& v = value(id);
-  if (v.kind == OpKind::Save) return save(id);
+  if (is_store(v.kind)) return save(id);
   if (is_accumulator(v.kind)) return accumulate(id);
   if (home(id) == Home::Direct) return direct_tile(id);
   if (home(id) == Home::Tile) return load_tile(id);
@@ -89,7 +89,7 @@ void BlockEmitter::compute(int id) {
   if (home(id) != Home::Shared) return;
   if (is_product(v.kind)) return product(id, id);
   if (is_reduction(v.kind)) return reduce(id, id);
-  if (v.kind == OpKind::Cumsum) return cumsum(id);
+  if (is_scan(v.kind)) return cumsum(id);
   elementwise(id);
 }
 

@@ -50,7 +50,7 @@ std::optional<std::set<int>> BlockEmitter::fragment_steps(int holder, const Unit
         continue;
       }
       if (!same_extents(v, h)) return std::nullopt;
-      if (v.kind == OpKind::Save) {
+      if (is_store(v.kind)) {
         steps.insert(user);
       } else if (!has(v.kind, algebra::Pointwise)) {
         return std::nullopt;
@@ -296,7 +296,7 @@ void BlockEmitter::hold_operand(int id) {
 void BlockEmitter::store_held(int id) {
   if (as_matrices_.count(id) != 0) return store_as_matrices(id);
   const Value& v = value(id);
-  const bool save = v.kind == OpKind::Save;
+  const bool save = is_store(v.kind);
   const std::vector<int>& holders = held_for_.at(id);
   const int product = units_of_.at(holders[0]);
   const Units& u = units_.at(product);

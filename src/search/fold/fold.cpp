@@ -6,6 +6,7 @@
 
 #include "ir/build.h"
 #include "ir/weights.h"
+#include "ir/window.h"
 
 namespace tessera {
 namespace {
@@ -49,7 +50,7 @@ class Rules {
     const std::vector<bool> once = computed_once(g);
     for (size_t i = 0; i < g.ops().size(); ++i) {
       const Op& op = g.ops()[i];
-      const bool leaf = op.constant() || (op.kind == OpKind::Input && g.is_weight(op.result()));
+      const bool leaf = op.constant() || (is_input(op.kind) && g.is_weight(op.result()));
       for (uint32_t r = 0; r < op.num_results; ++r) fixed_[op.result(r).index] = leaf || once[i];
     }
   }
@@ -350,7 +351,7 @@ class Rules {
   bool is_linear(TensorId y) const {
     for (;;) {
       const Op& op = g_.producer(y);
-      if (is_one_of(op.kind, OpKind::Matmul, OpKind::Conv, OpKind::ConvTranspose)) return true;
+      if (is_bilinear(op.kind)) return true;
       if (!is_reshape(op.kind) &&
           !is_one_of(op.kind, OpKind::Add, OpKind::Sub, OpKind::Mul, OpKind::Div))
         return false;
@@ -406,7 +407,7 @@ double work_per_call(const Graph& program) {
     double elements = double(num_elements(program.type(op.result()).shape));
     if (op.kind == OpKind::Matmul) {
       elements *= double(program.type(op.inputs[0]).shape.back().extent);
-    } else if (is_one_of(op.kind, OpKind::Conv, OpKind::ConvTranspose)) {
+    } else if (is_convolution(op.kind)) {
       const Shape &x = program.type(op.inputs[0]).shape, &w = program.type(op.inputs[1]).shape;
       const bool back = op.kind == OpKind::ConvTranspose;  // each element of x meets w
       elements = double(num_elements(back ? x : program.type(op.result()).shape)) *

@@ -108,7 +108,7 @@ class Refinement {
       for (const Op& user : g_.ops())
         for (TensorId t : user.inputs) used = used || (t == op.result() && transparent(g_, user));
       const Op& producer = g_.producer(op.inputs[0]);
-      between = between || (used && producer.kind != OpKind::Input && transparent(g_, producer));
+      between = between || (used && !is_input(producer.kind) && transparent(g_, producer));
     }
     return between;
   }
@@ -194,7 +194,7 @@ class Refinement {
 
   void rewrite(const Op& op) {
     const TensorId result = op.num_results > 0 ? op.result() : TensorId();
-    if (op.kind == OpKind::Input) {
+    if (is_input(op.kind)) {
       whole_[result.index] =
           out_.add_input(g_.type(result), g_.tensor(result).name, g_.is_weight(result));
       return;

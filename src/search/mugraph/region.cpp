@@ -77,7 +77,7 @@ std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
     const size_t r = dims.size();
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       // matmul: A B; concat_matmul: W X Y Z with W·Y + X·Z
-      bool left = op.kind == OpKind::Matmul ? i == 0 : i < 2;
+      bool left = i < op.inputs.size() / 2;
       std::vector<int> d(shape(i).size(), -1);
       const size_t n = d.size();
       for (size_t k = 0; k + 2 < n; ++k)

@@ -97,9 +97,9 @@ class BlockWriter {
       }
     }
     for (const Op& op : old.ops())
-      if (op.kind == OpKind::Iter)
+      if (is_load(op.kind))
         iterate(op, arrivals[op.inputs[0].index]);
-      else if (op.kind != OpKind::Input && op.kind != OpKind::Save)
+      else if (!is_input(op.kind) && !is_store(op.kind))
         apply(op);
   }
 
@@ -173,7 +173,7 @@ class BlockWriter {
     if (std::optional<TensorId> t = outside_unit_axes(kind, in, attrs)) return *t;
     unsigned loops = 0;
     for (TensorId t : in) loops |= varies_[t.index];
-    if (kind == OpKind::Iter) loops = loops_of(std::get<IterAttrs>(attrs).fmap);
+    if (is_load(kind)) loops = loops_of(std::get<IterAttrs>(attrs).fmap);
     if (is_accumulator(kind)) loops &= ~unsigned(loops_of(std::get<AccumAttrs>(attrs)));
     const TensorId out = new_.add(kind, in, attrs);
     note_loops(uint8_t(loops));
@@ -620,20 +620,20 @@ Graph rewrite(const Graph& old, bool& changed) {
   std::vector<Stored> stored(old.tensors().size());
   std::vector<bool> kernels_only(old.tensors().size(), true);
   for (const Op& op : old.ops()) {
-    if (op.kind == OpKind::Kernel) continue;
+    if (is_kernel(op.kind)) continue;
     for (TensorId t : op.inputs) kernels_only[t.index] = false;
   }
   for (TensorId t : old.outputs()) kernels_only[t.index] = false;
   for (const Op& op : old.ops()) {
     const std::string& first_name = old.tensor(op.result()).name;
-    if (op.kind == OpKind::Input) {
+    if (is_input(op.kind)) {
       stored[op.result().index] = {
           g.add_input(old.type(op.result()), first_name, old.is_weight(op.result())), {}, false};
       continue;
     }
     std::vector<std::string> names;
     for (uint32_t i = 0; i < op.num_results; ++i) names.push_back(old.tensor(op.result(i)).name);
-    if (op.kind != OpKind::Kernel) {
+    if (!is_kernel(op.kind)) {
       std::vector<TensorId> in;
       for (TensorId t : op.inputs) in.push_back(*stored[t.index].v);
       const OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)

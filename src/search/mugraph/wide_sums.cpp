@@ -27,7 +27,7 @@ bool feeds_matmul(const Graph& body, size_t i) {
     return std::ranges::find(op.inputs, t) != op.inputs.end();
   };
   for (const Op& iter : body.ops()) {
-    if (iter.kind != OpKind::Iter || iter.inputs[0] != body.inputs()[i]) continue;
+    if (!is_load(iter.kind) || iter.inputs[0] != body.inputs()[i]) continue;
     for (const Op& op : body.ops())
       if ((is_product(op.kind)) && reads(op, iter.result())) return true;
   }
@@ -53,13 +53,13 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
     const auto cast = [&](TensorId t, DType dtype) {
       return g.type(t).dtype == dtype ? t : build::cast(g, t, {dtype});
     };
-    if (op.kind == OpKind::Input) {
+    if (is_input(op.kind)) {
       Type type = old.type(out);
       if (widened[out.index]) type.dtype = DType::F32;
       to[out.index] = g.add_input(type, name);
       continue;
     }
-    if (op.kind == OpKind::Save) {
+    if (is_store(op.kind)) {
       SaveAttrs a = old.attrs<SaveAttrs>(op);
       if (output(out)) a.type.dtype = DType::F32;
       to[out.index] = build::save(g, cast(in[0], a.type.dtype), a, name);
@@ -71,7 +71,7 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
     for (size_t i = 0; i < in.size(); ++i)
       if (op.body.valid())
         in[i] = cast(in[i], old.type(op.inputs[i]).dtype);
-      else if (wide && op.kind != OpKind::Iter && narrow(g.type(in[i]).dtype))
+      else if (wide && !is_load(op.kind) && narrow(g.type(in[i]).dtype))
         in[i] = cast(in[i], DType::F32);
     std::vector<std::string> names;
     for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(old.tensor(op.result(r)).name);
@@ -90,7 +90,7 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
 Graph store_sums_wide(const Graph& old) {
   std::vector<bool> wide(old.tensors().size(), false);
   for (const Op& op : old.ops()) {
-    if (op.kind != OpKind::Kernel) continue;
+    if (!is_kernel(op.kind)) continue;
     const Graph& body = old.body(op);
     for (uint32_t r = 0; r < op.num_results; ++r) {
       const Op& save = body.producer(body.outputs()[r]);
@@ -100,8 +100,7 @@ Graph store_sums_wide(const Graph& old) {
   }
   for (const Op& op : old.ops())
     for (size_t i = 0; i < op.inputs.size(); ++i)
-      if (op.kind != OpKind::Kernel || feeds_matmul(old.body(op), i))
-        wide[op.inputs[i].index] = false;
+      if (!is_kernel(op.kind) || feeds_matmul(old.body(op), i)) wide[op.inputs[i].index] = false;
   for (TensorId t : old.outputs()) wide[t.index] = false;
   if (std::ranges::find(wide, true) == wide.end()) return old;
   return map_kernels(old, [&](const Op& op) {

@@ -182,7 +182,7 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
 std::optional<Index> Rearrangement::source(const std::vector<int64_t>& shape, Index at) const {
   Graph g;
   TensorId t = build(g, g.add_input({DType::F32, shape_of(shape)}));
-  while (g.producer(t).kind != OpKind::Input) {
+  while (!is_input(g.producer(t).kind)) {
     const Op& op = g.producer(t);
     const std::vector<int64_t> mine = extents(g.type(t).shape);
     t = op.inputs[0];

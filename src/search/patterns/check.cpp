@@ -42,23 +42,23 @@ Graph region_of(const Pattern& p, const Graph& def, Match& m, bool holes = false
   std::vector<TensorId> map(def.tensors().size());
   size_t input = 0;
   for (const Op& op : def.ops()) {
-    if (op.kind == OpKind::Input && p.is_number(input)) {
+    if (is_input(op.kind) && p.is_number(input)) {
       m.inputs.push_back({});
       m.numbers.push_back(Rational::parse("0.125").value());
       map[op.result().index] = g.add_const(m.numbers.back(), def.tensor(op.result()).type);
     } else {
       copy_op(def, op, g, map);
-      if (op.kind == OpKind::Input && holes && p.has_prologue(input)) {
+      if (is_input(op.kind) && holes && p.has_prologue(input)) {
         const TensorId more =
             g.add_input(def.type(op.result()), def.tensor(op.result()).name + "_more");
         map[op.result().index] = g.add(OpKind::Add, {map[op.result().index], more});
       }
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         m.inputs.push_back(map[op.result().index]);
         m.numbers.push_back({});
       }
     }
-    if (op.kind == OpKind::Input) input++;
+    if (is_input(op.kind)) input++;
   }
   m.value = map[def.outputs()[0].index];
   g.add_output(holes && p.epilogue ? g.add(OpKind::Silu, {m.value}) : m.value);

@@ -546,7 +546,7 @@ Graph meaning_of(const Graph& block, const WrittenKernel& attrs) {
   }
   for (uint32_t i : known) {
     const Op& op = block.op(OpId(i));
-    if (is_tile(op.kind) || op.kind == OpKind::Input)
+    if (is_tile(op.kind) || is_input(op.kind))
       throw Error(ErrorKind::BadInput, "the kernel computes something else than its body's def");
     copy_op(block, op, g, map);
   }

@@ -50,11 +50,10 @@ class Instance {
     }
     const TensorId result = body_.outputs()[0];
     const Op& last = body_.op(body_.tensor(result).producer);
-    const bool inside =
-        holes_ && !epilogue_.empty() && last.kind == OpKind::Kernel && read_once(result);
+    const bool inside = holes_ && !epilogue_.empty() && is_kernel(last.kind) && read_once(result);
     for (const Op& op : body_.ops()) {
-      if (op.kind == OpKind::Input) continue;
-      if (op.kind == OpKind::Kernel)
+      if (is_input(op.kind)) continue;
+      if (is_kernel(op.kind))
         kernel(op, map, inside && &op == &last ? int(result.index - op.first_result.index) : -1);
       else
         copy_op(body_, op, out_, map);
@@ -71,7 +70,7 @@ class Instance {
   // Does the body read this input as arguments of kernels only?
   bool in_kernels(TensorId t) const {
     for (const Op& op : body_.ops())
-      if (op.kind != OpKind::Kernel && std::ranges::count(op.inputs, t)) return false;
+      if (!is_kernel(op.kind) && std::ranges::count(op.inputs, t)) return false;
     return !std::ranges::count(body_.outputs(), t);
   }
   bool read_once(TensorId t) const {
@@ -154,8 +153,8 @@ class Instance {
     for (size_t k = 0; k < block.inputs().size(); k++) source_of[block.inputs()[k].index] = k;
     int saved = 0;
     for (const Op& b : block.ops()) {
-      if (b.kind == OpKind::Input) continue;
-      if (b.kind == OpKind::Iter) {
+      if (is_input(b.kind)) continue;
+      if (is_load(b.kind)) {
         const Source& source = sources[source_of.at(b.inputs[0].index)];
         const IterAttrs maps = block.attrs<IterAttrs>(b);
         if (source.value) {
@@ -170,7 +169,7 @@ class Instance {
           continue;
         }
       }
-      if (b.kind == OpKind::Save && saved++ == with_epilogue) {
+      if (is_store(b.kind) && saved++ == with_epilogue) {
         SaveAttrs save = block.attrs<SaveAttrs>(b);
         IterAttrs maps;
         maps.imap = save.omap;

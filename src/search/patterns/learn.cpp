@@ -23,7 +23,7 @@ std::optional<Graph> in_f32(const Graph& g, DType dtype) {
   for (const Op& op : g.ops()) {
     const Type& type = g.type(op.result());
     if (type.dtype != dtype || op.kind == OpKind::Cast || op.num_results != 1) return std::nullopt;
-    if (op.kind == OpKind::Input)
+    if (is_input(op.kind))
       map[op.result().index] = out.add_input({DType::F32, type.shape});
     else if (op.constant())
       map[op.result().index] = out.add_const(*op.constant(), {DType::F32, type.shape});
@@ -96,11 +96,11 @@ class Writer {
       if (at < map.size() && map[at] >= 0 && extent == 1) extent = shape[size_t(map[at])].extent;
     };
     for (const Op& op : block.ops()) {
-      if (op.kind == OpKind::Iter) {
+      if (is_load(op.kind)) {
         const IterAttrs& a = block.attrs<IterAttrs>(op);
         const Shape& shape = block.type(op.inputs[0]).shape;
         loop ? look(a.fmap, shape) : look(a.imap, shape);
-      } else if (op.kind == OpKind::Save) {
+      } else if (is_store(op.kind)) {
         const SaveAttrs& a = block.attrs<SaveAttrs>(op);
         loop ? look(a.fmap, a.type.shape) : look(a.omap, a.type.shape);
       }
@@ -123,12 +123,12 @@ class Writer {
   void write(const Graph& g, std::vector<std::string>& names, bool with_inputs) {
     for (uint32_t i = 0; i < g.ops().size(); i++) {
       const Op& op = g.op(OpId(i));
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         if (names[op.result().index].empty()) names[op.result().index] = fresh();
         if (with_inputs) line(names[op.result().index] + " = input : " + type(g.type(op.result())));
         continue;
       }
-      if (op.kind == OpKind::Thread) {
+      if (is_thread(op.kind)) {
         const Graph& inner = g.body(op);
         std::vector<std::string> of(inner.tensors().size());
         for (size_t k = 0; k < op.inputs.size(); k++)
@@ -145,7 +145,7 @@ class Writer {
       }
       const std::string head = words(results, names) + " = " + name(op.kind) +
                                (op.inputs.empty() ? "" : " " + words(op.inputs, names));
-      if (op.kind == OpKind::Kernel) {
+      if (is_kernel(op.kind)) {
         const Graph& block = g.body(op);
         line(head + " " + counts(block) + " {");
         indent_ += 2;
@@ -159,7 +159,7 @@ class Writer {
       } else {
         const std::string own = attributes(g, OpId(i));
         line(head + (own.empty() ? "" : " " + own) +
-             (op.kind == OpKind::Save ? " : " + type(g.type(op.result())) : ""));
+             (is_store(op.kind) ? " : " + type(g.type(op.result())) : ""));
       }
     }
   }
@@ -192,7 +192,7 @@ std::optional<std::string> learnt_pattern(const std::string& name, const Graph& 
   if (kernels.outputs().size() != 1) return std::nullopt;
   std::vector<std::string> inputs(spec.inputs().size());
   for (size_t i = 0; i < key.order.size(); i++) inputs[key.order[i]] = "x" + std::to_string(i);
-  const bool into_kernel = kernels.producer(kernels.outputs()[0]).kind == OpKind::Kernel;
+  const bool into_kernel = is_kernel(kernels.producer(kernels.outputs()[0]).kind);
   for (const bool any_size : {true, false}) {
     Symbols symbols;
     for (size_t i = 0; i < key.sizes.size() && any_size; i++)

@@ -164,7 +164,7 @@ Graph with_dtype(const Graph& g, DType dtype) {
   std::vector<TensorId> map(g.tensors().size());
   for (const Op& op : g.ops()) {
     const Tensor& result = g.tensor(op.result());
-    if (op.kind == OpKind::Input)
+    if (is_input(op.kind))
       map[op.result().index] =
           out.add_input(changed(result.type), result.name, g.is_weight(op.result()));
     else if (op.constant())

@@ -122,11 +122,11 @@ class Parser : Scanner {
       fail("a def returns one tensor; make a pattern of each");
     if (p_.def.inputs().empty()) fail("a def without inputs");
     for (const Op& op : p_.def.ops()) {
-      if (op.kind == OpKind::Kernel || op.kind == OpKind::Opaque)
+      if (is_kernel(op.kind) || is_opaque(op.kind))
         fail(std::string("a def is made of plain operators, not of ") + name(op.kind));
       for (uint32_t i = 0; i < op.num_results; i++) {
         const DType dtype = p_.def.tensor(op.result(i)).type.dtype;
-        const bool inside = op.kind != OpKind::Input && !(op.result(i) == p_.def.outputs()[0]);
+        const bool inside = !is_input(op.kind) && !(op.result(i) == p_.def.outputs()[0]);
         // Positions and their comparisons are what they are.
         if (dtype != DType::F32 && (is_float(dtype) || !inside))
           fail("a def is written in f32, which stands for the element type of the program");
@@ -487,7 +487,7 @@ class Parser : Scanner {
         for (size_t i = 0; i < p_.def.ops().size(); i++) {
           const Op& op = p_.def.op(OpId(uint32_t(i)));
           copy_op(p_.def, op, g, map);
-          if (op.kind != OpKind::Input || !(holes & 2)) continue;
+          if (!is_input(op.kind) || !(holes & 2)) continue;
           const std::string& name = p_.def.tensor(op.result()).name;
           if (std::ranges::count(p_.prologues, name))
             map[op.result().index] = g.add(OpKind::Neg, {map[op.result().index]});

@@ -184,8 +184,7 @@ class Run {
     TensorId t = m.inputs[*p.input(c.operand)];
     Lies lies = lie(merged, t);
     const Graph* g = &merged;
-    if (const auto& in = merged.inputs();
-        lies == Lies::Rows && merged.producer(t).kind == OpKind::Input) {
+    if (const auto& in = merged.inputs(); lies == Lies::Rows && is_input(merged.producer(t).kind)) {
       t = r.inputs[size_t(std::ranges::find(in, t) - in.begin())];
       g = &program_;
       lies = lie(program_, t);

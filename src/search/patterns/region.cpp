@@ -23,7 +23,7 @@ Region region(const Graph& g, const std::set<uint32_t>& ops, OpId root) {
     if (needed.count(i))
       for (TensorId t : g.op(OpId(i)).inputs) {
         const OpId from = g.tensor(t).producer;
-        const bool own = g.op(from).kind != OpKind::Input && is_leaf(g.op(from).kind);
+        const bool own = !is_input(g.op(from).kind) && is_leaf(g.op(from).kind);
         if (ops.count(from.index) || own) needed.insert(from.index);
       }
   Region r;
@@ -59,7 +59,7 @@ std::optional<Graph> reshaped(const Graph& g, Shapes&& shape_of, Fix&& fix,
       const Tensor& r = g.tensor(op.result());
       std::vector<TensorId> args;
       for (TensorId t : op.inputs) args.push_back(map[t.index]);
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         map[op.result().index] = out.add_input(Type{r.type.dtype, shape_of(op.result())}, r.name,
                                                g.is_weight(op.result()));
       } else if (op.constant()) {

@@ -71,7 +71,7 @@ std::optional<SemanticKey> semantic_key(const Graph& g) {
   if (g.outputs().size() != 1 || g.inputs().empty() || g.inputs().size() > kMostInputs)
     return std::nullopt;
   for (const Op& op : g.ops())
-    if (op.kind == OpKind::Kernel || op.kind == OpKind::Opaque) return std::nullopt;
+    if (is_kernel(op.kind) || is_opaque(op.kind)) return std::nullopt;
   // Inputs of other types keep their order, by what does not depend on sizes.
   const auto kind = [&](size_t i) {
     const Type& type = g.type(g.inputs()[i]);

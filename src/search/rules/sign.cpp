@@ -75,7 +75,7 @@ Sign sign_of(const Node& n, const Rational* constant, const std::function<Sign(i
   }
   if (!one_of({OpKind::Mul, OpKind::Div, OpKind::Add, OpKind::Max, OpKind::Min, OpKind::Where}))
     return {};
-  const int first = n.kind == OpKind::Where ? 1 : 0;
+  const int first = int(first_value(n.kind));
   const Sign a = arg(first), b = arg(first + 1);
   const bool neither = a.nonnegative && b.nonnegative;
   const bool positive_a = a.nonnegative && a.nonzero, positive_b = b.nonnegative && b.nonzero;

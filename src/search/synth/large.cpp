@@ -414,7 +414,7 @@ Graph with_part(const Graph& g, const Part& part, const Graph& better) {
     const TensorId t = its[better.outputs()[i].index];
     to[part.outputs[i].index] = t;
     const std::string& name = g.tensor(part.outputs[i]).name;
-    if (r.producer(t).kind != OpKind::Input && r.tensor(t).name.empty()) r.set_tensor_name(t, name);
+    if (!is_input(r.producer(t).kind) && r.tensor(t).name.empty()) r.set_tensor_name(t, name);
   }
   for (uint32_t i = 0; i < g.ops().size(); ++i)
     if (!inside[i] && after[i]) copy_op(g, g.ops()[i], r, to);
@@ -428,7 +428,7 @@ Graph united(const Graph& g) {
   std::map<std::vector<uint64_t>, std::vector<uint32_t>> seen;  // by kind and operands
   for (const Op& op : g.ops()) {
     std::vector<uint32_t>* same = nullptr;
-    if (op.kind != OpKind::Input && !op.body.valid()) {
+    if (!is_input(op.kind) && !op.body.valid()) {
       std::vector<uint64_t> key{uint64_t(op.kind)};
       for (TensorId t : op.inputs) key.push_back(to[t.index].index);
       if (op.kind == OpKind::Add || op.kind == OpKind::Mul) std::sort(key.begin() + 1, key.end());

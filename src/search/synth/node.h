@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/rational.h"
-#include "ir/symbols.h"
 
 namespace tessera::synth {
 

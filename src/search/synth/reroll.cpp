@@ -25,7 +25,7 @@ class Reroller {
     to_.resize(g_.tensors().size());
     for (size_t i = 0; i < g_.ops().size(); ++i) {
       const Op& op = g_.ops()[i];
-      if (op.kind == OpKind::Input) {
+      if (is_input(op.kind)) {
         const Tensor& t = g_.tensor(op.result());
         to_[op.result().index] = out_.add_input(t.type, t.name, g_.is_weight(op.result()));
         continue;
@@ -247,8 +247,7 @@ class Reroller {
       a.steps.insert(a.steps.begin(), 1);
       return out_.add(op.kind, in, a);
     }
-    if (op.kind == OpKind::Cumsum)
-      return out_.add(op.kind, in, AxisAttrs{g_.attrs<AxisAttrs>(op).axis + 1});
+    if (is_scan(op.kind)) return out_.add(op.kind, in, AxisAttrs{g_.attrs<AxisAttrs>(op).axis + 1});
     if (is_triangle(op.kind)) return out_.add(op.kind, in, op.attrs);
     if (op.kind == OpKind::Stack || op.kind == OpKind::Concat) {
       for (size_t i = 0; i < in.size(); ++i)

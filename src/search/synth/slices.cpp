@@ -93,7 +93,7 @@ class Pusher {
       set(columns, 1, at.starts[1], count(at, 1), at.steps[1]);
       return build_.make(op.kind, {sliced(op.inputs[0], rows), sliced(op.inputs[1], columns)});
     }
-    if (op.kind == OpKind::Cumsum) {  // of the first elements
+    if (is_scan(op.kind)) {  // of the first elements
       const auto axis = size_t(g_.attrs<AxisAttrs>(op).axis);
       if (at.starts[axis] != 0 || at.steps[axis] != 1) return std::nullopt;
       return build_.make(op.kind, {sliced(op.inputs[0], at)}, op.attrs);

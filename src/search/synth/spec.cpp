@@ -30,7 +30,7 @@ class Parser {
     }
     for (size_t i = 0; i < g_.ops().size(); ++i) {
       const Op& op = g_.ops()[i];
-      if (op.kind == OpKind::Input) continue;
+      if (is_input(op.kind)) continue;
       if (!understood(op)) keep(OpId(uint32_t(i)), op);
     }
     for (TensorId t : g_.outputs()) spec_.outputs.push_back(value_[t.index]);

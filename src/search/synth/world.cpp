@@ -117,7 +117,7 @@ std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
       if (!both) return std::nullopt;
       r = *both;
     }
-    r.dtype = node.kind == OpKind::Where ? args[1]->dtype : a->dtype;
+    r.dtype = args[first_value(node.kind)]->dtype;
     if (is_comparison(node.kind)) r.dtype = DType::Bool;
     if (node.kind == OpKind::Cast) r.dtype = node.dtype;
     return r;
@@ -528,7 +528,7 @@ std::optional<Sample> World::pointwise(const Node& node, const Sample* const* ar
   op.kind = node.kind;
   if (node.kind == OpKind::Pow) op.attrs = PowAttrs{constants_[node.attr]};
   if (node.kind == OpKind::Cast && is_float(node.dtype)) return cast(node.dtype, *args[0], in[0].f);
-  const DType operand = node.kind == OpKind::Where ? args[1]->dims.dtype : args[0]->dims.dtype;
+  const DType operand = args[first_value(node.kind)]->dims.dtype;
   apply_pointwise(op, operand, out->dtype, in, result);
   Sample r = blank(*out);
   if (!is_float(out->dtype)) {

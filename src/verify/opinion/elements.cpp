@@ -48,6 +48,23 @@ size_t offset(const std::vector<int64_t>& shape, const std::vector<int64_t>& at)
   return size_t(n);
 }
 
+// Elements that f gives by position.
+template <class F> Elements each_of(const std::vector<int64_t>& shape, F f) {
+  Elements out = make(shape);
+  size_t i = 0;
+  each(shape, [&](const std::vector<int64_t>& at) { out.at[i++] = f(at); });
+  return out;
+}
+
+// Puts a part where it begins in a whole.
+void place(Elements& whole, const Elements& part, const std::vector<int64_t>& begin) {
+  size_t i = 0;
+  each(part.shape, [&](std::vector<int64_t> at) {
+    for (size_t d = 0; d < at.size(); ++d) at[d] += begin[d];
+    whole.at[offset(whole.shape, at)] = part.at[i++];
+  });
+}
+
 // The element that meets position `at` of a broadcast result.
 TermId stretched(const Elements& x, const std::vector<int64_t>& at) {
   std::vector<int64_t> mine(x.shape.size());
@@ -83,10 +100,10 @@ class Evaluation {
     for (size_t i = 0; i < inputs.size(); ++i) values[g.inputs()[i].index] = inputs[i];
     for (size_t i = 0; i < g.ops().size(); ++i) {
       const Op& op = g.ops()[i];
-      if (op.kind == OpKind::Input) continue;
+      if (is_input(op.kind)) continue;
       std::vector<const Elements*> in;
       for (TensorId t : op.inputs) in.push_back(&values[t.index]);
-      if (op.kind == OpKind::Kernel) {
+      if (is_kernel(op.kind)) {
         std::vector<Elements> results = kernel(g, op, in, whole.body(whole.ops()[i]));
         for (uint32_t r = 0; r < op.num_results; ++r)
           values[op.result(r).index] = std::move(results[r]);
@@ -223,66 +240,62 @@ class Evaluation {
     if (op.kind == OpKind::Cast)
       return converted(*in[0], g.type(op.inputs[0]).dtype, g.type(op.result()).dtype);
     if (has(op.kind, algebra::Pointwise)) {
-      Elements out = make(broadcast_shape(in));
       std::vector<TermId> operands(in.size());
-      size_t i = 0;
-      each(out.shape, [&](const std::vector<int64_t>& at) {
+      return each_of(broadcast_shape(in), [&](const std::vector<int64_t>& at) {
         for (size_t k = 0; k < in.size(); ++k) operands[k] = stretched(*in[k], at);
-        out.at[i++] = apply_pointwise(n_, op, operands);
+        return apply_pointwise(n_, op, operands);
       });
-      return out;
     }
-    auto shape = [&] { return extents(g.type(op.result()).shape); };
-    // A result whose element at a position is one of the operand's.
-    auto moved = [&](std::vector<int64_t> to, auto&& from) {
-      Elements out = make(std::move(to));
-      size_t i = 0;
-      each(out.shape, [&](const std::vector<int64_t>& at) {
-        const std::vector<int64_t> source = from(at);
-        out.at[i++] = in[0]->at[offset(in[0]->shape, source)];
+    if (has(op.kind, algebra::Movement)) return arranged(g, op, in);
+    if (is_reduction(op.kind)) return reduce(g, op, *in[0], whole, same_op);
+    const std::vector<int64_t> shape = extents(g.type(op.result()).shape);
+    if (is_windowed(op.kind)) return windows(g, op, in, shape);
+    if (const Rational* value = op.constant()) {
+      refuse_unless_held(g, op, *value);
+      for (const auto& [from, to] : counts_.constants)
+        if (*value == from) return make(shape, number(to));
+      return make(shape, number(*value));
+    }
+    if (const auto* a = std::get_if<IotaAttrs>(&op.attrs))
+      return each_of(shape, [&](const std::vector<int64_t>& at) {
+        return n_.terms().integer(at[size_t(a->axis)]);
       });
-      return out;
+    if (is_scan(op.kind)) return cumulative(*in[0], size_t(g.attrs<AxisAttrs>(op).axis));
+    if (is_product(op.kind)) {
+      const size_t n = in.size() / 2;
+      Elements sum = matmul(*in[0], *in[n]);
+      for (size_t k = 1; k < n; ++k) {
+        const Elements more = matmul(*in[k], *in[k + n]);
+        for (size_t i = 0; i < sum.at.size(); ++i) sum.at[i] = n_.add(sum.at[i], more.at[i]);
+      }
+      return sum;
+    }
+    CHECK(is_opaque(op.kind)) << "not a plain operator";
+    throw NoTerms{"an opaque operator"};
+  }
+
+  Elements cumulative(Elements x, size_t axis) {
+    size_t i = 0;
+    each(x.shape, [&](std::vector<int64_t> at) {
+      if (at[axis]-- > 0) x.at[i] = n_.add(x.at[offset(x.shape, at)], x.at[i]);
+      ++i;
+    });
+    return x;
+  }
+
+  // The same elements in other places, some of them left out, repeated or joined by others.
+  Elements arranged(const Graph& g, const Op& op, const Values& in) {
+    const Elements& x = *in[0];
+    // A result whose element at a position is the operand's at another one.
+    const auto moved = [&](const std::vector<int64_t>& to, auto&& from) {
+      return each_of(
+          to, [&](const std::vector<int64_t>& at) { return x.at[offset(x.shape, from(at))]; });
     };
     switch (op.kind) {
-    case OpKind::Const: {
-      const Rational& value = *op.constant();
-      refuse_unless_held(g, op, value);
-      for (const auto& [from, to] : counts_.constants)
-        if (value == from) return make(shape(), number(to));
-      return make(shape(), number(value));
-    }
-    case OpKind::Iota: {
-      Elements out = make(shape());
-      size_t i = 0;
-      each(out.shape, [&](const std::vector<int64_t>& at) {
-        out.at[i++] = n_.terms().integer(at[size_t(g.attrs<IotaAttrs>(op).axis)]);
-      });
-      return out;
-    }
-    case OpKind::Cumsum: {
-      Elements out = *in[0];
-      const auto axis = size_t(g.attrs<AxisAttrs>(op).axis);
-      size_t i = 0;
-      each(out.shape, [&](std::vector<int64_t> at) {
-        if (at[axis] > 0) {
-          --at[axis];
-          out.at[i] = n_.add(out.at[offset(out.shape, at)], out.at[i]);
-        }
-        ++i;
-      });
-      return out;
-    }
-    case OpKind::Matmul: return matmul(*in[0], *in[1]);
-    case OpKind::ConcatMatmul: {
-      Elements left = matmul(*in[0], *in[2]);
-      const Elements right = matmul(*in[1], *in[3]);
-      for (size_t i = 0; i < left.at.size(); ++i) left.at[i] = n_.add(left.at[i], right.at[i]);
-      return left;
-    }
     case OpKind::Transpose: {
       const auto& perm = g.attrs<PermAttrs>(op).perm;
       std::vector<int64_t> to;
-      for (int p : perm) to.push_back(in[0]->shape[size_t(p)]);
+      for (int p : perm) to.push_back(x.shape[size_t(p)]);
       return moved(to, [&](const std::vector<int64_t>& at) {
         std::vector<int64_t> from(at.size());
         for (size_t d = 0; d < at.size(); ++d) from[size_t(perm[d])] = at[d];
@@ -290,33 +303,30 @@ class Evaluation {
       });
     }
     case OpKind::Reshape: {
-      Elements out = *in[0];
-      out.shape = shape();
+      Elements out = x;
+      out.shape = extents(g.type(op.result()).shape);
       if (count(out.shape) != int64_t(out.at.size())) throw NoTerms{"a reshape of a clipped tile"};
       return out;
     }
-    case OpKind::Broadcast: {
-      Elements out = make(shape());
-      size_t i = 0;
-      each(out.shape, [&](const std::vector<int64_t>& at) { out.at[i++] = stretched(*in[0], at); });
-      return out;
-    }
+    case OpKind::Broadcast:
+      return each_of(extents(g.type(op.result()).shape),
+                     [&](const std::vector<int64_t>& at) { return stretched(x, at); });
     case OpKind::Unsqueeze: {
-      Elements out = *in[0];
+      Elements out = x;
       for (int axis : g.attrs<AxesAttrs>(op).axes) out.shape.insert(out.shape.begin() + axis, 1);
       return out;
     }
     case OpKind::Squeeze: {
-      Elements out = *in[0];
+      Elements out = x;
       const auto& axes = g.attrs<AxesAttrs>(op).axes;
       for (size_t i = axes.size(); i-- > 0;) out.shape.erase(out.shape.begin() + axes[i]);
       return out;
     }
     case OpKind::Repeat: {
-      std::vector<int64_t> to = in[0]->shape;
+      std::vector<int64_t> to = x.shape;
       for (size_t d = 0; d < to.size(); ++d) to[d] *= g.attrs<RepeatAttrs>(op).repeats[d];
       return moved(to, [&](std::vector<int64_t> at) {
-        for (size_t d = 0; d < at.size(); ++d) at[d] %= in[0]->shape[d];
+        for (size_t d = 0; d < at.size(); ++d) at[d] %= x.shape[d];
         return at;
       });
     }
@@ -332,38 +342,25 @@ class Evaluation {
     }
     case OpKind::Pad: {
       const auto& a = g.attrs<PadAttrs>(op);
-      std::vector<int64_t> to = in[0]->shape;
+      std::vector<int64_t> to = x.shape;
       for (size_t d = 0; d < to.size(); ++d) to[d] += a.low[d] + a.high[d];
       refuse_unless_held(g, op, a.value);
       Elements out = make(to, number(a.value));
-      size_t i = 0;
-      each(in[0]->shape, [&](std::vector<int64_t> at) {
-        for (size_t d = 0; d < at.size(); ++d) at[d] += a.low[d];
-        out.at[offset(out.shape, at)] = in[0]->at[i++];
-      });
+      place(out, x, a.low);
       return out;
     }
-    case OpKind::Concat:
-    case OpKind::Stack: return join(op.kind, g.attrs<AxisAttrs>(op).axis, in);
     case OpKind::Triu:
     case OpKind::Tril: {
-      Elements out = *in[0];
       const int64_t k = g.attrs<DiagonalAttrs>(op).k;
-      size_t i = 0;
-      each(out.shape, [&](const std::vector<int64_t>& at) {
+      return each_of(x.shape, [&](const std::vector<int64_t>& at) {
         const int64_t diagonal = at[at.size() - 1] - at[at.size() - 2];
-        if (op.kind == OpKind::Triu ? diagonal < k : diagonal > k) out.at[i] = Terms::kZero;
-        ++i;
+        const bool zero = op.kind == OpKind::Triu ? diagonal < k : diagonal > k;
+        return zero ? Terms::kZero : x.at[offset(x.shape, at)];
       });
-      return out;
     }
-    case OpKind::Gather: return gather(*in[0], *in[1], g.attrs<AxisAttrs>(op).axis);
-    case OpKind::Opaque: throw NoTerms{"an opaque operator"};
-    default: break;
+    case OpKind::Gather: return gather(x, *in[1], g.attrs<AxisAttrs>(op).axis);
+    default: return join(op.kind == OpKind::Stack, g.attrs<AxisAttrs>(op).axis, in);
     }
-    if (is_reduction(op.kind)) return reduce(g, op, *in[0], whole, same_op);
-    CHECK(is_windowed(op.kind)) << "not a plain operator";
-    return windows(g, op, in, shape());
   }
 
   Elements converted(Elements x, DType from, DType to) {
@@ -384,9 +381,7 @@ class Evaluation {
     const bool transposed = op.kind == OpKind::ConvTranspose;
     std::vector<int64_t> taps;
     for (const WindowAxis& a : axes) taps.push_back(a.taps);
-    Elements out = make(shape);
-    size_t i = 0;
-    each(shape, [&](const std::vector<int64_t>& at) {
+    return each_of(shape, [&](const std::vector<int64_t>& at) {
       std::vector<TermId> seen;
       each(taps, [&](const std::vector<int64_t>& tap) {
         std::vector<int64_t> from = at;
@@ -413,9 +408,8 @@ class Evaluation {
               n_.mul(x.at[offset(x.shape, from)], in[1]->at[offset(in[1]->shape, weight)]));
         }
       });
-      out.at[i++] = op.kind == OpKind::PoolMax ? n_.max(seen) : n_.sum(seen);
+      return decides(op) ? n_.max(seen) : n_.sum(seen);
     });
-    return out;
   }
 
   TermId number(const Rational& c) {
@@ -469,9 +463,7 @@ class Evaluation {
     const size_t batches = shape.size();
     shape.push_back(x.shape[rx - 2]);
     shape.push_back(y.shape[ry - 1]);
-    Elements out = make(shape);
-    size_t i = 0;
-    each(shape, [&](const std::vector<int64_t>& at) {
+    return each_of(shape, [&](const std::vector<int64_t>& at) {
       std::vector<int64_t> ax(at.begin(), at.begin() + long(batches)), ay = ax;
       ax.push_back(at[batches]);
       ax.push_back(0);
@@ -484,9 +476,8 @@ class Evaluation {
         ay[ay.size() - 2] = k;
         terms.push_back(n_.mul(stretched_exactly(x, ax), stretched_exactly(y, ay)));
       }
-      out.at[i++] = n_.sum(terms);
+      return n_.sum(terms);
     });
-    return out;
   }
   // As stretched(), but the innermost two axes never repeat.
   static TermId stretched_exactly(const Elements& x, const std::vector<int64_t>& at) {
@@ -497,13 +488,13 @@ class Evaluation {
     return x.at[offset(x.shape, mine)];
   }
 
-  static Elements join(OpKind kind, int axis, const Values& in) {
+  static Elements join(bool stack, int axis, const Values& in) {
     const auto along = size_t(axis);
     std::vector<Elements> parts;
     std::vector<int64_t> shape;
     for (const Elements* x : in) {
       parts.push_back(*x);
-      if (kind == OpKind::Stack) parts.back().shape.insert(parts.back().shape.begin() + axis, 1);
+      if (stack) parts.back().shape.insert(parts.back().shape.begin() + axis, 1);
       if (shape.empty()) {
         shape = parts.back().shape;
         shape[along] = 0;
@@ -511,14 +502,10 @@ class Evaluation {
       shape[along] += parts.back().shape[along];
     }
     Elements out = make(shape);
-    int64_t begin = 0;
+    std::vector<int64_t> begin(shape.size(), 0);
     for (const Elements& p : parts) {
-      size_t i = 0;
-      each(p.shape, [&](std::vector<int64_t> at) {
-        at[along] += begin;
-        out.at[offset(shape, at)] = p.at[i++];
-      });
-      begin += p.shape[along];
+      place(out, p, begin);
+      begin[along] += p.shape[along];
     }
     return out;
   }
@@ -531,10 +518,8 @@ class Evaluation {
     std::vector<int64_t> shape(x.shape.begin(), x.shape.begin() + axis);
     shape.insert(shape.end(), index.shape.begin(), index.shape.end());
     shape.insert(shape.end(), x.shape.begin() + axis + 1, x.shape.end());
-    Elements out = make(shape);
     Terms& t = n_.terms();
-    size_t i = 0;
-    each(shape, [&](const std::vector<int64_t>& at) {
+    return each_of(shape, [&](const std::vector<int64_t>& at) {
       const std::vector<int64_t> which(at.begin() + axis,
                                        at.begin() + axis + long(index.shape.size()));
       std::vector<int64_t> from(at.begin(), at.begin() + axis);
@@ -548,8 +533,7 @@ class Evaluation {
       if (const auto c = t.as_constant(wanted); c && c->den == 1) {
         const auto k = int64_t(c->num < 0 ? c->num + extent : c->num);
         if (k < 0 || k >= extent) throw NoTerms{"an index out of range"};
-        out.at[i++] = element(k);
-        return;
+        return element(k);
       }
       std::vector<TermId> parts;
       for (int64_t k = 0; k < extent; ++k) {
@@ -557,9 +541,8 @@ class Evaluation {
             t.add(n_.same(wanted, t.integer(k)), n_.same(wanted, t.integer(k - extent)));
         parts.push_back(n_.mul(here, element(k)));
       }
-      out.at[i++] = n_.sum(parts);
+      return n_.sum(parts);
     });
-    return out;
   }
 
   // --- kernels: every value of a block as a function of the iteration, computed when asked for
@@ -617,13 +600,12 @@ class Evaluation {
   }
 
   static void store(Elements& to, const Elements& v, const std::vector<Interval>& where) {
-    for (size_t d = 0; d < where.size(); ++d)
+    std::vector<int64_t> begin;
+    for (size_t d = 0; d < where.size(); ++d) {
       if (where[d].size() != v.shape[d]) throw NoTerms{"a saved tile of another size"};
-    size_t i = 0;
-    each(v.shape, [&](std::vector<int64_t> at) {
-      for (size_t d = 0; d < at.size(); ++d) at[d] += where[d].begin;
-      to.at[offset(to.shape, at)] = v.at[i++];
-    });
+      begin.push_back(where[d].begin);
+    }
+    place(to, v, begin);
     to.held = to.held && v.held;
   }
 
@@ -640,7 +622,7 @@ class Evaluation {
 
   Elements compute(Block& b, const Op& op, uint32_t result, const std::vector<int64_t>& now) {
     const size_t number = size_t(&op - b.g.ops().data());
-    if (op.kind == OpKind::Iter) {
+    if (is_load(op.kind)) {
       size_t argument = 0;
       while (b.g.inputs()[argument] != op.inputs[0]) ++argument;
       const Elements& x = *b.arguments[argument];
@@ -648,13 +630,11 @@ class Evaluation {
       const auto where = tile(x.shape, a.imap, a.fmap, b.g, b.index, now);
       std::vector<int64_t> shape;
       for (const Interval& i : where) shape.push_back(i.size());
-      Elements out = make(shape);
-      out.held = x.held;
-      size_t i = 0;
-      each(shape, [&](std::vector<int64_t> at) {
+      Elements out = each_of(shape, [&](std::vector<int64_t> at) {
         for (size_t d = 0; d < at.size(); ++d) at[d] += where[d].begin;
-        out.at[i++] = x.at[offset(x.shape, at)];
+        return x.at[offset(x.shape, at)];
       });
+      out.held = x.held;
       return out;
     }
     if (is_accumulator(op.kind)) return fold(b, op, now);
@@ -663,14 +643,14 @@ class Evaluation {
     for (TensorId t : op.inputs) own.push_back(value(b, t, now));
     Values in;
     for (const Elements& e : own) in.push_back(&e);
-    if (op.kind != OpKind::Thread) return plain(b.g, op, in, b.whole, b.whole.ops()[number]);
+    if (!is_thread(op.kind)) return plain(b.g, op, in, b.whole, b.whole.ops()[number]);
     const Graph& body = b.g.body(op);
     const Graph& whole = b.whole.body(b.whole.ops()[number]);
     std::vector<Elements> values(body.tensors().size());
     for (size_t i = 0; i < own.size(); ++i) values[body.inputs()[i].index] = own[i];
     for (size_t k = 0; k < body.ops().size(); ++k) {
       const Op& o = body.ops()[k];
-      if (o.kind == OpKind::Input) continue;
+      if (is_input(o.kind)) continue;
       Values operands;
       for (TensorId t : o.inputs) operands.push_back(&values[t.index]);
       values[o.result().index] = plain(body, o, operands, whole, whole.ops()[k]);
@@ -683,18 +663,19 @@ class Evaluation {
     uint8_t loops = 0, varies = 0;
     for (int l : a.loops) loops |= uint8_t(1u << l);
     for (TensorId t : op.inputs) varies |= b.phase[t.index].varies;
+    const bool rescales = op.inputs.size() == 2;
     std::vector<Elements> parts, scales;
     iterations(b.g, loops & varies, now, [&](const std::vector<int64_t>& at) {
       parts.push_back(value(b, op.inputs[0], at));
-      if (op.kind == OpKind::AccumRescale) scales.push_back(value(b, op.inputs[1], at));
+      if (rescales) scales.push_back(value(b, op.inputs[1], at));
     });
-    if (op.kind == OpKind::Accum && a.kind == AccumKind::Concat) {
+    if (!rescales && a.kind == AccumKind::Concat) {
       Values in;
       for (const Elements& p : parts) in.push_back(&p);
-      return join(OpKind::Concat, a.axis, in);
+      return join(false, a.axis, in);
     }
     const bool ordered = a.kind == AccumKind::Max || a.kind == AccumKind::Min;
-    if (op.kind == OpKind::Accum && ordered)
+    if (!rescales && ordered)
       for (Elements& p : parts) p = held(std::move(p), b.g.type(op.inputs[0]).dtype);
     Elements out = parts[0];
     out.held = ordered;
@@ -704,7 +685,7 @@ class Evaluation {
     each(out.shape, [&](const std::vector<int64_t>& position) {
       std::vector<TermId> terms, tops;
       for (const Elements& p : parts) terms.push_back(p.at[i]);
-      if (op.kind == OpKind::AccumRescale) {
+      if (rescales) {
         for (const Elements& s : scales) tops.push_back(stretched(s, position));
         const TermId top = n_.max(tops);
         if (infinite(top)) throw NoTerms{"rescaling by ∞"};
@@ -713,9 +694,9 @@ class Evaluation {
                          ? Terms::kZero
                          : n_.mul(terms[k], n_.exp(n_.add(tops[k], n_.negative(top))));
       }
-      out.at[i++] = op.kind == OpKind::AccumRescale || a.kind == AccumKind::Sum ? n_.sum(terms)
-                    : a.kind == AccumKind::Max                                  ? n_.max(terms)
-                                                                                : n_.min(terms);
+      out.at[i++] = rescales || a.kind == AccumKind::Sum ? n_.sum(terms)
+                    : a.kind == AccumKind::Max           ? n_.max(terms)
+                                                         : n_.min(terms);
     });
     return out;
   }

@@ -1,0 +1,119 @@
+#include "verify/bounds.h"
+
+#include <algorithm>
+
+#include "eval/pointwise.h"
+#include "ir/window.h"
+
+namespace tessera {
+namespace {
+
+using Wide = __int128;
+
+// As a domain of eval/pointwise.h. Results of arithmetic wrap where they are too far.
+struct Range : Bounds {
+  static Range of(Wide low, Wide high) {
+    if (low <= -kFar || high >= kFar) return {};
+    return {{int64_t(low), int64_t(high)}};
+  }
+  Range constant(const Rational& c) const {
+    return c.is_integer() ? of(c.num(), c.num()) : Range();
+  }
+  Range unknown() const { return {}; }
+  void assign_integers(const Range& x) { *this = x; }
+};
+
+constexpr Range kTruth{{0, 1}};
+
+Range operator-(const Range& x) { return Range::of(-Wide(x.high), -Wide(x.low)); }
+Range operator+(const Range& x, const Range& y) {
+  return Range::of(Wide(x.low) + y.low, Wide(x.high) + y.high);
+}
+Range operator-(const Range& x, const Range& y) { return x + -y; }
+Range operator*(const Range& x, const Range& y) {
+  const Wide all[] = {Wide(x.low) * y.low, Wide(x.low) * y.high, Wide(x.high) * y.low,
+                      Wide(x.high) * y.high};
+  const auto [least, most] = std::minmax_element(all, all + 4);
+  return Range::of(*least, *most);
+}
+Range operator/(const Range&, const Range&) { return {}; }
+Range max(const Range& x, const Range& y) {
+  return {{std::max(x.low, y.low), std::max(x.high, y.high)}};
+}
+Range min(const Range& x, const Range& y) {
+  return {{std::min(x.low, y.low), std::min(x.high, y.high)}};
+}
+Range relu(const Range& x) { return max(x, {{0, 0}}); }
+Range abs(const Range& x) {
+  return Range::of(std::max<int64_t>({0, x.low, -x.high}), std::max(-x.low, x.high));
+}
+Range sign(const Range&) { return {{-1, 1}}; }
+Range power(const Range&, const Range&) { return {}; }
+Range atan2(const Range&, const Range&) { return {}; }
+Range mod(const Range&, const Range& y) {  // has the divisor's sign
+  return y.low > 0 ? Range{{0, y.high - 1}} : Range();
+}
+Range not_zero(const Range&) { return kTruth; }
+Range logical_not(const Range&) { return kTruth; }
+Range compare(const Range&, const Range&, Order) { return kTruth; }
+Range select(const Range&, const Range& x, const Range& y) { return {hull(x, y)}; }
+
+// Of what takes many elements together: how many at least and at most.
+Range terms(const Graph& g, const Op& op) {
+  const double most = terms_of(g, op);
+  const int64_t n = most < double(kFar) ? int64_t(most) : kFar;
+  // Windows may see padding only, and tiles are clipped.
+  if (is_windowed(op.kind) || g.level() != Level::Kernel) return {{0, n}};
+  return is_scan(op.kind) ? Range{{1, n}} : Range{{n, n}};
+}
+
+}  // namespace
+
+Bounds hull(const Bounds& a, const Bounds& b) {
+  return {std::min(a.low, b.low), std::max(a.high, b.high)};
+}
+
+Bounds bounds_of(DType dtype) {
+  switch (dtype) {
+  case DType::Bool: return {0, 1};
+  case DType::I8: return {INT8_MIN, INT8_MAX};
+  case DType::U8: return {0, UINT8_MAX};
+  case DType::I32: return {INT32_MIN, INT32_MAX};
+  case DType::I64:
+  case DType::F64:
+  case DType::F32:
+  case DType::F16:
+  case DType::BF16: break;
+  }
+  return {};
+}
+
+Bounds computed(const Graph& g, const Op& op, const std::vector<Bounds>& operands) {
+  const Type& type = g.type(op.result());
+  if (const Rational* value = op.constant()) return Range().constant(*value);
+  if (const auto* a = std::get_if<IotaAttrs>(&op.attrs))
+    return {0, std::max<int64_t>(0, type.shape[size_t(a->axis)].extent - 1)};
+  if (operands.empty()) return {};
+  std::vector<Range> in;
+  for (const Bounds& b : operands) in.push_back({b});
+  if (has(op.kind, algebra::Pointwise))
+    return apply_to_one(op, g.type(op.inputs[first_value(op.kind)]).dtype, type.dtype, in);
+  if (has(op.kind, algebra::Movement)) {
+    Bounds all = operands[0];
+    if (op.kind == OpKind::Gather) return all;
+    for (const Bounds& b : operands) all = hull(all, b);
+    if (const auto* pad = std::get_if<PadAttrs>(&op.attrs))
+      return hull(all, Range().constant(pad->value));
+    return has(op.kind, algebra::Fills) ? hull(all, {0, 0}) : all;
+  }
+  if (is_tile(op.kind)) return operands[0];
+  if (decides(op) && !is_windowed(op.kind)) return operands[0];  // an extremum of some
+  if (is_bilinear(op.kind)) return in[0] * in[1] * terms(g, op);
+  const auto* accumulator = std::get_if<AccumAttrs>(&op.attrs);
+  if (accumulator != nullptr && accumulator->kind == AccumKind::Concat) return operands[0];
+  if (operands.size() == 1 && (adds_up(op.kind) || accumulator != nullptr))
+    return in[0] * terms(g, op);
+  return {};
+}
+
+}  // namespace tessera
