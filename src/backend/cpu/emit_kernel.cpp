@@ -4,6 +4,7 @@
 #include <map>
 
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -40,12 +41,11 @@ void KernelEmitter::workspace_pointer(int id) {
   int64_t size = buffer_elements(v);
   for (size_t l = kernel_.loops.size(); l-- > 0;) {
     if ((v.phase.varies >> l & 1) == 0) continue;
-    offset += " + l" + std::to_string(l) + "*" + std::to_string(size);
+    offset += fmt(" + l$0*$1", l, size);
     size *= kernel_.loops[l];
   }
   const std::string p = v.memory.pointer;
-  code_.line(std::string(storage_type(v.memory.storage)) + "* const " + p + " = w" + p.substr(1) +
-             offset + ";");
+  code_.line(fmt("$0* const $1 = w$2$3;", storage_type(v.memory.storage), p, p.substr(1), offset));
 }
 
 void KernelEmitter::allocate_value(int id) {
@@ -94,15 +94,13 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
     const bool read = int(i) < kernel_.operands;
     const std::string type = storage_type(kernel_.argument_dtypes[i]);
     const int64_t offset = kernel_.argument_offset(int(i));
-    head.line((read ? "const " : "") + type + "* const a" + std::to_string(i) + " = (" +
-              (read ? "const " : "") + type + "*)args[" + std::to_string(i) + "]" +
-              (offset > 0 ? " + " + std::to_string(offset) : "") + ";");
+    head.line(fmt("$0$1* const a$2 = ($0$1*)args[$2]$3;", read ? "const " : "", type, i,
+                  offset > 0 ? " + " + std::to_string(offset) : ""));
   }
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const Buffer& b = buffers_[i];
     const std::string type = storage_type(b.dtype);
-    head.line(type + "* const " + b.name + " = (" + type + "*)(scratch + " +
-              std::to_string(plan.offsets[i]) + ");");
+    head.line(fmt("$0* const $1 = ($0*)(scratch + $2);", type, b.name, plan.offsets[i]));
   }
   if (!shared_.empty()) {
     head.line("char* const workspace = (char*)args[" +
@@ -110,8 +108,7 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
     for (const auto& [id, offset] : shared_) {
       const Memory& m = value(id).memory;
       const std::string type = storage_type(m.storage);
-      head.line(type + "* const w" + m.pointer.substr(1) + " = (" + type + "*)(workspace + " +
-                std::to_string(offset) + ");");
+      head.line(fmt("$0* const w$1 = ($0*)(workspace + $2);", type, m.pointer.substr(1), offset));
     }
   }
   if (part_ == Part::Once) {
@@ -130,12 +127,12 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
     std::string index = below == 1 ? "block" : "block / " + std::to_string(below);
     if (d != 0)
       index = (below == 1 ? index : "(" + index + ")") + " % " + std::to_string(kernel_.grid[d]);
-    head.line("const long g" + std::to_string(d) + " = " + index + ";");
+    head.line(fmt("const long g$0 = $1;", d, index));
     below *= kernel_.grid[d];
   }
   head.append(code_.text());
   for (const auto& [tile, sharing] : kept_)
-    head.line(packed_memory(tile).pointer + "of = block / " + std::to_string(sharing) + ";");
+    head.line(fmt("$0of = block / $1;", packed_memory(tile).pointer, sharing));
   head.close(2);
   return head.text();
 }
@@ -224,8 +221,7 @@ void KernelEmitter::region(uint8_t loops, int last) {
         if (is_accumulator(value(root).kind) && value(root).phase.varies == loops)
           start_accumulator(root);
       const std::string variable = "l" + std::to_string(l);
-      code_.open("for (long " + variable + " = 0; " + variable + " < " +
-                 std::to_string(kernel_.loops[size_t(l)]) + "; ++" + variable + ")");
+      code_.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", variable, kernel_.loops[size_t(l)]));
       regions_.emplace_back();
       region(uint8_t(loops | 1u << l), l);
       for (size_t b : regions_.back()) buffers_[b].death = std::max(buffers_[b].death, ++clock_);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -27,9 +28,9 @@ std::string KernelEmitter::fetch_ahead(int id, const std::vector<Index>& index) 
       rank != index.size() || v.memory.panel > 0 || v.memory.strides[rank - 1] != 1 ||
       v.memory.strides[rank - 2] != v.extents[rank - 1].nominal)
     return "";
-  return "__builtin_prefetch(" + v.memory.pointer + " + " +
-         Nest::offset(index, v.memory.strides).text + " + " +
-         std::to_string(kDenseAheadBytes / size_in_bytes(v.memory.storage)) + ", 0, 2);";
+  return fmt("__builtin_prefetch($0 + $1 + $2, 0, 2);", v.memory.pointer,
+             Nest::offset(index, v.memory.strides).text,
+             kDenseAheadBytes / size_in_bytes(v.memory.storage));
 }
 
 void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
@@ -60,7 +61,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
       else
         count += " * " + x.extents[i].text();
     }
-    count = "(" + type + ")(" + std::to_string(whole) + count + ")";
+    count = fmt("($0)($1$2)", type, whole, count);
   }
   // The result element, in such memory, for an index of the operand.
   const auto result_at = [&](const Memory& memory, const std::vector<Index>& index) {
@@ -70,7 +71,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
         kept.push_back(index[i]);
       else if (a.keepdims)
         kept.push_back({});
-    return memory.pointer + "[" + Nest::offset(kept, memory.strides).text + "]";
+    return fmt("$0[$1]", memory.pointer, Nest::offset(kept, memory.strides).text);
   };
 
   size_t inner = rank;  // innermost axis that is not 1
@@ -93,10 +94,10 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
       const std::string n = x.extents[i].text();
       if (in_parts && i == inner) {
         const std::string step = std::to_string(kLongSum);
-        const std::string c = loops.loop("(" + n + " + " + step + " - 1) / " + step).text;
+        const std::string c = loops.loop(fmt("($0 + $1 - 1) / $1", n, step)).text;
         part = loops.depth() - 1;
-        const std::string to = "(" + c + " + 1)*" + step;
-        index[i] = loops.loop("(" + to + " < " + n + " ? " + to + " : " + n + ")", c + "*" + step);
+        const std::string to = fmt("($0 + 1)*$1", c, step);
+        index[i] = loops.loop(fmt("($0 < $1 ? $0 : $1)", to, n), c + "*" + step);
       } else {
         index[i] = loops.loop(n);
       }
@@ -108,11 +109,10 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
                       count_of = "[" + std::to_string(lanes) + "]";
     const auto variable = [&](int level, const std::string& of_type, const std::string& name,
                               const std::string& from_value) {
-      if (lanes == 0)
-        return loops.statement(level, of_type + " " + name + " = " + from_value + ";");
-      loops.statement(level, of_type + " " + name + count_of + " __attribute__((aligned(64)));");
-      loops.statement(level, "for (int l = 0; l < " + std::to_string(lanes) + "; ++l) " + name +
-                                 "[l] = " + from_value + ";");
+      if (lanes == 0) return loops.statement(level, fmt("$0 $1 = $2;", of_type, name, from_value));
+      loops.statement(level, fmt("$0 $1$2 __attribute__((aligned(64)));", of_type, name, count_of));
+      loops.statement(level,
+                      fmt("for (int l = 0; l < $0; ++l) $1[l] = $2;", lanes, name, from_value));
     };
     const std::string mark = v.dtype == DType::F64 ? "long" : "int";
     std::string combined = "s";
@@ -131,15 +131,15 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     const std::string e = loops.element(from, index);
     std::string clauses;
     if (sum) {
-      loops.statement(inside, "s" + by_lane + " += " + e + ";");
+      loops.statement(inside, fmt("s$0 += $1;", by_lane, e));
       clauses = "reduction(+ : s)";
     } else {
       const std::string op = fold == AccumKind::Max ? " > " : " < ";
       const std::string best = "s" + by_lane;
-      loops.statement(inside, best + " = " + e + op + best + " ? " + e + " : " + best + ";");
+      loops.statement(inside, fmt("$0 = $1$2$0 ? $1 : $0;", best, e, op));
       clauses = fold == AccumKind::Max ? "reduction(max : s)" : "reduction(min : s)";
       if (real) {
-        loops.statement(inside, "undefined" + by_lane + " |= " + e + " != " + e + ";");
+        loops.statement(inside, fmt("undefined$0 |= $1 != $1;", by_lane, e));
         clauses += " reduction(| : undefined)";
       }
     }
@@ -155,17 +155,16 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     std::string s = in_parts ? "(float)total" : combined;
     if (!count.empty()) s = (in_parts ? "total" : combined) + (" / " + count);
     if (!sum && real) {
-      s = std::string(lanes > 0 ? "(t_any(undefined) ? " : "(undefined ? ") +
-          (v.dtype == DType::F64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")") + " : " + s +
-          ")";
+      s = fmt("$0$1 : $2)", lanes > 0 ? "(t_any(undefined) ? " : "(undefined ? ",
+              v.dtype == DType::F64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")", s);
     }
     const std::string at = result_at(to, index);
     if (!accumulate)
-      loops.after(outside, at + " = " + s + ";");
+      loops.after(outside, fmt("$0 = $1;", at, s));
     else if (sum)
-      loops.after(outside, at + " += " + s + ";");
+      loops.after(outside, fmt("$0 += $1;", at, s));
     else
-      loops.after(outside, at + " = " + pick + "(" + cast + at + ", " + cast + s + ");");
+      loops.after(outside, fmt("$0 = $1($2$0, $2$3);", at, pick, cast, s));
     emit(loops);
     return;
   }
@@ -185,7 +184,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     Nest clear = nest();
     for (size_t i = 0; i < rank; ++i)
       if (!gone[i]) index[i] = clear.loop(x.extents[i].text());
-    clear.statement(clear.depth() - 1, result_at(into, index) + " = " + start + ";");
+    clear.statement(clear.depth() - 1, fmt("$0 = $1;", result_at(into, index), start));
     emit(clear);
   }
   Nest loops = nest();
@@ -199,17 +198,17 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   const std::string at = result_at(into, index);
   const int level = loops.depth() - 1;
   if (sum)
-    loops.statement(level, at + " += " + e + ";");
+    loops.statement(level, fmt("$0 += $1;", at, e));
   else
-    loops.statement(level, at + " = " + pick + "(" + cast + at + ", " + cast + e + ");");
+    loops.statement(level, fmt("$0 = $1($2$0, $2$3);", at, pick, cast, e));
   emit(loops);
   if (!count.empty() || apart) {
     Nest finish = nest();
     for (size_t i = 0; i < rank; ++i)
       if (!gone[i]) index[i] = finish.loop(x.extents[i].text());
-    finish.statement(finish.depth() - 1, result_at(to, index) + (accumulate ? " += " : " = ") +
-                                             result_at(into, index) +
-                                             (count.empty() ? "" : " / " + count) + ";");
+    finish.statement(finish.depth() - 1,
+                     fmt("$0$1$2$3;", result_at(to, index), accumulate ? " += " : " = ",
+                         result_at(into, index), count.empty() ? "" : " / " + count));
     emit(finish);
   }
   if (apart) touch(into.pointer);
@@ -255,26 +254,26 @@ std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
   const std::string s = "s" + std::to_string(names_++);
   const int inside = loops.depth() - 1;
   const std::string type = compute_type(v.dtype);
-  const std::string at = v.memory.pointer + "[" + Nest::offset(kept, v.memory.strides).text + "]";
+  const std::string at = fmt("$0[$1]", v.memory.pointer, Nest::offset(kept, v.memory.strides).text);
   if (lanes == 0) {
-    loops.statement(inside - 1, type + " " + s + " = 0;");
-    loops.statement(inside, s + " += " + x + ";");
-    loops.after(inside - 1, at + " = " + s + ";");
+    loops.statement(inside - 1, fmt("$0 $1 = 0;", type, s));
+    loops.statement(inside, fmt("$0 += $1;", s, x));
+    loops.after(inside - 1, fmt("$0 = $1;", at, s));
     return " reduction(+ : " + s + ")";
   }
   unit_.prelude.insert("t_lanes");
   const std::string n = std::to_string(lanes);
   if (whole) {
     loops.statement(inside - 1, "t_floats " + s + " = {};");
-    loops.after(inside - 1, "float " + s + "l[" + n + "] __attribute__((aligned(64)));");
-    loops.after(inside - 1, "*(t_floats*)" + s + "l = " + s + ";");
-    loops.after(inside - 1, at + " = t_lanes<t_add>(" + s + "l);");
+    loops.after(inside - 1, fmt("float $0l[$1] __attribute__((aligned(64)));", s, n));
+    loops.after(inside - 1, fmt("*(t_floats*)$0l = $0;", s));
+    loops.after(inside - 1, fmt("$0 = t_lanes<t_add>($1l);", at, s));
     return " " + s + " += *(const t_floats*)out;";
   }
-  loops.statement(inside - 1, type + " " + s + "[" + n + "] __attribute__((aligned(64)));");
-  loops.statement(inside - 1, "for (int l = 0; l < " + n + "; ++l) " + s + "[l] = 0;");
-  loops.statement(inside, s + "[lane] += " + x + ";");
-  loops.after(inside - 1, at + " = t_lanes<t_add>(" + s + ");");
+  loops.statement(inside - 1, fmt("$0 $1[$2] __attribute__((aligned(64)));", type, s, n));
+  loops.statement(inside - 1, fmt("for (int l = 0; l < $0; ++l) $1[l] = 0;", n, s));
+  loops.statement(inside, fmt("$0[lane] += $1;", s, x));
+  loops.after(inside - 1, fmt("$0 = t_lanes<t_add>($1);", at, s));
   return "";
 }
 
@@ -301,22 +300,22 @@ void KernelEmitter::cumsum(int id) {
   for (size_t i = axis; i < v.extents.size(); ++i) index[i] = loops.loop(v.extents[i].text());
   const int inside = loops.depth() - 1;
   const std::string x = loops.element(v.inputs[0], index);
-  const std::string at = v.memory.pointer + "[" + Nest::offset(index, v.memory.strides).text + "]";
+  const std::string at =
+      fmt("$0[$1]", v.memory.pointer, Nest::offset(index, v.memory.strides).text);
   if (last) {
     loops.no_simd();
     loops.statement(outside, std::string(storage_type(running)) + " s = 0;");
     loops.statement(inside, "s += " + x + ";");
-    loops.statement(inside, at + " = (" + type + ")s;");
+    loops.statement(inside, fmt("$0 = ($1)s;", at, type));
   } else {
     const int64_t row = v.memory.strides[axis];
     allocate(sums, running, row);
     std::vector<Index> within = index;
     for (size_t i = 0; i <= axis; ++i) within[i] = {};
-    const std::string s = sums + "[" + Nest::offset(within, v.memory.strides).text + "]";
-    loops.statement(outside,
-                    "for (long j = 0; j < " + std::to_string(row) + "; ++j) " + sums + "[j] = 0;");
-    loops.statement(inside, s + " += " + x + ";");
-    loops.statement(inside, at + " = (" + type + ")" + s + ";");
+    const std::string s = fmt("$0[$1]", sums, Nest::offset(within, v.memory.strides).text);
+    loops.statement(outside, fmt("for (long j = 0; j < $0; ++j) $1[j] = 0;", row, sums));
+    loops.statement(inside, fmt("$0 += $1;", s, x));
+    loops.statement(inside, fmt("$0 = ($1)$2;", at, type, s));
   }
   emit(loops);
   if (!last) touch(sums);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "backend/fmt.h"
 #include "backend/nest.h"
 #include "base/check.h"
 #include "ir/window.h"
@@ -130,29 +131,28 @@ class Convolution {
     const std::string stored = storage_type(dtype_);
     code.line(array("offsets", offsets_));
     code.open("for (long unit = begin; unit < end; ++unit)");
-    code.line("const long part = unit % " + n(chunks) + ", f = unit / " + n(chunks) + " % " +
-              n(tiles) + " * " + n(tile_.rows) + ", image = unit / " + n(chunks * tiles) + ";");
+    code.line(fmt("const long part = unit % $0, f = unit / $0 % $1 * $2, image = unit / $3;",
+                  chunks, tiles, tile_.rows, chunks * tiles));
     code.line("const long group = image % " + n(groups_) + ";");
-    code.line("const " + type_ + "* const xs = x + image * " + n(channels_ * pitch_) + ";");
-    code.line("const " + type_ + "* const ws = w + (group * " + n(filters_) + " + f) * " +
-              n(channels_ * taps_) + ";");
-    code.line(stored + "* const to = out + (image * " + n(filters_) + " + f) * " + n(out_) + ";");
-    code.line("const long last = part * " + n(chunk) + " + " + n(chunk) + " < " + n(across) +
-              " ? part * " + n(chunk) + " + " + n(chunk) + " : " + n(across) + ";");
+    code.line(fmt("const $0* const xs = x + image * $1;", type_, channels_ * pitch_));
+    code.line(
+        fmt("const $0* const ws = w + (group * $1 + f) * $2;", type_, filters_, channels_ * taps_));
+    code.line(fmt("$0* const to = out + (image * $1 + f) * $2;", stored, filters_, out_));
+    code.line(fmt("const long last = part * $0 + $0 < $1 ? part * $0 + $0 : $1;", chunk, across));
     code.open("for (long tile = part * " + n(chunk) + "; tile < last; ++tile)");
     const std::string columns = n(tile_.columns());
-    code.line(type_ + " sums[" + n(int64_t{tile_.rows} * tile_.columns()) + "];");
+    code.line(fmt("$0 sums[$1];", type_, int64_t{tile_.rows} * tile_.columns()));
     code.line("long rows = " + n(tile_.rows) + ";");
     if (whole < filters_) {
       code.open("if (f < " + n(whole) + ")");
-      code.line(kernel + "(ws, xs + tile * " + columns + ", offsets, sums);");
+      code.line(fmt("$0(ws, xs + tile * $1, offsets, sums);", kernel, columns));
       code.close(" else {");
       code.set_indent(code.indent() + 1);
       code.line("rows = " + n(filters_ - whole) + ";");
-      code.line(kernel + "_rest(ws, xs + tile * " + columns + ", offsets, sums);");
+      code.line(fmt("$0_rest(ws, xs + tile * $1, offsets, sums);", kernel, columns));
       code.close();
     } else {
-      code.line(kernel + "(ws, xs + tile * " + columns + ", offsets, sums);");
+      code.line(fmt("$0(ws, xs + tile * $1, offsets, sums);", kernel, columns));
     }
     write_lines(code);
     code.close(3);
@@ -165,15 +165,14 @@ class Convolution {
 
   void operands(Code& code, int64_t x_elements) {
     const std::string stored = storage_type(dtype_);
-    code.line("const " + stored + "* const given = (const " + stored + "*)args[0];");
-    code.line("const " + stored + "* const weights = (const " + stored + "*)args[1];");
-    code.line(stored + "* const out = (" + stored + "*)args[2];");
+    code.line(fmt("const $0* const given = (const $0*)args[0];", stored));
+    code.line(fmt("const $0* const weights = (const $0*)args[1];", stored));
+    code.line(fmt("$0* const out = ($0*)args[2];", stored));
     const bool workspace = stage_x_ || stage_weights_;
-    code.line(type_ + "* const x = (" + type_ + "*)" + (stage_x_ ? "args[3]" : "given") + ";");
-    code.line(type_ + "* const w = " +
-              (stage_weights_ ? "(" + type_ + "*)args[3] + " + n(x_elements)
-                              : "(" + type_ + "*)weights") +
-              ";");
+    code.line(fmt("$0* const x = ($0*)$1;", type_, stage_x_ ? "args[3]" : "given"));
+    code.line(fmt("$0* const w = $1;", type_,
+                  stage_weights_ ? fmt("($0*)args[3] + $1", type_, x_elements)
+                                 : "(" + type_ + "*)weights"));
     code.line("(void)given, (void)weights, (void)out, (void)x, (void)w, (void)scratch;");
     (void)workspace;
   }
@@ -181,35 +180,34 @@ class Convolution {
   // Element by element of the staged plane: what lies there, or zero.
   void stage_plane(Code& code) {
     const std::string stored = storage_type(dtype_);
-    code.line(type_ + "* const plane = x + unit * " + n(pitch_) + ";");
-    code.line("const " + stored + "* const from = given + unit * " + n(in_) + ";");
+    code.line(fmt("$0* const plane = x + unit * $1;", type_, pitch_));
+    code.line(fmt("const $0* const from = given + unit * $1;", stored, in_));
     const size_t rank = axes_.size();
     // Residues, then places; `inside` says whether the line is one of x's.
     std::string residue = "0", place = "0", row = "0", inside;
     for (size_t i = 0; i < rank; ++i)
       if (strides_[i] > 1) {
-        code.open("for (long r" + n(int64_t(i)) + " = 0; r" + n(int64_t(i)) + " < " +
-                  n(strides_[i]) + "; ++r" + n(int64_t(i)) + ")");
-        residue = "(" + residue + " * " + n(strides_[i]) + " + r" + n(int64_t(i)) + ")";
+        code.open(fmt("for (long r$0 = 0; r$0 < $1; ++r$0)", i, strides_[i]));
+        residue = fmt("($0 * $1 + r$2)", residue, strides_[i], i);
       }
     for (size_t i = 0; i + 1 < rank; ++i) {
       const std::string q = "q" + n(int64_t(i)), y = "y" + n(int64_t(i));
-      code.open("for (long " + q + " = 0; " + q + " < " + n(plane_[i]) + "; ++" + q + ")");
-      code.line("const long " + y + " = " + position(i, q) + ";");
-      place = "(" + place + " + " + q + ") * " + n(plane_[i + 1]);
-      row = "(" + row + " + " + y + ") * " + n(axes_[i + 1].in);
+      code.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", q, plane_[i]));
+      code.line(fmt("const long $0 = $1;", y, position(i, q)));
+      place = fmt("($0 + $1) * $2", place, q, plane_[i + 1]);
+      row = fmt("($0 + $1) * $2", row, y, axes_[i + 1].in);
       inside += (inside.empty() ? "" : " && ") + within(i, y);
     }
     const size_t last = rank - 1;
-    code.line(type_ + "* const line = plane + " + residue + " * " + n(size_) + " + " + place + ";");
+    code.line(fmt("$0* const line = plane + $1 * $2 + $3;", type_, residue, size_, place));
     if (!inside.empty()) {
       code.open("if (!(" + inside + "))");
       code.line("for (long q = 0; q < " + n(plane_[last]) + "; ++q) line[q] = 0;");
       code.line("continue;");
       code.close();
     }
-    code.line("const " + stored + "* const source = from + " + row + ";");
-    const std::string value = "(" + type_ + ")" + loaded(dtype_, "source[y]", unit_.prelude);
+    code.line(fmt("const $0* const source = from + $1;", stored, row));
+    const std::string value = fmt("($0)$1", type_, loaded(dtype_, "source[y]", unit_.prelude));
     if (strides_[last] == 1) {
       // zeros, a piece of x, zeros
       const int64_t before = std::clamp<int64_t>(axes_[last].low, 0, plane_[last]);
@@ -217,15 +215,15 @@ class Convolution {
           std::clamp<int64_t>(axes_[last].in + axes_[last].low, before, plane_[last]);
       code.line("for (long q = 0; q < " + n(before) + "; ++q) line[q] = 0;");
       code.line("#pragma omp simd");
-      code.open("for (long q = " + n(before) + "; q < " + n(end) + "; ++q)");
+      code.open(fmt("for (long q = $0; q < $1; ++q)", before, end));
       code.line("const long y = q + " + n(-axes_[last].low) + ";");
       code.line("line[q] = " + value + ";");
       code.close();
-      code.line("for (long q = " + n(end) + "; q < " + n(plane_[last]) + "; ++q) line[q] = 0;");
+      code.line(fmt("for (long q = $0; q < $1; ++q) line[q] = 0;", end, plane_[last]));
     } else {
       code.open("for (long q = 0; q < " + n(plane_[last]) + "; ++q)");
       code.line("const long y = " + position(last, "q") + ";");
-      code.line("line[q] = " + within(last, "y") + " ? " + value + " : (" + type_ + ")0;");
+      code.line(fmt("line[q] = $0 ? $1 : ($2)0;", within(last, "y"), value, type_));
       code.close();
     }
     for (size_t i = 0; i + 1 < rank; ++i) code.close();
@@ -234,11 +232,11 @@ class Convolution {
   }
   std::string position(size_t i, const std::string& q) const {
     std::string p = q;
-    if (strides_[i] > 1) p += " * " + n(strides_[i]) + " + r" + n(int64_t(i));
+    if (strides_[i] > 1) p += fmt(" * $0 + r$1", strides_[i], i);
     return p + " + " + n(-axes_[i].low);
   }
   std::string within(size_t i, const std::string& y) const {
-    return y + " >= 0 && " + y + " < " + n(axes_[i].in);
+    return fmt("$0 >= 0 && $0 < $1", y, axes_[i].in);
   }
 
   // Weights as [G·F, C, T].
@@ -246,9 +244,9 @@ class Convolution {
     code.line("const long f = unit - " + n(first) + ";");
     code.open("for (long c = 0; c < " + n(channels_) + "; ++c)");
     code.open("for (long t = 0; t < " + n(taps_) + "; ++t)");
-    const std::string from = "(f * " + n(channels_) + " + c) * " + n(taps_) + " + t";
-    code.line("w[" + from + "] = (" + type_ + ")" +
-              loaded(dtype_, "weights[" + from + "]", unit_.prelude) + ";");
+    const std::string from = fmt("(f * $0 + c) * $1 + t", channels_, taps_);
+    code.line(fmt("w[$0] = ($1)$2;", from, type_,
+                  loaded(dtype_, "weights[" + from + "]", unit_.prelude)));
     code.close(2);
   }
 
@@ -256,34 +254,34 @@ class Convolution {
   std::string micro_kernel(const std::string& name, int rows) const {
     const int vectors = tile_.vectors;
     const std::string v = "v_" + name;
-    const auto acc = [](int i, int j) { return "c" + n(i) + "_" + n(j); };
-    std::string out = "typedef " + type_ + " " + v + " __attribute__((vector_size(" +
-                      n(int64_t{tile_.lanes} * bytes_) + "), aligned(" + n(bytes_) +
-                      "), may_alias));\n";
-    out += "static __attribute__((noinline)) void " + name + "(const " + type_ + "* w, const " +
-           type_ + "* x, const long* offsets, " + type_ + "* sums) {\n  " + v;
+    const auto acc = [](int i, int j) { return fmt("c$0_$1", i, j); };
+    std::string out =
+        fmt("typedef $0 $1 __attribute__((vector_size($2), aligned($3), may_alias));\n", type_, v,
+            int64_t{tile_.lanes} * bytes_, bytes_);
+    out += fmt("static __attribute__((noinline)) void $0(const $1* w, const $1* x, const long* "
+               "offsets, $1* sums) {\n  $2",
+               name, type_, v);
     for (int i = 0; i < rows; ++i)
       for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + acc(i, j) + " = {}";
-    out += ";\n  for (long c = 0; c < " + n(channels_) + "; ++c, x += " + n(pitch_) +
-           ")\n    for (long t = 0; t < " + n(taps_) + "; ++t, ++w) {\n      const " + type_ +
-           "* const b = x + offsets[t];\n      const " + v;
+    out += fmt(";\n  for (long c = 0; c < $0; ++c, x += $1)\n    for (long t = 0; t < $2; ++t, "
+               "++w) {\n      const $3* const b = x + offsets[t];\n      const $4",
+               channels_, pitch_, taps_, type_, v);
     for (int j = 0; j < vectors; ++j)
-      out += (j > 0 ? ", " : " ") + ("b" + n(j)) + " = *(const " + v + "*)(b + " +
-             n(int64_t{j} * tile_.lanes) + ")";
+      out += fmt("$0$1 = *(const $2*)(b + $3)", j > 0 ? ", " : " ", "b" + n(j), v,
+                 int64_t{j} * tile_.lanes);
     out += ";\n";
     for (int i = 0; i < rows; ++i) {
       out += "     ";
       for (int j = 0; j < vectors; ++j)
-        out += " " + acc(i, j) + " += w[" + n(i * channels_ * taps_) + "] * b" + n(j) + ";";
+        out += fmt(" $0 += w[$1] * b$2;", acc(i, j), i * channels_ * taps_, j);
       out += "\n";
     }
     out += "    }\n";
     for (int i = 0; i < rows; ++i) {
       out += " ";
       for (int j = 0; j < vectors; ++j)
-        out += " *(" + v + "*)(sums + " +
-               n(int64_t{i} * tile_.columns() + int64_t{j} * tile_.lanes) + ") = " + acc(i, j) +
-               ";";
+        out += fmt(" *($0*)(sums + $1) = $2;", v,
+                   int64_t{i} * tile_.columns() + int64_t{j} * tile_.lanes, acc(i, j));
       out += "\n";
     }
     return out + "}\n";
@@ -294,32 +292,28 @@ class Convolution {
     const size_t rank = axes_.size(), last = rank - 1;
     const std::string columns = n(tile_.columns()), line = n(plane_[last]);
     code.line("long at = tile * " + columns + ";");
-    code.line("const long stop = at + " + columns + " < " + n(last_ + 1) + " ? at + " + columns +
-              " : " + n(last_ + 1) + ";");
+    code.line(fmt("const long stop = at + $0 < $1 ? at + $0 : $1;", columns, last_ + 1));
     code.open("while (at < stop)");
-    code.line("const long row = at / " + line + ", o = at % " + line + ", begin_ = at;");
-    code.line("const long next = (row + 1) * " + line + " < stop ? (row + 1) * " + line +
-              " : stop;");
+    code.line(fmt("const long row = at / $0, o = at % $0, begin_ = at;", line));
+    code.line(fmt("const long next = (row + 1) * $0 < stop ? (row + 1) * $0 : stop;", line));
     code.line("at = next;");
-    code.line("const long keep = next - begin_ < " + n(axes_[last].out) +
-              " - o ? next - begin_ : " + n(axes_[last].out) + " - o;");
+    code.line(
+        fmt("const long keep = next - begin_ < $0 - o ? next - begin_ : $0 - o;", axes_[last].out));
     // The row's place in the result, unless it lies between planes.
     std::string place = "0", skip = "keep <= 0";
     int64_t below = 1;
     for (size_t i = 1; i < rank; ++i) below *= plane_[i - 1];
     for (size_t i = 0; i + 1 < rank; ++i) {
       below /= plane_[i];
-      const std::string o = "row / " + n(below) + " % " + n(plane_[i]);
-      place = "(" + place + " + " + o + ") * " + n(axes_[i + 1].out);
-      skip += " || " + o + " >= " + n(axes_[i].out);
+      const std::string o = fmt("row / $0 % $1", below, plane_[i]);
+      place = fmt("($0 + $1) * $2", place, o, axes_[i + 1].out);
+      skip += fmt(" || $0 >= $1", o, axes_[i].out);
     }
     code.line("if (" + skip + ") continue;");
     const Memory memory{"line", dtype_, {}};
     code.open("for (long i = 0; i < rows; ++i)");
-    code.line(std::string(storage_type(dtype_)) + "* const line = to + i * " + n(out_) + " + " +
-              place + " + o;");
-    code.line("const " + type_ + "* const from = sums + i * " + columns + " + (begin_ - tile * " +
-              columns + ");");
+    code.line(fmt("$0* const line = to + i * $1 + $2 + o;", storage_type(dtype_), out_, place));
+    code.line(fmt("const $0* const from = sums + i * $1 + (begin_ - tile * $1);", type_, columns));
     const std::string value =
         is_float(dtype_) ? "from[j]" : "(" + std::string(storage_type(dtype_)) + ")from[j]";
     code.line("#pragma omp simd");
@@ -377,46 +371,45 @@ WindowText emit_pooling(const std::string& name, const Graph& graph, const Op& o
   text.units = ceil_div(planes, per_unit);
   Code code;
   code.open(head(name));
-  code.line("const " + stored + "* const x = (const " + stored + "*)args[0];");
-  code.line(stored + "* const out = (" + stored + "*)args[1];");
-  code.line(type + "* const sums = (" + type + "*)scratch;");
-  code.line("const long stop = end * " + n(per_unit) + " < " + n(planes) + " ? end * " +
-            n(per_unit) + " : " + n(planes) + ";");
+  code.line(fmt("const $0* const x = (const $0*)args[0];", stored));
+  code.line(fmt("$0* const out = ($0*)args[1];", stored));
+  code.line(fmt("$0* const sums = ($0*)scratch;", type));
+  code.line(fmt("const long stop = end * $0 < $1 ? end * $0 : $1;", per_unit, planes));
   code.open("for (long plane = begin * " + n(per_unit) + "; plane < stop; ++plane)");
   code.open("for (long row = 0; row < " + n(lines) + "; ++row)");
-  code.line("for (long o = 0; o < " + n(line.out) + "; ++o) sums[o] = " + start + ";");
+  code.line(fmt("for (long o = 0; o < $0; ++o) sums[o] = $1;", line.out, start));
   std::string row = "plane";
   int64_t below = lines;
   for (size_t i = 0; i < last; ++i) {
     const WindowAxis& a = axes[i];
     below /= a.out;
     const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
-    code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
-    code.line("const long " + y + " = row / " + n(below) + " % " + n(a.out) + " * " + n(a.stride) +
-              " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
-    code.line("if (" + y + " < 0 || " + y + " >= " + n(a.in) + ") continue;");
-    row = "(" + row + ") * " + n(a.in) + " + " + y;
+    code.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", t, a.taps));
+    code.line(fmt("const long $0 = row / $1 % $2 * $3 + $4 * $5 - $6;", y, below, a.out, a.stride,
+                  t, a.dilation, a.low));
+    code.line(fmt("if ($0 < 0 || $0 >= $1) continue;", y, a.in));
+    row = fmt("($0) * $1 + $2", row, a.in, y);
   }
-  code.line("const " + stored + "* const from = x + (" + row + ") * " + n(line.in) + ";");
+  code.line(fmt("const $0* const from = x + ($1) * $2;", stored, row, line.in));
   code.open("for (long t = 0; t < " + n(line.taps) + "; ++t)");
   // first <= o < behind: the tap lies in x
-  code.line("const long shift = t * " + n(line.dilation) + " - " + n(line.low) + ";");
-  code.line("const long first = shift >= 0 ? 0 : (-shift + " + n(line.stride - 1) + ") / " +
-            n(line.stride) + ";");
+  code.line(fmt("const long shift = t * $0 - $1;", line.dilation, line.low));
+  code.line(
+      fmt("const long first = shift >= 0 ? 0 : (-shift + $0) / $1;", line.stride - 1, line.stride));
   code.line("const long room = " + n(line.in - 1) + " - shift;");
   code.line("long behind = room < 0 ? 0 : room / " + n(line.stride) + " + 1;");
-  code.line("if (behind > " + n(line.out) + ") behind = " + n(line.out) + ";");
+  code.line(fmt("if (behind > $0) behind = $0;", line.out));
   const std::string value =
-      "(" + type + ")" + loaded(dtype, "from[o * " + n(line.stride) + " + shift]", unit.prelude);
+      fmt("($0)$1", type, loaded(dtype, "from[o * " + n(line.stride) + " + shift]", unit.prelude));
   code.line("#pragma omp simd");
   code.line("for (long o = first; o < behind; ++o) sums[o] = " +
             (maximum ? "t_max(sums[o], " + value + ");" : "sums[o] + " + value + ";"));
   for (size_t i = 0; i < last; ++i) code.close();
   code.close();
-  code.line(stored + "* const to = out + (plane * " + n(lines) + " + row) * " + n(line.out) + ";");
+  code.line(fmt("$0* const to = out + (plane * $1 + row) * $2;", stored, lines, line.out));
   const Memory memory{"to", dtype, {}};
-  code.line("for (long o = 0; o < " + n(line.out) + "; ++o) " +
-            store(memory, "o", real ? "sums[o]" : "(" + stored + ")sums[o]", unit.prelude));
+  code.line(fmt("for (long o = 0; o < $0; ++o) $1", line.out,
+                store(memory, "o", real ? "sums[o]" : "(" + stored + ")sums[o]", unit.prelude)));
   code.close(3);
   text.text = code.text();
   return text;
