@@ -1,21 +1,28 @@
-// Text of generated code from a pattern.
+// Text of generated code from patterns.
 #pragma once
 
 #include <concepts>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "backend/nest.h"
 #include "base/check.h"
 
 namespace tessera {
 
-inline const std::string& piece_of_text(const std::string& text) { return text; }
-inline std::string piece_of_text(const char* text) { return text; }
-std::string piece_of_text(std::integral auto number) { return std::to_string(number); }
+// What patterns are filled with: a text or a whole number.
+struct Piece {
+  std::string text;
+  Piece(std::string text) : text(std::move(text)) {}
+  Piece(const char* text) : text(text) {}
+  Piece(std::integral auto number) : text(std::to_string(number)) {}
+};
 
-// The pattern with the arguments, texts or whole numbers, in the places of $0, $1, …, $9.
+// The pattern with the arguments in the places of $0, $1, …, $9.
 template <class... T> std::string fmt(std::string_view pattern, const T&... arguments) {
-  const std::string pieces[] = {piece_of_text(arguments)...};
+  const Piece pieces[] = {Piece(arguments)...};
   std::string out;
   for (size_t i = 0; i < pattern.size(); ++i) {
     if (pattern[i] != '$') {
@@ -24,9 +31,27 @@ template <class... T> std::string fmt(std::string_view pattern, const T&... argu
     }
     const auto which = ++i < pattern.size() ? size_t(pattern[i] - '0') : sizeof...(T);
     CHECK(which < sizeof...(T)) << "'" << pattern << "' has " << sizeof...(T) << " arguments";
-    out += pieces[which];
+    out += pieces[which].text;
   }
   return out;
 }
+
+// What $name and ${name} stand for in longer patterns: names and pieces take turns.
+class Names {
+ public:
+  template <class... T> explicit Names(const T&... pairs) { set(pairs...); }
+  void set() {}
+  template <class... T> void set(const char* name, const Piece& piece, const T&... more) {
+    pieces_.insert_or_assign(name, piece);
+    set(more...);
+  }
+  std::string fill(std::string_view pattern) const;
+  // Adds the lines of a passage, whose first line's indentation is that of the code so far; blocks
+  // that it leaves open indent what follows.
+  void write(Code& code, std::string_view passage) const;
+
+ private:
+  std::map<std::string, Piece> pieces_;
+};
 
 }  // namespace tessera

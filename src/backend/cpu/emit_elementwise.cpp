@@ -133,8 +133,8 @@ class WideQuotients {
 // A transpose that exchanges the two innermost axes of words of 16 bits and more, or runs of axes
 // that stay side by side (pixels and channels): tiles instead of single elements. A unit is some
 // rows of the result.
-std::optional<ElementwiseText> emit_transpose(const std::string& name, const Graph& graph,
-                                              const Op& op, UnitContext& unit) {
+std::optional<KernelText> emit_transpose(const std::string& name, const Graph& graph, const Op& op,
+                                         UnitContext& unit) {
   const Type& type = graph.type(op.result());
   if (size_in_bytes(type.dtype) == 1) return std::nullopt;
   const std::vector<int64_t> shape = extents(type.shape);
@@ -165,8 +165,7 @@ std::optional<ElementwiseText> emit_transpose(const std::string& name, const Gra
   const int64_t slabs = ceil_div(rows, step);
   unit.prelude.insert("t_transpose");
   Code code;
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char*)");
+  open_kernel(code, name);
   const std::string t = storage_type(type.dtype);
   code.line(fmt("const $0* const a0 = (const $0*)args[0];", t));
   code.line(fmt("$0* const out = ($0*)args[1];", t));
@@ -177,13 +176,13 @@ std::optional<ElementwiseText> emit_transpose(const std::string& name, const Gra
   code.line(fmt("t_transpose<$0>(a0 + matrix + row, $1, out + matrix + row * $2, $2, rows, $2);", t,
                 rows, columns));
   code.close(2);
-  return ElementwiseText{code.text(), matrices * slabs};
+  return KernelText{code.text(), matrices * slabs};
 }
 
 // A concatenation of arrays whose axes from `axis` on lie side by side: runs are copied. A unit is
 // some rows of the result (whatever is before the axis), or a stretch of one.
-std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph& graph,
-                                           const Op& op, const std::vector<Layout>& layouts) {
+std::optional<KernelText> emit_concat(const std::string& name, const Graph& graph, const Op& op,
+                                      const std::vector<Layout>& layouts) {
   constexpr int64_t kLeastRun = 8;  // elements; shorter ones are better chosen one by one
   const Type& type = graph.type(op.result());
   const std::vector<int64_t> shape = extents(type.shape);
@@ -221,7 +220,7 @@ std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph&
   const int64_t most = unit_elements(rows * row);
   const bool whole = row <= most;  // a unit has whole rows
   const int64_t step = whole ? most / row : most, parts = whole ? 1 : ceil_div(row, step);
-  ElementwiseText out;
+  KernelText out;
   out.units = whole ? ceil_div(rows, step) : rows * parts;
   Code code;
   open_function(code, name, dtypes, op.inputs.size(), layouts);
@@ -260,13 +259,13 @@ bool reads_views(OpKind kind) {
   return !is_reshape(kind) && kind != OpKind::Transpose;
 }
 
-ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
-                                 UnitContext& unit, const std::vector<Layout>& layouts) {
+KernelText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
+                            UnitContext& unit, const std::vector<Layout>& layouts) {
   if (op.kind == OpKind::Transpose) {
-    if (std::optional<ElementwiseText> text = emit_transpose(name, graph, op, unit)) return *text;
+    if (std::optional<KernelText> text = emit_transpose(name, graph, op, unit)) return *text;
   }
   if (op.kind == OpKind::Concat) {
-    if (std::optional<ElementwiseText> text = emit_concat(name, graph, op, layouts)) return *text;
+    if (std::optional<KernelText> text = emit_concat(name, graph, op, layouts)) return *text;
   }
   CHECK(reads_views(op.kind) || std::ranges::none_of(layouts, &Layout::view));
   KernelValues kernel = operator_values(graph, op, layouts);
@@ -280,11 +279,17 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   return emit_map(name, kernel, shape, {{last, last}}, dtypes, op.inputs.size(), unit);
 }
 
+void open_kernel(Code& code, const std::string& name) {
+  code.open(
+      fmt("extern \"C\" __attribute__((visibility(\"default\"))) void $0(void** args, long begin, "
+          "long end, char* scratch)",
+          name));
+}
+
 void open_function(Code& code, const std::string& name, const std::vector<DType>& argument_dtypes,
                    size_t operands, const std::vector<Layout>& layouts,
                    const std::string& workspace_type) {
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char*)");
+  open_kernel(code, name);
   for (size_t i = 0; i < argument_dtypes.size(); ++i) {
     const std::string t =
         (i < operands ? "const " : "") + std::string(storage_type(argument_dtypes[i]));
@@ -296,18 +301,17 @@ void open_function(Code& code, const std::string& name, const std::vector<DType>
     code.line(fmt("$0* const workspace = ($0*)args[$1];", workspace_type, argument_dtypes.size()));
 }
 
-ElementwiseText emit_map(const std::string& name, const KernelValues& values,
-                         const std::vector<int64_t>& extents,
-                         const std::vector<std::pair<int, int>>& results,
-                         const std::vector<DType>& argument_dtypes, size_t operands,
-                         UnitContext& unit) {
+KernelText emit_map(const std::string& name, const KernelValues& values,
+                    const std::vector<int64_t>& extents,
+                    const std::vector<std::pair<int, int>>& results,
+                    const std::vector<DType>& argument_dtypes, size_t operands, UnitContext& unit) {
   // A unit is a slab of axis `split`, whole in the axes after it.
   size_t split = extents.size();
   int64_t inner = 1, all = 1;
   for (int64_t n : extents) all *= n;
   const int64_t most = unit_elements(all);
   while (split > 0 && inner * extents[split - 1] <= most) inner *= extents[--split];
-  ElementwiseText out;
+  KernelText out;
   int64_t slab = 0, slabs = 1;
   if (split > 0) {
     slab = std::max<int64_t>(1, most / inner);

@@ -14,6 +14,7 @@ KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitCo
   KernelValues kernel = kernel_values(block_graph, layouts);
   kernel.rounds = unit.rounds;
   KernelText out;
+  out.units = block_graph.num_blocks();
   KernelEmitter blocks(kernel, unit, Part::Blocks);
   if (blocks.has_shared()) {
     out.workspace_bytes = blocks.workspace_bytes();
@@ -88,23 +89,15 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   scratch_bytes = std::max(scratch_bytes, plan.bytes);
 
   Code head;
-  head.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char* scratch)");
-  for (size_t i = 0; i < kernel_.argument_dtypes.size(); ++i) {
-    const bool read = int(i) < kernel_.operands;
-    const std::string type = storage_type(kernel_.argument_dtypes[i]);
-    const int64_t offset = kernel_.argument_offset(int(i));
-    head.line(fmt("$0$1* const a$2 = ($0$1*)args[$2]$3;", read ? "const " : "", type, i,
-                  offset > 0 ? " + " + std::to_string(offset) : ""));
-  }
+  open_function(head, name, kernel_.argument_dtypes, size_t(kernel_.operands),
+                kernel_.argument_layouts);
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const Buffer& b = buffers_[i];
     const std::string type = storage_type(b.dtype);
     head.line(fmt("$0* const $1 = ($0*)(scratch + $2);", type, b.name, plan.offsets[i]));
   }
   if (!shared_.empty()) {
-    head.line("char* const workspace = (char*)args[" +
-              std::to_string(kernel_.argument_dtypes.size()) + "];");
+    head.line(fmt("char* const workspace = (char*)args[$0];", kernel_.argument_dtypes.size()));
     for (const auto& [id, offset] : shared_) {
       const Memory& m = value(id).memory;
       const std::string type = storage_type(m.storage);
@@ -136,8 +129,6 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   head.close(2);
   return head.text();
 }
-
-namespace {}  // namespace
 
 void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& found) const {
   std::vector<int> todo{id};

@@ -31,7 +31,7 @@ class SumEmitter {
       : whole_(whole), dtypes_(dtypes), unit_(unit), kept_(whole.kept.size()),
         all_(kept_ + whole.summed.size()) {}
 
-  std::optional<ElementwiseText> run(const std::string& name) {
+  std::optional<KernelText> run(const std::string& name) {
     if (kept_ > 1 || whole_.summed.empty()) return std::nullopt;
     type_ = compute_dtype(value(whole_.sums[0]).dtype);
     for (int sum : whole_.sums)
@@ -41,7 +41,7 @@ class SumEmitter {
     lanes_ = lanes_of(unit_.isa, type_);
     const bool along = contiguous(all_ - 1);
     if (!along && (kept_ == 0 || !contiguous(kept_ - 1))) return std::nullopt;
-    ElementwiseText out;
+    KernelText out;
     const size_t operands = dtypes_.size() - whole_.results.size();
     const std::vector<Layout>& layouts = whole_.values.argument_layouts;
     if (along && kept_ == 0 && shared_out()) {
@@ -380,9 +380,8 @@ class SumEmitter {
 
 }  // namespace
 
-std::optional<ElementwiseText> emit_whole(const std::string& name, const WholeKernel& whole,
-                                          const std::vector<DType>& argument_dtypes,
-                                          UnitContext& unit) {
+std::optional<KernelText> emit_whole(const std::string& name, const WholeKernel& whole,
+                                     const std::vector<DType>& argument_dtypes, UnitContext& unit) {
   if (!whole.sums.empty()) return SumEmitter(whole, argument_dtypes, unit).run(name);
   const size_t operands = argument_dtypes.size() - whole.results.size();
   return emit_map(name, whole.values, whole.kept, whole.results, argument_dtypes, operands, unit);

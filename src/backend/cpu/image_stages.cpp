@@ -209,8 +209,7 @@ class WindowFolds {
 }  // namespace
 
 void open_stage(Code& code, const std::string& name, const std::vector<std::string>& arguments) {
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char* scratch)");
+  open_kernel(code, name);
   for (size_t i = 0; i < arguments.size(); ++i)
     code.line(fmt("float* const $0 = (float*)args[$1];", arguments[i], i));
   code.line("(void)scratch;");
