@@ -4,6 +4,7 @@
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/tile_text.h"
+#include "backend/fmt.h"
 
 namespace tessera {
 namespace {
@@ -14,7 +15,7 @@ std::string n(int i) { return std::to_string(i); }
 // from x and y alternately within blocks of four groups (128 bits) or from all of x, then of y.
 std::string pick(int lanes, const std::string& x, const std::string& y,
                  const std::vector<int>& index) {
-  std::string s = "__builtin_shufflevector(" + x + ", " + y;
+  std::string s = fmt("__builtin_shufflevector($0, $1", x, y);
   for (int i = 0; i < lanes; ++i) s += ", " + n(index[size_t(i)]);
   return s + ")";
 }
@@ -39,8 +40,8 @@ std::string halve(int lanes, int step, const std::string& x, const std::string& 
 }
 
 std::string load(DType dtype, int lanes, const std::string& at) {
-  if (dtype == DType::BF16) return "dot_from_bf16_" + n(lanes) + "(" + at + ")";
-  return "*(const dot_v" + n(lanes) + "*)(" + at + ")";
+  if (dtype == DType::BF16) return fmt("dot_from_bf16_$0($1)", lanes, at);
+  return fmt("*(const dot_v$0*)($1)", lanes, at);
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ std::string load(DType dtype, int lanes, const std::string& at) {
 std::string DotKernels::use(CpuIsa isa, DType right, int rows) {
   const int lanes = lanes_of(isa, DType::F32);
   used_.insert({right, lanes, rows});
-  return "dot_" + std::string(name(right)) + "_" + n(rows) + "x" + n(lanes / rows);
+  return fmt("dot_$0_$1x$2", name(right), rows, lanes / rows);
 }
 
 std::string DotKernels::use_single(CpuIsa isa, DType right) {
@@ -76,43 +77,40 @@ std::string DotKernels::text() const {
       return e.replace(e.find('%'), 1, at);
     };
     if (kernel.rows == 0) {
-      out += "\nstatic float dot_" + std::string(name(kernel.right)) + "(const float* a, const " +
-             type + "* b, long k) {\n  " + v + " s = {};\n  long i = 0;\n  for (; i + " + lanes +
-             " <= k; i += " + lanes + ") s += *(const " + v + "*)(a + i) * " +
-             load(kernel.right, kernel.lanes, "b + i") +
-             ";\n  float t = 0;\n  for (int l = 0; l < " + lanes +
-             "; ++l) t += s[l];\n  for (; i < k; ++i) t += a[i] * " + element("i") +
-             ";\n  return t;\n}\n";
+      out += fmt("\nstatic float dot_$0(const float* a, const $1* b, long k) {\n  $2 s = {};\n  "
+                 "long i = 0;\n  for (; i + $3 <= k; i += $3) s += *(const $2*)(a + i) * $4;\n  "
+                 "float t = 0;\n  for (int l = 0; l < $3; ++l) t += s[l];\n  for (; i < k; ++i) t "
+                 "+= a[i] * $5;\n  return t;\n}\n",
+                 name(kernel.right), type, v, lanes, load(kernel.right, kernel.lanes, "b + i"),
+                 element("i"));
       continue;
     }
     const int columns = kernel.lanes / kernel.rows;
     const auto acc = [&](int i, int j) { return "s" + n(i * columns + j); };
-    out += "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, long AHEAD>\n"
-           "static __attribute__((noinline)) void dot_" +
-           std::string(name(kernel.right)) + "_" + n(kernel.rows) + "x" + n(columns) +
-           "(const float* a, const " + type + "* b, float* c, long k) {\n  " + v;
+    out += fmt("\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, long AHEAD>\nstatic "
+               "__attribute__((noinline)) void dot_$0_$1x$2(const float* a, const $3* b, float* c, "
+               "long k) {\n  $4",
+               name(kernel.right), kernel.rows, columns, type, v);
     for (int i = 0; i < kernel.lanes; ++i) out += (i > 0 ? ", s" : " s") + n(i) + " = {}";
-    out += ";\n  long i = 0;\n  for (; i + " + lanes + " <= k; i += " + lanes + ") {\n";
+    out += fmt(";\n  long i = 0;\n  for (; i + $0 <= k; i += $0) {\n", lanes);
     out += "    if (AHEAD) {\n";
     for (int j = 0; j < columns; ++j)
       out += "      __builtin_prefetch(b + " + n(j) + " * LDB + i + AHEAD, 0, 2);\n";
     out += "    }\n";
     if (kernel.rows == 1) {
-      out += "    const " + v + " x = *(const " + v + "*)(a + i);\n";
+      out += fmt("    const $0 x = *(const $0*)(a + i);\n", v);
       for (int j = 0; j < columns; ++j) {
-        out += "    " + acc(0, j) + " += x * " +
-               load(kernel.right, kernel.lanes, "b + " + n(j) + " * LDB + i") + ";\n";
+        out += fmt("    $0 += x * $1;\n", acc(0, j),
+                   load(kernel.right, kernel.lanes, "b + " + n(j) + " * LDB + i"));
       }
     } else {
       for (int j = 0; j < columns; ++j) {
-        out += "    const " + v + " y" + n(j) + " = " +
-               load(kernel.right, kernel.lanes, "b + " + n(j) + " * LDB + i") + ";\n";
+        out += fmt("    const $0 y$1 = $2;\n", v, j,
+                   load(kernel.right, kernel.lanes, "b + " + n(j) + " * LDB + i"));
       }
       for (int r = 0; r < kernel.rows; ++r) {
-        out += "    const " + v + " x" + n(r) + " = *(const " + v + "*)(a + " + n(r) +
-               " * ARS + i);\n   ";
-        for (int j = 0; j < columns; ++j)
-          out += " " + acc(r, j) + " += x" + n(r) + " * y" + n(j) + ";";
+        out += fmt("    const $0 x$1 = *(const $0*)(a + $1 * ARS + i);\n   ", v, r);
+        for (int j = 0; j < columns; ++j) out += fmt(" $0 += x$1 * y$2;", acc(r, j), r, j);
         out += "\n";
       }
     }
@@ -122,20 +120,20 @@ std::string DotKernels::text() const {
     for (int step = 0; level.size() > 1; ++step) {
       std::vector<std::string> next;
       for (size_t i = 0; i < level.size(); i += 2) {
-        const std::string to = "h" + n(step) + "_" + n(int(i / 2));
-        out += "  const " + v + " " + to + " = " +
-               halve(kernel.lanes, step, level[i], level[i + 1]) + ";\n";
+        const std::string to = fmt("h$0_$1", step, int(i / 2));
+        out +=
+            fmt("  const $0 $1 = $2;\n", v, to, halve(kernel.lanes, step, level[i], level[i + 1]));
         next.push_back(to);
       }
       level = next;
     }
-    out += "  float t[" + lanes + "] __attribute__((aligned(64)));\n  *(" + v +
-           "*)t = " + level[0] + ";\n  for (; i < k; ++i) {\n    for (int r = 0; r < " +
-           n(kernel.rows) + "; ++r) {\n      for (int j = 0; j < " + n(columns) + "; ++j) t[r * " +
-           n(columns) + " + j] += a[r * ARS + i] * " + element("j * LDB + i") + ";\n    }\n  }\n";
-    out += "  for (int r = 0; r < " + n(kernel.rows) + "; ++r) {\n    for (int j = 0; j < " +
-           n(columns) + "; ++j) c[r * LDC + j] = ACCUMULATE ? c[r * LDC + j] + t[r * " +
-           n(columns) + " + j] : t[r * " + n(columns) + " + j];\n  }\n}\n";
+    out += fmt("  float t[$0] __attribute__((aligned(64)));\n  *($1*)t = $2;\n  for (; i < k; ++i) "
+               "{\n    for (int r = 0; r < $3; ++r) {\n      for (int j = 0; j < $4; ++j) t[r * $4 "
+               "+ j] += a[r * ARS + i] * $5;\n    }\n  }\n",
+               lanes, v, level[0], kernel.rows, columns, element("j * LDB + i"));
+    out += fmt("  for (int r = 0; r < $0; ++r) {\n    for (int j = 0; j < $1; ++j) c[r * LDC + j] "
+               "= ACCUMULATE ? c[r * LDC + j] + t[r * $1 + j] : t[r * $1 + j];\n  }\n}\n",
+               kernel.rows, columns);
   }
   return out;
 }

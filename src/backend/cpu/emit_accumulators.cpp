@@ -1,6 +1,7 @@
 // What is added up, or kept, over the iterations of a kernel's loops.
 #include "backend/cpu/emitter.h"
 
+#include "backend/fmt.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -14,8 +15,8 @@ void KernelEmitter::start_accumulator(int id) {
   const Value& v = value(id);
   const auto& a = std::get<AccumAttrs>(v.attrs);
   allocate_value(id);
-  code_.line("// " + v.memory.pointer + ": accumulates (" + name(a.kind) +
-             (v.kind == OpKind::AccumRescale ? ", rescaled" : "") + ")");
+  code_.line(fmt("// $0: accumulates ($1$2)", v.memory.pointer, name(a.kind),
+                 v.kind == OpKind::AccumRescale ? ", rescaled" : ""));
   if (v.kind == OpKind::AccumRescale) {
     fill(v.memory, v.extents, "0");
     if (scales_of(id) != v.memory.pointer) return;
@@ -44,7 +45,7 @@ void KernelEmitter::accumulate(int id) {
   const int from = v.inputs[0];
   if (update_loops(v) != v.phase.varies || !a.loops.empty()) touch(id);
   if (fused_[size_t(from)] == id) {
-    code_.line("// " + v.memory.pointer + " += " + name(value(from).kind));
+    code_.line(fmt("// $0 += $1", v.memory.pointer, name(value(from).kind)));
     if (is_product(value(from).kind))
       product(from, v.memory, true);
     else
@@ -61,26 +62,26 @@ void KernelEmitter::accumulate(int id) {
   std::string at = v.memory.pointer + "[" + Nest::offset(index, v.memory.strides).text;
   std::string statement;
   switch (a.kind) {
-  case AccumKind::Sum: statement = at + "] += " + x + ";"; break;
+  case AccumKind::Sum: statement = fmt("$0] += $1;", at, x); break;
   case AccumKind::Max:
   case AccumKind::Min: {
     unit_.prelude.insert("t_max");
     const char* as = is_float(v.dtype) || v.dtype == DType::I64 ? "" : "(int)";
-    statement = at + "] = " + (a.kind == AccumKind::Max ? "t_max(" : "t_min(") + as + at + "], " +
-                as + x + ");";
+    statement =
+        fmt("$0] = $1$2$0], $2$3);", at, a.kind == AccumKind::Max ? "t_max(" : "t_min(", as, x);
     break;
   }
   case AccumKind::Concat: {
     const size_t axis = size_t(a.axis);
-    statement = at + " + l" + std::to_string(a.loops[0]) + "*" +
-                std::to_string(extents[axis].nominal * v.memory.strides[axis]) + "] = " + x + ";";
+    statement = fmt("$0 + l$1*$2] = $3;", at, a.loops[0],
+                    extents[axis].nominal * v.memory.strides[axis], x);
     break;
   }
   }
   loops.statement(loops.depth() - 1, statement);
   emit(loops);
   if (a.kind == AccumKind::Concat && !v.extents[size_t(a.axis)].exact())
-    code_.line(v.extents[size_t(a.axis)].actual + " += " + extents[size_t(a.axis)].text() + ";");
+    code_.line(fmt("$0 += $1;", v.extents[size_t(a.axis)].actual, extents[size_t(a.axis)].text()));
   touch(id);
 }
 
@@ -105,13 +106,12 @@ void KernelEmitter::rescale(int id) {
     const std::string x = loops.element(v.inputs[1], index);
     const std::string at = "[" + Nest::offset(index, strides).text + "]";
     const int level = loops.depth() - 1;
-    loops.statement(level, "const " + type + " old = " + scales + "m" + at + ", top = t_max(old, " +
-                               x + ");");
-    loops.statement(level, scales + "m" + at + " = top;");
+    loops.statement(level, fmt("const $0 old = $1m$2, top = t_max(old, $3);", type, scales, at, x));
+    loops.statement(level, fmt("$0m$1 = top;", scales, at));
     loops.statement(level,
-                    scales + "s" + at + " = old == top ? (" + type + ")1 : t_exp_down(old - top);");
-    loops.statement(level, scales + "p" + at + " = " + x + " == top ? (" + type +
-                               ")1 : t_exp_down(" + x + " - top);");
+                    fmt("$0s$1 = old == top ? ($2)1 : t_exp_down(old - top);", scales, at, type));
+    loops.statement(level,
+                    fmt("$0p$1 = $2 == top ? ($3)1 : t_exp_down($2 - top);", scales, at, x, type));
     emit(loops);
   }
   Nest loops = nest();
@@ -122,10 +122,9 @@ void KernelEmitter::rescale(int id) {
   for (size_t i = 0; i < m.extents.size(); ++i)
     narrow.push_back(m.extents[i].nominal == 1 ? Index{} : index[skip + i]);
   const std::string x = loops.element(v.inputs[0], index);
-  const std::string at = p + "[" + Nest::offset(index, v.memory.strides).text + "]";
+  const std::string at = fmt("$0[$1]", p, Nest::offset(index, v.memory.strides).text);
   const std::string by = "[" + Nest::offset(narrow, strides).text + "]";
-  loops.statement(loops.depth() - 1, at + " = " + at + " * " + scales + "s" + by + " + " + x +
-                                         " * " + scales + "p" + by + ";");
+  loops.statement(loops.depth() - 1, fmt("$0 = $0 * $1s$2 + $3 * $1p$2;", at, scales, by, x));
   emit(loops);
   touch(id);
   for (const char* part : {"m", "s", "p"}) touch(scales + part);

@@ -2,6 +2,7 @@
 // one has few rows.
 
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -35,7 +36,7 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
   std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
   int opened = open_leading(v, {{pa, x, *left}, {pb, y, *right}, {pc, v, to}});
   code_.line("const float* const a = " + pa + ";");
-  code_.line(std::string("const ") + storage_type(right->storage) + "* const b = " + pb + ";");
+  code_.line(fmt("const $0* const b = $1;", storage_type(right->storage), pb));
   code_.line("float* const c = " + pc + ";");
 
   // What comes next in memory is asked for where rows follow each other densely, but rows that are
@@ -60,22 +61,21 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
     return offset == "0" ? p : p + " + " + offset;
   };
   const auto call = [&](const std::string& row, int rows, int64_t prefetch) {
-    const std::string f = unit_.dot_kernels.use(unit_.isa, right->storage, rows) + "<" + num(ars) +
-                          ", " + num(ldb) + ", " + num(ldc) + ", " + adds + ", " + num(prefetch) +
-                          ">(" + at("a", row == "0" ? row : row + "*" + num(ars));
+    const std::string f =
+        fmt("$0<$1, $2, $3, $4, $5>($6", unit_.dot_kernels.use(unit_.isa, right->storage, rows),
+            ars, ldb, ldc, adds, prefetch, at("a", row == "0" ? row : row + "*" + num(ars)));
     const int64_t columns = lanes / rows;
     const auto tile = [&](const std::string& column) {
-      code_.line(f + ", b + " + column + "*" + num(ldb) + ", " +
-                 at("c", row == "0" ? column : row + "*" + num(ldc) + " + " + column) + ", " +
-                 k.text() + ");");
+      code_.line(fmt("$0, b + $1*$2, $3, $4);", f, column, ldb,
+                     at("c", row == "0" ? column : fmt("$0*$1 + $2", row, ldc, column)), k.text()));
     };
     if (columns == lanes) return tile("n");
-    code_.open("for (long j = n; j < n + " + step + "; j += " + num(columns) + ")");
+    code_.open(fmt("for (long j = n; j < n + $0; j += $1)", step, columns));
     tile("j");
     code_.close();
   };
   code_.line("long n = 0;");
-  code_.open("for (; n + " + step + " <= " + n.text() + "; n += " + step + ")");
+  code_.open(fmt("for (; n + $0 <= $1; n += $0)", step, n.text()));
   if (m.exact()) {
     for (size_t i = 0; i < groups.size(); ++i)
       call(num(groups[i].first), groups[i].second, i == 0 ? ahead : 0);
@@ -87,10 +87,9 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
   code_.close();
   if (!n.exact() || n.nominal % lanes != 0) {
     code_.open("for (; n < " + n.text() + "; ++n)");
-    code_.line("for (long m = 0; m < " + m.text() + "; ++m) c[m*" + num(ldc) + " + n] " +
-               (accumulate ? "+= " : "= ") +
-               unit_.dot_kernels.use_single(unit_.isa, right->storage) + "(a + m*" + num(ars) +
-               ", b + n*" + num(ldb) + ", " + k.text() + ");");
+    code_.line(fmt("for (long m = 0; m < $0; ++m) c[m*$1 + n] $2$3(a + m*$4, b + n*$5, $6);",
+                   m.text(), ldc, accumulate ? "+= " : "= ",
+                   unit_.dot_kernels.use_single(unit_.isa, right->storage), ars, ldb, k.text()));
     code_.close();
   }
   touch({left->pointer, right->pointer, to.pointer});

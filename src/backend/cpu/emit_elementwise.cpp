@@ -5,6 +5,7 @@
 #include <set>
 
 #include "backend/cpu/emit_kernel.h"
+#include "backend/fmt.h"
 #include "backend/nest.h"
 #include "base/check.h"
 
@@ -39,7 +40,7 @@ class WideQuotients {
   std::string text(int id) {
     unit_.prelude.insert("t_wide");
     const std::string x = vector(id);
-    return text_ + "*(t_wide*)(@) = " + x + ";";
+    return fmt("$0*(t_wide*)(@) = $1;", text_, x);
   }
 
  private:
@@ -81,7 +82,7 @@ class WideQuotients {
   }
   std::string named(const std::string& expression) {
     const auto [known, fresh] = names_.try_emplace(expression, "w" + std::to_string(names_.size()));
-    if (fresh) text_ += "const t_wide " + known->second + " = " + expression + "; ";
+    if (fresh) text_ += fmt("const t_wide $0 = $1; ", known->second, expression);
     return known->second;
   }
   std::string vector(int id) {
@@ -110,7 +111,7 @@ class WideQuotients {
     if (v.kind == OpKind::Add) return named(x[0] + " + " + x[1]);
     if (v.kind == OpKind::Sub) return named(x[0] + " - " + x[1]);
     if (v.kind == OpKind::Mul) return named(x[0] + " * " + x[1]);
-    if (v.kind == OpKind::Div) return named("t_divide(" + x[0] + ", " + x[1] + ")");
+    if (v.kind == OpKind::Div) return named(fmt("t_divide($0, $1)", x[0], x[1]));
     if (v.kind == OpKind::Sqrt) return named(root);
     if (v.kind == OpKind::Rsqrt) return named("t_divide(t_all(1), " + root + ")");
     const Rational n = std::get<PowAttrs>(v.attrs).exponent;
@@ -132,8 +133,8 @@ class WideQuotients {
 // A transpose that exchanges the two innermost axes of words of 16 bits and more, or runs of axes
 // that stay side by side (pixels and channels): tiles instead of single elements. A unit is some
 // rows of the result.
-std::optional<ElementwiseText> emit_transpose(const std::string& name, const Graph& graph,
-                                              const Op& op, UnitContext& unit) {
+std::optional<KernelText> emit_transpose(const std::string& name, const Graph& graph, const Op& op,
+                                         UnitContext& unit) {
   const Type& type = graph.type(op.result());
   if (size_in_bytes(type.dtype) == 1) return std::nullopt;
   const std::vector<int64_t> shape = extents(type.shape);
@@ -163,28 +164,25 @@ std::optional<ElementwiseText> emit_transpose(const std::string& name, const Gra
   const int64_t step = std::min(rows, std::max<int64_t>(16, kUnitElements / columns / 8 * 8));
   const int64_t slabs = ceil_div(rows, step);
   unit.prelude.insert("t_transpose");
-  const auto n = [](int64_t i) { return std::to_string(i); };
   Code code;
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char*)");
+  open_kernel(code, name);
   const std::string t = storage_type(type.dtype);
-  code.line("const " + t + "* const a0 = (const " + t + "*)args[0];");
-  code.line(t + "* const out = (" + t + "*)args[1];");
+  code.line(fmt("const $0* const a0 = (const $0*)args[0];", t));
+  code.line(fmt("$0* const out = ($0*)args[1];", t));
   code.open("for (long unit = begin; unit < end; ++unit)");
-  code.line("const long matrix = unit / " + n(slabs) + " * " + n(rows * columns) +
-            ", row = unit % " + n(slabs) + " * " + n(step) + ";");
-  code.line("const long rows = row + " + n(step) + " < " + n(rows) + " ? " + n(step) + " : " +
-            n(rows) + " - row;");
-  code.line("t_transpose<" + t + ">(a0 + matrix + row, " + n(rows) + ", out + matrix + row * " +
-            n(columns) + ", " + n(columns) + ", rows, " + n(columns) + ");");
+  code.line(fmt("const long matrix = unit / $0 * $1, row = unit % $0 * $2;", slabs, rows * columns,
+                step));
+  code.line(fmt("const long rows = row + $0 < $1 ? $0 : $1 - row;", step, rows));
+  code.line(fmt("t_transpose<$0>(a0 + matrix + row, $1, out + matrix + row * $2, $2, rows, $2);", t,
+                rows, columns));
   code.close(2);
-  return ElementwiseText{code.text(), matrices * slabs};
+  return KernelText{code.text(), matrices * slabs};
 }
 
 // A concatenation of arrays whose axes from `axis` on lie side by side: runs are copied. A unit is
 // some rows of the result (whatever is before the axis), or a stretch of one.
-std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph& graph,
-                                           const Op& op, const std::vector<Layout>& layouts) {
+std::optional<KernelText> emit_concat(const std::string& name, const Graph& graph, const Op& op,
+                                      const std::vector<Layout>& layouts) {
   constexpr int64_t kLeastRun = 8;  // elements; shorter ones are better chosen one by one
   const Type& type = graph.type(op.result());
   const std::vector<int64_t> shape = extents(type.shape);
@@ -222,19 +220,18 @@ std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph&
   const int64_t most = unit_elements(rows * row);
   const bool whole = row <= most;  // a unit has whole rows
   const int64_t step = whole ? most / row : most, parts = whole ? 1 : ceil_div(row, step);
-  ElementwiseText out;
+  KernelText out;
   out.units = whole ? ceil_div(rows, step) : rows * parts;
   Code code;
   open_function(code, name, dtypes, op.inputs.size(), layouts);
   const std::string to = "a" + n(int64_t(pieces.size()));
   code.open("for (long unit = begin; unit < end; ++unit)");
   if (whole) {
-    code.line("const long first = unit * " + n(step) + ", last = first + " + n(step) + " < " +
-              n(rows) + " ? first + " + n(step) + " : " + n(rows) + ";");
+    code.line(
+        fmt("const long first = unit * $0, last = first + $0 < $1 ? first + $0 : $1;", step, rows));
     code.open("for (long row = first; row < last; ++row)");
   } else {
-    code.line("const long row = unit / " + n(parts) + ", lo = unit % " + n(parts) + " * " +
-              n(step) + ", hi = lo + " + n(step) + ";");
+    code.line(fmt("const long row = unit / $0, lo = unit % $0 * $1, hi = lo + $1;", parts, step));
   }
   int64_t start = 0;
   for (size_t p = 0; p < pieces.size(); start += pieces[p++].run) {
@@ -243,12 +240,10 @@ std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph&
     const std::string from = n(start), behind = n(start + run);
     code.open("");
     if (!whole)
-      code.line("const long from = lo > " + from + " ? lo : " + from + ", to = hi < " + behind +
-                " ? hi : " + behind + ";");
+      code.line(fmt("const long from = lo > $0 ? lo : $0, to = hi < $1 ? hi : $1;", from, behind));
     code.line("#pragma omp simd");
-    code.line("for (long i = " + (whole ? from : "from") + "; i < " + (whole ? behind : "to") +
-              "; ++i) " + to + "[row * " + n(row) + " + i] = a" + n(int64_t(p)) + "[row * " +
-              n(pieces[p].pitch) + " + (i - " + from + ")];");
+    code.line(fmt("for (long i = $0; i < $1; ++i) $2[row * $3 + i] = a$4[row * $5 + (i - $6)];",
+                  whole ? from : "from", whole ? behind : "to", to, row, p, pieces[p].pitch, from));
     code.close();
   }
   if (whole) code.close();
@@ -264,13 +259,13 @@ bool reads_views(OpKind kind) {
   return !rearranges(kind);
 }
 
-ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
-                                 UnitContext& unit, const std::vector<Layout>& layouts) {
+KernelText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
+                            UnitContext& unit, const std::vector<Layout>& layouts) {
   if (op.kind == OpKind::Transpose) {
-    if (std::optional<ElementwiseText> text = emit_transpose(name, graph, op, unit)) return *text;
+    if (std::optional<KernelText> text = emit_transpose(name, graph, op, unit)) return *text;
   }
   if (op.kind == OpKind::Concat) {
-    if (std::optional<ElementwiseText> text = emit_concat(name, graph, op, layouts)) return *text;
+    if (std::optional<KernelText> text = emit_concat(name, graph, op, layouts)) return *text;
   }
   CHECK(reads_views(op.kind) || std::ranges::none_of(layouts, &Layout::view));
   KernelValues kernel = operator_values(graph, op, layouts);
@@ -284,35 +279,39 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   return emit_map(name, kernel, shape, {{last, last}}, dtypes, op.inputs.size(), unit);
 }
 
+void open_kernel(Code& code, const std::string& name) {
+  code.open(
+      fmt("extern \"C\" __attribute__((visibility(\"default\"))) void $0(void** args, long begin, "
+          "long end, char* scratch)",
+          name));
+}
+
 void open_function(Code& code, const std::string& name, const std::vector<DType>& argument_dtypes,
                    size_t operands, const std::vector<Layout>& layouts,
                    const std::string& workspace_type) {
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char*)");
+  open_kernel(code, name);
   for (size_t i = 0; i < argument_dtypes.size(); ++i) {
     const std::string t =
         (i < operands ? "const " : "") + std::string(storage_type(argument_dtypes[i]));
     const int64_t offset = i < layouts.size() ? layouts[i].offset : 0;
-    code.line(t + "* const a" + std::to_string(i) + " = (" + t + "*)args[" + std::to_string(i) +
-              "]" + (offset > 0 ? " + " + std::to_string(offset) : "") + ";");
+    code.line(fmt("$0* const a$1 = ($0*)args[$1]$2;", t, i,
+                  offset > 0 ? " + " + std::to_string(offset) : ""));
   }
   if (!workspace_type.empty())
-    code.line(workspace_type + "* const workspace = (" + workspace_type + "*)args[" +
-              std::to_string(argument_dtypes.size()) + "];");
+    code.line(fmt("$0* const workspace = ($0*)args[$1];", workspace_type, argument_dtypes.size()));
 }
 
-ElementwiseText emit_map(const std::string& name, const KernelValues& values,
-                         const std::vector<int64_t>& extents,
-                         const std::vector<std::pair<int, int>>& results,
-                         const std::vector<DType>& argument_dtypes, size_t operands,
-                         UnitContext& unit) {
+KernelText emit_map(const std::string& name, const KernelValues& values,
+                    const std::vector<int64_t>& extents,
+                    const std::vector<std::pair<int, int>>& results,
+                    const std::vector<DType>& argument_dtypes, size_t operands, UnitContext& unit) {
   // A unit is a slab of axis `split`, whole in the axes after it.
   size_t split = extents.size();
   int64_t inner = 1, all = 1;
   for (int64_t n : extents) all *= n;
   const int64_t most = unit_elements(all);
   while (split > 0 && inner * extents[split - 1] <= most) inner *= extents[--split];
-  ElementwiseText out;
+  KernelText out;
   int64_t slab = 0, slabs = 1;
   if (split > 0) {
     slab = std::max<int64_t>(1, most / inner);
@@ -330,7 +329,7 @@ ElementwiseText emit_map(const std::string& name, const KernelValues& values,
                     step = std::to_string(slab);
   if (split == 1) {  // neighbouring units are one piece
     code.line("const long lo = begin * " + step + ";");
-    code.line("const long hi = end * " + step + " < " + n + " ? end * " + step + " : " + n + ";");
+    code.line(fmt("const long hi = end * $0 < $1 ? end * $0 : $1;", step, n));
   } else {
     code.open("for (long unit = begin; unit < end; ++unit)");
   }
@@ -338,17 +337,15 @@ ElementwiseText emit_map(const std::string& name, const KernelValues& values,
     int64_t stride = slabs;
     for (size_t j = i + 1; j + 1 < split; ++j) stride *= extents[j];
     const std::string variable = "u" + std::to_string(i);
-    code.line("const long " + variable + " = unit / " + std::to_string(stride) + " % " +
-              std::to_string(extents[i]) + ";");
+    code.line(fmt("const long $0 = unit / $1 % $2;", variable, stride, extents[i]));
     index.push_back({variable, -1});
   }
   if (split > 1) {
-    code.line("const long lo = unit % " + std::to_string(slabs) + " * " + step + ";");
-    code.line("const long hi = lo + " + step + " < " + n + " ? lo + " + step + " : " + n + ";");
+    code.line(fmt("const long lo = unit % $0 * $1;", slabs, step));
+    code.line(fmt("const long hi = lo + $0 < $1 ? lo + $0 : $1;", step, n));
   }
   const auto place_of = [&](int argument) {
-    return "a" + std::to_string(argument) + " + " +
-           Nest::offset(index, contiguous_strides(extents)).text;
+    return fmt("a$0 + $1", argument, Nest::offset(index, contiguous_strides(extents)).text);
   };
   for (size_t i = split > 0 ? split - 1 : 0; i < extents.size(); ++i) {
     const bool sliced = i + 1 == split;
@@ -364,8 +361,7 @@ ElementwiseText emit_map(const std::string& name, const KernelValues& values,
       std::string text = quotients.text(results[0].first);
       text.replace(text.find('@'), 1, place_of(results[0].second));
       nest.statement(nest.depth() - 1, "long wide = " + from + ";");
-      nest.statement(nest.depth() - 1,
-                     "for (; wide + 16 <= " + to + "; wide += 16) { " + text + " }");
+      nest.statement(nest.depth() - 1, fmt("for (; wide + 16 <= $0; wide += 16) { $1 }", to, text));
       index.back() = nest.loop(to, "wide");
     } else {
       index.back() = nest.loop(to, from);

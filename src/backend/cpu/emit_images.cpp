@@ -7,6 +7,7 @@
 #include "backend/cpu/image_stages.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/winograd.h"
+#include "backend/fmt.h"
 #include "backend/nest.h"
 #include "base/check.h"
 #include "ir/window.h"
@@ -67,18 +68,17 @@ ImageStage padded(const std::string& name, const ImageGeometry& g) {
   for (size_t i = 0; i + 1 < rank; ++i) {
     below /= g.padded[i];
     const std::string y = "y" + n(int64_t(i));
-    code.line("const long " + y + " = unit / " + n(below) + " % " + n(g.padded[i]) + " - " +
-              n(g.axes[i].low) + ";");
-    inside += " && " + y + " >= 0 && " + y + " < " + n(g.axes[i].in);
-    row = "(" + row + ") * " + n(g.axes[i].in) + " + " + y;
+    code.line(fmt("const long $0 = unit / $1 % $2 - $3;", y, below, g.padded[i], g.axes[i].low));
+    inside += fmt(" && $0 >= 0 && $0 < $1", y, g.axes[i].in);
+    row = fmt("($0) * $1 + $2", row, g.axes[i].in, y);
   }
   const WindowAxis& last = g.axes.back();
   const int64_t before = last.low * g.channels;
   const int64_t kept = std::min(last.in, g.padded.back() - last.low) * g.channels;
   code.line("const long inside = " + inside + ";");
-  code.line("const float* const from = x + ((" + row + ") * " + n(last.in * g.channels) + ");");
-  code.line("const long first = inside ? " + n(before) + " : " + n(line) + ";");
-  code.line("const long behind = inside ? " + n(before + kept) + " : " + n(line) + ";");
+  code.line(fmt("const float* const from = x + (($0) * $1);", row, last.in * g.channels));
+  code.line(fmt("const long first = inside ? $0 : $1;", before, line));
+  code.line(fmt("const long behind = inside ? $0 : $1;", before + kept, line));
   code.line("for (long i = 0; i < first; ++i) out[i] = 0;");
   code.line("for (long i = first; i < behind; ++i) out[i] = from[i - first];");
   code.line("for (long i = behind; i < " + n(line) + "; ++i) out[i] = 0;");
@@ -113,13 +113,12 @@ ImageStage packed_weights(const std::string& name, int64_t taps, const Groups& g
     const int64_t real = std::min(width, groups.filters - first);
     code.open("for (long group = 0; group < " + n(groups.count) + "; ++group)");
     code.open("for (long c = 0; c < " + n(groups.channels) + "; ++c)");
-    code.line("float* const out = to + group * " + n(groups.weights(taps)) + " + " +
-              n(first * taps * groups.channels) + " + (t * " + n(groups.channels) + " + c) * " +
-              n(width) + ";");
-    code.line("for (long j = 0; j < " + n(real) + "; ++j) out[j] = w[((group * " +
-              n(groups.filters) + " + " + n(first) + " + j) * " + n(groups.channels) + " + c) * " +
-              n(taps) + " + t];");
-    code.line("for (long j = " + n(real) + "; j < " + n(width) + "; ++j) out[j] = 0;");
+    code.line(fmt("float* const out = to + group * $0 + $1 + (t * $2 + c) * $3;",
+                  groups.weights(taps), first * taps * groups.channels, groups.channels, width));
+    code.line(
+        fmt("for (long j = 0; j < $0; ++j) out[j] = w[((group * $1 + $2 + j) * $3 + c) * $4 + t];",
+            real, groups.filters, first, groups.channels, taps));
+    code.line(fmt("for (long j = $0; j < $1; ++j) out[j] = 0;", real, width));
     code.close(2);
   }
   code.close(2);
@@ -163,21 +162,20 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
   for (int vectors : std::set<int>(panels.vectors.begin(), panels.vectors.end())) {
     const int pixels = most_pixels(unit.isa, vectors);
     const int64_t columns = int64_t{vectors} * panels.lanes;
-    code.open("static void " + name + "_x" + n(vectors) +
-              "(const float* x, const float* w, float* out, void** more, float* sums, long base, "
-              "long column, long columns, long from, long to)");
+    code.open(fmt("static void $0_x$1(const float* x, const float* w, float* out, void** more, "
+                  "float* sums, long base, long column, long columns, long from, long to)",
+                  name, vectors));
     code.line("static const long offsets[] = {" + [&] {
       std::string list;
       for (int64_t o : offsets) list += (list.empty() ? "" : ", ") + n(o);
       return list;
     }() + "};");
-    code.line("const long tiles = (to - from + " + n(pixels - 1) + ") / " + n(pixels) + ";");
+    code.line(fmt("const long tiles = (to - from + $0) / $1;", pixels - 1, pixels));
     // The place of the next pixel.
     std::string left = "from", place;
     for (size_t i = rank; i-- > 0;) {
-      code.line("long o" + n(int64_t(i)) + " = " +
-                (i > 0 ? left + " % " + n(g.axes[i].out) : left) + ";");
-      left = "(" + left + ") / " + n(g.axes[i].out);
+      code.line(fmt("long o$0 = $1;", i, i > 0 ? left + " % " + n(g.axes[i].out) : left));
+      left = fmt("($0) / $1", left, g.axes[i].out);
     }
     code.open("for (long tile = 0; tile < tiles; ++tile)");
     code.line("const long pass = tile, rest = tiles - tile, rows = (to - from + rest - 1) / rest;");
@@ -185,21 +183,20 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
     code.open("for (long i = 0; i < rows; ++i)");
     std::string address = "o0 * " + n(g.axes[0].stride);
     for (size_t i = 1; i < rank; ++i)
-      address = "(" + address + ") * " + n(g.padded[i]) + " + o" + n(int64_t(i)) + " * " +
-                n(g.axes[i].stride);
-    code.line("at[i] = x + (" + address + ") * " + n(g.channels) + ";");
+      address = fmt("($0) * $1 + o$2 * $3", address, g.padded[i], i, g.axes[i].stride);
+    code.line(fmt("at[i] = x + ($0) * $1;", address, g.channels));
     std::string advance;
     for (size_t i = rank; i-- > 1;) {
       const std::string o = "o" + n(int64_t(i));
-      advance += "if (++" + o + " == " + n(g.axes[i].out) + ") { " + o + " = 0; ";
+      advance += fmt("if (++$0 == $1) { $0 = 0; ", o, g.axes[i].out);
     }
     advance += "++o0;";
     for (size_t i = 1; i < rank; ++i) advance += " }";
     code.line(advance);
     code.close();
     call_kernel(code, unit, vectors, g.pixels, chunk,
-                "at, w, offsets, " + n(taps) + ", " + n(k) + ", sums, " + n(columns) + ", " +
-                    ahead("w", taps * k * columns, vectors));
+                fmt("at, w, offsets, $0, $1, sums, $2, $3", taps, k, columns,
+                    ahead("w", taps * k * columns, vectors)));
     code.line(finish.call("sums", n(columns), "base + from", "column", "rows", "columns"));
     code.line("from += rows;");
     code.close(2);
@@ -209,21 +206,21 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
   code.line("void** const more = args + 2;");
   code.line("float* const out = (float*)args[" + n(2 + int64_t(finish.more)) + "];");
   code.open("for (long unit = begin; unit < end; ++unit)");
-  code.line("const long from = unit % " + n(chunks) + " * " + n(chunk) + ", image = unit / " +
-            n(chunks * count) + ", panel = unit / " + n(chunks) + " % " + n(each) +
-            ", group = unit / " + n(chunks * each) + " % " + n(groups.count) + ";");
+  code.line(fmt("const long from = unit % $0 * $1, image = unit / $2, panel = unit / $0 % $3, "
+                "group = unit / $4 % $5;",
+                chunks, chunk, chunks * count, each, chunks * each, groups.count));
   code.line("const long to = " + clipped("from", chunk, n(g.pixels)) + ";");
-  code.line("const float* const xs = x + image * " + n(g.padded_pixels * g.channels) +
-            " + group * " + n(groups.channels) + ";");
+  code.line(fmt("const float* const xs = x + image * $0 + group * $1;",
+                g.padded_pixels * g.channels, groups.channels));
   code.line("const float* const ws = w + group * " + n(groups.weights(g.taps)) + ";");
   code.line("const long base = image * " + n(g.pixels) + ";");
   // Wider panels come first.
   each_width(code, panels, [&](size_t p) {
     code.line("const long columns = (" + clipped("column", panels.width(p), n(groups.filters)) +
               ") - column;");
-    code.line(name + "_x" + n(panels.vectors[p]) + "(xs, ws + column * " +
-              n(groups.channels * g.taps) + ", out, more, (float*)scratch, base, group * " +
-              n(groups.filters) + " + column, columns, from, to);");
+    code.line(fmt("$0_x$1(xs, ws + column * $2, out, more, (float*)scratch, base, group * $3 + "
+                  "column, columns, from, to);",
+                  name, panels.vectors[p], groups.channels * g.taps, groups.filters));
   });
   code.close(2);
   stage.text = code.text();
@@ -260,10 +257,10 @@ void emit_onednn(const std::string& name, const ImageGeometry& g,
     text.line("void** const more = args + 2;");
     text.line("float* const out = (float*)args[" + n(int64_t(result)) + "];");
     text.open("for (long unit = begin; unit < end; ++unit)");
-    text.line("const long at = unit % " + n(slices) + " * " + n(chunk) + ", left = " + n(g.pixels) +
-              " - at, from = unit / " + n(slices) + " * " + n(g.pixels) + " + at;");
+    text.line(fmt("const long at = unit % $0 * $1, left = $2 - at, from = unit / $0 * $2 + at;",
+                  slices, chunk, g.pixels));
     text.line(finish.call("out + from * " + n(g.filters), n(g.filters), "from", "0",
-                          "left < " + n(chunk) + " ? left : " + n(chunk), n(g.filters)));
+                          fmt("left < $0 ? left : $0", chunk), n(g.filters)));
     text.close(2);
     stage.text = text.text();
   }
@@ -323,7 +320,7 @@ std::string signature(const Graph& graph, const ImageStep& step) {
   const Op& op = graph.op(step.window);
   std::string text = graph.type(op.inputs[0]).str() + " * " + graph.type(op.inputs[1]).str();
   for (const WindowAxis& a : window_axes(graph, op))
-    text += " / " + n(a.stride) + " " + n(a.dilation) + " " + n(a.low) + " " + n(a.high);
+    text += fmt(" / $0 $1 $2 $3", a.stride, a.dilation, a.low, a.high);
   return text;
 }
 

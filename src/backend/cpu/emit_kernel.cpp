@@ -4,6 +4,7 @@
 #include <map>
 
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -13,6 +14,7 @@ KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitCo
   KernelValues kernel = kernel_values(block_graph, layouts);
   kernel.rounds = unit.rounds;
   KernelText out;
+  out.units = block_graph.num_blocks();
   KernelEmitter blocks(kernel, unit, Part::Blocks);
   if (blocks.has_shared()) {
     out.workspace_bytes = blocks.workspace_bytes();
@@ -40,12 +42,11 @@ void KernelEmitter::workspace_pointer(int id) {
   int64_t size = buffer_elements(v);
   for (size_t l = kernel_.loops.size(); l-- > 0;) {
     if ((v.phase.varies >> l & 1) == 0) continue;
-    offset += " + l" + std::to_string(l) + "*" + std::to_string(size);
+    offset += fmt(" + l$0*$1", l, size);
     size *= kernel_.loops[l];
   }
   const std::string p = v.memory.pointer;
-  code_.line(std::string(storage_type(v.memory.storage)) + "* const " + p + " = w" + p.substr(1) +
-             offset + ";");
+  code_.line(fmt("$0* const $1 = w$2$3;", storage_type(v.memory.storage), p, p.substr(1), offset));
 }
 
 void KernelEmitter::allocate_value(int id) {
@@ -88,30 +89,19 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   scratch_bytes = std::max(scratch_bytes, plan.bytes);
 
   Code head;
-  head.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char* scratch)");
-  for (size_t i = 0; i < kernel_.argument_dtypes.size(); ++i) {
-    const bool read = int(i) < kernel_.operands;
-    const std::string type = storage_type(kernel_.argument_dtypes[i]);
-    const int64_t offset = kernel_.argument_offset(int(i));
-    head.line((read ? "const " : "") + type + "* const a" + std::to_string(i) + " = (" +
-              (read ? "const " : "") + type + "*)args[" + std::to_string(i) + "]" +
-              (offset > 0 ? " + " + std::to_string(offset) : "") + ";");
-  }
+  open_function(head, name, kernel_.argument_dtypes, size_t(kernel_.operands),
+                kernel_.argument_layouts);
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const Buffer& b = buffers_[i];
     const std::string type = storage_type(b.dtype);
-    head.line(type + "* const " + b.name + " = (" + type + "*)(scratch + " +
-              std::to_string(plan.offsets[i]) + ");");
+    head.line(fmt("$0* const $1 = ($0*)(scratch + $2);", type, b.name, plan.offsets[i]));
   }
   if (!shared_.empty()) {
-    head.line("char* const workspace = (char*)args[" +
-              std::to_string(kernel_.argument_dtypes.size()) + "];");
+    head.line(fmt("char* const workspace = (char*)args[$0];", kernel_.argument_dtypes.size()));
     for (const auto& [id, offset] : shared_) {
       const Memory& m = value(id).memory;
       const std::string type = storage_type(m.storage);
-      head.line(type + "* const w" + m.pointer.substr(1) + " = (" + type + "*)(workspace + " +
-                std::to_string(offset) + ");");
+      head.line(fmt("$0* const w$1 = ($0*)(workspace + $2);", type, m.pointer.substr(1), offset));
     }
   }
   if (part_ == Part::Once) {
@@ -130,17 +120,15 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
     std::string index = below == 1 ? "block" : "block / " + std::to_string(below);
     if (d != 0)
       index = (below == 1 ? index : "(" + index + ")") + " % " + std::to_string(kernel_.grid[d]);
-    head.line("const long g" + std::to_string(d) + " = " + index + ";");
+    head.line(fmt("const long g$0 = $1;", d, index));
     below *= kernel_.grid[d];
   }
   head.append(code_.text());
   for (const auto& [tile, sharing] : kept_)
-    head.line(packed_memory(tile).pointer + "of = block / " + std::to_string(sharing) + ";");
+    head.line(fmt("$0of = block / $1;", packed_memory(tile).pointer, sharing));
   head.close(2);
   return head.text();
 }
-
-namespace {}  // namespace
 
 void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& found) const {
   std::vector<int> todo{id};
@@ -224,8 +212,7 @@ void KernelEmitter::region(uint8_t loops, int last) {
         if (is_accumulator(value(root).kind) && value(root).phase.varies == loops)
           start_accumulator(root);
       const std::string variable = "l" + std::to_string(l);
-      code_.open("for (long " + variable + " = 0; " + variable + " < " +
-                 std::to_string(kernel_.loops[size_t(l)]) + "; ++" + variable + ")");
+      code_.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", variable, kernel_.loops[size_t(l)]));
       regions_.emplace_back();
       region(uint8_t(loops | 1u << l), l);
       for (size_t b : regions_.back()) buffers_[b].death = std::max(buffers_[b].death, ++clock_);

@@ -35,11 +35,12 @@ struct UnitContext {
 
 struct KernelText {
   std::string text;
+  int64_t units = 1;          // of work: blocks, or pieces of the results
   int64_t scratch_bytes = 0;  // per worker
-  // What all blocks share is computed once per run by NAME_once(args, 0, 1, scratch) into a
+  // What all units share is computed once per run by NAME_once, over so many units, into a
   // workspace of this size, whose address is the argument after the results. 0: no such function.
-  int64_t workspace_bytes = 0;
-  int64_t together = 1;  // neighbouring blocks that one call had better run
+  int64_t workspace_bytes = 0, first_units = 1;
+  int64_t together = 1;  // neighbouring units that one call had better run
 };
 
 // `layouts`: of the operands, as far as they are not row-major.
@@ -48,33 +49,26 @@ KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitCo
 
 // A kernel-level operator other than products and reductions: every output element is an
 // expression of operands in memory. One unit of work is a slab of the output.
-struct ElementwiseText {
-  std::string text;
-  int64_t units = 1;
-  // With a workspace, NAME_once over so many units comes first; it is the last argument of both.
-  int64_t workspace_bytes = 0, first_units = 0;
-};
 // `layouts`: of the operands, as far as they are views; only where reads_views(op.kind).
-ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
-                                 UnitContext& unit, const std::vector<Layout>& layouts = {});
+KernelText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
+                            UnitContext& unit, const std::vector<Layout>& layouts = {});
 bool reads_views(OpKind kind);
 
 // A kernel of which whole_kernel() is known: blocks and loops as suit arrays that stay in the
 // cache. One unit of work is a slab of the results. Null where there is nothing to gain.
-std::optional<ElementwiseText> emit_whole(const std::string& name, const WholeKernel& whole,
-                                          const std::vector<DType>& argument_dtypes,
-                                          UnitContext& unit);
+std::optional<KernelText> emit_whole(const std::string& name, const WholeKernel& whole,
+                                     const std::vector<DType>& argument_dtypes, UnitContext& unit);
 
 // Elements of results of the same extents, each at its argument: the loops of all that is
 // elementwise. `operands`: how many arguments are read.
-ElementwiseText emit_map(const std::string& name, const KernelValues& values,
-                         const std::vector<int64_t>& extents,
-                         const std::vector<std::pair<int, int>>& results,
-                         const std::vector<DType>& argument_dtypes, size_t operands,
-                         UnitContext& unit);
+KernelText emit_map(const std::string& name, const KernelValues& values,
+                    const std::vector<int64_t>& extents,
+                    const std::vector<std::pair<int, int>>& results,
+                    const std::vector<DType>& argument_dtypes, size_t operands, UnitContext& unit);
 
-// The beginning of a generated function: its arguments by type, operands that are views from their
-// first element on, and a workspace if it has a type.
+// The beginning of a generated function; with its arguments by type, operands that are views from
+// their first element on, and a workspace if it has a type.
+void open_kernel(Code& code, const std::string& name);
 void open_function(Code& code, const std::string& name, const std::vector<DType>& argument_dtypes,
                    size_t operands, const std::vector<Layout>& layouts,
                    const std::string& workspace_type = "");

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 #include "base/text.h"
 
@@ -41,7 +42,7 @@ Memory KernelEmitter::packed_memory(const RightOperand& tile) const {
   const Value& v = value(tile.iter);
   const size_t k = size_t(tile.k), n = size_t(tile.n);
   // Names tell apart tiles that are packed in two ways.
-  Memory m{"v" + num(tile.iter) + "p" + num(tile.k) + num(tile.n), DType::BF16, {}};
+  Memory m{fmt("v$0p$1$2", tile.iter, tile.k, tile.n), DType::BF16, {}};
   m.panel = shape.tile.columns();
   // An odd number of lines from panel to panel, so that they lie in different sets of the cache.
   const int64_t pairs = ceil_div(v.extents[k].nominal, shape.group) | 1;
@@ -101,8 +102,8 @@ void KernelEmitter::pack_tile(int id) {
     int64_t elements = packed_elements(tile);
     const auto kept = kept_.find(tile);
     const std::string type = storage_type(to.storage);
-    code_.line("// " + to.pointer + ": " + from.pointer + " in panels of " + num(to.panel) +
-               " by " + num(shape.group));
+    code_.line(
+        fmt("// $0: $1 in panels of $2 by $3", to.pointer, from.pointer, to.panel, shape.group));
     if (kept == kept_.end()) {
       allocate(to.pointer, to.storage, elements);
       code_.open("");
@@ -111,32 +112,31 @@ void KernelEmitter::pack_tile(int id) {
       std::string offset;
       for (size_t l = kernel_.loops.size(); l-- > 0;) {
         if ((v.phase.varies >> l & 1) == 0) continue;
-        offset += " + l" + num(int64_t(l)) + "*" + num(elements);
+        offset += fmt(" + l$0*$1", l, elements);
         elements *= kernel_.loops[l];
       }
       allocate(to.pointer + "s", to.storage, elements);
       Buffer& all = buffers_[buffer_of_.at(to.pointer + "s")];
       all.birth = 0;
       all.death = std::numeric_limits<int>::max();
-      code_.line(type + "* const " + to.pointer + " = " + to.pointer + "s" + offset + ";");
-      code_.open("if (" + to.pointer + "of != block / " + num(kept->second) + ")");
+      code_.line(fmt("$0* const $1 = $1s$2;", type, to.pointer, offset));
+      code_.open(fmt("if ($0of != block / $1)", to.pointer, kept->second));
     }
     std::string source = from.pointer, target = to.pointer;
     int opened = 0;
     for (size_t axis = 0; axis < v.extents.size(); ++axis) {
       if (axis == k || axis == n || v.extents[axis].nominal == 1) continue;
       const std::string q = "q" + num(int64_t(axis));
-      code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[axis].text() + "; ++" + q +
-                 ")");
+      code_.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", q, v.extents[axis].text()));
       ++opened;
-      source += " + " + q + "*" + num(from.strides[axis]);
-      target += " + " + q + "*" + num(to.strides[axis]);
+      source += fmt(" + $0*$1", q, from.strides[axis]);
+      target += fmt(" + $0*$1", q, to.strides[axis]);
     }
     const bool turned = from.strides[n] != 1;
     if (turned) unit_.prelude.insert("t_transpose");
-    code_.line(unit_.panel_kernels.use_pack(turned) + "<" + num(from.strides[turned ? n : k]) +
-               ", " + num(to.panel_pitch) + ", " + num(to.panel) + ">(" + source + ", " + target +
-               ", " + v.extents[k].text() + ", " + v.extents[n].text() + ");");
+    code_.line(fmt("$0<$1, $2, $3>($4, $5, $6, $7);", unit_.panel_kernels.use_pack(turned),
+                   from.strides[turned ? n : k], to.panel_pitch, to.panel, source, target,
+                   v.extents[k].text(), v.extents[n].text()));
     while (opened-- > 0) code_.close();
     code_.close();
     touch(to.pointer);
@@ -157,12 +157,12 @@ int KernelEmitter::open_leading(const Value& v, std::initializer_list<Leading> o
   for (size_t i = 0; i + 2 < rank; ++i) {
     if (v.extents[i].nominal == 1) continue;
     const std::string q = "q" + num(int64_t(i));
-    code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[i].text() + "; ++" + q + ")");
+    code_.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", q, v.extents[i].text()));
     ++opened;
     for (const Leading& o : operands) {
       const size_t r = o.value.extents.size();
       if (i + r < rank || o.value.extents[i + r - rank].nominal == 1) continue;
-      o.pointer += " + " + q + "*" + num(o.memory.strides[i + r - rank]);
+      o.pointer += fmt(" + $0*$1", q, o.memory.strides[i + r - rank]);
     }
   }
   return opened;
@@ -182,25 +182,25 @@ KernelEmitter::LeftRows KernelEmitter::left_rows(const Value& x, const Memory& f
   allocate(rows.name, storage, m.nominal * rows.pitch * (split ? 2 : 1));
   const int64_t acs = from.strides[rank - 1];
   const std::string element = "x[j" + (acs == 1 ? "" : "*" + num(acs)) + "]";
-  const std::string at = rows.name + "[i*" + num(rows.pitch) + " + ";
+  const std::string at = fmt("$0[i*$1 + ", rows.name, rows.pitch);
   code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
-  code_.line("const " + std::string(storage_type(from.storage)) + "* const x = " + pointer +
-             " + i*" + num(from.strides[rank - 2]) + ";");
+  code_.line(fmt("const $0* const x = $1 + i*$2;", storage_type(from.storage), pointer,
+                 from.strides[rank - 2]));
   code_.line("#pragma omp simd");
   code_.open("for (long j = 0; j < " + k.text() + "; ++j)");
   if (split) {
     unit_.prelude.insert("t_split");
-    code_.line(at + "j] = t_high(" + element + ");");
-    code_.line(at + num(rows.low) + " + j] = t_low(" + element + ");");
+    code_.line(fmt("$0j] = t_high($1);", at, element));
+    code_.line(fmt("$0$1 + j] = t_low($2);", at, rows.low, element));
   } else if (from.storage == DType::BF16 && !bf16) {
     unit_.prelude.insert("t_bf16");
-    code_.line(at + "j] = t_from_bf16(" + element + ");");
+    code_.line(fmt("$0j] = t_from_bf16($1);", at, element));
   } else {
-    code_.line(at + "j] = " + element + ";");
+    code_.line(fmt("$0j] = $1;", at, element));
   }
   code_.close();
   if (bf16) code_.line(at + k.text() + "] = 0;");
-  if (split) code_.line(at + num(rows.low) + " + " + k.text() + "] = 0;");
+  if (split) code_.line(fmt("$0$1 + $2] = 0;", at, rows.low, k.text()));
   code_.close();
   return rows;
 }
@@ -262,13 +262,13 @@ void KernelEmitter::streams(const Value& v, const PanelOperands& p, const Extent
     code_.line(unit_.stream_kernels.use(unit_.isa, p.to.storage, p.right.storage, t) + "<" +
                num(p.ars) + ", " + num(columns) + ", " + num(p.to.strides[rank - 2]) + ", " +
                (accumulate ? "1" : "0") + ">(" + p.a + ", " + p.b +
-               (first ? "" : " + " + j + "*" + num(p.right.panel_pitch)) + ", " + p.c +
+               (first ? "" : fmt(" + $0*$1", j, p.right.panel_pitch)) + ", " + p.c +
                (first ? "" : " + " + j) + ", " + k.text() + ");");
   };
   const auto panel = [&](int64_t vectors, const std::string& j) {
     if (m.exact()) return call(m.nominal, vectors, j);
     for (int64_t rows = 1; rows <= m.nominal; ++rows) {
-      code_.open("if (" + m.text() + " == " + num(rows) + ")");
+      code_.open(fmt("if ($0 == $1)", m.text(), rows));
       call(rows, vectors, j);
       code_.close();
     }
@@ -283,7 +283,7 @@ void KernelEmitter::each_panel(
   if (n.exact() && n.nominal <= columns) return panel(ceil_div(n.nominal, tile.lanes), "0");
   code_.line("long n = 0;");
   if (n.nominal >= columns) {
-    code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
+    code_.open(fmt("for (; n + $0 <= $1; n += $0)", columns, n.text()));
     panel(tile.vectors, "n");
     code_.close();
   }
@@ -293,7 +293,7 @@ void KernelEmitter::each_panel(
   code_.open("if (n < " + n.text() + ")");
   const bool first = !n.exact() && n.nominal >= columns;
   if (first) {
-    if (rest > 0) code_.open("if (n + " + num(columns) + " <= " + num(n.nominal) + ")");
+    if (rest > 0) code_.open(fmt("if (n + $0 <= $1)", columns, n.nominal));
     panel(tile.vectors, "n");
     if (rest > 0) code_.close();
   }
@@ -315,9 +315,9 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
   const bool plain = p.right.storage == p.to.storage;
   const std::string left_type = std::string("const ") + storage_type(p.left.storage) + "* const ";
   const std::string right_type = std::string("const ") + storage_type(p.right.storage) + "* const ";
-  code_.line(left_type + "a = " + p.a + ";");
-  code_.line(right_type + "b = " + p.b + ";");
-  code_.line(std::string(storage_type(p.to.storage)) + "* const c = " + p.c + ";");
+  code_.line(fmt("$0a = $1;", left_type, p.a));
+  code_.line(fmt("$0b = $1;", right_type, p.b));
+  code_.line(fmt("$0* const c = $1;", storage_type(p.to.storage), p.c));
   // Blocks end where groups do. Where many passes of rows share a block, longer ones save time.
   const int64_t passes = ceil_div(m.nominal, tile.rows);
   const int64_t block_bytes = plain && passes >= kManyPasses ? 2 * kBlockBytes : kBlockBytes;
@@ -338,14 +338,14 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
     t.rows = int(rows);
     t.vectors = int(vectors);
     const auto from = [&](const std::string& pointer, int64_t stride) {
-      return row == "0" ? pointer : pointer + " + " + row + "*" + num(stride);
+      return row == "0" ? pointer : fmt("$0 + $1*$2", pointer, row, stride);
     };
     std::string f = "0";
     if (fetched > 0) {
       f = "(const char*)bk + " + num(ahead);
       if (pass != "0")
-        f += " + " + depth + "/" + num(shape.group * steps) + "*" + num(fetched * 64) + "*" +
-             (row == "m" ? "(" + pass + ")" : pass);
+        f += fmt(" + $0/$1*$2*$3", depth, shape.group * steps, fetched * 64,
+                 row == "m" ? "(" + pass + ")" : pass);
     }
     const std::string operands = from("ak", p.ars) + ", bk, ", result = from("ck", ldc);
     const std::string adds = accumulate || blocks ? "1" : "0";
@@ -355,9 +355,9 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
                  num(columns) + ", " + num(ldc) + ", " + adds + ", " + num(fetched) + ">(" +
                  operands + result + ", (const " + type + "*)(" + f + "), " + depth + ");");
     } else {
-      code_.line(unit_.panel_kernels.use(unit_.isa, p.left.storage, p.right.storage, t) + "<" +
-                 num(p.ars) + ", " + num(columns) + ", " + num(ldc) + ", " + adds + ", " +
-                 num(fetched) + ">(" + operands + result + ", " + f + ", " + depth + ");");
+      code_.line(fmt("$0<$1, $2, $3, $4, $5>($6$7, $8, $9);",
+                     unit_.panel_kernels.use(unit_.isa, p.left.storage, p.right.storage, t), p.ars,
+                     columns, ldc, adds, fetched, operands, result, f, depth));
     }
   };
   const auto rows = [&](int64_t vectors) {
@@ -371,12 +371,10 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
         if (known == tile.rows || (known >= stop && fetching == 1)) {
           call(tile.rows, vectors, "0", "0", share);
         } else {
-          code_.open("for (long m = 0; m + " + r + " <= " +
-                     (all          ? full
-                      : known >= 0 ? num(stop)
-                                   : "(" + full + " < " + num(stop) + " ? " + full + " : " +
-                                         num(stop) + ")") +
-                     "; m += " + r + ")");
+          code_.open(fmt("for (long m = 0; m + $0 <= $1; m += $0)", r,
+                         all          ? full
+                         : known >= 0 ? num(stop)
+                                      : fmt("($0 < $1 ? $0 : $1)", full, stop)));
           call(tile.rows, vectors, "m", "m/" + r, share);
           code_.close();
         }
@@ -385,16 +383,16 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
       }
       if (known >= 0 && known - tile.rows == std::stoll(first))
         return call(tile.rows, vectors, first, "0", 0);
-      code_.open("for (long m = " + first + "; m + " + r + " <= " + full + "; m += " + r + ")");
+      code_.open(fmt("for (long m = $0; m + $1 <= $2; m += $1)", first, r, full));
       call(tile.rows, vectors, "m", "0", 0);
       code_.close();
     };
     if (!m.exact()) {
       passes_to(m.text(), -1);
       // The last rows by halves.
-      code_.line("long m = " + m.text() + " / " + r + " * " + r + ";");
+      code_.line(fmt("long m = $0 / $1 * $1;", m.text(), r));
       for (int64_t part = tile.rows - 1; part > 0; part /= 2) {
-        code_.open("for (; m + " + num(part) + " <= " + m.text() + "; m += " + num(part) + ")");
+        code_.open(fmt("for (; m + $0 <= $1; m += $0)", part, m.text()));
         call(part, vectors, "m", "0", 0);
         code_.close();
       }
@@ -409,25 +407,23 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
   };
   // `vectors` vectors of the panel that begins with column j.
   const auto strip = [&](int64_t vectors, const std::string& j) {
-    const std::string pb = j == "0" ? "b" : "b + " + j + "*" + num(p.right.panel_pitch);
-    code_.line(std::string(storage_type(p.to.storage)) + "* const ck = c + " + j + ";");
+    const std::string pb = j == "0" ? "b" : fmt("b + $0*$1", j, p.right.panel_pitch);
+    code_.line(fmt("$0* const ck = c + $1;", storage_type(p.to.storage), j));
     if (!blocks) {
       code_.line(left_type + "ak = a;");
-      code_.line(right_type + "bk = " + pb + ";");
+      code_.line(fmt("$0bk = $1;", right_type, pb));
       return rows(vectors);
     }
     if (!accumulate) {
       code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
-      code_.line("for (long j = 0; j < " + num(vectors * tile.lanes) + "; ++j) ck[i*" + num(ldc) +
-                 " + j] = 0;");
+      code_.line(fmt("for (long j = 0; j < $0; ++j) ck[i*$1 + j] = 0;", vectors * tile.lanes, ldc));
       code_.close();
     }
     const std::string step = num(block);
-    code_.open("for (long kb = 0; kb < " + k.text() + "; kb += " + step + ")");
-    code_.line("const long kk = " + k.text() + " - kb < " + step + " ? " + k.text() +
-               " - kb : " + step + ";");
+    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k.text(), step));
+    code_.line(fmt("const long kk = $0 - kb < $1 ? $0 - kb : $1;", k.text(), step));
     code_.line(left_type + "ak = a + kb;");
-    code_.line(right_type + "bk = " + pb + " + kb*" + num(columns) + ";");
+    code_.line(fmt("$0bk = $1 + kb*$2;", right_type, pb, columns));
     rows(vectors);
     code_.close();
   };

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -60,7 +61,7 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
     Nest clear = nest();
     index = all_loops(clear, v.extents);
     clear.statement(clear.depth() - 1,
-                    to.pointer + "[" + Nest::offset(index, to.strides).text + "] = 0;");
+                    fmt("$0[$1] = 0;", to.pointer, Nest::offset(index, to.strides).text));
     emit(clear);
   }
   Nest loops = nest();
@@ -78,14 +79,14 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
   }
   index.push_back(column);
   const int inside = loops.depth() - 1;
-  const std::string at = to.pointer + "[" + Nest::offset(index, to.strides).text + "]";
+  const std::string at = fmt("$0[$1]", to.pointer, Nest::offset(index, to.strides).text);
   if (!across) loops.statement(outside, type + " s = 0;");
   const std::string x = loops.element(a, operand(a, index, index[rank - 2], k));
   const std::string y = loops.element(b, operand(b, index, k, column));
   if (across) {
-    loops.statement(inside, at + " += " + x + " * " + y + ";");
+    loops.statement(inside, fmt("$0 += $1 * $2;", at, x, y));
   } else {
-    loops.statement(inside, "s += " + x + " * " + y + ";");
+    loops.statement(inside, fmt("s += $0 * $1;", x, y));
     loops.after(outside, at + (accumulate ? " += s;" : " = s;"));
     if (inside > outside)
       loops.set_simd("reduction(+ : s)");
@@ -114,9 +115,9 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   code_.open("");
   std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
   int opened = open_leading(v, {{pa, x, *left}, {pb, y, *right}, {pc, v, to}});
-  code_.line("const " + type + "* const a = " + pa + ";");
-  code_.line("const " + type + "* const b = " + pb + ";");
-  code_.line(type + "* const c = " + pc + ";");
+  code_.line(fmt("const $0* const a = $1;", type, pa));
+  code_.line(fmt("const $0* const b = $1;", type, pb));
+  code_.line(fmt("$0* const c = $1;", type, pc));
 
   // While one strip of a matrix outside the cache is used, the next one is fetched: the strip to
   // the right, or at the end of the row the same columns of the next iteration's rows. The fetches
@@ -147,7 +148,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     t.vectors = int(vectors);
     const std::string row = from == "0" ? "" : from + "*";
     const auto at = [&](const std::string& p, int64_t stride) {
-      return from == "0" ? p : p + " + " + row + num(stride);
+      return from == "0" ? p : fmt("$0 + $1$2", p, row, stride);
     };
     code_.line(
         unit_.micro_kernels.use(dtype, t) + "<" + num(left->strides[x_rank - 2]) + ", " +
@@ -166,23 +167,23 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     if (!m.exact()) {
       // All whole tiles from row m on, then the last rows by halves.
       const auto to_end = [&](int64_t pitch, const std::string& source) {
-        code_.open("for (; m + " + r + " <= " + m.text() + "; m += " + r + ")");
+        code_.open(fmt("for (; m + $0 <= $1; m += $0)", r, m.text()));
         call(tile.rows, vectors, "m", pitch, false, 0, 0, source, cp);
         code_.close();
         for (int64_t part = tile.rows / 2; part > 0; part /= 2) {
-          code_.open("for (; m + " + num(part) + " <= " + m.text() + "; m += " + num(part) + ")");
+          code_.open(fmt("for (; m + $0 <= $1; m += $0)", part, m.text()));
           call(part, vectors, "m", pitch, false, 0, 0, source, cp);
           code_.close();
         }
       };
       code_.line("long m = 0;");
       if (!packs) return to_end(ld, bp);
-      code_.open("if (m + " + r + " <= " + m.text() + ")");
+      code_.open(fmt("if (m + $0 <= $1)", r, m.text()));
       call(tile.rows, vectors, "m", ld, true, 0, 0, bp, cp);
       code_.line("m += " + r + ";");
       const int64_t share = fetches ? ceil_div(lines, std::max<int64_t>(1, panels - 2)) : 0;
       for (int64_t line = 0; fetches && line < lines; line += share) {
-        code_.open("if (m + " + r + " <= " + m.text() + ")");
+        code_.open(fmt("if (m + $0 <= $1)", r, m.text()));
         call(tile.rows, vectors, "m", vectors * tile.lanes, false, line,
              std::min(share, lines - line), packed, cp);
         code_.line("m += " + r + ";");
@@ -212,8 +213,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     if (full - first == 1) {
       call(tile.rows, vectors, num(first * tile.rows), pitch, false, 0, 0, source, cp);
     } else if (full > first) {
-      code_.open("for (long m = " + num(first * tile.rows) + "; m < " + num(full * tile.rows) +
-                 "; m += " + r + ")");
+      code_.open(fmt("for (long m = $0; m < $1; m += $2)", first * tile.rows, full * tile.rows, r));
       call(tile.rows, vectors, "m", pitch, false, 0, 0, source, cp);
       code_.close();
     }
@@ -226,18 +226,16 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
                             const std::function<void()>& part) {
     if (!accumulate) {
       code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
-      code_.line("for (long j = 0; j < " + width + "; ++j) (" + cp + ")[i*" + num(ldc) +
-                 " + j] = 0;");
+      code_.line(fmt("for (long j = 0; j < $0; ++j) ($1)[i*$2 + j] = 0;", width, cp, ldc));
       code_.close();
     }
     const std::string step = num(at_a_time);
-    code_.open("for (long kb = 0; kb < " + k.text() + "; kb += " + step + ")");
+    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k.text(), step));
     const bool even = k.exact() && k.nominal % at_a_time == 0;
     code_.line("const long kk = " +
-               (even ? step : k.text() + " - kb < " + step + " ? " + k.text() + " - kb : " + step) +
-               ";");
+               (even ? step : fmt("$0 - kb < $1 ? $0 - kb : $1", k.text(), step)) + ";");
     const int64_t acs = left->strides[x_rank - 1];
-    code_.line("const " + type + "* const ak = a + kb" + (acs == 1 ? "" : "*" + num(acs)) + ";");
+    code_.line(fmt("const $0* const ak = a + kb$1;", type, acs == 1 ? "" : "*" + num(acs)));
     depth = "kk";
     adds = true;
     part();
@@ -250,15 +248,14 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const auto strip = [&](const std::string& bp, const std::string& cp,
                          const std::string& following) {
     if (!in_parts) {
-      if (fetch) code_.line("const " + type + "* const next = " + following + ";");
+      if (fetch) code_.line(fmt("const $0* const next = $1;", type, following));
       rows(tile.vectors, ldb, pack, fetch, bp, cp);
       return;
     }
     by_parts(num(columns), cp, [&] {
       if (fetch)
-        code_.line("const " + type + "* const next = kb + " + num(at_a_time) + " < " + k.text() +
-                   " ? " + bp + " + (kb + " + num(at_a_time) + ")*" + num(ldb) + " : " + following +
-                   ";");
+        code_.line(fmt("const $0* const next = kb + $1 < $2 ? $3 + (kb + $1)*$4 : $5;", type,
+                       at_a_time, k.text(), bp, ldb, following));
       rows(tile.vectors, ldb, pack, fetch, bp + " + kb*" + num(ldb), cp);
     });
   };
@@ -267,23 +264,22 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const auto rest = [&](int64_t usual) {  // columns, of all blocks but perhaps the last
     const bool parts = k.nominal > at_a_time;
     const std::string tail = "tail" + serial, lanes = num(tile.lanes);
-    const std::string vectors = "(w + " + num(tile.lanes - 1) + ") / " + lanes;
+    const std::string vectors = fmt("(w + $0) / $1", tile.lanes - 1, lanes);
     const int64_t most = n.exact() ? ceil_div(usual, tile.lanes) : tile.vectors;
     allocate(tail, dtype, most * tile.lanes * (parts ? at_a_time : k.nominal));
     const auto part = [&] {
       const std::string from = parts ? "(kb + i)*" : "i*", pitch = num(most * tile.lanes);
       code_.open("for (long i = 0; i < " + depth + "; ++i)");
-      code_.line("for (long j = 0; j < " + pitch + "; ++j) " + tail + "[i*" + pitch +
-                 " + j] = j < w ? b[" + from + num(ldb) + " + n + j] : 0;");
+      code_.line(fmt("for (long j = 0; j < $0; ++j) $1[i*$0 + j] = j < w ? b[$2$3 + n + j] : 0;",
+                     pitch, tail, from, ldb));
       code_.close();
       if (usual > 0) {
-        code_.open("if (" + vectors + " == " + num(ceil_div(usual, tile.lanes)) + ")");
+        code_.open(fmt("if ($0 == $1)", vectors, ceil_div(usual, tile.lanes)));
         rows(ceil_div(usual, tile.lanes), most * tile.lanes, false, false, tail, "c + n");
         code_.close();
       }
       if (n.exact()) return;
-      code_.open(std::string(usual > 0 ? "else " : "") + "for (long j = 0; j < w; j += " + lanes +
-                 ")");
+      code_.open(fmt("$0for (long j = 0; j < w; j += $1)", usual > 0 ? "else " : "", lanes));
       rows(1, most * tile.lanes, false, false, tail + " + j", "c + n + j");
       code_.close();
     };
@@ -301,14 +297,13 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const std::string b_next = "b + n + " + num(columns);
   const int64_t whole = n.nominal / columns * columns;
   if (n.exact() && n.nominal == columns) {
-    strip("b", "c", "b + " + k.text() + "*" + num(ldb));
+    strip("b", "c", fmt("b + $0*$1", k.text(), ldb));
   } else {
     code_.line("long n = 0;");
     if (whole > 0) {
-      code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
+      code_.open(fmt("for (; n + $0 <= $1; n += $0)", columns, n.text()));
       strip("b + n", "c + n",
-            "n + " + num(2 * columns) + " <= " + n.text() + " ? " + b_next + " : b + " + k.text() +
-                "*" + num(ldb));
+            fmt("n + $0 <= $1 ? $2 : b + $3*$4", 2 * columns, n.text(), b_next, k.text(), ldb));
       code_.close();
     }
     const int64_t left_over = n.nominal - whole;

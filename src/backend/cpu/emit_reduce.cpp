@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -27,191 +28,191 @@ std::string KernelEmitter::fetch_ahead(int id, const std::vector<Index>& index) 
       rank != index.size() || v.memory.panel > 0 || v.memory.strides[rank - 1] != 1 ||
       v.memory.strides[rank - 2] != v.extents[rank - 1].nominal)
     return "";
-  return "__builtin_prefetch(" + v.memory.pointer + " + " +
-         Nest::offset(index, v.memory.strides).text + " + " +
-         std::to_string(kDenseAheadBytes / size_in_bytes(v.memory.storage)) + ", 0, 2);";
+  return fmt("__builtin_prefetch($0 + $1 + $2, 0, 2);", v.memory.pointer,
+             Nest::offset(index, v.memory.strides).text,
+             kDenseAheadBytes / size_in_bytes(v.memory.storage));
 }
+
+// A reduction as its loops see it.
+struct KernelEmitter::Fold {
+  Fold(const KernelEmitter& emitter, const Value& v, const Value& x)
+      : extents(x.extents), from(v.inputs[0]), dtype(v.dtype),
+        keeps(std::get<ReduceAttrs>(v.attrs).keepdims), gone(x.extents.size(), false) {
+    const bool computed = real() || dtype == DType::I64;
+    if (!is_sum(v.kind)) kind = *fold_of(v.kind);
+    type = computed ? compute_type(dtype) : "int";
+    cast = computed ? "" : "(int)";
+    start = emitter.neutral(kind, dtype);
+    for (int axis : std::get<ReduceAttrs>(v.attrs).axes) gone[size_t(axis)] = true;
+    int64_t whole = 1;
+    for (size_t i = 0; i < gone.size(); ++i) {
+      if (!gone[i]) continue;
+      terms *= extents[i].nominal;
+      if (extents[i].exact())
+        whole *= extents[i].nominal;
+      else
+        count += " * " + extents[i].text();
+    }
+    count = v.kind == OpKind::Mean ? fmt(" / ($0)($1$2)", type, whole, count) : "";
+    inner = gone.size();
+    for (size_t i = gone.size(); i-- > 0 && inner == gone.size();)
+      if (extents[i].nominal != 1) inner = i;
+  }
+
+  bool sum() const { return kind == AccumKind::Sum; }
+  bool real() const { return is_float(dtype); }
+  // Loops over the axes that stay, or that go.
+  void open(Nest& loops, std::vector<Index>& index, bool going, size_t first_axes = 64) const {
+    for (size_t i = 0; i < std::min(first_axes, gone.size()); ++i)
+      if (gone[i] == going) index[i] = loops.loop(extents[i].text());
+  }
+  // The result element, in such memory, for an index of the operand.
+  std::string place(const Memory& memory, const std::vector<Index>& index) const {
+    std::vector<Index> kept;
+    for (size_t i = 0; i < gone.size(); ++i)
+      if (!gone[i])
+        kept.push_back(index[i]);
+      else if (keeps)
+        kept.push_back({});
+    return fmt("$0[$1]", memory.pointer, Nest::offset(kept, memory.strides).text);
+  }
+  std::string add(const std::string& at, const std::string& x) const {
+    if (sum()) return fmt("$0 += $1;", at, x);
+    const char* pick = kind == AccumKind::Max ? "t_max" : "t_min";
+    return fmt("$0 = $1($2$0, $2$3);", at, pick, cast, x);
+  }
+
+  const std::vector<Extent>& extents;  // of the operand
+  int from;
+  DType dtype;
+  AccumKind kind = AccumKind::Sum;
+  bool keeps;
+  std::vector<bool> gone;         // axes of the operand
+  size_t inner = 0;               // the innermost axis that is not 1
+  int64_t terms = 1;              // of a result
+  std::string type, cast, start;  // of what is folded; to it; where it begins
+  std::string count;              // the division of a mean
+};
 
 void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   const Value& v = value(id);
-  const int from = v.inputs[0];
-  const Value& x = value(from);
-  const auto& a = std::get<ReduceAttrs>(v.attrs);
-  const size_t rank = x.extents.size();
-  const bool real = is_float(v.dtype);
-  const bool sum = is_sum(v.kind);
-  const AccumKind fold = sum ? AccumKind::Sum : *fold_of(v.kind);
-  const std::string start = neutral(fold, v.dtype);
-  const std::string type = real || v.dtype == DType::I64 ? compute_type(v.dtype) : "int";
-  const std::string pick = fold == AccumKind::Max ? "t_max" : "t_min";
-  const std::string cast = real || v.dtype == DType::I64 ? "" : "(int)";
-  if (!sum) unit_.prelude.insert("t_max");
+  const Fold fold(*this, v, value(v.inputs[0]));
+  if (!fold.sum()) unit_.prelude.insert("t_max");
+  const size_t inner = fold.inner;
+  if (inner == fold.gone.size() || fold.gone[inner] || fold.extents[inner].nominal < 4)
+    reduce_along(fold, to, accumulate);
+  else
+    reduce_across(fold, v, to, accumulate);
+}
 
-  std::vector<bool> gone(rank, false);
-  for (int axis : a.axes) gone[size_t(axis)] = true;
-  // Number of elements that a mean divides by.
-  std::string count;
-  if (v.kind == OpKind::Mean) {
-    int64_t whole = 1;
-    for (size_t i = 0; i < rank; ++i) {
-      if (!gone[i]) continue;
-      if (x.extents[i].exact())
-        whole *= x.extents[i].nominal;
-      else
-        count += " * " + x.extents[i].text();
+// One result element at a time; the innermost loop runs along the reduction.
+void KernelEmitter::reduce_along(const Fold& fold, const Memory& to, bool accumulate) {
+  const bool sum = fold.sum(), real = fold.real(), wide = fold.dtype == DType::F64;
+  std::vector<Index> index(fold.gone.size());
+  Nest loops = nest();
+  fold.open(loops, index, false);
+  const int outside = loops.depth() - 1;
+  const bool in_parts = sum && fold.type == "float" && fold.terms > kLongSum;
+  int part = outside;  // the loop whose body adds up one part
+  for (size_t i = 0; i < index.size(); ++i) {
+    if (!fold.gone[i]) continue;
+    const std::string n = fold.extents[i].text();
+    if (in_parts && i == fold.inner) {
+      const std::string c = loops.loop(fmt("($0 + $1 - 1) / $1", n, kLongSum)).text;
+      part = loops.depth() - 1;
+      index[i] = loops.loop(fmt("(($0 + 1)*$1 < $2 ? ($0 + 1)*$1 : $2)", c, kLongSum, n),
+                            fmt("$0*$1", c, kLongSum));
+    } else {
+      index[i] = loops.loop(n);
     }
-    count = "(" + type + ")(" + std::to_string(whole) + count + ")";
   }
-  // The result element, in such memory, for an index of the operand.
-  const auto result_at = [&](const Memory& memory, const std::vector<Index>& index) {
-    std::vector<Index> kept;
-    for (size_t i = 0; i < rank; ++i)
-      if (!gone[i])
-        kept.push_back(index[i]);
-      else if (a.keepdims)
-        kept.push_back({});
-    return memory.pointer + "[" + Nest::offset(kept, memory.strides).text + "]";
+  const int inside = loops.depth() - 1;
+  // Long rows: every lane of a vector has a sum of its own, and those are combined at the end.
+  const int lanes = real && inside > part ? row_lanes(fold.extents[fold.inner], fold.dtype) : 0;
+  const std::string by_lane = lanes > 0 ? "[lane]" : "";
+  const auto variable = [&](int level, const std::string& type, const char* name,
+                            const std::string& from) {
+    if (lanes == 0) return loops.statement(level, fmt("$0 $1 = $2;", type, name, from));
+    loops.statement(level, fmt("$0 $1[$2] __attribute__((aligned(64)));", type, name, lanes));
+    loops.statement(level, fmt("for (int l = 0; l < $0; ++l) $1[l] = $2;", lanes, name, from));
   };
-
-  size_t inner = rank;  // innermost axis that is not 1
-  for (size_t i = rank; i-- > 0 && inner == rank;)
-    if (x.extents[i].nominal != 1) inner = i;
-  std::vector<Index> index(rank);
-  const bool along = inner == rank || gone[inner] || x.extents[inner].nominal < 4;
-  if (along) {
-    // One result element at a time; the innermost loop runs along the reduction.
-    Nest loops = nest();
-    for (size_t i = 0; i < rank; ++i)
-      if (!gone[i]) index[i] = loops.loop(x.extents[i].text());
-    const int outside = loops.depth() - 1;
-    int64_t terms = 1;
-    for (size_t i = 0; i < rank; ++i) terms *= gone[i] ? x.extents[i].nominal : 1;
-    const bool in_parts = sum && type == "float" && terms > kLongSum;
-    int part = outside;  // the loop whose body adds up one part
-    for (size_t i = 0; i < rank; ++i) {
-      if (!gone[i]) continue;
-      const std::string n = x.extents[i].text();
-      if (in_parts && i == inner) {
-        const std::string step = std::to_string(kLongSum);
-        const std::string c = loops.loop("(" + n + " + " + step + " - 1) / " + step).text;
-        part = loops.depth() - 1;
-        const std::string to = "(" + c + " + 1)*" + step;
-        index[i] = loops.loop("(" + to + " < " + n + " ? " + to + " : " + n + ")", c + "*" + step);
-      } else {
-        index[i] = loops.loop(n);
-      }
-    }
-    const int inside = loops.depth() - 1;
-    // Long rows: every lane of a vector has a sum of its own, and those are combined at the end.
-    const int lanes = real && inside > part ? row_lanes(x.extents[inner], v.dtype) : 0;
-    const std::string by_lane = lanes > 0 ? "[lane]" : "",
-                      count_of = "[" + std::to_string(lanes) + "]";
-    const auto variable = [&](int level, const std::string& of_type, const std::string& name,
-                              const std::string& from_value) {
-      if (lanes == 0)
-        return loops.statement(level, of_type + " " + name + " = " + from_value + ";");
-      loops.statement(level, of_type + " " + name + count_of + " __attribute__((aligned(64)));");
-      loops.statement(level, "for (int l = 0; l < " + std::to_string(lanes) + "; ++l) " + name +
-                                 "[l] = " + from_value + ";");
-    };
-    const std::string mark = v.dtype == DType::F64 ? "long" : "int";
-    std::string combined = "s";
-    if (lanes > 0) {
-      unit_.prelude.insert("t_lanes");
-      combined = sum                      ? "t_lanes<t_add>(s)"
-                 : fold == AccumKind::Max ? "t_lanes<t_most>(s)"
-                                          : "t_lanes<t_fewest>(s)";
-    }
-    if (in_parts) {
-      loops.statement(outside, "double total = 0;");
-      loops.after(part, "total += " + combined + ";");
-    }
-    variable(part, type, "s", start);
-    if (!sum && real) variable(outside, mark, "undefined", "0");
-    const std::string e = loops.element(from, index);
-    std::string clauses;
-    if (sum) {
-      loops.statement(inside, "s" + by_lane + " += " + e + ";");
-      clauses = "reduction(+ : s)";
-    } else {
-      const std::string op = fold == AccumKind::Max ? " > " : " < ";
-      const std::string best = "s" + by_lane;
-      loops.statement(inside, best + " = " + e + op + best + " ? " + e + " : " + best + ";");
-      clauses = fold == AccumKind::Max ? "reduction(max : s)" : "reduction(min : s)";
-      if (real) {
-        loops.statement(inside, "undefined" + by_lane + " |= " + e + " != " + e + ";");
-        clauses += " reduction(| : undefined)";
-      }
-    }
-    if (lanes > 0) {
-      loops.set_lanes(lanes);
-      if (const std::string ahead = fetch_ahead(from, index); !ahead.empty())
-        loops.around_vectors("// Dense rows of an operand: later ones are on their way.", ahead);
-    } else if (inside > part && !(sum && kernel_.rounds && terms < 8)) {  // NumPy's begin with 8
-      loops.set_simd(clauses);
-    } else {
-      loops.no_simd();
-    }
-    std::string s = in_parts ? "(float)total" : combined;
-    if (!count.empty()) s = (in_parts ? "total" : combined) + (" / " + count);
-    if (!sum && real) {
-      s = std::string(lanes > 0 ? "(t_any(undefined) ? " : "(undefined ? ") +
-          (v.dtype == DType::F64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")") + " : " + s +
-          ")";
-    }
-    const std::string at = result_at(to, index);
-    if (!accumulate)
-      loops.after(outside, at + " = " + s + ";");
-    else if (sum)
-      loops.after(outside, at + " += " + s + ";");
-    else
-      loops.after(outside, at + " = " + pick + "(" + cast + at + ", " + cast + s + ");");
-    emit(loops);
-    return;
+  const bool most = fold.kind == AccumKind::Max;
+  std::string s = "s";
+  if (lanes > 0) {
+    unit_.prelude.insert("t_lanes");
+    s = fmt("t_lanes<$0>(s)", sum ? "t_add" : most ? "t_most" : "t_fewest");
   }
-  // Whole rows of results at a time: the innermost loop runs across them.
-  int64_t terms = 1;
-  for (size_t i = 0; i < rank; ++i) terms *= gone[i] ? x.extents[i].nominal : 1;
+  if (in_parts) {
+    loops.statement(outside, "double total = 0;");
+    loops.after(part, fmt("total += $0;", s));
+    s = fold.count.empty() ? "(float)total" : "total";
+  }
+  variable(part, fold.type, "s", fold.start);
+  if (!sum && real) variable(outside, wide ? "long" : "int", "undefined", "0");
+  const std::string e = loops.element(fold.from, index);
+  std::string clauses = "reduction(+ : s)";
+  if (sum) {
+    loops.statement(inside, fmt("s$0 += $1;", by_lane, e));
+  } else {
+    loops.statement(inside, fmt("s$0 = $1 $2 s$0 ? $1 : s$0;", by_lane, e, most ? ">" : "<"));
+    clauses = most ? "reduction(max : s)" : "reduction(min : s)";
+    if (real) {
+      loops.statement(inside, fmt("undefined$0 |= $1 != $1;", by_lane, e));
+      clauses += " reduction(| : undefined)";
+    }
+  }
+  if (lanes > 0) {
+    loops.set_lanes(lanes);
+    if (const std::string ahead = fetch_ahead(fold.from, index); !ahead.empty())
+      loops.around_vectors("// Dense rows of an operand: later ones are on their way.", ahead);
+  } else if (inside > part && !(sum && kernel_.rounds && fold.terms < 8)) {  // NumPy's begin with 8
+    loops.set_simd(clauses);
+  } else {
+    loops.no_simd();
+  }
+  s += fold.count;
+  if (!sum && real)
+    s = fmt("($0 ? __builtin_nan$1(\"\") : $2)", lanes > 0 ? "t_any(undefined)" : "undefined",
+            wide ? "" : "f", s);
+  const std::string at = fold.place(to, index);
+  loops.after(outside, accumulate ? fold.add(at, s) : fmt("$0 = $1;", at, s));
+  emit(loops);
+}
+
+// Whole rows of results at a time: the innermost loop runs across them.
+void KernelEmitter::reduce_across(const Fold& fold, const Value& v, const Memory& to,
+                                  bool accumulate) {
+  std::vector<Index> index(fold.gone.size());
   Memory into = to;
-  const bool wide = sum && type == "float" && terms > kLongSum;
+  const bool wide = fold.sum() && fold.type == "float" && fold.terms > kLongSum;
   // Tiles are summed by themselves: terms added to the sum of all before them would lose digits.
-  const bool apart = wide || (sum && accumulate && is_float(v.dtype));
+  const bool apart = wide || (fold.sum() && accumulate && fold.real());
   if (apart) {
-    into.pointer = to.pointer + "d" + std::to_string(names_++);
+    into.pointer = fmt("$0d$1", to.pointer, names_++);
     if (wide) into.storage = DType::F64;
     allocate(into.pointer, into.storage, buffer_elements(v));
   }
-  if (!accumulate || apart) {
-    Nest clear = nest();
-    for (size_t i = 0; i < rank; ++i)
-      if (!gone[i]) index[i] = clear.loop(x.extents[i].text());
-    clear.statement(clear.depth() - 1, result_at(into, index) + " = " + start + ";");
-    emit(clear);
-  }
+  const auto each_result = [&](const auto& statement) {
+    Nest loops = nest();
+    fold.open(loops, index, false);
+    loops.statement(loops.depth() - 1, statement());
+    emit(loops);
+  };
+  if (!accumulate || apart)
+    each_result([&] { return fmt("$0 = $1;", fold.place(into, index), fold.start); });
   Nest loops = nest();
-  for (size_t i = 0; i < inner; ++i)
-    if (!gone[i]) index[i] = loops.loop(x.extents[i].text());
-  for (size_t i = 0; i < rank; ++i)
-    if (gone[i]) index[i] = loops.loop(x.extents[i].text());
-  index[inner] = loops.loop(x.extents[inner].text());
-  for (size_t i = inner + 1; i < rank; ++i) index[i] = {};
-  const std::string e = loops.element(from, index);
-  const std::string at = result_at(into, index);
-  const int level = loops.depth() - 1;
-  if (sum)
-    loops.statement(level, at + " += " + e + ";");
-  else
-    loops.statement(level, at + " = " + pick + "(" + cast + at + ", " + cast + e + ");");
+  fold.open(loops, index, false, fold.inner);
+  fold.open(loops, index, true);
+  index[fold.inner] = loops.loop(fold.extents[fold.inner].text());
+  for (size_t i = fold.inner + 1; i < index.size(); ++i) index[i] = {};
+  const std::string e = loops.element(fold.from, index);
+  loops.statement(loops.depth() - 1, fold.add(fold.place(into, index), e));
   emit(loops);
-  if (!count.empty() || apart) {
-    Nest finish = nest();
-    for (size_t i = 0; i < rank; ++i)
-      if (!gone[i]) index[i] = finish.loop(x.extents[i].text());
-    finish.statement(finish.depth() - 1, result_at(to, index) + (accumulate ? " += " : " = ") +
-                                             result_at(into, index) +
-                                             (count.empty() ? "" : " / " + count) + ";");
-    emit(finish);
-  }
+  if (!fold.count.empty() || apart)
+    each_result([&] {
+      return fmt("$0 $1 $2$3;", fold.place(to, index), accumulate ? "+=" : "=",
+                 fold.place(into, index), fold.count);
+    });
   if (apart) touch(into.pointer);
 }
 
@@ -255,26 +256,26 @@ std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
   const std::string s = "s" + std::to_string(names_++);
   const int inside = loops.depth() - 1;
   const std::string type = compute_type(v.dtype);
-  const std::string at = v.memory.pointer + "[" + Nest::offset(kept, v.memory.strides).text + "]";
+  const std::string at = fmt("$0[$1]", v.memory.pointer, Nest::offset(kept, v.memory.strides).text);
   if (lanes == 0) {
-    loops.statement(inside - 1, type + " " + s + " = 0;");
-    loops.statement(inside, s + " += " + x + ";");
-    loops.after(inside - 1, at + " = " + s + ";");
+    loops.statement(inside - 1, fmt("$0 $1 = 0;", type, s));
+    loops.statement(inside, fmt("$0 += $1;", s, x));
+    loops.after(inside - 1, fmt("$0 = $1;", at, s));
     return " reduction(+ : " + s + ")";
   }
   unit_.prelude.insert("t_lanes");
   const std::string n = std::to_string(lanes);
   if (whole) {
     loops.statement(inside - 1, "t_floats " + s + " = {};");
-    loops.after(inside - 1, "float " + s + "l[" + n + "] __attribute__((aligned(64)));");
-    loops.after(inside - 1, "*(t_floats*)" + s + "l = " + s + ";");
-    loops.after(inside - 1, at + " = t_lanes<t_add>(" + s + "l);");
+    loops.after(inside - 1, fmt("float $0l[$1] __attribute__((aligned(64)));", s, n));
+    loops.after(inside - 1, fmt("*(t_floats*)$0l = $0;", s));
+    loops.after(inside - 1, fmt("$0 = t_lanes<t_add>($1l);", at, s));
     return " " + s + " += *(const t_floats*)out;";
   }
-  loops.statement(inside - 1, type + " " + s + "[" + n + "] __attribute__((aligned(64)));");
-  loops.statement(inside - 1, "for (int l = 0; l < " + n + "; ++l) " + s + "[l] = 0;");
-  loops.statement(inside, s + "[lane] += " + x + ";");
-  loops.after(inside - 1, at + " = t_lanes<t_add>(" + s + ");");
+  loops.statement(inside - 1, fmt("$0 $1[$2] __attribute__((aligned(64)));", type, s, n));
+  loops.statement(inside - 1, fmt("for (int l = 0; l < $0; ++l) $1[l] = 0;", n, s));
+  loops.statement(inside, fmt("$0[lane] += $1;", s, x));
+  loops.after(inside - 1, fmt("$0 = t_lanes<t_add>($1);", at, s));
   return "";
 }
 
@@ -301,22 +302,22 @@ void KernelEmitter::cumsum(int id) {
   for (size_t i = axis; i < v.extents.size(); ++i) index[i] = loops.loop(v.extents[i].text());
   const int inside = loops.depth() - 1;
   const std::string x = loops.element(v.inputs[0], index);
-  const std::string at = v.memory.pointer + "[" + Nest::offset(index, v.memory.strides).text + "]";
+  const std::string at =
+      fmt("$0[$1]", v.memory.pointer, Nest::offset(index, v.memory.strides).text);
   if (last) {
     loops.no_simd();
     loops.statement(outside, std::string(storage_type(running)) + " s = 0;");
     loops.statement(inside, "s += " + x + ";");
-    loops.statement(inside, at + " = (" + type + ")s;");
+    loops.statement(inside, fmt("$0 = ($1)s;", at, type));
   } else {
     const int64_t row = v.memory.strides[axis];
     allocate(sums, running, row);
     std::vector<Index> within = index;
     for (size_t i = 0; i <= axis; ++i) within[i] = {};
-    const std::string s = sums + "[" + Nest::offset(within, v.memory.strides).text + "]";
-    loops.statement(outside,
-                    "for (long j = 0; j < " + std::to_string(row) + "; ++j) " + sums + "[j] = 0;");
-    loops.statement(inside, s + " += " + x + ";");
-    loops.statement(inside, at + " = (" + type + ")" + s + ";");
+    const std::string s = fmt("$0[$1]", sums, Nest::offset(within, v.memory.strides).text);
+    loops.statement(outside, fmt("for (long j = 0; j < $0; ++j) $1[j] = 0;", row, sums));
+    loops.statement(inside, fmt("$0 += $1;", s, x));
+    loops.statement(inside, fmt("$0 = ($1)$2;", at, type, s));
   }
   emit(loops);
   if (!last) touch(sums);

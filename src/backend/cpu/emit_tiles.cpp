@@ -1,5 +1,6 @@
 // Tiles of arguments: extents, offsets, copies in and out.
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 
 #include <algorithm>
 
@@ -44,13 +45,12 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
         const std::string part = s.variable + "*" + std::to_string(s.size);
         const std::string from = low == "0" ? part : low + " + " + part;
         const std::string k = stem + "_" + std::to_string(step++);
-        code_.line("const long b" + k + " = t_least(" + from + ", " + high + "), e" + k +
-                   " = t_least(" + from + " + " + std::to_string(s.size) + ", " + high + ");");
+        code_.line(fmt("const long b$0 = t_least($1, $2), e$0 = t_least($1 + $3, $2);", k, from,
+                       high, s.size));
         low = "b" + k;
         high = "e" + k;
       }
-      code_.line("const long b" + stem + " = " + low + ", " + e.actual + " = " + high + " - " +
-                 low + ";");
+      code_.line(fmt("const long b$0 = $1, $2 = $3 - $1;", stem, low, e.actual, high));
     }
   }
 }
@@ -65,14 +65,14 @@ std::string KernelEmitter::tile_offset(int id) const {
     std::string begin;
     if (v.extents[axis].exact()) {
       for (const KernelValues::Split& s : parts)
-        begin += (begin.empty() ? "" : " + ") + s.variable + "*" + std::to_string(s.size);
+        begin += fmt("$0$1*$2", begin.empty() ? "" : " + ", s.variable, s.size);
       if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
     } else {
-      begin = "b" + std::to_string(id) + "_" + std::to_string(axis);
+      begin = fmt("b$0_$1", id, axis);
     }
     if (const Layout* panels = kernel_.tiles_of(v.argument, axis)) {
       const std::string t = std::to_string(panels->tile);
-      begin = "(" + begin + ")/" + t + "*" + std::to_string(panel_columns(*panels, panels->tile));
+      begin = fmt("($0)/$1*$2", begin, t, panel_columns(*panels, panels->tile));
     }
     if (strides[axis] != 1) begin += "*" + std::to_string(strides[axis]);
     offset += (offset.empty() ? "" : " + ") + begin;
@@ -85,9 +85,9 @@ void KernelEmitter::tile(int id) {
   const size_t argument = size_t(v.argument);
   const std::string offset = tile_offset(id);
   const bool read = v.argument < kernel_.operands;
-  code_.line(std::string(read ? "const " : "") + storage_type(kernel_.argument_dtypes[argument]) +
-             "* const v" + std::to_string(id) + " = a" + std::to_string(v.argument) +
-             (offset.empty() ? "" : " + " + offset) + ";");
+  code_.line(fmt("$0$1* const v$2 = a$3$4;", read ? "const " : "",
+                 storage_type(kernel_.argument_dtypes[argument]), id, v.argument,
+                 offset.empty() ? "" : " + " + offset));
 }
 
 void KernelEmitter::copy_tile(int id) {
@@ -97,7 +97,7 @@ void KernelEmitter::copy_tile(int id) {
   const Memory copy{"v" + std::to_string(id) + "c", compute_dtype(v.dtype),
                     contiguous_strides(shape)};
   allocate(copy.pointer, copy.storage, v.elements());
-  code_.line("// " + copy.pointer + ": " + v.memory.pointer + " as " + name(copy.storage));
+  code_.line(fmt("// $0: $1 as $2", copy.pointer, v.memory.pointer, name(copy.storage)));
   v.memory.pointer = "v" + std::to_string(id);
   v.memory.storage = v.dtype;
   v.memory.strides = kernel_.argument_pitch(v.argument);
@@ -128,7 +128,7 @@ void KernelEmitter::save(int id) {
       index.push_back(loops.loop(to.exact() ? from.text() : to.text()));
     } else {
       unit_.prelude.insert("t_least");
-      index.push_back(loops.loop("t_least(" + to.text() + ", " + from.text() + ")"));
+      index.push_back(loops.loop(fmt("t_least($0, $1)", to.text(), from.text())));
     }
   }
   const std::string element = loops.element(v.inputs[0], index);
@@ -138,9 +138,9 @@ void KernelEmitter::save(int id) {
     unit_.prelude.insert("t_stream");
     loops.statement(loops.depth() - 1, "out[lane] = " + element + ";");
     loops.set_lanes(lanes);
-    loops.around_vectors(std::string(storage_type(memory.storage)) + " out[" +
-                             std::to_string(lanes) + "] __attribute__((aligned(64)));",
-                         "t_stream(" + memory.pointer + " + " + at + ", out, count);");
+    loops.around_vectors(
+        fmt("$0 out[$1] __attribute__((aligned(64)));", storage_type(memory.storage), lanes),
+        fmt("t_stream($0 + $1, out, count);", memory.pointer, at));
     emit(loops);
     code_.line("t_streamed();");
     code_.close();
@@ -167,9 +167,8 @@ void KernelEmitter::fill(const Memory& memory, const std::vector<Extent>& extent
   Nest loops = nest();
   std::vector<Index> index;
   for (const Extent& e : extents) index.push_back(loops.loop(std::to_string(e.nominal)));
-  loops.statement(loops.depth() - 1, memory.pointer + "[" +
-                                         Nest::offset(index, memory.strides).text + "] = " + x +
-                                         ";");
+  loops.statement(loops.depth() - 1,
+                  fmt("$0[$1] = $2;", memory.pointer, Nest::offset(index, memory.strides).text, x));
   emit(loops);
 }
 

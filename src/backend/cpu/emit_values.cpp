@@ -1,5 +1,6 @@
 // Single values of a kernel: where each is computed, and in whose memory.
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 
 #include <algorithm>
 #include <functional>
@@ -20,13 +21,13 @@ void KernelEmitter::compute(int id) {
   if (!v.in_memory) return;  // computed where it is used
   if (summed_.erase(id) > 0) return;
   if (const std::optional<int> operand = dying_operand(id)) {
-    code_.line("// " + v.memory.pointer + " is written over " + value(*operand).memory.pointer);
+    code_.line(fmt("// $0 is written over $1", v.memory.pointer, value(*operand).memory.pointer));
     kernel_.values[size_t(id)].memory = value(*operand).memory;
   } else {
     allocate_value(id);
   }
   const char* kind = name(v.kind);
-  code_.line("// " + v.memory.pointer + ": " + kind);
+  code_.line(fmt("// $0: $1", v.memory.pointer, kind));
   if (is_product(v.kind)) return product(id, v.memory, false);
   if (is_reduction(v.kind)) return reduce(id, v.memory, false);
   if (is_scan(v.kind)) return cumsum(id);
@@ -41,7 +42,7 @@ void KernelEmitter::compute(int id) {
   const std::string at = Nest::offset(index, v.memory.strides).text;
   // Rounded, and added up, by the vector.
   const bool rounds = lanes > 0 && v.memory.storage == DType::BF16 && panels_take_bf16(unit_.isa);
-  std::string clauses, whole = "t_round_bf16(" + v.memory.pointer + " + " + at + ", out, count);";
+  std::string clauses, whole = fmt("t_round_bf16($0 + $1, out, count);", v.memory.pointer, at);
   if (!rounds)
     loops.statement(loops.depth() - 1, store(v.memory, at, x, unit_.prelude));
   else
@@ -87,12 +88,10 @@ bool KernelEmitter::transpose(int id) {
     touched_.push_back(through);
   }
   loops.statement(loops.depth() - 1,
-                  std::string("t_transpose<") + storage_type(from->storage) + ">(" + from->pointer +
-                      " + " + Nest::offset(index, strides).text + ", " +
-                      std::to_string(strides[last]) + ", " + v.memory.pointer + " + " +
-                      Nest::offset(index, v.memory.strides).text + ", " +
-                      std::to_string(v.memory.strides[row]) + ", " + v.extents[row].text() + ", " +
-                      v.extents[last].text() + ");");
+                  fmt("t_transpose<$0>($1 + $2, $3, $4 + $5, $6, $7, $8);",
+                      storage_type(from->storage), from->pointer, Nest::offset(index, strides).text,
+                      strides[last], v.memory.pointer, Nest::offset(index, v.memory.strides).text,
+                      v.memory.strides[row], v.extents[row].text(), v.extents[last].text()));
   emit(loops);
   touch(id);
   return true;

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cpu/emitter.h"
+#include "backend/fmt.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 
@@ -30,7 +31,7 @@ class SumEmitter {
       : whole_(whole), dtypes_(dtypes), unit_(unit), kept_(whole.kept.size()),
         all_(kept_ + whole.summed.size()) {}
 
-  std::optional<ElementwiseText> run(const std::string& name) {
+  std::optional<KernelText> run(const std::string& name) {
     if (kept_ > 1 || whole_.summed.empty()) return std::nullopt;
     type_ = compute_dtype(value(whole_.sums[0]).dtype);
     for (int sum : whole_.sums)
@@ -40,7 +41,7 @@ class SumEmitter {
     lanes_ = lanes_of(unit_.isa, type_);
     const bool along = contiguous(all_ - 1);
     if (!along && (kept_ == 0 || !contiguous(kept_ - 1))) return std::nullopt;
-    ElementwiseText out;
+    KernelText out;
     const size_t operands = dtypes_.size() - whole_.results.size();
     const std::vector<Layout>& layouts = whole_.values.argument_layouts;
     if (along && kept_ == 0 && shared_out()) {
@@ -98,24 +99,21 @@ class SumEmitter {
     for (size_t s = 0; s < whole_.sums.size(); ++s) {
       const std::string d = "d" + sum_name(s, 0);
       code_.line("double " + d + " = 0;");
-      code_.line("for (long unit = 0; unit < " + num(units_) + "; ++unit) " + d + " += workspace[" +
-                 "unit * " + num(part_stride()) + " + " + num(int64_t(s)) + "];");
+      code_.line(fmt("for (long unit = 0; unit < $0; ++unit) $1 += workspace[unit * $2 + $3];",
+                     units_, d, part_stride(), s));
     }
-    save("0",
-         [&](size_t s) { return "(" + std::string(storage_type(type_)) + ")d" + sum_name(s, 0); });
+    save("0", [&](size_t s) { return fmt("($0)d$1", storage_type(type_), sum_name(s, 0)); });
   }
 
-  std::string sum_name(size_t sum, int copy) const {
-    return "s" + std::to_string(sum) + "_" + std::to_string(copy);
-  }
+  std::string sum_name(size_t sum, int copy) const { return fmt("s$0_$1", sum, copy); }
 
   void declare(int copies) {
     for (size_t s = 0; s < whole_.sums.size(); ++s)
       for (int c = 0; c < copies; ++c) {
         const std::string lanes = num(lanes_);
-        code_.line(std::string(storage_type(type_)) + " " + sum_name(s, c) + "[" + lanes +
-                   "] __attribute__((aligned(64)));");
-        code_.line("for (int l = 0; l < " + lanes + "; ++l) " + sum_name(s, c) + "[l] = 0;");
+        code_.line(fmt("$0 $1[$2] __attribute__((aligned(64)));", storage_type(type_),
+                       sum_name(s, c), lanes));
+        code_.line(fmt("for (int l = 0; l < $0; ++l) $1[l] = 0;", lanes, sum_name(s, c)));
       }
   }
 
@@ -124,8 +122,8 @@ class SumEmitter {
     std::vector<Index> index;
     for (size_t i = 0; i + 1 < whole_.summed.size(); ++i) {
       const std::string k = "k" + num(int64_t(i));
-      code_.open("for (long " + k + " = " + (i == 0 ? first_from : "0") + "; " + k + " < " +
-                 (i == 0 ? first_to : num(whole_.summed[i])) + "; ++" + k + ")");
+      code_.open(fmt("for (long $0 = $1; $0 < $2; ++$0)", k, i == 0 ? first_from : "0",
+                     i == 0 ? first_to : num(whole_.summed[i])));
       index.push_back({k, -1});
     }
     return index;
@@ -142,14 +140,13 @@ class SumEmitter {
     const Index i = nest.loop(end, from, num(vectors * lanes_));
     for (int copy = 0; copy < std::max(rows, vectors); ++copy) {
       std::vector<Index> index;
-      if (kept_ > 0) index.push_back({rows > 1 ? "(" + row + " + " + num(copy) + ")" : row, -1});
+      if (kept_ > 0) index.push_back({rows > 1 ? fmt("($0 + $1)", row, copy) : row, -1});
       index.insert(index.end(), outer.begin(), outer.end());
       const int64_t ahead = rows > 1 ? 0 : copy * lanes_;
-      index.push_back(ahead == 0 ? i : Index{"(" + i.text + " + " + num(ahead) + ")", i.level});
+      index.push_back(ahead == 0 ? i : Index{fmt("($0 + $1)", i.text, ahead), i.level});
       for (size_t s = 0; s < whole_.sums.size(); ++s)
-        nest.statement(nest.depth() - 1, sum_name(s, copy) + "[lane] += " +
-                                             nest.element(value(whole_.sums[s]).inputs[0], index) +
-                                             ";");
+        nest.statement(nest.depth() - 1, fmt("$0[lane] += $1;", sum_name(s, copy),
+                                             nest.element(value(whole_.sums[s]).inputs[0], index)));
     }
     nest.set_lanes(int(lanes_));
     nest.emit(code_);
@@ -163,13 +160,12 @@ class SumEmitter {
     const Index lane = nest.loop(from == to ? "0" : to + " - " + from);
     for (int r = 0; r < rows; ++r) {
       std::vector<Index> index;
-      if (kept_ > 0) index.push_back({rows > 1 ? "(" + row + " + " + num(r) + ")" : row, -1});
+      if (kept_ > 0) index.push_back({rows > 1 ? fmt("($0 + $1)", row, r) : row, -1});
       index.insert(index.end(), outer.begin(), outer.end());
-      index.push_back({"(" + from + " + " + lane.text + ")", lane.level});
+      index.push_back({fmt("($0 + $1)", from, lane.text), lane.level});
       for (size_t s = 0; s < whole_.sums.size(); ++s)
-        nest.statement(nest.depth() - 1,
-                       sum_name(s, rest_ + r) + "[" + lane.text +
-                           "] += " + nest.element(value(whole_.sums[s]).inputs[0], index) + ";");
+        nest.statement(nest.depth() - 1, fmt("$0[$1] += $2;", sum_name(s, rest_ + r), lane.text,
+                                             nest.element(value(whole_.sums[s]).inputs[0], index)));
     }
     nest.emit(code_);
   }
@@ -186,10 +182,8 @@ class SumEmitter {
       if (n > whole) add_rest(row, rows, outer, num(whole), num(n));
       return;
     }
-    const auto down = [&](int64_t unit) {
-      return from + " + (" + to + " - " + from + ") / " + num(unit) + " * " + num(unit);
-    };
-    code_.line("const long most = " + down(step) + ", whole = " + down(lanes_) + ";");
+    const auto down = [&](int64_t unit) { return fmt("$0 + ($1 - $0) / $2 * $2", from, to, unit); };
+    code_.line(fmt("const long most = $0, whole = $1;", down(step), down(lanes_)));
     add_vectors(row, rows, copies, outer, from, "most");
     if (copies > 1) add_vectors(row, rows, 1, outer, "most", "whole");
     add_rest(row, rows, outer, "whole", to);
@@ -252,10 +246,9 @@ class SumEmitter {
         code_.open("for (long unit = begin; unit < end; ++unit)");
         code_.line("const long part = unit * " + num(part) + ";");
       } else {
-        code_.open("for (long part = 0; part < " + num(first) + "; part += " + num(part) + ")");
+        code_.open(fmt("for (long part = 0; part < $0; part += $1)", first, part));
       }
-      code_.line("const long stop = part + " + num(part) + " < " + num(first) + " ? part + " +
-                 num(part) + " : " + num(first) + ";");
+      code_.line(fmt("const long stop = part + $0 < $1 ? part + $0 : $1;", part, first));
     }
     const std::string from = parts ? "part" : "0", to = parts ? "stop" : num(first);
     rest_ = std::max(rows, copies);
@@ -267,26 +260,24 @@ class SumEmitter {
     close_outer();
     for (size_t s = 0; s < whole_.sums.size(); ++s) {
       for (int r = 0; rest && r < rows; ++r)
-        code_.line("for (int l = 0; l < " + num(lanes_) + "; ++l) " + sum_name(s, r) +
-                   "[l] += " + sum_name(s, rest_ + r) + "[l];");
+        code_.line(fmt("for (int l = 0; l < $0; ++l) $1[l] += $2[l];", lanes_, sum_name(s, r),
+                       sum_name(s, rest_ + r)));
       for (int c = copies; c-- > 1;)  // in pairs
-        code_.line("for (int l = 0; l < " + num(lanes_) + "; ++l) " + sum_name(s, (c - 1) / 2) +
-                   "[l] += " + sum_name(s, c) + "[l];");
+        code_.line(fmt("for (int l = 0; l < $0; ++l) $1[l] += $2[l];", lanes_,
+                       sum_name(s, (c - 1) / 2), sum_name(s, c)));
       for (int r = 0; r < rows; ++r) {
         const std::string total = "t_lanes<t_add>(" + sum_name(s, r) + ")";
         if (shared)
-          code_.line("workspace[unit * " + num(part_stride()) + " + " + num(int64_t(s)) +
-                     "] = " + total + ";");
+          code_.line(fmt("workspace[unit * $0 + $1] = $2;", part_stride(), s, total));
         else if (parts)
-          code_.line("d" + sum_name(s, r) + " += " + total + ";");
+          code_.line(fmt("d$0 += $1;", sum_name(s, r), total));
         else
-          code_.line("const " + std::string(storage_type(type_)) + " d" + sum_name(s, r) + " = " +
-                     total + ";");
+          code_.line(fmt("const $0 d$1 = $2;", storage_type(type_), sum_name(s, r), total));
       }
     }
     if (parts) code_.close();
     for (int r = 0; !shared && r < rows; ++r) {
-      const std::string at = rows > 1 ? "(" + row + " + " + num(r) + ")" : row;
+      const std::string at = rows > 1 ? fmt("($0 + $1)", row, r) : row;
       save(at, [&](size_t s) { return std::string(parts ? "(float)d" : "d") + sum_name(s, r); });
     }
     code_.close();
@@ -301,12 +292,11 @@ class SumEmitter {
     const bool together = n >= kRowsTogether;
     const int64_t step = together ? kRowsTogether : 1;
     units_ = ceil_div(n, step);
-    code_.line("const long hi = end * " + num(step) + " < " + num(n) + " ? end * " + num(step) +
-               " : " + num(n) + ";");
+    code_.line(fmt("const long hi = end * $0 < $1 ? end * $0 : $1;", step, n));
     code_.line("long row = begin * " + num(step) + ";");
     bool fits = true;
     if (together) {
-      code_.open("for (; row + " + num(step) + " <= hi; row += " + num(step) + ")");
+      code_.open(fmt("for (; row + $0 <= hi; row += $0)", step));
       fits = sum_rows("row", kRowsTogether);
       code_.close();
     }
@@ -332,23 +322,21 @@ class SumEmitter {
     code_.open("for (long unit = begin; unit < end; ++unit)");
     const std::string step = num(width * lanes_);
     code_.line("const long lo = unit * " + step + ";");
-    code_.line("const long last = (lo + " + step + " < " + num(n) + " ? lo + " + step + " : " +
-               num(n) + ") - " + num(lanes_) + ";");
+    code_.line(fmt("const long last = (lo + $0 < $1 ? lo + $0 : $1) - $2;", step, n, lanes_));
     const int copies = int(width);
     for (int c = 0; c < copies; ++c) {
       const std::string at = "lo + " + num(c * lanes_);
-      code_.line("const long b" + num(c) + " = " + at + " < last ? " + at + " : last;");
+      code_.line(fmt("const long b$0 = $1 < last ? $1 : last;", c, at));
     }
     declare(copies);
     std::vector<Index> index(1);
     for (size_t i = 0; i < whole_.summed.size(); ++i) {
       const std::string k = "k" + num(int64_t(i));
-      code_.open("for (long " + k + " = 0; " + k + " < " + num(whole_.summed[i]) + "; ++" + k +
-                 ")");
+      code_.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", k, whole_.summed[i]));
       index.push_back({k, -1});
     }
     const auto in_strip = [&](Nest& nest, const Index& lane, int c) {
-      index[0] = {"(b" + num(c) + " + " + lane.text + ")", nest.depth() - 1};
+      index[0] = {fmt("(b$0 + $1)", c, lane.text), nest.depth() - 1};
     };
     {
       Nest nest(whole_.values, unit_.prelude, touched_);
@@ -357,8 +345,8 @@ class SumEmitter {
         in_strip(nest, lane, c);
         for (size_t s = 0; s < whole_.sums.size(); ++s)
           nest.statement(nest.depth() - 1,
-                         sum_name(s, c) + "[" + lane.text +
-                             "] += " + nest.element(value(whole_.sums[s]).inputs[0], index) + ";");
+                         fmt("$0[$1] += $2;", sum_name(s, c), lane.text,
+                             nest.element(value(whole_.sums[s]).inputs[0], index)));
       }
       nest.emit(code_);
     }
@@ -369,7 +357,7 @@ class SumEmitter {
       const Index lane = nest.loop(num(lanes_));
       in_strip(nest, lane, c);
       for (size_t s = 0; s < whole_.sums.size(); ++s)
-        nest.known(whole_.sums[s], index, sum_name(s, c) + "[" + lane.text + "]");
+        nest.known(whole_.sums[s], index, fmt("$0[$1]", sum_name(s, c), lane.text));
       store_results(nest, index);
       nest.emit(code_);
     }
@@ -392,9 +380,8 @@ class SumEmitter {
 
 }  // namespace
 
-std::optional<ElementwiseText> emit_whole(const std::string& name, const WholeKernel& whole,
-                                          const std::vector<DType>& argument_dtypes,
-                                          UnitContext& unit) {
+std::optional<KernelText> emit_whole(const std::string& name, const WholeKernel& whole,
+                                     const std::vector<DType>& argument_dtypes, UnitContext& unit) {
   if (!whole.sums.empty()) return SumEmitter(whole, argument_dtypes, unit).run(name);
   const size_t operands = argument_dtypes.size() - whole.results.size();
   return emit_map(name, whole.values, whole.kept, whole.results, argument_dtypes, operands, unit);

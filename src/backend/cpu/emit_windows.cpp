@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "backend/nest.h"
+#include "backend/cpu/tile_text.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 #include "ir/window.h"
 
@@ -13,29 +14,10 @@ namespace {
 constexpr int64_t kUnitProducts = int64_t{1} << 20;  // work worth handing to a thread
 constexpr int64_t kUnitElements = 8192;
 
-std::string n(int64_t i) { return std::to_string(i); }
-
-std::string array(const std::string& name, const std::vector<int64_t>& values) {
-  std::string text = "static const long " + name + "[] = {";
-  for (size_t i = 0; i < values.size(); ++i) text += (i > 0 ? ", " : "") + n(values[i]);
-  return text + "};";
-}
-
-std::string loaded(DType storage, const std::string& x, std::set<std::string>& prelude) {
-  if (storage == DType::F16) {
-    prelude.insert("t_f16");
-    return "t_from_f16(" + x + ")";
-  }
-  if (storage == DType::BF16) {
-    prelude.insert("t_bf16");
-    return "t_from_bf16(" + x + ")";
-  }
-  return x;
-}
-
-std::string head(const std::string& name) {
-  return "extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-         "(void** args, long begin, long end, char* scratch)";
+// An element as it is computed with.
+std::string loaded(DType storage, const std::string& pointer, const std::string& offset,
+                   UnitContext& unit) {
+  return load({pointer, storage, {}}, offset, unit.prelude);
 }
 
 // --- convolutions
@@ -43,7 +25,7 @@ std::string head(const std::string& name) {
 class Convolution {
  public:
   Convolution(const std::string& name, const Graph& graph, const Op& op, UnitContext& unit)
-      : name_(name), graph_(graph), op_(op), unit_(unit), axes_(window_axes(graph, op)) {
+      : name_(name), unit_(unit), axes_(window_axes(graph, op)) {
     const std::vector<int64_t> x = extents(graph.type(op.inputs[0]).shape);
     const std::vector<int64_t> out = extents(graph.type(op.result()).shape);
     dtype_ = graph.type(op.result()).dtype;
@@ -91,23 +73,27 @@ class Convolution {
         columns() * tile_.columns() + *std::ranges::max_element(offsets_) <= size_ &&
         std::ranges::all_of(axes_, [](const WindowAxis& a) { return a.low == 0 && a.high == 0; });
     stage_x_ = !as_it_is;
+    names_.set("name", name, "stored", storage_type(dtype_), "type", type_, "columns",
+               tile_.columns(), "groups", groups_, "filters", filters_, "channels", channels_,
+               "taps", taps_, "terms", channels_ * taps_, "pitch", pitch_, "size", size_, "in", in_,
+               "out", out_, "end", last_ + 1, "line", plane_.back(), "kept", axes_.back().out);
   }
 
-  WindowText emit() {
-    WindowText text;
+  KernelText emit() {
+    KernelText text;
     const int64_t planes = stage_x_ ? batch_ * groups_ * channels_ : 0;
     // The last tile may reach beyond the last plane.
     const int64_t x_elements = stage_x_ ? (planes * pitch_ + tile_.columns() + 15) / 16 * 16 : 0;
     const int64_t rows = stage_weights_ ? groups_ * filters_ : 0;
     text.workspace_bytes = (x_elements + rows * channels_ * taps_) * bytes_;
-    text.staging_units = planes + rows;
+    text.first_units = planes + rows;
     Code code;
     if (text.workspace_bytes > 0) {
-      code.open(head(name_ + "_once"));
+      open_kernel(code, name_ + "_once");
       operands(code, x_elements);
       code.open("for (long unit = begin; unit < end; ++unit)");
       if (stage_x_) {
-        code.open("if (unit < " + n(planes) + ")");
+        code.open(fmt("if (unit < $0)", planes));
         stage_plane(code);
         code.line("continue;");
         code.close();
@@ -115,45 +101,44 @@ class Convolution {
       if (stage_weights_) stage_filter(code, planes);
       code.close(2);
     }
-    const std::string kernel = "tile_" + name_;
     const int64_t whole = filters_ / tile_.rows * tile_.rows;
-    code.append(micro_kernel(kernel, tile_.rows));
-    if (whole < filters_) code.append(micro_kernel(kernel + "_rest", int(filters_ - whole)));
+    code.append(micro_kernel("", tile_.rows));
+    if (whole < filters_) code.append(micro_kernel("_rest", int(filters_ - whole)));
     const int64_t tiles = ceil_div(filters_, int64_t{tile_.rows}), across = columns();
     const int64_t products = int64_t{tile_.rows} * tile_.columns() * channels_ * taps_;
     const int64_t chunk =
         std::clamp<int64_t>(kUnitProducts / std::max<int64_t>(1, products), 1, across);
     const int64_t chunks = ceil_div(across, chunk);
     text.units = batch_ * groups_ * tiles * chunks;
-    code.open(head(name_));
+    open_kernel(code, name_);
     operands(code, x_elements);
-    const std::string stored = storage_type(dtype_);
-    code.line(array("offsets", offsets_));
-    code.open("for (long unit = begin; unit < end; ++unit)");
-    code.line("const long part = unit % " + n(chunks) + ", f = unit / " + n(chunks) + " % " +
-              n(tiles) + " * " + n(tile_.rows) + ", image = unit / " + n(chunks * tiles) + ";");
-    code.line("const long group = image % " + n(groups_) + ";");
-    code.line("const " + type_ + "* const xs = x + image * " + n(channels_ * pitch_) + ";");
-    code.line("const " + type_ + "* const ws = w + (group * " + n(filters_) + " + f) * " +
-              n(channels_ * taps_) + ";");
-    code.line(stored + "* const to = out + (image * " + n(filters_) + " + f) * " + n(out_) + ";");
-    code.line("const long last = part * " + n(chunk) + " + " + n(chunk) + " < " + n(across) +
-              " ? part * " + n(chunk) + " + " + n(chunk) + " : " + n(across) + ";");
-    code.open("for (long tile = part * " + n(chunk) + "; tile < last; ++tile)");
-    const std::string columns = n(tile_.columns());
-    code.line(type_ + " sums[" + n(int64_t{tile_.rows} * tile_.columns()) + "];");
-    code.line("long rows = " + n(tile_.rows) + ";");
-    if (whole < filters_) {
-      code.open("if (f < " + n(whole) + ")");
-      code.line(kernel + "(ws, xs + tile * " + columns + ", offsets, sums);");
-      code.close(" else {");
-      code.set_indent(code.indent() + 1);
-      code.line("rows = " + n(filters_ - whole) + ";");
-      code.line(kernel + "_rest(ws, xs + tile * " + columns + ", offsets, sums);");
-      code.close();
-    } else {
-      code.line(kernel + "(ws, xs + tile * " + columns + ", offsets, sums);");
-    }
+    names_.set("chunks", chunks, "tiles", tiles, "rows", tile_.rows, "images", chunks * tiles,
+               "image", channels_ * pitch_, "chunk", chunk, "across", across, "sums",
+               tile_.rows * tile_.columns(), "whole", whole, "rest", filters_ - whole, "offsets",
+               joined(offsets_, ", "));
+    names_.write(code, R"(
+      static const long offsets[] = {$offsets};
+      for (long unit = begin; unit < end; ++unit) {
+        const long part = unit % $chunks, f = unit / $chunks % $tiles * $rows, image = unit / $images;
+        const long group = image % $groups;
+        const $type* const xs = x + image * $image;
+        const $type* const ws = w + (group * $filters + f) * $terms;
+        $stored* const to = out + (image * $filters + f) * $out;
+        const long last = part * $chunk + $chunk < $across ? part * $chunk + $chunk : $across;
+        for (long tile = part * $chunk; tile < last; ++tile) {
+          $type sums[$sums];
+          long rows = $rows;)");
+    if (whole < filters_)
+      names_.write(code, R"(
+        if (f < $whole) {
+          tile_$name(ws, xs + tile * $columns, offsets, sums);
+        } else {
+          rows = $rest;
+          tile_${name}_rest(ws, xs + tile * $columns, offsets, sums);
+        })");
+    else
+      names_.write(code, R"(
+        tile_$name(ws, xs + tile * $columns, offsets, sums);)");
     write_lines(code);
     code.close(3);
     text.text = code.text();
@@ -164,172 +149,158 @@ class Convolution {
   int64_t columns() const { return ceil_div(last_ + 1, int64_t{tile_.columns()}); }
 
   void operands(Code& code, int64_t x_elements) {
-    const std::string stored = storage_type(dtype_);
-    code.line("const " + stored + "* const given = (const " + stored + "*)args[0];");
-    code.line("const " + stored + "* const weights = (const " + stored + "*)args[1];");
-    code.line(stored + "* const out = (" + stored + "*)args[2];");
-    const bool workspace = stage_x_ || stage_weights_;
-    code.line(type_ + "* const x = (" + type_ + "*)" + (stage_x_ ? "args[3]" : "given") + ";");
-    code.line(type_ + "* const w = " +
-              (stage_weights_ ? "(" + type_ + "*)args[3] + " + n(x_elements)
-                              : "(" + type_ + "*)weights") +
-              ";");
-    code.line("(void)given, (void)weights, (void)out, (void)x, (void)w, (void)scratch;");
-    (void)workspace;
+    names_.set("x", stage_x_ ? "args[3]" : "given");
+    names_.set("w", fmt(stage_weights_ ? "($0*)args[3] + $1" : "($0*)weights", type_, x_elements));
+    names_.write(code, R"(
+      const $stored* const given = (const $stored*)args[0];
+      const $stored* const weights = (const $stored*)args[1];
+      $stored* const out = ($stored*)args[2];
+      $type* const x = ($type*)$x;
+      $type* const w = $w;
+      (void)given, (void)weights, (void)out, (void)x, (void)w, (void)scratch;)");
   }
 
   // Element by element of the staged plane: what lies there, or zero.
   void stage_plane(Code& code) {
-    const std::string stored = storage_type(dtype_);
-    code.line(type_ + "* const plane = x + unit * " + n(pitch_) + ";");
-    code.line("const " + stored + "* const from = given + unit * " + n(in_) + ";");
-    const size_t rank = axes_.size();
+    names_.write(code, R"(
+      $type* const plane = x + unit * $pitch;
+      const $stored* const from = given + unit * $in;)");
+    const size_t rank = axes_.size(), last = rank - 1;
     // Residues, then places; `inside` says whether the line is one of x's.
     std::string residue = "0", place = "0", row = "0", inside;
     for (size_t i = 0; i < rank; ++i)
       if (strides_[i] > 1) {
-        code.open("for (long r" + n(int64_t(i)) + " = 0; r" + n(int64_t(i)) + " < " +
-                  n(strides_[i]) + "; ++r" + n(int64_t(i)) + ")");
-        residue = "(" + residue + " * " + n(strides_[i]) + " + r" + n(int64_t(i)) + ")";
+        code.open(fmt("for (long r$0 = 0; r$0 < $1; ++r$0)", i, strides_[i]));
+        residue = fmt("($0 * $1 + r$2)", residue, strides_[i], i);
       }
-    for (size_t i = 0; i + 1 < rank; ++i) {
-      const std::string q = "q" + n(int64_t(i)), y = "y" + n(int64_t(i));
-      code.open("for (long " + q + " = 0; " + q + " < " + n(plane_[i]) + "; ++" + q + ")");
-      code.line("const long " + y + " = " + position(i, q) + ";");
-      place = "(" + place + " + " + q + ") * " + n(plane_[i + 1]);
-      row = "(" + row + " + " + y + ") * " + n(axes_[i + 1].in);
-      inside += (inside.empty() ? "" : " && ") + within(i, y);
+    for (size_t i = 0; i < last; ++i) {
+      code.open(fmt("for (long q$0 = 0; q$0 < $1; ++q$0)", i, plane_[i]));
+      code.line(fmt("const long y$0 = $1;", i, position(i, fmt("q$0", i))));
+      place = fmt("($0 + q$1) * $2", place, i, plane_[i + 1]);
+      row = fmt("($0 + y$1) * $2", row, i, axes_[i + 1].in);
+      inside += (inside.empty() ? "" : " && ") + within(i, fmt("y$0", i));
     }
-    const size_t last = rank - 1;
-    code.line(type_ + "* const line = plane + " + residue + " * " + n(size_) + " + " + place + ";");
-    if (!inside.empty()) {
-      code.open("if (!(" + inside + "))");
-      code.line("for (long q = 0; q < " + n(plane_[last]) + "; ++q) line[q] = 0;");
-      code.line("continue;");
-      code.close();
-    }
-    code.line("const " + stored + "* const source = from + " + row + ";");
-    const std::string value = "(" + type_ + ")" + loaded(dtype_, "source[y]", unit_.prelude);
-    if (strides_[last] == 1) {
-      // zeros, a piece of x, zeros
-      const int64_t before = std::clamp<int64_t>(axes_[last].low, 0, plane_[last]);
-      const int64_t end =
-          std::clamp<int64_t>(axes_[last].in + axes_[last].low, before, plane_[last]);
-      code.line("for (long q = 0; q < " + n(before) + "; ++q) line[q] = 0;");
-      code.line("#pragma omp simd");
-      code.open("for (long q = " + n(before) + "; q < " + n(end) + "; ++q)");
-      code.line("const long y = q + " + n(-axes_[last].low) + ";");
-      code.line("line[q] = " + value + ";");
-      code.close();
-      code.line("for (long q = " + n(end) + "; q < " + n(plane_[last]) + "; ++q) line[q] = 0;");
-    } else {
-      code.open("for (long q = 0; q < " + n(plane_[last]) + "; ++q)");
-      code.line("const long y = " + position(last, "q") + ";");
-      code.line("line[q] = " + within(last, "y") + " ? " + value + " : (" + type_ + ")0;");
-      code.close();
-    }
-    for (size_t i = 0; i + 1 < rank; ++i) code.close();
-    for (size_t i = 0; i < rank; ++i)
-      if (strides_[i] > 1) code.close();
+    const WindowAxis& a = axes_[last];
+    // zeros, a piece of x, zeros
+    const int64_t before = std::clamp<int64_t>(a.low, 0, plane_[last]);
+    Names names("type", type_, "stored", storage_type(dtype_), "residue", residue, "size", size_,
+                "place", place, "row", row, "inside", inside, "line", plane_[last], "position",
+                position(last, "q"), "within", within(last, "y"), "before", before, "end",
+                std::clamp<int64_t>(a.in + a.low, before, plane_[last]), "shift", -a.low, "value",
+                loaded(dtype_, "source", "y", unit_));
+    names.write(code, R"(
+      $type* const line = plane + $residue * $size + $place;)");
+    if (!inside.empty())
+      names.write(code, R"(
+        if (!($inside)) {
+          for (long q = 0; q < $line; ++q) line[q] = 0;
+          continue;
+        })");
+    names.write(code, R"(
+      const $stored* const source = from + $row;)");
+    if (strides_[last] == 1)
+      names.write(code, R"(
+        for (long q = 0; q < $before; ++q) line[q] = 0;
+        #pragma omp simd
+        for (long q = $before; q < $end; ++q) {
+          const long y = q + $shift;
+          line[q] = ($type)$value;
+        }
+        for (long q = $end; q < $line; ++q) line[q] = 0;)");
+    else
+      names.write(code, R"(
+        for (long q = 0; q < $line; ++q) {
+          const long y = $position;
+          line[q] = $within ? ($type)$value : ($type)0;
+        })");
+    code.close(
+        int(last + size_t(std::ranges::count_if(strides_, [](int64_t s) { return s > 1; }))));
   }
   std::string position(size_t i, const std::string& q) const {
-    std::string p = q;
-    if (strides_[i] > 1) p += " * " + n(strides_[i]) + " + r" + n(int64_t(i));
-    return p + " + " + n(-axes_[i].low);
+    if (strides_[i] == 1) return fmt("$0 + $1", q, -axes_[i].low);
+    return fmt("$0 * $1 + r$2 + $3", q, strides_[i], i, -axes_[i].low);
   }
   std::string within(size_t i, const std::string& y) const {
-    return y + " >= 0 && " + y + " < " + n(axes_[i].in);
+    return fmt("$0 >= 0 && $0 < $1", y, axes_[i].in);
   }
 
   // Weights as [G·F, C, T].
   void stage_filter(Code& code, int64_t first) {
-    code.line("const long f = unit - " + n(first) + ";");
-    code.open("for (long c = 0; c < " + n(channels_) + "; ++c)");
-    code.open("for (long t = 0; t < " + n(taps_) + "; ++t)");
-    const std::string from = "(f * " + n(channels_) + " + c) * " + n(taps_) + " + t";
-    code.line("w[" + from + "] = (" + type_ + ")" +
-              loaded(dtype_, "weights[" + from + "]", unit_.prelude) + ";");
-    code.close(2);
+    names_.set("first", first);
+    names_.set("value",
+               loaded(dtype_, "weights", names_.fill("(f * $channels + c) * $taps + t"), unit_));
+    names_.write(code, R"(
+      const long f = unit - $first;
+      for (long c = 0; c < $channels; ++c) {
+        for (long t = 0; t < $taps; ++t) {
+          w[(f * $channels + c) * $taps + t] = ($type)$value;
+        }
+      })");
   }
 
   // sums[i][j] = Σ over channels and taps of w[i] · x at the tap's offset + j, in registers.
-  std::string micro_kernel(const std::string& name, int rows) const {
+  std::string micro_kernel(const std::string& suffix, int rows) const {
     const int vectors = tile_.vectors;
-    const std::string v = "v_" + name;
-    const auto acc = [](int i, int j) { return "c" + n(i) + "_" + n(j); };
-    std::string out = "typedef " + type_ + " " + v + " __attribute__((vector_size(" +
-                      n(int64_t{tile_.lanes} * bytes_) + "), aligned(" + n(bytes_) +
-                      "), may_alias));\n";
-    out += "static __attribute__((noinline)) void " + name + "(const " + type_ + "* w, const " +
-           type_ + "* x, const long* offsets, " + type_ + "* sums) {\n  " + v;
+    const std::string name = "tile_" + name_ + suffix, v = "v_" + name;
+    std::string out = vector_typedef(type_, v, tile_.lanes * int(bytes_), int(bytes_));
+    out += fmt("static __attribute__((noinline)) void $0(const $1* w, const $1* x, const long* "
+               "offsets, $1* sums) {\n  $2",
+               name, type_, v);
     for (int i = 0; i < rows; ++i)
-      for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + acc(i, j) + " = {}";
-    out += ";\n  for (long c = 0; c < " + n(channels_) + "; ++c, x += " + n(pitch_) +
-           ")\n    for (long t = 0; t < " + n(taps_) + "; ++t, ++w) {\n      const " + type_ +
-           "* const b = x + offsets[t];\n      const " + v;
-    for (int j = 0; j < vectors; ++j)
-      out += (j > 0 ? ", " : " ") + ("b" + n(j)) + " = *(const " + v + "*)(b + " +
-             n(int64_t{j} * tile_.lanes) + ")";
-    out += ";\n";
-    for (int i = 0; i < rows; ++i) {
-      out += "     ";
-      for (int j = 0; j < vectors; ++j)
-        out += " " + acc(i, j) + " += w[" + n(i * channels_ * taps_) + "] * b" + n(j) + ";";
-      out += "\n";
-    }
+      for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
+    out +=
+        fmt(";\n  for (long c = 0; c < $0; ++c, x += $1)\n    for (long t = 0; t < $2; ++t, ++w) "
+            "{\n      const $3* const b = x + offsets[t];\n",
+            channels_, pitch_, taps_, type_);
+    out += declare_vectors("      const ", v, "b", vectors,
+                           [&](int j) { return fmt("*(const $0*)(b + $1)", v, j * tile_.lanes); });
+    for (int i = 0; i < rows; ++i)
+      out += multiply_row("     ", i, vectors, fmt("w[$0]", i * channels_ * taps_));
     out += "    }\n";
-    for (int i = 0; i < rows; ++i) {
-      out += " ";
-      for (int j = 0; j < vectors; ++j)
-        out += " *(" + v + "*)(sums + " +
-               n(int64_t{i} * tile_.columns() + int64_t{j} * tile_.lanes) + ") = " + acc(i, j) +
-               ";";
-      out += "\n";
-    }
+    for (int i = 0; i < rows; ++i)
+      out += each_vector(" ", vectors, [&](int j) {
+        return fmt("*($0*)(sums + $1) = $2;", v, i * tile_.columns() + j * tile_.lanes,
+                   sum_at(i, j));
+      });
     return out + "}\n";
   }
 
   // Copies what a tile holds of each line of the result.
   void write_lines(Code& code) {
-    const size_t rank = axes_.size(), last = rank - 1;
-    const std::string columns = n(tile_.columns()), line = n(plane_[last]);
-    code.line("long at = tile * " + columns + ";");
-    code.line("const long stop = at + " + columns + " < " + n(last_ + 1) + " ? at + " + columns +
-              " : " + n(last_ + 1) + ";");
-    code.open("while (at < stop)");
-    code.line("const long row = at / " + line + ", o = at % " + line + ", begin_ = at;");
-    code.line("const long next = (row + 1) * " + line + " < stop ? (row + 1) * " + line +
-              " : stop;");
-    code.line("at = next;");
-    code.line("const long keep = next - begin_ < " + n(axes_[last].out) +
-              " - o ? next - begin_ : " + n(axes_[last].out) + " - o;");
     // The row's place in the result, unless it lies between planes.
     std::string place = "0", skip = "keep <= 0";
     int64_t below = 1;
-    for (size_t i = 1; i < rank; ++i) below *= plane_[i - 1];
-    for (size_t i = 0; i + 1 < rank; ++i) {
+    for (size_t i = 1; i < axes_.size(); ++i) below *= plane_[i - 1];
+    for (size_t i = 0; i + 1 < axes_.size(); ++i) {
       below /= plane_[i];
-      const std::string o = "row / " + n(below) + " % " + n(plane_[i]);
-      place = "(" + place + " + " + o + ") * " + n(axes_[i + 1].out);
-      skip += " || " + o + " >= " + n(axes_[i].out);
+      const std::string o = fmt("row / $0 % $1", below, plane_[i]);
+      place = fmt("($0 + $1) * $2", place, o, axes_[i + 1].out);
+      skip += fmt(" || $0 >= $1", o, axes_[i].out);
     }
-    code.line("if (" + skip + ") continue;");
-    const Memory memory{"line", dtype_, {}};
-    code.open("for (long i = 0; i < rows; ++i)");
-    code.line(std::string(storage_type(dtype_)) + "* const line = to + i * " + n(out_) + " + " +
-              place + " + o;");
-    code.line("const " + type_ + "* const from = sums + i * " + columns + " + (begin_ - tile * " +
-              columns + ");");
-    const std::string value =
-        is_float(dtype_) ? "from[j]" : "(" + std::string(storage_type(dtype_)) + ")from[j]";
-    code.line("#pragma omp simd");
-    code.line("for (long j = 0; j < keep; ++j) " + store(memory, "j", value, unit_.prelude));
-    code.close(2);
+    names_.set("skip", skip);
+    names_.set("place", place);
+    names_.set("store", store({"line", dtype_, {}}, "j",
+                              is_float(dtype_) ? "from[j]" : names_.fill("($stored)from[j]"),
+                              unit_.prelude));
+    names_.write(code, R"(
+      long at = tile * $columns;
+      const long stop = at + $columns < $end ? at + $columns : $end;
+      while (at < stop) {
+        const long row = at / $line, o = at % $line, begin_ = at;
+        const long next = (row + 1) * $line < stop ? (row + 1) * $line : stop;
+        at = next;
+        const long keep = next - begin_ < $kept - o ? next - begin_ : $kept - o;
+        if ($skip) continue;
+        for (long i = 0; i < rows; ++i) {
+          $stored* const line = to + i * $out + $place + o;
+          const $type* const from = sums + i * $columns + (begin_ - tile * $columns);
+          #pragma omp simd
+          for (long j = 0; j < keep; ++j) $store
+        }
+      })");
   }
 
   const std::string name_;
-  const Graph& graph_;
-  const Op& op_;
   UnitContext& unit_;
   const std::vector<WindowAxis> axes_;
   DType dtype_ = DType::F32;
@@ -342,18 +313,19 @@ class Convolution {
   int64_t size_ = 1, residues_ = 1, pitch_ = 1;                  // of a plane
   int64_t last_ = 0;                                             // place of the last result
   RegisterTile tile_;
+  Names names_;
 };
 
 // --- pooling
 
 // A line of the result at a time: each tap adds a strided piece of a line of x to it.
-WindowText emit_pooling(const std::string& name, const Graph& graph, const Op& op,
+KernelText emit_pooling(const std::string& name, const Graph& graph, const Op& op,
                         UnitContext& unit) {
   const std::vector<WindowAxis> axes = window_axes(graph, op);
   const Type& result = graph.type(op.result());
   const DType dtype = result.dtype;
   const bool maximum = op.kind == OpKind::PoolMax, real = is_float(dtype);
-  const size_t rank = axes.size(), last = rank - 1;
+  const size_t last = axes.size() - 1;
   const std::string stored = storage_type(dtype);
   const std::string type = real || dtype == DType::I64 ? compute_type(dtype) : "int";
   int64_t in = 1, out = 1;
@@ -369,54 +341,56 @@ WindowText emit_pooling(const std::string& name, const Graph& graph, const Op& o
                            : std::numeric_limits<int64_t>::min() >> (64 - 8 * size_in_bytes(dtype));
     start = real                  ? literal(Rational::infinity(true), compute_dtype(dtype))
             : dtype == DType::I64 ? "(-0x7fffffffffffffffL - 1)"
-                                  : "(int)" + n(lowest) + "L";
+                                  : fmt("(int)$0L", lowest);
   }
-  WindowText text;
+  KernelText text;
   text.scratch_bytes = line.out * 8;
   const int64_t per_unit = std::max<int64_t>(1, kUnitElements / std::max(in, out));
   text.units = ceil_div(planes, per_unit);
+  const std::string x =
+      fmt("($0)$1", type, loaded(dtype, "from", fmt("o * $0 + shift", line.stride), unit));
+  Names names(
+      "stored", stored, "type", type, "start", start, "each", per_unit, "planes", planes, "lines",
+      lines, "out", line.out, "in", line.in, "room", line.in - 1, "taps", line.taps, "dilation",
+      line.dilation, "low", line.low, "stride", line.stride, "up", line.stride - 1, "fold",
+      fmt(maximum ? "t_max(sums[o], $0)" : "sums[o] + $0", x), "store",
+      store({"to", dtype, {}}, "o", real ? "sums[o]" : fmt("($0)sums[o]", stored), unit.prelude));
   Code code;
-  code.open(head(name));
-  code.line("const " + stored + "* const x = (const " + stored + "*)args[0];");
-  code.line(stored + "* const out = (" + stored + "*)args[1];");
-  code.line(type + "* const sums = (" + type + "*)scratch;");
-  code.line("const long stop = end * " + n(per_unit) + " < " + n(planes) + " ? end * " +
-            n(per_unit) + " : " + n(planes) + ";");
-  code.open("for (long plane = begin * " + n(per_unit) + "; plane < stop; ++plane)");
-  code.open("for (long row = 0; row < " + n(lines) + "; ++row)");
-  code.line("for (long o = 0; o < " + n(line.out) + "; ++o) sums[o] = " + start + ";");
+  open_kernel(code, name);
+  names.write(code, R"(
+    const $stored* const x = (const $stored*)args[0];
+    $stored* const out = ($stored*)args[1];
+    $type* const sums = ($type*)scratch;
+    const long stop = end * $each < $planes ? end * $each : $planes;
+    for (long plane = begin * $each; plane < stop; ++plane) {
+      for (long row = 0; row < $lines; ++row) {
+        for (long o = 0; o < $out; ++o) sums[o] = $start;)");
   std::string row = "plane";
   int64_t below = lines;
   for (size_t i = 0; i < last; ++i) {
     const WindowAxis& a = axes[i];
     below /= a.out;
-    const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
-    code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
-    code.line("const long " + y + " = row / " + n(below) + " % " + n(a.out) + " * " + n(a.stride) +
-              " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
-    code.line("if (" + y + " < 0 || " + y + " >= " + n(a.in) + ") continue;");
-    row = "(" + row + ") * " + n(a.in) + " + " + y;
+    code.open(fmt("for (long t$0 = 0; t$0 < $1; ++t$0)", i, a.taps));
+    code.line(fmt("const long y$0 = row / $1 % $2 * $3 + t$0 * $4 - $5;", i, below, a.out, a.stride,
+                  a.dilation, a.low));
+    code.line(fmt("if (y$0 < 0 || y$0 >= $1) continue;", i, a.in));
+    row = fmt("($0) * $1 + y$2", row, a.in, i);
   }
-  code.line("const " + stored + "* const from = x + (" + row + ") * " + n(line.in) + ";");
-  code.open("for (long t = 0; t < " + n(line.taps) + "; ++t)");
-  // first <= o < behind: the tap lies in x
-  code.line("const long shift = t * " + n(line.dilation) + " - " + n(line.low) + ";");
-  code.line("const long first = shift >= 0 ? 0 : (-shift + " + n(line.stride - 1) + ") / " +
-            n(line.stride) + ";");
-  code.line("const long room = " + n(line.in - 1) + " - shift;");
-  code.line("long behind = room < 0 ? 0 : room / " + n(line.stride) + " + 1;");
-  code.line("if (behind > " + n(line.out) + ") behind = " + n(line.out) + ";");
-  const std::string value =
-      "(" + type + ")" + loaded(dtype, "from[o * " + n(line.stride) + " + shift]", unit.prelude);
-  code.line("#pragma omp simd");
-  code.line("for (long o = first; o < behind; ++o) sums[o] = " +
-            (maximum ? "t_max(sums[o], " + value + ");" : "sums[o] + " + value + ";"));
-  for (size_t i = 0; i < last; ++i) code.close();
-  code.close();
-  code.line(stored + "* const to = out + (plane * " + n(lines) + " + row) * " + n(line.out) + ";");
-  const Memory memory{"to", dtype, {}};
-  code.line("for (long o = 0; o < " + n(line.out) + "; ++o) " +
-            store(memory, "o", real ? "sums[o]" : "(" + stored + ")sums[o]", unit.prelude));
+  names.set("row", row);
+  names.write(code, R"(
+    const $stored* const from = x + ($row) * $in;
+    for (long t = 0; t < $taps; ++t) {
+      const long shift = t * $dilation - $low;
+      const long first = shift >= 0 ? 0 : (-shift + $up) / $stride;
+      const long room = $room - shift;
+      long behind = room < 0 ? 0 : room / $stride + 1;
+      if (behind > $out) behind = $out;
+      #pragma omp simd
+      for (long o = first; o < behind; ++o) sums[o] = $fold;)");  // where the tap lies in x
+  code.close(int(last) + 1);
+  names.write(code, R"(
+    $stored* const to = out + (plane * $lines + row) * $out;
+    for (long o = 0; o < $out; ++o) $store)");
   code.close(3);
   text.text = code.text();
   return text;
@@ -424,7 +398,7 @@ WindowText emit_pooling(const std::string& name, const Graph& graph, const Op& o
 
 }  // namespace
 
-WindowText emit_windows(const std::string& name, const Graph& graph, const Op& op,
+KernelText emit_windows(const std::string& name, const Graph& graph, const Op& op,
                         UnitContext& unit) {
   if (is_convolution(op.kind)) return Convolution(name, graph, op, unit).emit();
   return emit_pooling(name, graph, op, unit);

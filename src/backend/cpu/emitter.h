@@ -129,6 +129,9 @@ class KernelEmitter {
   // operand; empty where they are not.
   std::string fetch_ahead(int id, const std::vector<Index>& index) const;
   void reduce(int id, const Memory& to, bool accumulate);
+  struct Fold;
+  void reduce_along(const Fold& fold, const Memory& to, bool accumulate);
+  void reduce_across(const Fold& fold, const Value& v, const Memory& to, bool accumulate);
   void cumsum(int id);
   // emit_product.cpp
   void product(int id, const Memory& to, bool accumulate);

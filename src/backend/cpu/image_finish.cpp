@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "backend/fmt.h"
 #include "backend/nest.h"
 #include "base/check.h"
 
@@ -51,7 +52,7 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
     if (how == Meets::Pixels) offset = " + (pixel + row)";
     const bool columns = how == Meets::Elements || how == Meets::Channels;
     CHECK(how != Meets::Otherwise);
-    code.line("const float* const " + e + " = " + given + offset + ";");
+    code.line(fmt("const float* const $0 = $1$2;", e, given, offset));
     value_of[step.more[i].index] = add(memory(e, {0, columns ? 1 : 0}), true, columns);
   }
   std::vector<int> made{value_of[sums.index]};

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/tile_text.h"
+#include "backend/fmt.h"
 #include "backend/nest.h"
 
 namespace tessera {
@@ -55,32 +56,30 @@ class WindowFolds {
     code.line("float* const out = (float*)args[" + n(first_operand + finish.more) + "];");
     code.line("float *const sums = (float*)scratch, *const outside = sums + " +
               n(widest * g_.channels) + ";");
-    code.line("for (long c = 0; c < " + n(g_.channels) + "; ++c) outside[c] = " + neutral() + ";");
-    code.line("const long stop = end * " + n(each) + " < " + n(all) + " ? end * " + n(each) +
-              " : " + n(all) + ";");
+    code.line(fmt("for (long c = 0; c < $0; ++c) outside[c] = $1;", g_.channels, neutral()));
+    code.line(fmt("const long stop = end * $0 < $1 ? end * $0 : $1;", each, all));
     code.open("for (long tile = begin * " + n(each) + "; tile < stop; ++tile)");
-    code.line("const long line = tile / " + n(tiles_) + ", place = tile % " + n(tiles_) + ";");
-    code.line("const long from = place * " + n(last_.out) + " / " + n(tiles_) +
-              ", pixels = (place + 1) * " + n(last_.out) + " / " + n(tiles_) + " - from;");
-    code.line("const long left = from * " + n(last_.stride) + " - " + n(last_.low) + ";");
-    std::string inside = "left >= 0 && left + (pixels - 1) * " + n(last_.stride) + " + " +
-                         n((last_.taps - 1) * last_.dilation) + " < " + n(last_.in);
+    code.line(fmt("const long line = tile / $0, place = tile % $0;", tiles_));
+    code.line(fmt("const long from = place * $0 / $1, pixels = (place + 1) * $0 / $1 - from;",
+                  last_.out, tiles_));
+    code.line(fmt("const long left = from * $0 - $1;", last_.stride, last_.low));
+    std::string inside = fmt("left >= 0 && left + (pixels - 1) * $0 + $1 < $2", last_.stride,
+                             (last_.taps - 1) * last_.dilation, last_.in);
     int64_t below = g_.pixels / last_.out;
     for (size_t i = 0; products && i + 1 < g_.axes.size(); ++i) {
       const WindowAxis& a = g_.axes[i];
       below /= a.out;
-      const std::string at = "line / " + n(below) + " % " + n(a.out) + " * " + n(a.stride);
-      inside += " && " + at + " >= " + n(a.low) + " && " + at + " < " +
-                n(a.in + a.low - (a.taps - 1) * a.dilation);
+      const std::string at = fmt("line / $0 % $1 * $2", below, a.out, a.stride);
+      inside += fmt(" && $0 >= $1 && $0 < $2", at, a.low, a.in + a.low - (a.taps - 1) * a.dilation);
     }
     code.line("const bool inside = " + inside + ";");
     emit_pointers(code, span(widest), products);
-    code.open("for (long first = 0; first < " + n(g_.channels) + "; first += " + n(kBlock) + ")");
+    code.open(fmt("for (long first = 0; first < $0; first += $1)", g_.channels, kBlock));
     code.line("const long last = " + clipped("first", kBlock, n(g_.channels)) + ";");
     code.open("switch (pixels)");
     for (int64_t pixels : sizes_)
-      code.line("case " + n(pixels) + ": (inside ? " + kernel(pixels, true) + " : " +
-                kernel(pixels, false) + ")(at, by, count, sums, first, last); break;");
+      code.line(fmt("case $0: (inside ? $1 : $2)(at, by, count, sums, first, last); break;", pixels,
+                    kernel(pixels, true), kernel(pixels, false)));
     code.close();
     code.line(finish.call("sums + first", n(g_.channels), "line * " + n(last_.out) + " + from",
                           "first", "pixels", "last - first"));
@@ -103,7 +102,7 @@ class WindowFolds {
   // lines that are outside of the image add nothing.
   void emit_pointers(Code& code, int64_t columns, bool products) const {
     const size_t rank = g_.axes.size();
-    code.line("const float *at[" + n(lines_ * columns) + "], *by[" + n(lines_) + "];");
+    code.line(fmt("const float *at[$0], *by[$1];", lines_ * columns, lines_));
     code.line("long count = 0;");
     std::string place = "line / " + n(g_.pixels / last_.out), tap = "0", column = "left", meets;
     int64_t below = g_.pixels / last_.out, open = 0;
@@ -111,34 +110,33 @@ class WindowFolds {
       const WindowAxis& a = g_.axes[i];
       below /= a.out;
       const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
-      code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
-      code.line("const long " + y + " = line / " + n(below) + " % " + n(a.out) + " * " +
-                n(a.stride) + " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
-      const std::string out = y + " < 0 || " + y + " >= " + n(a.in);
+      code.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", t, a.taps));
+      code.line(fmt("const long $0 = line / $1 % $2 * $3 + $4 * $5 - $6;", y, below, a.out,
+                    a.stride, t, a.dilation, a.low));
+      const std::string out = fmt("$0 < 0 || $0 >= $1", y, a.in);
       if (products)  // zeros count: an infinite weight makes them none
         meets += " && !(" + out + ")";
       else
         code.line("if (" + out + ") continue;");
-      place = "(" + place + ") * " + n(a.in) + " + " + y;
-      tap = "(" + tap + ") * " + n(a.taps) + " + " + t;
+      place = fmt("($0) * $1 + $2", place, a.in, y);
+      tap = fmt("($0) * $1 + $2", tap, a.taps, t);
     }
-    tap = "(" + tap + ") * " + n(last_.taps);
+    tap = fmt("($0) * $1", tap, last_.taps);
     if (inner_ < last_.taps) {
       code.open("for (long t = 0; t < " + n(last_.taps) + "; ++t)");
       ++open;
       tap += " + t";
       column += " + t * " + n(last_.dilation);
     }
-    code.line("const float* const start = x + (" + place + ") * " + n(last_.in * g_.channels) +
-              ";");
-    code.line("if (inside) at[count] = start + (" + column + ") * " + n(g_.channels) + ";");
+    code.line(fmt("const float* const start = x + ($0) * $1;", place, last_.in * g_.channels));
+    code.line(fmt("if (inside) at[count] = start + ($0) * $1;", column, g_.channels));
     code.open("else for (long j = 0; j < " + n(columns) + "; ++j)");
     code.line("const long y = " + column + " + j;");
-    code.line("at[count * " + n(columns) + " + j] = y >= 0 && y < " + n(last_.in) + meets +
-              " ? start + y * " + n(g_.channels) + " : outside;");
+    code.line(fmt("at[count * $0 + j] = y >= 0 && y < $1$2 ? start + y * $3 : outside;", columns,
+                  last_.in, meets, g_.channels));
     code.close();
     code.line("by[count++] = " +
-              (products ? "w + (" + tap + ") * " + n(g_.channels) : std::string("nullptr")) + ";");
+              (products ? fmt("w + ($0) * $1", tap, g_.channels) : std::string("nullptr")) + ";");
     for (; open > 0; --open) code.close();
   }
 
@@ -152,22 +150,22 @@ class WindowFolds {
       vectors *= 2;
     const int64_t width = vectors * lanes_, row = span(*sizes_.rbegin());
     const std::string v = name_ + "_v";
-    const auto s = [](int64_t i, int64_t j) { return "s" + n(i) + "_" + n(j); };
+    const auto s = [](int64_t i, int64_t j) { return fmt("s$0_$1", i, j); };
     code.open("static __attribute__((noinline)) void " + kernel(pixels, inside) +
               "(const float* const* at, const float* const* by, long count, float* sums, long "
               "first, long last)");
     code.line("(void)by;");
     code.open("for (long c = first;; c += " + n(width) + ")");
-    code.line("if (c > last - " + n(width) + ") c = last - " + n(width) + ";");
+    code.line(fmt("if (c > last - $0) c = last - $0;", width));
     for (int64_t i = 0; i < pixels; ++i)
       for (int64_t j = 0; j < vectors; ++j)
-        code.line(v + " " + s(i, j) + " = " + v + "{} + " + neutral() + ";");
+        code.line(fmt("$0 $1 = $0{} + $2;", v, s(i, j), neutral()));
     code.open("for (long r = 0; r < count; ++r)");
     if (products)
       for (int64_t t = 0; t < inner_; ++t)
         for (int64_t j = 0; j < vectors; ++j)
-          code.line("const " + v + " w" + n(t) + "_" + n(j) + " = *(const " + v +
-                    "*)(by[r] + c + " + n(t * g_.channels + j * lanes_) + ");");
+          code.line(fmt("const $0 w$1_$2 = *(const $0*)(by[r] + c + $3);", v, t, j,
+                        t * g_.channels + j * lanes_));
     for (int64_t column = 0; column < span(pixels); ++column) {
       std::string text;
       for (int64_t i = 0; i < pixels; ++i) {
@@ -176,28 +174,25 @@ class WindowFolds {
         for (int64_t j = 0; j < vectors; ++j) {
           const std::string x = "x" + n(j), sum = s(i, j);
           if (products)
-            text += sum + " += " + x + " * w" + n(reach / last_.dilation) + "_" + n(j) + "; ";
+            text += fmt("$0 += $1 * w$2_$3; ", sum, x, reach / last_.dilation, j);
           else if (fold_ == WindowFold::Sum)
-            text += sum + " += " + x + "; ";
+            text += fmt("$0 += $1; ", sum, x);
           else  // a number that is none stays, like in the operators' meaning
-            text += sum + " = (" + sum + " > " + x + ") | (" + sum + " != " + sum + ") ? " + sum +
-                    " : " + x + "; ";
+            text += fmt("$0 = ($0 > $1) | ($0 != $0) ? $0 : $1; ", sum, x);
         }
       }
       if (text.empty()) continue;
       const std::string from = inside ? "at[r] + c + " + n(column * g_.channels)
-                                      : "at[r * " + n(row) + " + " + n(column) + "] + c";
+                                      : fmt("at[r * $0 + $1] + c", row, column);
       std::string read;
       for (int64_t j = 0; j < vectors; ++j)
-        read += "const " + v + " x" + n(j) + " = *(const " + v + "*)(" + from + " + " +
-                n(j * lanes_) + "); ";
-      code.line("{ " + read + text + "}");
+        read += fmt("const $0 x$1 = *(const $0*)($2 + $3); ", v, j, from, j * lanes_);
+      code.line(fmt("{ $0$1}", read, text));
     }
     code.close();
     for (int64_t i = 0; i < pixels; ++i)
       for (int64_t j = 0; j < vectors; ++j)
-        code.line("*(" + v + "*)(sums + c + " + n(i * g_.channels + j * lanes_) + ") = " + s(i, j) +
-                  ";");
+        code.line(fmt("*($0*)(sums + c + $1) = $2;", v, i * g_.channels + j * lanes_, s(i, j)));
     code.line("if (c == last - " + n(width) + ") break;");
     code.close(2);
   }
@@ -214,25 +209,24 @@ class WindowFolds {
 }  // namespace
 
 void open_stage(Code& code, const std::string& name, const std::vector<std::string>& arguments) {
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char* scratch)");
+  open_kernel(code, name);
   for (size_t i = 0; i < arguments.size(); ++i)
-    code.line("float* const " + arguments[i] + " = (float*)args[" + n(int64_t(i)) + "];");
+    code.line(fmt("float* const $0 = (float*)args[$1];", arguments[i], i));
   code.line("(void)scratch;");
 }
 
 std::string clipped(const std::string& from, int64_t step, const std::string& end) {
   const std::string next = from + " + " + n(step);
-  return next + " < " + end + " ? " + next + " : " + end;
+  return fmt("$0 < $1 ? $0 : $1", next, end);
 }
 
 void each_width(Code& code, const ChannelPanels& panels, const std::function<void(size_t)>& body) {
   const std::vector<int>& vectors = panels.vectors;
   for (size_t p = 0, next = 0; p < vectors.size(); p = next) {
     while (next < vectors.size() && vectors[next] == vectors[p]) ++next;
-    code.open("if (panel >= " + n(int64_t(p)) + " && panel < " + n(int64_t(next)) + ")");
-    code.line("const long column = " + n(panels.begin(p)) + " + (panel - " + n(int64_t(p)) +
-              ") * " + n(panels.width(p)) + ";");
+    code.open(fmt("if (panel >= $0 && panel < $1)", p, next));
+    code.line(
+        fmt("const long column = $0 + (panel - $1) * $2;", panels.begin(p), p, panels.width(p)));
     body(p);
     code.close();
   }
@@ -245,8 +239,8 @@ void call_kernel(Code& code, UnitContext& unit, int vectors, int64_t all, int64_
   sizes.merge(tile_sizes(all - (ceil_div(all, chunk) - 1) * chunk, pixels));
   code.open("switch (rows)");
   for (int rows : sizes)
-    code.line("case " + n(rows) + ": " + unit.image_kernels.use(unit.isa, rows, vectors) + "(" +
-              arguments + "); break;");
+    code.line(fmt("case $0: $1($2); break;", rows, unit.image_kernels.use(unit.isa, rows, vectors),
+                  arguments));
   code.close();
 }
 

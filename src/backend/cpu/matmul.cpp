@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/tile_text.h"
+#include "backend/fmt.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -10,7 +11,7 @@ namespace tessera {
 namespace {
 
 std::string kernel_name(const char* kind, DType dtype, const RegisterTile& tile) {
-  return std::string(kind) + name(dtype) + "_" + num(tile.rows) + "x" + num(tile.vectors);
+  return fmt("$0$1_$2x$3", kind, name(dtype), tile.rows, tile.vectors);
 }
 
 }  // namespace
@@ -55,32 +56,32 @@ std::string MicroKernels::steady_text(DType dtype, const RegisterTile& tile) {
   const std::string v = std::string("v_") + name(dtype);
   const int line = 64 / size_in_bytes(dtype);
   const int lines = ceil_div(tile.columns(), line) * kFetchSteps;  // the most that can be asked for
-  std::string out = "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, int LINES>\n"
-                    "static __attribute__((noinline)) void " +
-                    kernel_name("mp_", dtype, tile) + "(const " + type + "* a, const " + type +
-                    "* b, " + type + "* c, const " + type + "* f, long k) {\n";
+  std::string out = fmt(
+      "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, int LINES>\nstatic "
+      "__attribute__((noinline)) void $0(const $1* a, const $1* b, $1* c, const $1* f, long k) {\n",
+      kernel_name("mp_", dtype, tile), type);
   out += declare_sums("  ", v, tile.rows, tile.vectors);
   // Step number `step` of kFetchSteps; fetches stand between the rows, as in front they would hold
   // up the loads of what is there already.
   const auto one = [&](int step) {
     std::string text =
         "    {\n" + declare_vectors("      const ", v, "b", tile.vectors, [&](int j) {
-          return "*(const " + v + "*)(b + " + num(j * tile.lanes) + ")";
+          return fmt("*(const $0*)(b + $1)", v, j * tile.lanes);
         });
     int fetched = step < 0 ? lines : step;
     const int share = ceil_div(lines, kFetchSteps * tile.rows);
     for (int i = 0; i < tile.rows; ++i) {
       text += multiply_row("     ", i, tile.vectors, "a[" + num(i) + " * ARS]");
       for (int s = 0; s < share && fetched < lines; ++s, fetched += kFetchSteps)
-        text += "      if (LINES > " + num(fetched) + ") __builtin_prefetch(f + " +
-                num(fetched * line) + ", 0, 2);\n";
+        text += fmt("      if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched,
+                    fetched * line);
     }
     return text + "      ++a;\n      b += LDB;\n    }\n";
   };
-  out += "  for (; k >= " + num(kFetchSteps) + "; k -= " + num(kFetchSteps) + ") {\n";
+  out += fmt("  for (; k >= $0; k -= $0) {\n", kFetchSteps);
   for (int step = 0; step < kFetchSteps; ++step) out += one(step);
-  out += "    f += LINES * " + num(line) +
-         ";\n  }\n#pragma GCC unroll 1\n  for (; k > 0; --k) {\n" + one(-1) + "  }\n";
+  out += fmt("    f += LINES * $0;\n  }\n#pragma GCC unroll 1\n  for (; k > 0; --k) {\n$1  }\n",
+             line, one(-1));
   return out + keep_sums(v, tile) + "}\n";
 }
 
@@ -98,18 +99,17 @@ std::string MicroKernels::text() const {
     const std::string type = dtype == DType::F64 ? "double" : "float";
     const std::string v = std::string("v_") + name(dtype);
     const auto at = [&](const std::string& p, int j) {
-      return "*(" + v + "*)(" + p + " + " + num(j * tile.lanes) + ")";
+      return fmt("*($0*)($1 + $2)", v, p, j * tile.lanes);
     };
-    out += "\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, long "
-           "LDF, int LINES>\n"
-           "static __attribute__((noinline)) void " +
-           kernel_name("mm_", dtype, tile) + "(const " + type + "* a, const " + type + "* b, " +
-           type + "* p, const " + type + "* f, " + type + "* c, long k) {\n";
+    out += fmt("\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, long "
+               "LDF, int LINES>\nstatic __attribute__((noinline)) void $0(const $1* a, const $1* "
+               "b, $1* p, const $1* f, $1* c, long k) {\n",
+               kernel_name("mm_", dtype, tile), type);
     out += declare_sums("  ", v, tile.rows, tile.vectors) + "  for (; k > 0; --k) {\n";
     out += declare_vectors("    const ", v, "b", tile.vectors, [&](int j) { return at("b", j); });
     out += "    if (PACK) {\n";
-    out += each_vector("     ", tile.vectors,
-                       [&](int j) { return at("p", j) + " = b" + num(j) + ";"; });
+    out +=
+        each_vector("     ", tile.vectors, [&](int j) { return fmt("$0 = b$1;", at("p", j), j); });
     out += "      p += " + num(tile.columns()) + ";\n    }\n";
     // Fetches between the rows: in front they would hold up the loads of what is there already.
     const int line = 64 / size_in_bytes(dtype), lines = ceil_div(tile.columns(), line);
@@ -117,8 +117,8 @@ std::string MicroKernels::text() const {
     for (int i = 0; i < tile.rows; ++i) {
       out += multiply_row("   ", i, tile.vectors, "a[" + num(i) + " * ARS]");
       for (; fetched * tile.rows < (i + 1) * lines; ++fetched) {
-        out += "    if (LINES > " + num(fetched) + ") __builtin_prefetch(f + " +
-               num(fetched * line) + ", 0, 2);\n";
+        out +=
+            fmt("    if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched, fetched * line);
       }
     }
     out += "    f += LDF;\n";
@@ -129,13 +129,13 @@ std::string MicroKernels::text() const {
     for (int i = 0; i < tile.rows; ++i) {
       const std::string row = "c + " + num(i) + " * LDC";
       out += each_vector("   ", tile.vectors,
-                         [&](int j) { return sum_at(i, j) + " += " + at(row, j) + ";"; });
+                         [&](int j) { return fmt("$0 += $1;", sum_at(i, j), at(row, j)); });
     }
     out += "  }\n";
     for (int i = 0; i < tile.rows; ++i) {
       const std::string row = "c + " + num(i) + " * LDC";
       out += each_vector(" ", tile.vectors,
-                         [&](int j) { return at(row, j) + " = " + sum_at(i, j) + ";"; });
+                         [&](int j) { return fmt("$0 = $1;", at(row, j), sum_at(i, j)); });
     }
     out += "}\n";
   }

@@ -2,6 +2,7 @@
 
 #include "backend/cpu/stream_kernels.h"
 #include "backend/cpu/tile_text.h"
+#include "backend/fmt.h"
 
 namespace tessera {
 namespace {
@@ -196,8 +197,8 @@ std::optional<PanelShape> panel_shape(CpuIsa isa, DType sums, DType stored, int6
 }
 
 std::string PanelKernels::Kernel::name() const {
-  return std::string("panel_") + tessera::name(left) + "_" + tessera::name(stored) + "_" +
-         num(tile.rows) + "x" + num(tile.vectors);
+  return fmt("panel_$0_$1_$2x$3", tessera::name(left), tessera::name(stored), tile.rows,
+             tile.vectors);
 }
 
 std::string PanelKernels::use(CpuIsa isa, DType left, DType stored, const RegisterTile& tile) {
@@ -221,10 +222,10 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
   const bool pairs = kernel.left == DType::BF16, halves = kernel.stored == DType::F16;
   const std::string lanes = num(tile.lanes), v = "p_v" + lanes;
   const int lines = (tile.columns() * (halves ? 2 : 4) + 63) / 64;
-  std::string out = "\ntemplate <long ARS, long P, long LDC, int ACCUMULATE, int LINES>\n"
-                    "static __attribute__((noinline)) void " +
-                    kernel.name() + "(const " + (pairs ? "unsigned short" : "float") +
-                    "* a, const unsigned short* b, float* c, const char* f, long k) {\n";
+  std::string out = fmt("\ntemplate <long ARS, long P, long LDC, int ACCUMULATE, int "
+                        "LINES>\nstatic __attribute__((noinline)) void $0(const $1* a, const "
+                        "unsigned short* b, float* c, const char* f, long k) {\n",
+                        kernel.name(), pairs ? "unsigned short" : "float");
   out += declare_sums("  ", v, tile.rows, tile.vectors);
   out += "#pragma GCC unroll 1\n";
   out += halves ? "  for (; k > 0; --k) {\n" : "  for (; k > 0; k -= 2) {\n";
@@ -233,36 +234,36 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
   const auto fetch = [&](int i) {
     std::string text;
     for (; fetched * tile.rows < (i + 1) * lines; ++fetched)
-      text += "      if (LINES > " + num(fetched) + ") __builtin_prefetch(f + " +
-              num(fetched * 64) + ", 0, 2);\n";
+      text +=
+          fmt("      if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched, fetched * 64);
     return text;
   };
   // The rows of a, at column `at`, times one row of b.
   const auto row = [&](const std::string& at) {
     std::string text;
     for (int i = 0; i < tile.rows; ++i)
-      text +=
-          multiply_row("     ", i, tile.vectors, "a[" + num(i) + " * ARS" + at + "]") + fetch(i);
+      text += multiply_row("     ", i, tile.vectors, fmt("a[$0 * ARS$1]", i, at)) + fetch(i);
     return text;
   };
   if (halves) {
     for (int j = 0; j < tile.vectors; ++j)
-      out += "    const " + v + " b" + num(j) + " = p_from_f16_" + lanes + "(b + " +
-             num(j * tile.lanes) + ");\n";
+      out += fmt("    const $0 b$1 = p_from_f16_$2(b + $3);\n", v, j, lanes, j * tile.lanes);
     out += row("") + "    a += 1;\n    b += P;\n    f += LINES * 64;\n  }\n";
   } else {
     const std::string words = "p_pairs" + lanes;
     for (int j = 0; j < tile.vectors; ++j)
-      out += "    const " + words + " w" + num(j) + " = *(const " + words + "*)(b + " +
-             num(int64_t{j} * tile.lanes * 2) + ");\n";
+      out +=
+          fmt("    const $0 w$1 = *(const $0*)(b + $2);\n", words, j, int64_t{j} * tile.lanes * 2);
     if (pairs) {
       for (int i = 0; i < tile.rows; ++i) {
         const std::string p = "a + " + num(i) + " * ARS";
-        out += "    {\n      const " + words + " x = " + words +
-               "{} + (unsigned)(k > 1 ? *(const p_pair*)(" + p + ") : (int)*(" + p + "));\n";
+        out += fmt("    {\n      const $0 x = $0{} + (unsigned)(k > 1 ? *(const p_pair*)($1) : "
+                   "(int)*($1));\n",
+                   words, p);
         for (int j = 0; j < tile.vectors; ++j) {
-          out += "      __asm__(\"vdpbf16ps %2, %1, %0\" : \"+v\"(" + sum_at(i, j) + ") : \"v\"(w" +
-                 num(j) + "), \"v\"(x));\n";
+          out +=
+              fmt("      __asm__(\"vdpbf16ps %2, %1, %0\" : \"+v\"($0) : \"v\"(w$1), \"v\"(x));\n",
+                  sum_at(i, j), j);
         }
         out += "    }\n" + fetch(i);
       }
@@ -270,12 +271,10 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
       // Even rows are the lower halves of the words, odd ones the upper.
       out += "    {\n";
       for (int j = 0; j < tile.vectors; ++j)
-        out += "      const " + v + " b" + num(j) + " = (" + v + ")(w" + num(j) + " << 16);\n";
+        out += fmt("      const $0 b$1 = ($0)(w$1 << 16);\n", v, j);
       out += row("") + "    }\n    if (k > 1) {\n";
-      for (int j = 0; j < tile.vectors; ++j) {
-        out +=
-            "      const " + v + " b" + num(j) + " = (" + v + ")(w" + num(j) + " & 0xffff0000u);\n";
-      }
+      for (int j = 0; j < tile.vectors; ++j)
+        out += fmt("      const $0 b$1 = ($0)(w$1 & 0xffff0000u);\n", v, j);
       out += row(" + 1") + "    }\n";
     }
     out += "    a += 2;\n    b += 2 * P;\n    f += LINES * 64;\n  }\n";

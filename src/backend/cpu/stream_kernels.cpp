@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/tile_text.h"
+#include "backend/fmt.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -12,7 +13,7 @@ namespace {
 // sums keep the rounding errors of long ones small. A multiple of every group.
 constexpr int kRows = 64;
 
-std::string sum_at(int s, int i, int j) { return "c" + num(s) + "_" + num(i) + "_" + num(j); }
+std::string sum_at(int s, int i, int j) { return fmt("c$0_$1_$2", s, i, j); }
 
 }  // namespace
 
@@ -47,8 +48,7 @@ std::optional<StreamTile> stream_tile(CpuIsa isa, DType sums, DType stored, int6
 }
 
 std::string StreamKernels::Kernel::name() const {
-  return std::string("streams_") + tessera::name(stored) + "_" + num(tile.tile.rows) + "x" +
-         num(tile.tile.vectors);
+  return fmt("streams_$0_$1x$2", tessera::name(stored), tile.tile.rows, tile.tile.vectors);
 }
 
 std::string StreamKernels::use(CpuIsa isa, DType sums, DType stored, const StreamTile& tile) {
@@ -81,9 +81,9 @@ std::string StreamKernels::text_of(const Kernel& kernel) {
     const auto row = [&](const std::string& at) {
       std::string text;
       for (int i = 0; i < tile.rows; ++i) {
-        const std::string x = a + "[" + num(i) + " * ARS" + at + "] * x";
+        const std::string x = fmt("$0[$1 * ARS$2] * x", a, i, at);
         text += each_vector("       ", tile.vectors,
-                            [&](int j) { return sum_at(s, i, j) + " += " + x + num(j) + ";"; });
+                            [&](int j) { return fmt("$0 += $1$2;", sum_at(s, i, j), x, j); });
       }
       return text;
     };
@@ -94,66 +94,61 @@ std::string StreamKernels::text_of(const Kernel& kernel) {
     std::string text = "      {\n";
     if (pairs) {
       text += load("s_pairs", "w", [&](int j) {
-        return "*(const s_pairs*)(" + b + " + " + num(int64_t{j} * tile.lanes * 2) + ")";
+        return fmt("*(const s_pairs*)($0 + $1)", b, int64_t{j} * tile.lanes * 2);
       });
       text += "        {\n";
-      text += load(v, "x", [&](int j) { return "(" + v + ")(w" + num(j) + " << 16)"; });
+      text += load(v, "x", [&](int j) { return fmt("($0)(w$1 << 16)", v, j); });
       text += row("") + "        }\n";
       text += odd_end ? "        if (n > 1) {\n" : "        {\n";
-      text += load(v, "x", [&](int j) { return "(" + v + ")(w" + num(j) + " & 0xffff0000u)"; });
+      text += load(v, "x", [&](int j) { return fmt("($0)(w$1 & 0xffff0000u)", v, j); });
       text += row(" + 1") + "        }\n";
     } else {
       text += load(v, "x", [&](int j) {
         const std::string at = b + " + " + num(int64_t{j} * tile.lanes);
-        return halves ? "s_from_f16(" + at + ")" : "*(const " + v + "*)(" + at + ")";
+        return halves ? "s_from_f16(" + at + ")" : fmt("*(const $0*)($1)", v, at);
       });
       text += row("");
     }
-    return text + "        " + a + " += " + step + ";\n        " + b + " += " + step +
-           " * P;\n      }\n";
+    return fmt("$0        $1 += $2;\n        $3 += $2 * P;\n      }\n", text, a, step, b);
   };
   // `rows` rows of each of the first `streams` streams, added to c unless `adds` is zero.
   const auto block = [&](int streams, const std::string& rows, const std::string& adds) {
     std::string text;
     for (int s = 0; s < streams; ++s) {
       const std::string skip = s == 0 ? "" : " + " + num(s) + " * depth";
-      text += "    const " + sums + "* a" + num(s) + " = a" + skip + ";\n";
-      text +=
-          "    const " + stored + "* b" + num(s) + " = b" + (s == 0 ? "" : skip + " * P") + ";\n";
+      text += fmt("    const $0* a$1 = a$2;\n", sums, s, skip);
+      text += fmt("    const $0* b$1 = b$2;\n", stored, s, s == 0 ? "" : skip + " * P");
       for (int i = 0; i < tile.rows; ++i)
-        text += declare_vectors("    ", v, "c" + num(s) + "_" + num(i) + "_", tile.vectors,
+        text += declare_vectors("    ", v, fmt("c$0_$1_", s, i), tile.vectors,
                                 [](int) { return "{}"; });
     }
-    text += "#pragma GCC unroll 1\n    for (long n = " + rows + "; n > 0; n -= " + step + ") {\n";
+    text += fmt("#pragma GCC unroll 1\n    for (long n = $0; n > 0; n -= $1) {\n", rows, step);
     for (int s = 0; s < streams; ++s) text += products(s, streams == 1);
     text += "    }\n";
     for (int i = 0; i < tile.rows; ++i) {
       for (int j = 0; j < tile.vectors; ++j) {
         for (int s = 1; s < streams; ++s)
-          text += "    " + sum_at(0, i, j) + " += " + sum_at(s, i, j) + ";\n";
-        const std::string at =
-            "*(" + v + "*)(c + " + num(i) + " * LDC + " + num(int64_t{j} * tile.lanes) + ")";
-        text += "    " + at + " = " + adds + " ? " + at + " + " + sum_at(0, i, j) + " : " +
-                sum_at(0, i, j) + ";\n";
+          text += fmt("    $0 += $1;\n", sum_at(0, i, j), sum_at(s, i, j));
+        const std::string at = fmt("*($0*)(c + $1 * LDC + $2)", v, i, int64_t{j} * tile.lanes);
+        text += fmt("    $0 = $1 ? $0 + $2 : $2;\n", at, adds, sum_at(0, i, j));
       }
     }
     return text;
   };
   const std::string rows = num(kRows), all = num(kernel.tile.streams);
-  std::string out = "\ntemplate <long ARS, long P, long LDC, int ACCUMULATE>\n"
-                    "static __attribute__((noinline)) void " +
-                    kernel.name() + "(const " + sums + "* a, const " + stored + "* b, " + sums +
-                    "* c, long k) {\n";
-  out += "  const long depth = k / " + num(int64_t{kRows} * kernel.tile.streams) + " * " + rows +
-         ";\n  long i = 0;\n";
-  out += "  for (; i < depth; i += " + rows + ", a += " + rows + ", b += " + rows + " * P) {\n" +
-         block(kernel.tile.streams, rows, "ACCUMULATE || i > 0") + "  }\n";
-  out += "  k -= " + all + " * depth;\n  a += (" + all + " - 1) * depth;\n  b += (" + all +
-         " - 1) * depth * P;\n";
+  std::string out =
+      fmt("\ntemplate <long ARS, long P, long LDC, int ACCUMULATE>\nstatic "
+          "__attribute__((noinline)) void $0(const $1* a, const $2* b, $1* c, long k) {\n",
+          kernel.name(), sums, stored);
+  out += fmt("  const long depth = k / $0 * $1;\n  long i = 0;\n",
+             int64_t{kRows} * kernel.tile.streams, rows);
+  out += fmt("  for (; i < depth; i += $0, a += $0, b += $0 * P) {\n$1  }\n", rows,
+             block(kernel.tile.streams, rows, "ACCUMULATE || i > 0"));
+  out += fmt("  k -= $0 * depth;\n  a += ($0 - 1) * depth;\n  b += ($0 - 1) * depth * P;\n", all);
   // What is left over; no rows at all make zeros.
   out += "  int adds = ACCUMULATE || depth > 0;\n";
-  out += "  for (; k > 0 || !adds; k -= " + rows + ", a += " + rows + ", b += " + rows +
-         " * P, adds = 1) {\n" + block(1, "k < " + rows + " ? k : " + rows, "adds") + "  }\n";
+  out += fmt("  for (; k > 0 || !adds; k -= $0, a += $0, b += $0 * P, adds = 1) {\n$1  }\n", rows,
+             block(1, fmt("k < $0 ? k : $0", rows), "adds"));
   return out + "}\n";
 }
 

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/image_stages.h"
 #include "backend/cpu/tile_text.h"
+#include "backend/fmt.h"
 #include "backend/nest.h"
 #include "base/check.h"
 #include "base/text.h"
@@ -118,13 +119,12 @@ struct Tiling {
 
 // The tile `tile`: its frame, and the pixel (y0, x0) of that its results begin with.
 void place_of_tile(Code& code, const Tiling& t) {
-  code.line("const long frame = tile / " + n(t.per_frame) + ", at = tile % " + n(t.per_frame) +
-            ";");
+  code.line(fmt("const long frame = tile / $0, at = tile % $0;", t.per_frame));
   const int64_t below = t.residues[1] * t.tiles[1];
-  code.line("const long y0 = at / " + n(below * t.tiles[0]) + " + at / " + n(below) + " % " +
-            n(t.tiles[0]) + " * " + n(t.m[0] * t.axes[0].dilation) + ";");
-  code.line("const long x0 = at / " + n(t.tiles[1]) + " % " + n(t.residues[1]) + " + at % " +
-            n(t.tiles[1]) + " * " + n(t.m[1] * t.axes[1].dilation) + ";");
+  code.line(fmt("const long y0 = at / $0 + at / $1 % $2 * $3;", below * t.tiles[0], below,
+                t.tiles[0], t.m[0] * t.axes[0].dilation));
+  code.line(fmt("const long x0 = at / $0 % $1 + at % $0 * $2;", t.tiles[1], t.residues[1],
+                t.m[1] * t.axes[1].dilation));
 }
 
 // [F, C, frames, taps…] as panels of [frames, C, columns of the panel] for each place.
@@ -143,31 +143,31 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
     widths += (p > 0 ? ", " : "") + n(panels.width(p));
     begins += (p > 0 ? ", " : "") + n(panels.begin(p));
   }
-  code.line("static const long widths[] = {" + widths + "}, begins[] = {" + begins + "};");
+  code.line(fmt("static const long widths[] = {$0}, begins[] = {$1};", widths, begins));
   code.open("for (long p = 0; p < " + n(int64_t(panels.vectors.size())) + "; ++p)");
   code.open("for (long z = 0; z < " + n(depth) + "; ++z)");
   code.open("for (long j = 0; j < widths[p]; ++j)");
-  code.line("float* const out = to + begins[p] * " + n(depth * g.channels) + " + (z * " +
-            n(g.channels) + " + c) * widths[p] + j;");
+  code.line(fmt("float* const out = to + begins[p] * $0 + (z * $1 + c) * widths[p] + j;",
+                depth * g.channels, g.channels));
   code.line("const long f = begins[p] + j;");
-  code.line("double g_[" + n(rows) + "][" + n(columns) + "] = {};");
-  code.line("if (f < " + n(g.filters) + ") for (long i = 0; i < " + n(rows * columns) +
-            "; ++i) g_[i / " + n(columns) + "][i % " + n(columns) + "] = w[((f * " + n(g.channels) +
-            " + c) * " + n(depth) + " + z) * " + n(rows * columns) + " + i];");
-  code.line("double half[" + n(t.side[0]) + "][" + n(columns) + "];");
+  code.line(fmt("double g_[$0][$1] = {};", rows, columns));
+  code.line(fmt("if (f < $0) for (long i = 0; i < $1; ++i) g_[i / $2][i % $2] = w[((f * $3 + c) * "
+                "$4 + z) * $1 + i];",
+                g.filters, rows * columns, columns, g.channels, depth));
+  code.line(fmt("double half[$0][$1];", t.side[0], columns));
   for (int64_t j = 0; j < columns; ++j) {
     std::vector<std::string> column;
-    for (int64_t i = 0; i < rows; ++i) column.push_back("g_[" + n(i) + "][" + n(j) + "]");
+    for (int64_t i = 0; i < rows; ++i) column.push_back(fmt("g_[$0][$1]", i, j));
     for (int i = 0; i < t.side[0]; ++i)
-      code.line("half[" + n(i) + "][" + n(j) +
-                "] = " + combination(down.weights[size_t(i)], column, "") + ";");
+      code.line(fmt("half[$0][$1] = $2;", i, j, combination(down.weights[size_t(i)], column, "")));
   }
   for (int i = 0; i < t.side[0]; ++i) {
     std::vector<std::string> row;
-    for (int64_t j = 0; j < columns; ++j) row.push_back("half[" + n(i) + "][" + n(j) + "]");
+    for (int64_t j = 0; j < columns; ++j) row.push_back(fmt("half[$0][$1]", i, j));
     for (int j = 0; j < t.side[1]; ++j)
-      code.line("out[" + n((int64_t{i} * t.side[1] + j) * depth * g.channels * panels.channels()) +
-                "L] = (float)(" + combination(right.weights[size_t(j)], row, "") + ");");
+      code.line(fmt("out[$0L] = (float)($1);",
+                    (int64_t{i} * t.side[1] + j) * depth * g.channels * panels.channels(),
+                    combination(right.weights[size_t(j)], row, "")));
   }
   for (int i = 0; i < 5; ++i) code.close();
   stage.text = code.text();
@@ -184,24 +184,22 @@ int64_t sums_pitch(const ChannelPanels& panels, const Tiling& t) {
 template <class From, class To>
 void transformed(Code& code, const Tiling& t, const std::vector<std::vector<double>>& down,
                  const std::vector<std::vector<double>>& right, From from, To to) {
-  const auto named = [](const char* what, int i, int j) {
-    return what + std::to_string(i) + "_" + std::to_string(j);
-  };
+  const auto named = [](const char* what, int i, int j) { return fmt("$0$1_$2", what, i, j); };
   for (int j = 0; j < t.side[1]; ++j) {
     std::vector<std::string> column;
     for (int i = 0; i < t.side[0]; ++i) {
       column.push_back(named("d", i, j));
-      code.line("const v_lanes " + column.back() + " = *(const v_lanes*)(" + from(i, j) + ");");
+      code.line(fmt("const v_lanes $0 = *(const v_lanes*)($1);", column.back(), from(i, j)));
     }
     for (int i = 0; i < int(down.size()); ++i)
-      code.line("const v_lanes " + named("h", i, j) + " = " +
-                combination(down[size_t(i)], column, "f") + ";");
+      code.line(fmt("const v_lanes $0 = $1;", named("h", i, j),
+                    combination(down[size_t(i)], column, "f")));
   }
   for (int i = 0; i < int(down.size()); ++i) {
     std::vector<std::string> row;
     for (int j = 0; j < t.side[1]; ++j) row.push_back(named("h", i, j));
     for (int j = 0; j < int(right.size()); ++j)
-      code.line("*(v_lanes*)(" + to(i, j) + ") = " + combination(right[size_t(j)], row, "f") + ";");
+      code.line(fmt("*(v_lanes*)($0) = $1;", to(i, j), combination(right[size_t(j)], row, "f")));
   }
 }
 
@@ -216,25 +214,24 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
   code.line("static const float zeros[" + n(g.channels) + "] = {};");
   code.open("for (long tile = begin; tile < end; ++tile)");
   place_of_tile(code, t);
-  code.line("const long z = frame % " + n(t.padded) + " - " + n(t.frames.low) + ";");
+  code.line(fmt("const long z = frame % $0 - $1;", t.padded, t.frames.low));
   code.line("const long inside = z >= 0 && z < " + n(t.frames.in) + ";");
-  code.line("const float* const whole = x + (frame / " + n(t.padded) + " * " + n(t.frames.in) +
-            " + z) * " + n(t.axes[0].in * t.axes[1].in * g.channels) + ";");
-  code.line("const float* from[" + n(t.side[0]) + "][" + n(t.side[1]) + "];");
+  code.line(fmt("const float* const whole = x + (frame / $0 * $1 + z) * $2;", t.padded, t.frames.in,
+                t.axes[0].in * t.axes[1].in * g.channels));
+  code.line(fmt("const float* from[$0][$1];", t.side[0], t.side[1]));
   code.open("for (long i = 0; i < " + n(t.side[0]) + "; ++i)");
-  code.line("const long y = y0 + i * " + n(t.axes[0].dilation) + " - " + n(t.axes[0].low) + ";");
+  code.line(fmt("const long y = y0 + i * $0 - $1;", t.axes[0].dilation, t.axes[0].low));
   code.open("for (long j = 0; j < " + n(t.side[1]) + "; ++j)");
-  code.line("const long u = x0 + j * " + n(t.axes[1].dilation) + " - " + n(t.axes[1].low) + ";");
-  code.line("from[i][j] = inside && y >= 0 && y < " + n(t.axes[0].in) + " && u >= 0 && u < " +
-            n(t.axes[1].in) + " ? whole + (y * " + n(t.axes[1].in) + " + u) * " + n(g.channels) +
-            " : zeros;");
+  code.line(fmt("const long u = x0 + j * $0 - $1;", t.axes[1].dilation, t.axes[1].low));
+  code.line(fmt("from[i][j] = inside && y >= 0 && y < $0 && u >= 0 && u < $1 ? whole + (y * $1 + "
+                "u) * $2 : zeros;",
+                t.axes[0].in, t.axes[1].in, g.channels));
   code.close(2);
-  code.open("for (long c = 0; c < " + n(g.channels) + "; c += " + n(lanes) + ")");
+  code.open(fmt("for (long c = 0; c < $0; c += $1)", g.channels, lanes));
   code.line("float* const out = to + tile * " + n(g.channels) + " + c;");
   const auto place = [&](int i, int j) { return int64_t{i} * t.side[1] + j; };
   transformed(
-      code, t, down.image, right.image,
-      [&](int i, int j) { return "from[" + n(i) + "][" + n(j) + "] + c"; },
+      code, t, down.image, right.image, [&](int i, int j) { return fmt("from[$0][$1] + c", i, j); },
       [&](int i, int j) { return "out + " + n(place(i, j) * image_pitch(g, t)) + "L"; });
   code.close(3);
   stage.text = code.text();
@@ -259,34 +256,33 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
     offsets += (z > 0 ? ", " : "") + n(z * t.frames.dilation * t.per_frame * g.channels);
   code.line("static const long offsets[] = {" + offsets + "};");
   code.open("for (long unit = begin; unit < end; ++unit)");
-  code.line("const long from = unit % " + n(chunks) + " * " + n(chunk) + ", panel = unit / " +
-            n(chunks) + " % " + n(count) + ", place = unit / " + n(chunks * count) + ";");
+  code.line(fmt("const long from = unit % $0 * $1, panel = unit / $0 % $2, place = unit / $3;",
+                chunks, chunk, count, chunks * count));
   code.line("const long to = " + clipped("from", chunk, n(t.all)) + ";");
   each_width(code, panels, [&](size_t p) {
     const int vectors = panels.vectors[p], pixels = most_pixels(unit.isa, vectors);
-    code.line("const float* const ws = w + place * " + n(depth * g.channels * panels.channels()) +
-              "L + column * " + n(depth * g.channels) + ";");
+    code.line(fmt("const float* const ws = w + place * $0L + column * $1;",
+                  depth * g.channels * panels.channels(), depth * g.channels));
     const int64_t panel = depth * g.channels * vectors * panels.lanes;
     code.line("long pass = 0;");
     code.open("for (long tile = from; tile < to; ++pass)");
-    code.line("const long rest = (to - tile + " + n(pixels - 1) + ") / " + n(pixels) +
-              ", rows = (to - tile + rest - 1) / rest;");
+    code.line(fmt("const long rest = (to - tile + $0) / $1, rows = (to - tile + rest - 1) / rest;",
+                  pixels - 1, pixels));
     code.line("const float* at[" + n(pixels) + "];");
     // Where the tile of a result begins among those of the images.
     const bool film = t.padded > 1;
     const std::string frame = "(tile + i) / " + n(t.per_frame);
-    const std::string first = !film ? "tile + i"
-                                    : "(" + frame + " / " + n(t.frames.out) + " * " + n(t.padded) +
-                                          " + " + frame + " % " + n(t.frames.out) + " * " +
-                                          n(t.frames.stride) + ") * " + n(t.per_frame) +
-                                          " + (tile + i) % " + n(t.per_frame);
-    code.line("for (long i = 0; i < rows; ++i) at[i] = x + place * " + n(image_pitch(g, t)) +
-              "L + (" + first + ") * " + n(g.channels) + ";");
-    code.line("float* const to_ = sums + place * " + n(sums_pitch(panels, t)) + "L + tile * " +
-              n(panels.channels()) + " + column;");
+    const std::string first =
+        !film ? "tile + i"
+              : fmt("($0 / $1 * $2 + $0 % $1 * $3) * $4 + (tile + i) % $4", frame, t.frames.out,
+                    t.padded, t.frames.stride, t.per_frame);
+    code.line(fmt("for (long i = 0; i < rows; ++i) at[i] = x + place * $0L + ($1) * $2;",
+                  image_pitch(g, t), first, g.channels));
+    code.line(fmt("float* const to_ = sums + place * $0L + tile * $1 + column;",
+                  sums_pitch(panels, t), panels.channels()));
     call_kernel(code, unit, vectors, t.all, chunk,
-                "at, ws, offsets, " + n(depth) + ", " + n(g.channels) + ", to_, " +
-                    n(panels.channels()) + ", " + ahead("ws", panel, vectors));
+                fmt("at, ws, offsets, $0, $1, to_, $2, $3", depth, g.channels, panels.channels(),
+                    ahead("ws", panel, vectors)));
     code.line("tile += rows;");
     code.close();
   });
@@ -312,7 +308,7 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
   code.line("float* const results = (float*)scratch;");
   code.open("for (long tile = begin; tile < end; ++tile)");
   place_of_tile(code, t);
-  code.open("for (long column = 0; column < " + n(g.filters) + "; column += " + n(most) + ")");
+  code.open(fmt("for (long column = 0; column < $0; column += $1)", g.filters, most));
   code.line("const long columns = (" + clipped("column", most, n(g.filters)) + ") - column;");
   code.open("for (long c = 0; c < columns; c += " + n(lanes) + ")");
   code.line("const float* const from = x + tile * " + n(panels.channels()) + " + column + c;");
@@ -327,17 +323,17 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
   code.open("for (long i = 0; i < " + n(t.m[0]) + "; ++i)");
   code.line("const long y = y0 + i * " + n(t.axes[0].dilation) + ";");
   code.line("if (y >= " + n(rows) + ") break;");
-  code.line("const long pixel = (frame * " + n(rows) + " + y) * " + n(line) + " + x0;");
+  code.line(fmt("const long pixel = (frame * $0 + y) * $1 + x0;", rows, line));
   const std::string from = "results + i * " + n(t.m[1] * most);
   if (t.axes[1].dilation == 1) {
     code.line("const long count = (" + clipped("x0", t.m[1], n(line)) + ") - x0;");
     code.line("if (count > 0) " +
               finish.call(from, n(most), "pixel", "column", "count", "columns"));
   } else {
-    code.line("for (long j = 0; j < " + n(t.m[1]) + " && x0 + j * " + n(t.axes[1].dilation) +
-              " < " + n(line) + "; ++j) " +
-              finish.call(from + " + j * " + n(most), n(most),
-                          "pixel + j * " + n(t.axes[1].dilation), "column", "1", "columns"));
+    code.line(fmt("for (long j = 0; j < $0 && x0 + j * $1 < $2; ++j) $3", t.m[1],
+                  t.axes[1].dilation, line,
+                  finish.call(from + " + j * " + n(most), n(most),
+                              "pixel + j * " + n(t.axes[1].dilation), "column", "1", "columns")));
   }
   code.close(4);
   stage.text = code.text();
