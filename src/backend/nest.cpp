@@ -30,6 +30,21 @@ void Code::close(int levels) {
   for (int i = 0; i < levels; ++i) close();
 }
 
+void Code::open_if(const std::string& condition) {
+  if (!condition.empty()) open("if (" + condition + ")");
+}
+void Code::close_if(const std::string& condition) {
+  if (!condition.empty()) close();
+}
+void Code::otherwise() {
+  close(" else {");
+  ++indent_;
+}
+
+std::string both(const std::string& a, const std::string& b) {
+  return a + (a.empty() || b.empty() ? "" : " && ") + b;
+}
+
 const char* storage_type(DType dtype, Dialect dialect) {
   const bool cuda = dialect == Dialect::Cuda;
   switch (dtype) {

@@ -19,6 +19,10 @@ class Code {
   void open(const std::string& text);  // "text {"
   void close(const std::string& after = "");
   void close(int levels);
+  // The same around what is under a condition, nothing where it is empty; and what holds otherwise.
+  void open_if(const std::string& condition);
+  void close_if(const std::string& condition);
+  void otherwise();
   const std::string& text() const { return text_; }
   int indent() const { return indent_; }
   void set_indent(int indent) { indent_ = indent; }
@@ -127,6 +131,9 @@ class Nest {
   std::string before_vector_, after_vector_;
   std::string simd_;
 };
+
+// "a && b", of which either may be empty: no condition.
+std::string both(const std::string& a, const std::string& b);
 
 // Where in memory the element at an offset is.
 std::string element_place(const Memory& memory, const std::string& offset);
