@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/values.h"
+#include "ir/axis_reads.h"
 
 namespace tessera {
 
@@ -102,10 +103,28 @@ class Nest {
   void emit_lanes(Code& code, const Loop& loop, const std::vector<std::string>& body) const;
   Index named(const char* type, const std::string& expression, int level);
   Index load(const Memory& memory, DType dtype, const std::vector<Index>& index);
+  std::string rounded(const std::string& x, DType as);
+  bool is_held(int id) const;
+  bool rounds_each() const;
   Index pointwise(const Value& value, const std::vector<Index>& index);
+  std::string expression(const Value& value, const std::vector<Index>& operands);
+  bool by_function(DType dtype) const {  // are products made
+    return kernel_.rounds && is_float(dtype) && dialect_ == Dialect::Cuda;
+  }
+  std::string product(DType dtype, const std::string& a, const std::string& b) const;
+  std::string power(DType dtype, const std::string& x, int64_t n) const;
+  std::string power(const Value& value, const std::string& x);
+  std::string cast(const Value& value, std::string x);
   // Whether a value is x - m with m a maximum that x is part of.
   bool below_maximum(int id) const;
+  const Value& operand(const Value& value, size_t i) const {
+    return kernel_.values[size_t(value.inputs[i])];
+  }
   Index movement(int id, const Value& value, const std::vector<Index>& index);
+  std::vector<Index> read_axes(const Value& value, const std::vector<AxisRead>& reads,
+                               const std::vector<Index>& index) const;
+  Index padded(const Value& value, const std::vector<Index>& index);
+  Index piece(const Value& value, const std::vector<Index>& index);
   Index reshape(const Value& value, const std::vector<Index>& index);
 
   std::string builtin(const std::string& function) const;
