@@ -32,13 +32,19 @@ double smallest_of(DType dtype) {
   return dtype == DType::F64 ? 0x1p-1022 : dtype == DType::F16 ? 0x1p-24 : 0x1p-126;
 }
 
-struct Outputs {
+struct Arrays {
   std::vector<AlignedBuffer> memory;
   std::vector<void*> pointers;
+
+  void* add(size_t bytes) {
+    pointers.push_back(memory.emplace_back(bytes).data());
+    return pointers.back();
+  }
 };
 
 // Guard bytes behind each output show writes out of bounds.
 constexpr size_t kGuard = 256;
+constexpr unsigned char kPoison = 0xA5;
 
 std::string position(const Type& type, size_t flat) {
   std::string s;
@@ -80,6 +86,12 @@ class Source {
   // Of a column, relative to its row.
   int64_t column(int64_t c) const { return offsets_.empty() ? 0 : offsets_.back()[size_t(c)]; }
   bool rows_are_copies() const { return last_is_whole_; }
+  // Calls f(element, where it comes from) for all elements.
+  template <class F> void each(F f) const {
+    for (int64_t r = 0; r < rows_; ++r)
+      for (int64_t c = 0, from = row(r); c < columns_; ++c)
+        f(size_t(r * columns_ + c), size_t(from + column(c)));
+  }
 
  private:
   std::vector<std::vector<int64_t>> offsets_;
@@ -135,6 +147,225 @@ Model model_of(const Graph& graph, const CheckOptions& options) {
   return m;
 }
 
+class Checker {
+ public:
+  Checker(const Graph& graph, const CompiledFunction& compiled, const CheckOptions& options)
+      : graph_(graph), compiled_(compiled), options_(options),
+        spread_(std::sqrt(rounding_length(graph))), functions_(function_depth(graph)),
+        rounded_(coarsest_rounding(graph)), small_(integer_ranges(graph, graph, {-8, 8})),
+        whole_(integer_ranges(graph, graph, {INT64_MIN, INT64_MAX})),
+        model_(model_of(graph, options)) {}
+
+  CheckReport run() {
+    const WallClock clock;
+    report_.passed = true;
+    double work = 0, family_work = count_work(model_.graph);
+    for (TensorId t : graph_.inputs())
+      family_work += 10 * double(num_elements(graph_.type(t).shape));
+    for (const std::string& name : input_families()) {
+      if (options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed))
+        fail("stopped before all families of inputs were run");
+      if (!report_.passed) break;
+      // The most telling families come first; large programs stop there.
+      if (report_.families > 0 && name != "special" && work + family_work > options_.max_work)
+        continue;
+      work += family_work;
+      const Family family = make_family(name);
+      const Arrays in = in_memory(family.inputs);
+      Arrays out;
+      for (TensorId t : graph_.outputs()) {
+        const size_t bytes = size_t(graph_.type(t).bytes()) + kGuard;
+        // Poison: elements that are never written must not look right.
+        std::memset(out.add(bytes), kPoison, bytes);
+      }
+      compiled_(in.pointers, out.pointers);
+      Moved moved(*this, family);
+      for (size_t k = 0; k < graph_.outputs().size(); ++k)
+        compare(family, k, static_cast<const unsigned char*>(out.pointers[k]), moved);
+    }
+    report_.seconds = clock.seconds();
+    return report_;
+  }
+
+ private:
+  // Inputs of one kind, and what the interpreter makes of them.
+  struct Family {
+    std::string name;
+    bool special = false;
+    std::vector<NDArray> inputs;
+    std::vector<WithMagnitude> exact;
+    std::vector<NDArray> native;
+  };
+
+  std::vector<NDArray> interpreted(const std::vector<NDArray>& inputs) const {
+    return eval(model_.graph, inputs, {Precision::Native, options_.pool, {}});
+  }
+
+  Family make_family(const std::string& name) {
+    Family f;
+    f.name = name;
+    f.special = name == "special";
+    // Integers are small among ordinary floats and cover their whole range among large ones.
+    f.inputs =
+        make_inputs(model_.graph, name, Rng(options_.seed).split(uint64_t(report_.families++))(),
+                    name == "large" || f.special ? whole_ : small_);
+    f.exact = eval_with_magnitude(model_.graph, f.inputs, {Precision::Exact, options_.pool, {}});
+    f.native = interpreted(f.inputs);
+    return f;
+  }
+
+  // The interpreter's inputs as the compiled program takes them.
+  Arrays in_memory(const std::vector<NDArray>& inputs) const {
+    Arrays in;
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const std::vector<std::byte> bytes = to_memory(inputs[k]);
+      const Type& type = graph_.type(graph_.inputs()[k]);
+      const Source& source = model_.inputs[k];
+      void* to = in.add(size_t(type.bytes()));
+      switch (size_in_bytes(type.dtype)) {
+      case 1: repeat<uint8_t>(source, bytes.data(), to, options_.pool); break;
+      case 2: repeat<uint16_t>(source, bytes.data(), to, options_.pool); break;
+      case 4: repeat<uint32_t>(source, bytes.data(), to, options_.pool); break;
+      default: repeat<uint64_t>(source, bytes.data(), to, options_.pool); break;
+      }
+    }
+    return in;
+  }
+
+  // How far the interpreter's results move when inputs move by a few units in the last place: a
+  // comparison of equal numbers may go either way. Found out only where something differs.
+  class Moved {
+   public:
+    Moved(const Checker& checker, const Family& family) : checker_(checker), family_(family) {}
+    double operator()(size_t output, size_t element) {
+      if (low_.empty()) find();
+      return high_[output].reals[element] - low_[output].reals[element];
+    }
+
+   private:
+    void find() {
+      low_ = high_ = family_.native;
+      Rng rng(checker_.options_.seed ^ 0x6a75'6d70);
+      for (int trial = 0; trial < 16; ++trial) {
+        std::vector<NDArray> near = family_.inputs;
+        for (NDArray& a : near)
+          for (double& x : a.reals)
+            x = round_to(a.dtype, x * (1 + 4 * unit_of(a.dtype) * double(rng.between(-2, 2))));
+        const std::vector<NDArray> y = checker_.interpreted(near);
+        for (size_t o = 0; o < y.size(); ++o)
+          for (size_t i = 0; i < y[o].reals.size(); ++i) {
+            low_[o].reals[i] = std::fmin(low_[o].reals[i], y[o].reals[i]);
+            high_[o].reals[i] = std::fmax(high_[o].reals[i], y[o].reals[i]);
+          }
+      }
+    }
+    const Checker& checker_;
+    const Family& family_;
+    std::vector<NDArray> low_, high_;
+  };
+
+  void fail(const std::string& what) {
+    report_.passed = false;
+    if (report_.what.empty()) report_.what = what;
+  }
+  void differs(const Family& family, size_t output, size_t element, double got, double want,
+               double allowed) {
+    const Type& type = graph_.type(graph_.outputs()[output]);
+    fail(family.name + ": output " + std::to_string(output) + " at " + position(type, element) +
+         " is " + significant(got, 9) + " instead of " + significant(want, 9) +
+         (allowed > 0 ? " (allowed difference " + significant(allowed, 9) + ")" : ""));
+  }
+
+  void compare(const Family& family, size_t k, const unsigned char* raw, Moved& moved) {
+    const Type& type = graph_.type(graph_.outputs()[k]);
+    const unsigned char* guard = raw + type.bytes();
+    if (std::any_of(guard, guard + kGuard, [](unsigned char c) { return c != kPoison; }))
+      fail(family.name + ": writes behind output " + std::to_string(k));
+    const NDArray got = from_memory(type, raw);
+    report_.elements += num_elements(type.shape);
+    if (got.reals.empty())
+      compare_integers(family, k, got);
+    else
+      compare_reals(family, k, got, moved);
+  }
+
+  void compare_integers(const Family& family, size_t k, const NDArray& got) {
+    model_.outputs[k].each([&](size_t i, size_t j) {
+      // Rounding before a comparison or cast may flip what exact arithmetic says.
+      const int64_t near = family.native[k].ints[j];
+      if (got.ints[i] == near) return;
+      if (got.ints[i] == family.exact[k].value.ints[j] || family.special)
+        ++report_.special_differ;
+      else
+        differs(family, k, i, double(got.ints[i]), double(near), 0);
+    });
+  }
+
+  void compare_reals(const Family& family, size_t k, const NDArray& got, Moved& moved) {
+    const std::vector<double>& want = family.exact[k].value.reals;
+    const std::vector<double>& near = family.native[k].reals;
+    std::vector<double> scale = family.exact[k].magnitude.reals;
+    const auto comparable = [&](size_t i) {
+      // Where partial sums may overflow in one order and not in another, nothing is compared.
+      return std::isfinite(want[i]) && std::isfinite(near[i]) &&
+             scale[i] * spread_ * spread_ < largest_of(rounded_[k]);
+    };
+    double native_error = 0;  // of the interpreter, relative to the scale of each element
+    for (size_t i = 0; i < want.size(); ++i)
+      if (comparable(i) && scale[i] > 0)
+        native_error = std::max(native_error, std::fabs(near[i] - want[i]) / scale[i]);
+    if (options_.normwise > 0) {
+      double largest = 0;
+      for (size_t i = 0; i < want.size(); ++i)
+        largest = std::max(largest, comparable(i) ? scale[i] : INFINITY);
+      for (double& s : scale) s = options_.normwise * largest;
+    }
+    // Roundings of sums and products cancel like a random walk. Functions may be off by two units
+    // in the last place (four roundings) each, all to one side.
+    const double unit = std::max(unit_of(rounded_[k]), options_.least_unit);
+    const double relative =
+        std::max(2 * native_error, unit * (options_.c * spread_ + 4 * functions_));
+    const double underflow = lost_to_underflow(got.dtype, want);
+    model_.outputs[k].each([&](size_t i, size_t j) {
+      const double g = got.reals[i], w = want[j], n = near[j];
+      if (!comparable(j)) {
+        if (!(g == n || (std::isnan(g) && std::isnan(n)))) ++report_.special_differ;
+        return;
+      }
+      // The interpreter's own error at this element counts too: in f32 e^-200 <= 0 is true.
+      const double allowed = relative * scale[j] + 2 * std::fabs(n - w) + underflow;
+      const double ratio = std::fabs(g - w) / allowed;
+      if (ratio <= 1) {
+        report_.worst = std::max(report_.worst, ratio);
+      } else if (std::isfinite(g) && report_.passed && 2 * moved(k, j) >= std::fabs(g - w)) {
+        ++report_.special_differ;
+      } else {
+        report_.worst = std::isfinite(ratio) ? std::max(report_.worst, ratio) : INFINITY;
+        differs(family, k, i, g, w, allowed);
+      }
+    });
+  }
+
+  // What an exponential loses to underflow is scaled by what follows: x·sigmoid(x)·y loses |x y|
+  // times as much. Values are an upper bound of factors, far more than enough.
+  static double lost_to_underflow(DType dtype, const std::vector<double>& values) {
+    if (dtype == DType::F16) return smallest_of(dtype);
+    double largest = 1;
+    for (double x : values)
+      if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+    return smallest_of(dtype) * 1024 * std::min(largest, 1e30);
+  }
+
+  const Graph& graph_;
+  const CompiledFunction& compiled_;
+  const CheckOptions& options_;
+  const double spread_, functions_;
+  const std::vector<DType> rounded_;
+  const std::vector<IntRange> small_, whole_;
+  const Model model_;
+  CheckReport report_;
+};
+
 // A program with opaque operators as one without: what these give are further inputs, what they are
 // given further outputs. So it does not matter what they mean, nor how they take rounding.
 std::optional<Checked> check_around(const Graph& given, const CompiledFunction& compiled,
@@ -174,180 +405,10 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
                                       const CheckOptions& options, CheckReport* report) {
   if (std::ranges::any_of(graph.ops(), [](const Op& op) { return is_opaque(op.kind); }))
     return check_around(graph, compiled, options, report);
-  const WallClock clock;
-  CheckReport r;
-  r.passed = true;
-  const double spread = std::sqrt(rounding_length(graph)), functions = function_depth(graph);
-  const std::vector<DType> rounded = coarsest_rounding(graph);
-  // Integers are small among ordinary floats and cover their whole range among large ones.
-  const std::vector<IntRange> small = integer_ranges(graph, graph, {-8, 8});
-  const std::vector<IntRange> whole = integer_ranges(graph, graph, {INT64_MIN, INT64_MAX});
-  const Model model = model_of(graph, options);
-  double work = 0, family_work = count_work(model.graph);
-  for (TensorId t : graph.inputs()) family_work += 10 * double(num_elements(graph.type(t).shape));
-  const auto fail = [&](const std::string& what) {
-    r.passed = false;
-    if (r.what.empty()) r.what = what;
-  };
-  for (const std::string& family : input_families()) {
-    if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed))
-      fail("stopped before all families of inputs were run");
-    if (!r.passed) break;
-    // The most telling families come first; large programs stop there.
-    const bool special = family == "special";
-    if (r.families > 0 && !special && work + family_work > options.max_work) continue;
-    work += family_work;
-    const std::vector<NDArray> inputs =
-        make_inputs(model.graph, family, Rng(options.seed).split(uint64_t(r.families++))(),
-                    family == "large" || special ? whole : small);
-    const std::vector<WithMagnitude> exact =
-        eval_with_magnitude(model.graph, inputs, {Precision::Exact, options.pool, {}});
-    const std::vector<NDArray> native =
-        eval(model.graph, inputs, {Precision::Native, options.pool, {}});
-    std::vector<AlignedBuffer> in;
-    std::vector<const void*> in_pointers;
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      const std::vector<std::byte> bytes = to_memory(inputs[k]);
-      const Type& type = graph.type(graph.inputs()[k]);
-      in.emplace_back(size_t(type.bytes()));
-      void* to = in.back().data();
-      switch (size_in_bytes(type.dtype)) {
-      case 1: repeat<uint8_t>(model.inputs[k], bytes.data(), to, options.pool); break;
-      case 2: repeat<uint16_t>(model.inputs[k], bytes.data(), to, options.pool); break;
-      case 4: repeat<uint32_t>(model.inputs[k], bytes.data(), to, options.pool); break;
-      default: repeat<uint64_t>(model.inputs[k], bytes.data(), to, options.pool); break;
-      }
-      in_pointers.push_back(to);
-    }
-    Outputs out;
-    for (TensorId t : graph.outputs()) {
-      const size_t bytes = size_t(graph.type(t).bytes());
-      out.memory.emplace_back(bytes + kGuard);
-      // Poison: elements that are never written must not look right.
-      std::memset(out.memory.back().data(), 0xA5, bytes + kGuard);
-      out.pointers.push_back(out.memory.back().data());
-    }
-    compiled(in_pointers, out.pointers);
-    // How far the interpreter's results move when inputs move by a few units in the last place: a
-    // comparison of equal numbers may go either way. Found out only where something differs.
-    std::vector<NDArray> low, high;
-    const auto moved = [&](size_t k, size_t j) {
-      if (low.empty()) {
-        low = high = native;
-        Rng rng(options.seed ^ 0x6a75'6d70);
-        for (int trial = 0; trial < 16; ++trial) {
-          std::vector<NDArray> near = inputs;
-          for (NDArray& a : near)
-            for (double& x : a.reals)
-              x = round_to(a.dtype, x * (1 + 4 * unit_of(a.dtype) * double(rng.between(-2, 2))));
-          const std::vector<NDArray> y =
-              eval(model.graph, near, {Precision::Native, options.pool, {}});
-          for (size_t o = 0; o < y.size(); ++o)
-            for (size_t i = 0; i < y[o].reals.size(); ++i) {
-              low[o].reals[i] = std::fmin(low[o].reals[i], y[o].reals[i]);
-              high[o].reals[i] = std::fmax(high[o].reals[i], y[o].reals[i]);
-            }
-        }
-      }
-      return high[k].reals[j] - low[k].reals[j];
-    };
-    for (size_t k = 0; k < graph.outputs().size(); ++k) {
-      const Type& type = graph.type(graph.outputs()[k]);
-      const auto* raw = static_cast<const unsigned char*>(out.pointers[k]);
-      for (size_t i = 0; i < kGuard; ++i) {
-        if (raw[size_t(type.bytes()) + i] != 0xA5) {
-          fail(family + ": writes behind output " + std::to_string(k));
-          break;
-        }
-      }
-      const NDArray got = from_memory(type, raw);
-      const NDArray& want = exact[k].value;
-      const NDArray& near = native[k];
-      const auto failure = [&](size_t i, double g, double w, double allowed) {
-        fail(family + ": output " + std::to_string(k) + " at " + position(type, i) + " is " +
-             significant(g, 9) + " instead of " + significant(w, 9) +
-             (allowed > 0 ? " (allowed difference " + significant(allowed, 9) + ")" : ""));
-      };
-      r.elements += num_elements(type.shape);
-      const Source& source = model.outputs[k];
-      // Calls f(element, the interpreter's element) for all elements.
-      const auto each = [&](auto f) {
-        for (int64_t row = 0; row < source.rows(); ++row) {
-          const int64_t from = source.row(row);
-          for (int64_t c = 0; c < source.columns(); ++c)
-            f(size_t(row * source.columns() + c), size_t(from + source.column(c)));
-        }
-      };
-      if (got.reals.empty()) {
-        each([&](size_t i, size_t j) {
-          // Rounding before a comparison or cast may flip what exact arithmetic says.
-          if (got.ints[i] == near.ints[j]) return;
-          if (got.ints[i] == want.ints[j] || special)
-            ++r.special_differ;
-          else
-            failure(i, double(got.ints[i]), double(near.ints[j]), 0);
-        });
-      }
-      if (got.reals.empty()) continue;
-      NDArray scale = exact[k].magnitude;
-      const double unit = std::max(unit_of(rounded[k]), options.least_unit);
-      double native_error = 0;  // of the interpreter, relative to the scale of each element
-      const auto comparable = [&](size_t i) {
-        // Where partial sums may overflow in one order and not in another, nothing is compared.
-        return std::isfinite(want.reals[i]) && std::isfinite(near.reals[i]) &&
-               scale.reals[i] * spread * spread < largest_of(rounded[k]);
-      };
-      for (size_t i = 0; i < want.reals.size(); ++i) {
-        if (comparable(i) && scale.reals[i] > 0) {
-          native_error =
-              std::max(native_error, std::fabs(near.reals[i] - want.reals[i]) / scale.reals[i]);
-        }
-      }
-      if (options.normwise > 0) {
-        double largest = 0;
-        for (size_t i = 0; i < want.reals.size(); ++i)
-          largest = std::max(largest, comparable(i) ? scale.reals[i] : INFINITY);
-        for (double& s : scale.reals) s = options.normwise * largest;
-      }
-      // Roundings of sums and products cancel like a random walk. Functions may be off by two units
-      // in the last place (four roundings) each, all to one side.
-      const double relative =
-          std::max(2 * native_error, unit * (options.c * spread + 4 * functions));
-      // What an exponential loses to underflow is scaled by what follows: x·sigmoid(x)·y loses |x
-      // y| times as much. Values are an upper bound of factors, far more than enough.
-      double underflow = smallest_of(type.dtype);
-      if (type.dtype != DType::F16) {
-        double largest = 1;
-        for (double w : want.reals)
-          if (std::isfinite(w)) largest = std::max(largest, std::fabs(w));
-        underflow *= 1024 * std::min(largest, 1e30);
-      }
-      each([&](size_t i, size_t j) {
-        const double g = got.reals[i], w = want.reals[j];
-        if (!comparable(j)) {
-          const double n = near.reals[j];
-          if (!(g == n || (std::isnan(g) && std::isnan(n)))) ++r.special_differ;
-          return;
-        }
-        // The interpreter's own error at this element counts too: in f32 e^-200 <= 0 is true.
-        const double allowed =
-            relative * scale.reals[j] + 2 * std::fabs(near.reals[j] - w) + underflow;
-        const double ratio = std::fabs(g - w) / allowed;
-        if (ratio <= 1) {
-          r.worst = std::max(r.worst, ratio);
-        } else if (std::isfinite(g) && r.passed && 2 * moved(k, j) >= std::fabs(g - w)) {
-          ++r.special_differ;
-        } else {
-          r.worst = std::isfinite(ratio) ? std::max(r.worst, ratio) : INFINITY;
-          failure(i, g, w, allowed);
-        }
-      });
-    }
-  }
-  r.seconds = clock.seconds();
-  if (report != nullptr) *report = r;
-  if (!r.passed) return std::nullopt;
-  return Checked(r);
+  const CheckReport found = Checker(graph, compiled, options).run();
+  if (report != nullptr) *report = found;
+  if (!found.passed) return std::nullopt;
+  return Checked(found);
 }
 
 }  // namespace tessera

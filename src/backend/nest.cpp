@@ -29,6 +29,21 @@ void Code::close(int levels) {
   for (int i = 0; i < levels; ++i) close();
 }
 
+void Code::open_if(const std::string& condition) {
+  if (!condition.empty()) open("if (" + condition + ")");
+}
+void Code::close_if(const std::string& condition) {
+  if (!condition.empty()) close();
+}
+void Code::otherwise() {
+  close(" else {");
+  ++indent_;
+}
+
+std::string both(const std::string& a, const std::string& b) {
+  return a + (a.empty() || b.empty() ? "" : " && ") + b;
+}
+
 const char* storage_type(DType dtype, Dialect dialect) {
   const bool cuda = dialect == Dialect::Cuda;
   switch (dtype) {
@@ -149,6 +164,11 @@ Index sum(const Index& a, const Index& b) {
   if (is_zero(a)) return b;
   if (is_zero(b)) return a;
   return {"(" + a.text + " + " + b.text + ")", std::max(a.level, b.level)};
+}
+// An index that is clamped, so that the load is always allowed.
+std::string clamped(const std::string& i, int64_t low, int64_t high) {
+  const std::string first = std::to_string(low), last = std::to_string(high);
+  return i + " < " + first + " ? " + first + " : " + i + " > " + last + " ? " + last + " : " + i;
 }
 
 }  // namespace
@@ -292,18 +312,6 @@ Index Nest::scalar(int id, const std::vector<Index>& index) {
 
 // --- pointwise operators -----------------------------------------------------------------------
 
-namespace {
-
-// x^n for n >= 1 by squaring; products are `open` x `by` y ")".
-std::string power(const std::string& x, int64_t n, const std::string& open, const std::string& by) {
-  if (n == 1) return x;
-  const std::string half = power(x, n / 2, open, by);
-  const std::string square = open + half + by + half + ")";
-  return n % 2 == 0 ? square : open + square + by + x + ")";
-}
-
-}  // namespace
-
 bool Nest::below_maximum(int id) const {
   const auto at = [&](int i) -> const Value& { return kernel_.values[size_t(i)]; };
   if (at(id).kind == OpKind::Mul) {  // scaled by something positive
@@ -328,25 +336,31 @@ bool Nest::below_maximum(int id) const {
   return false;
 }
 
-Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
+// A float of 16 bits as it would be stored.
+std::string Nest::rounded(const std::string& x, DType as) {
   const bool cuda = dialect_ == Dialect::Cuda;
-  // Floats of 16 bits as they would be stored, and whether they are.
-  const auto rounded = [&](const std::string& y, DType as) {
-    const std::string bits = held(y, as, true, cuda, prelude_);
-    return as == DType::BF16 && !cuda ? "t_as_bf16(" + y + ")"
-                                      : held(bits, as, false, cuda, prelude_);
-  };
-  const auto is_held = [&](int id) {
-    const Value& v = kernel_.values[size_t(id)];
-    return v.in_memory && v.memory.storage == v.dtype && given_.empty();
-  };
-  // What adds up keeps the digits that it has, the constants of its means too.
-  const bool elementwise =
-      kernel_.rounds && std::ranges::none_of(kernel_.values, [](const Value& v) {
-        return is_sum(v.kind) || is_product(v.kind);
-      });
-  std::vector<std::string> x;
-  std::vector<int> levels;
+  const std::string bits = held(x, as, true, cuda, prelude_);
+  return as == DType::BF16 && !cuda ? "t_as_bf16(" + x + ")"
+                                    : held(bits, as, false, cuda, prelude_);
+}
+
+// Whether a value's elements are rounded as their dtype says where they are read.
+bool Nest::is_held(int id) const {
+  const Value& v = kernel_.values[size_t(id)];
+  return v.in_memory && v.memory.storage == v.dtype && given_.empty();
+}
+
+// Whether every operator rounds: what adds up keeps the digits that it has, the constants of its
+// means too.
+bool Nest::rounds_each() const {
+  return kernel_.rounds &&
+         std::ranges::none_of(
+             kernel_.values, [](const Value& v) { return is_sum(v.kind) || is_product(v.kind); });
+}
+
+Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
+  const bool each = rounds_each();
+  std::vector<Index> x;
   int level = -1;
   for (int input : value.inputs) {
     const Value& operand = kernel_.values[size_t(input)];
@@ -356,138 +370,140 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       const bool repeated = operand.extents[i].nominal == 1 && value.extents[skip + i].nominal != 1;
       at.push_back(repeated ? Index{} : index[skip + i]);
     }
-    const Index s = scalar(input, at);
-    const bool off = kernel_.rounds && !is_held(input) &&
-                     (has(value.kind, algebra::Jumps) ||
-                      (elementwise && !has(operand.kind, algebra::Pointwise)));
-    x.push_back(off ? rounded(s.text, operand.dtype) : s.text);
-    levels.push_back(s.level);
-    level = std::max(level, s.level);
+    x.push_back(scalar(input, at));
+    if (kernel_.rounds && !is_held(input) &&
+        (has(value.kind, algebra::Jumps) || (each && !has(operand.kind, algebra::Pointwise))))
+      x.back().text = rounded(x.back().text, operand.dtype);
+    level = std::max(level, x.back().level);
   }
+  std::string e = expression(value, x);
+  const std::string type = compute_type(value.dtype);
+  const bool apart = kernel_.rounds && is_float(value.dtype);
+  if (apart && dialect_ == Dialect::Cpp &&
+      (value.kind == OpKind::Mul || value.kind == OpKind::Sqr || value.kind == OpKind::Pow)) {
+    prelude_.insert("t_zero");
+    e += " - " + named(type.c_str(), "t_zero", -1).text;
+  }
+  if (apart && each) e = rounded(e, value.dtype);
+  return named(type.c_str(), e, level);
+}
+
+// Where rounding counts nothing is fused with a product.
+std::string Nest::product(DType dtype, const std::string& a, const std::string& b) const {
+  return by_function(dtype) ? "ts::product(" + a + ", " + b + ")" : a + " * " + b;
+}
+
+// x^n for n >= 1 by squaring.
+std::string Nest::power(DType dtype, const std::string& x, int64_t n) const {
+  if (n == 1) return x;
+  const auto times = [&](const std::string& a, const std::string& b) {
+    return by_function(dtype) ? product(dtype, a, b) : "(" + product(dtype, a, b) + ")";
+  };
+  const std::string half = power(dtype, x, n / 2), square = times(half, half);
+  return n % 2 == 0 ? square : times(square, x);
+}
+
+std::string Nest::power(const Value& value, const std::string& x) {
+  const Rational exponent = std::get<PowAttrs>(value.attrs).exponent;
+  const bool real = is_float(value.dtype), wide = value.dtype == DType::F64;
+  const std::string one = real ? (wide ? "1.0" : "1.0f") : "1";
+  const std::string root = builtin(wide ? "sqrt" : "sqrtf") + "(" + x + ")";
+  const int64_t n = exponent.is_integer() ? exponent.num() : 0;
+  if (exponent.is_zero()) return one;
+  if (n > 0 && (n <= 8 || !real)) return power(value.dtype, x, n);
+  if (n < 0 && n >= -4) return one + " / (" + power(value.dtype, x, -n) + ")";
+  if (exponent == Rational::ratio(1, 2)) return root;
+  if (exponent == Rational::ratio(-1, 2)) return one + " / " + root;
+  prelude_.insert("t_pow");
+  return "t_pow(" + x + ", " + constant(exponent, DType::F64) + ")";
+}
+
+std::string Nest::cast(const Value& value, std::string x) {
+  const int operand = value.inputs[0];
+  const DType from = kernel_.values[size_t(operand)].dtype;
+  const std::string type = compute_type(value.dtype);
+  if (!is_held(operand)) x = rounded(x, from);
+  if (value.dtype == DType::Bool) return x + " != 0";
+  if (is_float(from) && !is_float(value.dtype)) {
+    prelude_.insert("t_truncate");
+    return "(" + type + ")" + (value.dtype == DType::I64 ? "t_truncate_long(" : "t_truncate(") + x +
+           ")";
+  }
+  if (from == DType::Bool && is_float(value.dtype))  // compilers convert no vectors of bytes
+    return x + " ? (" + type + ")1 : (" + type + ")0";
+  return "(" + type + ")" + x;
+}
+
+std::string Nest::expression(const Value& value, const std::vector<Index>& operands) {
   const DType dtype = value.dtype;
-  const DType from = kernel_.values[size_t(value.inputs[0])].dtype;
   const std::string type = compute_type(dtype);
   const bool real = is_float(dtype), wide = dtype == DType::F64;
   const std::string f = wide ? "" : "f";  // suffix of the builtins
   // NVRTC takes it that signed integers never overflow. Unsigned ones wrap around.
-  const char* wraps = !cuda || real ? "" : dtype == DType::I64 ? "(unsigned long)" : "(unsigned)";
-  if (has(value.kind, algebra::Ring) || value.kind == OpKind::Pow)
-    for (std::string& operand : x) operand.insert(0, wraps);
+  const char* wraps = dialect_ == Dialect::Cpp || real ? ""
+                      : dtype == DType::I64            ? "(unsigned long)"
+                                                       : "(unsigned)";
+  std::vector<std::string> x;
+  for (const Index& operand : operands)
+    x.push_back((has(value.kind, algebra::Ring) || value.kind == OpKind::Pow ? wraps : "") +
+                operand.text);
   const auto call = [&](const std::string& function, const std::string& group) {
     prelude_.insert(group);
     return function + "(" + x[0] + ")";
   };
-  // Narrow integers are computed as int; the assignment to `type` wraps.
-  const auto binary = [&](const char* op) { return x[0] + " " + op + " " + x[1]; };
   const auto call2 = [&](const std::string& function, const std::string& group) {
     prelude_.insert(group);
     const char* as = real ? "" : dtype == DType::I64 ? "(long)" : "(int)";
     return function + "(" + as + x[0] + ", " + as + x[1] + ")";
   };
-  // Where rounding counts nothing is fused with a product.
-  const bool apart = kernel_.rounds && real;
-  const std::string open = apart && cuda ? "ts::product(" : "(", by = apart && cuda ? ", " : " * ";
-  const auto product = [&](const std::string& a, const std::string& b) {
-    return apart && cuda ? open + a + by + b + ")" : a + " * " + b;
-  };
-  std::string e;
   switch (value.kind) {
-  case OpKind::Neg: e = "-" + x[0]; break;
+  case OpKind::Neg: return "-" + x[0];
   case OpKind::Abs:
-    e = real ? builtin("fabs" + f) + "(" + x[0] + ")"
-             : x[0] + " < 0 ? -" + wraps + x[0] + " : " + x[0];
-    break;
+    return real ? builtin("fabs" + f) + "(" + x[0] + ")"
+                : x[0] + " < 0 ? -" + wraps + x[0] + " : " + x[0];
   case OpKind::Sign:
     prelude_.insert("t_sign");
-    e = std::string("t_sign(") + (real || dtype == DType::I64 ? "" : "(int)") + x[0] + ")";
-    break;
-  case OpKind::Sqr: e = product(x[0], x[0]); break;
-  case OpKind::Sqrt: e = builtin("sqrt" + f) + "(" + x[0] + ")"; break;
+    return std::string("t_sign(") + (real || dtype == DType::I64 ? "" : "(int)") + x[0] + ")";
+  case OpKind::Sqr: return product(dtype, x[0], x[0]);
+  case OpKind::Sqrt: return builtin("sqrt" + f) + "(" + x[0] + ")";
   case OpKind::Rsqrt:
-    e = std::string(wide ? "1.0" : "1.0f") + " / " + builtin("sqrt" + f) + "(" + x[0] + ")";
-    break;
-  case OpKind::Exp:
-    if (!below_maximum(value.inputs[0]))
-      e = call("t_exp", "t_exp");
-    else if (is_sixteen(dtype))
-      e = call("t_exp_down16", "t_exp_down16");
-    else
-      e = call("t_exp_down", "t_exp_down");
-    break;
-  case OpKind::Sin: e = call("t_sin", "t_trig"); break;
-  case OpKind::Cos: e = call("t_cos", "t_trig"); break;
-  case OpKind::Silu: e = x[0] + " * " + call("t_sigmoid", "t_sigmoid"); break;
-  case OpKind::Relu: e = x[0] + " < 0 ? (" + type + ")0 : " + x[0]; break;
-  case OpKind::Gelu: e = call("t_gelu", "t_erf"); break;
-  case OpKind::Floor: e = builtin("floor" + f) + "(" + x[0] + ")"; break;
-  case OpKind::Round: e = builtin("nearbyint" + f) + "(" + x[0] + ")"; break;
-  case OpKind::Expm1: e = call("t_expm1_any", "t_expm1_any"); break;
-  case OpKind::Pow: {
-    const Rational exponent = std::get<PowAttrs>(value.attrs).exponent;
-    const std::string one = real ? (wide ? "1.0" : "1.0f") : "1";
-    const std::string root = builtin("sqrt" + f) + "(" + x[0] + ")";
-    const int64_t n = exponent.is_integer() ? exponent.num() : 0;
-    if (exponent.is_zero()) {
-      e = one;
-    } else if (n > 0 && (n <= 8 || !real)) {
-      e = power(x[0], n, open, by);
-    } else if (n < 0 && n >= -4) {
-      e = one + " / (" + power(x[0], -n, open, by) + ")";
-    } else if (exponent == Rational::ratio(1, 2)) {
-      e = root;
-    } else if (exponent == Rational::ratio(-1, 2)) {
-      e = one + " / " + root;
-    } else {
-      prelude_.insert("t_pow");
-      e = "t_pow(" + x[0] + ", " + constant(exponent, DType::F64) + ")";
-    }
-    break;
+    return std::string(wide ? "1.0" : "1.0f") + " / " + builtin("sqrt" + f) + "(" + x[0] + ")";
+  case OpKind::Exp: {
+    const char* function = !below_maximum(value.inputs[0]) ? "t_exp"
+                           : is_sixteen(dtype)             ? "t_exp_down16"
+                                                           : "t_exp_down";
+    return call(function, function);
   }
-  case OpKind::Not: e = "!" + x[0]; break;
-  case OpKind::Cast:
-    if (!is_held(value.inputs[0])) x[0] = rounded(x[0], from);
-    if (dtype == DType::Bool) {
-      e = x[0] + " != 0";
-    } else if (is_float(from) && !real) {
-      prelude_.insert("t_truncate");
-      const bool wide_integer = dtype == DType::I64;
-      e = "(" + type + ")" + (wide_integer ? "t_truncate_long(" : "t_truncate(") + x[0] + ")";
-    } else if (from == DType::Bool && real) {  // compilers convert no vectors of bytes
-      e = x[0] + " ? (" + type + ")1 : (" + type + ")0";
-    } else {
-      e = "(" + type + ")" + x[0];
-    }
-    break;
-  case OpKind::Mul: e = product(x[0], x[1]); break;
-  case OpKind::Div:
-    e = binary("/");
-    if (real && !wide && levels[1] < levels[0] && !kernel_.rounds) {
-      // One reciprocal for many elements; k keeps it finite where the divisor is subnormal.
-      const Index k = named(
-          "float", builtin("fabsf") + "(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", levels[1]);
-      const Index r = named("float", "1.0f / (" + x[1] + " * " + k.text + ")", levels[1]);
-      e = x[0] + " * " + r.text + " * " + k.text;
-    }
-    break;
-  case OpKind::Where: e = x[0] + " ? " + x[1] + " : " + x[2]; break;
-  default: {
-    const auto fold = fold_of(value.kind);
-    const std::string function = std::string("t_") + name(value.kind);
-    if (const char* sign = symbol(value.kind))
-      e = binary(sign);
-    else if (fold)
-      e = call2(fold == AccumKind::Max ? "t_max" : "t_min", "t_max");
-    else
-      e = x.size() == 1 ? call(function, function) : call2(function, function);
+  case OpKind::Sin: return call("t_sin", "t_trig");
+  case OpKind::Cos: return call("t_cos", "t_trig");
+  case OpKind::Silu: return x[0] + " * " + call("t_sigmoid", "t_sigmoid");
+  case OpKind::Relu: return x[0] + " < 0 ? (" + type + ")0 : " + x[0];
+  case OpKind::Gelu: return call("t_gelu", "t_erf");
+  case OpKind::Floor: return builtin("floor" + f) + "(" + x[0] + ")";
+  case OpKind::Round: return builtin("nearbyint" + f) + "(" + x[0] + ")";
+  case OpKind::Expm1: return call("t_expm1_any", "t_expm1_any");
+  case OpKind::Pow: return power(value, x[0]);
+  case OpKind::Not: return "!" + x[0];
+  case OpKind::Cast: return cast(value, x[0]);
+  case OpKind::Mul: return product(dtype, x[0], x[1]);
+  case OpKind::Div: {
+    const int level = operands[1].level;
+    if (!real || wide || level >= operands[0].level || kernel_.rounds) return x[0] + " / " + x[1];
+    // One reciprocal for many elements; k keeps it finite where the divisor is subnormal.
+    const Index k =
+        named("float", builtin("fabsf") + "(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", level);
+    const Index r = named("float", "1.0f / (" + x[1] + " * " + k.text + ")", level);
+    return x[0] + " * " + r.text + " * " + k.text;
   }
+  case OpKind::Where: return x[0] + " ? " + x[1] + " : " + x[2];
+  default: break;
   }
-  if (apart && !cuda &&
-      (value.kind == OpKind::Mul || value.kind == OpKind::Sqr || value.kind == OpKind::Pow)) {
-    prelude_.insert("t_zero");
-    e += " - " + named(type.c_str(), "t_zero", -1).text;
-  }
-  if (apart && elementwise) e = rounded(e, dtype);
-  return named(type.c_str(), e, level);
+  // Narrow integers are computed as int; the assignment to `type` wraps.
+  if (const char* sign = symbol(value.kind)) return x[0] + " " + sign + " " + x[1];
+  if (const auto fold = fold_of(value.kind))
+    return call2(fold == AccumKind::Max ? "t_max" : "t_min", "t_max");
+  const std::string function = std::string("t_") + name(value.kind);
+  return x.size() == 1 ? call(function, function) : call2(function, function);
 }
 
 // --- data movement -----------------------------------------------------------------------------
@@ -536,9 +552,6 @@ Index Nest::reshape(const Value& value, const std::vector<Index>& index) {
 }
 
 Index Nest::movement(int id, const Value& value, const std::vector<Index>& index) {
-  const auto operand = [&](size_t i) -> const Value& {
-    return kernel_.values[size_t(value.inputs[i])];
-  };
   const char* type = compute_type(value.dtype);
   // clang-format off
   if (value.kind == OpKind::Const)
@@ -549,47 +562,10 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
     return named(type, "(" + std::string(type) + ")" + i.text, i.level);
   }
   if (value.kind == OpKind::Reshape) return reshape(value, index);
-  std::vector<Index> at;
-  const int rank = value.inputs.empty() ? 0 : operand(0).rank();
-  if (const auto reads = axis_reads(value.kind, value.attrs, rank, value.rank())) {
-    for (size_t i = 0; i < reads->size(); ++i) {
-      const AxisRead& r = (*reads)[i];
-      const int64_t n = operand(0).extents[i].nominal;
-      if (r.axis < 0 || (r.wraps && n == 1)) {
-        at.push_back({});
-        continue;
-      }
-      const Index& own = index[size_t(r.axis)];
-      if (r.wraps && n != value.extents[size_t(r.axis)].nominal)
-        at.push_back({"(" + own.text + " % " + std::to_string(n) + ")", own.level});
-      else
-        at.push_back(plus(times(own, r.step), r.start));
-    }
-    return scalar(value.inputs[0], at);
-  }
-  if (value.kind == OpKind::Pad) {
-    const auto& a = std::get<PadAttrs>(value.attrs);
-    std::string inside;
-    int level = -1;
-    for (size_t i = 0; i < index.size(); ++i) {
-      at.push_back(index[i]);
-      if (a.low[i] == 0 && a.high[i] == 0) continue;
-      const int64_t n = operand(0).extents[i].nominal;
-      // Clamped, so that the load is always allowed; the selection below discards it outside.
-      const Index shifted = named(index_type(), plus(index[i], -a.low[i]).text, index[i].level);
-      const std::string last = std::to_string(n - 1);
-      at[i] = named(index_type(),
-                    shifted.text + " < 0 ? 0 : " + shifted.text + " > " + last + " ? " + last +
-                        " : " + shifted.text,
-                    shifted.level);
-      inside += (inside.empty() ? "" : " & ") + ("(" + shifted.text + " == " + at[i].text + ")");
-      level = std::max(level, shifted.level);
-    }
-    const Index x = scalar(value.inputs[0], at);
-    if (inside.empty()) return x;
-    return named(type, inside + " ? " + x.text + " : " + constant(a.value, value.dtype),
-                 std::max(level, x.level));
-  }
+  const int rank = value.inputs.empty() ? 0 : operand(value, 0).rank();
+  if (const auto reads = axis_reads(value.kind, value.attrs, rank, value.rank()))
+    return scalar(value.inputs[0], read_axes(value, *reads, index));
+  if (value.kind == OpKind::Pad) return padded(value, index);
   if (is_triangle(value.kind)) {
     const int64_t k = std::get<DiagonalAttrs>(value.attrs).k;
     const Index& row = index[index.size() - 2];
@@ -601,52 +577,91 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
                      " : (" + type + ")0",
                  std::max({x.level, row.level, column.level}));
   }
-  if (value.kind == OpKind::Concat || value.kind == OpKind::Stack) {
-    const size_t axis = size_t(std::get<AxisAttrs>(value.attrs).axis);
-    const bool stack = value.kind == OpKind::Stack;
-    const Index& along = index[axis];
-    std::string text;
-    int level = along.level;
-    int64_t start = 0;
-    for (size_t i = 0; i < value.inputs.size(); ++i) {
-      const int64_t n = stack ? 1 : operand(i).extents[axis].nominal;
-      std::vector<Index> piece = index;
-      if (stack) {
-        piece.erase(piece.begin() + long(axis));
-      } else {
-        // Clamped into the piece; the selection below takes the right one.
-        const std::string low = std::to_string(start), high = std::to_string(start + n - 1);
-        const std::string clamped = "(" + along.text + " < " + low + " ? " + low + " : " +
-                                    along.text + " > " + high + " ? " + high + " : " + along.text +
-                                    ")";
-        piece[axis] = along.level < 0 && is_zero(along)
-                          ? Index{}
-                          : plus(named(index_type(), clamped, along.level), -start);
-      }
-      const Index x = scalar(value.inputs[i], piece);
-      level = std::max(level, x.level);
-      start += n;
-      text += i + 1 == value.inputs.size()
-                  ? x.text
-                  : along.text + " < " + std::to_string(start) + "L ? " + x.text + " : ";
-    }
-    return named(type, text, level);
-  }
+  if (value.kind == OpKind::Concat || value.kind == OpKind::Stack) return piece(value, index);
   if (value.kind == OpKind::Gather) {
     const size_t axis = size_t(std::get<AxisAttrs>(value.attrs).axis);
-    const size_t inner = operand(1).extents.size();
+    const size_t inner = operand(value, 1).extents.size();
     const auto begin = index.begin() + long(axis);
     const Index which = scalar(value.inputs[1], {begin, begin + long(inner)});
     prelude_.insert("t_index");
-    at.assign(index.begin(), begin);
-    at.push_back(named(index_type(),
-                       "t_index(" + which.text + ", " + operand(0).extents[axis].text() + ")",
-                       which.level));
+    std::vector<Index> at(index.begin(), begin);
+    at.push_back(named(
+        index_type(), "t_index(" + which.text + ", " + operand(value, 0).extents[axis].text() + ")",
+        which.level));
     at.insert(at.end(), begin + long(inner), index.end());
     return scalar(value.inputs[0], at);
   }
   CHECK(false) << "value " << id << " (" << name(value.kind) << ") has no memory";
   unreachable("movement");
+}
+
+std::vector<Index> Nest::read_axes(const Value& value, const std::vector<AxisRead>& reads,
+                                   const std::vector<Index>& index) const {
+  std::vector<Index> at;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    const AxisRead& r = reads[i];
+    const int64_t n = operand(value, 0).extents[i].nominal;
+    if (r.axis < 0 || (r.wraps && n == 1)) {
+      at.push_back({});
+      continue;
+    }
+    const Index& own = index[size_t(r.axis)];
+    if (r.wraps && n != value.extents[size_t(r.axis)].nominal)
+      at.push_back({"(" + own.text + " % " + std::to_string(n) + ")", own.level});
+    else
+      at.push_back(plus(times(own, r.step), r.start));
+  }
+  return at;
+}
+
+Index Nest::padded(const Value& value, const std::vector<Index>& index) {
+  const auto& a = std::get<PadAttrs>(value.attrs);
+  std::vector<Index> at = index;
+  std::string inside;
+  int level = -1;
+  for (size_t i = 0; i < index.size(); ++i) {
+    if (a.low[i] == 0 && a.high[i] == 0) continue;
+    // The selection below discards what lies outside.
+    const Index shifted = named(index_type(), plus(index[i], -a.low[i]).text, index[i].level);
+    const int64_t last = operand(value, 0).extents[i].nominal - 1;
+    at[i] = named(index_type(), clamped(shifted.text, 0, last), shifted.level);
+    inside += (inside.empty() ? "" : " & ") + ("(" + shifted.text + " == " + at[i].text + ")");
+    level = std::max(level, shifted.level);
+  }
+  const Index x = scalar(value.inputs[0], at);
+  if (inside.empty()) return x;
+  return named(compute_type(value.dtype),
+               inside + " ? " + x.text + " : " + constant(a.value, value.dtype),
+               std::max(level, x.level));
+}
+
+// Of arrays that are joined.
+Index Nest::piece(const Value& value, const std::vector<Index>& index) {
+  const size_t axis = size_t(std::get<AxisAttrs>(value.attrs).axis);
+  const bool stack = value.kind == OpKind::Stack;
+  const Index& along = index[axis];
+  std::string text;
+  int level = along.level;
+  int64_t start = 0;
+  for (size_t i = 0; i < value.inputs.size(); ++i) {
+    const int64_t n = stack ? 1 : operand(value, i).extents[axis].nominal;
+    std::vector<Index> piece = index;
+    if (stack)
+      piece.erase(piece.begin() + long(axis));
+    else if (along.level < 0 && is_zero(along))
+      piece[axis] = {};
+    else  // the selection below takes the right one
+      piece[axis] = plus(
+          named(index_type(), "(" + clamped(along.text, start, start + n - 1) + ")", along.level),
+          -start);
+    const Index x = scalar(value.inputs[i], piece);
+    level = std::max(level, x.level);
+    start += n;
+    text += i + 1 == value.inputs.size()
+                ? x.text
+                : along.text + " < " + std::to_string(start) + "L ? " + x.text + " : ";
+  }
+  return named(compute_type(value.dtype), text, level);
 }
 
 }  // namespace tessera

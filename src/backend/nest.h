@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/values.h"
+#include "ir/axis_reads.h"
 
 namespace tessera {
 
@@ -19,6 +20,10 @@ class Code {
   void open(const std::string& text);  // "text {"
   void close(const std::string& after = "");
   void close(int levels);
+  // The same around what is under a condition, nothing where it is empty; and what holds otherwise.
+  void open_if(const std::string& condition);
+  void close_if(const std::string& condition);
+  void otherwise();
   const std::string& text() const { return text_; }
   int indent() const { return indent_; }
   void set_indent(int indent) { indent_ = indent; }
@@ -98,10 +103,28 @@ class Nest {
   void emit_lanes(Code& code, const Loop& loop, const std::vector<std::string>& body) const;
   Index named(const char* type, const std::string& expression, int level);
   Index load(const Memory& memory, DType dtype, const std::vector<Index>& index);
+  std::string rounded(const std::string& x, DType as);
+  bool is_held(int id) const;
+  bool rounds_each() const;
   Index pointwise(const Value& value, const std::vector<Index>& index);
+  std::string expression(const Value& value, const std::vector<Index>& operands);
+  bool by_function(DType dtype) const {  // are products made
+    return kernel_.rounds && is_float(dtype) && dialect_ == Dialect::Cuda;
+  }
+  std::string product(DType dtype, const std::string& a, const std::string& b) const;
+  std::string power(DType dtype, const std::string& x, int64_t n) const;
+  std::string power(const Value& value, const std::string& x);
+  std::string cast(const Value& value, std::string x);
   // Whether a value is x - m with m a maximum that x is part of.
   bool below_maximum(int id) const;
+  const Value& operand(const Value& value, size_t i) const {
+    return kernel_.values[size_t(value.inputs[i])];
+  }
   Index movement(int id, const Value& value, const std::vector<Index>& index);
+  std::vector<Index> read_axes(const Value& value, const std::vector<AxisRead>& reads,
+                               const std::vector<Index>& index) const;
+  Index padded(const Value& value, const std::vector<Index>& index);
+  Index piece(const Value& value, const std::vector<Index>& index);
   Index reshape(const Value& value, const std::vector<Index>& index);
 
   std::string builtin(const std::string& function) const;
@@ -127,6 +150,9 @@ class Nest {
   std::string before_vector_, after_vector_;
   std::string simd_;
 };
+
+// "a && b", of which either may be empty: no condition.
+std::string both(const std::string& a, const std::string& b);
 
 // Where in memory the element at an offset is.
 std::string element_place(const Memory& memory, const std::string& offset);

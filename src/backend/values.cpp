@@ -14,6 +14,12 @@
 namespace tessera {
 namespace {
 
+uint8_t folded_loops(const AccumAttrs& a) {
+  uint8_t loops = 0;
+  for (int l : a.loops) loops = uint8_t(loops | 1u << l);
+  return loops;
+}
+
 class Builder {
  public:
   Builder(const Graph& graph, const std::vector<Layout>& layouts)
@@ -44,7 +50,8 @@ class Builder {
       }
       if (whole[op.result().index]) continue;
       if (op.kind == OpKind::Accum && whole[op.inputs[0].index]) {
-        ids[op.result().index] = without_loops(op.inputs[0], folded_by(op), ids);
+        ids[op.result().index] =
+            without_loops(op.inputs[0], folded_loops(std::get<AccumAttrs>(op.attrs)), ids);
         result_.values.back().phase = phase_[op.result().index];
         continue;
       }
@@ -70,12 +77,6 @@ class Builder {
   void add_argument(const Type& type) {
     result_.argument_extents.push_back(extents(type.shape));
     result_.argument_dtypes.push_back(type.dtype);
-  }
-
-  static uint8_t folded_by(const Op& accumulator) {
-    uint8_t loops = 0;
-    for (int l : std::get<AccumAttrs>(accumulator.attrs).loops) loops = uint8_t(loops | 1u << l);
-    return loops;
   }
 
   // The axis of `t` that all of `loops` cut, -1 where none of them does; nullopt where they cut
@@ -170,7 +171,7 @@ class Builder {
   bool leaves_loops(const Op& accumulator) const {
     const auto& a = std::get<AccumAttrs>(accumulator.attrs);
     const Op& product = graph_.producer(accumulator.inputs[0]);
-    const uint8_t loops = folded_by(accumulator);
+    const uint8_t loops = folded_loops(a);
     if (a.kind != AccumKind::Sum || product.kind != OpKind::Matmul) return false;
     const TensorId x = product.inputs[0], y = product.inputs[1];
     if (cut_axis(x, loops, true) != graph_.type(x).rank() - 1 ||
@@ -350,10 +351,6 @@ class Builder {
     const size_t skip = result_axes - std::min(result_axes, rank);
     for (size_t axis = 0; axis < rank; ++axis) inherit(value, skip + axis, i, axis);
   }
-  static bool exact(const Value& value) {
-    return std::ranges::all_of(
-        value.extents, [](const Extent& e) { return e.exact(); });
-  }
 
   // Extents of the result from those of the operands.
   void derive(Value& value, int id) {
@@ -373,69 +370,21 @@ class Builder {
       return;
     }
     const int rank = value.inputs.empty() ? 0 : input(value, 0).rank();
-    if (const auto reads = axis_reads(value.kind, value.attrs, rank, value.rank())) {
-      for (size_t i = 0; i < reads->size(); ++i) {
-        const Extent& e = input(value, 0).extents[i];
-        const int to = (*reads)[i].axis;
-        if (to < 0) continue;
-        if (value.extents[size_t(to)].nominal == e.nominal)
-          inherit(value, size_t(to), 0, i);
-        else if (!e.exact())
-          unsupported(value, "an axis cannot be cut or repeated");
-      }
-      return;
-    }
+    if (const auto reads = axis_reads(value.kind, value.attrs, rank, value.rank()))
+      return derive_reads(value, *reads);
     switch (value.kind) {
     case OpKind::Matmul:
-    case OpKind::ConcatMatmul: {
-      const size_t rank = value.extents.size();
-      const size_t right = value.kind == OpKind::Matmul ? 1 : 2;
-      for (size_t i = 0; i < value.inputs.size(); ++i) {
-        const size_t n = input(value, i).extents.size();
-        for (size_t axis = 0; axis + 2 < n; ++axis) inherit(value, rank - n + axis, i, axis);
-      }
-      inherit(value, rank - 2, 0, input(value, 0).extents.size() - 2);
-      inherit(value, rank - 1, right, input(value, right).extents.size() - 1);
-      return;
-    }
-    case OpKind::Reshape: {
-      // Axes other than 1 that stay in place keep their extent; others must be whole.
-      const Value& x = input(value, 0);
-      std::vector<size_t> from, to;
-      for (size_t i = 0; i < x.extents.size(); ++i)
-        if (x.extents[i].nominal != 1) from.push_back(i);
-      for (size_t i = 0; i < value.extents.size(); ++i)
-        if (value.extents[i].nominal != 1) to.push_back(i);
-      bool same = from.size() == to.size();
-      for (size_t i = 0; same && i < from.size(); ++i)
-        same = x.extents[from[i]].nominal == value.extents[to[i]].nominal;
-      if (same)
-        for (size_t i = 0; i < from.size(); ++i) inherit(value, to[i], 0, from[i]);
-      else if (!exact(x))
-        unsupported(value, "axes cannot be merged or split");
-      return;
-    }
+    case OpKind::ConcatMatmul: return derive_product(value);
+    case OpKind::Reshape: return derive_reshape(value);
     case OpKind::Concat:
-    case OpKind::Stack: {
-      const size_t joined = size_t(std::get<AxisAttrs>(value.attrs).axis);
-      for (size_t i = 0; i < value.inputs.size(); ++i) {
-        for (size_t axis = 0; axis < input(value, i).extents.size(); ++axis)
-          if (value.kind == OpKind::Stack)
-            inherit(value, axis + (axis >= joined ? 1 : 0), i, axis);
-          else if (axis != joined)
-            inherit(value, axis, i, axis);
-          else if (!input(value, i).extents[axis].exact())
-            unsupported(value, "the joined axis is shorter");
-      }
-      return;
-    }
+    case OpKind::Stack: return derive_joined(value);
     case OpKind::Pad: {
       const auto& a = std::get<PadAttrs>(value.attrs);
       for (size_t i = 0; i < a.low.size(); ++i)
         if (a.low[i] == 0 && a.high[i] == 0)
           inherit(value, i, 0, i);
-        else if (!input(value, 0).extents[i].exact())
-          unsupported(value, "an axis cannot be padded");
+        else
+          require_exact(value, 0, i, "an axis cannot be padded");
       return;
     }
     case OpKind::Triu:
@@ -453,30 +402,85 @@ class Builder {
       return;
     }
     case OpKind::Accum:
-    case OpKind::AccumRescale: {
-      const auto& a = std::get<AccumAttrs>(value.attrs);
-      uint8_t folded = 0;
-      for (int l : a.loops) folded = uint8_t(folded | 1u << l);
-      for (size_t i = 0; i < value.extents.size(); ++i) {
-        const Extent& e = input(value, 0).extents[i];
-        const bool joined = a.kind == AccumKind::Concat && int(i) == a.axis;
-        if (joined) {
-          if (!e.exact())
-            value.extents[i].actual = "n" + std::to_string(id) + "_" + std::to_string(i);
-        } else if ((e.loops & folded) == 0) {
-          value.extents[i] = e;
-        }
-        // An axis shortened by the folded loop itself is whole afterwards: the missing elements
-        // hold the neutral element.
-      }
-      return;
-    }
+    case OpKind::AccumRescale: return derive_accumulator(value, id);
     case OpKind::Const:
     case OpKind::Iota: return;
     default: break;  // never reaches a block's values
     }
     throw Error(ErrorKind::Unsupported,
                 std::string(name(value.kind)) + " cannot be generated inside a block");
+  }
+
+  void require_exact(const Value& value, size_t i, size_t axis, const char* what) const {
+    if (!input(value, i).extents[axis].exact()) unsupported(value, what);
+  }
+
+  void derive_reads(Value& value, const std::vector<AxisRead>& reads) const {
+    for (size_t i = 0; i < reads.size(); ++i) {
+      const int to = reads[i].axis;
+      if (to < 0) continue;
+      if (value.extents[size_t(to)].nominal == input(value, 0).extents[i].nominal)
+        inherit(value, size_t(to), 0, i);
+      else
+        require_exact(value, 0, i, "an axis cannot be cut or repeated");
+    }
+  }
+
+  void derive_product(Value& value) const {
+    const size_t rank = value.extents.size();
+    const size_t right = value.kind == OpKind::Matmul ? 1 : 2;
+    for (size_t i = 0; i < value.inputs.size(); ++i) {
+      const size_t n = input(value, i).extents.size();
+      for (size_t axis = 0; axis + 2 < n; ++axis) inherit(value, rank - n + axis, i, axis);
+    }
+    inherit(value, rank - 2, 0, input(value, 0).extents.size() - 2);
+    inherit(value, rank - 1, right, input(value, right).extents.size() - 1);
+  }
+
+  // Axes other than 1 that stay in place keep their extent; others must be whole.
+  void derive_reshape(Value& value) const {
+    const Value& x = input(value, 0);
+    const auto wide = [](const Value& v) {
+      std::vector<size_t> axes;
+      for (size_t i = 0; i < v.extents.size(); ++i)
+        if (v.extents[i].nominal != 1) axes.push_back(i);
+      return axes;
+    };
+    const std::vector<size_t> from = wide(x), to = wide(value);
+    const bool same = std::ranges::equal(from, to, [&](size_t a, size_t b) {
+      return x.extents[a].nominal == value.extents[b].nominal;
+    });
+    if (same)
+      for (size_t i = 0; i < from.size(); ++i) inherit(value, to[i], 0, from[i]);
+    else if (std::ranges::any_of(x.extents, [](const Extent& e) { return !e.exact(); }))
+      unsupported(value, "axes cannot be merged or split");
+  }
+
+  void derive_joined(Value& value) const {
+    const size_t joined = size_t(std::get<AxisAttrs>(value.attrs).axis);
+    for (size_t i = 0; i < value.inputs.size(); ++i)
+      for (size_t axis = 0; axis < input(value, i).extents.size(); ++axis)
+        if (value.kind == OpKind::Stack)
+          inherit(value, axis + (axis >= joined ? 1 : 0), i, axis);
+        else if (axis != joined)
+          inherit(value, axis, i, axis);
+        else
+          require_exact(value, i, axis, "the joined axis is shorter");
+  }
+
+  // An axis shortened by the folded loop itself is whole afterwards: the missing elements hold the
+  // neutral element.
+  void derive_accumulator(Value& value, int id) const {
+    const auto& a = std::get<AccumAttrs>(value.attrs);
+    const uint8_t folded = folded_loops(a);
+    for (size_t i = 0; i < value.extents.size(); ++i) {
+      const Extent& e = input(value, 0).extents[i];
+      const bool joined = a.kind == AccumKind::Concat && int(i) == a.axis;
+      if (joined && !e.exact())
+        value.extents[i].actual = "n" + std::to_string(id) + "_" + std::to_string(i);
+      else if (!joined && (e.loops & folded) == 0)
+        value.extents[i] = e;
+    }
   }
 
   // A left operand that is read from end to end for each panel should stay in a core's cache.
@@ -491,10 +495,9 @@ class Builder {
 }  // namespace
 
 uint8_t update_loops(const Value& value) {
-  uint8_t loops = value.phase.varies;
-  if (is_accumulator(value.kind))
-    for (int l : std::get<AccumAttrs>(value.attrs).loops) loops = uint8_t(loops | 1u << l);
-  return loops;
+  const uint8_t loops = value.phase.varies;
+  if (!is_accumulator(value.kind)) return loops;
+  return uint8_t(loops | folded_loops(std::get<AccumAttrs>(value.attrs)));
 }
 
 bool continues(uint8_t inner, uint8_t outer, int next) {

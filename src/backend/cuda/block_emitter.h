@@ -55,6 +55,7 @@ class BlockEmitter {
 
  private:
   friend class BlockDescriber;
+  friend class ReductionCode;
   friend class ProgramPrinter;
   void plan_layouts();  // describe.cpp
   // Where the elements of a value are when something else reads them.
@@ -160,6 +161,8 @@ class BlockEmitter {
   void elementwise(int id);
   void cumsum(int id);
   void save(int id);
+
+  // emit_reductions.cpp
   void reduce(int id, int into);
 
   // emit_accumulators.cpp
@@ -178,8 +181,9 @@ class BlockEmitter {
   // emit_product.cpp
   std::string unit_shape(const Units& u) const;
   std::string sums_shape(const Units& u) const;
-  std::vector<Index> leading_index(int id);
   void open_units(const Units& u);
+  void know_matrix(int product);  // of a batch: `leading_`
+  void open_matrices(int product);
   void unrolled(const char* index, int64_t count);  // opens a loop over 0 … count − 1
   void product(int id, int into);
   std::string matrix_of(int operand, const Memory& m) const;
@@ -198,6 +202,10 @@ class BlockEmitter {
   void choose_fragments();
   std::string row_of_fragment(const Units& u) const;
   std::string held_number(int holder, const Units& u) const;
+  std::vector<Index> index_in(const Value& v, const std::string& row,
+                              const std::string& column) const;
+  Nest nest_over(int step, const Units& u, const std::vector<Index>& index);
+  void reads_held(int step);
   std::string within(const Units& u, const Value& v, const Value* also, const std::string& row,
                      const std::string& column) const;
   // Operands that go from one product to the next without shared memory.
@@ -208,7 +216,6 @@ class BlockEmitter {
   std::string rows_in_registers(int operand, const Units& u, const std::string& i,
                                 const std::string& k) const;
   void store_held(int id);
-  void reduce_held(int id, int into);
 
   // emit_wide.cpp: products of four warps, and boxes that the asynchronous proxy copies (sm_90a)
   // `why`: where there are none, the reason, if the architecture has such products.

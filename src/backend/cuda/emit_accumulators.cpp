@@ -94,7 +94,7 @@ void BlockEmitter::accumulate(int id) {
   begin(m.pointer + " accumulates");
   const std::vector<Index> index = each(extents);
   const std::string inside = guard(extents, index);
-  if (!inside.empty()) code_.open("if (" + inside + ")");
+  code_.open_if(inside);
   Nest loops = nest();
   const std::string x = loops.element(from, index);
   std::string at = Nest::offset(index, m.strides).text;
@@ -119,7 +119,7 @@ void BlockEmitter::accumulate(int id) {
     loops.statement(-1, store(m, at, sum, prelude_));
   }
   loops.emit(code_);
-  if (!inside.empty()) code_.close();
+  code_.close_if(inside);
   code_.close();
   if (a.kind == AccumKind::Concat) {
     const Extent& whole = v.extents[size_t(a.axis)];
@@ -154,7 +154,7 @@ void BlockEmitter::scales(int id) {
   begin(p + ": new maximum and scales");
   const std::vector<Index> index = each(extents);
   const std::string inside = guard(extents, index);
-  if (!inside.empty()) code_.open("if (" + inside + ")");
+  code_.open_if(inside);
   Nest loops = nest();
   const std::string x = loops.element(v.inputs[1], index);
   const Memory maximum = scale_memory(id, "m");
@@ -168,7 +168,7 @@ void BlockEmitter::scales(int id) {
   loops.statement(-1, store(scale_memory(id, "s"), at, scale("old"), prelude_));
   loops.statement(-1, store(scale_memory(id, "p"), at, scale(x), prelude_));
   loops.emit(code_);
-  if (!inside.empty()) code_.close();
+  code_.close_if(inside);
   code_.close();
   const std::string mapping = mapping_of(extents);
   reads_touched(mapping, {v.inputs[1]});

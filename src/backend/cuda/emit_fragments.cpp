@@ -22,8 +22,8 @@ bool same_extents(const Value& a, const Value& b) {
 
 // Rows and columns that the threads of a product hold, those beyond its end included.
 std::pair<int64_t, int64_t> BlockEmitter::covered(const Units& u) const {
-  const int64_t rows = u.row_units * (u.wide ? 64 : 16 * u.rows),
-                columns = u.column_units * u.columns * 8;
+  const int64_t rows = u.row_units * (u.wide ? 64 : u.rows * (u.tensor_cores ? 16 : 1)),
+                columns = u.column_units * u.columns * (u.tensor_cores ? 8 : 1);
   return u.swapped ? std::pair{columns, rows} : std::pair{rows, columns};
 }
 
@@ -204,6 +204,27 @@ std::string BlockEmitter::held_number(int holder, const Units& u) const {
   return "r" + n(holder) + "[s]" + (u.wide ? "[4 * j + 2 * h + e]" : "[i][j][2 * h + e]");
 }
 
+// The index, in a matrix of `v`, of what those loops have; along an axis of 1 it does not matter.
+std::vector<Index> BlockEmitter::index_in(const Value& v, const std::string& row,
+                                          const std::string& column) const {
+  std::vector<Index> index = leading_;
+  for (const std::string& i : {row, column})
+    index.push_back(v.extents[index.size()].nominal == 1 ? Index{} : Index{i, -1});
+  return index;
+}
+
+// Expressions over what `step` finds in registers.
+Nest BlockEmitter::nest_over(int step, const Units& u, const std::vector<Index>& index) {
+  Nest loops = nest();
+  for (int holder : held_for_.at(step)) loops.known(holder, index, held_number(holder, u));
+  return loops;
+}
+
+void BlockEmitter::reads_held(int step) {
+  for (int holder : held_for_.at(step)) holds(holder, false);
+  reads_touched("");
+}
+
 // What keeps an element within the values `v` and `also`, and within the matrix.
 std::string BlockEmitter::within(const Units& u, const Value& v, const Value* also,
                                  const std::string& row, const std::string& column) const {
@@ -211,7 +232,7 @@ std::string BlockEmitter::within(const Units& u, const Value& v, const Value* al
   const size_t rank = v.extents.size();
   std::string inside;
   const auto add = [&](const std::string& x) {
-    if (inside.find(x) == std::string::npos) inside += (inside.empty() ? "" : " && ") + x;
+    if (inside.find(x) == std::string::npos) inside = both(inside, x);
   };
   for (size_t axis = 0; axis < rank; ++axis) {
     const bool last = axis + 1 == rank, matrix = axis + 2 >= rank;
@@ -256,38 +277,31 @@ void BlockEmitter::unrolled(const char* index, int64_t count) {
 // of; zero where it ends.
 void BlockEmitter::hold_operand(int id) {
   const Value& v = value(id);
-  const std::vector<int>& holders = held_for_.at(id);
   const int product = units_of_.at(id);
   const Units& u = units_.at(product);
-  const size_t rank = v.extents.size();
   begin("r" + n(id) + " " + shape_text(v) + ": " + name(v.kind) + ", stays in registers");
   code_.line(std::string(compute_type(v.dtype)) + " r" + n(id) + sums_shape(u) + ";");
-  open_units(u);
-  leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
+  open_matrices(product);
   if (!u.wide) unrolled("i", u.rows);
   unrolled("j", u.columns);
   unrolled("h", 2);
   unrolled("e", 2);
   code_.line("const int y = " + row_of_fragment(u) +
              ", x = column + 8 * j + ts::lane() % 4 * 2 + e;");
-  std::vector<Index> index = leading_;
-  index.push_back(v.extents[rank - 2].nominal == 1 ? Index{} : Index{"y", -1});
-  index.push_back(v.extents[rank - 1].nominal == 1 ? Index{} : Index{"x", -1});
+  const std::vector<Index> index = index_in(v, "y", "x");
   const std::string inside = within(u, v, nullptr, "y", "x"), number = held_number(id, u);
   if (!inside.empty()) {
     code_.line(number + " = 0;");
     code_.open("if (" + inside + ")");
   }
-  Nest loops = nest();
-  for (int holder : holders) loops.known(holder, index, held_number(holder, u));
+  Nest loops = nest_over(id, u, index);
   const std::string x = element(loops, id, index);
   loops.statement(-1, number + " = " + x + ";");
   loops.emit(code_);
-  if (!inside.empty()) code_.close();
+  code_.close_if(inside);
   for (int i = u.wide ? 3 : 4; i > 0; --i) code_.close();
   code_.close(2);
-  for (int holder : holders) holds(holder, false);
-  reads_touched("");
+  reads_held(id);
   holds(id, true);
   finish();
 }
@@ -296,9 +310,8 @@ void BlockEmitter::hold_operand(int id) {
 void BlockEmitter::store_held(int id) {
   if (as_matrices_.count(id) != 0) return store_as_matrices(id);
   const Value& v = value(id);
-  const bool save = is_store(v.kind);
-  const std::vector<int>& holders = held_for_.at(id);
-  const int product = units_of_.at(holders[0]);
+  const bool save = v.kind == OpKind::Save;
+  const int product = units_of_.at(held_for_.at(id)[0]);
   const Units& u = units_.at(product);
   Memory m = v.memory;
   if (save) {
@@ -315,16 +328,13 @@ void BlockEmitter::store_held(int id) {
       (also == nullptr || also->extents.back().exact()) &&
       m.aligned >= 2 * size_in_bytes(m.storage) && m.strides.back() == 1 &&
       std::all_of(m.strides.begin(), m.strides.end() - 1, [](int64_t s) { return s % 2 == 0; });
-  open_units(u);
-  leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
+  open_matrices(product);
   if (!u.wide) unrolled("i", u.rows);
   unrolled("j", u.columns);
   unrolled("h", 2);
   code_.line("const int y = " + row_of_fragment(u) + ", x = column + 8 * j + ts::lane() % 4 * 2;");
   const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
-  std::vector<Index> index = leading_;
-  index.push_back(v.extents[rank - 2].nominal == 1 ? Index{} : Index{row, -1});
-  index.push_back(v.extents[rank - 1].nominal == 1 ? Index{} : Index{column, -1});
+  const std::vector<Index> index = index_in(v, row, column);
   // An operand is zero in what fills it up; beyond that there is no memory.
   const bool zeros = !save && operand_[size_t(id)];
   Value bounds = v;
@@ -340,17 +350,16 @@ void BlockEmitter::store_held(int id) {
   const std::string outer = zeros ? within(u, bounds, nullptr, row, column) : "";
   const std::string inside = within(u, v, also, row, pairs ? "" : column),
                     beyond = pairs ? within(u, v, also, "", "x") : "";
-  Nest loops = nest();
-  for (int holder : holders) loops.known(holder, index, held_number(holder, u));
+  Nest loops = nest_over(id, u, index);
   if (pairs) {
-    const std::string all = inside + (inside.empty() || beyond.empty() ? "" : " && ") + beyond;
+    const std::string all = both(inside, beyond);
     std::string pair_outer = outer;
     for (size_t at; (at = pair_outer.find("(x + e)")) != std::string::npos;)
       pair_outer.replace(at, 7, "x");
-    if (!pair_outer.empty()) code_.open("if (" + pair_outer + ")");
+    code_.open_if(pair_outer);
     code_.line(std::string(compute_type(save ? also->dtype : v.dtype)) + " z[2]" +
                std::string(all.empty() ? "" : " = {}") + ";");
-    if (!all.empty()) code_.open("if (" + all + ")");
+    code_.open_if(all);
     unrolled("e", 2);
     const std::string x = save ? loops.element(v.inputs[0], index) : element(loops, id, index);
     loops.statement(-1, "z[e] = " + x + ";");
@@ -363,11 +372,11 @@ void BlockEmitter::store_held(int id) {
     code_.line(std::string(save ? "ts::store_global(" : "ts::store_shared(") + m.pointer +
                (at == "0" ? "" : " + " + at) + ", z);");
     if (!all.empty() && !zeros) code_.close();
-    if (!pair_outer.empty()) code_.close();
+    code_.close_if(pair_outer);
   } else {
     unrolled("e", 2);
-    if (!outer.empty()) code_.open("if (" + outer + ")");
-    if (!inside.empty()) code_.open("if (" + inside + ")");
+    code_.open_if(outer);
+    code_.open_if(inside);
     const std::string x = save ? loops.element(v.inputs[0], index) : element(loops, id, index);
     const std::string at = Nest::offset(place, m.strides).text;
     loops.statement(-1, store(m, at, x, prelude_));
@@ -378,130 +387,14 @@ void BlockEmitter::store_held(int id) {
       code_.line(store(m, at, "0", prelude_));
       code_.close();
     }
-    if (!outer.empty()) code_.close();
+    code_.close_if(outer);
     code_.close();
   }
   for (int i = u.wide ? 2 : 3; i > 0; --i) code_.close();
   code_.close(2);
   if (save) code_.close();
-  for (int holder : holders) holds(holder, false);
-  reads_touched("");
+  reads_held(id);
   if (!save) writes(m.pointer, "");
-  finish();
-}
-
-// Rows are folded by each thread, then by the lanes that share them, and, where several warps do,
-// in shared memory.
-void BlockEmitter::reduce_held(int id, int into) {
-  const Value& v = value(id);
-  const Value& x = value(v.inputs[0]);
-  const Memory& m = value(into).memory;
-  const std::vector<int>& holders = held_for_.at(id);
-  const int product = units_of_.at(holders[0]);
-  const Units& u = units_.at(product);
-  const size_t rank = x.extents.size();
-  const bool keep = std::get<ReduceAttrs>(v.attrs).keepdims;
-  const bool sum = v.kind == OpKind::Sum, accumulates = into != id;
-  const std::string type = compute_type(v.dtype);
-  std::string start = "0";
-  if (!sum) {
-    prelude_.insert("t_max");
-    start = fold_of(v.kind) == AccumKind::Max ? lowest(v.dtype, Dialect::Cuda)
-                                              : highest(v.dtype, Dialect::Cuda);
-  }
-  const auto folded = [&](const std::string& p, const std::string& q) {
-    if (sum) return p + " + " + q;
-    return std::string(fold_of(v.kind) == AccumKind::Max ? "t_max(" : "t_min(") + p + ", " + q +
-           ")";
-  };
-  const int64_t rows = x.extents[rank - 2].nominal;
-  const int64_t parts = u.swapped ? u.row_units * 4 : u.column_units;
-  const std::string partial = m.pointer + "p";
-  if (!accumulates) buffer(m.pointer, m.storage, memory_elements(into));
-  if (parts > 1) buffer(partial, compute_dtype(v.dtype), u.batch * rows * parts);
-  begin(m.pointer + (accumulates ? " folds " : " " + shape_text(v) + ": ") + name(v.kind) +
-        " of rows in registers");
-  open_units(u);
-  leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
-  const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
-  std::vector<Index> index = leading_;
-  index.push_back(rows == 1 ? Index{} : Index{row, -1});
-  index.push_back(x.extents.back().nominal == 1 ? Index{} : Index{column, -1});
-  const std::string y_text = "const int y = " + row_of_fragment(u) + ";",
-                    x_text = "const int x = column + 8 * j + ts::lane() % 4 * 2;";
-  const int outer = u.swapped ? 2 : u.wide ? 1 : 2;
-  if (u.swapped) {
-    unrolled("j", u.columns);
-    code_.line(x_text);
-    unrolled("e", 2);
-  } else {
-    if (!u.wide) unrolled("i", u.rows);
-    unrolled("h", 2);
-    code_.line(y_text);
-  }
-  code_.line(type + " r = " + start + ";");
-  if (u.swapped) {
-    unrolled("h", 2);
-    code_.line(y_text);
-  } else {
-    unrolled("j", u.columns);
-    code_.line(x_text);
-    unrolled("e", 2);
-  }
-  const std::string inside = within(u, x, nullptr, row, column);
-  if (!inside.empty()) code_.open("if (" + inside + ")");
-  Nest loops = nest();
-  for (int holder : holders) loops.known(holder, index, held_number(holder, u));
-  const std::string e = loops.element(v.inputs[0], index);
-  loops.statement(-1, "r = " + folded("r", e) + ";");
-  loops.emit(code_);
-  if (!inside.empty()) code_.close();
-  for (int i = u.swapped ? 1 : 2; i > 0; --i) code_.close();
-  for (int lanes : u.swapped ? std::vector<int>{4, 8, 16} : std::vector<int>{1, 2})
-    code_.line("r = " + folded("r", "ts::shuffle_xor(r, " + n(lanes) + ")") + ";");
-  const auto put = [&](const std::vector<Index>& of, const std::string& total) {
-    std::vector<Index> at(of.begin(), of.end() - 1);
-    if (keep) at.push_back({});
-    const std::string offset = Nest::offset(at, m.strides).text;
-    code_.line(
-        store(m, offset, accumulates ? folded(load(m, offset, prelude_), total) : total, prelude_));
-  };
-  const std::string first = u.swapped ? "ts::lane() / 4 == 0" : "ts::lane() % 4 == 0";
-  const std::string of_row = within(u, x, nullptr, row, "");
-  code_.open("if (" + first + (of_row.empty() ? "" : " && " + of_row) + ")");
-  if (parts == 1) {
-    put(index, "r");
-  } else {
-    const std::string part =
-        u.swapped ? (u.row_units > 1 ? "row / 16 + " : "") + std::string("ts::warp() % 4")
-                  : "u % " + n(u.column_units);
-    const std::string o = (u.batch > 1 ? "matrix * " + n(rows) + " + " : "") + row;
-    code_.line("ts::store_shared(" + partial + " + (" + o + ") * " + n(parts) + " + " + part +
-               ", r);");
-  }
-  code_.close();
-  for (int i = 0; i < outer; ++i) code_.close();
-  code_.close(2);
-  for (int holder : holders) holds(holder, false);
-  reads_touched("");
-  writes(parts == 1 ? m.pointer : partial, "");
-  finish();
-  if (parts == 1) return;
-  begin("");
-  std::vector<Extent> kept(x.extents.begin(), x.extents.end() - 1);
-  open_each(u.batch * rows);
-  std::vector<Index> of = indices(kept, "i");
-  const std::string real = guard(kept, of);
-  if (!real.empty()) code_.open("if (" + real + ")");
-  code_.line(type + " r = " + start + ";");
-  code_.line("for (int w = 0; w < " + n(parts) + "; ++w) r = " +
-             folded("r", "ts::load_shared(" + partial + " + i * " + n(parts) + " + w)") + ";");
-  of.push_back({});
-  put(of, "r");
-  if (!real.empty()) code_.close();
-  code_.close();
-  reads(partial, "");
-  writes(m.pointer, "");
   finish();
 }
 

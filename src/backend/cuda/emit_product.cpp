@@ -17,11 +17,11 @@ std::string BlockEmitter::sums_shape(const Units& u) const {
 }
 
 // The indices of the leading axes of a unit's matrix.
-std::vector<Index> BlockEmitter::leading_index(int id) {
-  const Value& v = value(id);
+void BlockEmitter::know_matrix(int product) {
+  const Value& v = value(product);
   std::vector<Extent> leading(v.extents.begin(), v.extents.end() - 2);
   for (Extent& e : leading) e.actual.clear();
-  return indices(leading, "matrix");
+  leading_ = indices(leading, "matrix");
 }
 
 // For each unit of the worker: its first row and column, and which of the matrices it is of.
@@ -55,6 +55,11 @@ void BlockEmitter::open_units(const Units& u) {
     code_.line("const int matrix = u" + (per_matrix == 1 ? "" : " / " + n(per_matrix)) + ";");
 }
 
+void BlockEmitter::open_matrices(int product) {
+  open_units(units_.at(product));
+  know_matrix(product);
+}
+
 void BlockEmitter::product(int id, int into) {
   const Units u = units_.at(id);
   const Value& v = value(id);
@@ -74,7 +79,7 @@ void BlockEmitter::product(int id, int into) {
   const std::string sums =
       u.registers && value(into).kind != OpKind::AccumRescale ? "r" + n(into) + "[s]" : "d";
   if (sums == "d") code_.line(std::string(compute_type(v.dtype)) + " d" + unit_shape(u) + " = {};");
-  leading_ = u.batch > 1 ? leading_index(id) : std::vector<Index>(v.extents.size() - 2);
+  know_matrix(id);
   int number = 0;
   if (u.wide) wide_fragments(id, u, sums);
   for (const Pair& pair : pairs(v)) {
@@ -157,10 +162,6 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
     code_.open("");
   if (depth == step) code_.line("const int k = 0;");
   code_.line("unsigned a[" + n(u.rows) + "][4], b[" + n(u.columns) + "][2];");
-  const auto unrolled = [&](const char* i, int count) {
-    code_.line("#pragma unroll");
-    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
-  };
   const std::string row = "row + 16 * i", column = "column + 8 * j";
   unrolled("i", u.rows);
   if (kept) {
@@ -193,10 +194,6 @@ void BlockEmitter::scalars(int id, const Pair& pair, const Units& u, const std::
   const int64_t rows = v.extents[rank - 2].nominal, columns = v.extents[rank - 1].nominal;
   code_.open("for (int k = 0; k < " + k.text() + "; ++k)");
   code_.line(type + " a[" + n(u.rows) + "], b[" + n(u.columns) + "];");
-  const auto unrolled = [&](const char* i, int count) {
-    code_.line("#pragma unroll");
-    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
-  };
   // Neighbouring threads have neighbouring rows and columns, those of one thread lie apart.
   const auto along = [&](const char* first, const char* i, int64_t step, int count,
                          int64_t extent) {
@@ -238,42 +235,28 @@ void BlockEmitter::each_sum(
   int64_t rows = v.extents[rank - 2].nominal, columns = v.extents[rank - 1].nominal;
   if (padded) rows = ceil_div(rows, 16) * 16, columns = ceil_div(columns, 16) * 16;
   if (u.swapped) std::swap(rows, columns);
-  const auto unrolled = [&](const char* i, int count) {
-    code_.line("#pragma unroll");
-    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
-  };
   if (!u.wide) unrolled("i", u.rows);
   unrolled("j", u.columns);
   std::string number = sums + "[i][j]";
-  int64_t covered_rows, covered_columns;
-  if (u.wide) {
+  if (u.tensor_cores) {
     unrolled("e", 4);
-    code_.line("const int y = row + ts::warp() % 4 * 16 + ts::lane() / 4 + e / 2 * 8, x = column + "
-               "8 * j + ts::lane() % 4 * 2 + e % 2;");
-    number = sums + "[4 * j + e]";
-    covered_rows = u.row_units * 64;
-    covered_columns = u.column_units * u.columns * 8;
-  } else if (u.tensor_cores) {
-    unrolled("e", 4);
-    code_.line("const int y = row + 16 * i + ts::lane() / 4 + e / 2 * 8, x = column + 8 * j + "
-               "ts::lane() % 4 * 2 + e % 2;");
-    number += "[e]";
-    covered_rows = u.row_units * u.rows * 16;
-    covered_columns = u.column_units * u.columns * 8;
+    code_.line("const int y = row + " + std::string(u.wide ? "ts::warp() % 4 * 16" : "16 * i") +
+               " + ts::lane() / 4 + e / 2 * 8, x = column + 8 * j + ts::lane() % 4 * 2 + e % 2;");
+    number = u.wide ? sums + "[4 * j + e]" : number + "[e]";
   } else {
     code_.line("const int y = row + i * " + n(u.row_units) + ", x = column + j * " +
                n(u.column_units) + ";");
-    covered_rows = u.row_units * u.rows;
-    covered_columns = u.column_units * u.columns;
   }
+  auto [covered_rows, covered_columns] = covered(u);
+  if (u.swapped) std::swap(covered_rows, covered_columns);
   std::string within = covered_rows > rows ? "y < " + n(rows) : "";
-  if (covered_columns > columns) within += (within.empty() ? "" : " && ") + ("x < " + n(columns));
-  if (!within.empty()) code_.open("if (" + within + ")");
+  if (covered_columns > columns) within = both(within, "x < " + n(columns));
+  code_.open_if(within);
   std::vector<Index> index = leading_;
   index.push_back({u.swapped ? "x" : "y", -1});
   index.push_back({u.swapped ? "y" : "x", -1});
   inside(number, index);
-  if (!within.empty()) code_.close();
+  code_.close_if(within);
   if (u.tensor_cores) code_.close();
   if (!u.wide) code_.close();
   code_.close();
@@ -316,8 +299,7 @@ void BlockEmitter::spill(int accumulator) {
   const Memory& m = value(accumulator).memory;
   buffer(m.pointer, m.storage, memory_elements(accumulator));
   begin(m.pointer + ": from registers");
-  open_units(u);
-  leading_ = u.batch > 1 ? leading_index(from) : std::vector<Index>(value(from).extents.size() - 2);
+  open_matrices(from);
   store_sums(from, accumulator, u, "r" + n(accumulator) + "[s]", false);
   code_.close(2);
   holds(accumulator, false);

@@ -132,10 +132,8 @@ void BlockEmitter::copy_code(int id, Code& code) const {
     where += (where.empty() ? "" : " + ") + x + (strides[axis] == 1 ? "" : "*" + n(strides[axis]));
     const Extent& e = v.extents[axis];
     const int64_t covered = stored[axis] * (last ? piece : 1);
-    if (!last && (!e.exact() || covered != e.nominal))
-      inside += (inside.empty() ? "" : " && ") + x + " < " + e.text();
-    if (last && piece == 1 && (!e.exact() || covered != e.nominal))
-      inside += (inside.empty() ? "" : " && ") + x + " < " + e.text();
+    if ((!last || piece == 1) && (!e.exact() || covered != e.nominal))
+      inside = both(inside, x + " < " + e.text());
   }
   if (to.empty()) to = where = "0";
   to = element_place(m, to);

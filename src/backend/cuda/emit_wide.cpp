@@ -299,15 +299,13 @@ void BlockEmitter::wide_fragments(int id, const Units& u, const std::string& sum
 void BlockEmitter::store_as_matrices(int id) {
   const Value& v = value(id);
   const Memory& m = v.memory;
-  const std::vector<int>& holders = held_for_.at(id);
-  const int product = units_of_.at(holders[0]);
+  const int product = units_of_.at(held_for_.at(id)[0]);
   const Units& u = units_.at(product);
   const size_t rank = v.extents.size();
   CHECK(m.strides.back() == 1 && m.strides[rank - 2] % 8 == 0) << "no rows of matrices";
   buffer(m.pointer, m.storage, memory_elements(id));
   begin(m.pointer + " " + shape_text(v) + ": " + name(v.kind) + ", from registers, as matrices");
-  open_units(u);
-  leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
+  open_matrices(product);
   const int across = u.columns % 2 == 0 ? 2 : 1;
   if (!u.wide) unrolled("i", u.rows);
   code_.line("#pragma unroll");
@@ -320,8 +318,8 @@ void BlockEmitter::store_as_matrices(int id) {
   if (rows > stored(id, rank - 2))
     inside = std::string(u.swapped ? "left" : "top") + " < " + n(stored(id, rank - 2));
   if (columns > stored(id, rank - 1))
-    inside += (inside.empty() ? "" : " && ") + std::string(u.swapped ? "top" : "left") + " < " +
-              n(stored(id, rank - 1));
+    inside =
+        both(inside, std::string(u.swapped ? "top" : "left") + " < " + n(stored(id, rank - 1)));
   code_.open(inside.empty() ? "" : "if (" + inside + ")");
   code_.line("unsigned parts[" + n(2 * across) + "];");
   unrolled("q", across);
@@ -329,19 +327,16 @@ void BlockEmitter::store_as_matrices(int id) {
   code_.line("const int j = j0 + q, y = " + row_of_fragment(u) +
              ", x = left + 8 * q + ts::lane() % 4 * 2;");
   const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
-  std::vector<Index> index = leading_;
-  index.push_back(v.extents[rank - 2].nominal == 1 ? Index{} : Index{row, -1});
-  index.push_back(v.extents[rank - 1].nominal == 1 ? Index{} : Index{column, -1});
+  const std::vector<Index> index = index_in(v, row, column);
   code_.line(std::string(compute_type(v.dtype)) + " z[2] = {};");
   unrolled("e", 2);
   const std::string real = within(u, v, nullptr, row, column);
-  if (!real.empty()) code_.open("if (" + real + ")");
-  Nest loops = nest();
-  for (int holder : holders) loops.known(holder, index, held_number(holder, u));
+  code_.open_if(real);
+  Nest loops = nest_over(id, u, index);
   const std::string x = element(loops, id, index);
   loops.statement(-1, "z[e] = " + x + ";");
   loops.emit(code_);
-  if (!real.empty()) code_.close();
+  code_.close_if(real);
   code_.close();
   code_.line("parts[2 * q + h] = ts::pair_of<" +
              std::string(storage_type(m.storage, Dialect::Cuda)) + ">(z[0], z[1]);");
@@ -360,8 +355,7 @@ void BlockEmitter::store_as_matrices(int id) {
              ", parts);");
   for (int i = u.wide ? 2 : 3; i > 0; --i) code_.close();
   code_.close(2);
-  for (int holder : holders) holds(holder, false);
-  reads_touched("");
+  reads_held(id);
   writes(m.pointer, "");
   finish();
 }

@@ -125,8 +125,7 @@ class WindowCode {
     std::string within;
     for (size_t k = 0; k < w_.axes.size(); ++k) {
       line("const int y" + text(int64_t(k)) + " = " + met(k, at[k]) + ";");
-      if (const std::string in = bounds(k); !in.empty())
-        within += (within.empty() ? "" : " && ") + in;
+      within = both(within, bounds(k));
     }
     const std::string read =
         "v = " + load(memory("a0", w_.x.dtype), element("(p / " + text(w_.taps) + ")"), prelude_) +
@@ -206,7 +205,7 @@ class WindowCode {
     const std::string y = "y" + text(int64_t(k));
     const int64_t last = (a.out - 1) * a.stride + (a.taps - 1) * a.dilation - a.low;
     std::string in = a.low > 0 ? y + " >= 0" : "";
-    if (last >= a.in) in += (in.empty() ? "" : " && ") + y + " < " + text(a.in);
+    if (last >= a.in) in = both(in, y + " < " + text(a.in));
     return in;
   }
   void open_taps(const std::vector<std::string>& at) {
