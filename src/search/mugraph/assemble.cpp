@@ -33,109 +33,106 @@ class Assembler {
 
   // Whole programs: the best choice everywhere, then one region at a time with its next choices.
   bool combine(CandidateSink& sink) {
-    std::map<size_t, size_t> best;
-    for (const auto& [s, r] : results_)
-      if (!r.choices.empty()) best[s] = 0;
-    std::vector<std::pair<Candidate, std::string>> found;
-    auto offer = [&](const std::map<size_t, size_t>& pick) {
-      // The estimate of a block's memory leaves out what lowering adds (transposes, scaled copies);
-      // where that matters, tiles are chosen again with less.
-      std::optional<Candidate> c;
-      for (double share : {1.0, 0.7, 0.45}) {
-        too_large_ = false;
-        c = assemble(pick, share);
-        if (!too_large_) break;
-      }
-      memory_failed_ = memory_failed_ || too_large_;
-      if (too_large_) ++run_.report.pruned["memory of the lowered kernel"];
-      if (!c) return;
-      std::string structure;
-      bool one = true;
-      for (const auto& [s, i] : pick) {
-        const Choice& ch = results_.at(s).choices[i];
-        one = one && ch.plan.kernels.size() == 1;
-        structure += std::to_string(ch.world) + ch.plan.structure() + "|";
-      }
-      found.push_back({std::move(*c), (one ? "1" : "n") + structure});
-    };
-    // Many regions have too many combinations to write them all down.
-    const size_t most =
-        run_.regions == 1 ? SIZE_MAX : 4 * size_t(std::max(1, run_.budget.candidates));
-    offer(best);
-    // The program as written, fused only: where rounding forbids the algebra this one still stands.
-    std::map<size_t, size_t> written;
-    for (const auto& [s, r] : results_) {
-      for (size_t i = 0; i < r.choices.size(); ++i) {
-        if (r.worlds[r.choices[i].world]->as_written) {
-          written[s] = i;
-          break;
-        }
-      }
-    }
-    const size_t before = written == best ? 0 : found.size();
-    if (!written.empty() && written != best) offer(written);
-    if (!written.empty() && found.size() > before) found.back().first.as_written = true;
-    // One region at a time with its next choices, in turns.
-    size_t longest = 0;
-    for (const auto& [s, first] : best) longest = std::max(longest, results_.at(s).choices.size());
-    for (size_t i = 1; i < longest; ++i) {
-      for (const auto& [s, first] : best) {
-        if (i >= results_.at(s).choices.size()) continue;
-        if (run_.context.cancelled() || run_.out_of_time() || found.size() >= most) break;
-        std::map<size_t, size_t> pick = best;
-        pick[s] = i;
-        offer(pick);
-      }
-    }
+    find();
     std::ranges::stable_sort(
-        found, [](const auto& a, const auto& b) { return a.first.cost < b.first.cost; });
-    std::vector<Candidate> candidates;
-    std::vector<std::string> structure_of;
-    std::vector<char> single;
-    for (auto& [c, s] : found) {
-      candidates.push_back(std::move(c));
-      single.push_back(s[0] == '1');
-      structure_of.push_back(std::move(s));
-    }
-    // Different structures first, then variants; half of the room at most for candidates with
-    // notes, since a program that asks for a shift must find candidates that keep it.
-    const size_t room = size_t(std::max(1, run_.budget.candidates));
-    std::vector<size_t> picked;
-    std::vector<char> taken(candidates.size(), 0);
-    size_t noted = 0;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      if (!candidates[i].as_written) continue;
-      taken[i] = 1;
-      picked.push_back(i);
-    }
-    // Everything in one kernel comes with all its variants.
-    for (size_t i = 0; i < candidates.size() && picked.size() < room / 2; ++i) {
-      if (!single[i] || taken[i] || !candidates[i].notes.empty()) continue;
-      taken[i] = 1;
-      picked.push_back(i);
-    }
-    for (int copies = 1; copies <= run_.options.variants && picked.size() < room; ++copies) {
-      std::map<std::string, int> structures;
-      for (size_t i = 0; i < candidates.size() && picked.size() < room; ++i) {
-        int n = ++structures[structure_of[i] + (candidates[i].notes.empty() ? "" : "!")];
-        if (taken[i] || n > copies) continue;
-        if (!candidates[i].notes.empty() && ++noted > (room + 1) / 2) continue;
-        taken[i] = 1;
-        picked.push_back(i);
-      }
-    }
-    std::ranges::sort(picked);
-    std::vector<Candidate> chosen;
-    for (size_t i : picked) chosen.push_back(std::move(candidates[i]));
-    for (Candidate& c : chosen) {
-      if (run_.report.candidates++ == 0) run_.report.best_cost = c.cost;
-      sink.offer(std::move(c));
+        found_, [](const Found& a, const Found& b) { return a.candidate.cost < b.candidate.cost; });
+    take();
+    for (Found& f : found_) {
+      if (!f.taken) continue;
+      if (run_.report.candidates++ == 0) run_.report.best_cost = f.candidate.cost;
+      sink.offer(std::move(f.candidate));
     }
     return memory_failed_;
   }
 
  private:
-  std::optional<Candidate> assemble(const std::map<size_t, size_t>& pick, double share) {
+  using Pick = std::map<size_t, size_t>;  // by step, the number of a choice
+  struct Found {
+    Candidate candidate;
+    std::string structure;
+    bool single = true;  // everything in one kernel
+    bool taken = false;
+  };
+
+  void find() {
+    Pick best, written;
+    size_t longest = 0;
+    for (const auto& [s, r] : results_) {
+      if (!r.choices.empty()) best[s] = 0;
+      longest = std::max(longest, r.choices.size());
+      const auto as_written = std::ranges::find_if(
+          r.choices, [&](const Choice& c) { return r.worlds[c.world]->as_written; });
+      if (as_written != r.choices.end()) written[s] = size_t(as_written - r.choices.begin());
+    }
+    offer(best);
+    // The program as written, fused only: where rounding forbids the algebra this one still stands.
+    if (!written.empty() && (written == best || offer(written)) && !found_.empty())
+      found_.back().candidate.as_written = true;
+    // Many regions have too many combinations to write them all down.
+    const size_t most =
+        run_.regions == 1 ? SIZE_MAX : 4 * size_t(std::max(1, run_.budget.candidates));
+    // One region at a time with its next choices, in turns.
+    for (size_t i = 1; i < longest; ++i) {
+      for (const auto& [s, first] : best) {
+        if (i >= results_.at(s).choices.size()) continue;
+        if (run_.context.cancelled() || run_.out_of_time() || found_.size() >= most) break;
+        Pick pick = best;
+        pick[s] = i;
+        offer(pick);
+      }
+    }
+  }
+
+  bool offer(const Pick& pick) {
+    // The estimate of a block's memory leaves out what lowering adds (transposes, scaled copies);
+    // where that matters, tiles are chosen again with less.
+    std::optional<Candidate> c;
+    for (double share : {1.0, 0.7, 0.45}) {
+      too_large_ = false;
+      c = assemble(pick, share);
+      if (!too_large_) break;
+    }
+    memory_failed_ = memory_failed_ || too_large_;
+    if (too_large_) ++run_.report.pruned["memory of the lowered kernel"];
+    if (!c) return false;
+    Found f{std::move(*c), ""};
+    for (const auto& [s, i] : pick) {
+      const Choice& choice = results_.at(s).choices[i];
+      f.single = f.single && choice.plan.kernels.size() == 1;
+      f.structure += std::to_string(choice.world) + choice.plan.structure() + "|";
+    }
+    found_.push_back(std::move(f));
+    return true;
+  }
+
+  // Different structures first, then variants; half of the room at most for candidates with notes,
+  // since a program that asks for a shift must find candidates that keep it.
+  void take() {
+    const size_t room = size_t(std::max(1, run_.budget.candidates));
+    size_t taken = 0, noted = 0;
+    auto add = [&](Found& f) {
+      f.taken = true;
+      ++taken;
+    };
+    for (Found& f : found_)
+      if (f.candidate.as_written) add(f);
+    // Everything in one kernel comes with all its variants.
+    for (Found& f : found_)
+      if (taken < room / 2 && f.single && !f.taken && f.candidate.notes.empty()) add(f);
+    for (int copies = 1; copies <= run_.options.variants && taken < room; ++copies) {
+      std::map<std::string, int> structures;
+      for (Found& f : found_) {
+        if (taken >= room) break;
+        const bool notes = !f.candidate.notes.empty();
+        const int n = ++structures[f.structure + (notes ? "!" : "")];
+        if (f.taken || n > copies) continue;
+        if (notes && ++noted > (room + 1) / 2) continue;
+        add(f);
+      }
+    }
+  }
+
+  std::optional<Candidate> assemble(const Pick& pick, double share) {
     Graph g(run_.program.name());
     std::vector<TensorId> tensors(run_.program.tensors().size());
     Candidate c;
@@ -143,10 +140,8 @@ class Assembler {
     bool carry = false, over_limit = false;
     int added = 0;  // operators of a block by which sums are shifted
     try {
-      for (TensorId t : run_.program.inputs()) {
-        tensors[t.index] = g.add_input(run_.program.type(t), run_.program.tensor(t).name,
-                                       run_.program.is_weight(t));
-      }
+      for (TensorId t : run_.program.inputs())
+        copy_op(run_.program, run_.program.producer(t), g, tensors);
       auto mapped = [&](TensorId t) {
         if (!tensors[t.index].valid()) {
           const Op& op = run_.program.producer(t);
@@ -179,7 +174,8 @@ class Assembler {
           Plan plan = ch.plan;
           if (share < 1) {
             KernelCounters counters;
-            for (Kernel& k : plan.kernels) w.kernels.at(plan.parts)->price(k, counters, share);
+            for (Kernel& k : plan.kernels)
+              w.kernels.at(plan.parts)->choose_tiles(k, counters, share);
             run_.merge(counters);
           }
           if (!lower_plan(plan, w.graph, w.region, w.region_forms, *w.kernels.at(plan.parts),
@@ -243,7 +239,7 @@ class Assembler {
                                run_.machine, options, run_.resident);
     KernelCounters counters;
     bool fits = true;
-    for (Kernel& k : plan.plan.kernels) fits = kernels.price(k, counters, share) && fits;
+    for (Kernel& k : plan.plan.kernels) fits = kernels.choose_tiles(k, counters, share) && fits;
     run_.merge(counters);
     if (!fits) {
       ++run_.report.pruned["memory of shifted sums"];
@@ -278,14 +274,8 @@ class Assembler {
 
   template <class Map>
   void copy(const Op& op, Graph& g, std::vector<TensorId>& tensors, const Map& mapped) {
-    std::vector<TensorId> in;
-    std::vector<std::string> names;
-    for (TensorId t : op.inputs) in.push_back(mapped(t));
-    for (uint32_t i = 0; i < op.num_results; ++i)
-      names.push_back(run_.program.tensor(op.result(i)).name);
-    OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, run_.program.body(op), names)
-                              : g.add_op(op.kind, in, op.attrs, names);
-    for (uint32_t i = 0; i < op.num_results; ++i) tensors[op.result(i).index] = g.op(id).result(i);
+    for (TensorId t : op.inputs) mapped(t);
+    copy_op(run_.program, op, g, tensors);
   }
 
   template <class Map>
@@ -301,6 +291,7 @@ class Assembler {
   const std::map<size_t, RegionResult>& results_;
   bool too_large_ = false;      // the candidate just assembled needs more memory than a block has
   bool memory_failed_ = false;  // that happened to some candidate
+  std::vector<Found> found_;
   std::set<uint64_t> seen_;
   std::map<const World*, std::unique_ptr<Moments>> moments_;
 };

@@ -207,20 +207,25 @@ bool KernelSearch::set_loop(Kernel& k, int loop) const {
   return true;
 }
 
-std::vector<int> KernelSearch::loop_axes(const std::vector<ValueId>& outputs) const {
-  // Axes of values from which the outputs can be computed.
-  AxisMask mask = 0;
-  std::vector<char> seen(graph_.values.size(), 0);
+std::vector<char> KernelSearch::derive(const std::vector<ValueId>& outputs) const {
+  std::vector<char> from(graph_.values.size(), 0);
   std::vector<ValueId> todo(outputs.begin(), outputs.end());
   while (!todo.empty()) {
-    ValueId v = todo.back();
+    const ValueId v = todo.back();
     todo.pop_back();
-    if (seen[v]) continue;
-    seen[v] = 1;
-    mask |= graph_.values[v].axes;
+    if (from[v]) continue;
+    from[v] = 1;
     for (uint32_t k : graph_.producers[v])
       for (int i = 0; i < graph_.edges[k].arity; ++i) todo.push_back(graph_.edges[k].in[size_t(i)]);
   }
+  return from;
+}
+
+std::vector<int> KernelSearch::loop_axes(const std::vector<ValueId>& outputs) const {
+  AxisMask mask = 0;
+  const std::vector<char> from = derive(outputs);
+  for (ValueId v = 0; v < from.size(); ++v)
+    if (from[v]) mask |= graph_.values[v].axes;
   std::vector<int> out;
   for (; mask; mask &= mask - 1) {
     const int a = lowest(mask);
@@ -230,50 +235,78 @@ std::vector<int> KernelSearch::loop_axes(const std::vector<ValueId>& outputs) co
   return out;
 }
 
-std::vector<Kernel> KernelSearch::enumerate(const Request& request,
-                                            KernelCounters& counters) const {
-  const std::vector<ValueId>& outputs = request.outputs;
-  const int loop = request.loop;
-  const double limit = request.limit;
-  const bool cuts = request.cuts != Cuts::None;
-  const size_t variants = size_t(std::max(1, request.variants));
-  Bits loadable;
-  for (ValueId v : request.loads) loadable.set(v);
-  Bits is_output;
-  for (ValueId v : outputs) is_output.set(v);
-  // Partial results need a grid over their parts, which all outputs must have.
-  Kernel start_kernel;
-  start_kernel.outputs = outputs;
-  if (!set_loop(start_kernel, loop)) return {};
-  const AxisMask varies = start_kernel.varies, folds = start_kernel.folds,
-                 parts = start_kernel.parts;
-  AxisMask inner = 0;  // reductions over these alone leave partial results inside the loop
-  for (const Split& s : splits_)
-    if (varies & s.parts) inner |= s.inside;
-  auto allowed = [&](const Edge& e) {
+// Best first: from the outputs backwards, one value at a time, until all are loaded.
+class KernelSearch::Enumeration {
+ public:
+  Enumeration(const KernelSearch& search, const Request& request, KernelCounters& counters)
+      : search_(search), graph_(search.graph_), options_(search.options_), request_(request),
+        counters_(counters), cuts_(request.cuts != Cuts::None),
+        variants_(size_t(std::max(1, request.variants))) {
+    for (ValueId v : request.loads) loadable_.set(v);
+    for (ValueId v : request.outputs) is_output_.set(v);
+  }
+
+  std::vector<Kernel> run() {
+    // Partial results need a grid over their parts, which all outputs must have.
+    frame_.outputs = request_.outputs;
+    if (!search_.set_loop(frame_, request_.loop)) return {};
+    for (const Split& s : search_.splits_)
+      if (frame_.varies & s.parts) inner_ |= s.inside;
+    State start;
+    for (ValueId v : request_.outputs) {
+      demand(start, v, request_.passes);
+      start.traffic += search_.store_[v];
+      ++start.operators;
+    }
+    push(start);
+    int64_t expansions = 0;
+    while (!queue_.empty()) {
+      const State s = states_[queue_.top().state];
+      queue_.pop();
+      if (options_.bound_rule && s.bound > request_.limit) break;
+      ++counters_.expanded;
+      if (++expansions > options_.max_expansions) {
+        ++counters_.pruned["expansion limit"];
+        break;
+      }
+      const ValueId v = highest_open(s);
+      if (v != kOne) {
+        expand(s, v);
+        continue;
+      }
+      finish(s);
+      if (complete_ >= options_.max_graphs) {
+        ++counters_.pruned["graph limit"];
+        break;
+      }
+    }
+    return best();
+  }
+
+ private:
+  bool allowed(const Edge& e) const {
+    const AxisMask parts = frame_.parts;
     if (e.bits & parts) return false;
-    for (const Split& s : splits_) {
-      if ((e.bits & s.inside) && !(e.bits & s.parts) && !((parts & s.parts) || (inner & s.inside)))
+    for (const Split& s : search_.splits_) {
+      if ((e.bits & s.inside) && !(e.bits & s.parts) && !((parts & s.parts) || (inner_ & s.inside)))
         return false;
       // A partial result that is a sum by itself accumulates at once.
-      if ((inner & s.inside) && e.op == EdgeOp::Sum && e.bits == s.parts && only_sums_[e.in[0]])
+      if ((inner_ & s.inside) && e.op == EdgeOp::Sum && e.bits == s.parts &&
+          search_.only_sums_[e.in[0]])
         return false;
     }
     return true;
-  };
+  }
+  bool changes(ValueId v) const { return (graph_.values[v].axes & frame_.varies) != 0; }
+  // Another kernel may store it.
+  bool may_cut(ValueId v) const { return cuts_ && !is_output_[v]; }
 
-  std::vector<State> states;
-  std::vector<ChainNode> chain;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  std::unordered_map<Key, std::vector<double>, KeyHash> seen;  // dominance per open set and loads
-  std::map<std::vector<ValueId>, std::vector<Kernel>> found;
-
-  auto demand = [&](State& s, ValueId v, int after) {
+  void demand(State& s, ValueId v, int after) const {
     if (v == kOne) return;
     if (graph_.values[v].view >= 0) {
       if (!s.loads[v]) {
         s.loads.set(v);
-        s.traffic += load_[v];
+        s.traffic += search_.load_[v];
         ++s.operators;
       }
       return;
@@ -285,179 +318,178 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
       s.open[size_t(after)].set(v);
       return;
     }
-    s.compute_open += cuts && !is_output[v] ? 0 : work_[v];
+    s.compute_open += may_cut(v) ? 0 : search_.work_[v];
     s.open[size_t(after)].set(v);
-  };
-  auto push = [&](State s) {
+  }
+
+  void push(State s) {
     interruption_point();
-    const double roof = machine_.bound(s.compute + s.compute_open, s.traffic);
+    const double roof = search_.machine_.bound(s.compute + s.compute_open, s.traffic);
     s.bound = std::max(roof, s.floor) + s.elsewhere();
-    if (options_.bound_rule && s.bound > limit) {
-      ++counters.pruned["bound"];
+    if (options_.bound_rule && s.bound > request_.limit) {
+      ++counters_.pruned["bound"];
       return;
     }
     if (options_.max_operators && s.operators > *options_.max_operators) {
-      ++counters.pruned["operator limit"];
+      ++counters_.pruned["operator limit"];
       return;
     }
     if (options_.dominance_rule) {
-      std::vector<double>& costs = seen[{s.open, s.loads}];
+      std::vector<double>& costs = seen_[{s.open, s.loads}];
       double cost = roof + s.elsewhere() + 1e-6 * s.compute;
-      if (costs.size() >= variants && cost >= *std::ranges::max_element(costs)) {
-        ++counters.pruned["dominated"];
+      if (costs.size() >= variants_ && cost >= *std::ranges::max_element(costs)) {
+        ++counters_.pruned["dominated"];
         return;
       }
-      if (costs.size() >= variants) {
+      if (costs.size() >= variants_)
         *std::ranges::max_element(costs) = cost;
-      } else {
+      else
         costs.push_back(cost);
-      }
     }
-    queue.push({s.bound, int64_t(states.size()), uint32_t(states.size())});
-    states.push_back(std::move(s));
-  };
-
-  auto keep = [&](std::vector<Kernel>& same, Kernel k) {
-    same.push_back(std::move(k));
-    std::ranges::stable_sort(
-        same, [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
-    if (same.size() > variants) same.pop_back();
-  };
-
-  State start;
-  for (ValueId v : outputs) {
-    demand(start, v, request.passes);
-    start.traffic += store_[v];
-    ++start.operators;
+    queue_.push({s.bound, int64_t(states_.size()), uint32_t(states_.size())});
+    states_.push_back(std::move(s));
   }
-  push(start);
-  int64_t expansions = 0;
-  size_t complete = 0;
-  while (!queue.empty()) {
-    const State s = states[queue.top().state];
-    queue.pop();
-    if (options_.bound_rule && s.bound > limit) break;
-    ++counters.expanded;
-    if (++expansions > options_.max_expansions) {
-      ++counters.pruned["expansion limit"];
-      break;
-    }
-    ValueId v = kOne;  // the open value of highest rank
+
+  static ValueId highest_open(const State& s) {
     for (size_t w = s.loads.words.size(); w-- > 0;) {
       uint64_t open = 0;
       for (const Bits& b : s.open) open |= b.words[w];
-      if (open) {
-        v = ValueId(w * 64 + 63 - size_t(__builtin_clzll(open)));
-        break;
-      }
+      if (open) return ValueId(w * 64 + 63 - size_t(__builtin_clzll(open)));
     }
-    if (v == kOne) {
-      Kernel k;
-      k.outputs = outputs;
-      for (ValueId u = 1; u < graph_.values.size(); ++u)
-        if (s.loads[u]) k.loads.push_back(u);
-      for (int32_t c = s.chain; c >= 0; c = chain[size_t(c)].previous)
-        k.edges.push_back(chain[size_t(c)].edge);
-      set_loop(k, loop);
-      k.passes = passes_of(phases(k));
-      if (request.passes > 1 && k.passes == 1) continue;  // found without them
-      k.bound = s.bound;
-      k.operators = s.operators;
-      AxisMask loaded = 0;
-      for (ValueId u : k.loads) loaded |= graph_.values[u].axes;
-      if (k.loads.empty() || (varies && !(loaded & varies))) continue;  // nothing to iterate over
-      if (request.cuts == Cuts::Given && k.loads != request.loads) continue;
-      ++counters.graphs;
-      std::vector<Kernel>& same = found[k.loads];
-      ++complete;
-      const bool full = same.size() >= variants;
-      if (full && k.bound - s.elsewhere() >= same.back().seconds) {
-        ++counters.pruned["bound"];
-      } else if (choose_tiles(k, counters, 1, same.empty() ? nullptr : &same.front(),
-                              full ? 1.2 * same.back().seconds : INFINITY)) {
-        keep(same, std::move(k));
-      } else {
-        std::optional<Kernel> nested;
-        if (is_tight(k)) nested = nest(k, counters);
-        if (nested && (!full || nested->seconds < same.back().seconds))
-          keep(same, std::move(*nested));
-        else
-          ++counters.pruned["memory"];
-      }
-      if (int(complete) >= options_.max_graphs) {
-        ++counters.pruned["graph limit"];
-        break;
-      }
-      continue;
-    }
+    return kOne;
+  }
+
+  // Computes the open value, in every way.
+  void expand(const State& s, ValueId v) {
     int after = 0;
     while (!s.open[size_t(after)][v]) ++after;
     State base = s;
     base.open[size_t(after)].reset(v);
-    if (!(cuts && !is_output[v])) base.compute_open -= work_[v];
-    // Load it: another kernel stores it.
-    if (cuts && !is_output[v] && s.cuts < options_.max_cuts && !(partial_axes(v) & varies) &&
-        (request.cuts == Cuts::Any || loadable[v])) {
+    if (!may_cut(v)) base.compute_open -= search_.work_[v];
+    if (may_cut(v) && s.cuts < options_.max_cuts && !(search_.partial_axes(v) & frame_.varies) &&
+        (request_.cuts == Cuts::Any || loadable_[v])) {
       State t = base;
       t.loads.set(v);
-      t.traffic += load_[v];
+      t.traffic += search_.load_[v];
       ++t.cuts;
-      t.last += remote_[v];
-      t.way = std::max(t.way, floor_[v]);
+      t.last += search_.remote_[v];
+      t.way = std::max(t.way, search_.floor_[v]);
       ++t.operators;
       push(std::move(t));
     }
     for (uint32_t k : graph_.producers[v]) {
       const Edge& e = graph_.edges[k];
       if (!allowed(e)) continue;
-      const bool over_loop = (e.bits & folds) != 0;
+      const bool over_loop = (e.bits & frame_.folds) != 0;
       if (over_loop && after == 0) continue;
       State t = base;
-      const bool in_loop = (graph_.values[v].axes & varies) != 0;
       for (int i = 0; i < e.arity; ++i) {
-        ValueId u = e.in[size_t(i)];
-        if (u == kOne) continue;
-        bool changes = (graph_.values[u].axes & varies) != 0;
-        demand(t, u, !changes && (in_loop || over_loop) ? after - 1 : after);
+        const ValueId u = e.in[size_t(i)];
+        demand(t, u, !changes(u) && (changes(v) || over_loop) ? after - 1 : after);
       }
-      t.compute += edge_work_[k];
-      t.floor = std::max(t.floor, edge_floor_[k]);
+      t.compute += search_.edge_work_[k];
+      t.floor = std::max(t.floor, search_.edge_floor_[k]);
       t.operators += 1 + (over_loop ? 1 : 0);
-      chain.push_back({k, s.chain});
-      t.chain = int32_t(chain.size()) - 1;
+      chain_.push_back({k, s.chain});
+      t.chain = int32_t(chain_.size()) - 1;
       push(std::move(t));
     }
   }
-  // A kernel that needs more cuts than another and is no cheaper is never better.
-  auto cut_set = [&](const std::vector<ValueId>& loads) {
-    std::vector<ValueId> c;
-    for (ValueId v : loads)
-      if (graph_.values[v].view < 0) c.push_back(v);
-    return c;
-  };
-  std::vector<Kernel> out;
-  for (auto& [loads, kernels] : found) {
-    if (kernels.empty()) continue;
-    bool dominated = false;
-    if (options_.dominance_rule && request.cuts == Cuts::Any) {
-      std::vector<ValueId> mine = cut_set(loads);
-      for (const auto& [other_loads, other] : found) {
-        if (other.empty() || &other == &kernels) continue;
-        std::vector<ValueId> theirs = cut_set(other_loads);
-        if (theirs.size() < mine.size() && other[0].seconds <= kernels[0].seconds &&
-            std::includes(mine.begin(), mine.end(), theirs.begin(), theirs.end()))
-          dominated = true;
-      }
+
+  // All is loaded: chooses tiles and keeps the kernel if it is one of the cheapest with its loads.
+  void finish(const State& s) {
+    Kernel k = frame_;
+    for (ValueId u = 1; u < graph_.values.size(); ++u)
+      if (s.loads[u]) k.loads.push_back(u);
+    for (int32_t c = s.chain; c >= 0; c = chain_[size_t(c)].previous)
+      k.edges.push_back(chain_[size_t(c)].edge);
+    k.passes = passes_of(search_.phases(k));
+    if (request_.passes > 1 && k.passes == 1) return;  // found without them
+    k.bound = s.bound;
+    k.operators = s.operators;
+    const bool iterates = std::ranges::any_of(k.loads, [&](ValueId v) { return changes(v); });
+    if (k.loads.empty() || (k.varies && !iterates)) return;  // nothing to iterate over
+    if (request_.cuts == Cuts::Given && k.loads != request_.loads) return;
+    ++counters_.graphs;
+    ++complete_;
+    std::vector<Kernel>& same = found_[k.loads];
+    const bool full = same.size() >= variants_;
+    if (full && k.bound - s.elsewhere() >= same.back().seconds) {
+      ++counters_.pruned["bound"];
+    } else if (search_.choose_tiles(k, counters_, 1, same.empty() ? nullptr : &same.front(),
+                                    full ? 1.2 * same.back().seconds : INFINITY)) {
+      keep(same, std::move(k));
+    } else {
+      std::optional<Kernel> nested;
+      if (search_.is_tight(k)) nested = search_.nest(k, counters_);
+      if (nested && (!full || nested->seconds < same.back().seconds))
+        keep(same, std::move(*nested));
+      else
+        ++counters_.pruned["memory"];
     }
-    if (dominated) {
-      ++counters.pruned["more cuts, no cheaper"];
-      continue;
-    }
-    for (Kernel& k : kernels) out.push_back(k);
   }
-  std::ranges::stable_sort(out,
-                           [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
-  return out;
+
+  static void sort(std::vector<Kernel>& kernels) {
+    std::ranges::stable_sort(
+        kernels, [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
+  }
+  void keep(std::vector<Kernel>& same, Kernel k) const {
+    same.push_back(std::move(k));
+    sort(same);
+    if (same.size() > variants_) same.pop_back();
+  }
+
+  // A kernel that needs more cuts than another and is no cheaper is never better.
+  bool is_dominated(const std::vector<ValueId>& loads, const Kernel& kernel) const {
+    auto cut_set = [&](const std::vector<ValueId>& all) {
+      std::vector<ValueId> c;
+      for (ValueId v : all)
+        if (graph_.values[v].view < 0) c.push_back(v);
+      return c;
+    };
+    const std::vector<ValueId> mine = cut_set(loads);
+    return std::ranges::any_of(found_, [&](const auto& other) {
+      const std::vector<ValueId> theirs = cut_set(other.first);
+      return theirs.size() < mine.size() && !other.second.empty() &&
+             other.second[0].seconds <= kernel.seconds && std::ranges::includes(mine, theirs);
+    });
+  }
+
+  std::vector<Kernel> best() const {
+    std::vector<Kernel> out;
+    for (const auto& [loads, kernels] : found_) {
+      if (options_.dominance_rule && request_.cuts == Cuts::Any && !kernels.empty() &&
+          is_dominated(loads, kernels[0])) {
+        ++counters_.pruned["more cuts, no cheaper"];
+        continue;
+      }
+      out.insert(out.end(), kernels.begin(), kernels.end());
+    }
+    sort(out);
+    return out;
+  }
+
+  const KernelSearch& search_;
+  const Hypergraph& graph_;
+  const KernelOptions& options_;
+  const Request& request_;
+  KernelCounters& counters_;
+  const bool cuts_;
+  const size_t variants_;
+  Bits loadable_, is_output_;
+  Kernel frame_;        // without loads and operations
+  AxisMask inner_ = 0;  // reductions over these alone leave partial results inside the loop
+  std::vector<State> states_;
+  std::vector<ChainNode> chain_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+  std::unordered_map<Key, std::vector<double>, KeyHash> seen_;  // dominance, per open set and loads
+  std::map<std::vector<ValueId>, std::vector<Kernel>> found_;
+  int complete_ = 0;
+};
+
+std::vector<Kernel> KernelSearch::enumerate(const Request& request,
+                                            KernelCounters& counters) const {
+  return Enumeration(*this, request, counters).run();
 }
 
 int KernelSearch::passes_of(const std::map<ValueId, Placed>& placed) {
@@ -508,18 +540,7 @@ int KernelSearch::passes(const std::vector<ValueId>& outputs, int loop) const {
   Kernel k;
   k.outputs = outputs;
   if (!set_loop(k, loop)) return 1;
-  std::vector<char> wanted(graph_.values.size(), 0);
-  std::vector<ValueId> todo(outputs.begin(), outputs.end());
-  while (!todo.empty()) {
-    const ValueId v = todo.back();
-    todo.pop_back();
-    if (wanted[v]) continue;
-    wanted[v] = 1;
-    for (uint32_t i : graph_.producers[v]) {
-      const Edge& e = graph_.edges[i];
-      for (int j = 0; j < e.arity; ++j) todo.push_back(e.in[size_t(j)]);
-    }
-  }
+  const std::vector<char> wanted = derive(outputs);
   // The most passes that any derivation takes.
   std::vector<int> ready(graph_.values.size(), 0);
   int most = 1;

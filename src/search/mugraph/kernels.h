@@ -99,10 +99,10 @@ class KernelSearch {
   // Kernels that compute the outputs, cheapest first.
   std::vector<Kernel> enumerate(const Request& request, KernelCounters& counters) const;
   // Chooses the tiles of a kernel and its cost with a share of the block's memory; false where none
-  // fits.
-  bool price(Kernel& kernel, KernelCounters& counters, double share = 1) const {
-    return choose_tiles(kernel, counters, share);
-  }
+  // fits. With `like`, a kernel that differs only inside, whose tiles are tried first: nothing more
+  // happens where they cost more than `limit` seconds.
+  bool choose_tiles(Kernel& kernel, KernelCounters& counters, double share = 1,
+                    const Kernel* like = nullptr, double limit = 0) const;
   // The kernel with a second loop inside its own, over the axis for which that is cheapest; nothing
   // where tiles do not fit even so, or no axis can be looped over there.
   std::optional<Kernel> nest(const Kernel& kernel, KernelCounters& counters,
@@ -127,6 +127,8 @@ class KernelSearch {
 
  private:
   struct State;
+  class Enumeration;
+  class Tiling;
   // What `evaluate` needs of a kernel, apart from tile sizes.
   struct Shape {
     struct Moved {
@@ -141,18 +143,14 @@ class KernelSearch {
       const Edge* edge;
       AxisMask out;
       DType dtype;
-      bool in_loop, over_loop, post, in_place;
-      double runs;  // passes in which it is computed
-      bool nested, over_nested;
+      bool in_loop = false, over_loop = false, post = false, in_place = false;
+      double runs = 1;  // passes in which it is computed
+      bool nested = false, over_nested = false;
     };
     std::vector<Moved> moved;
     std::vector<Step> steps;
     double library = INFINITY;  // seconds of the call that does the same, if there is one
   };
-  // With `like`, a kernel that differs only inside, whose tiles are tried first: nothing more
-  // happens where they cost more than `limit` seconds.
-  bool choose_tiles(Kernel& kernel, KernelCounters& counters, double share = 1,
-                    const Kernel* like = nullptr, double limit = 0) const;
   bool choose_tiles(Kernel& kernel, const Shape& shape, KernelCounters& counters, double share,
                     const Kernel* like, double limit) const;
   Shape shape_of(const Kernel& kernel) const;
@@ -161,13 +159,11 @@ class KernelSearch {
   bool set_loop(Kernel& kernel, int loop) const;
   double edge_floor(uint32_t edge) const;
   KernelWork work_of(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;
-  double evaluate(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;
   double edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const;
   // Of a product's rows and columns, one axis each form the matrix, the last; others are batches.
   std::pair<AxisMask, AxisMask> matrix_axes(const Edge& e) const;
   double library_seconds(const Kernel& kernel) const;
   double bytes(ValueId v) const { return bytes_[v]; }
-  bool partial(ValueId v) const { return partial_axes(v) != 0; }
   // Axes of parts that the value has without the axes themselves.
   AxisMask partial_axes(ValueId v) const {
     AxisMask m = 0;
@@ -177,6 +173,8 @@ class KernelSearch {
     }
     return m;
   }
+  // By value: whether the outputs can be computed from it, or it is one of them.
+  std::vector<char> derive(const std::vector<ValueId>& outputs) const;
   std::vector<AxisMask> grid_axes(const Kernel& kernel) const;
   int64_t length(AxisMask axes) const;
 

@@ -204,7 +204,17 @@ class Saturation {
     e.bits = bits;
     return e;
   }
+  // Of operands in either order.
+  static Edge product(EdgeOp op, ValueId a, ValueId b, AxisMask bits = 0) {
+    return edge(op, {std::min(a, b), std::max(a, b)}, bits);
+  }
   PolyId form(ValueId v) const { return values_[v].form; }
+  // The value of a form, up to a scalar; kNone where there is none.
+  ValueId find(PolyId exact) {
+    if (exact == kNone || nf_.poly(exact).terms.empty()) return kNone;
+    auto it = index_.find(nf_.primitive(exact).form);
+    return it == index_.end() ? kNone : it->second;
+  }
 
   // --- closure --------------------------------------------------------------------------------
 
@@ -316,11 +326,9 @@ class Saturation {
       c = 0;
       return true;
     }
-    NormalForms::Primitive p = nf_.primitive(f);
-    auto it = index_.find(p.form);
-    if (it == index_.end()) return false;
-    v = it->second;
-    c = p.coef;
+    v = find(f);
+    if (v == kNone) return false;
+    c = nf_.primitive(f).coef;
     return true;
   }
 
@@ -335,51 +343,24 @@ class Saturation {
     bool ok = node.operands.empty() || value_of(node.operands[0], a, ca);
     if (node.operands.size() > 1) ok = ok && value_of(node.operands[1], b, cb);
     if (!ok) return;
-    PolyId fa = form(a), fb = form(b);
-    auto reduce = [&](ValueId from, const std::vector<int>& axes) {
-      PolyId p = form(from);
-      for (int a : axes) {
-        if (a < 0 || !(values_[from].axes & bit(a))) continue;
-        p = nf_.sum(p, region_.bits(a));
-        if (p == kNone || nf_.poly(p).terms.empty()) return;
-        emit(edge(EdgeOp::Sum, {from}, region_.bits(a)), p, true);
-        p = nf_.primitive(p).form;
-        auto it = index_.find(p);
-        if (it == index_.end()) return;
-        from = it->second;
-      }
-    };
+    const PolyId fa = form(a);
     switch (node.kind) {
-    case OpKind::Add:
-    case OpKind::Sub: {
-      Coef r = node.kind == OpKind::Sub ? -cb : cb;
-      if (ca.zero() || cb.zero() || a == b) break;
-      Edge e = edge(EdgeOp::Add, {a, b});
-      e.mult[0] = ca;
-      e.mult[1] = r;
-      if (a == one_) {
-        std::swap(e.in[0], e.in[1]);
-        std::swap(e.mult[0], e.mult[1]);
-      }
-      emit(e, nf_.add(nf_.scale(fa, ca), nf_.scale(fb, r)), true);
-      break;
-    }
+    case OpKind::Add: force_sum(a, ca, b, cb); break;
+    case OpKind::Sub: force_sum(a, ca, b, -cb); break;
     case OpKind::Mul:
-      if (a == b)
-        emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true);
-      else if (a != one_ && b != one_)
-        emit(edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), nf_.mul(fa, fb), true);
+      if (a == b || (a != one_ && b != one_)) forced_product(a, b);
       break;
     case OpKind::Div:
-      if (b != one_ && a != b) emit(edge(EdgeOp::Div, {a, b}), nf_.div(fa, fb), true);
+      if (b != one_ && a != b) emit(edge(EdgeOp::Div, {a, b}), nf_.div(fa, form(b)), true);
       break;
-    case OpKind::Sqr: emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true); break;
+    case OpKind::Sqr: forced_product(a, a); break;
     case OpKind::Sqrt:
     case OpKind::Rsqrt: {
+      const bool root = node.kind == OpKind::Sqrt;
       Coef sign = ca.q.num < 0 ? -1 : 1;
-      Edge e = edge(node.kind == OpKind::Sqrt ? EdgeOp::Sqrt : EdgeOp::Rsqrt, {a});
+      Edge e = edge(root ? EdgeOp::Sqrt : EdgeOp::Rsqrt, {a});
       e.mult[0] = sign;
-      emit(e, nf_.pow(nf_.scale(fa, sign), Q::ratio(node.kind == OpKind::Sqrt ? 1 : -1, 2)), true);
+      emit(e, nf_.pow(nf_.scale(fa, sign), Q::ratio(root ? 1 : -1, 2)), true);
       break;
     }
     case OpKind::Pow: {
@@ -391,15 +372,10 @@ class Saturation {
       Edge e = edge(EdgeOp::Exp, {a});
       e.mult[0] = ca;
       PolyId x = nf_.exp(nf_.scale(fa, ca));
-      if (x != kNone && nf_.poly(x).terms.size() == 1 &&
-          nf_.mono(nf_.poly(x).terms[0].mono).factors.size() == 1) {
-        AtomId id = nf_.mono(nf_.poly(x).terms[0].mono).factors[0].atom;
-        if (nf_.atom(id).kind == AtomKind::Fn) {
-          call(id, true);
-          break;
-        }
-      }
-      emit(e, x, true);
+      if (const Factor* function = only_function(x))
+        call(function->atom, true);
+      else
+        emit(e, x, true);
       break;
     }
     case OpKind::Log:
@@ -409,42 +385,66 @@ class Saturation {
     case OpKind::Mean: {
       std::vector<int> axes = node.reduced;
       std::ranges::sort(axes);
-      reduce(a, axes);
+      force_reduction(a, axes);
       break;
     }
-    case OpKind::Matmul: {
-      if (a == one_ || b == one_) break;
-      AxisMask k = node.reduced[0] < 0 ? 0 : region_.bits(node.reduced[0]);
-      PolyId p = nf_.mul(fa, fb);
-      if (k && a != b && (values_[a].axes & values_[b].axes & k) &&
-          values_[a].axes != values_[b].axes) {
-        emit(edge(EdgeOp::Matmul, {std::min(a, b), std::max(a, b)}, k), nf_.sum(p, k), true);
-        break;
-      }
-      emit(a == b ? edge(EdgeOp::Sqr, {a}) : edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), p,
-           true);
-      auto it = p == kNone ? index_.end() : index_.find(nf_.primitive(p).form);
-      if (k && it != index_.end()) reduce(it->second, node.reduced);
-      break;
-    }
+    case OpKind::Matmul: force_matmul(node, a, b); break;
     default: break;
     }
     // A function: its atom is the whole form (up to a positive scale of a maximum).
-    if (nf_.poly(f).terms.size() == 1) {
-      const Mono& m = nf_.mono(nf_.poly(f).terms[0].mono);
-      if (m.factors.size() == 1 && m.factors[0].exponent == Q(1) &&
-          nf_.atom(m.factors[0].atom).kind == AtomKind::Fn)
-        call(m.factors[0].atom, true);
-    }
+    const Factor* function = only_function(f);
+    if (function && function->exponent == Q(1)) call(function->atom, true);
     if (node.kind == OpKind::ConcatMatmul) force_concat(node);
+  }
+
+  // The one factor of a form, if that is a function; else null.
+  const Factor* only_function(PolyId f) const {
+    if (f == kNone || nf_.poly(f).terms.size() != 1) return nullptr;
+    const std::vector<Factor>& factors = nf_.mono(nf_.poly(f).terms[0].mono).factors;
+    const bool is = factors.size() == 1 && nf_.atom(factors[0].atom).kind == AtomKind::Fn;
+    return is ? &factors[0] : nullptr;
   }
 
   // Adds an operation of the program; kNone where its value is not what its operands vary with.
   ValueId forced(const Edge& e, PolyId exact) {
     emit(e, exact, true);
-    if (exact == kNone) return kNone;
-    auto it = index_.find(nf_.primitive(exact).form);
-    return it == index_.end() ? kNone : it->second;
+    return find(exact);
+  }
+  ValueId forced_product(ValueId a, ValueId b) {
+    return forced(a == b ? edge(EdgeOp::Sqr, {a}) : product(EdgeOp::Mul, a, b),
+                  nf_.mul(form(a), form(b)));
+  }
+
+  // The sum of scaled values; the constant comes last.
+  void force_sum(ValueId a, Coef ca, ValueId b, Coef cb) {
+    if (ca.zero() || cb.zero() || a == b) return;
+    const PolyId sum = nf_.add(nf_.scale(form(a), ca), nf_.scale(form(b), cb));
+    if (a == one_) std::swap(a, b), std::swap(ca, cb);
+    Edge e = edge(EdgeOp::Add, {a, b});
+    e.mult = {ca, cb, Coef(1)};
+    emit(e, sum, true);
+  }
+
+  void force_reduction(ValueId from, const std::vector<int>& axes) {
+    for (int a : axes) {
+      if (a < 0 || !(values_[from].axes & bit(a))) continue;
+      const PolyId p = nf_.sum(form(from), region_.bits(a));
+      if (p == kNone || nf_.poly(p).terms.empty()) return;
+      from = forced(edge(EdgeOp::Sum, {from}, region_.bits(a)), p);
+      if (from == kNone) return;
+    }
+  }
+
+  void force_matmul(const Node& node, ValueId a, ValueId b) {
+    if (a == one_ || b == one_) return;
+    const AxisMask k = node.reduced[0] < 0 ? 0 : region_.bits(node.reduced[0]);
+    if (k && a != b && (values_[a].axes & values_[b].axes & k) &&
+        values_[a].axes != values_[b].axes) {
+      emit(product(EdgeOp::Matmul, a, b, k), nf_.sum(nf_.mul(form(a), form(b)), k), true);
+      return;
+    }
+    const ValueId p = forced_product(a, b);
+    if (k && p != kNone) force_reduction(p, node.reduced);
   }
 
   // v^e from squares, products, a root and a reciprocal.
@@ -459,11 +459,10 @@ class Saturation {
     Q rest = e.den == 2 ? Q::ratio(1, 2) : e.num % 2 != 0 ? Q(1) : Q(0);
     if (rest.zero()) {
       ValueId u = force_power(v, e * Q::ratio(1, 2));
-      return u == kNone ? u : forced(edge(EdgeOp::Sqr, {u}), nf_.mul(form(u), form(u)));
+      return u == kNone ? u : forced_product(u, u);
     }
     ValueId a = force_power(v, e - rest), b = force_power(v, rest);
-    if (a == kNone || b == kNone) return kNone;
-    return forced(edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), nf_.mul(form(a), form(b)));
+    return a == kNone || b == kNone ? kNone : forced_product(a, b);
   }
 
   void force_concat(const Node& node) {
@@ -476,10 +475,8 @@ class Saturation {
       AxisMask k = node.reduced[i] < 0 ? 0 : region_.bits(node.reduced[i]);
       PolyId p = nf_.sum(nf_.mul(form(a), form(b)), k);
       if (p == kNone || a == b || values_[a].axes == values_[b].axes) return;
-      emit(edge(k ? EdgeOp::Matmul : EdgeOp::Mul, {std::min(a, b), std::max(a, b)}, k), p, true);
-      auto it = index_.find(nf_.primitive(p).form);
-      if (it == index_.end()) return;
-      part[i] = it->second;
+      part[i] = forced(product(k ? EdgeOp::Matmul : EdgeOp::Mul, a, b, k), p);
+      if (part[i] == kNone) return;
       coef[i] = nf_.primitive(p).coef * ca * cb;
     }
     Edge e = edge(EdgeOp::Add, {part[0], part[1]});

@@ -297,7 +297,7 @@ class RegionSolver {
         other.seconds = 0;
         const KernelSearch& kernels = kernel_search(world, other.parts);
         if (std::ranges::all_of(other.kernels,
-                                [&](Kernel& k) { return kernels.price(k, counters); }))
+                                [&](Kernel& k) { return kernels.choose_tiles(k, counters); }))
           f(std::move(other), kernels);
       }
     }
@@ -435,7 +435,7 @@ class RegionSolver {
     KernelSearch& kernels = kernel_search(*world, {});
     std::vector<Plan> plans;
     for (Kernel& k : found.kernels) {
-      if (!kernels.price(k, counters)) continue;
+      if (!kernels.choose_tiles(k, counters)) continue;
       Plan p;
       p.seconds = k.seconds;
       p.kernels.push_back(std::move(k));

@@ -87,16 +87,7 @@ KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
   std::set<ValueId> reused;
   for (uint32_t i : k.edges) {
     const Edge& e = graph_.edges[i];
-    Shape::Step step{&e,
-                     graph_.values[e.out].axes,
-                     graph_.values[e.out].dtype,
-                     false,
-                     false,
-                     false,
-                     false,
-                     1.0,
-                     false,
-                     false};
+    Shape::Step step{&e, graph_.values[e.out].axes, graph_.values[e.out].dtype};
     const Placed at = phase.at(e.out);
     step.over_loop = (e.bits & k.folds) != 0;
     step.in_loop = step.over_loop || at.phase == KernelPhase::Loop;
@@ -189,10 +180,6 @@ KernelWork KernelSearch::work_of(Kernel& k, const Shape& shape, std::vector<int6
   k.block_bytes = std::max(loop_bytes, post_bytes);
   w.other_bytes = std::max(0.0, k.block_bytes - 2 * w.iteration_bytes);
   return w;
-}
-
-double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t>& tile) const {
-  return machine_.seconds(work_of(k, shape, tile));
 }
 
 // One block of the second for every tile of results that the first one's blocks share: those that
@@ -329,8 +316,178 @@ std::vector<AxisMask> KernelSearch::grid_axes(const Kernel& k) const {
   return axes;
 }
 
-// Coordinate descent over the parts of each grid axis and of the loop. Tiles over the memory limit
-// cost extra in proportion, so that the descent finds its way into the limit; true if it did.
+// Coordinate descent over the parts of each grid axis and of the loops. Tiles over the memory limit
+// cost extra in proportion, so that the descent finds its way into the limit.
+class KernelSearch::Tiling {
+ public:
+  Tiling(const KernelSearch& search, Kernel& k, const Shape& shape, KernelCounters& counters,
+         double share)
+      : search_(search), target_(search.machine_.target()), gpu_(target_.kind == TargetKind::Gpu),
+        limit_(double(target_.block_bytes()) * share * search.options_.memory_share), k_(k),
+        shape_(shape), counters_(counters) {}
+
+  // False where a loop would have one iteration only: that is the kernel without it.
+  bool set_choices() {
+    for (AxisMask a : search_.grid_axes(k_)) add(a);
+    loop_at_ = axes_.size();
+    if (k_.loop >= 0) add(k_.varies);
+    if (k_.nested) add(k_.nested);
+    for (size_t i = loop_at_; i < axes_.size(); ++i) {
+      choices_[i].erase(choices_[i].begin());
+      if (choices_[i].empty()) return false;
+    }
+    return true;
+  }
+
+  // Whether the tiles of another kernel fit, and this one costs more with them.
+  bool exceeds(const Kernel& like, double seconds) {
+    k_.grid = like.grid;
+    k_.loop_parts = like.loop_parts;
+    k_.nested_parts = like.nested_parts;
+    return price() > seconds && fits();
+  }
+
+  // Leaves the kernel with the best tiles; false where none fit.
+  bool run() {
+    start();
+    double combinations = 1;
+    for (const auto& c : choices_) combinations *= double(c.size());
+    if (combinations <= 64)
+      try_all(combinations);
+    else
+      for (int round = 0; round < 4; ++round)
+        if (!try_axes() && !try_pairs()) break;
+    k_.seconds = cost(best_);
+    // Of kernels that a call replaces, those with good tiles come first: it may not be there.
+    if (shape_.library < k_.seconds)
+      k_.seconds = shape_.library + 1e-4 * (k_.seconds - shape_.library);
+    return fits();
+  }
+
+ private:
+  using Point = std::vector<size_t>;  // by axis, the number of a choice
+
+  bool fits() const { return !search_.options_.memory_rule || k_.block_bytes <= limit_; }
+
+  void add(AxisMask axes) {
+    axes_.push_back(axes);
+    choices_.push_back(parts_of(axes));
+  }
+  // All parts of a partial result at once; otherwise powers of two, and whole vectors that divide
+  // the extent evenly.
+  std::vector<int64_t> parts_of(AxisMask axes) const {
+    // What sizes of tiles are multiples of: vectors, or the tensor cores' matrices.
+    const int64_t lanes = gpu_ ? 16 : std::max(1, target_.vector_bytes / 4);
+    const int64_t n = search_.length(axes);
+    if (axes & k_.parts) return {n};
+    std::set<int64_t> parts{1};
+    for (int64_t t = 1; t < n; t *= 2) parts.insert(ceil_div(n, t));
+    for (int64_t p : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128})
+      if (p < n && n % p == 0 && (n / p) % lanes == 0) parts.insert(p);
+    // One or two blocks for every multiprocessor.
+    for (int64_t p : {int64_t{1}, int64_t{2}}) {
+      const int64_t t = ceil_div(ceil_div(n, p * target_.cores), lanes) * lanes;
+      if (gpu_ && t < n) parts.insert(ceil_div(n, t));
+    }
+    return {parts.begin(), parts.end()};
+  }
+
+  double price() {
+    ++counters_.tilings;
+    return k_.seconds = search_.machine_.seconds(search_.work_of(k_, shape_, tile_));
+  }
+  double cost(const Point& at) {
+    k_.grid.clear();
+    for (size_t i = 0; i < loop_at_; ++i)
+      if (choices_[i][at[i]] > 1) k_.grid.push_back({axes_[i], choices_[i][at[i]]});
+    if (k_.loop >= 0) k_.loop_parts = choices_[loop_at_][at[loop_at_]];
+    if (k_.nested) k_.nested_parts = choices_[loop_at_ + 1][at[loop_at_ + 1]];
+    const double s = price();
+    return fits() ? s : s * (1 + 4 * (k_.block_bytes / limit_));
+  }
+  bool attempt(const Point& at) {
+    const double s = cost(at);
+    if (s >= least_ * (1 - 1e-9)) return false;
+    least_ = s;
+    best_ = at;
+    return true;
+  }
+
+  // About four blocks per core (one per multiprocessor), made from the last axes or from one axis
+  // alone, and middle-sized iterations.
+  void start() {
+    const double enough = (gpu_ ? 1.0 : 4.0) * target_.cores;
+    Point middle(choices_.size(), 0);
+    for (size_t i = loop_at_; i < choices_.size(); ++i) {
+      const auto& c = choices_[i];
+      while (middle[i] + 1 < c.size() && ceil_div(search_.length(axes_[i]), c[middle[i]]) > 128)
+        ++middle[i];
+    }
+    auto grow = [&](Point& at, size_t i, double& blocks) {
+      while (at[i] + 1 < choices_[i].size() && blocks * double(choices_[i][at[i]]) < enough)
+        ++at[i];
+      blocks *= double(choices_[i][at[i]]);
+    };
+    best_ = middle;
+    double blocks = 1;
+    for (size_t i = loop_at_; i-- > 0;) grow(best_, i, blocks);
+    least_ = cost(best_);
+    for (size_t i = 0; i < loop_at_ && loop_at_ > 1; ++i) {
+      Point at = middle;
+      blocks = 1;
+      grow(at, i, blocks);
+      if (at != best_) attempt(at);
+    }
+  }
+  void try_all(double combinations) {
+    Point at(choices_.size(), 0);
+    for (double i = 0; i < combinations; ++i) {
+      attempt(at);
+      for (size_t d = 0; d < at.size() && ++at[d] == choices_[d].size(); ++d) at[d] = 0;
+    }
+  }
+  bool try_axes() {
+    bool changed = false;
+    for (size_t d = 0; d < choices_.size(); ++d) {
+      Point at = best_;
+      const size_t now = best_[d];
+      for (size_t c = 0; c < choices_[d].size(); ++c) {
+        at[d] = c;
+        if (c != now && attempt(at)) changed = true;
+      }
+    }
+    return changed;
+  }
+  // One axis cut finer, another coarser.
+  bool try_pairs() {
+    bool changed = false;
+    for (size_t d = 0; d < choices_.size(); ++d) {
+      for (size_t e = 0; e < choices_.size(); ++e) {
+        Point at = best_;
+        if (d == e || at[d] + 1 >= choices_[d].size() || at[e] == 0) continue;
+        ++at[d];
+        --at[e];
+        if (attempt(at)) changed = true;
+      }
+    }
+    return changed;
+  }
+
+  const KernelSearch& search_;
+  const Target& target_;
+  const bool gpu_;
+  const double limit_;
+  Kernel& k_;
+  const Shape& shape_;
+  KernelCounters& counters_;
+  std::vector<AxisMask> axes_;  // of the grid, then of the loops
+  std::vector<std::vector<int64_t>> choices_;
+  size_t loop_at_ = 0;
+  Point best_;
+  double least_ = 0;
+  std::vector<int64_t> tile_;
+};
+
 bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters, double share,
                                 const Kernel* like, double limit_seconds) const {
   return choose_tiles(k, shape_of(k), counters, share, like, limit_seconds);
@@ -338,142 +495,8 @@ bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters, double shar
 
 bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& counters,
                                 double share, const Kernel* like, double limit_seconds) const {
-  const Target& target = machine_.target();
-  const std::vector<AxisMask> axes = grid_axes(k);
-  const bool gpu = target.kind == TargetKind::Gpu;
-  // What sizes of tiles are multiples of: vectors, or the tensor cores' matrices.
-  const int64_t lanes = gpu ? 16 : std::max(1, target.vector_bytes / 4);
-  auto options = [&](AxisMask axis) {
-    // All parts of a partial result at once; otherwise powers of two, and whole vectors that divide
-    // the extent evenly.
-    const int64_t n = length(axis);
-    if (axis & k.parts) return std::vector<int64_t>{n};
-    std::set<int64_t> parts{1};
-    for (int64_t t = 1; t < n; t *= 2) parts.insert(ceil_div(n, t));
-    for (int64_t p : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128})
-      if (p < n && n % p == 0 && (n / p) % lanes == 0) parts.insert(p);
-    // One or two blocks for every multiprocessor.
-    for (int64_t p : {int64_t{1}, int64_t{2}}) {
-      const int64_t t = ceil_div(ceil_div(n, p * target.cores), lanes) * lanes;
-      if (gpu && t < n) parts.insert(ceil_div(n, t));
-    }
-    return std::vector<int64_t>(parts.begin(), parts.end());
-  };
-  std::vector<std::vector<int64_t>> choices;
-  for (AxisMask a : axes) choices.push_back(options(a));
-  if (k.loop >= 0) {
-    std::vector<int64_t> c = options(k.varies);
-    c.erase(c.begin());  // one iteration is the kernel without a loop
-    if (c.empty()) return false;
-    choices.push_back(std::move(c));
-  }
-  if (k.nested) {
-    std::vector<int64_t> c = options(k.nested);
-    c.erase(c.begin());
-    if (c.empty()) return false;
-    choices.push_back(std::move(c));
-  }
-  const size_t loop_at = axes.size();  // of the loop in `choices`, where there is one
-  const double limit = double(target.block_bytes()) * share * options_.memory_share;
-  std::vector<int64_t> tile;
-  if (like) {
-    k.grid = like->grid;
-    k.loop_parts = like->loop_parts;
-    k.nested_parts = like->nested_parts;
-    ++counters.tilings;
-    k.seconds = evaluate(k, shape, tile);
-    const bool fits = !options_.memory_rule || k.block_bytes <= limit;
-    if (fits && k.seconds > limit_seconds) return false;
-  }
-  auto cost = [&](const std::vector<size_t>& at) {
-    k.grid.clear();
-    for (size_t i = 0; i < axes.size(); ++i)
-      if (choices[i][at[i]] > 1) k.grid.push_back({axes[i], choices[i][at[i]]});
-    if (k.loop >= 0) k.loop_parts = choices[loop_at][at[loop_at]];
-    if (k.nested) k.nested_parts = choices[loop_at + 1][at[loop_at + 1]];
-    ++counters.tilings;
-    double s = evaluate(k, shape, tile);
-    if (options_.memory_rule && k.block_bytes > limit) s *= 1 + 4 * (k.block_bytes / limit);
-    return s;
-  };
-  // Starts: about four blocks per core (one per multiprocessor), made from the last axes or from
-  // one axis alone, and middle-sized iterations.
-  const double start_blocks = (gpu ? 1.0 : 4.0) * target.cores;
-  std::vector<size_t> best(choices.size(), 0);
-  auto middle_size = [&](size_t i, AxisMask axes_of_loop) {
-    const auto& c = choices[i];
-    while (best[i] + 1 < c.size() && ceil_div(length(axes_of_loop), c[best[i]]) > 128) ++best[i];
-  };
-  if (k.loop >= 0) middle_size(loop_at, k.varies);
-  if (k.nested) middle_size(loop_at + 1, k.nested);
-  const std::vector<size_t> middle = best;
-  auto grow = [&](std::vector<size_t>& at, size_t i, double& blocks) {
-    while (at[i] + 1 < choices[i].size() && blocks * double(choices[i][at[i]]) < start_blocks)
-      ++at[i];
-    blocks *= double(choices[i][at[i]]);
-  };
-  double blocks = 1;
-  for (size_t i = axes.size(); i-- > 0;) grow(best, i, blocks);
-  double least = cost(best);
-  for (size_t i = 0; i < axes.size() && axes.size() > 1; ++i) {
-    std::vector<size_t> at = middle;
-    blocks = 1;
-    grow(at, i, blocks);
-    if (at == best) continue;
-    double s = cost(at);
-    if (s < least * (1 - 1e-9)) {
-      least = s;
-      best = at;
-    }
-  }
-  double combinations = 1;
-  for (const auto& c : choices) combinations *= double(c.size());
-  if (combinations <= 64) {
-    std::vector<size_t> at(choices.size(), 0);
-    for (double i = 0; i < combinations; ++i) {
-      double s = cost(at);
-      if (s < least * (1 - 1e-9)) {
-        least = s;
-        best = at;
-      }
-      for (size_t d = 0; d < at.size() && ++at[d] == choices[d].size(); ++d) at[d] = 0;
-    }
-  }
-  for (int round = 0; round < 4 && combinations > 64; ++round) {
-    bool changed = false;
-    auto attempt = [&](const std::vector<size_t>& at) {
-      double s = cost(at);
-      if (s < least * (1 - 1e-9)) {
-        least = s;
-        best = at;
-        changed = true;
-      }
-    };
-    for (size_t d = 0; d < choices.size(); ++d) {
-      std::vector<size_t> at = best;
-      const size_t now = best[d];
-      for (size_t c = 0; c < choices[d].size(); ++c) {
-        at[d] = c;
-        if (c != now) attempt(at);
-      }
-    }
-    if (changed) continue;
-    // One axis cut finer, another coarser.
-    for (size_t d = 0; d < choices.size(); ++d) {
-      for (size_t e = 0; e < choices.size(); ++e) {
-        std::vector<size_t> at = best;
-        if (d == e || at[d] + 1 >= choices[d].size() || at[e] == 0) continue;
-        ++at[d];
-        --at[e];
-        attempt(at);
-      }
-    }
-    if (!changed) break;
-  }
-  k.seconds = cost(best);
-  // Of kernels that a call replaces, those with good tiles come first: it may not be there.
-  if (shape.library < k.seconds) k.seconds = shape.library + 1e-4 * (k.seconds - shape.library);
-  return !options_.memory_rule || k.block_bytes <= limit;
+  Tiling tiling(*this, k, shape, counters, share);
+  return tiling.set_choices() && !(like && tiling.exceeds(*like, limit_seconds)) && tiling.run();
 }
 
 bool KernelSearch::is_tight(const Kernel& k, double share) const {

@@ -104,11 +104,7 @@ AxisPieces merged(const AxisPieces& a, const AxisPieces& b) {
   if (a.extent == 1) return b;
   AxisPieces r;
   r.extent = a.extent * b.extent;
-  if (b.extent == 1) {
-    r.pieces = a.pieces;
-    r.slopes = a.slopes;
-    return r;
-  }
+  if (b.extent == 1) return a;
   const bool simple = a.pieces.size() == 1 && b.pieces.size() == 1 && a.slopes[0].size() == 1 &&
                       b.slopes[0].size() == 1;
   if (simple && *a.slopes[0].begin() == scaled(*b.slopes[0].begin(), b.extent))
@@ -215,14 +211,8 @@ AxisPieces mapped(const AxisPieces& x, int64_t extent, std::set<int64_t> steps, 
 // An axis that a window slides over: a place is like another if each of its taps is.
 AxisPieces slid(const AxisPieces& x, const WindowAxis& a, bool transposed) {
   const std::vector<int> of = classes(x);
-  auto place = [&](int64_t v, int64_t tap) -> int64_t {
-    int64_t at =
-        transposed ? v + a.low - tap * a.dilation : v * a.stride + tap * a.dilation - a.low;
-    if (transposed) {
-      if (at < 0 || at % a.stride != 0) return -1;
-      at /= a.stride;
-    }
-    return at < 0 || at >= a.in ? -1 : at;
+  auto place = [&](int64_t v, int64_t tap) {
+    return place_of_tap(a, v, tap, transposed).value_or(-1);
   };
   std::map<std::vector<int>, int> ids;
   std::vector<int> id;
@@ -315,6 +305,55 @@ bool too_many(const Boxes& b, size_t most) {
   return false;
 }
 
+// Another axis behind this one.
+void append(AxisPieces& to, const AxisPieces& more) {
+  for (size_t p = 0; p < more.pieces.size(); p++) {
+    to.pieces.push_back(
+        {to.extent + more.pieces[p].start, more.pieces[p].step, more.pieces[p].count});
+    to.slopes.push_back(more.slopes[p]);
+  }
+  to.extent += more.extent;
+}
+
+Boxes convolved(const Boxes& x, const Boxes& w, const Graph& g, const Op& op) {
+  const bool transposed = op.kind == OpKind::ConvTranspose;
+  const int64_t groups = g.attrs<ConvAttrs>(op).groups;
+  const std::vector<WindowAxis> axes = window_axes(g, op);
+  const int64_t results = g.type(op.result()).shape[1].extent;
+  Boxes r = {x[0], channels(x[1], w[transposed ? 1 : 0], groups, results / groups, transposed)};
+  for (size_t i = 0; i < axes.size(); i++) r.push_back(slid(x[2 + i], axes[i], transposed));
+  return r;
+}
+
+Boxes concatenated(const std::vector<const Boxes*>& parts, size_t axis) {
+  Boxes r = *parts[0];
+  for (size_t i = 1; i < parts.size(); i++)
+    for (size_t d = 0; d < r.size(); d++)
+      if (d == axis)
+        append(r[d], (*parts[i])[d]);
+      else
+        r[d] = refine(r[d], (*parts[i])[d]);
+  return r;
+}
+
+Boxes stacked(const std::vector<const Boxes*>& parts, size_t axis) {
+  AxisPieces which{0, {}, {}};
+  for (size_t i = 0; i < parts.size(); i++) append(which, whole(1, {Slope{}}));
+  Boxes r = concatenated(parts, kMaxRank);  // along none
+  r.insert(r.begin() + int64_t(axis), std::move(which));
+  return r;
+}
+
+// Of slices and pads: place v reads place start + v·step, or a zero where there is none.
+AxisPieces cut(const AxisPieces& x, int64_t extent, int64_t start, int64_t step) {
+  std::set<int64_t> steps;
+  for (const int64_t s : steps_of(x)) steps.insert(s / std::gcd(s, step));
+  return mapped(x, extent, steps, [&](int64_t v) {
+    const int64_t at = start + v * step;
+    return at < 0 || at >= x.extent ? -1 : at;
+  });
+}
+
 Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
   const Form form = *form_of(g, op);
   const std::vector<int64_t> shape = extents(g.type(op.result()).shape);
@@ -359,15 +398,7 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
     r.push_back(x(1).back());
     return r;
   case Form::Conv:
-  case Form::ConvTranspose: {
-    const bool transposed = form == Form::ConvTranspose;
-    const int64_t groups = g.attrs<ConvAttrs>(op).groups;
-    const std::vector<WindowAxis> axes = window_axes(g, op);
-    r.push_back(x(0)[0]);
-    r.push_back(channels(x(0)[1], x(1)[transposed ? 1 : 0], groups, shape[1] / groups, transposed));
-    for (size_t i = 0; i < axes.size(); i++) r.push_back(slid(x(0)[2 + i], axes[i], transposed));
-    return r;
-  }
+  case Form::ConvTranspose: return convolved(x(0), x(1), g, op);
   case Form::PoolSum: {
     const std::vector<WindowAxis> axes = window_axes(g, op);
     r.assign(x(0).begin(), x(0).end() - int64_t(axes.size()));
@@ -383,71 +414,27 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
     for (size_t d = 0; d < rank; d++) r.push_back(broadcast_axis(x(0), rank, d, shape[d]));
     return r;
   case Form::Repeat:
-    for (size_t d = 0; d < rank; d++) {
-      AxisPieces all;
-      all.extent = shape[d];
-      const AxisPieces& a = x(0)[d];
-      for (int64_t k = 0; k * a.extent < shape[d]; k++)
-        for (size_t p = 0; p < a.pieces.size(); p++) {
-          all.pieces.push_back(
-              {k * a.extent + a.pieces[p].start, a.pieces[p].step, a.pieces[p].count});
-          all.slopes.push_back(a.slopes[p]);
-        }
-      r.push_back(std::move(all));
-    }
-    return r;
-  case Form::Concat: {
-    const size_t axis = size_t(g.attrs<AxisAttrs>(op).axis);
     r = x(0);
-    for (size_t i = 1; i < op.inputs.size(); i++)
-      for (size_t d = 0; d < rank; d++) {
-        if (d != axis) {
-          r[d] = refine(r[d], x(i)[d]);
-          continue;
-        }
-        const AxisPieces& a = x(i)[d];
-        for (size_t p = 0; p < a.pieces.size(); p++) {
-          r[d].pieces.push_back(
-              {r[d].extent + a.pieces[p].start, a.pieces[p].step, a.pieces[p].count});
-          r[d].slopes.push_back(a.slopes[p]);
-        }
-        r[d].extent += a.extent;
-      }
-    return r;
-  }
-  case Form::Stack: {
-    const size_t axis = size_t(g.attrs<AxisAttrs>(op).axis);
-    r = x(0);
-    for (size_t i = 1; i < op.inputs.size(); i++)
-      for (size_t d = 0; d < r.size(); d++) r[d] = refine(r[d], x(i)[d]);
-    AxisPieces which;
-    which.extent = shape[axis];
-    for (int64_t i = 0; i < shape[axis]; i++) {
-      which.pieces.push_back({i, 1, 1});
-      which.slopes.push_back({Slope{}});
-    }
-    r.insert(r.begin() + int64_t(axis), std::move(which));
-    return r;
-  }
-  case Form::Slice: {
-    const auto& a = g.attrs<SliceAttrs>(op);
-    for (size_t d = 0; d < rank; d++) {
-      std::set<int64_t> steps;
-      for (const int64_t s : steps_of(x(0)[d])) steps.insert(s / std::gcd(s, a.steps[d]));
-      r.push_back(mapped(x(0)[d], shape[d], steps,
-                         [&](int64_t v) { return a.starts[d] + v * a.steps[d]; }));
-    }
-    return r;
-  }
-  case Form::Pad: {
-    const auto& a = g.attrs<PadAttrs>(op);
     for (size_t d = 0; d < rank; d++)
-      r.push_back(mapped(x(0)[d], shape[d], steps_of(x(0)[d]), [&](int64_t v) -> int64_t {
-        v -= a.low[d];
-        return v < 0 || v >= x(0)[d].extent ? -1 : v;
-      }));
+      while (r[d].extent < shape[d]) append(r[d], x(0)[d]);
     return r;
+  case Form::Concat:
+  case Form::Stack: {
+    std::vector<const Boxes*> parts;
+    for (const TensorId t : op.inputs) parts.push_back(&known[t.index]);
+    const size_t axis = size_t(g.attrs<AxisAttrs>(op).axis);
+    return form == Form::Stack ? stacked(parts, axis) : concatenated(parts, axis);
   }
+  case Form::Slice:
+    for (size_t d = 0; d < rank; d++) {
+      const auto& a = g.attrs<SliceAttrs>(op);
+      r.push_back(cut(x(0)[d], shape[d], a.starts[d], a.steps[d]));
+    }
+    return r;
+  case Form::Pad:
+    for (size_t d = 0; d < rank; d++)
+      r.push_back(cut(x(0)[d], shape[d], -g.attrs<PadAttrs>(op).low[d], 1));
+    return r;
   }
   unreachable("Form");
 }

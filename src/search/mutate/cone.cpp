@@ -14,13 +14,25 @@ uint64_t residue(const Modulus<uint64_t>& field, const Rational& r) {
   return field.mul(value, r.exp2() < 0 ? field.inv(scale) : scale);
 }
 
-// The next of all taps of a window; false after the last.
-bool next_taps(const std::vector<WindowAxis>& axes, Index& taps) {
-  for (size_t i = axes.size(); i-- > 0;) {
-    if (++taps[i] < axes[i].taps) return true;
-    taps[i] = 0;
+// Tells `add` of all taps of a window that read an element for place `index` of the result: the
+// element's place, and the taps.
+template <class F>
+void each_tap(const std::vector<WindowAxis>& axes, size_t lead, bool transposed, const Index& index,
+              F add) {
+  Index taps{};
+  while (true) {
+    Index x = index;
+    bool inside = true;
+    for (size_t d = 0; d < axes.size() && inside; d++) {
+      const auto place = place_of_tap(axes[d], index[lead + d], taps[d], transposed);
+      inside = place.has_value();
+      x[lead + d] = place.value_or(0);
+    }
+    if (inside) add(x, taps);
+    size_t i = axes.size();
+    while (i > 0 && ++taps[i - 1] == axes[i - 1].taps) taps[--i] = 0;
+    if (i == 0) return;
   }
-  return false;
 }
 
 }  // namespace
@@ -60,7 +72,6 @@ void Cone::extend(size_t tensors) {
     Node n;
     n.form = *form;
     n.shape = extents(graph_.type(TensorId(t)).shape);
-    n.in = op.inputs;
     if (is_windowed(op.kind)) n.axes = window_axes(graph_, op);
     if (*form == Form::Input) {
       const auto& inputs = graph_.inputs();
@@ -78,7 +89,7 @@ void Cone::extend(size_t tensors) {
     } else if (*form == Form::Const) {
       n.number = residue(field_, *op.constant());
     } else if (*form == Form::Div) {
-      n.number = field_.inv(nodes_[n.in[1].index].number);
+      n.number = field_.inv(nodes_[op.inputs[1].index].number);
     } else if (*form == Form::Mean) {
       int64_t terms = 1;
       for (int a : graph_.attrs<ReduceAttrs>(op).axes)
@@ -106,7 +117,6 @@ uint64_t Cone::at(TensorId t, const Index& index) {
   return value;
 }
 
-// An element of a broadcast operand, for a place in a tensor of rank `rank`.
 uint64_t Cone::operand(TensorId t, size_t rank, const Index& index) {
   const Node& n = nodes_[t.index];
   Index i{};
@@ -115,168 +125,106 @@ uint64_t Cone::operand(TensorId t, size_t rank, const Index& index) {
   return at(t, i);
 }
 
-uint64_t Cone::conv(const Node& n, const Op& op, const Index& index) {
-  const int64_t groups = graph_.attrs<ConvAttrs>(op).groups;
-  const std::vector<int64_t> ws = nodes_[n.in[1].index].shape;
-  const int64_t g = index[1] / (n.shape[1] / groups);
-  const std::vector<int64_t> channels = support(n.in[1], 1, ws[1]);
-  Index x{}, w{}, taps{};
-  x[0] = index[0], w[0] = index[1];
-  const size_t axes = n.axes.size();
-  uint64_t sum = 0;
-  while (true) {
-    bool inside = true;
-    for (size_t i = 0; i < axes; i++) {
-      const WindowAxis& a = n.axes[i];
-      x[2 + i] = index[2 + i] * a.stride + taps[i] * a.dilation - a.low;
-      w[2 + i] = taps[i];
-      inside = inside && x[2 + i] >= 0 && x[2 + i] < a.in;
-    }
-    for (const int64_t c : channels) {
-      if (!inside) break;
-      w[1] = c;
-      x[1] = g * ws[1] + c;
-      const uint64_t weight = at(n.in[1], w);
-      if (weight == 0) continue;
-      sum = field_.add(sum, field_.mul(weight, at(n.in[0], x)));
-    }
-    if (!next_taps(n.axes, taps)) return sum;
+uint64_t Cone::reduction(const Op& op, const Index& index) {
+  const auto& a = graph_.attrs<ReduceAttrs>(op);
+  const std::vector<int64_t>& xs = nodes_[op.inputs[0].index].shape;
+  std::vector<int64_t> folded;
+  int64_t terms = 1;
+  for (const int axis : a.axes) {
+    folded.push_back(xs[size_t(axis)]);
+    terms *= folded.back();
   }
+  Index i{};
+  uint64_t sum = 0;
+  for (int64_t k = 0; k < terms; k++) {
+    const Index at_folded = unflat(k, folded);
+    for (size_t d = 0, kept = 0, gone = 0; d < xs.size(); d++) {
+      if (gone < a.axes.size() && size_t(a.axes[gone]) == d) {
+        i[d] = at_folded[gone++];
+        if (a.keepdims) kept++;
+      } else {
+        i[d] = index[kept++];
+      }
+    }
+    sum = field_.add(sum, at(op.inputs[0], i));
+  }
+  return sum;
 }
 
-uint64_t Cone::conv_transpose(const Node& n, const Op& op, const Index& index) {
-  const int64_t groups = graph_.attrs<ConvAttrs>(op).groups;
-  const std::vector<int64_t> ws = nodes_[n.in[1].index].shape;
-  const int64_t g = index[1] / ws[1], channels = ws[0] / groups;
-  Index x{}, w{}, taps{};
-  x[0] = index[0], w[1] = index[1] % ws[1];
-  const size_t axes = n.axes.size();
+uint64_t Cone::product(const Node& n, const Op& op, const Index& index) {
+  const size_t rank = n.shape.size();
+  const TensorId x = op.inputs[0], y = op.inputs[1];
   uint64_t sum = 0;
-  while (true) {
-    bool inside = true;
-    for (size_t i = 0; i < axes; i++) {
-      const WindowAxis& a = n.axes[i];
-      const int64_t spread = index[2 + i] + a.low - taps[i] * a.dilation;
-      w[2 + i] = taps[i];
-      x[2 + i] = spread / a.stride;
-      inside = inside && spread >= 0 && spread % a.stride == 0 && x[2 + i] < a.in;
-    }
-    for (int64_t c = 0; inside && c < channels; c++) {
-      x[1] = w[0] = g * channels + c;
-      sum = field_.add(sum, field_.mul(at(n.in[1], w), at(n.in[0], x)));
-    }
-    if (!next_taps(n.axes, taps)) return sum;
+  for (const int64_t k :
+       support(y, nodes_[y.index].shape.size() - 2, nodes_[x.index].shape.back())) {
+    Index a = index, b = index;
+    a[rank - 1] = k;
+    b[rank - 2] = k;
+    // The innermost two axes are never broadcast, though their extents may be 1.
+    const uint64_t factor = operand(y, rank, b);
+    if (factor != 0) sum = field_.add(sum, field_.mul(operand(x, rank, a), factor));
   }
+  return sum;
+}
+
+uint64_t Cone::convolution(const Node& n, const Op& op, const Index& index) {
+  const bool transposed = n.form == Form::ConvTranspose;
+  const int64_t groups = graph_.attrs<ConvAttrs>(op).groups;
+  const int64_t each = n.shape[1] / groups, group = index[1] / each;
+  const int64_t depth = nodes_[op.inputs[0].index].shape[1] / groups;
+  const std::vector<int64_t> channels = support(op.inputs[1], transposed ? 0 : 1, depth);
+  uint64_t sum = 0;
+  each_tap(n.axes, 2, transposed, index, [&](Index x, const Index& taps) {
+    Index w{};
+    std::copy_n(taps.begin(), n.axes.size(), w.begin() + 2);
+    for (const int64_t c : channels) {
+      x[1] = group * depth + c;
+      w[0] = transposed ? x[1] : index[1];
+      w[1] = transposed ? index[1] % each : c;
+      const uint64_t weight = at(op.inputs[1], w);
+      if (weight != 0) sum = field_.add(sum, field_.mul(weight, at(op.inputs[0], x)));
+    }
+  });
+  return sum;
+}
+
+uint64_t Cone::pooling(const Node& n, const Op& op, const Index& index) {
+  uint64_t sum = 0;
+  each_tap(n.axes, n.shape.size() - n.axes.size(), false, index,
+           [&](const Index& x, const Index&) { sum = field_.add(sum, at(op.inputs[0], x)); });
+  return sum;
 }
 
 uint64_t Cone::compute(TensorId t, const Index& index) {
   const Node& n = nodes_[t.index];  // operands have smaller ids, so no node is added meanwhile
   const Op& op = graph_.producer(t);
-  const size_t rank = n.shape.size();
-  Index i = index;
+  auto x = [&](size_t i) { return operand(op.inputs[i], n.shape.size(), index); };
   switch (n.form) {
   case Form::Input:
   case Form::Const: break;
-  case Form::Neg: return field_.neg(at(n.in[0], index));
-  case Form::Add: return field_.add(operand(n.in[0], rank, index), operand(n.in[1], rank, index));
-  case Form::Sub: return field_.sub(operand(n.in[0], rank, index), operand(n.in[1], rank, index));
-  case Form::Mul: return field_.mul(operand(n.in[0], rank, index), operand(n.in[1], rank, index));
-  case Form::Div: return field_.mul(operand(n.in[0], rank, index), n.number);
-  case Form::Sum:
-  case Form::Mean: {
-    const auto& a = graph_.attrs<ReduceAttrs>(op);
-    const std::vector<int64_t>& xs = nodes_[n.in[0].index].shape;
-    std::vector<int64_t> folded;
-    for (int axis : a.axes) folded.push_back(xs[size_t(axis)]);
-    int64_t terms = 1;
-    for (int64_t e : folded) terms *= e;
-    uint64_t sum = 0;
-    for (int64_t k = 0; k < terms; k++) {
-      const Index at_folded = unflat(k, folded);
-      for (size_t d = 0, kept = 0, gone = 0; d < xs.size(); d++) {
-        if (gone < a.axes.size() && size_t(a.axes[gone]) == d) {
-          i[d] = at_folded[gone++];
-          if (a.keepdims) kept++;
-        } else {
-          i[d] = index[kept++];
-        }
-      }
-      sum = field_.add(sum, at(n.in[0], i));
-    }
-    return n.form == Form::Sum ? sum : field_.mul(sum, n.number);
-  }
-  case Form::Matmul: {
-    const int64_t depth = nodes_[n.in[0].index].shape.back();
-    uint64_t sum = 0;
-    for (const int64_t k : support(n.in[1], nodes_[n.in[1].index].shape.size() - 2, depth)) {
-      Index a = index, b = index;
-      a[rank - 1] = k;
-      b[rank - 2] = k;
-      // The innermost two axes are never broadcast, though their extents may be 1.
-      const uint64_t y = operand(n.in[1], rank, b);
-      if (y != 0) sum = field_.add(sum, field_.mul(operand(n.in[0], rank, a), y));
-    }
-    return sum;
-  }
-  case Form::Conv: return conv(n, op, index);
-  case Form::ConvTranspose: return conv_transpose(n, op, index);
-  case Form::PoolSum: {
-    const size_t axes = n.axes.size(), lead = rank - axes;
-    std::vector<int64_t> size;
-    int64_t taps = 1;
-    for (const WindowAxis& a : n.axes) {
-      size.push_back(a.taps);
-      taps *= a.taps;
-    }
-    uint64_t sum = 0;
-    for (int64_t k = 0; k < taps; k++) {
-      const Index tap = unflat(k, size);
-      bool inside = true;
-      for (size_t d = 0; d < axes; d++) {
-        const WindowAxis& a = n.axes[d];
-        i[lead + d] = index[lead + d] * a.stride + tap[d] * a.dilation - a.low;
-        inside = inside && i[lead + d] >= 0 && i[lead + d] < a.in;
-      }
-      if (inside) sum = field_.add(sum, at(n.in[0], i));
-    }
-    return sum;
-  }
-  case Form::Transpose: {
-    const auto& perm = graph_.attrs<PermAttrs>(op).perm;
-    for (size_t d = 0; d < rank; d++) i[size_t(perm[d])] = index[d];
-    return at(n.in[0], i);
-  }
-  case Form::Reshape: return at(n.in[0], unflat(flat(index, n.shape), nodes_[n.in[0].index].shape));
-  case Form::Broadcast: return operand(n.in[0], rank, index);
+  case Form::Neg: return field_.neg(x(0));
+  case Form::Add: return field_.add(x(0), x(1));
+  case Form::Sub: return field_.sub(x(0), x(1));
+  case Form::Mul: return field_.mul(x(0), x(1));
+  case Form::Div: return field_.mul(x(0), n.number);
+  case Form::Sum: return reduction(op, index);
+  case Form::Mean: return field_.mul(reduction(op, index), n.number);
+  case Form::Matmul: return product(n, op, index);
+  case Form::Conv:
+  case Form::ConvTranspose: return convolution(n, op, index);
+  case Form::PoolSum: return pooling(n, op, index);
+  case Form::Transpose:
+  case Form::Reshape:
+  case Form::Broadcast:
   case Form::Repeat:
-    for (size_t d = 0; d < rank; d++) i[d] = index[d] % nodes_[n.in[0].index].shape[d];
-    return at(n.in[0], i);
-  case Form::Concat: {
-    const size_t axis = size_t(graph_.attrs<AxisAttrs>(op).axis);
-    for (const TensorId in : n.in) {
-      const int64_t extent = nodes_[in.index].shape[axis];
-      if (i[axis] < extent) return at(in, i);
-      i[axis] -= extent;
-    }
-    break;
-  }
-  case Form::Stack: {
-    const size_t axis = size_t(graph_.attrs<AxisAttrs>(op).axis);
-    for (size_t d = axis; d + 1 < rank; d++) i[d] = index[d + 1];
-    return at(n.in[size_t(index[axis])], i);
-  }
-  case Form::Slice: {
-    const auto& a = graph_.attrs<SliceAttrs>(op);
-    for (size_t d = 0; d < rank; d++) i[d] = a.starts[d] + index[d] * a.steps[d];
-    return at(n.in[0], i);
-  }
+  case Form::Concat:
+  case Form::Stack:
+  case Form::Slice:
   case Form::Pad: {
-    const auto& a = graph_.attrs<PadAttrs>(op);
-    for (size_t d = 0; d < rank; d++) {
-      i[d] = index[d] - a.low[d];
-      if (i[d] < 0 || i[d] >= nodes_[n.in[0].index].shape[d]) return 0;
-    }
-    return at(n.in[0], i);
+    const auto from = origin(op, n.form, index, [&](TensorId of) -> const std::vector<int64_t>& {
+      return nodes_[of.index].shape;
+    });
+    return from ? at(from->first, from->second) : 0;
   }
   }
   unreachable("Form");

@@ -30,7 +30,6 @@ class Cone {
   struct Node {
     Form form = Form::Input;
     std::vector<int64_t> shape;
-    std::vector<TensorId> in;
     std::vector<WindowAxis> axes;
     uint64_t number = 0;  // of an input: its hash key; of a constant, mean: its value
     int thin = -1;        // of an input: the axis along which only `places` are not zero
@@ -39,10 +38,13 @@ class Cone {
   };
   void extend(size_t tensors);
   uint64_t compute(TensorId t, const Index& index);
-  uint64_t conv(const Node& n, const Op& op, const Index& index);
-  uint64_t conv_transpose(const Node& n, const Op& op, const Index& index);
+  uint64_t reduction(const Op& op, const Index& index);
+  uint64_t product(const Node& n, const Op& op, const Index& index);
+  uint64_t convolution(const Node& n, const Op& op, const Index& index);
+  uint64_t pooling(const Node& n, const Op& op, const Index& index);
   // Places of an axis of n elements where a tensor may be other than zero.
   std::vector<int64_t> support(TensorId t, size_t axis, int64_t n) const;
+  // An element of a broadcast operand, for a place in a tensor of rank `rank`.
   uint64_t operand(TensorId t, size_t rank, const Index& index);
 
   const Graph& graph_;

@@ -271,19 +271,70 @@ std::optional<Graph> recomputed(const Graph& original, const Graph& mutant,
   return without_dead_code(g);
 }
 
+// The convolution of a program that computes nothing else.
+const Op* only_convolution(const Graph& g) {
+  const Op* window = nullptr;
+  for (const Op& op : g.ops()) {
+    if (is_given(op.kind)) continue;
+    if (window || op.kind != OpKind::Conv) return nullptr;
+    window = &op;
+  }
+  return window;
+}
+
+// What a wrong region reads of the operand, and zeros in front of and behind it along an axis.
+struct Strip {
+  Region read;
+  int64_t low = 0, high = 0;
+};
+
+// Strips for wrong regions of a convolution, if on all axes but `along` they have the extents
+// `shape` and the padding `a`.
+std::optional<std::vector<Strip>> strips_along(size_t along, const Graph& original,
+                                               const Op& window, const std::vector<int64_t>& shape,
+                                               const ConvAttrs& a,
+                                               const std::vector<Region>& wrong) {
+  const std::vector<WindowAxis> axes = window_axes(original, window);
+  if (original.type(window.inputs[0]).shape[1].extent != shape[1]) return std::nullopt;
+  std::vector<Strip> strips;
+  for (const Region& r : wrong) {
+    Strip s{{r[0], {0, shape[1]}}};
+    bool fits =
+        r[0].size() == shape[0] && r[1].size() == original.type(window.result()).shape[1].extent;
+    for (size_t d = 0; d < axes.size(); d++) {
+      const Reads reading = reads(axes[d], r[2 + d]);
+      s.read.push_back(reading.range);
+      fits = fits && reading.range.size() > 0;
+      if (2 + d == along)
+        s.low = reading.low, s.high = reading.high;
+      else
+        fits = fits && reading.range.size() == shape[2 + d] && reading.low == a.low[d] &&
+               reading.high == a.high[d];
+    }
+    if (!fits) return std::nullopt;
+    strips.push_back(std::move(s));
+  }
+  return strips;
+}
+
+TensorId padded(Graph& g, TensorId t, size_t axis, int64_t low, int64_t high) {
+  if (low == 0 && high == 0) return t;
+  PadAttrs p;
+  p.low.assign(size_t(g.type(t).rank()), 0);
+  p.high = p.low;
+  p.low[axis] = low;
+  p.high[axis] = high;
+  return build::pad(g, t, p);
+}
+
 // The wrong regions in the mutant's own convolution: what they read lies behind its operand, zeros
 // in between (PET Figure 6).
 std::optional<Graph> fused(const Graph& original, const Recipe& recipe, const Agreement& found) {
   const int first = int(recipe.starts.size() + recipe.constants.size());
   int at = -1;
-  const Op* window = nullptr;
   for (size_t i = 0; i < recipe.steps.size(); i++)
     if (recipe.steps[i].kind == StepKind::Apply && recipe.steps[i].op == OpKind::Conv) at = int(i);
-  for (const Op& op : original.ops()) {
-    if (is_given(op.kind)) continue;
-    if (window || op.kind != OpKind::Conv) return std::nullopt;  // of one convolution only
-    window = &op;
-  }
+  const Op* window = only_convolution(original);
   if (at < 0 || !window || found.outputs.size() != 1) return std::nullopt;
   const Step& conv = recipe.steps[size_t(at)];
   const auto& a = std::get<ConvAttrs>(conv.attrs);
@@ -294,95 +345,52 @@ std::optional<Graph> fused(const Graph& original, const Recipe& recipe, const Ag
   if (a.strides != b.strides || a.dilations != b.dilations || a.groups != b.groups)
     return std::nullopt;
   if (int(x) < first) return std::nullopt;  // the operand is the input itself
+  const auto input = std::ranges::find(original.inputs(), window->inputs[0]);
   Assembly assembly(found.outputs[0]);
   const auto wrong = assembly.wrong();
-  if (!wrong) return std::nullopt;
+  if (!wrong || wrong->empty() || input == original.inputs().end()) return std::nullopt;
+
   Graph g(original.name());
   std::vector<Parts> values = begin(original, recipe, g);
-  for (int i = 0; i < at; i++) {
-    auto parts = append(g, recipe.steps[size_t(i)], values);
-    if (!parts) return std::nullopt;
-    values.push_back(std::move(*parts));
-  }
+  if (!append(g, recipe, 0, size_t(at), values)) return std::nullopt;
   const TensorId body = values[x][0];
   const auto shape = extents(g.type(body).shape);
-  // Along which axis do all the strips fit? Elsewhere they have the extent and padding of the body.
-  const std::vector<WindowAxis> axes = window_axes(original, *window);
-  std::vector<std::pair<Region, std::vector<int64_t>>> strips;  // what is read, zeros by axis
-  for (size_t along = 2; along < shape.size(); along++) {
-    strips.clear();
-    bool fits = true;
-    std::vector<int64_t> zeros;  // before and behind each strip
-    for (const Region& r : *wrong) {
-      Region in = {r[0], {0, shape[1]}};
-      std::vector<int64_t> pads;
-      for (size_t d = 0; d < axes.size(); d++) {
-        const WindowAxis& e = axes[d];
-        const Range& out = r[2 + d];
-        const int64_t begin = out.begin * e.stride - e.low;
-        const int64_t end = (out.end - 1) * e.stride + (e.taps - 1) * e.dilation - e.low + 1;
-        in.push_back({std::max<int64_t>(0, begin), std::min(end, e.in)});
-        pads.push_back(in.back().begin - begin);
-        pads.push_back(end - in.back().end);
-        if (in.back().size() <= 0) return std::nullopt;
-        if (2 + d == along) continue;
-        fits = fits && in.back().size() == shape[2 + d] && pads[2 * d] == a.low[d] &&
-               pads[2 * d + 1] == a.high[d];
-      }
-      fits = fits && r[0].size() == shape[0] &&
-             original.type(window->inputs[0]).shape[1].extent == shape[1];
-      fits = fits && r[1].size() == original.type(window->result()).shape[1].extent;
-      strips.emplace_back(in, pads);
-    }
-    if (!fits || strips.empty()) continue;
-    const size_t d = along - 2;
-    auto pad = [&](TensorId t, int64_t low, int64_t high) {
-      if (low == 0 && high == 0) return t;
-      PadAttrs p;
-      p.low.assign(shape.size(), 0);
-      p.high = p.low;
-      p.low[along] = low;
-      p.high[along] = high;
-      return build::pad(g, t, p);
-    };
-    // Every strip begins where a window does.
-    std::vector<TensorId> parts = {body};
-    std::vector<int64_t> starts;
-    int64_t end = shape[along];
-    for (const auto& [in, pads] : strips) {
-      int64_t gap = parts.size() == 1 ? a.high[d] : 0;
-      while ((end + gap + a.low[d]) % a.strides[d] != 0) gap++;
-      size_t k = 0;
-      while (original.inputs()[k] != window->inputs[0])
-        if (++k == original.inputs().size()) return std::nullopt;
-      const TensorId strip =
-          pad(slice_of(g, g.inputs()[k], in), gap + pads[2 * d], pads[2 * d + 1]);
-      starts.push_back((end + gap + a.low[d]) / a.strides[d]);
-      end += g.type(strip).shape[along].extent;
-      parts.push_back(strip);
-    }
-    const TensorId joined = build::concat(g, parts, {int(along)});
-    const TensorId y = g.add(OpKind::Conv, {joined, values[w][0]}, conv.attrs);
-    Region main = all_of(g, y);
-    const int64_t reach = (axes[d].taps - 1) * axes[d].dilation + 1;
-    main[along].end = (shape[along] + a.low[d] + a.high[d] - reach) / a.strides[d] + 1;
-    values.push_back({slice_of(g, y, main)});
-    for (size_t i = size_t(at) + 1; i < recipe.steps.size(); i++) {
-      auto more = append(g, recipe.steps[i], values);
-      if (!more) return std::nullopt;
-      values.push_back(std::move(*more));
-    }
-    const auto output = assembly.build(g, values.back()[0], [&](const Region& r) {
-      const size_t k = size_t(std::ranges::find(*wrong, r) - wrong->begin());
-      Region part = all_of(g, y);
-      part[along] = {starts[k], starts[k] + r[along].size()};
-      return std::optional(slice_of(g, y, part));
-    });
-    if (!output) return std::nullopt;
-    g.set_outputs({*output});
-    return without_dead_code(g);
+  size_t along = 2;
+  std::optional<std::vector<Strip>> strips;
+  while (!(strips = strips_along(along, original, *window, shape, a, *wrong)))
+    if (++along == shape.size()) return std::nullopt;
+
+  // Every strip begins where a window does.
+  const WindowAxis axis = window_axes(original, *window)[along - 2];
+  const int64_t low = a.low[along - 2], high = a.high[along - 2];
+  std::vector<TensorId> parts = {body};
+  std::vector<int64_t> starts;
+  int64_t end = shape[along];
+  for (const Strip& s : *strips) {
+    int64_t gap = parts.size() == 1 ? high : 0;
+    while ((end + gap + low) % axis.stride != 0) gap++;
+    const TensorId read =
+        slice_of(g, g.inputs()[size_t(input - original.inputs().begin())], s.read);
+    parts.push_back(padded(g, read, along, gap + s.low, s.high));
+    starts.push_back((end + gap + low) / axis.stride);
+    end += g.type(parts.back()).shape[along].extent;
   }
-  return std::nullopt;
+  const TensorId y =
+      g.add(OpKind::Conv, {build::concat(g, parts, {int(along)}), values[w][0]}, conv.attrs);
+  Region main = all_of(g, y);
+  const int64_t reach = (axis.taps - 1) * axis.dilation + 1;
+  main[along].end = (shape[along] + low + high - reach) / axis.stride + 1;
+  values.push_back({slice_of(g, y, main)});
+  if (!append(g, recipe, size_t(at) + 1, recipe.steps.size(), values)) return std::nullopt;
+  const auto output = assembly.build(g, values.back()[0], [&](const Region& r) {
+    const size_t k = size_t(std::ranges::find(*wrong, r) - wrong->begin());
+    Region part = all_of(g, y);
+    part[along] = {starts[k], starts[k] + r[along].size()};
+    return std::optional(slice_of(g, y, part));
+  });
+  if (!output) return std::nullopt;
+  g.set_outputs({*output});
+  return without_dead_code(g);
 }
 
 }  // namespace

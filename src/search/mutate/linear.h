@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "ir/graph.h"
+#include "ir/window.h"
 
 namespace tessera::mutants {
 
@@ -46,5 +48,58 @@ using Index = std::array<int64_t, kMaxRank>;
 // Position in row-major order, and back.
 int64_t flat(const Index& index, const std::vector<int64_t>& shape);
 Index unflat(int64_t position, const std::vector<int64_t>& shape);
+
+// The place on an axis of the operand that a tap meets for place `at` of the result; nothing
+// outside.
+std::optional<int64_t> place_of_tap(const WindowAxis& axis, int64_t at, int64_t tap,
+                                    bool transposed);
+
+// Where an element of the result of an operator that copies comes from; nothing for a zero that a
+// pad adds. `shape_of`: extents of tensors.
+template <class ShapeOf>
+std::optional<std::pair<TensorId, Index>> origin(const Op& op, Form form, const Index& at,
+                                                 ShapeOf shape_of) {
+  const TensorId x = op.inputs[0];
+  const std::vector<int64_t>& shape = shape_of(x);
+  Index from = at;
+  switch (form) {
+  case Form::Transpose:
+    for (size_t d = 0; d < shape.size(); d++)
+      from[size_t(std::get<PermAttrs>(op.attrs).perm[d])] = at[d];
+    break;
+  case Form::Reshape: from = unflat(flat(at, shape_of(op.result())), shape); break;
+  case Form::Broadcast: {
+    const size_t lead = shape_of(op.result()).size() - shape.size();
+    for (size_t d = 0; d < shape.size(); d++) from[d] = shape[d] == 1 ? 0 : at[lead + d];
+    break;
+  }
+  case Form::Repeat:
+    for (size_t d = 0; d < shape.size(); d++) from[d] = at[d] % shape[d];
+    break;
+  case Form::Concat: {
+    const size_t axis = size_t(std::get<AxisAttrs>(op.attrs).axis);
+    size_t part = 0;
+    while (from[axis] >= shape_of(op.inputs[part])[axis])
+      from[axis] -= shape_of(op.inputs[part++])[axis];
+    return std::pair(op.inputs[part], from);
+  }
+  case Form::Stack: {
+    const size_t axis = size_t(std::get<AxisAttrs>(op.attrs).axis);
+    for (size_t d = axis; d < shape.size(); d++) from[d] = at[d + 1];
+    return std::pair(op.inputs[size_t(at[axis])], from);
+  }
+  case Form::Slice: {
+    const auto& a = std::get<SliceAttrs>(op.attrs);
+    for (size_t d = 0; d < shape.size(); d++) from[d] = a.starts[d] + at[d] * a.steps[d];
+    break;
+  }
+  default:
+    for (size_t d = 0; d < shape.size(); d++) {
+      from[d] = at[d] - std::get<PadAttrs>(op.attrs).low[d];
+      if (from[d] < 0 || from[d] >= shape[d]) return std::nullopt;
+    }
+  }
+  return std::pair(x, from);
+}
 
 }  // namespace tessera::mutants

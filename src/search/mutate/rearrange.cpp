@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -182,27 +183,11 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
 std::optional<Index> Rearrangement::source(const std::vector<int64_t>& shape, Index at) const {
   Graph g;
   TensorId t = build(g, g.add_input({DType::F32, shape_of(shape)}));
-  while (!is_input(g.producer(t).kind)) {
-    const Op& op = g.producer(t);
-    const std::vector<int64_t> mine = extents(g.type(t).shape);
-    t = op.inputs[0];
-    const std::vector<int64_t> from = extents(g.type(t).shape);
-    Index next{};
-    if (op.kind == OpKind::Reshape) {
-      next = unflat(flat(at, mine), from);
-    } else if (op.kind == OpKind::Transpose) {
-      const auto& turned = g.attrs<PermAttrs>(op).perm;
-      for (size_t d = 0; d < turned.size(); d++) next[size_t(turned[d])] = at[d];
-    } else if (op.kind == OpKind::Slice) {
-      for (size_t d = 0; d < from.size(); d++) next[d] = at[d] + g.attrs<SliceAttrs>(op).starts[d];
-    } else {
-      CHECK(op.kind == OpKind::Pad) << "tiles have no single source";
-      for (size_t d = 0; d < from.size(); d++) {
-        next[d] = at[d] - g.attrs<PadAttrs>(op).low[d];
-        if (next[d] < 0 || next[d] >= from[d]) return std::nullopt;
-      }
-    }
-    at = next;
+  for (Form form; (form = *form_of(g, g.producer(t))) != Form::Input;) {
+    const auto from =
+        origin(g.producer(t), form, at, [&](TensorId x) { return extents(g.type(x).shape); });
+    if (!from) return std::nullopt;
+    std::tie(t, at) = *from;
   }
   return at;
 }

@@ -44,7 +44,7 @@ struct Rearrangement {
   // Appends it to a graph; its shape() must exist.
   TensorId build(Graph& graph, TensorId x) const;
   // Which element of an operand of this shape becomes the result's element `at`; nothing if it is a
-  // zero that was added. Without tiles.
+  // zero that was added.
   std::optional<Index> source(const std::vector<int64_t>& shape, Index at) const;
   std::string str() const;
 };

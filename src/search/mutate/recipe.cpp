@@ -110,6 +110,15 @@ std::optional<Parts> append(Graph& g, const Step& s, const std::vector<Parts>& v
   return std::nullopt;
 }
 
+bool append(Graph& g, const Recipe& recipe, size_t from, size_t to, std::vector<Parts>& values) {
+  for (size_t i = from; i < to; i++) {
+    auto parts = append(g, recipe.steps[i], values);
+    if (!parts) return false;
+    values.push_back(std::move(*parts));
+  }
+  return true;
+}
+
 std::vector<Parts> begin(const Graph& original, const Recipe& recipe, Graph& g) {
   std::vector<Parts> values;
   std::vector<TensorId> inputs;
@@ -131,11 +140,7 @@ std::optional<Graph> realise(const Graph& original, const Recipe& recipe) {
   Graph g(original.name());
   std::vector<Parts> values = begin(original, recipe, g);
   try {
-    for (const Step& s : recipe.steps) {
-      auto parts = append(g, s, values);
-      if (!parts) return std::nullopt;
-      values.push_back(std::move(*parts));
-    }
+    if (!append(g, recipe, 0, recipe.steps.size(), values)) return std::nullopt;
   } catch (const Error&) {  // a changed recipe's shapes no longer fit
     return std::nullopt;
   }

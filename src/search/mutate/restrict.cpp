@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "ir/build.h"
-#include "ir/window.h"
 
 namespace tessera::mutants {
 namespace {
@@ -52,20 +51,6 @@ class Restriction {
   bool is_whole(const Op& op) const {
     const Form f = *form_of(from_, op);
     return f == Form::ConvTranspose || f == Form::Reshape || f == Form::Repeat || f == Form::Stack;
-  }
-  // What a window reads of an axis: clipped, and the zeros left on both sides.
-  struct Reads {
-    Range range;
-    int64_t low = 0, high = 0;
-  };
-  static Reads reads(const WindowAxis& a, const Range& out) {
-    const int64_t begin = out.begin * a.stride - a.low;
-    const int64_t end = (out.end - 1) * a.stride + (a.taps - 1) * a.dilation - a.low + 1;
-    Reads r;
-    r.range = {std::clamp<int64_t>(begin, 0, a.in), std::clamp<int64_t>(end, 0, a.in)};
-    r.low = std::max<int64_t>(0, -begin);
-    r.high = std::max<int64_t>(0, end - a.in);
-    return r;
   }
   // The region an operator computes for what is wanted of it.
   Region computed(const Op& op) const {
@@ -252,6 +237,14 @@ class Restriction {
 };
 
 }  // namespace
+
+Reads reads(const WindowAxis& a, const Range& out) {
+  const int64_t begin = out.begin * a.stride - a.low;
+  const int64_t end = (out.end - 1) * a.stride + (a.taps - 1) * a.dilation - a.low + 1;
+  return {{std::clamp<int64_t>(begin, 0, a.in), std::clamp<int64_t>(end, 0, a.in)},
+          std::max<int64_t>(0, -begin),
+          std::max<int64_t>(0, end - a.in)};
+}
 
 Region all_of(const Graph& g, TensorId x) {
   Region r;

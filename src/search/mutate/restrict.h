@@ -12,6 +12,13 @@ struct Range {
 };
 using Region = std::vector<Range>;  // by axis
 
+// What windows read of an axis for a range of the result, and the zeros they see on both sides.
+struct Reads {
+  Range range;
+  int64_t low = 0, high = 0;
+};
+Reads reads(const WindowAxis& axis, const Range& out);
+
 // Appends to `graph`, whose tensors `inputs` are those of `original`, what computes `region` of
 // output number `output`; slices are taken as early as possible. Nothing where some operator there
 // would see padding only.

@@ -131,11 +131,7 @@ namespace {
 // What the left side's operators ask of their operands.
 std::vector<Condition> asked_by_left(const Rule& rule) {
   std::vector<Condition> asked;
-  std::vector<bool> in_left(rule.nodes.size(), false);
-  in_left[rule.left] = true;
-  for (size_t v = rule.nodes.size(); v-- > 0;)
-    if (in_left[v])
-      for (ValueId a : operands(rule, ValueId(v))) in_left[a] = true;
+  const std::vector<bool> in_left = reached(rule, rule.left);
   using Kind = Condition::Kind;
   auto ask = [&](Kind kind, ValueId v) {
     for (const Condition& c : asked)

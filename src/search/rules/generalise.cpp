@@ -62,9 +62,8 @@ class Restating {
     }
     case Form::Const: n.attr = constant(uint32_t(n.attr)); break;
     case Form::Broadcast: {
-      const ShapePattern s = pattern(from_.shapes[n.attr]);
-      n.attr = to_.shapes.size();
-      to_.shapes.push_back(s);
+      to_.shapes.push_back(pattern(from_.shapes[n.attr]));
+      n.attr = to_.shapes.size() - 1;
       break;
     }
     case Form::Stack: {
@@ -114,7 +113,7 @@ class Restating {
       c.a = constant(c.a);
       c.b = constant(c.b);
     }
-    return add_constant(to_, c);
+    return add_unique(to_.constants, c);
   }
 
   const Rule& from_;
@@ -125,15 +124,6 @@ class Restating {
 };
 
 bool good(const std::optional<Rule>& r, int looks = kLooks) { return r && plausible(*r, looks, 5); }
-
-std::vector<bool> reached(const Rule& rule, ValueId from) {
-  std::vector<bool> in(rule.nodes.size(), false);
-  in[from] = true;
-  for (size_t v = size_t(from) + 1; v-- > 0;)
-    if (in[v])
-      for (ValueId a : operands(rule, ValueId(v))) in[a] = true;
-  return in;
-}
 
 // f(x, a) = f(x, b) says no more than a = b.
 Rule without_context(Rule rule) {
@@ -199,148 +189,145 @@ bool unit(const Constant& c) {
   return c.kind == Constant::Kind::Literal && c.value.is_integer() && std::abs(c.value.num()) <= 1;
 }
 
-// Numbers of the left side become variables, and numbers of the right side what is made of them.
-Rule with_numbers(Rule rule) {
-  // Each side its own nodes, so that constants change on one side only.
-  auto separate = [](const Rule& r) {
-    Rule s = r;
-    const std::vector<bool> left = reached(s, s.left);
-    std::vector<ValueId> copy(s.nodes.size());
-    const size_t count = s.nodes.size();
-    const std::vector<bool> right = reached(s, s.right);
-    for (ValueId v = 0; v < count; ++v) {
-      copy[v] = v;
-      if (!right[v] || !left[v] || s.nodes[v].form == Form::Leaf) continue;
-      Node n = s.nodes[v];
-      if (n.form == Form::Stack) continue;
-      copy[v] = ValueId(s.nodes.size());
-      s.nodes.push_back(n);
-    }
-    for (ValueId v = 0; v < s.nodes.size(); ++v) {
-      if (v < count && (left[v] || !right[v])) continue;
-      for (int i = 0; i < s.nodes[v].arity; ++i)
-        s.nodes[v].arg[size_t(i)] = copy[s.nodes[v].arg[size_t(i)]];
-    }
-    s.right = copy[s.right];
-    return s;
-  };
-  std::set<std::string> tried;
-  for (bool changed = true; changed;) {
-    changed = false;
-    Rule s = separate(rule);
-    const std::vector<bool> left = reached(s, s.left);
-    std::vector<bool> right(s.nodes.size(), false);
-    {
-      // Operands of copies may have larger indices than their users.
-      std::vector<ValueId> open{s.right};
-      while (!open.empty()) {
-        const ValueId v = open.back();
-        open.pop_back();
-        if (right[v]) continue;
-        right[v] = true;
-        for (ValueId a : operands(s, v)) open.push_back(a);
-      }
-    }
-    std::set<uint32_t> ours, theirs;
-    for (ValueId v = 0; v < s.nodes.size(); ++v) {
-      const Node& n = s.nodes[v];
-      if (!has_constant(n)) continue;
-      if (left[v]) ours.insert(uint32_t(n.attr));
-      if (right[v]) theirs.insert(uint32_t(n.attr));
-    }
-    for (uint32_t literal : ours) {
-      if (s.constants[literal].kind != Constant::Kind::Literal) continue;
-      if (!tried.insert(print(rule) + std::to_string(literal)).second) continue;
-      Rule r = s;
-      Constant c;
-      c.kind = Constant::Kind::Variable;
-      c.name = "new" + std::to_string(literal);
-      const uint32_t variable = add_constant(r, c);
-      std::vector<std::optional<Rational>> known(r.constants.size());
-      known[variable] = s.constants[literal].value;
-      static const Rational kTwo = 2;
-      for (size_t k = 0; k < r.constants.size(); ++k)  // any value; literals are not looked at
-        if (k != variable && r.constants[k].kind == Constant::Kind::Variable) known[k] = kTwo;
-      // What may stand for a number of the right side.
-      std::vector<uint32_t> made{variable};
-      auto make = [&](Constant::Kind kind, uint32_t a, uint32_t b) {
-        Constant m;
-        m.kind = kind;
-        m.a = a;
-        m.b = b;
-        made.push_back(add_constant(r, m));
-      };
-      auto number = [&](const Rational& x) {
-        Constant m;
-        m.value = x;
-        return add_constant(r, m);
-      };
-      using Kind = Constant::Kind;
-      const uint32_t zero = number(0), one = number(1), two = number(2);
-      make(Kind::Add, variable, one);
-      make(Kind::Sub, variable, one);
-      make(Kind::Sub, one, variable);
-      make(Kind::Sub, zero, variable);
-      make(Kind::Mul, variable, two);
-      make(Kind::Div, variable, two);
-      make(Kind::Div, one, variable);
-      make(Kind::Mul, variable, variable);
-      make(Kind::Add, variable, two);
-      make(Kind::Sub, variable, two);
-      make(Kind::Add, made[7], one);
-      for (uint32_t other : ours) {
-        if (other == literal || unit(s.constants[other])) continue;
-        // Those that have names already come first.
-        const bool named = s.constants[other].kind == Kind::Variable;
-        make(Kind::Add, named ? other : variable, named ? variable : other);
-        make(Kind::Sub, variable, other);
-        make(Kind::Sub, other, variable);
-        make(Kind::Mul, named ? other : variable, named ? variable : other);
-        make(Kind::Div, variable, other);
-        make(Kind::Div, other, variable);
-      }
-      known.resize(r.constants.size());
-      std::vector<uint32_t> numbers(theirs.begin(), theirs.end());
-      std::vector<std::vector<uint32_t>> options;
-      for (uint32_t t : numbers) {
-        options.push_back({t});
-        // A number that is made of variables may become another such number.
-        const std::optional<Rational> now = value(r, t, known);
-        for (uint32_t m : made)
-          if (now && value(r, m, known) == now) options.back().push_back(m);
-      }
-      // Every choice of options, last ones first.
-      std::vector<size_t> at;
-      for (const auto& o : options) at.push_back(o.size() - 1);
-      for (int tries = 0; tries < 60; ++tries) {
-        Rule t = r;
-        for (ValueId v = 0; v < t.nodes.size(); ++v) {
-          Node& n = t.nodes[v];
-          if (!has_constant(n)) continue;
-          if (left[v] && n.attr == literal) {
-            n.attr = variable;
-          } else if (right[v] && !left[v]) {
-            const auto which = std::ranges::find(numbers, uint32_t(n.attr));
-            const size_t i = size_t(which - numbers.begin());
-            n.attr = options[i][at[i]];
-          }
-        }
-        const std::optional<Rule> stated = restated(t, t.left, t.right);
-        if (good(stated)) {
-          rule = *stated;
-          changed = true;
-          break;
-        }
-        size_t i = 0;
-        while (i < at.size() && at[i] == 0) at[i] = options[i].size() - 1, ++i;
-        if (i == at.size()) break;
-        --at[i];
-      }
-      if (changed) break;
-    }
+// Each side its own nodes, so that constants change on one side only.
+Rule separated(Rule s) {
+  const std::vector<bool> left = reached(s, s.left), right = reached(s, s.right);
+  const size_t count = s.nodes.size();
+  std::vector<ValueId> copy(count);
+  for (ValueId v = 0; v < count; ++v) {
+    copy[v] = v;
+    const Node n = s.nodes[v];
+    if (!right[v] || !left[v] || n.form == Form::Leaf || n.form == Form::Stack) continue;
+    copy[v] = ValueId(s.nodes.size());
+    s.nodes.push_back(n);
   }
-  return rule;
+  for (ValueId v = 0; v < s.nodes.size(); ++v) {
+    if (v < count && (left[v] || !right[v])) continue;
+    for (int i = 0; i < s.nodes[v].arity; ++i)
+      s.nodes[v].arg[size_t(i)] = copy[s.nodes[v].arg[size_t(i)]];
+  }
+  s.right = copy[s.right];
+  return s;
 }
+
+// Numbers of the left side become variables, and numbers of the right side what is made of them.
+class Numbers {
+ public:
+  explicit Numbers(Rule rule) : rule_(std::move(rule)) {}
+
+  Rule run() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      sides_ = separated(rule_);
+      left_ = reached(sides_, sides_.left);
+      right_ = reached(sides_, sides_.right);
+      ours_ = numbers_in(left_);
+      for (uint32_t literal : ours_) {
+        if (sides_.constants[literal].kind != Kind::Literal) continue;
+        if (!tried_.insert(print(rule_) + std::to_string(literal)).second) continue;
+        changed = vary(literal);
+        if (changed) break;
+      }
+    }
+    return rule_;
+  }
+
+ private:
+  using Kind = Constant::Kind;
+
+  std::set<uint32_t> numbers_in(const std::vector<bool>& side) const {
+    std::set<uint32_t> found;
+    for (ValueId v = 0; v < side.size(); ++v)
+      if (side[v] && has_constant(sides_.nodes[v])) found.insert(uint32_t(sides_.nodes[v].attr));
+    return found;
+  }
+
+  // Makes the number a variable; whether the rule is plausible with some choice for the right side.
+  bool vary(uint32_t literal) {
+    Rule r = sides_;
+    const uint32_t variable =
+        add_unique(r.constants, {Kind::Variable, {}, "new" + std::to_string(literal)});
+    const std::vector<uint32_t> made = made_of(r, variable, literal);
+    std::vector<std::optional<Rational>> known(r.constants.size());
+    for (size_t k = 0; k < r.constants.size(); ++k)  // any value; literals are not looked at
+      if (r.constants[k].kind == Kind::Variable) known[k] = Rational(2);
+    known[variable] = sides_.constants[literal].value;
+    std::vector<uint32_t> numbers;
+    std::vector<std::vector<uint32_t>> options;
+    for (uint32_t t : numbers_in(right_)) {
+      numbers.push_back(t);
+      options.push_back({t});
+      // A number that is made of variables may become another such number.
+      const std::optional<Rational> now = value(r, t, known);
+      for (uint32_t m : made)
+        if (now && value(r, m, known) == now) options.back().push_back(m);
+    }
+    // Every choice of options, last ones first.
+    std::vector<size_t> at;
+    for (const auto& o : options) at.push_back(o.size() - 1);
+    for (int tries = 0; tries < 60; ++tries) {
+      Rule t = r;
+      for (ValueId v = 0; v < t.nodes.size(); ++v) {
+        Node& n = t.nodes[v];
+        if (!has_constant(n)) continue;
+        if (left_[v] && n.attr == literal) {
+          n.attr = variable;
+        } else if (right_[v] && !left_[v]) {
+          const size_t i = size_t(std::ranges::find(numbers, n.attr) - numbers.begin());
+          n.attr = options[i][at[i]];
+        }
+      }
+      const std::optional<Rule> stated = restated(t, t.left, t.right);
+      if (good(stated)) {
+        rule_ = *stated;
+        return true;
+      }
+      size_t i = 0;
+      while (i < at.size() && at[i] == 0) at[i] = options[i].size() - 1, ++i;
+      if (i == at.size()) return false;
+      --at[i];
+    }
+    return false;
+  }
+
+  // What may stand for a number of the right side.
+  std::vector<uint32_t> made_of(Rule& r, uint32_t variable, uint32_t literal) const {
+    std::vector<uint32_t> made{variable};
+    auto make = [&](Kind kind, uint32_t a, uint32_t b) {
+      made.push_back(add_unique(r.constants, {kind, {}, "", a, b}));
+    };
+    auto number = [&](const Rational& x) { return add_unique(r.constants, {Kind::Literal, x}); };
+    const uint32_t zero = number(0), one = number(1), two = number(2);
+    make(Kind::Add, variable, one);
+    make(Kind::Sub, variable, one);
+    make(Kind::Sub, one, variable);
+    make(Kind::Sub, zero, variable);
+    make(Kind::Mul, variable, two);
+    make(Kind::Div, variable, two);
+    make(Kind::Div, one, variable);
+    make(Kind::Mul, variable, variable);
+    make(Kind::Add, variable, two);
+    make(Kind::Sub, variable, two);
+    make(Kind::Add, made[7], one);
+    for (uint32_t other : ours_) {
+      if (other == literal || unit(sides_.constants[other])) continue;
+      // Those that have names already come first.
+      const bool named = sides_.constants[other].kind == Kind::Variable;
+      make(Kind::Add, named ? other : variable, named ? variable : other);
+      make(Kind::Sub, variable, other);
+      make(Kind::Sub, other, variable);
+      make(Kind::Mul, named ? other : variable, named ? variable : other);
+      make(Kind::Div, variable, other);
+      make(Kind::Div, other, variable);
+    }
+    return made;
+  }
+
+  Rule rule_, sides_;
+  std::vector<bool> left_, right_;  // by node of `sides_`
+  std::set<uint32_t> ours_;         // numbers of the left side
+  std::set<std::string> tried_;
+};
 
 // Whether the types of the left side fit at unlike extents, as names that only happen to be equal
 // make them.
@@ -461,20 +448,10 @@ class Shapes {
 std::optional<Rule> under_conditions(const Rule& raw) {
   for (auto kind : {Condition::Kind::NonNegative, Condition::Kind::Positive}) {
     Rule r = raw;
-    for (ValueId v = 0; v < raw.nodes.size(); ++v)
-      if (raw.nodes[v].form == Form::Leaf && !raw.variables[raw.nodes[v].attr].boolean)
-        r.conditions.push_back({kind, v, false});
+    restrict_all(r, kind);
     std::optional<Rule> stated = restated(r, r.left, r.right);
     if (!good(stated)) continue;
-    // Without those that are not needed.
-    for (size_t c = 0; c < stated->conditions.size();) {
-      Rule fewer = *stated;
-      fewer.conditions.erase(fewer.conditions.begin() + long(c));
-      if (good(fewer))
-        stated = std::move(fewer);
-      else
-        ++c;
-    }
+    drop_restrictions(*stated, [](const Rule& fewer) { return good(fewer); });
     return stated;
   }
   return std::nullopt;
@@ -485,6 +462,23 @@ std::optional<Rule> under_conditions(const Rule& raw) {
 std::optional<Rule> restated(const Rule& rule, ValueId left, ValueId right,
                              const std::vector<Replacement>& variables) {
   return Restating(rule, variables).run(left, right);
+}
+
+void restrict_all(Rule& rule, Condition::Kind kind) {
+  for (ValueId v = 0; v < rule.nodes.size(); ++v)
+    if (rule.nodes[v].form == Form::Leaf && !rule.variables[rule.nodes[v].attr].boolean)
+      rule.conditions.push_back({kind, v, false});
+}
+
+void drop_restrictions(Rule& rule, const std::function<bool(const Rule&)>& holds) {
+  for (size_t c = 0; c < rule.conditions.size();) {
+    Rule fewer = rule;
+    fewer.conditions.erase(fewer.conditions.begin() + long(c));
+    if (!rule.conditions[c].implied && holds(fewer))
+      rule = std::move(fewer);
+    else
+      ++c;
+  }
 }
 
 int size(const Rule& rule, ValueId side) {
@@ -517,7 +511,7 @@ std::vector<Rule> generalised(const Rule& raw) {
   if (!start) return {};
   if (!good(start)) start = under_conditions(*start);
   if (!start) return {};
-  Rule rule = with_numbers(with_variables(without_context(*start)));
+  Rule rule = Numbers(with_variables(without_context(*start))).run();
   std::vector<Rule> found{Shapes(rule).run()};
   // Sums over all axes: of any number of axes, too.
   Rule all = rule;

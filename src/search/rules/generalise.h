@@ -2,6 +2,8 @@
 // variables, shapes become patterns, and what plays no part is dropped, as long as random
 // instances say that both sides stay equal.
 #pragma once
+#include <functional>
+
 #include "search/rules/rule.h"
 
 namespace tessera::rules {
@@ -16,6 +18,11 @@ struct Replacement {
 };
 std::optional<Rule> restated(const Rule&, synth::ValueId left, synth::ValueId right,
                              const std::vector<Replacement>& variables = {});
+
+// "where" each variable that is a number is so.
+void restrict_all(Rule&, Condition::Kind);
+// Without those restrictions that the rule holds without.
+void drop_restrictions(Rule&, const std::function<bool(const Rule&)>& holds);
 
 // The most general rules found of which `raw` is an instance, each with its conditions, unchecked;
 // none where it is not even plausible itself.

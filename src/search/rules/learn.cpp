@@ -62,33 +62,23 @@ class Recorder {
       for (ValueId a : op.args)
         if (!operand(a)) return std::nullopt;
       const int axis = std::get<AxisAttrs>(op.attrs).axis;
-      n.attr = rule_.stacks.size();
-      const Rule::Stack stack{args, uint32_t(graph_[v].sample.dims.rank - 1 - axis)};
-      const auto at = std::ranges::find(rule_.stacks, stack);
-      n.attr = uint64_t(at - rule_.stacks.begin());
-      if (at == rule_.stacks.end()) rule_.stacks.push_back(stack);
+      n.attr = add_unique(rule_.stacks, {args, uint32_t(graph_[v].sample.dims.rank - 1 - axis)});
       return add_node(rule_, n);
     }
     for (int i = 0; i < n.arity; ++i)
       if (!operand(n.arg[size_t(i)])) return std::nullopt;
     std::ranges::copy(args, n.arg.begin());
     const int rank = graph_[v].sample.dims.rank;
-    if (has_constant(n)) {
-      Constant c;
-      c.value = world.constants()[n.attr];
-      n.attr = add_constant(rule_, c);
-    } else if (n.form == Form::Reduce || n.form == Form::Squeeze) {
-      n.attr = from_the_end(n.attr, graph_[graph_[v].nodes[choice[v]].arg[0]].sample.dims.rank);
-    } else if (n.form == Form::Unsqueeze) {
-      n.attr = from_the_end(n.attr, rank);
-    } else if (n.form == Form::Transpose) {
+    if (has_constant(n))
+      n.attr = add_unique(rule_.constants, {Constant::Kind::Literal, world.constants()[n.attr]});
+    else if (n.form == Form::Reduce || n.form == Form::Squeeze)
+      n.attr = flipped(n.attr, graph_[graph_[v].nodes[choice[v]].arg[0]].sample.dims.rank);
+    else if (n.form == Form::Unsqueeze)
+      n.attr = flipped(n.attr, rank);
+    else if (n.form == Form::Transpose)
       n.attr = transposed(n.attr, rank);
-    } else if (n.form == Form::Broadcast) {
-      const ShapePattern s = pattern(graph_[v].sample.dims);
-      const auto at = std::ranges::find(rule_.shapes, s);
-      n.attr = uint64_t(at - rule_.shapes.begin());
-      if (at == rule_.shapes.end()) rule_.shapes.push_back(s);
-    }
+    else if (n.form == Form::Broadcast)
+      n.attr = add_unique(rule_.shapes, pattern(graph_[v].sample.dims));
     return add_node(rule_, n);
   }
   ValueId leaf(ValueId v) {
@@ -110,12 +100,6 @@ class Recorder {
       s.dims.push_back(d == synth::kOne ? "1" : "d" + std::to_string(d));
     }
     return s;
-  }
-  static uint64_t from_the_end(uint64_t mask, int rank) {
-    uint64_t r = 0;
-    for (int axis = 0; axis < rank; ++axis)
-      if (mask >> axis & 1) r |= uint64_t(1) << (rank - 1 - axis);
-    return r;
   }
   // Without the axes in front that stay where they are.
   static uint64_t transposed(uint64_t code, int rank) {
@@ -140,10 +124,8 @@ class Recorder {
 std::optional<Rule> of_positive(const Rule& rule) {
   Rule r = rule;
   r.conditions.clear();
-  for (ValueId v = 0; v < rule.nodes.size(); ++v)
-    if (rule.nodes[v].form == Form::Leaf && !rule.variables[rule.nodes[v].attr].boolean)
-      r.conditions.push_back({Condition::Kind::Positive, v, false});
   r.integer = false;
+  restrict_all(r, Condition::Kind::Positive);
   std::optional<Rule> stated = restated(r, r.left, r.right);
   if (!stated || stated->conditions.empty()) return std::nullopt;
   const auto needed = assumptions(*stated);
@@ -247,16 +229,7 @@ std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
         if (again.holds) {
           rule = *narrower;
           result = again;
-          // Without those that are not needed.
-          for (size_t c = 0; c < rule.conditions.size();) {
-            Rule fewer = rule;
-            fewer.conditions.erase(fewer.conditions.begin() + long(c));
-            const bool truth = !rule.conditions[c].implied;
-            if (truth && check(fewer, check_options).holds)
-              rule = std::move(fewer);
-            else
-              ++c;
-          }
+          drop_restrictions(rule, [&](const Rule& r) { return check(r, check_options).holds; });
         }
       }
     }

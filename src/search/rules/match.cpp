@@ -24,14 +24,6 @@ constexpr size_t kKinds = 256;                // kinds of operations are bytes
 
 size_t key_of(const Node& n) { return size_t(n.form) * kKinds + size_t(n.kind); }
 
-// A mask of axes counted from the end as one of axes counted from the front, and back.
-uint64_t flipped(uint64_t mask, int rank) {
-  uint64_t r = 0;
-  for (int i = 0; i < rank; ++i)
-    if (mask >> i & 1) r |= uint64_t(1) << (rank - 1 - i);
-  return r;
-}
-
 // A permutation of the last axes as one of all; nothing where there are fewer.
 std::optional<uint64_t> permutation(uint64_t attr, int rank) {
   const int r = int(attr & 15), front = rank - r;
@@ -65,29 +57,18 @@ RuleSet::RuleSet(std::vector<Rule> rules) : rules_(std::move(rules)) {
   for (uint32_t r = 0; r < rules_.size(); ++r) {
     const Rule& rule = rules_[r];
     Compiled c;
-    auto index = [](std::vector<std::string>& names, const std::string& name) {
-      const auto at = std::ranges::find(names, name);
-      if (at != names.end()) return uint32_t(at - names.begin());
-      names.push_back(name);
-      return uint32_t(names.size() - 1);
-    };
     auto add_shape = [&](const ShapePattern& s) {
       std::vector<uint32_t> dims;
-      for (const std::string& d : s.dims) dims.push_back(d == "1" ? kExtentOne : index(c.dims, d));
+      for (const std::string& d : s.dims)
+        dims.push_back(d == "1" ? kExtentOne : add_unique(c.dims, d));
       c.shape_dims.push_back(std::move(dims));
       std::optional<uint32_t> leading;
-      if (s.leading) leading = s.leading->empty() ? kAnyLeading : index(c.leading, *s.leading);
+      if (s.leading) leading = s.leading->empty() ? kAnyLeading : add_unique(c.leading, *s.leading);
       c.shape_leading.push_back(leading);
     };
     for (const Variable& v : rule.variables) add_shape(v.shape);
     for (const ShapePattern& s : rule.shapes) add_shape(s);
-    std::vector<bool> left(rule.nodes.size(), false);
-    auto mark = [&](auto& self, ValueId v) -> void {
-      if (left[v]) return;
-      left[v] = true;
-      for (ValueId a : operands(rule, v)) self(self, a);
-    };
-    mark(mark, rule.left);
+    const std::vector<bool> left = reached(rule, rule.left);
     auto list = [&](auto& self, ValueId v) -> void {
       if (left[v] || std::ranges::find(c.right, v) != c.right.end()) return;
       for (ValueId a : operands(rule, v)) self(self, a);

@@ -80,15 +80,9 @@ class Terms {
     std::vector<ValueId> result;
     for (const Condition& c : by.conditions)
       if (!c.implied) return result;
-    std::set<ValueId> places;
-    std::vector<ValueId> open{term};
-    while (!open.empty()) {
-      const ValueId v = open.back();
-      open.pop_back();
-      if (!places.insert(v).second) continue;
-      for (ValueId a : operands(rule_, v)) open.push_back(a);
-    }
-    for (ValueId place : places) {
+    const std::vector<bool> places = reached(rule_, term);
+    for (ValueId place = 0; place < places.size(); ++place) {
+      if (!places[place]) continue;
       for (const Match& m : matches(by, place)) {
         const size_t before = rule_.nodes.size();
         const ValueId made = instance(by, by.right, m);
@@ -279,27 +273,20 @@ class Terms {
       if (!a || !b || *a == kNone || *b == kNone) return std::nullopt;
       c.a = *a;
       c.b = *b;
-      const uint32_t made = add_constant(rule_, c);
+      const uint32_t made = add_unique(rule_.constants, c);
       // Numbers that are known are one number.
-      if (const auto known = value(rule_, made, {})) {
-        Constant literal;
-        literal.value = *known;
-        return add_constant(rule_, literal);
-      }
+      if (const auto known = value(rule_, made, {}))
+        return add_unique(rule_.constants, {Constant::Kind::Literal, *known});
       return made;
     }
-    return add_constant(rule_, c);
+    return add_unique(rule_.constants, c);
   }
   ValueId with_operands(Node n, const std::vector<ValueId>& args,
                         const std::vector<Rule::Stack>& stacks) {
-    if (n.form == Form::Stack) {
-      const Rule::Stack s{args, stacks[n.attr].axis};
-      const auto at = std::ranges::find(rule_.stacks, s);
-      n.attr = uint64_t(at - rule_.stacks.begin());
-      if (at == rule_.stacks.end()) rule_.stacks.push_back(s);
-    } else {
+    if (n.form == Form::Stack)
+      n.attr = add_unique(rule_.stacks, {args, stacks[n.attr].axis});
+    else
       std::ranges::copy(args, n.arg.begin());
-    }
     return add_node(rule_, n);
   }
   ValueId exchanged(ValueId v, std::map<ValueId, ValueId>& with) {

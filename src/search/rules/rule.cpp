@@ -1,7 +1,5 @@
 #include "search/rules/rule.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "search/synth/explain.h"
 
@@ -10,27 +8,36 @@ namespace tessera::rules {
 using namespace synth;
 
 ValueId add_node(Rule& rule, const Node& node) {
-  for (ValueId v = 0; v < rule.nodes.size(); ++v) {
-    const Node& n = rule.nodes[v];
-    if (n.form == node.form && n.kind == node.kind && n.arity == node.arity && n.arg == node.arg &&
-        n.attr == node.attr)
-      return v;
-  }
+  for (ValueId v = 0; v < rule.nodes.size(); ++v)
+    if (same_operation(rule.nodes[v], node)) return v;
   rule.nodes.push_back(node);
   return ValueId(rule.nodes.size() - 1);
-}
-
-uint32_t add_constant(Rule& rule, const Constant& constant) {
-  const auto at = std::ranges::find(rule.constants, constant);
-  if (at != rule.constants.end()) return uint32_t(at - rule.constants.begin());
-  rule.constants.push_back(constant);
-  return uint32_t(rule.constants.size() - 1);
 }
 
 std::vector<ValueId> operands(const Rule& rule, ValueId v) {
   const Node& n = rule.nodes[v];
   if (n.form == Form::Stack) return rule.stacks[n.attr].args;
   return {n.arg.begin(), n.arg.begin() + n.arity};
+}
+
+std::vector<bool> reached(const Rule& rule, ValueId from) {
+  std::vector<bool> in(rule.nodes.size(), false);
+  std::vector<ValueId> open{from};
+  while (!open.empty()) {
+    const ValueId v = open.back();
+    open.pop_back();
+    if (in[v]) continue;
+    in[v] = true;
+    for (ValueId a : operands(rule, v)) open.push_back(a);
+  }
+  return in;
+}
+
+uint64_t flipped(uint64_t mask, int rank) {
+  uint64_t r = 0;
+  for (int i = 0; i < rank; ++i)
+    if (mask >> i & 1) r |= uint64_t(1) << (rank - 1 - i);
+  return r;
 }
 
 std::optional<Rational> value(const Rule& rule, uint32_t constant,

@@ -16,6 +16,7 @@
 //   assumes B != 0     the left side is undefined elsewhere; it grows the domain (level bitwise:
 //   refused) where A >= 0       must be known to be true: the sides differ elsewhere
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -47,7 +48,7 @@ struct Constant {
   enum class Kind : uint8_t { Literal, Variable, Add, Sub, Mul, Div };
   Kind kind = Kind::Literal;
   Rational value;         // Literal
-  std::string name;       // Variable
+  std::string name = {};  // Variable
   uint32_t a = 0, b = 0;  // operands of the others, indices below their own
   friend bool operator==(const Constant&, const Constant&) = default;
 };
@@ -89,11 +90,20 @@ struct Rule {
 
 inline constexpr size_t kMaxRuleNodes = 200;
 
-// Appends a node to the rule unless it has the same one; its index.
+// The index of an item in a list of the rule, which it is appended to where it is new.
+template <class T> uint32_t add_unique(std::vector<T>& list, const T& item) {
+  const auto at = std::ranges::find(list, item);
+  const auto index = uint32_t(at - list.begin());
+  if (at == list.end()) list.push_back(item);
+  return index;
+}
 synth::ValueId add_node(Rule&, const synth::Node&);
-uint32_t add_constant(Rule&, const Constant&);
 // The operands of a node, those of stacks too.
 std::vector<synth::ValueId> operands(const Rule&, synth::ValueId);
+// By node: whether it is `from`, or `from` is made of it.
+std::vector<bool> reached(const Rule&, synth::ValueId from);
+// A mask of axes counted from the front as one of axes counted from the end, and back.
+uint64_t flipped(uint64_t mask, int rank);
 
 // The value of a constant, given those of the rule's constants that are variables (by index; others
 // are ignored). Nothing where it is not finite or out of reach of Rational.

@@ -10,7 +10,6 @@ namespace {
 
 using synth::Form;
 using synth::kMaxAxes;
-using synth::kNone;
 using synth::Node;
 using synth::ValueId;
 
@@ -93,11 +92,8 @@ class Parser : Scanner {
       if (names_.count(name)) fail(in_quotes(name) + " is declared twice", from);
       Node leaf;
       if (take("constant")) {
-        Constant c;
-        c.kind = Constant::Kind::Variable;
-        c.name = name;
         leaf.form = Form::Const;
-        leaf.attr = add_constant(rule_, c);
+        leaf.attr = add_unique(rule_.constants, {Constant::Kind::Variable, {}, name});
       } else {
         Variable v;
         v.name = name;
@@ -171,33 +167,22 @@ class Parser : Scanner {
   // The variables and constants a value is made of.
   std::set<std::string> names_in(ValueId v) const {
     std::set<std::string> names;
-    std::vector<bool> seen(rule_.nodes.size(), false);
-    std::vector<ValueId> open{v};
-    while (!open.empty()) {
-      const ValueId at = open.back();
-      open.pop_back();
-      if (seen[at]) continue;
-      seen[at] = true;
+    std::vector<bool> made(rule_.constants.size());
+    const std::vector<bool> in = reached(rule_, v);
+    for (ValueId at = 0; at < in.size(); ++at) {
       const Node& n = rule_.nodes[at];
-      if (n.form == Form::Leaf) names.insert(rule_.variables[n.attr].name);
-      if (has_constant(n)) constants_in(uint32_t(n.attr), names);
-      for (ValueId a : operands(rule_, at)) open.push_back(a);
+      if (in[at] && n.form == Form::Leaf) names.insert(rule_.variables[n.attr].name);
+      if (in[at] && has_constant(n)) made[n.attr] = true;
+    }
+    for (size_t at = made.size(); at-- > 0;) {
+      const Constant& c = rule_.constants[at];
+      if (!made[at] || c.kind == Constant::Kind::Literal) continue;
+      if (c.kind == Constant::Kind::Variable)
+        names.insert(c.name);
+      else
+        made[c.a] = made[c.b] = true;
     }
     return names;
-  }
-  void constants_in(uint32_t index, std::set<std::string>& names) const {
-    std::vector<uint32_t> open{index};
-    std::set<uint32_t> seen;
-    while (!open.empty()) {
-      const uint32_t at = open.back();
-      open.pop_back();
-      if (!seen.insert(at).second) continue;
-      const Constant& c = rule_.constants[at];
-      if (c.kind == Constant::Kind::Variable) names.insert(c.name);
-      if (c.kind == Constant::Kind::Literal || c.kind == Constant::Kind::Variable) continue;
-      open.push_back(c.a);
-      open.push_back(c.b);
-    }
   }
 
   ValueId add(const Node& node) {
@@ -209,25 +194,13 @@ class Parser : Scanner {
   ValueId constant(const Constant& c) {
     Node n;
     n.form = Form::Const;
-    n.attr = add_constant(rule_, c);
+    n.attr = add_unique(rule_.constants, c);
     return add(n);
   }
-  ValueId literal(const Rational& r) {
-    Constant c;
-    c.value = r;
-    return constant(c);
-  }
-  ValueId pointwise(OpKind kind, std::initializer_list<ValueId> args, uint64_t attr = 0) {
-    Node n;
-    n.form = Form::Pointwise;
-    n.kind = kind;
-    n.attr = attr;
-    for (ValueId a : args) n.arg[n.arity++] = a;
-    return add(n);
-  }
+  ValueId literal(const Rational& r) { return constant({Constant::Kind::Literal, r}); }
 
   ValueId arithmetic(OpKind kind, ValueId a, ValueId b) {
-    if (!is_constant(a) || !is_constant(b)) return pointwise(kind, {a, b});
+    if (!is_constant(a) || !is_constant(b)) return add(synth::pointwise(kind, a, b));
     Constant c;
     c.kind = kind == OpKind::Add   ? Constant::Kind::Add
              : kind == OpKind::Sub ? Constant::Kind::Sub
@@ -281,17 +254,14 @@ class Parser : Scanner {
   }
   ValueId dot(ValueId a, ValueId b) {
     if (is_constant(a) || is_constant(b)) fail("a number has no axis to multiply along");
-    Node n;
-    n.form = Form::Dot;
-    n.arg = {a, b, kNone};
-    n.arity = 2;
-    return add(n);
+    return add(synth::product(a, b));
   }
   ValueId signed_value() {
     const Depth depth(*this);
     if (!take("-")) return power();
     const ValueId v = signed_value();
-    return is_constant(v) ? arithmetic(OpKind::Sub, literal(0), v) : pointwise(OpKind::Neg, {v});
+    return is_constant(v) ? arithmetic(OpKind::Sub, literal(0), v)
+                          : add(synth::pointwise(OpKind::Neg, v));
   }
   ValueId power() {
     const ValueId base = atom();
@@ -299,8 +269,8 @@ class Parser : Scanner {
     const size_t from = at();
     const ValueId exponent = signed_value();
     if (is_constant(base)) fail("a number to a power: write its value", from);
-    if (!is_constant(exponent)) return pointwise(OpKind::Power, {base, exponent});
-    return pointwise(OpKind::Pow, {base}, rule_.nodes[exponent].attr);
+    if (!is_constant(exponent)) return add(synth::pointwise(OpKind::Power, base, exponent));
+    return add(synth::view(Form::Pointwise, base, rule_.nodes[exponent].attr, OpKind::Pow));
   }
   ValueId atom() {
     const size_t from = skip();
@@ -407,10 +377,7 @@ class Parser : Scanner {
     Node n;
     auto one = [&](Form form, OpKind kind = OpKind::Input) {
       if (args.size() != 1) fail(in_quotes(name) + " takes one operand", from);
-      n.form = form;
-      n.kind = kind;
-      n.arg[0] = args[0];
-      n.arity = 1;
+      n = synth::view(form, args[0], 0, kind);
     };
     const auto called = [&](OpKind kind) { return synth::numpy_name(kind) == name; };
     const auto reduction = std::ranges::find_if(
@@ -438,7 +405,7 @@ class Parser : Scanner {
       if (!to) fail("'broadcast_to' needs 'shape'", from);
       if (to->leading && to->leading->empty())
         fail("'...' of a result needs a name that a variable has, as in [...s m]", from);
-      n.attr = shape_index(*to);
+      n.attr = add_unique(rule_.shapes, *to);
       to.reset();
     } else if (name == "diagonal") {
       one(Form::Diagonal);
@@ -449,11 +416,7 @@ class Parser : Scanner {
     } else if (name == "stack") {
       n.form = Form::Stack;
       if (!along || along->size() != 1) fail("'stack' needs one 'axis'", from);
-      n.attr = rule_.stacks.size();
-      const Rule::Stack stack{args, uint32_t(-1 - along->front())};
-      const auto at = std::ranges::find(rule_.stacks, stack);
-      n.attr = uint64_t(at - rule_.stacks.begin());
-      if (at == rule_.stacks.end()) rule_.stacks.push_back(stack);
+      n.attr = add_unique(rule_.stacks, {args, uint32_t(-1 - along->front())});
       along.reset();
     } else {
       auto kind = name == "square" ? OpKind::Sqr : op_from_name(name);
@@ -469,13 +432,6 @@ class Parser : Scanner {
       for (ValueId a : args) n.arg[n.arity++] = a;
     }
     return add(n);
-  }
-
-  uint64_t shape_index(const ShapePattern& s) {
-    const auto at = std::ranges::find(rule_.shapes, s);
-    if (at != rule_.shapes.end()) return uint64_t(at - rule_.shapes.begin());
-    rule_.shapes.push_back(s);
-    return rule_.shapes.size() - 1;
   }
 
   Rule rule_;

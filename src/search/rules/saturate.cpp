@@ -203,11 +203,8 @@ class Saturator {
   }
   uint32_t way_of(ValueId id, const Node& node) const {
     const std::vector<Node>& nodes = graph_[id].nodes;
-    for (uint32_t w = 0; w < nodes.size(); ++w) {
-      const Node& n = nodes[w];
-      if (n.form == node.form && n.kind == node.kind && n.attr == node.attr && n.arg == node.arg)
-        return w;
-    }
+    for (uint32_t w = 0; w < nodes.size(); ++w)
+      if (same_operation(nodes[w], node)) return w;
     return kNone;  // it would have been its own operand
   }
 

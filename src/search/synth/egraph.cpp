@@ -15,14 +15,11 @@ void EGraph::each_arg(const Node& node, const std::function<void(ValueId)>& f) c
 }
 
 double EGraph::node_seconds(const Node& node, const Dims& result) const {
-  const Dims* dims[3] = {};
-  Form forms[3] = {};
-  for (int i = 0; i < node.arity; ++i) {
-    const Class& arg = classes_[node.arg[size_t(i)]];
-    dims[i] = &arg.sample.dims;
-    forms[i] = arg.nodes.front().form;
-  }
-  return rates_.seconds(world_, node, result, dims, forms);
+  return rates_.seconds(
+      world_, node, result,
+      [&](ValueId v) {
+        return std::pair(&classes_[v].sample.dims, classes_[v].nodes.front().form);
+      });
 }
 
 ValueId EGraph::add(const Node& node, const Dims* shape) {
@@ -54,9 +51,7 @@ bool EGraph::add_way(ValueId id, const Node& node) {
   each_arg(node, [&](ValueId v) { itself = itself || v == id; });
   if (itself) return false;
   for (const Node& n : c.nodes)
-    if (n.form == node.form && n.kind == node.kind && n.attr == node.attr && n.arg == node.arg &&
-        n.dtype == node.dtype)
-      return false;
+    if (same_operation(n, node) && n.dtype == node.dtype) return false;
   const double seconds = node_seconds(node, c.sample.dims);
   c.nodes.push_back(node);
   c.seconds.push_back(seconds);

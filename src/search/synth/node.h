@@ -57,6 +57,12 @@ struct Node {
   DType dtype = DType::F32;  // of the result, where operands do not say: Const, Cast
 };
 
+// The same but for the element type of the result.
+inline bool same_operation(const Node& a, const Node& b) {
+  return a.form == b.form && a.kind == b.kind && a.arity == b.arity && a.arg == b.arg &&
+         a.attr == b.attr;
+}
+
 // Whether `attr` is the number of a constant.
 inline bool has_constant(const Node& n) { return n.form == Form::Const || n.kind == OpKind::Pow; }
 

@@ -88,7 +88,7 @@ std::vector<Rule> mutants(const Rule& rule) {
       Rule r = rule;
       Constant two;
       two.value = 11;
-      n.attr = add_constant(r, two);
+      n.attr = add_unique(r.constants, two);
       take(with_node(r, v, n));
     }
   }
