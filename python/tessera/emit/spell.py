@@ -50,6 +50,11 @@ _ASSOCIATIVE = {"and", "or"}  # for + and * the grouping is kept: it decides the
 _NARROW_SUMS = {"i32", "i8", "u8", "bool"}  # dtypes that NumPy's sum widens
 
 
+def extent_of(array: str, axis: int) -> str:
+    """How the extent of an array's axis is asked for."""
+    return f"{array}.shape[{axis}]" if axis else f"len({array})"
+
+
 class Spelling:
     """NumPy's spelling; the other libraries differ in what their subclasses say."""
 
@@ -285,7 +290,7 @@ class Spelling:
         return Code(" * ".join(factors) or "1", MUL if len(factors) > 1 else ATOM)
 
     def _extent(self, x: Code, axis: int) -> str:
-        return f"{x.at(ATOM)}.shape[{axis}]" if axis else f"len({x.text})"
+        return extent_of(x.at(ATOM) if axis else x.text, axis)
 
     def _ufunc_reduce(self, node: Node, x: Code) -> Code:
         axis, keepdims = self.axes(node)
