@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     _core.store_text(KEY, "kept")
     for name in ("rules", "patterns", "learnt"):
         (folder / name).mkdir(mode=0o700)
-    shipped = next(Path(str(options.shipped_rules())).glob("*.rules")).read_text()
+    shipped = next(Path(str(options.shipped("rules"))).glob("*.rules")).read_text()
     (folder / "rules" / "own.rules").write_text(shipped)
     (folder / "patterns" / "own.pattern").write_text("")
     (folder / "this-cpu.target").write_text("target cpu\n")
