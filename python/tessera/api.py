@@ -18,7 +18,7 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Traced
 from tessera.graph import Graph
 from tessera.options import Options, is_gpu, package_folders
-from tessera.race import children
+from tessera.race_processes import children
 from tessera.result import ENGINES, FunctionCall, GraphCall, Result
 from tessera.store import MeasurementStore
 from tessera.types import Function, Object, Record, Value

@@ -24,7 +24,8 @@ import numpy as np
 from tessera import _core
 from tessera.frameworks import FRAMEWORKS
 from tessera.machine import processor_facts
-from tessera.race import Entrant, LostError, least_on_one_thread
+from tessera.race import Entrant, least_on_one_thread
+from tessera.race_processes import LostError
 from tessera.store import cache_directory, kept_json
 from tessera.types import Record
 

@@ -24,7 +24,7 @@ from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, alike, part
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.runner import sharing
-from tessera.types import Arguments, Array, Function, Object, Record, Value, Values, dtype_name
+from tessera.types import Arguments, Function, Object, Record, Value, Values, dtype_name
 from tessera.verification import verify_by
 
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
