@@ -42,7 +42,7 @@ PYTHON_CHAIN = [
     "frontends.onnx frontends.torch",
     "host_calls racer graph_racer race_processes race costs source patterns pattern_authoring rules conditions "
     "drop_in rewrite frontends.onnx.rewrite torch_compare torch_cache torch_experts",
-    "report contest result background tuner decorator api background_process mirage",
+    "report contest call_forms result background tuner decorator api background_process mirage",
     "torch_programs torch_device torch_parts torch_explain torch_backend",
     "cli __main__",
 ]
