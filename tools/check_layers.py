@@ -41,9 +41,9 @@ PYTHON_CHAIN = [
     "emit frontends verification runner call_race cuda torch_arrays special_values direct_calls "
     "script_calls",
     "frontends.onnx frontends.torch",
-    "host_calls racer graph_racer race_processes race costs source patterns pattern_authoring rules "
-    "conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare torch_cache "
-    "torch_experts",
+    "host_calls racer graph_racer race_processes race costs source patterns pattern_authoring "
+    "rules conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare "
+    "torch_cache torch_experts",
     "report contest call_forms result background tuner decorator api background_process mirage",
     "torch_programs torch_device torch_parts torch_explain torch_backend",
     "cli __main__",
