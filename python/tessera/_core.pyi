@@ -224,9 +224,6 @@ def evaluate(
     exact: bool = False,
     opaque: Callable[[str, str, list[Array]], list[Array]] | None = None,
 ) -> list[Array]: ...
-def filter(
-    spec: Graph, candidates: Sequence[Graph], seed: int = 1, threads: int = 0
-) -> list[bool]: ...
 def parse_pattern(text: str, file: str) -> Record: ...
 def pattern_meaning(
     program: Graph, inputs: Sequence[str], symbols: dict[int, str]
