@@ -34,8 +34,8 @@ PYTHON_CHAIN = [
     "_core errors clock files types extents machine store options compilers calibrate frameworks",
     "tensor",
     "ops",
-    "frontends.constants frontends.environment frontends.number frontends.sandbox frontends.numpy "
-    "frontends.numpy_functions "
+    "frontends.constants frontends.code frontends.environment frontends.number frontends.sandbox "
+    "frontends.numpy frontends.numpy_functions "
     "frontends.intercept",
     "graph",
     "emit frontends verification runner call_race cuda torch_arrays special_values direct_calls "

@@ -14,9 +14,9 @@ import numpy as np
 
 from tessera import ops
 from tessera.errors import UnsupportedError
+from tessera.frontends.constants import is_numpys
 from tessera.frontends.number import Number, bare
 from tessera.frontends.numpy_functions import FUNCTIONS, clip, identity, ptp, type_of
-from tessera.frontends.sandbox import is_numpys
 from tessera.ops.operands import Operand, lift
 from tessera.tensor import Tensor, unsupported
 from tessera.types import Arguments, Fields, Function, Object, Record, Value, Values
