@@ -34,7 +34,7 @@ from tessera.frontends.constants import (
     is_plain_enum,
     is_plain_named_tuple,
 )
-from tessera.frontends.environment import Environment
+from tessera.frontends.environment import Environment, frozen_copy
 from tessera.frontends.number import Number, is_stand_in
 from tessera.tensor import Tensor, unsupported
 from tessera.types import Array, Function, Object, Record, Value, Values
@@ -255,7 +255,7 @@ class Sandbox:
     def _array(self, array: Array, name: str) -> Value:
         if type(array) is np.ndarray or isinstance(array, np.memmap):
             small = array.size == 0 or (self._frozen and array.nbytes <= _SMALL)
-            if small and (copy := _copied(array)) is not None:
+            if small and (copy := frozen_copy(array)) is not None:
                 self.environment.watch_content(array, copy)
                 self.was_frozen = True
                 return copy
@@ -441,24 +441,6 @@ class Sandbox:
             if not _identical(*items):
                 return what
         return ""
-
-
-def _copied(array: Array) -> Array | None:
-    """A copy that cannot be written to, laid out in memory like the array; None where it is too
-    wide."""
-    if array.dtype.hasobject:
-        return None
-    copy = array.copy(order="K")
-    if array.base is not None:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        if high - low > 16 * _SMALL:
-            return None
-        start = array.__array_interface__["data"][0] - low
-        copy = np.ndarray(array.shape, array.dtype, np.empty(high - low, np.uint8), start,
-                          array.strides)  # fmt: skip
-        copy[...] = array
-    copy.flags.writeable = False
-    return copy
 
 
 def _getattr(value: Object, name: str, *default: Object) -> Value:

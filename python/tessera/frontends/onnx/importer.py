@@ -34,6 +34,7 @@ from tessera.frontends.onnx.opaque import (
     Outside,
     Tail,
     Typed,
+    all_reads,
     region,
     renamed,
     static_types,
@@ -208,7 +209,7 @@ class Importer:
 
     def _only_cast(self, name: str) -> bool:
         """Whether a value's elements are read by conversions only: a wider type has them all."""
-        readers = [n for n in self.model.graph.node if name in _all_reads(n)]
+        readers = [n for n in self.model.graph.node if name in all_reads(n)]
         results = [o.name for o in self.model.graph.output]
         return name not in results and all(n.op_type == "Cast" and not n.domain for n in readers)
 
@@ -219,7 +220,7 @@ class Importer:
         outer = self.used
         self.used = set(results)
         for node in nodes:
-            self.used.update(_all_reads(node))
+            self.used.update(all_reads(node))
         for node in nodes:
             operands = [values.get(name) if name else None for name in node.input]
             for name, operand in zip(node.input, operands, strict=True):
@@ -403,7 +404,7 @@ class Importer:
 
     def _alone(self, node: Node, scope: Mapping[str, Made], why: str) -> Alone:
         """A node with what is outside that it reads, as a model of its own."""
-        reads = {n: v for n in _all_reads(node.proto) if (v := scope.get(n)) is not None}
+        reads = {n: v for n in all_reads(node.proto) if (v := scope.get(n)) is not None}
         for value in reads.values():
             if symbols := symbols_of(value):
                 raise NeedsExtentError("it is left to onnxruntime", symbols)
@@ -497,13 +498,3 @@ class Importer:
 def _symbol(name: str) -> str:
     text = re.sub("[^A-Za-z0-9]", "_", name)
     return text if text[:1].isalpha() else f"d{text}"
-
-
-def _all_reads(node: onnx.NodeProto) -> list[str]:
-    names = [n for n in node.input if n]
-    for attribute in node.attribute:
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            for inner in graph.node:
-                names += _all_reads(inner)
-            names += [o.name for o in graph.output]
-    return names
