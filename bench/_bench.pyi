@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera._core import Graph
@@ -17,3 +17,6 @@ def bench_kernel_faults(count: int, seed: int = 1, threads: int = 0) -> dict[str
 def random_program(
     seed: int, dtype: str = "f32", kernel_chance: float = 0.35, max_extent: int = 7
 ) -> Graph: ...
+def filter(
+    spec: Graph, candidates: Sequence[Graph], seed: int = 1, threads: int = 0
+) -> list[bool]: ...

@@ -15,8 +15,8 @@ from bench.timing import interleave
 from bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera import _core
 from tessera.api import superoptimize
+from tessera.call_forms import GraphCall
 from tessera.options import Options
-from tessera.result import GraphCall
 from tessera.runner import Runner
 
 Row = dict[str, Any]

@@ -101,9 +101,9 @@ class Server:
     ) -> Run:
         from tessera import _core
         from tessera.api import superoptimize
+        from tessera.call_forms import GraphCall
         from tessera.frontends.onnx import load
         from tessera.options import Options
-        from tessera.result import GraphCall
         from tessera.runner import Runner
 
         graph = load(folder / "model.onnx")

@@ -24,7 +24,7 @@ import numpy as np
 
 from bench.peers import NEEDS
 from bench.workloads import Workload
-from tessera.race import asleep
+from tessera.race_processes import asleep
 
 Facts = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]

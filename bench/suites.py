@@ -230,7 +230,7 @@ def _search_row(
         seconds.append(record["report"]["seconds"])
     report = record["report"]
     start = time.perf_counter()
-    passed = _core.filter(
+    passed = _native().filter(
         graph.core, [c["graph"] for c in record["candidates"]], threads=options.threads
     )
     filter_s = time.perf_counter() - start

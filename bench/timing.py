@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.race import asleep
+from tessera.race_processes import asleep
 
 Run = Callable[[], Any]
 

@@ -125,7 +125,7 @@ class Server:
 
     def _original(self) -> Run:
         from tessera import _core
-        from tessera.result import GraphCall
+        from tessera.call_forms import GraphCall
         from tessera.runner import Runner
 
         graph = self.workload.graph(self.batch, self.dtype)

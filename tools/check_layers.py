@@ -34,15 +34,17 @@ PYTHON_CHAIN = [
     "_core errors clock files types extents machine store options compilers calibrate frameworks",
     "tensor",
     "ops",
-    "frontends.constants frontends.environment frontends.number frontends.sandbox frontends.numpy "
+    "frontends.constants frontends.code frontends.environment frontends.number frontends.sandbox "
+    "frontends.numpy frontends.numpy_functions "
     "frontends.intercept",
     "graph",
     "emit frontends verification runner call_race cuda torch_arrays special_values direct_calls "
     "script_calls",
     "frontends.onnx frontends.torch",
-    "host_calls racer graph_racer race costs source patterns pattern_authoring rules conditions "
-    "drop_in rewrite frontends.onnx.rewrite torch_compare torch_cache torch_experts",
-    "report contest result background tuner decorator api background_process mirage",
+    "host_calls racer graph_racer race_processes race costs source patterns pattern_authoring "
+    "rules conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare "
+    "torch_cache torch_experts",
+    "report contest call_forms result background tuner decorator api background_process mirage",
     "torch_programs torch_device torch_parts torch_explain torch_backend",
     "cli __main__",
 ]

@@ -11,6 +11,7 @@
 #include "long_call.h"
 #include "verify/bench/bench.h"
 #include "verify/bench/random_program.h"
+#include "verify/filter.h"
 
 namespace tessera::python {
 namespace {
@@ -46,6 +47,20 @@ Graph random(uint64_t seed, const std::string& dtype, double kernel_chance, int6
   options.kernel_chance = kernel_chance;
   options.max_extent = max_extent;
   return random_program(seed, options);
+}
+
+// Which candidates the cheap field filter lets pass, in order.
+std::vector<bool> filtered(const Graph& spec, const std::vector<Graph>& candidates, uint64_t seed,
+                           int threads) {
+  nb::gil_scoped_release release;
+  Filter filter(spec, seed, threads);
+  std::vector<char> passed(candidates.size());
+  ThreadPool pool(threads);
+  pool.parallel_for(int64_t(candidates.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      passed[size_t(i)] = filter.may_equal(candidates[size_t(i)]);
+  });
+  return {passed.begin(), passed.end()};
 }
 
 }  // namespace
@@ -104,6 +119,8 @@ NB_MODULE(_bench, m) {
         return d;
       },
       nb::arg("count"), nb::arg("seed") = 1, nb::arg("threads") = 0);
+  m.def("filter", &filtered, nb::arg("spec"), nb::arg("candidates"), nb::arg("seed") = 1,
+        nb::arg("threads") = 0);
   m.def("random_program", &tessera::python::random, nb::arg("seed"), nb::arg("dtype") = "f32",
         nb::arg("kernel_chance") = 0.35, nb::arg("max_extent") = 7);
 }

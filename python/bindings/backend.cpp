@@ -303,6 +303,32 @@ class LimitProbe {
   AlignedBuffer buffer_;
 };
 
+// Code of a program. What can be told to `stop` is made by a thread of its own, which the compiler
+// has its low priority from.
+std::shared_ptr<Module> compile_module(const Graph& program, const std::set<std::string>& disable,
+                                       bool exact, nb::object stop, bool compared) {
+  Cache cache;
+  ModuleOptions options;
+  options.exact = exact;
+  options.plan.compared = compared;
+  for (const std::string& name : disable) disable_plan(options.plan, name);
+  const auto work = [&] {
+    return std::shared_ptr<Module>(Module::compile(program, cache, options));
+  };
+  if (stop.is_none()) {
+    nb::gil_scoped_release release;
+    return work();
+  }
+  LongCall call;
+  call.stop = std::move(stop);
+  options.cancel = &call.abandon;
+  KernelPool::shared();  // whose threads keep their priority
+  return call.run([&] {  // 0 is the calling thread, on Linux
+    setpriority(PRIO_PROCESS, 0, std::max(10, getpriority(PRIO_PROCESS, 0)));
+    return work();
+  });
+}
+
 nb::dict machine() {
   const OneDnnState library = onednn();
   const Cache cache;
@@ -328,9 +354,7 @@ nb::dict machine() {
 void bind_backend(nb::module_& m) {
   // Where pip puts libraries that are not Python's.
   set_onednn_folder(nb::cast<std::string>(nb::module_::import_("sys").attr("prefix")) + "/lib");
-  nb::class_<PreparedWeights>(m, "PreparedWeights")
-      .def_prop_ro("bytes", &PreparedWeights::bytes)
-      .def_prop_ro("seconds", &PreparedWeights::seconds);
+  nb::class_<PreparedWeights>(m, "PreparedWeights").def_prop_ro("bytes", &PreparedWeights::bytes);
 
   nb::class_<Module>(m, "Module")
       .def("run", &run_module, nb::arg("inputs"), nb::arg("outputs"),
@@ -351,10 +375,7 @@ void bind_backend(nb::module_& m) {
                      return list_of(s.host_steps(), [](const HostStep& step) { return step.text; });
                    })
       .def_prop_ro("plan", &Module::plan_text)
-      .def_prop_ro("plan_facts", &plan_facts)
-      .def_prop_ro("workspace_bytes", &Module::workspace_bytes)
-      .def_prop_ro("from_cache", &Module::from_cache)
-      .def_prop_ro("compile_s", &Module::compile_s);
+      .def_prop_ro("plan_facts", &plan_facts);
 
   nb::class_<Contents>(m, "Contents")
       .def(nb::init<const std::vector<std::pair<uintptr_t, size_t>>&>(), nb::arg("ranges"))
@@ -387,34 +408,9 @@ void bind_backend(nb::module_& m) {
       "store_text",
       [](const std::string& key, const std::string& text) { Cache().store_text(key, text); },
       nb::arg("key"), nb::arg("text"));
-  m.def(
-      "compile",
-      [](const Graph& program, const std::set<std::string>& disable, bool exact, nb::object stop,
-         bool compared) {
-        Cache cache;
-        ModuleOptions options;
-        options.exact = exact;
-        options.plan.compared = compared;
-        for (const std::string& name : disable) disable_plan(options.plan, name);
-        const auto work = [&] {
-          return std::shared_ptr<Module>(Module::compile(program, cache, options));
-        };
-        if (stop.is_none()) {
-          nb::gil_scoped_release release;
-          return work();
-        }
-        LongCall call;
-        call.stop = std::move(stop);
-        options.cancel = &call.abandon;
-        KernelPool::shared();  // whose threads keep their priority
-        return call.run(
-            [&] {  // a thread of its own (0 is that, on Linux), whose priority the compiler has
-              setpriority(PRIO_PROCESS, 0, std::max(10, getpriority(PRIO_PROCESS, 0)));
-              return work();
-            });
-      },
-      nb::arg("program"), nb::arg("disable") = std::set<std::string>(), nb::arg("exact") = false,
-      nb::arg("stop") = nb::none(), nb::arg("compared") = false);
+  m.def("compile", &compile_module, nb::arg("program"),
+        nb::arg("disable") = std::set<std::string>(), nb::arg("exact") = false,
+        nb::arg("stop") = nb::none(), nb::arg("compared") = false);
   m.def(
       "emit_source",
       [](const Graph& program, const std::string& isa) {

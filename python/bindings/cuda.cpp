@@ -266,9 +266,7 @@ CudaProgram cuda_program(const Graph& graph, const std::string& target,
 }
 
 void bind_cuda(nb::module_& m) {
-  nb::class_<CudaWeights>(m, "CudaWeights")
-      .def_prop_ro("bytes", &CudaWeights::bytes)
-      .def_prop_ro("seconds", &CudaWeights::seconds);
+  nb::class_<CudaWeights>(m, "CudaWeights").def_prop_ro("bytes", &CudaWeights::bytes);
 
   nb::class_<CudaModule>(m, "CudaModule")
       .def("run", &run_module, nb::arg("inputs"), nb::arg("outputs"),
@@ -277,7 +275,6 @@ void bind_cuda(nb::module_& m) {
       .def("may_overwrite", &CudaModule::may_overwrite, nb::arg("input"), nb::arg("output"))
       .def_prop_ro("weights", &CudaModule::weights)
       .def_prop_ro("prepared_bytes", &CudaModule::prepared_bytes)
-      .def_prop_ro("workspace_bytes", &CudaModule::workspace_bytes)
       .def_prop_ro(
           "device", [](const CudaModule& s) { return s.context()->device().ordinal; })
       .def_prop_ro(
@@ -291,10 +288,7 @@ void bind_cuda(nb::module_& m) {
       .def_prop_ro("module", [](const CudaCode& s) { return s.module; })
       .def_prop_ro("arch", [](const CudaCode& s) { return s.program.arch.str(); })
       .def_prop_ro("source", [](const CudaCode& s) { return standalone_source(s.program); })
-      .def_prop_ro("kernels", &kernels_of)
-      .def_prop_ro("summary", &CudaCode::str)
-      .def_prop_ro("from_cache", [](const CudaCode& s) { return s.from_cache; })
-      .def_prop_ro("compile_s", [](const CudaCode& s) { return s.compile_s; });
+      .def_prop_ro("kernels", &kernels_of);
 
   nb::class_<ForeignArray>(m, "ForeignArray")
       .def(nb::init<nb::object>(), nb::arg("capsule"))

@@ -59,6 +59,28 @@ const char* phase_name(const Phase& phase) {
   return phase.folded ? "post" : "invariant";
 }
 
+std::vector<uint32_t> add_opaque(Graph& g, const std::vector<uint32_t>& inputs,
+                                 const std::string& function, const std::string& payload,
+                                 const nb::list& types, const std::vector<std::string>& names) {
+  const nb::dict fields = dict_of("function", function, "payload", payload, "results", types);
+  const Attrs attrs = attrs_from(OpKind::Opaque, fields);
+  return results(g.op(g.add_op(OpKind::Opaque, tensors_from(g, inputs), attrs, names)));
+}
+
+// The table of operators: name, arity, levels; what documentation and tests iterate over.
+nb::list operators() {
+  return list_of(
+      all_op_kinds(),
+      [](OpKind kind) {
+        std::vector<std::string> levels;
+        for (Level level : {Level::Kernel, Level::Block, Level::Thread})
+          if (allowed_at(kind, level)) levels.emplace_back(name(level));
+        return dict_of("name", name(kind), "min_arity", info(kind).min_arity, "max_arity",
+                       info(kind).max_arity, "levels", levels, "pointwise",
+                       has(kind, algebra::Pointwise));
+      });
+}
+
 }  // namespace
 
 void bind_ir(nb::module_& m) {
@@ -91,19 +113,8 @@ void bind_ir(nb::module_& m) {
             return g.add(kind, tensors_from(g, inputs), attrs_from(kind, attrs), name).index;
           },
           nb::arg("op"), nb::arg("inputs"), nb::arg("attrs") = nb::dict(), nb::arg("name") = "")
-      .def(
-          "add_opaque",
-          [](Graph& g, const std::vector<uint32_t>& inputs, const std::string& function,
-             const std::string& payload, const nb::list& types,
-             const std::vector<std::string>& names) {
-            const nb::dict fields =
-                dict_of("function", function, "payload", payload, "results", types);
-            const OpId id = g.add_op(OpKind::Opaque, tensors_from(g, inputs),
-                                     attrs_from(OpKind::Opaque, fields), names);
-            return results(g.op(id));
-          },
-          nb::arg("inputs"), nb::arg("function"), nb::arg("payload"), nb::arg("results"),
-          nb::arg("names") = std::vector<std::string>())
+      .def("add_opaque", &add_opaque, nb::arg("inputs"), nb::arg("function"), nb::arg("payload"),
+           nb::arg("results"), nb::arg("names") = std::vector<std::string>())
       .def(
           "add_graph_op",
           [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,
@@ -142,14 +153,7 @@ void bind_ir(nb::module_& m) {
            })
       .def("__hash__", [](const Graph& g) { return structural_hash(g); })
       .def_prop_ro("asks_for_nan", [](const Graph& g) { return asks_for_nan(g); })
-      .def(
-          "validate",
-          [](const Graph& g, bool mirage_strict) {
-            ValidateOptions options;
-            options.mirage_strict = mirage_strict;
-            validate(g, options);
-          },
-          nb::arg("mirage_strict") = false)
+      .def("validate", [](const Graph& g) { validate(g); })
       .def("bind_symbols", &bind_symbols)
       .def("without_dead_code", [](const Graph& g) { return without_dead_code(g); })
       .def("phases", [](const Graph& g) { return list_of(phases(g), phase_name); })
@@ -162,17 +166,7 @@ void bind_ir(nb::module_& m) {
         return parse(text, file);
       },
       nb::arg("text"), nb::arg("file") = "<input>");
-  // The table of operators: name, arity, levels; what documentation and tests iterate over.
-  m.def("operators", [] {
-    return list_of(all_op_kinds(), [](OpKind kind) {
-      std::vector<std::string> levels;
-      for (Level level : {Level::Kernel, Level::Block, Level::Thread})
-        if (allowed_at(kind, level)) levels.emplace_back(name(level));
-      return dict_of("name", name(kind), "min_arity", info(kind).min_arity, "max_arity",
-                     info(kind).max_arity, "levels", levels, "pointwise",
-                     has(kind, algebra::Pointwise));
-    });
-  });
+  m.def("operators", &operators);
 }
 
 }  // namespace tessera::python

@@ -116,12 +116,6 @@ void bind_rules(nb::module_& m) {
         nb::arg("stated") = "", nb::arg("instances") = 64, nb::arg("seed") = 0,
         nb::arg("seconds") = 2.0, nb::arg("second_opinion") = false, nb::arg("z3") = "",
         nb::arg("progress") = nb::none());
-  m.def(
-      "minimal_rules",
-      [](const std::string& text, const std::string& file) {
-        return records(rules::without_derived(rules::parse_rules(text, file)));
-      },
-      nb::arg("text"), nb::arg("file"));
   m.def("rule_exercise", &rules::exercise, nb::arg("seed"));
 }
 

@@ -3,12 +3,10 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 
-#include "base/thread_pool.h"
 #include "bindings.h"
 #include "long_call.h"
 #include "verify/all_sizes.h"
 #include "verify/bitwise.h"
-#include "verify/filter.h"
 #include "verify/funnel.h"
 
 namespace tessera::python {
@@ -131,23 +129,6 @@ void bind_verify(nb::module_& m) {
       nb::arg("a"), nb::arg("b"));
 
   m.def("inexact_operator", &inexact_operator, nb::arg("graph"));
-  // Which candidates the cheap field filter lets pass, in order.
-  m.def(
-      "filter",
-      [](const Graph& spec, const std::vector<Graph>& candidates, uint64_t seed, int threads) {
-        nb::gil_scoped_release release;
-        Filter filter(spec, seed, threads);
-        std::vector<char> passed(candidates.size());
-        ThreadPool pool(threads);
-        pool.parallel_for(
-            int64_t(candidates.size()), 1,
-            [&](int64_t begin, int64_t end) {
-              for (int64_t i = begin; i < end; ++i)
-                passed[size_t(i)] = filter.may_equal(candidates[size_t(i)]);
-            });
-        return std::vector<bool>(passed.begin(), passed.end());
-      },
-      nb::arg("spec"), nb::arg("candidates"), nb::arg("seed") = 1, nb::arg("threads") = 0);
   m.def(
       "recheck",
       [](const Certificate& certificate, const Graph& spec, const Graph& candidate, int threads) {

@@ -43,7 +43,7 @@ class Graph:
     def type(self, tensor: int) -> tuple[str, list[int | str]]: ...
     def tensor_name(self, tensor: int) -> str: ...
     def ops(self) -> list[Record]: ...
-    def validate(self, mirage_strict: bool = False) -> None: ...
+    def validate(self) -> None: ...
     def bind_symbols(self, values: Sequence[tuple[str, int]]) -> Graph: ...
     def without_dead_code(self) -> Graph: ...
     def phases(self) -> list[str]: ...
@@ -123,7 +123,6 @@ class Dispatch:
 
 class PreparedWeights:
     bytes: Final[int]
-    seconds: Final[float]
 
 class Module:
     def run(
@@ -143,13 +142,9 @@ class Module:
     host_calls: Final[list[str]]
     plan: Final[str]
     plan_facts: Final[dict[str, int]]
-    workspace_bytes: Final[int]
-    from_cache: Final[bool]
-    compile_s: Final[float]
 
 class CudaWeights:
     bytes: Final[int]
-    seconds: Final[float]
 
 class CudaModule:
     def run(
@@ -163,7 +158,6 @@ class CudaModule:
     def may_overwrite(self, input: int, output: int) -> bool: ...
     weights: Final[list[int]]
     prepared_bytes: Final[int]
-    workspace_bytes: Final[int]
     device: Final[int]
     device_name: Final[str]
     input_types: Final[list[tuple[str, list[int]]]]
@@ -174,9 +168,6 @@ class CudaCode:
     arch: Final[str]
     source: Final[str]
     kernels: Final[list[Record]]
-    summary: Final[str]
-    from_cache: Final[bool]
-    compile_s: Final[float]
 
 class ForeignArray:
     def __init__(self, capsule: Value) -> None: ...
@@ -233,9 +224,6 @@ def evaluate(
     exact: bool = False,
     opaque: Callable[[str, str, list[Array]], list[Array]] | None = None,
 ) -> list[Array]: ...
-def filter(
-    spec: Graph, candidates: Sequence[Graph], seed: int = 1, threads: int = 0
-) -> list[bool]: ...
 def parse_pattern(text: str, file: str) -> Record: ...
 def pattern_meaning(
     program: Graph, inputs: Sequence[str], symbols: dict[int, str]
@@ -281,7 +269,6 @@ def learn_rules(
     z3: str = "",
     progress: Callable[[tuple[int, int]], None] | None = None,
 ) -> Record: ...
-def minimal_rules(text: str, file: str) -> list[Record]: ...
 def rule_exercise(seed: int) -> Graph: ...
 def read_fragments(
     source: str, kernels: Sequence[tuple[str, int, int, int, bool]], device: int = 0

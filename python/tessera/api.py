@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import overload
 
 from tessera import _core
+from tessera.call_forms import FunctionCall, GraphCall
 from tessera.clock import Clock
 from tessera.compilers import find_compiler
 from tessera.contest import Key, kept, key_of
@@ -18,8 +19,8 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Traced
 from tessera.graph import Graph
 from tessera.options import Options, is_gpu, package_folders
-from tessera.race import children
-from tessera.result import ENGINES, FunctionCall, GraphCall, Result
+from tessera.race_processes import children
+from tessera.result import ENGINES, Result
 from tessera.store import MeasurementStore
 from tessera.types import Function, Object, Record, Value
 

@@ -16,7 +16,7 @@ from tessera.contest import Key
 from tessera.direct_calls import layout
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.race import Child, LostError
+from tessera.race_processes import Child, LostError
 from tessera.types import Values
 
 _START_S = 15.0

@@ -1,4 +1,4 @@
-"""The wall time that is left of a budget, and the signal that none is."""
+"""The wall time that is left of a budget, the signal that none is, and how times are told."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+def duration(seconds: float) -> str:
+    """A time with a unit that suits it.
+
+    >>> duration(5e-7), duration(0.00012), duration(0.25), duration(0.9996), duration(75)
+    ('500 ns', '120 µs', '250 ms', '1.0 s', '75.0 s')
+    """
+    for unit, size in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * size:  # what three digits round up to 1000 has the next unit
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.1f} s"
 
 
 class OutOfTime(Exception):  # noqa: N818 (no error: what was found so far counts)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,9 +30,9 @@ from tessera.frontends.traced import parts
 from tessera.options import Options
 from tessera.race import Entrant, Times, decide
 from tessera.rewrite import rewrite
-from tessera.runner import address_of
+from tessera.runner import sharing
 from tessera.store import kept_json
-from tessera.types import Array, Fields, Function, Record, Value, Values
+from tessera.types import Fields, Function, Record, Value, Values
 from tessera.verification import verify_by
 
 if TYPE_CHECKING:
@@ -263,22 +263,7 @@ def _alike(run: Run, original: Run, arrays: Values) -> bool:
         accuracy = float(np.finfo(a.dtype).eps) ** 0.5 if a.dtype.kind == "f" else 0.0
         if not np.allclose(a, b, accuracy, accuracy, equal_nan=a.dtype.kind == "f"):
             return False
-    given = [a for a in arrays if isinstance(a, np.ndarray)]
-    return _sharing(ours, given) <= _sharing(theirs, given)
-
-
-def _sharing(results: Values, given: Sequence[Array]) -> set[Hashable]:
-    """Which results lie in the memory of which arguments or earlier results, and how."""
-    shared: set[Hashable] = set()
-    for n, result in enumerate(results):
-        if not isinstance(result, np.ndarray):
-            continue
-        others = [*given, *(r for r in results[:n] if isinstance(r, np.ndarray))]
-        for m, other in enumerate(others):
-            if np.may_share_memory(result, other):
-                offset = address_of(result) - address_of(other)
-                shared.add((n, m, offset, result.strides, result.flags.writeable))
-    return shared
+    return sharing(ours, arrays) <= sharing(theirs, arrays)
 
 
 # --- remembering ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What operations cost on this machine, by library: measured once, kept with the measurements.
+"""What operations cost on this machine, by library: measured once, kept in the cache.
 
 The search chooses among equal programs by these times before any of them runs (`cost="measured"`,
 src/search/synth/rates.h). NumPy and JAX take a second or two to measure, and are measured when they
@@ -10,8 +10,10 @@ hold.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 from functools import cache
@@ -19,10 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tessera import _core
 from tessera.frameworks import FRAMEWORKS
 from tessera.machine import processor_facts
-from tessera.race import Entrant, LostError, least_on_one_thread
-from tessera.store import CostsOf, MeasurementStore
+from tessera.race import Entrant, least_on_one_thread
+from tessera.race_processes import LostError
+from tessera.store import cache_directory, kept_json
 from tessera.types import Record
 
 # Kinds of operations, as the core names them, each with the programs that stand for it: `m` is the
@@ -50,6 +54,7 @@ _WHEN_NEEDED = ("numpy", "jax")  # cheap enough to measure without being asked
 _FUSED = ("jax", "torch")
 
 Curves = dict[str, list[tuple[float, float]]]
+CostsOf = tuple[str, str, str]  # a library, its version and the machine
 
 
 def fields(cost: str, flavour: str) -> Record:
@@ -65,7 +70,7 @@ def fields(cost: str, flavour: str) -> Record:
 
 def measured(flavour: str) -> Curves:
     """Nanoseconds by kind of operation and work; empty where nothing was measured."""
-    curves = _remembered(MeasurementStore.default().path, _of(flavour))
+    curves = _remembered(cache_directory(), _of(flavour))
     if not curves and flavour in _WHEN_NEEDED and flavour in LIBRARIES and not busy():
         with contextlib.suppress(LostError, OSError):  # no process: what is built in
             curves = calibrate(flavour)
@@ -78,14 +83,23 @@ def busy() -> bool:
 
 
 @cache
-def _remembered(path: Path, of: CostsOf) -> Curves:
-    return MeasurementStore(path).costs(of)
+def _remembered(folder: Path, of: CostsOf) -> Curves:
+    """What was kept in the cache folder; nothing where that is damaged."""
+    try:
+        known = (kept_json(_key(of)) or {}).items()
+        return {kind: [(float(work), float(ns)) for work, ns in curve] for kind, curve in known}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+
+
+def _key(of: CostsOf) -> str:
+    return hashlib.sha256(f"costs {of}".encode()).hexdigest()
 
 
 def calibrate(flavour: str) -> Curves:
     """Measures the operations of a library, and keeps the times."""
     curves = measure(flavour)
-    MeasurementStore.default().keep_costs(_of(flavour), curves)
+    _core.store_text(_key(_of(flavour)), json.dumps(curves))
     _remembered.cache_clear()
     return curves
 
@@ -125,7 +139,7 @@ def _nanoseconds(flavour: str, expression: str, side: int) -> float:
 
 def is_known(flavour: str) -> bool:
     """Whether the costs of a library were measured here."""
-    return bool(MeasurementStore.default().costs(_of(flavour)))
+    return bool(_remembered(cache_directory(), _of(flavour)))
 
 
 def _of(flavour: str) -> CostsOf:

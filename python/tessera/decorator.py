@@ -48,7 +48,7 @@ from tessera.frontends.numpy import require_rounding
 from tessera.frontends.trace import FLOAT_SCALARS, bind_arguments, definition, trace_call
 from tessera.frontends.traced import Node, Static, Traced, Tree
 from tessera.options import Options, is_gpu
-from tessera.race import LostError
+from tessera.race_processes import LostError
 from tessera.result import Result
 from tessera.tuner import Tuner
 from tessera.types import Arguments, Array, Function, Record, Value, dtype_name, is_plain_dtype

@@ -23,7 +23,8 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, alike, parts, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.types import Arguments, Array, Function, Object, Record, Value, Values, dtype_name
+from tessera.runner import sharing
+from tessera.types import Arguments, Function, Object, Record, Value, Values, dtype_name
 from tessera.verification import verify_by
 
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
@@ -134,16 +135,20 @@ class DropIn:
         wanted = self._results
         if len(wanted) != len(found):  # a result that the original makes of no array
             return {"copies": [n for n, a in enumerate(found) if a.ndim]}
-        shared = [n for n, a in enumerate(found) if _shares_more(n, a, found, wanted, inputs)]
+        ours, theirs = ({p[:2] for p in sharing(results, inputs)} for results in (found, wanted))
+        shared = {n for n, _ in ours - theirs}
+        for n, (a, w) in enumerate(zip(found, wanted, strict=True)):
+            if isinstance(a, np.ndarray) and w.flags.writeable > a.flags.writeable:
+                shared.add(n)  # one number seen at many places
         if flavour != "numpy":
-            return {"copies": shared}
+            return {"copies": sorted(shared)}
         numbers = [isinstance(w, np.generic) for w in wanted]
         if self._function is None and self._traced is not None:
             numbers = [np.ndim(a) == 0 for a in found]
             numbers = [n and f != "array" for n, f in zip(numbers, self._traced.forms, strict=True)]
         scalars = [n for n, a in enumerate(found) if numbers[n] > isinstance(a, np.generic)]
         arrays = [n for n, a in enumerate(found) if numbers[n] < isinstance(a, np.generic)]
-        copies = [n for n in shared if n not in scalars]
+        copies = [n for n in sorted(shared) if n not in scalars]
         return {"copies": copies, "as_scalars": scalars, "as_arrays": arrays}
 
     # --- sizes
@@ -407,18 +412,6 @@ def _arrays(value: Object) -> list[Value]:
     return [v for v in parts(value) if isinstance(v, (np.ndarray, np.generic))]
 
 
-def _shares_more(n: int, array: Array, found: Values, wanted: Values, inputs: Values) -> bool:
-    if not isinstance(array, np.ndarray):
-        return False
-    original = wanted[n]
-    if isinstance(original, np.ndarray) and original.flags.writeable > array.flags.writeable:
-        return True  # one number seen at many places
-    with_inputs = any(_share(array, x) and not _share(original, x) for x in inputs)
-    return with_inputs or any(
-        _share(array, found[k]) and not _share(original, wanted[k]) for k in range(n)
-    )
-
-
 def _of_program(tree: Tree, value: Value, found: dict[int, Value]) -> None:
     if isinstance(tree, Leaf):
         found.setdefault(tree.index, value)
@@ -426,8 +419,3 @@ def _of_program(tree: Tree, value: Value, found: dict[int, Value]) -> None:
         values = [value[k] for k in tree.keys] if tree.kind is dict else value
         for child, part in zip(tree.children, values, strict=True):
             _of_program(child, part, found)
-
-
-def _share(a: Object, b: Object) -> bool:
-    both = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-    return both and bool(np.may_share_memory(a, b))

@@ -42,18 +42,9 @@ _NOT_NEEDED = frozenset(
 )  # fmt: skip
 
 
-def _unary(name: str) -> Callable[[_Ops, Tensor], Tensor]:
-    def operator(self: _Ops, A: Tensor) -> Tensor:
-        return self._call(name, A)
-
-    return operator
-
-
-def _binary(name: str) -> Callable[[_Ops, Tensor, Tensor], Tensor]:
-    def operator(self: _Ops, A: Tensor, B: Tensor) -> Tensor:
-        return self._call(name, A, B)
-
-    return operator
+def _operator(name: str) -> Callable[..., Tensor]:
+    """An operator that is called otherwise here."""
+    return lambda self, *operands: self._call(name, *operands)
 
 
 class _Ops:
@@ -61,16 +52,10 @@ class _Ops:
 
     builder: Graph | Block
 
-    matmul, add, sub = _binary("matmul"), _binary("add"), _binary("subtract")
-    mul, div = _binary("multiply"), _binary("divide")
-    exp, silu, gelu, relu = _unary("exp"), _unary("silu"), _unary("gelu"), _unary("relu")
-    sqrt, square = _unary("sqrt"), _unary("square")
-
-    def clamp(self, A: Tensor, min_val: float, max_val: float) -> Tensor:
-        return self._call("clip", A, min_val, max_val)
-
-    def pow(self, A: Tensor, B: float) -> Tensor:
-        return self._call("pow", A, B)
+    matmul, add, sub, pow = map(_operator, ("matmul", "add", "subtract", "pow"))
+    mul, div, clamp = map(_operator, ("multiply", "divide", "clip"))
+    exp, silu, gelu, relu = map(_operator, ("exp", "silu", "gelu", "relu"))
+    sqrt, square = map(_operator, ("sqrt", "square"))
 
     def reduction(self, A: Tensor, dim: int) -> Tensor:
         """The sum along one axis, which stays with extent 1."""

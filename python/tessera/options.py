@@ -19,13 +19,20 @@ _HERE = Path(__file__).resolve().parent
 
 def target_directory() -> str:
     """Where the machine descriptions are: beside the package, or in the source tree."""
-    return str(_shipped("targets") or "")
+    return str(shipped("targets") or "")
 
 
-def _shipped(name: str) -> Path | None:
-    """A folder that ships: beside the package, or in the source tree."""
+def shipped(name: str) -> Path | None:
+    """A folder that ships ("targets", "rules", "patterns"): beside the package, or in the source
+    tree."""
     folders = (_HERE / name, _HERE.parents[1] / name)
     return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def users(name: str) -> Path:
+    """A folder of the user's own: "rules", "patterns", or "learnt", which has kernels that searches
+    found and what they searched in vain."""
+    return cache_directory() / name
 
 
 def is_described(target: str) -> bool:
@@ -43,7 +50,7 @@ def is_gpu(target: str) -> bool:
 
 def rule_folders() -> list[str]:
     """Where rules are: those that ship, then the user's own."""
-    return [str(shipped_rules() or ""), *_own(user_rules())]
+    return [str(shipped("rules") or ""), *_own(users("rules"))]
 
 
 def _own(folder: Path, within_cache: bool = True) -> list[str]:
@@ -52,25 +59,15 @@ def _own(folder: Path, within_cache: bool = True) -> list[str]:
     return [str(folder)] if above and is_own(folder) else []
 
 
-def shipped_rules() -> Path | None:
-    """The rules that ship: beside the package, or in the source tree."""
-    return _shipped("rules")
-
-
-def user_rules() -> Path:
-    """Where a user's own rules are."""
-    return cache_directory() / "rules"
-
-
 def pattern_folders() -> list[str]:
     """Where experts' kernels are: shipped, of installed packages, the user's, the project's.
 
     Nothing of a package is imported for it; of two patterns with one name the later one stands.
     """
     return [
-        str(shipped_patterns() or ""),
+        str(shipped("patterns") or ""),
         *(str(folder) for folder in installed_patterns()),
-        *_own(user_patterns()),
+        *_own(users("patterns")),
         *_own(Path(".tessera") / "patterns", within_cache=False),
         *registered_patterns,
     ]
@@ -83,11 +80,6 @@ def own_pattern_folders() -> list[str]:
 
 # A folder of what this process registered (patterns.register), once there is anything.
 registered_patterns: list[str] = []
-
-
-def shipped_patterns() -> Path | None:
-    """The patterns that ship: beside the package, or in the source tree."""
-    return _shipped("patterns")
 
 
 def installed_patterns() -> list[Path]:
@@ -106,16 +98,6 @@ def package_folders(name: str) -> list[Path]:
     """Where a package of Python is; nowhere if it is not installed."""
     spec = find_spec(name)
     return [Path(f) for f in (spec.submodule_search_locations or () if spec else ())]
-
-
-def user_patterns() -> Path:
-    """Where a user's own patterns are."""
-    return cache_directory() / "patterns"
-
-
-def learnt_patterns() -> Path:
-    """Where kernels that searches found are kept, and what they searched in vain."""
-    return cache_directory() / "learnt"
 
 
 def require_threads(threads: int) -> None:

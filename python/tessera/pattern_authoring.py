@@ -20,7 +20,7 @@ from tessera.files import write_text
 from tessera.frontends.torch.call import dtype_of
 from tessera.frontends.torch.importer import build
 from tessera.graph import Graph
-from tessera.options import registered_patterns, user_patterns
+from tessera.options import registered_patterns, users
 from tessera.patterns import SUFFIX, Pattern, check_pattern, read_pattern
 from tessera.store import make_own
 from tessera.types import Values
@@ -110,7 +110,7 @@ def unregister(name: str, *, scope: Literal["process", "user", "project"] = "pro
 def _scope(scope: str) -> Path:
     global _folder
     if scope == "user":
-        return user_patterns()
+        return users("patterns")
     if scope == "project":
         return Path(".tessera") / "patterns"
     if scope != "process":

@@ -22,14 +22,7 @@ from tessera import _core
 from tessera.errors import BadInputError, Error, Location, NotFoundError, ToolMissingError
 from tessera.files import Plain, read_text, told_of, write_text
 from tessera.graph import Graph
-from tessera.options import (
-    Options,
-    learnt_patterns,
-    pattern_folders,
-    shipped_patterns,
-    target_directory,
-    user_patterns,
-)
+from tessera.options import Options, pattern_folders, shipped, target_directory, users
 from tessera.store import make_own
 from tessera.types import Record, Value
 
@@ -85,7 +78,7 @@ def read_pattern(path: Path) -> Pattern:
 
 def pattern_files() -> list[Path]:
     """All files of patterns, those that ship first."""
-    folders = [*(Path(f) for f in pattern_folders() if f), learnt_patterns()]
+    folders = [*(Path(f) for f in pattern_folders() if f), users("learnt")]
     return [p for f in folders if f.is_dir() for p in sorted(f.glob("*" + SUFFIX))]
 
 
@@ -136,7 +129,7 @@ def find_pattern(name: str) -> Pattern:
 def add_pattern(path: Path, folder: Path | None = None) -> Path:
     """Copies a pattern into a folder, the user's own by default, where it is found from now on."""
     pattern = read_pattern(path)
-    folder = user_patterns() if folder is None else folder
+    folder = users("patterns") if folder is None else folder
     with told_of(folder, "written"):
         make_own(folder)
     target = folder / (pattern.name + SUFFIX)
@@ -150,10 +143,10 @@ def remove_pattern(name: str) -> Path:
     # Of a file that cannot be read the name is the file's.
     known = {Path(b.file).stem: b.file for b in broken} | {p.name: p.file for p in found}
     path = Path(known[name] if name in known else find_pattern(name).file)
-    own = [user_patterns(), learnt_patterns(), Path(".tessera") / "patterns"]
+    own = [users("patterns"), users("learnt"), Path(".tessera") / "patterns"]
     if path.resolve().parent not in [folder.resolve() for folder in own]:
-        shipped = shipped_patterns()
-        ships = shipped is not None and path.is_relative_to(shipped)
+        package = shipped("patterns")
+        ships = package is not None and path.is_relative_to(package)
         raise BadInputError(
             f"'{name}' {'ships with Tessera' if ships else 'belongs to a package'}; add a pattern "
             f"of that name to replace it, or switch all off with --disable patterns",
@@ -229,7 +222,7 @@ def learnt() -> Learnt:
     files = _learnt_files()
     kinds = [path.suffix for path in files]
     size = sum(path.stat().st_size for path in files)
-    return Learnt(kinds.count(SUFFIX), kinds.count(".search"), size, str(learnt_patterns()))
+    return Learnt(kinds.count(SUFFIX), kinds.count(".search"), size, str(users("learnt")))
 
 
 def forget() -> Learnt:
@@ -242,7 +235,7 @@ def forget() -> Learnt:
 
 
 def _learnt_files() -> list[Path]:
-    folder = learnt_patterns()
+    folder = users("learnt")
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in found if path.suffix in (SUFFIX, ".search"))
 

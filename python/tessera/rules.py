@@ -17,8 +17,7 @@ from tessera.files import Plain, read_text, told_of, write_text
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec
 from tessera.graph import Graph
-from tessera.options import rule_folders
-from tessera.options import user_rules as user_folder
+from tessera.options import rule_folders, users
 from tessera.source import run_file
 from tessera.store import make_own
 from tessera.types import Record
@@ -153,7 +152,7 @@ def learn(
 
 def add_to_user_rules(rules: Iterable[Rule]) -> Path:
     """Appends rules to the user's own, all or nothing; the file they are in."""
-    path = user_folder() / LEARNT
+    path = users("rules") / LEARNT
     text = read_text(path) if path.exists() else ""
     blocks = [text.rstrip()] if text.strip() else []
     blocks += [rule.text.rstrip() for rule in rules]

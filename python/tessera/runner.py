@@ -11,7 +11,17 @@ import numpy as np
 from tessera import _core
 from tessera.errors import BadInputError, WrongTypeError
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import Array, DType, Function, Value, Values, dtype_name, format_type, to_numpy
+from tessera.types import (
+    Arguments,
+    Array,
+    DType,
+    Function,
+    Value,
+    Values,
+    dtype_name,
+    format_type,
+    to_numpy,
+)
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
@@ -234,6 +244,19 @@ def out_name(position: int, count: int) -> str:
 def address_of(array: Array) -> int:
     """Where an array's first element lies."""
     return int(array.__array_interface__["data"][0])
+
+
+def sharing(results: Values, given: Values) -> set[Arguments]:
+    """Which results lie in the memory of which arguments or earlier results, and how."""
+    shared: set[Arguments] = set()
+    for n, result in enumerate(results):
+        if not isinstance(result, np.ndarray):
+            continue
+        for m, other in enumerate((*given, *results[:n])):
+            if isinstance(other, np.ndarray) and np.may_share_memory(result, other):
+                offset = address_of(result) - address_of(other)
+                shared.add((n, m, offset, result.strides, result.flags.writeable))
+    return shared
 
 
 def _describe(array: Array) -> str:

@@ -1,18 +1,15 @@
-"""Measurements of all runs, and costs of operations (costs.py), in SQLite inside the cache folder.
+"""The cache folder: where it is, that it is one's own, and a history of what runs measured in it.
 
-A history to look at and learn from, never needed for a result: where it cannot be used, one warning
-says so and the run goes on. A damaged file is set aside and begun again.
+The history is to look at and learn from, never needed for a result: where it cannot be kept, one
+warning says so and the run goes on.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import sqlite3
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,35 +20,9 @@ from tessera.types import Record, Value
 if TYPE_CHECKING:
     from tessera.result import Result
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS measurements (
-  id INTEGER PRIMARY KEY,
-  time REAL NOT NULL,
-  version TEXT NOT NULL,
-  program TEXT NOT NULL,
-  program_hash TEXT NOT NULL,
-  target TEXT NOT NULL,
-  threads INTEGER NOT NULL,
-  original_us REAL NOT NULL,
-  ours_us REAL NOT NULL,
-  speedup REAL NOT NULL,
-  details TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS costs (
-  library TEXT NOT NULL,
-  version TEXT NOT NULL,
-  machine TEXT NOT NULL,
-  operation TEXT NOT NULL,
-  work REAL NOT NULL,
-  ns REAL NOT NULL,
-  time REAL NOT NULL,
-  PRIMARY KEY (library, version, machine, operation, work)
-);
-CREATE INDEX IF NOT EXISTS by_program ON measurements (program_hash, target);
-"""
-
-
-CostsOf = tuple[str, str, str]  # a library, its version and the machine
+# Of a row in the history, what it has at least.
+_KINDS = {"time": float, "program": str, "target": str, "original_us": float, "ours_us": float,
+          "speedup": float}  # fmt: skip
 
 
 def cache_directory() -> Path:
@@ -101,7 +72,8 @@ def kept_json(key: str) -> Value:
 
 
 class MeasurementStore:
-    """One SQLite file; every call opens and closes it, so processes can share it."""
+    """A line of JSON for each run, appended by one write, so that processes can share the file;
+    what is no such line is passed over."""
 
     _warned = False
 
@@ -110,17 +82,13 @@ class MeasurementStore:
 
     @classmethod
     def default(cls) -> MeasurementStore:
-        return cls(cache_directory() / "measurements.sqlite")
+        return cls(cache_directory() / "measurements.jsonl")
 
     def add(self, result: Result) -> None:
         """Remembers what one optimisation measured."""
         data = result.json()
         told = ("search_s", "verify_s", "compile_s", "tune_s", "states", "pruned", "shape")
-        details = {key: data[key] for key in told}
-        details["candidates"] = [
-            {k: c[k] for k in ("rank", "fate", "model_us", "measured_us", "speedup")}
-            for c in data["candidates"]
-        ]
+        of_candidates = ("rank", "fate", "model_us", "measured_us", "speedup")
         row = {
             "time": time.time(),
             "version": version,
@@ -131,111 +99,41 @@ class MeasurementStore:
             "original_us": result.original_us,
             "ours_us": result.measured_us,
             "speedup": result.speedup,
-            "details": json.dumps(details),
+            **{key: data[key] for key in told},
+            "candidates": [{k: c[k] for k in of_candidates} for c in data["candidates"]],
         }
-        with self._connection() as db:
-            if db is not None:
-                places = ", ".join(f":{name}" for name in row)
-                db.execute(f"INSERT INTO measurements ({', '.join(row)}) VALUES ({places})", row)
+        try:
+            make_own(self.path.parent)
+            require_own(self.path.parent, alone=True)
+            with open(self.path, "ab", buffering=0, opener=_privately) as file:
+                file.write(b"\n" + json.dumps(row).encode())  # behind what may have ended early
+        except OSError as error:
+            if not MeasurementStore._warned:
+                MeasurementStore._warned = True
+                text = f"tessera: measurements cannot be kept in {self.path}: {error}"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
 
-    def recent(self, count: int = 20) -> list[Record]:
+    def recent(self, count: int | None = None) -> list[Record]:
         """The newest measurements first."""
-        with self._connection() as db:
-            if db is None:
-                return []
-            db.row_factory = sqlite3.Row
-            rows = db.execute(
-                "SELECT time, program, target, threads, original_us, ours_us, speedup, version "
-                "FROM measurements ORDER BY id DESC LIMIT ?",
-                (count,),
-            )
-            return list(map(dict, rows))
+        if not (self.path.is_file() and is_own(self.path.parent, alone=True)):
+            return []
+        rows = list(map(_row, self.path.read_bytes().splitlines()))
+        return [row for row in reversed(rows) if row][:count]
 
     def count(self) -> int:
         """How many measurements there are."""
-        with self._connection() as db:
-            if db is None:
-                return 0
-            return int(db.execute("SELECT count(*) FROM measurements").fetchone()[0])
+        return len(self.recent())
 
-    def keep_costs(self, of: CostsOf, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-        """Remembers nanoseconds by kind of operation and work, in place of earlier ones.
 
-        Those of other versions of the library on this machine are forgotten.
-        """
-        now = time.time()
-        rows = [(*of, kind, work, ns, now) for kind, curve in curves.items() for work, ns in curve]
-        with self._connection() as db:
-            if db is not None:
-                db.execute("DELETE FROM costs WHERE library = ? AND machine = ?", of[::2])
-                db.executemany("INSERT INTO costs VALUES (?,?,?,?,?,?,?)", rows)
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
-    def costs(self, of: CostsOf) -> dict[str, list[tuple[float, float]]]:
-        """What `keep_costs` was given for these; empty if nothing."""
-        curves: dict[str, list[tuple[float, float]]] = {}
-        with self._connection() as db:
-            if db is not None:
-                cursor = db.execute(
-                    "SELECT operation, work, ns FROM costs "
-                    "WHERE library = ? AND version = ? AND machine = ? ORDER BY operation, work",
-                    of,
-                )
-                for operation, work, ns in cursor:
-                    curves.setdefault(operation, []).append((work, ns))
-        return curves
 
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection | None]:
-        """An open transaction, or None (after one warning) where the file cannot be used."""
-        try:
-            db = self._open()
-        except (sqlite3.Error, OSError) as error:
-            self._complain(error)
-            yield None
-            return
-        try:
-            with db:
-                yield db
-        except sqlite3.DatabaseError as error:
-            self._complain(error)
-        finally:
-            db.close()
-
-    def _open(self) -> sqlite3.Connection:
-        make_own(self.path.parent)
-        require_own(self.path.parent, alone=True)
-        try:
-            return self._connect()
-        except sqlite3.OperationalError:  # locked, read-only, full: the file may be fine
-            raise
-        except (sqlite3.DatabaseError, UnicodeDecodeError):
-            aside = self.path.with_suffix(".damaged")
-            self.path.replace(aside)
-            for suffix in ("-wal", "-shm"):
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-            warnings.warn(
-                f"tessera: the measurements in {self.path} were damaged; kept as {aside.name}, "
-                "a new file is begun",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return self._connect()
-
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=5)
-        try:
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=NORMAL")
-            db.executescript(_SCHEMA)
-            if db.execute("PRAGMA quick_check").fetchone()[0] != "ok":
-                raise sqlite3.DatabaseError("quick_check failed")
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _complain(self, error: Exception) -> None:
-        if not MeasurementStore._warned:
-            MeasurementStore._warned = True
-            text = f"tessera: measurements cannot be kept in {self.path}: {error}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+def _row(line: bytes) -> Record:
+    """What a line of the history tells; nothing where it is damaged."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    known = type(row) is dict and all(isinstance(row.get(k), v) for k, v in _KINDS.items())
+    return row if known else {}

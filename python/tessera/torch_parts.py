@@ -28,7 +28,7 @@ from tessera.frontends.torch.importer import build
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.race import LostError
+from tessera.race_processes import LostError
 from tessera.result import Result
 from tessera.torch_cache import KeptPart, LaterGraph, cache_in, digest, origin, own_key
 from tessera.torch_compare import disagreement, is_alike, same_bits

@@ -12,7 +12,7 @@ import tessera as ts
 from tessera import _core
 from tessera.cli.app import run
 from tessera.errors import BadInputError
-from tessera.options import shipped_patterns, user_patterns
+from tessera.options import shipped, users
 from tessera.patterns import body_states, check_pattern, read_pattern, register, unregister
 
 NORM = """pattern t5norm
@@ -101,7 +101,7 @@ def test_states_are_told(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_ships_is_unchecked_until_it_is_checked(own: Path) -> None:
-    folder = shipped_patterns()
+    folder = shipped("patterns")
     assert folder is not None
     path = folder / "rmsnorm.pattern"
     assert {s.state for s in body_states(read_pattern(path))} == {"unchecked"}
@@ -132,7 +132,7 @@ def test_a_meaning_with_code_is_used_and_says_how_far_it_is_proved() -> None:
         assert any("written centred" in text for text in texts), record["report"]["refused"]
     finally:
         unregister("centred")
-    assert any((user_patterns().parent / "bodies").iterdir())
+    assert any((users("patterns").parent / "bodies").iterdir())
 
 
 def test_a_module_with_code() -> None:

@@ -34,11 +34,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     _core.store_text(KEY, "kept")
     for name in ("rules", "patterns", "learnt"):
         (folder / name).mkdir(mode=0o700)
-    shipped = next(Path(str(options.shipped_rules())).glob("*.rules")).read_text()
+    shipped = next(Path(str(options.shipped("rules"))).glob("*.rules")).read_text()
     (folder / "rules" / "own.rules").write_text(shipped)
     (folder / "patterns" / "own.pattern").write_text("")
     (folder / "this-cpu.target").write_text("target cpu\n")
-    assert MeasurementStore.default().count() == 0
+    (folder / "measurements.jsonl").write_text(
+        '{"time": 1.0, "program": "g", "target": "cpu", "original_us": 1.0, "ours_us": 1.0, '
+        '"speedup": 1.0}'
+    )
     return folder
 
 
@@ -48,14 +51,8 @@ def is_read(folder: Path) -> list[bool]:
     rules = any(f.is_relative_to(folder) for f in rule_files())
     patterns = any(b.file.startswith(str(folder)) for b in read_patterns()[1])
     target = ts.Options().fields()["target"] == str(folder / "this-cpu.target")
-    MeasurementStore._warned = False
-    db = sqlite_opens(folder)
-    return [texts, rules, patterns, target, db]
-
-
-def sqlite_opens(folder: Path) -> bool:
-    with MeasurementStore(folder / "measurements.sqlite")._connection() as db:
-        return db is not None
+    measured = MeasurementStore.default().count() == 1
+    return [texts, rules, patterns, target, measured]
 
 
 def test_ones_own_folder_is_read(cache: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import tessera as ts
 from tessera import _core
 from tessera.errors import BadInputError, NotFoundError
-from tessera.options import user_patterns
+from tessera.options import users
 from tessera.patterns import pattern_places, register, unregister
 
 SCALED = """graph g {
@@ -60,7 +60,7 @@ def test_a_kernel_is_inserted_and_removed_while_running() -> None:
     unregister("centred")
     assert fits(SCALED, "centred") == []
     register("centred", CENTRED, kernel=KERNEL, scope="user", check=False)
-    assert (user_patterns() / "centred.pattern").exists()
+    assert (users("patterns") / "centred.pattern").exists()
     unregister("centred", scope="user")
 
 

@@ -15,7 +15,7 @@ import tessera as ts
 from tessera import options, patterns
 from tessera.cli import main
 from tessera.errors import BadInputError, NotFoundError
-from tessera.options import user_patterns
+from tessera.options import users
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "patterns"
@@ -84,14 +84,14 @@ def test_a_kernel_is_proved_compiled_and_run(own: Path, capsys: pytest.CaptureFi
     assert code == 1
     assert "is no finite number where the def gives" in found["patterns"][0]["why"]
     assert main(["patterns", "add", str(wrong)]) == 1
-    assert not user_patterns().exists()
+    assert not users("patterns").exists()
 
 
 def test_what_is_added_is_used_until_it_is_removed(
     own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (own / "none").mkdir()
-    monkeypatch.setattr(options, "shipped_patterns", lambda: own / "none")
+    monkeypatch.setattr(options, "shipped", lambda name: own / "none")
     (own / "p.ug").write_text(RMSNORM)
     search = ("search", str(own / "p.ug"), "--engine", "patterns")
     assert as_json(capsys, *search)[1]["candidates"] == []
@@ -144,7 +144,7 @@ def test_broken_files_are_listed_and_the_rest_works(
     (folder / "binary.pattern").write_bytes(b"\xff\xfe")
     (folder / "empty.pattern").write_text("")
     (folder / "mine.pattern").write_text((SHIPPED / "rmsnorm.pattern").read_text())
-    monkeypatch.setattr(options, "shipped_patterns", lambda: own / "none")
+    monkeypatch.setattr(options, "shipped", lambda name: own / "none")
     (own / "none").mkdir()
     assert main(["patterns", "list", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
@@ -227,13 +227,13 @@ def test_what_a_search_found_is_listed_removed_and_forgotten(
     again = ("optimize", str(own / "q.ug"), *without)
     assert as_json(capsys, *again)[1]["values"] == 0
     assert as_json(capsys, *again, "--refresh")[1]["values"] > 0
-    (options.learnt_patterns() / "bad.pattern").write_text("pattern bad\n  nonsense")
+    (options.users("learnt") / "bad.pattern").write_text("pattern bad\n  nonsense")
     assert main(["patterns", "remove", name]) == 0
     assert main(["patterns", "list", "learnt-"]) == 0
     assert "bad.pattern:2:3: expected def" in capsys.readouterr().out
     assert as_json(capsys, *again, "--no-cache")[1]["values"] > 0
     assert main(["patterns", "forget"]) == 0
-    assert list(options.learnt_patterns().iterdir()) == []
+    assert list(options.users("learnt").iterdir()) == []
 
 
 def test_optimize_uses_patterns(own: Path) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera import race, racer
-from tessera.race import Entrant, LostError
+from tessera import race, race_processes, racer
+from tessera.race import Entrant
+from tessera.race_processes import LostError
 
 Facts = dict[str, Any]
 MS = 1_000_000
@@ -31,6 +32,8 @@ class Stand:
 
     def __init__(self, scripts: dict[str, Callable[[int], Facts]]) -> None:
         self.scripts, self.turns, self.names = scripts, 0, dict[int, str]()
+
+    told: Any = race_processes.Child.told
 
     def ask(self, order: Facts, arrays: Any = (), limit_s: float = 0) -> tuple[Facts, list[Any]]:
         if order["do"] == "prepare":
@@ -73,7 +76,7 @@ Hold = Callable[[dict[str, Callable[[], Stand]]], Stands]
 @pytest.fixture
 def stands(monkeypatch: pytest.MonkeyPatch) -> Hold:
     monkeypatch.setattr(race, "asleep", lambda *_, **__: True)
-    monkeypatch.setattr(race.Load, "is_busy", lambda self: False)
+    monkeypatch.setattr(race_processes.Load, "is_busy", lambda self: False)
 
     def install(of: dict[str, Callable[[], Stand]]) -> Stands:
         made = Stands(of)
@@ -110,7 +113,7 @@ def test_beside_other_work_the_time_of_one_thread_counts(
         return Stand({"a": takes(9 * MS, 0, 2 * MS), "b": takes(2 * MS, 0, 1 * MS)})
 
     stands({"one": disturbed, "all": lambda: Stand({n: takes(MS, MS) for n in "ab"})})
-    monkeypatch.setattr(race.Load, "is_busy", lambda self: True)
+    monkeypatch.setattr(race_processes.Load, "is_busy", lambda self: True)
     held = race.hold(named("a", "b"), seconds=0.02)
     assert held.provisional
     assert [t.median for t in held.times if t] == [pytest.approx(2e-3), pytest.approx(1e-3)]
@@ -198,10 +201,10 @@ DIES = "import os\nN = [0]\ndef f(x):\n    N[0] += 1\n    if N[0] > 6: os._exit(
 
 
 @pytest.fixture
-def own() -> Iterator[race.Children]:
-    race.children().close()
-    yield race.children()
-    race.children().close()
+def own() -> Iterator[race_processes.Children]:
+    race_processes.children().close()
+    yield race_processes.children()
+    race_processes.children().close()
 
 
 def gone(pid: int) -> bool:
@@ -227,7 +230,7 @@ def test_arrays_arrive_as_they_are() -> None:
     assert got[1].dtype == np.float32
 
 
-def test_nothing_is_unpickled(own: race.Children, tmp_path: Path) -> None:
+def test_nothing_is_unpickled(own: race_processes.Children, tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> Any:
             return os.mkdir, (str(tmp_path / "sprung"),)
@@ -245,9 +248,9 @@ def test_nothing_is_unpickled(own: race.Children, tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
 
 
-def test_who_dies_drops_out_and_the_race_goes_on(own: race.Children) -> None:
+def test_who_dies_drops_out_and_the_race_goes_on(own: race_processes.Children) -> None:
     for threads in ("one", "all"):
-        own._of["other", threads] = race.Child("numpy", threads)
+        own._of["other", threads] = race_processes.Child("numpy", threads)
     entrants = [
         Entrant(None, "numpy", {"source": SLOW, "name": "f"}),
         Entrant(None, "other", {"source": DIES, "name": "f"}),
@@ -259,7 +262,7 @@ def test_who_dies_drops_out_and_the_race_goes_on(own: race.Children) -> None:
     assert held.faster(1.03) == [False, False]
 
 
-def test_a_process_that_dies_between_races_is_started_again(own: race.Children) -> None:
+def test_a_process_that_dies_between_races_is_started_again(own: race_processes.Children) -> None:
     entrants = [Entrant(None, "numpy", {"source": SLOW, "name": "f"})] * 2
     first = own.get("numpy", "one")
     assert race.hold(entrants, [np.ones(3)], 0.05).times[1] is not None
@@ -275,14 +278,14 @@ PARENT = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 import numpy as np
-from tessera import race
+from tessera import race, race_processes
 entrants = [race.Entrant(None, "numpy", {{"source": {SLOW!r}, "name": "f"}})] * 2
 race.hold(entrants, [np.ones(3)], 0.01)
-print(*race.children().pids(), flush=True)
+print(*race_processes.children().pids(), flush=True)
 if "end" in sys.argv:
     sys.exit()
 if "fork" in sys.argv and not os.fork():  # has no part in its parent's processes
-    assert race.children().pids() == []
+    assert race_processes.children().pids() == []
     sys.exit()
 while True:
     race.hold(entrants, [np.ones(3)], 0.5)
@@ -320,20 +323,20 @@ def gone_now(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_who_spins_is_waited_for(own: race.Children) -> None:
+def test_who_spins_is_waited_for(own: race_processes.Children) -> None:
     code = "import time\nprint('on', flush=True)\nend = time.monotonic() + 60\n"
     code += "while time.monotonic() < end: pass"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as spinning:
         assert spinning.stdout is not None
         spinning.stdout.readline()
-        assert not race.asleep([spinning.pid], own=False, limit_s=0.05)
+        assert not race_processes.asleep([spinning.pid], own=False, limit_s=0.05)
         spinning.kill()
     child = own.get("numpy", "one")
-    assert race.asleep([child.pid], own=False, limit_s=30)
+    assert race_processes.asleep([child.pid], own=False, limit_s=30)
     stop = threading.Event()
     thread = threading.Thread(target=lambda: [None for _ in iter(stop.is_set, True)])
     thread.start()
-    assert not race.asleep([], limit_s=0.05)
+    assert not race_processes.asleep([], limit_s=0.05)
     stop.set()
     thread.join()
-    assert race.asleep([], limit_s=30)
+    assert race_processes.asleep([], limit_s=30)

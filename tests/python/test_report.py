@@ -99,7 +99,7 @@ def test_record_is_plain_data(result: ts.Result, tmp_path: Path) -> None:
         assert (row["original"] > 0) == (row["original_mean"] > 0)
         assert row["original_mean"] <= row["original"]
         assert row["result_mean"] <= row["result"]
-    assert data["errors"]["rows"][0]["result_mean"] > 0
+    assert any(row["result_mean"] > 0 for row in data["errors"]["rows"])
     assert data["timeline"][-1]["stage"] == "done"
     assert data["limits"]["flops_s"] > 1e9
     with pytest.raises(ts.Error, match="must end in"):

@@ -20,7 +20,8 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec, arguments
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.rewrite import Rewrite, _Arena, _Contestant, _fastest_first, rewrite
+from tessera.rewrite import Rewrite, rewrite
+from tessera.rewrite_arena import Arena, Contestant, fastest_first
 from tessera.source import run_file
 from tessera.verification import verify
 
@@ -112,10 +113,10 @@ def test_where_nothing_is_gained_the_program_stays() -> None:
     assert "return x + y" in found.source
 
 
-def arena(function: Any, *types: str) -> _Arena:
+def arena(function: Any, *types: str) -> Arena:
     traced = trace_call(function, types, {})
     drop_in = DropIn(traced.graph, function, traced, "f", arguments(traced.graph, traced, 0))
-    return _Arena([(traced.graph, drop_in.source(traced.graph), "")], "numpy", drop_in, Clock())
+    return Arena([(traced.graph, drop_in.source(traced.graph), "")], "numpy", drop_in, Clock())
 
 
 def test_idioms_are_raced_with_the_program() -> None:
@@ -141,7 +142,7 @@ def test_sources_that_compute_something_else_are_noticed() -> None:
     right = ring.original.run()
 
     def why(result: Any) -> str:
-        return ring.differs(_Contestant(lambda: result, graph, ""))
+        return ring.differs(Contestant(lambda: result, graph, ""))
 
     assert why(right) == ""
     assert why(right * (1 + 1e-6)) == ""  # another order
@@ -154,11 +155,11 @@ def test_sources_that_compute_something_else_are_noticed() -> None:
 def test_alike_times_go_to_the_plainest_source() -> None:
     graph = arena(lambda x: x + 1.0, "f32[4]").original.graph
 
-    def spelled(*idioms: str) -> _Contestant:
-        return _Contestant(lambda: None, graph, "", "", idioms)
+    def spelled(*idioms: str) -> Contestant:
+        return Contestant(lambda: None, graph, "", "", idioms)
 
     contestants = [spelled(), spelled("square", "reuse"), spelled(), spelled("reuse"), spelled()]
-    assert _fastest_first(contestants, [9.0, 1.0, 1.015, 1.01, 1.2]) == [2, 3, 1, 4]
+    assert fastest_first(contestants, [9.0, 1.0, 1.015, 1.01, 1.2]) == [2, 3, 1, 4]
 
 
 PROGRAM = """

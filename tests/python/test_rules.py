@@ -15,7 +15,7 @@ import pytest
 from tessera import rules
 from tessera.cli import main
 from tessera.errors import BadInputError
-from tessera.options import shipped_rules
+from tessera.options import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = """
@@ -36,7 +36,7 @@ def not_annotated(A):
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of our own, and rules that ship nowhere."""
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("tessera.options.shipped_rules", lambda: None)
+    monkeypatch.setattr("tessera.options.shipped", lambda name: None)
     return tmp_path
 
 
@@ -180,6 +180,6 @@ def test_a_solver_agrees(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_rules_that_ship_are_found() -> None:
     known = rules.load_rules(sorted((ROOT / "rules").glob("*.rules")))
-    assert shipped_rules() == ROOT / "rules"
+    assert shipped("rules") == ROOT / "rules"
     assert len(known) > 100
     assert len({r.name for r in known}) == len(known)

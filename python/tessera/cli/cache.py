@@ -32,14 +32,13 @@ def info(as_json: bool) -> int:
     """Where the cache is, what it holds, and the newest measurements."""
     folder = cache_directory()
     files = [p for p in folder.rglob("*") if p.is_file()] if folder.is_dir() else []
-    store = MeasurementStore(folder / "measurements.sqlite")
-    exists = store.path.exists()
+    measured = MeasurementStore.default().recent()
     data: Record = {
         "directory": str(folder),
         "files": len(files),
         "bytes": sum(p.stat().st_size for p in files),
-        "measurements": store.count() if exists else 0,
-        "recent": store.recent(10) if exists else [],
+        "measurements": len(measured),
+        "recent": measured[:10],
     }
     if as_json:
         common.print_json(data)
@@ -47,7 +46,7 @@ def info(as_json: bool) -> int:
     console = common.stdout()
     told = f"{data['files']} files, {_size(data['bytes'])}, {data['measurements']} measurements"
     console.print(f"{folder}: {told}", markup=False)
-    if exists:
+    if measured:
         columns = ("when", "program", "target", "original", "ours", "speed-up")
         table = Table(*columns, box=None, pad_edge=False)
         for row in data["recent"]:
@@ -76,8 +75,8 @@ def path(as_json: bool) -> int:
 
 
 # What the core and the store put into the folder; nothing else is ever deleted.
-_MADE_AGAIN = ("objects", "index", "searches", "learnt", "bodies", "measurements.sqlite",
-               "measurements.sqlite-wal", "measurements.sqlite-shm",
+_MADE_AGAIN = ("objects", "index", "searches", "learnt", "bodies", "measurements.jsonl",
+               "measurements.sqlite", "measurements.sqlite-wal", "measurements.sqlite-shm",
                "measurements.damaged")  # fmt: skip
 _OWN = ("rules", "patterns")  # what `rules` and `patterns add` were given
 

@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tessera import _core
+from tessera.clock import duration as duration
 from tessera.errors import Error, Location, UsageError
 from tessera.files import to_json, write_text
 from tessera.options import LEVELS, Options
@@ -166,19 +167,6 @@ def write_output(path: str, text: str) -> None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
         write_text(Path(path), text)
-
-
-def duration(seconds: float) -> str:
-    """A time with a unit that suits it.
-
-    >>> duration(0.00012), duration(0.25), duration(0.9996), duration(75)
-    ('120 µs', '250 ms', '1.0 s', '75.0 s')
-    """
-    if seconds < 0.9995e-3:  # what three digits round up to 1000 has the next unit
-        return f"{seconds * 1e6:.3g} µs"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.1f} s"
 
 
 def count(n: float) -> str:

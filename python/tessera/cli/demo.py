@@ -15,7 +15,7 @@ import numpy as np
 from tessera import _core
 from tessera.api import Progress, superoptimize
 from tessera.cli.common import ProgressLine, duration, stdout
-from tessera.cli.optimize import NOISY, PROVISIONAL
+from tessera.cli.show import NOISY, PROVISIONAL
 from tessera.compilers import find_compiler
 from tessera.contest import as_entrant
 from tessera.frontends.trace import trace_call

@@ -8,12 +8,8 @@ import click
 
 from tessera.cli import common
 from tessera.cli.explain_torch import explain_model, model_in
-from tessera.cli.optimize import (
-    optimize_program,
-    show_conditions,
-    show_speedup,
-    subprogram_lines,
-)
+from tessera.cli.optimize import optimize_program
+from tessera.cli.show import show_conditions, show_speedup, subprogram_lines
 from tessera.emit import FLAVOURS
 from tessera.options import Options
 from tessera.patterns import pattern_places

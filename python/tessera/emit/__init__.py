@@ -14,7 +14,7 @@ from tessera.emit.idioms import IDIOMS, respelled
 from tessera.emit.layout import Layout, valid_name, wrapped
 from tessera.emit.lift import Lifter
 from tessera.emit.node import Node
-from tessera.emit.spell import SPELLINGS, Spelling
+from tessera.emit.spell import SPELLINGS, Spelling, extent_of
 from tessera.errors import UnsupportedError, UsageError
 from tessera.graph import Graph
 from tessera.types import Array, Dim, Function, Record, dtype_name
@@ -68,36 +68,15 @@ def emit(
         return (x @ w).sum(axis=0) * 2
     <BLANKLINE>
     """
-    if flavour not in SPELLINGS:
-        raise UsageError(f"there is no flavour '{flavour}'; choose one of {', '.join(FLAVOURS)}")
-    for idiom in idioms:
-        if idiom not in IDIOMS[flavour]:
-            known = ", ".join(IDIOMS[flavour])
-            raise UsageError(f"there is no idiom '{idiom}' of {flavour}; choose from {known}")
+    _require_known(flavour, idioms)
     constants = constants or {}
-    symbols: dict[str, str] = {}
-    sizes: dict[int, str] = {}
-
-    def dim(extent: Dim) -> str:
-        if isinstance(extent, int):
-            return sizes.get(extent, str(extent))
-        text = re.sub(r"[A-Za-z_][\w.]*", lambda name: symbols[name[0]], extent)
-        return text if extent in symbols else f"({text})"  # batch*seq
-
-    spelling = SPELLINGS[flavour](dim)
+    extents = _Extents()
+    spelling = SPELLINGS[flavour](extents)
     lifter = Lifter(graph, native=spelling.native, dot_products=spelling.dot_products)
     inputs = lifter.inputs()
     names = call.names if call else _argument_names(inputs, spelling.module)
-    for node, argument in zip(inputs, names, strict=True):
-        for axis, extent in enumerate(node.shape):
-            text = f"len({argument})" if axis == 0 else f"{argument}.shape[{axis}]"
-            if isinstance(extent, str):
-                symbols.setdefault(extent, f"{argument}.shape[{axis}]")
-            elif read_sizes and extent > _SMALL:
-                sizes[extent] = text if read_sizes == "last" else sizes.get(extent, text)
-    for extent, text in list(sizes.items()):  # as in an unbiased variance
-        sizes.setdefault(extent - 1, f"({text} - 1)")
-    spelling.sizes = sizes
+    extents.read(inputs, names, read_sizes)
+    spelling.sizes = extents.sizes
     reserved = call.reserved if call else set(names)
     said = dict(zip(inputs, names, strict=True))
     layout = Layout(spelling, said, reserved, reuse="reuse" in idioms)
@@ -109,15 +88,7 @@ def emit(
         ]
     results = layout.returned(outputs)
     comments = textwrap.wrap(_types(inputs, names), 92) + list(notes)
-    body = [f"# {comment}" for comment in comments]
-    before = []
-    parameters = []
-    for node, argument in zip(inputs, names, strict=True):
-        if node.name in constants:
-            before.append(f"{argument} = {_array(constants[node.name], spelling)}")
-        else:
-            parameters.append(argument)
-    body += call.lines if call else []
+    body = [f"# {comment}" for comment in comments] + (call.lines if call else [])
     if these_sizes:
         static = [all(isinstance(d, int) for d in node.shape) for node in inputs]
         body += _guards(inputs, names, static, "shape", "shape")
@@ -128,18 +99,57 @@ def emit(
     body += [f"{names[n]} = {spelling.array(names[n])}" for n in (call.floats if call else ())]
     body += layout.lines
     result = call.returned(results, lambda a: _array(a, spelling)) if call else ", ".join(results)
-    one_line = f"return {result}"
-    long = len(results) > 1 and len(one_line) > 88 and result[0] not in "{[("
-    body.append(f"return ({result})" if long else one_line)
-    body = [
-        part for line in body for part in ([line] if line.lstrip()[0] in '#"' else wrapped(line))
-    ]
-    imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
-    head = "\n".join(imports) + "\n\n" + "".join(f"{line}\n" for line in before) + "\n"
+    long = len(results) > 1 and len(result) > 81 and result[0] not in "{[("
+    body.append(f"return ({result})" if long else f"return {result}")
+    own = [n for n, node in zip(names, inputs, strict=True) if node.name not in constants]
+    spelled = [f"{n} = {_array(constants[node.name], spelling)}\n"
+               for n, node in zip(names, inputs, strict=True) if n not in own]  # fmt: skip
     title = name or (graph.name if valid_name(graph.name) else "program")
-    lines = "".join(f"    {line}\n" for line in body)
-    head += f"def {title}({call.parameters if call else ', '.join(parameters)}):\n"
-    return head + lines
+    head = f"def {title}({call.parameters if call else ', '.join(own)}):\n"
+    imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
+    return "\n".join(imports) + "\n\n" + "".join(spelled) + "\n" + head + _indented(body)
+
+
+def _require_known(flavour: str, idioms: Collection[str]) -> None:
+    if flavour not in SPELLINGS:
+        raise UsageError(f"there is no flavour '{flavour}'; choose one of {', '.join(FLAVOURS)}")
+    for idiom in idioms:
+        if idiom not in IDIOMS[flavour]:
+            known = ", ".join(IDIOMS[flavour])
+            raise UsageError(f"there is no idiom '{idiom}' of {flavour}; choose from {known}")
+
+
+class _Extents:
+    """How extents are written: those that arguments have may be read from them."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, str] = {}
+        self._symbols: dict[str, str] = {}
+
+    def read(self, inputs: Sequence[Node], names: Sequence[str], sizes: str) -> None:
+        """`sizes`: "" for numbers as they are, else of which of several arguments they are."""
+        for node, argument in zip(inputs, names, strict=True):
+            for axis, extent in enumerate(node.shape):
+                if isinstance(extent, str):
+                    self._symbols.setdefault(extent, f"{argument}.shape[{axis}]")
+                elif sizes and extent > _SMALL:
+                    text = extent_of(argument, axis)
+                    self.sizes[extent] = text if sizes == "last" else self.sizes.get(extent, text)
+        for extent, text in list(self.sizes.items()):  # as in an unbiased variance
+            self.sizes.setdefault(extent - 1, f"({text} - 1)")
+
+    def __call__(self, extent: Dim) -> str:
+        if isinstance(extent, int):
+            return self.sizes.get(extent, str(extent))
+        text = re.sub(r"[A-Za-z_][\w.]*", lambda name: self._symbols[name[0]], extent)
+        return text if extent in self._symbols else f"({text})"  # batch*seq
+
+
+def _indented(body: Sequence[str]) -> str:
+    """A function's body, long lines wrapped, but for comments and texts."""
+    parts = (part for line in body
+             for part in ([line] if line.lstrip()[0] in '#"' else wrapped(line)))  # fmt: skip
+    return "".join(f"    {part}\n" for part in parts)
 
 
 def _argument_names(inputs: Sequence[Node], module: str) -> list[str]:
@@ -176,8 +186,7 @@ def _tie_guards(
         if node.op != "input" or not node.ndim:
             continue
         for axis, extent in enumerate(int(e) for e in node.shape):
-            text = f"len({name})" if axis == 0 else f"{name}.shape[{axis}]"
-            axes.setdefault(extent, []).append(text)
+            axes.setdefault(extent, []).append(extent_of(name, axis))
             if extent > 1 and len(letters) < len(_LETTERS):
                 letters.setdefault(extent, _LETTERS[len(letters)])
         shape = ", ".join(letters.get(int(e), str(e)) for e in node.shape)

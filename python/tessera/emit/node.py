@@ -56,8 +56,13 @@ def inserted_axes(small: Shape, large: Shape) -> list[int] | None:
     return axes if n == len(small) else None
 
 
-def number(text: str) -> Fraction | float:
-    """A constant's text (`0.1`, `1/3`, `3*2^-70`, `inf`): exact where it is finite."""
+def number(text: str | float) -> Fraction | float:
+    """A constant's text (`0.1`, `1/3`, `3*2^-70`, `inf`): exact where it is finite.
+
+    >>> number("1/4"), number(3), number("3*2^-4")
+    (Fraction(1, 4), Fraction(3, 1), Fraction(3, 16))
+    """
+    text = str(text)
     if text.lstrip("+-") in ("inf", "nan"):
         return float(text)
     mantissa, _, exponent = text.partition("*2^")

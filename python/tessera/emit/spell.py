@@ -50,6 +50,11 @@ _ASSOCIATIVE = {"and", "or"}  # for + and * the grouping is kept: it decides the
 _NARROW_SUMS = {"i32", "i8", "u8", "bool"}  # dtypes that NumPy's sum widens
 
 
+def extent_of(array: str, axis: int) -> str:
+    """How the extent of an array's axis is asked for."""
+    return f"{array}.shape[{axis}]" if axis else f"len({array})"
+
+
 class Spelling:
     """NumPy's spelling; the other libraries differ in what their subclasses say."""
 
@@ -85,6 +90,10 @@ class Spelling:
             self.imports.add("import ml_dtypes")
             return "ml_dtypes.bfloat16"
         return f"{self.module}.bool_" if dtype == np.bool_ else f"{self.module}.{dtype.name}"
+
+    def typed(self, dtype: DType) -> str:
+        """The dtype as the last argument of what makes an array."""
+        return self.dtype(dtype)
 
     def number(self, value: Fraction | float, dtype: DType) -> str:
         """A literal that has this value in this dtype."""
@@ -212,10 +221,10 @@ class Spelling:
         value = self.number(node.attrs["value"], node.dtype)
         if node.shape == ():
             return Code(f"{self.dtype(node.dtype)}({value})")
-        shape = self.shape(node.shape)
-        if value in ("0", "1"):
-            return self.call("zeros" if value == "0" else "ones", shape, self.dtype(node.dtype))
-        return self.call("full", shape, value, self.dtype(node.dtype))
+        shape, dtype = self.shape(node.shape), self.typed(node.dtype)
+        if value in ("0", "1") and self.flavour != "torch":
+            return self.call("zeros" if value == "0" else "ones", shape, dtype)
+        return self.call("full", shape, value, dtype)
 
     def _iota(self, node: Node) -> Code:
         axis = int(node.attrs["axis"])
@@ -275,7 +284,7 @@ class Spelling:
 
     def _ones(self, node: Node, x: Code) -> Code:
         """As many as x has along an axis: for arguments of all sizes."""
-        return self.call("ones", self._extent(x, node.attrs["axis"]), self.dtype(node.dtype))
+        return self.call("ones", self._extent(x, node.attrs["axis"]), self.typed(node.dtype))
 
     def _count(self, node: Node, x: Code) -> Code:
         axes = sorted(int(a) for a in node.attrs["axes"])
@@ -285,7 +294,7 @@ class Spelling:
         return Code(" * ".join(factors) or "1", MUL if len(factors) > 1 else ATOM)
 
     def _extent(self, x: Code, axis: int) -> str:
-        return f"{x.at(ATOM)}.shape[{axis}]" if axis else f"len({x.text})"
+        return extent_of(x.at(ATOM) if axis else x.text, axis)
 
     def _ufunc_reduce(self, node: Node, x: Code) -> Code:
         axis, keepdims = self.axes(node)
@@ -353,11 +362,17 @@ class Spelling:
         lead = ["..."] if 2 <= axis == node.args[0].ndim - 1 else [":"] * axis
         return Code(f"{x.at(ATOM)}[{', '.join([*lead, index.text])}]")
 
+    pads: ClassVar[tuple[str, str]] = ("pad", "constant_values")  # the function, and its filler
+
     def _pad(self, node: Node, x: Code) -> Code:
         widths = list(zip(map(int, node.attrs["low"]), map(int, node.attrs["high"]), strict=True))
         value = self.number(number(node.attrs["value"]), node.dtype)
-        text = f"({', '.join(map(str, widths))}{',' if len(widths) == 1 else ''})"
-        return self.call("pad", x.text, text, "" if value == "0" else f"constant_values={value}")
+        function, filler = self.pads
+        return self.call(function, x.text, self._widths(widths),
+                         "" if value == "0" else f"{filler}={value}")  # fmt: skip
+
+    def _widths(self, pairs: Sequence[tuple[int, int]]) -> str:
+        return f"({', '.join(map(str, pairs))}{',' if len(pairs) == 1 else ''})"
 
     def _of_diagonal(self, node: Node, x: Code) -> Code:
         k = int(node.attrs["k"])
@@ -436,24 +451,19 @@ class TorchSpelling(_Fused):
 
     def _function(self, node: Node, *args: Code) -> Code:
         """PyTorch's functions take no numbers."""
-        tensors = [
-            self.call("tensor", code.text, f"dtype={self.dtype(node.dtype)}")
-            if a.is_literal
-            else code
-            for a, code in zip(node.args, args, strict=True)
-        ]
+        tensors = [self._tensor(code.text, node.dtype) if a.is_literal else code
+                   for a, code in zip(node.args, args, strict=True)]  # fmt: skip
         return super()._function(node, *tensors)
+
+    def typed(self, dtype: DType) -> str:
+        return f"dtype={self.dtype(dtype)}"
+
+    def _tensor(self, text: str, dtype: DType) -> Code:
+        return self.call("tensor", text, self.typed(dtype))
 
     def _full(self, node: Node) -> Code:
         value = self.number(node.attrs["value"], node.dtype)
-        dtype = f"dtype={self.dtype(node.dtype)}"
-        if node.shape == ():
-            return self.call("tensor", value, dtype)
-        return self.call("full", self.shape(node.shape), value, dtype)
-
-    def _ones(self, node: Node, x: Code) -> Code:
-        dtype = f"dtype={self.dtype(node.dtype)}"
-        return self.call("ones", self._extent(x, node.attrs["axis"]), dtype)
+        return super()._full(node) if node.shape else self._tensor(value, node.dtype)
 
     def _max(self, node: Node, x: Code, y: Code) -> Code:
         bound = "min" if node.op == "max" else "max"  # a literal is the other side's bound
@@ -461,7 +471,7 @@ class TorchSpelling(_Fused):
             if literal.is_literal and is_float(node.dtype):
                 return self.call("clamp", other.text, f"{bound}={text.text}")
             if literal.is_literal:
-                full = self.call("tensor", text.text, f"dtype={self.dtype(node.dtype)}")
+                full = self._tensor(text.text, node.dtype)
                 return self.call(self.functions[node.op], other.text, full.text)
         return self.call(self.functions[node.op], x.text, y.text)
 
@@ -484,13 +494,10 @@ class TorchSpelling(_Fused):
         code = super()._index(Node("index", (), node.dtype, node.shape, {"items": items}), x)
         return self.call("flip", code.text, f"dims={tuple(axes)}") if axes else code
 
-    def _pad(self, node: Node, x: Code) -> Code:
-        widths = list(zip(map(int, node.attrs["low"]), map(int, node.attrs["high"]), strict=True))
-        flat = [n for pair in reversed(widths) for n in pair]
-        value = self.number(number(node.attrs["value"]), node.dtype)
-        return self.call(
-            "nn.functional.pad", x.text, str(flat), "" if value == "0" else f"value={value}"
-        )
+    pads = ("nn.functional.pad", "value")
+
+    def _widths(self, pairs: Sequence[tuple[int, int]]) -> str:
+        return str([n for pair in reversed(pairs) for n in pair])
 
 
 SPELLINGS: dict[str, type[Spelling]] = {

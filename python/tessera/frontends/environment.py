@@ -11,6 +11,7 @@ from tessera.types import Arguments, Array, DType, Fields, Object, Value, is_pla
 
 Guard = Arguments  # (scope, name, value), or (scope, name) where there was nothing
 Form = tuple[tuple[int, ...], DType, bool, tuple[int, ...]]
+_WIDEST = 1 << 16  # bytes from the first to the last element of an array whose values are kept
 
 
 class Environment:
@@ -105,3 +106,21 @@ def is_same(now: Object, before: Object) -> bool:
     if now is before:
         return True
     return type(now) is type(before) and type(now) in CONSTANTS and repr(now) == repr(before)
+
+
+def frozen_copy(array: Array) -> Array | None:
+    """A copy that cannot be written to, laid out in memory like the array; None where it is too
+    wide."""
+    if array.dtype.hasobject:
+        return None
+    copy = array.copy(order="K")
+    if array.base is not None:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        if high - low > _WIDEST:
+            return None
+        start = array.__array_interface__["data"][0] - low
+        copy = np.ndarray(array.shape, array.dtype, np.empty(high - low, np.uint8), start,
+                          array.strides)  # fmt: skip
+        copy[...] = array
+    copy.flags.writeable = False
+    return copy

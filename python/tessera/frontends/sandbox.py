@@ -9,62 +9,39 @@ from __future__ import annotations
 
 import abc
 import builtins
-import dis
 import enum
 import functools
-import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tessera.errors import Error
+from tessera.frontends import code as codes
 from tessera.frontends.constants import (
-    CONSTANTS,
     NOTHING,
+    PURE,
     found,
     is_constant,
+    is_harmless,
     is_key,
+    is_known,
+    is_numpys,
+    is_optimized,
+    is_plain_class,
     is_plain_enum,
     is_plain_named_tuple,
 )
-from tessera.frontends.environment import Environment
+from tessera.frontends.environment import Environment, frozen_copy
 from tessera.frontends.number import Number, is_stand_in
 from tessera.tensor import Tensor, unsupported
-from tessera.types import Array, Fields, Function, Object, Record, Value, Values
+from tessera.types import Array, Function, Object, Record, Value, Values
 
 _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
 _SMALL = 4096  # bytes of an array that may be compared at each call
 
-# --- what may be used as it is ------------------------------------------------------------------
-
-_PURE = {
-    "numpy", "math", "cmath", "operator", "_operator", "functools", "_functools", "itertools",
-    "ml_dtypes", "tessera", "typing", "numbers", "collections", "_collections",
-}  # fmt: skip
-_BUILTINS = """
-    abs all any ascii bin bool bytes callable chr classmethod complex dict divmod enumerate filter
-    float format frozenset getattr hasattr hex int isinstance issubclass iter len list map max min
-    next object oct ord pow property range repr reversed round set setattr delattr slice sorted
-    staticmethod str sum tuple zip __build_class__ NotImplemented Ellipsis __debug__ True False None
-"""
-_IMPURE_NUMPY = """
-    save savez savez_compressed savetxt load loadtxt genfromtxt fromfile fromregex memmap seterr
-    seterrcall geterr geterrcall setbufsize getbufsize set_printoptions get_printoptions
-    printoptions may_share_memory shares_memory show_config show_runtime info datetime64 require
-"""
-_REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)} | {
-    # memory outside of an array, files, which of two objects it is, names of attributes
-    id(f) for f in (np.lib.stride_tricks.as_strided, np.lib.format.open_memmap, operator.is_,
-                    operator.is_not, operator.attrgetter, operator.methodcaller)
-}  # fmt: skip
-# What a stand-in has otherwise.
-_REFUSED_ATTRIBUTES = {
-    "tofile", "dump", "ctypes", "flags", "setflags", "readonly", "__array_interface__", "__dict__",
-    "f_locals", "__class__", "__doc__", "__annotations__", "__module__", "__qualname__",
-}  # fmt: skip
 _REASONS = {
     "random": "draws random numbers, so it is not a function of its arguments",
     "time": "reads the clock",
@@ -73,30 +50,6 @@ _REASONS = {
 }
 _REASON_OF = {"_random": "random", "secrets": "random", "datetime": "time", "posix": "os",
               "_io": "io"}  # fmt: skip
-
-
-def _is_pure(value: Object) -> bool:
-    module = getattr(value, "__module__", None)
-    if type(value) is FunctionType:  # functools.wraps copies the other
-        module = value.__globals__.get("__name__")
-    if module is None and isinstance(value, BuiltinFunctionType):
-        module = getattr(value.__self__, "__name__", None)
-    return (
-        isinstance(module, str)
-        and module.partition(".")[0] in _PURE
-        and not module.startswith(("numpy.random", "numpy.testing"))
-        and id(value) not in _REFUSED
-    )
-
-
-_PLAIN_CALLS = (type, BuiltinFunctionType, type(np.sum), operator.itemgetter)
-
-
-def _is_known(value: Object) -> bool:
-    """Whether it is a function or class of NumPy or plain Python, and none that holds others'."""
-    if type(value) is FunctionType:
-        return _is_pure(value) and value.__closure__ is None
-    return isinstance(value, _PLAIN_CALLS) and _is_pure(value)
 
 
 class _TypeOf(type):
@@ -240,7 +193,7 @@ class Sandbox:
         self.was_frozen = False  # whether arrays stayed arrays
         self.handles = False  # whether some code handles exceptions
         own = vars(builtins).items()
-        self.builtins = {n: v if _is_harmless(n, v) else _Object(v, n, self) for n, v in own}
+        self.builtins = {n: v if is_harmless(n, v) else _Object(v, n, self) for n, v in own}
         self.builtins |= {"type": _Type, "__import__": self._import, "getattr": _getattr,
                           "hasattr": _hasattr, "isinstance": _isinstance}  # fmt: skip
 
@@ -271,9 +224,9 @@ class Sandbox:
         kind = type(value)
         if issubclass(kind, np.ndarray):
             return self._array(value, name)
-        if _is_optimized(value):
+        if is_optimized(value):
             return self.admit(value.__wrapped__, name)
-        if kind is FunctionType and not _is_known(value):
+        if kind is FunctionType and not is_known(value):
             return self._function(value, name)
         if kind is MethodType:
             owner = self.admit(value.__self__, "self")
@@ -291,10 +244,10 @@ class Sandbox:
             return self._container(value, name)
         if kind is ModuleType:
             return _Module(value, self)
-        if is_numpys(value) if isinstance(value, np.ufunc) else _is_known(value):
+        if is_numpys(value) if isinstance(value, np.ufunc) else is_known(value):
             return value
         own = self.builtins.get(getattr(value, "__name__", ""))
-        plain = is_plain_enum(value) if isinstance(value, enum.EnumMeta) else _is_plain_class(value)
+        plain = is_plain_enum(value) if isinstance(value, enum.EnumMeta) else is_plain_class(value)
         if plain or own is value:
             return value
         return _Object(value, name, self)
@@ -302,7 +255,7 @@ class Sandbox:
     def _array(self, array: Array, name: str) -> Value:
         if type(array) is np.ndarray or isinstance(array, np.memmap):
             small = array.size == 0 or (self._frozen and array.nbytes <= _SMALL)
-            if small and (copy := _copied(array)) is not None:
+            if small and (copy := frozen_copy(array)) is not None:
                 self.environment.watch_content(array, copy)
                 self.was_frozen = True
                 return copy
@@ -349,9 +302,9 @@ class Sandbox:
     # --- functions
     def _function(self, function: FunctionType, name: str) -> Value:
         code, environment = function.__code__, self.environment
-        if why := _refused_code(code) or _confuses_objects(code, function.__globals__):
+        if why := codes.refused_code(code) or codes.confuses_objects(code, function.__globals__):
             return _Object(function, name, self, f"which {why}")
-        self.handles |= _handles_exceptions(code)
+        self.handles |= codes.handles_exceptions(code)
         cells = function.__closure__ or ()
         made = FunctionType(
             code,
@@ -417,7 +370,7 @@ class Sandbox:
     def of_module(self, module: ModuleType, name: str) -> Value:
         top = module.__name__.partition(".")[0]
         full = f"{module.__name__}.{name}"
-        if top in _PURE and not module.__name__.startswith("numpy.random"):
+        if top in PURE and not module.__name__.startswith("numpy.random"):
             value = getattr(module, name)
             if name in vars(module):
                 self.environment.guard(vars(module), name, value)
@@ -490,27 +443,9 @@ class Sandbox:
         return ""
 
 
-def _copied(array: Array) -> Array | None:
-    """A copy that cannot be written to, laid out in memory like the array; None where it is too
-    wide."""
-    if array.dtype.hasobject:
-        return None
-    copy = array.copy(order="K")
-    if array.base is not None:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        if high - low > 16 * _SMALL:
-            return None
-        start = array.__array_interface__["data"][0] - low
-        copy = np.ndarray(array.shape, array.dtype, np.empty(high - low, np.uint8), start,
-                          array.strides)  # fmt: skip
-        copy[...] = array
-    copy.flags.writeable = False
-    return copy
-
-
 def _getattr(value: Object, name: str, *default: Object) -> Value:
     """`getattr` of a traced function: stand-ins have only what they stand for has."""
-    if name in _REFUSED_ATTRIBUTES:
+    if name in codes.REFUSED_ATTRIBUTES:
         unsupported(f"it asks for the attribute {name}, which programs cannot follow")
     if type(value) is FunctionType and not hasattr(value, name):
         unsupported(f"it asks a function for {name}, which is not there")
@@ -524,7 +459,7 @@ def _getattr(value: Object, name: str, *default: Object) -> Value:
 
 
 def _hasattr(value: Object, name: str) -> bool:
-    if is_stand_in(value) and name not in _REFUSED_ATTRIBUTES:
+    if is_stand_in(value) and name not in codes.REFUSED_ATTRIBUTES:
         return hasattr(value.__class__, name)
     return _getattr(value, name, NOTHING) is not NOTHING
 
@@ -556,95 +491,4 @@ def _errstate(**kwargs: Value) -> Value:
 
 
 def _is_function(value: Object) -> bool:
-    return type(value) is FunctionType or _is_optimized(value)
-
-
-def is_numpys(ufunc: np.ufunc) -> bool:
-    """Whether it is NumPy's or SciPy's own, and not one that somebody has made and named so."""
-    found = (getattr(sys.modules.get(m), ufunc.__name__, None) for m in ("numpy", "scipy.special"))
-    return any(f is ufunc for f in found)
-
-
-def _is_optimized(value: Object) -> bool:
-    return bool(getattr(type(value), "is_tessera_function", False))
-
-
-def _is_harmless(name: str, value: Object) -> bool:
-    """Whether it is Python's own, which nobody has put there, and has no effects."""
-    exception = isinstance(value, type) and issubclass(value, BaseException)
-    own = getattr(value, "__module__", "builtins") == "builtins"
-    return own and (exception or name in _BUILTINS.split())
-
-
-def _is_plain_class(value: Object) -> bool:
-    """Whether calling it does nothing but make a value: builtins' plain types, named tuples."""
-    return isinstance(value, type) and (
-        value in (*CONSTANTS, slice)
-        or is_plain_named_tuple(value)
-        or _is_harmless(value.__name__, value)
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def _refused_code(code: CodeType) -> str:
-    """What code does that no stand-in can see; "" if nothing."""
-    for i in dis.get_instructions(code):
-        if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and (
-            i.argval in _REFUSED_ATTRIBUTES or _is_stand_ins(i.argval)
-        ):
-            return f"uses the attribute {i.argval}, which programs cannot follow"
-        if i.opname == "MATCH_CLASS":
-            return "matches classes, which stand-ins may not be of"
-    return next(filter(None, map(_refused_code, _inner(code))), "")
-
-
-@functools.lru_cache(maxsize=4096)
-def _handles_exceptions(code: CodeType) -> bool:
-    """Whether it, or what it defines, may go on after one: try, with, finalizers."""
-    handler = any(i.opname == "PUSH_EXC_INFO" for i in dis.get_instructions(code))
-    return handler or "__del__" in code.co_names or any(map(_handles_exceptions, _inner(code)))
-
-
-def _is_stand_ins(name: str) -> bool:
-    """Whether it is a special method, which an array's stand-in may have and a number not."""
-    return name.startswith("__") and name != "__init__" and name in {*vars(Tensor), *vars(Number)}
-
-
-def _inner(code: CodeType) -> list[CodeType]:
-    return [c for c in code.co_consts if isinstance(c, CodeType)]
-
-
-@functools.lru_cache(maxsize=4096)
-def _compared(code: CodeType) -> tuple[tuple[str, ...] | None, ...]:
-    """What `is` compares with: names as in `a.b`, none for constants, None for all else."""
-    found: list[tuple[str, ...] | None] = []
-    names: tuple[str, ...] | None = None  # of what was loaded last
-    for i in dis.get_instructions(code):
-        if i.opname == "IS_OP":
-            found.append(names)
-        elif i.opname == "LOAD_CONST":
-            names = ()
-        elif i.opname == "LOAD_GLOBAL":
-            names = (i.argval,)
-        elif i.opname == "LOAD_ATTR":
-            names = (*names, i.argval) if names else None
-        elif i.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL"):
-            names = None
-    return (*found, *(n for c in _inner(code) for n in _compared(c)))
-
-
-def _confuses_objects(code: CodeType, scope: Fields) -> str:
-    """Whether it asks which of two objects something is, where stand-ins may answer otherwise:
-    arrays and containers. None, classes and other constants can be told."""
-    for names in _compared(code):
-        value: Value = None
-        if names is None:
-            value = NOTHING
-        elif names:
-            value = scope.get(names[0], vars(builtins).get(names[0], NOTHING))
-            for name in names[1:]:
-                inside = isinstance(value, (ModuleType, type))
-                value = vars(value).get(name, NOTHING) if inside else NOTHING
-        if value is NOTHING or isinstance(value, (np.ndarray, list, dict, set, tuple)):
-            return "asks whether two variables are one object, of which programs know nothing"
-    return ""
+    return type(value) is FunctionType or is_optimized(value)

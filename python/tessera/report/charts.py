@@ -6,22 +6,8 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from tessera.clock import duration
 from tessera.types import Fields
-
-
-def duration(us: float) -> str:
-    """A time in microseconds with a unit that suits it.
-
-    >>> duration(0.5), duration(1234), duration(2.5e6)
-    ('500 ns', '1.23 ms', '2.5 s')
-    """
-    if us < 1:
-        return f"{us * 1e3:.3g} ns"
-    if us < 1e3:
-        return f"{us:.3g} µs"
-    if us < 1e6:
-        return f"{us / 1e3:.3g} ms"
-    return f"{us / 1e6:.3g} s"
 
 
 class Axis:
@@ -104,13 +90,13 @@ def time_strip(data: Fields) -> str:
     width, x, bar, legend = 640, 0.0, "", ""
     for n, (label, seconds) in enumerate(stages):
         w = width * seconds / total
-        title = f"{label}: {duration(seconds * 1e6)}"
+        title = f"{label}: {duration(seconds)}"
         bar += (
             f'<rect x="{x:.1f}" y="4" width="{max(w - 1, 0.5):.1f}" height="22" class="stage{n}">'
             f"<title>{title}</title></rect>"
         )
         x += w
-        legend += f'<i class="stage{n}"></i>{label} {duration(seconds * 1e6)} '
+        legend += f'<i class="stage{n}"></i>{label} {duration(seconds)} '
     return _svg(width, 30, bar, "time of the run by stage") + f'<p class="legend">{legend}</p>'
 
 
@@ -125,7 +111,7 @@ def search_chart(data: Fields) -> str:
     events = [(max(e["t"], 1e-4), e["search"]) for e in data["timeline"] if e.get("search")]
     known = [(t, search["best_cost"] * 1e6) for t, search in events if search["best_cost"] > 0]
     if not known or min(cost for _, cost in known) > 0.999 * known[0][1]:
-        took = duration(data["search_s"] * 1e6)
+        took = duration(data["search_s"])
         return f"<p>The search took {took}; what it was seen to have first stayed the best.</p>"
     width, height, end = 520, 220, known[-1][0] * 1.02
 
@@ -136,9 +122,9 @@ def search_chart(data: Fields) -> str:
     out, path = "", ""
     for cost in y.ticks()[:8]:
         out += _line(70, y(cost), width - 20, y(cost), "grid")
-        out += _text(64, y(cost) + 4, duration(cost), "end", "tick")
+        out += _text(64, y(cost) + 4, duration(cost / 1e6), "end", "tick")
     for i in range(5):
-        out += _text(x(end * i / 4), height - 28, duration(end * i / 4 * 1e6) if i else "0",
+        out += _text(x(end * i / 4), height - 28, duration(end * i / 4) if i else "0",
                      kind="tick")  # fmt: skip
     best = known[0][1]
     for t, cost in known:
@@ -157,7 +143,7 @@ def times_bars(rows: Sequence[tuple[str, float]]) -> str:
     bars = "".join(
         f'<div class="bar-row"><span>{escape(who)}</span><div class="track">'
         f'<div style="width:{max(0.5, 100 * us / most):.1f}%"></div></div>'
-        f"<b>{duration(us)}</b></div>"
+        f"<b>{duration(us / 1e6)}</b></div>"
         for who, us in rows
     )
     return f'<div class="bars">{bars}</div>'

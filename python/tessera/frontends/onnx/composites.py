@@ -151,14 +151,5 @@ class _Finder:
             if constant is None or inner is None or set(inner["inputs"]) != {difference}:
                 continue
             if self.reduced(mean, "mean", inner["results"][0]) == axes:
-                return fraction(constant["attrs"].get("value", "0"))
+                return float(number(constant["attrs"].get("value", "0")))
         return None
-
-
-def fraction(text: str | float) -> float:
-    """The number of a text such as "1/3".
-
-    >>> fraction("1/4"), fraction(3), fraction("3*2^-4")
-    (0.25, 3.0, 0.1875)
-    """
-    return float(number(str(text)))

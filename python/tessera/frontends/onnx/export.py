@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tessera.emit.node import number
 from tessera.errors import UnsupportedError
 from tessera.extents import Number, product, symbols_of, values_of
 from tessera.frontends.handlers import Handlers
-from tessera.frontends.onnx.composites import Composite, composites, fraction
+from tessera.frontends.onnx.composites import Composite, composites
 from tessera.frontends.onnx.model_file import LEAST_OUTSIDE, Written
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
@@ -328,7 +329,7 @@ _WRITERS |= {
     "log1p": lambda w, r, x: ("Log", [w.add("Add", [x[0], _like(w, r, 1)])]),
     "expm1": lambda w, r, x: ("Sub", [w.add("Exp", x), _like(w, r, 1)]),
     "ne": lambda w, r, x: ("Not", [w.add("Equal", x)]),
-    "pow": lambda w, r, x: ("Pow", [x[0], _like(w, r, float(fraction(r["attrs"]["exponent"])))]),
+    "pow": lambda w, r, x: ("Pow", [x[0], _like(w, r, float(number(r["attrs"]["exponent"])))]),
     "cast": lambda w, r, x: ("Cast", x, {"to": w.code(w.dtype(r["results"][0]))}),
     "repeat": lambda w, r, x: ("Tile", [x[0], w.constant(r["attrs"]["repeats"])]),
     "concat": lambda w, r, x: ("Concat", x, {"axis": r["attrs"]["axis"]}),
@@ -374,7 +375,7 @@ def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> Made:
 @_WRITERS("const")
 def _const(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     t = r["results"][0]
-    value = np.asarray(float(fraction(r["attrs"]["value"])), np.float64)
+    value = np.asarray(float(number(r["attrs"]["value"])), np.float64)
     dims = w.shape(t)
     scalar = w._tensor("value", value.astype(w.dtype(t)).reshape([1] if dims else []))
     if dims:
@@ -475,5 +476,5 @@ def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
 @_WRITERS("pad")
 def _pad(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
-    value = _like(w, r, fraction(a["value"]))
+    value = _like(w, r, float(number(a["value"])))
     return "Pad", [x[0], w.constant([*a["low"], *a["high"]]), value]

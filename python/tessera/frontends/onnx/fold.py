@@ -21,11 +21,11 @@ _LARGEST = 1 << 16  # elements: more is data, not a shape
 _MOST_FLOATS = 16  # floats are data: only single numbers are computed while importing
 # Of these, operands from this one on are numbers, not what follows from open extents.
 _STATIC = {
-    "ConstantOfShape": 0, "Range": 0, "CumSum": 0, "NonZero": 0, "Sqrt": 0, "Floor": 0, "Ceil": 0,
+    "ConstantOfShape": 0, "CumSum": 0, "NonZero": 0, "Sqrt": 0, "Floor": 0, "Ceil": 0,
     "Pow": 0, "And": 0, "Or": 0, "Not": 0, "Gather": 1, "Reshape": 1, "Expand": 1, "Tile": 1,
     "Slice": 1, "Split": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "Flatten": 1,
 }  # fmt: skip
-_FREE = {"Constant", "Shape", "Size", "ConstantOfShape", "Range", "Identity", "Cast"}
+_FREE = {"Constant", "ConstantOfShape", "Cast"}
 
 
 def fold(node: Node) -> list[Array] | None:
@@ -65,23 +65,12 @@ def constant(node: Node) -> Array:
     raise BadInputError("a constant without a value that is supported")
 
 
-def _shape(node: Node, x: Array) -> Array:
-    return np.asarray(x.shape[slice(node.attr("start", 0), node.attr("end"))], np.int64)
-
-
 def constant_of_shape(node: Node, shape: Sequence[int]) -> Array:
     value = constant(node) if node.has_attr("value") else np.float32(0)
     count = math.prod(shape)
     if count < 0 or count > 1 << 24:
         raise BadInputError(f"a constant of shape {list(shape)} is too large")
     return np.full(shape, np.asarray(value).reshape(-1)[0])
-
-
-def _range(node: Node, start: Array, limit: Array, delta: Array) -> Array:
-    first, end, step = (v.reshape(-1)[0].item() for v in (start, limit, delta))
-    if step == 0 or abs((end - first) / step) > 1 << 24:
-        raise BadInputError("a range that is endless or too large")
-    return np.arange(first, end, step, dtype=start.dtype)
 
 
 def _reshape(node: Node, x: Array, shape: Array) -> Array:
@@ -272,11 +261,7 @@ _NUMPYS: dict[str, Function] = {
 }  # fmt: skip
 _FOLDS: dict[str, Function] = {
     "Constant": constant,
-    "Shape": _shape,
-    "Size": lambda node, x: np.int64(x.size),
     "ConstantOfShape": lambda node, shape: constant_of_shape(node, [int(d) for d in shape]),
-    "Range": _range,
-    "Identity": _plain(lambda x: x),
     "Cast": _cast,
     "Reshape": _reshape,
     "Unsqueeze": lambda node, x, *_: np.expand_dims(x, tuple(axes_operand(node) or ())),

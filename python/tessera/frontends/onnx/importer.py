@@ -17,8 +17,9 @@ import numpy as np
 
 from tessera import ops
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
-from tessera.extents import NeedsExtentError, Number, dims_of, symbols_of
+from tessera.extents import NeedsExtentError, dims_of, symbols_of
 from tessera.frontends.onnx import operators  # noqa: F401 (registers the handlers)
+from tessera.frontends.onnx.bodies import NESTED, call, schema_function, schema_of
 from tessera.frontends.onnx.fold import fold
 from tessera.frontends.onnx.node import (
     LARGEST_KNOWN,
@@ -33,6 +34,7 @@ from tessera.frontends.onnx.opaque import (
     Outside,
     Tail,
     Typed,
+    all_reads,
     region,
     renamed,
     static_types,
@@ -51,17 +53,14 @@ from tessera.frontends.onnx.reader import (
 )
 from tessera.graph import Graph
 from tessera.tensor import Tensor
-from tessera.types import Array, Fields, Record, dtype_name
+from tessera.types import Array, Record, dtype_name
 
 if TYPE_CHECKING:
     import onnx
-    from onnx.defs import OpSchema
 
 # Results, which of them are used, the model of these, what it takes, the types.
 Alone = tuple[list[Outside], list[int], "onnx.ModelProto", list[Tensor], list[Typed | None]]
 _SMALL = 1024  # elements of an array that is part of an opaque node
-_MOST_STEPS = 1024  # of a loop, which is unrolled
-_MOST_NESTING = 16  # function bodies and branches inside each other
 
 
 class Importer:
@@ -107,7 +106,7 @@ class Importer:
         self.used: set[str] = set()
         self._lifted: dict[int, tuple[Array, Tensor]] = {}  # by id of the array, which is kept
         self._functions = {(f.domain, f.name): f for f in model.functions}
-        self._depth = 0
+        self.depth = 0
         self._open: dict[str, None] = {}  # names of extents that the model leaves open, in order
         self._numbered = 0  # nodes outside of the program
 
@@ -116,7 +115,7 @@ class Importer:
         graph = self.model.graph
         values: dict[str, Made] = {}
         for tensor in graph.initializer:
-            values[tensor.name] = self._initial(tensor)
+            values[tensor.name] = self.initial(tensor)
         for sparse in graph.sparse_initializer:
             values[sparse.values.name] = dense_of(sparse, self.folder, self.where)
         defaults = defaults_of(self.model) if self.empty is None else []  # which a call knows
@@ -210,7 +209,7 @@ class Importer:
 
     def _only_cast(self, name: str) -> bool:
         """Whether a value's elements are read by conversions only: a wider type has them all."""
-        readers = [n for n in self.model.graph.node if name in _all_reads(n)]
+        readers = [n for n in self.model.graph.node if name in all_reads(n)]
         results = [o.name for o in self.model.graph.output]
         return name not in results and all(n.op_type == "Cast" and not n.domain for n in readers)
 
@@ -221,7 +220,7 @@ class Importer:
         outer = self.used
         self.used = set(results)
         for node in nodes:
-            self.used.update(_all_reads(node))
+            self.used.update(all_reads(node))
         for node in nodes:
             operands = [values.get(name) if name else None for name in node.input]
             for name, operand in zip(node.input, operands, strict=True):
@@ -257,20 +256,17 @@ class Importer:
         node = Node(self, proto, operands)
         try:
             if proto.domain in ("", "ai.onnx"):
-                if proto.op_type == "If":
-                    return self._branch(node, scope)
-                if proto.op_type == "Scan" and self.opset >= 9:
-                    return self._scan(node, scope)
-                if proto.op_type == "Loop":
-                    return self._loop(node, scope)
-            schema = self._schema(proto)
+                nested = NESTED.get(proto.op_type)
+                if nested is not None and (proto.op_type != "Scan" or self.opset >= 9):
+                    return nested(node, scope)
+            schema = schema_of(node)
             if schema is not None and len(proto.input) > schema.max_input:
                 raise node.bad(f"takes {schema.max_input} operands, not {len(proto.input)}")
             function = self._functions.get((proto.domain, proto.op_type))
             if function is not None:
-                return self._call(node, function)
+                return call(node, function)
             if any(isinstance(o, Outside) for o in operands):
-                return self._opaque(node, scope)
+                return self.opaque(node, scope)
             standard = proto.domain in ("", "ai.onnx")
             empty = any(isinstance(o, np.ndarray) and o.size == 0 for o in operands)
             if empty and (nothing := self._of_nothing(node, scope)) is not None:
@@ -279,13 +275,13 @@ class Importer:
                 node.fits(max([0, *(f.size for f in folded)]))
                 return folded
             if standard and self.whole and proto.op_type in WRITTEN_OUT:
-                return self._opaque(node, scope)
+                return self.opaque(node, scope)
             handler = handles.get(proto.op_type) if standard else None
             made = handler(node) if handler else None
-            if made is None and (body := self._schema_function(node)) is not None:
-                return self._call(node, body)
+            if made is None and (body := schema_function(node)) is not None:
+                return call(node, body)
             if made is None:
-                return self._opaque(node, scope)
+                return self.opaque(node, scope)
             return made if isinstance(made, (list, tuple)) else [made]
         except NeedsValueError:
             raise
@@ -314,192 +310,6 @@ class Importer:
             needs = error if isinstance(error, NeedsExtentError) else None
             return (needs or NeedsExtentError(message, symbols)).told(f"{what}: ", self.where)
         return kind(message if what in message else f"{what}: {message}", self.where)
-
-    # --- nodes made of nodes
-    def _branch(self, node: Node, scope: dict[str, Made]) -> Sequence[Made]:
-        """The branch that a known condition says; of one that is computed both, and a choice."""
-        graph = onnx_package().GraphProto
-        branches = [node.require_attr(f"{name}_branch", graph) for name in ("else", "then")]
-
-        def inside(taken: onnx.GraphProto) -> Sequence[Made]:
-            return self._inside(taken.node, taken.initializer, taken.output, dict(scope))
-
-        condition = node.value(0)
-        if isinstance(condition, Tensor) and condition.id not in self.splats:
-            first = len(self.graph.ops)
-            try:
-                made = [[self.tensor(v) for v in inside(b) if v is not None] for b in branches]
-            except NeedsExtentError:
-                raise
-            except Error:
-                made = [[], [node.x()]]
-            same = [[(t.dtype, t.shape) for t in results] for results in made]
-            # An index may be in range in its own branch only.
-            if same[0] == same[1] and all(r["op"] != "gather" for r in self.graph.ops[first:]):
-                where, given = ops.function("where"), ops.function("reshape")(condition, [])
-                return [where(given, a, b) for b, a in zip(*made, strict=True)]
-            if self.whole:
-                return self._opaque(node, scope)
-        known = node.known(0, "the condition").reshape(-1)
-        return inside(branches[bool(known[0])])
-
-    def _scan(self, node: Node, scope: dict[str, Made]) -> Sequence[Made]:
-        """A Scan step by step: how many there are is known."""
-        body = node.require_attr("body", onnx_package().GraphProto)
-        count = int(node.require_attr("num_scan_inputs"))
-        state = list(node.operands[: len(node.operands) - count])
-        scanned = [node.x(len(state) + i) for i in range(count)]
-        outputs = len(body.output) - len(state)
-        axes = [int(a) for a in node.attr("scan_input_axes", [0] * count)]
-        back = [int(d) for d in node.attr("scan_input_directions", [0] * count)]
-        out_axes = [int(a) for a in node.attr("scan_output_axes", [0] * outputs)]
-        out_back = [int(d) for d in node.attr("scan_output_directions", [0] * outputs)]
-        if not scanned or outputs < 0 or len(body.input) != len(node.operands):
-            raise node.bad("its body does not fit its operands")
-        steps = scanned[0].shape[axes[0]]
-        self._require_steps(node, steps)
-        rows: list[Sequence[Made]] = []
-        for step in range(steps):
-            parts = []
-            for x, axis, backwards in zip(scanned, axes, back, strict=True):
-                at = steps - 1 - step if backwards else step
-                lead = (slice(None),) * (axis % x.ndim)
-                parts.append(x[(*lead, at)])
-            values = dict(scope)
-            values.update(zip((v.name for v in body.input), [*state, *parts], strict=True))
-            results = self._inside(body.node, body.initializer, body.output, values)
-            rows.append(results[len(state) :])
-            state = list(results[: len(state)])
-        return [*state, *self._stacked(node, rows, out_axes, out_back)]
-
-    def _loop(self, node: Node, scope: dict[str, Made]) -> Sequence[Made]:
-        """A Loop step by step, where it is known while importing when it ends."""
-        body = node.require_attr("body", onnx_package().GraphProto)
-        state = list(node.operands[2:])
-        outputs = len(body.output) - 1 - len(state)
-        if outputs < 0 or len(body.input) != 2 + len(state):
-            raise node.bad("its body does not fit its operands")
-        steps = int(node.known(0, "the number of steps").reshape(-1)[0]) if node.has(0) else None
-        going = bool(node.known(1, "the condition").reshape(-1)[0]) if node.has(1) else True
-        rows: list[Sequence[Made]] = []
-        while going and (steps is None or len(rows) < steps):
-            self._require_steps(node, len(rows))
-            values = dict(scope)
-            given = [np.asarray(len(rows), np.int64), np.asarray(True), *state]
-            values.update(zip((v.name for v in body.input), given, strict=True))
-            results = self._inside(body.node, body.initializer, body.output, values)
-            condition = self._present(node, results[0])
-            if not isinstance(condition, np.ndarray):
-                if (known := self.splats.get(self.tensor(condition).id)) is None:
-                    return self._opaque(node, scope)  # it ends when what it computes says so
-                condition = known
-            going = bool(condition.reshape(-1)[0])
-            rows.append(results[1 + len(state) :])
-            state = list(results[1 : 1 + len(state)])
-        if not rows and outputs:
-            raise UnsupportedError(f"{describe(node.proto)} takes no step", self.where)
-        return [*state, *self._stacked(node, rows, [0] * outputs, [0] * outputs)]
-
-    def _require_steps(self, node: Node, steps: Number) -> None:
-        if not isinstance(steps, int) or steps > _MOST_STEPS:
-            raise UnsupportedError(
-                f"{describe(node.proto)} takes {steps} steps; up to {_MOST_STEPS}, known in "
-                "advance, are supported",
-                self.where,
-            )
-
-    def _present(self, node: Node, value: Made) -> Value | Outside:
-        if value is None:
-            raise node.bad("its body does not make all its results")
-        return value
-
-    def _stacked(
-        self, node: Node, rows: list[Sequence[Made]], axes: Sequence[int], back: Sequence[int]
-    ) -> list[Value]:
-        """The results of all steps, side by side; the last step's first where they go `back`."""
-        results: list[Value] = []
-        for parts, axis, backwards in zip(zip(*rows, strict=True), axes, back, strict=True):
-            tensors = [self.tensor(self._present(node, p)) for p in parts]
-            results.append(ops.shape.stack(tensors[::-1] if backwards else tensors, axis))
-        return results
-
-    def _call(self, node: Node, function: onnx.FunctionProto) -> Sequence[Made]:
-        """A model's own function, or the body that ONNX itself gives for an operator."""
-        values: dict[str, Made] = dict.fromkeys(function.input)
-        values.update(zip(function.input, node.operands, strict=False))
-        opsets = [o.version for o in function.opset_import if o.domain in ("", "ai.onnx")]
-        outer, outer_origins = self.opset, self.origins
-        self.opset = int(opsets[0]) if opsets else outer
-        named = zip(function.input, node.proto.input, strict=False)
-        self.origins = {ours: outer_origins.get(theirs, frozenset()) for ours, theirs in named}
-        attributes = self._defaults(node.proto)
-        attributes.update({a.name: a for a in function.attribute_proto})
-        attributes.update({a.name: a for a in node.proto.attribute})
-        body = [_with_attributes(n, attributes) for n in function.node]
-        try:
-            return self._inside(body, [], function.output, values)
-        finally:
-            self.opset, self.origins = outer, outer_origins
-
-    def _schema(self, proto: onnx.NodeProto) -> OpSchema | None:
-        """What ONNX says of an operator; None of one that it does not know."""
-        try:
-            return onnx_package().defs.get_schema(proto.op_type, self.opset, proto.domain)
-        except Exception:
-            return None
-
-    def _defaults(self, proto: onnx.NodeProto) -> Record:
-        """Attributes that ONNX gives an operator where its node does not."""
-        schema = self._schema(proto)
-        attributes = schema.attributes.items() if schema is not None else ()
-        defaults = {n: a.default_value for n, a in attributes}
-        return {n: v for n, v in defaults.items() if v.type}
-
-    def _inside(
-        self,
-        nodes: Sequence[onnx.NodeProto],
-        initializers: Sequence[onnx.TensorProto],
-        outputs: Sequence[str | onnx.ValueInfoProto],
-        values: dict[str, Made],
-    ) -> Sequence[Made]:
-        if self._depth >= _MOST_NESTING:
-            raise BadInputError("functions and branches are nested too deeply", self.where)
-        self._depth += 1
-        try:
-            for tensor in initializers:
-                values[tensor.name] = self._initial(tensor)
-            names = [o if isinstance(o, str) else o.name for o in outputs]
-            self.nodes(nodes, values, set(names))
-            return [values.get(name) for name in names]
-        finally:
-            self._depth -= 1
-
-    def _schema_function(self, node: Node) -> onnx.FunctionProto | None:
-        """The body that ONNX gives for an operator that has no handler here."""
-        onnx = onnx_package()
-        proto = node.proto
-        schema = self._schema(proto)
-        if schema is None:
-            return None
-        if schema.has_function:
-            return schema.function_body
-        if not schema.has_context_dependent_function:
-            return None
-        types = []
-        for operand in node.operands:
-            kind = onnx.TypeProto()
-            if isinstance(operand, (Tensor, np.ndarray)):
-                kind = onnx.helper.make_tensor_type_proto(
-                    onnx.helper.np_dtype_to_tensor_dtype(operand.dtype), list(operand.shape)
-                )
-            types.append(kind.SerializeToString())
-        try:
-            body = schema.get_context_dependent_function(proto.SerializeToString(), types)
-        except Exception:
-            return None
-        function = onnx.FunctionProto()
-        function.ParseFromString(body)
-        return function if function.node else None
 
     # --- operands
     def tensor(self, value: Value | Outside, name: str = "") -> Tensor:
@@ -559,7 +369,7 @@ class Importer:
         return tensor
 
     # --- what has no handler
-    def _initial(self, tensor: onnx.TensorProto) -> Value | Outside:
+    def initial(self, tensor: onnx.TensorProto) -> Value | Outside:
         """An initialiser's value; one of a type that programs lack is outside of them."""
         try:
             return array_of(tensor, self.folder, self.where)
@@ -594,7 +404,7 @@ class Importer:
 
     def _alone(self, node: Node, scope: Mapping[str, Made], why: str) -> Alone:
         """A node with what is outside that it reads, as a model of its own."""
-        reads = {n: v for n in _all_reads(node.proto) if (v := scope.get(n)) is not None}
+        reads = {n: v for n in all_reads(node.proto) if (v := scope.get(n)) is not None}
         for value in reads.values():
             if symbols := symbols_of(value):
                 raise NeedsExtentError("it is left to onnxruntime", symbols)
@@ -612,7 +422,7 @@ class Importer:
         others = [o for o in self.model.opset_import if o.domain not in ("", "ai.onnx")]
         return [*others, onnx_package().helper.make_opsetid("", self.opset)]
 
-    def _opaque(self, node: Node, scope: Mapping[str, Made]) -> Sequence[Made]:
+    def opaque(self, node: Node, scope: Mapping[str, Made]) -> Sequence[Made]:
         """A node left to onnxruntime: an operator of the program, together with what is outside
         that it reads; or outside itself."""
         proto = node.proto
@@ -688,34 +498,3 @@ class Importer:
 def _symbol(name: str) -> str:
     text = re.sub("[^A-Za-z0-9]", "_", name)
     return text if text[:1].isalpha() else f"d{text}"
-
-
-def _all_reads(node: onnx.NodeProto) -> list[str]:
-    names = [n for n in node.input if n]
-    for attribute in node.attribute:
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            for inner in graph.node:
-                names += _all_reads(inner)
-            names += [o.name for o in graph.output]
-    return names
-
-
-def _with_attributes(node: onnx.NodeProto, attributes: Fields) -> onnx.NodeProto:
-    """A node of a function body with the call's attributes in place of references to them."""
-    onnx = onnx_package()
-    result = onnx.NodeProto()
-    result.CopyFrom(node)
-    del result.attribute[:]
-    for a in node.attribute:
-        if not a.ref_attr_name:
-            copy = result.attribute.add()
-            copy.CopyFrom(a)
-            if copy.HasField("g"):
-                inner = [_with_attributes(n, attributes) for n in copy.g.node]
-                del copy.g.node[:]
-                copy.g.node.extend(inner)
-        elif a.ref_attr_name in attributes:
-            copy = result.attribute.add()
-            copy.CopyFrom(attributes[a.ref_attr_name])
-            copy.name = a.name
-    return result
