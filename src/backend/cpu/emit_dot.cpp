@@ -44,7 +44,7 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
   };
   const auto call = [&](const std::string& row, int rows, int64_t prefetch) {
     const std::string f =
-        fmt("$0<$1, $2, $3, $4, $5>($6", unit_.dot_kernels.use(unit_.isa, right->storage, rows),
+        fmt("$0<$1, $2, $3, $4, $5>($6", dot_kernel(unit_.shared, unit_.isa, right->storage, rows),
             ars, ldb, ldc, accumulate, prefetch, at("a", row == "0" ? row : row + "*" + num(ars)));
     const int64_t columns = lanes / rows;
     const auto tile = [&](const std::string& column) {
@@ -73,7 +73,7 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
     code_.open("for (; n < " + n.text() + "; ++n)");
     code_.line(fmt("for (long m = 0; m < $0; ++m) c[m*$1 + n] $2$3(a + m*$4, b + n*$5, $6);",
                    m.text(), ldc, accumulate ? "+= " : "= ",
-                   unit_.dot_kernels.use_single(unit_.isa, right->storage), ars, ldb, k.text()));
+                   single_dot(unit_.shared, unit_.isa, right->storage), ars, ldb, k.text()));
     code_.close();
   }
   close_product(p);

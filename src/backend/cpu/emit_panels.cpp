@@ -134,7 +134,7 @@ void KernelEmitter::pack_tile(int id) {
     }
     const bool turned = from.strides[n] != 1;
     if (turned) unit_.prelude.insert("t_transpose");
-    code_.line(fmt("$0<$1, $2, $3>($4, $5, $6, $7);", unit_.panel_kernels.use_pack(turned),
+    code_.line(fmt("$0<$1, $2, $3>($4, $5, $6, $7);", pack_kernel(unit_.shared, turned),
                    from.strides[turned ? n : k], to.panel_pitch, to.panel, source, target,
                    v.extents[k].text(), v.extents[n].text()));
     while (opened-- > 0) code_.close();
@@ -285,9 +285,9 @@ class KernelEmitter::Strips {
     }
     if (plain_) f = fmt("(const $0*)($1)", storage_type(p_.right.storage), f);
     code_.line(fmt("$0<$1, $2, $3, $4, $5>",
-                   plain_ ? emitter_.unit_.micro_kernels.use_steady(p_.to.storage, t)
-                          : emitter_.unit_.panel_kernels.use(emitter_.unit_.isa, p_.left.storage,
-                                                             p_.right.storage, t),
+                   plain_ ? steady_kernel(emitter_.unit_.shared, p_.to.storage, t)
+                          : panel_kernel(emitter_.unit_.shared, emitter_.unit_.isa, p_.left.storage,
+                                         p_.right.storage, t),
                    p_.ars, tile_.columns(), p_.ldc, accumulate_ || blocks_, fetched) +
                fmt("($0, bk, $1, $2, $3);", from("ak", p_.ars), from("ck", p_.ldc), f, depth()));
   }
@@ -395,7 +395,7 @@ void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool 
   if (few)
     streams(p, *few, accumulate);
   else if (tiles)
-    code_.line(fmt("$0<$1, $2, $3, $4, $5, $6>", unit_.panel_kernels.use_tiles(), p.ars, p.ldc,
+    code_.line(fmt("$0<$1, $2, $3, $4, $5, $6>", amx_kernel(unit_.shared), p.ars, p.ldc,
                    right->panel_pitch, rows.low, accumulate, packed_operand(b) ? 0 : kAheadBytes) +
                fmt("($0, $1, $2, $3, $4, $5);", p.a, p.b, p.c, m.text(), n.text(), k.text()));
   else
@@ -411,7 +411,7 @@ void KernelEmitter::streams(const Matrices& p, const StreamTile& tile, bool accu
     t.tile.vectors = int(vectors);
     const bool first = j == "0";
     code_.line(fmt("$0<$1, $2, $3, $4>",
-                   unit_.stream_kernels.use(unit_.isa, p.to.storage, p.right.storage, t), p.ars,
+                   stream_kernel(unit_.shared, unit_.isa, p.to.storage, p.right.storage, t), p.ars,
                    tile.tile.columns(), p.ldc, accumulate) +
                fmt("($0, $1$2, $3$4, $5);", p.a, p.b,
                    first ? "" : fmt(" + $0*$1", j, p.right.panel_pitch), p.c,

@@ -197,7 +197,7 @@ class KernelEmitter::Tiled {
     std::string next = "0";
     if (fetched > 0) next = line > 0 ? fmt("next + $0", line * 64 / size_in_bytes(dtype_)) : "next";
     code_.line(fmt("$0<$1, $2, $3, $4, $5, $6, $7, $8>",
-                   emitter_.unit_.micro_kernels.use(dtype_, t), p_.ars, p_.acs, s.ld, p_.ldc,
+                   micro_kernel(emitter_.unit_.shared, dtype_, t), p_.ars, p_.acs, s.ld, p_.ldc,
                    accumulate_ || in_part_, packs, fetched > 0 ? p_.ldb : 0, fetched) +
                fmt("($0, $1, $2, $3, $4, $5);", at(in_part_ ? "ak" : "a", p_.ars), s.b,
                    packs ? packed_ : "0", next, at(s.c, p_.ldc), depth()));
