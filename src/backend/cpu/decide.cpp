@@ -29,15 +29,18 @@ constexpr int64_t kMostWorkspace = int64_t{8} << 20;
 
 KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part part)
     : kernel_(kernel), unit_(unit), part_(part), users_(kernel_.users()) {
-  const size_t n = kernel_.values.size();
-  fused_.assign(n, -1);
-  std::vector<int> saves;
-  for (size_t i = 0; i < n; ++i)
-    if (kernel_.values[i].kind == OpKind::Save) saves.push_back(int(i));
-  mark_needed(saves);
+  fused_.assign(kernel_.values.size(), -1);
+  mark_needed(saves());
   decide();
   share();
   keep_packed();
+}
+
+std::vector<int> KernelEmitter::saves() const {
+  std::vector<int> found;
+  for (size_t i = 0; i < kernel_.values.size(); ++i)
+    if (kernel_.values[i].kind == OpKind::Save) found.push_back(int(i));
+  return found;
 }
 
 void KernelEmitter::mark_needed(const std::vector<int>& roots) {
@@ -92,17 +95,14 @@ void KernelEmitter::share() {
     for (const auto& [id, offset] : shared_) roots.push_back(id);
     mark_needed(roots);
   } else {
-    std::vector<int> saves;
-    for (int i = 0; i < n; ++i) {
-      Value& v = kernel_.values[size_t(i)];
-      if (v.kind == OpKind::Save) saves.push_back(i);
-      if (shared_.count(i) == 0) continue;
+    for (const auto& [id, offset] : shared_) {
+      Value& v = kernel_.values[size_t(id)];
       v.kind = OpKind::Iter;  // read like an operand
       v.attrs = IterAttrs{};
       v.inputs.clear();
     }
     users_ = kernel_.users();
-    mark_needed(saves);
+    mark_needed(saves());
   }
 }
 

@@ -390,7 +390,7 @@ class ProgramEmitter {
       return add_host(std::move(task), std::move(call.step), std::move(arguments));
     }
     kernels_ += "// computed by oneDNN " + onednn().version + "\n";
-    const size_t second = call.product->weights();
+    const size_t second = call.product->weights;
     if (plan_.constant(op.inputs[call.operands[second]])) {
       // Laid out once, as the library likes it.
       call = written_call(body, own, *written_, true, threads);
@@ -399,7 +399,7 @@ class ProgramEmitter {
       pack.op = task.op;
       pack.once = true;
       pack.reads = {arguments[second]};
-      pack.writes = {workspace("packed", call.product->weight_bytes())};
+      pack.writes = {workspace("packed", call.product->weight_bytes)};
       arguments[second] = pack.writes[0];
       task.reads = arguments;
       task.layouts.assign(arguments.size(), Layout{});
@@ -411,8 +411,8 @@ class ProgramEmitter {
       add(std::move(pack), std::move(once));
     }
     Step step;
-    step.units = call.product->units();
-    step.scratch_bytes = call.product->scratch_bytes();
+    step.units = call.product->units;
+    step.scratch_bytes = call.product->scratch_bytes;
     step.library = [product = call.product](void** args, int64_t part, char* scratch) {
       product->run(args, part, scratch);
     };

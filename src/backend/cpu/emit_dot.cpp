@@ -36,7 +36,7 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
   // long enough for the processor to see them coming.
   int through = b;
   while (!value(through).in_memory) through = value(through).inputs[0];
-  const bool outside = value(through).kind == OpKind::Iter && shared_.count(through) == 0;
+  const bool outside = is_operand(through) && shared_.count(through) == 0;
   const int64_t elements = kDenseAheadBytes / size_in_bytes(right->storage);
   const int64_t ahead = outside && ldb == k.nominal && ldb < elements ? elements : 0;
   const auto at = [](const std::string& p, const std::string& offset) {

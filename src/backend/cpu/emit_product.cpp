@@ -348,7 +348,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const std::optional<Memory> left = view(a), right = view(b);
   CHECK(left && right) << "operands of a tiled product without memory";
   const Matrices p = open_product(a, b, v, *left, *right, to);
-  Tiled(*this, p, value(b).kind == OpKind::Iter && copies_.count(b) == 0, accumulate).emit();
+  Tiled(*this, p, is_operand(b) && copies_.count(b) == 0, accumulate).emit();
   close_product(p);
 }
 

@@ -50,6 +50,8 @@ class KernelEmitter {
   };
 
   const Value& value(int id) const { return kernel_.values[size_t(id)]; }
+  // A tile of an operand, or what is read like one.
+  bool is_operand(int id) const { return value(id).kind == OpKind::Iter; }
 
   // Decisions.
   void decide();
@@ -63,6 +65,7 @@ class KernelEmitter {
   void fuse_into_accumulators();
   void settle_pairs(const std::vector<Pair>& pairs);
   void mark_needed(const std::vector<int>& roots);
+  std::vector<int> saves() const;
   // Finds the values to share between blocks and cuts the kernel there.
   void share();
   bool root(int id) const;
