@@ -49,19 +49,7 @@ std::string micro_text(SharedText& shared, DType dtype, const RegisterTile& tile
   out += "    f += LDF;\n    a += ACS;\n    b += LDB;\n  }\n";
   // Sums start from zero and are added at the end: long sums are then sums of short ones, which
   // keeps their rounding errors small.
-  out += "  if (ACCUMULATE) {\n";
-  for (int i = 0; i < tile.rows; ++i) {
-    const std::string row = "c + " + num(i) + " * LDC";
-    out += each_vector("   ", tile.vectors,
-                       [&](int j) { return fmt("$0 += $1;", sum_at(i, j), at(row, j)); });
-  }
-  out += "  }\n";
-  for (int i = 0; i < tile.rows; ++i) {
-    const std::string row = "c + " + num(i) + " * LDC";
-    out += each_vector(" ", tile.vectors,
-                       [&](int j) { return fmt("$0 = $1;", at(row, j), sum_at(i, j)); });
-  }
-  return out + "}\n";
+  return out + keep_sums(v, tile) + "}\n";
 }
 
 std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& tile) {
