@@ -397,12 +397,12 @@ class BodyChecker {
     for (bool packed : {false, true}) {
       if (!call.product) break;
       const auto product = made(packed).product;
-      const AlignedBuffer weights(size_t(product->weight_bytes()) + 64);
-      const AlignedBuffer scratch(size_t(product->scratch_bytes()) + 64);
+      const AlignedBuffer weights(size_t(product->weight_bytes) + 64);
+      const AlignedBuffer scratch(size_t(product->scratch_bytes) + 64);
       std::vector<void*> places = arguments;
-      product->pack(places[product->weights()], weights.data());
-      if (packed) places[product->weights()] = weights.data();
-      for (int64_t unit = 0; unit < product->units(); unit++)
+      product->pack(places[product->weights], weights.data());
+      if (packed) places[product->weights] = weights.data();
+      for (int64_t unit = 0; unit < product->units; unit++)
         product->run(places.data(), unit, static_cast<char*>(scratch.data()));
     }
     for (size_t k = 0; k < memory.size(); k++)

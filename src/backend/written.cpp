@@ -523,7 +523,7 @@ WrittenCall written_call(const Graph& block, const WrittenKernel& attrs,
   if (r.body->language == Language::Torch)
     call.step.text = patterns::call_text(*r.pattern, *r.body, r.values, r.numbers);
   else
-    call.product = OneDnnProduct::make(patterns::meaning_of(block, attrs), packed, threads);
+    call.product = OneDnnCall::product(patterns::meaning_of(block, attrs), packed, threads);
   for (size_t i = 0; i < attrs.operands.size(); i++) {
     const TensorId t{uint32_t(attrs.operands[i])};
     const auto first = std::ranges::find(attrs.operands, int(t.index));

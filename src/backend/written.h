@@ -38,8 +38,8 @@ BlockText emit_written_cuda(const std::string& name, const Graph& block, const W
 // The call that a body is, and which operands of the kernel it takes, in order. Throws like
 // emit_written.
 struct WrittenCall {
-  HostStep step;                                 // of the process
-  std::shared_ptr<const OneDnnProduct> product;  // or of oneDNN
+  HostStep step;                              // of the process
+  std::shared_ptr<const OneDnnCall> product;  // or of oneDNN
   std::vector<size_t> operands;
 };
 bool is_call(const WrittenKernel&, const WrittenSources&);

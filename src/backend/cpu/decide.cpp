@@ -29,15 +29,18 @@ constexpr int64_t kMostWorkspace = int64_t{8} << 20;
 
 KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part part)
     : kernel_(kernel), unit_(unit), part_(part), users_(kernel_.users()) {
-  const size_t n = kernel_.values.size();
-  fused_.assign(n, -1);
-  std::vector<int> saves;
-  for (size_t i = 0; i < n; ++i)
-    if (is_store(kernel_.values[i].kind)) saves.push_back(int(i));
-  mark_needed(saves);
+  fused_.assign(kernel_.values.size(), -1);
+  mark_needed(saves());
   decide();
   share();
   keep_packed();
+}
+
+std::vector<int> KernelEmitter::saves() const {
+  std::vector<int> found;
+  for (size_t i = 0; i < kernel_.values.size(); ++i)
+    if (kernel_.values[i].kind == OpKind::Save) found.push_back(int(i));
+  return found;
 }
 
 void KernelEmitter::mark_needed(const std::vector<int>& roots) {
@@ -92,17 +95,14 @@ void KernelEmitter::share() {
     for (const auto& [id, offset] : shared_) roots.push_back(id);
     mark_needed(roots);
   } else {
-    std::vector<int> saves;
-    for (int i = 0; i < n; ++i) {
-      Value& v = kernel_.values[size_t(i)];
-      if (is_store(v.kind)) saves.push_back(i);
-      if (shared_.count(i) == 0) continue;
+    for (const auto& [id, offset] : shared_) {
+      Value& v = kernel_.values[size_t(id)];
       v.kind = OpKind::Iter;  // read like an operand
       v.attrs = IterAttrs{};
       v.inputs.clear();
     }
     users_ = kernel_.users();
-    mark_needed(saves);
+    mark_needed(saves());
   }
 }
 
@@ -144,39 +144,42 @@ std::optional<Memory> KernelEmitter::view_of(int id, const Memory* source) const
 }
 
 void KernelEmitter::decide() {
-  std::vector<Value>& values = kernel_.values;
-  const size_t n = values.size();
-  const auto place_as = [&](size_t i, DType storage) {
-    Value& v = values[i];
-    v.in_memory = true;
-    v.memory.pointer = "v" + std::to_string(i);
-    v.memory.storage = storage;
-    std::vector<int64_t> shape;
-    for (const Extent& e : v.extents) shape.push_back(e.nominal);
-    if (tiled_product(
-            v)) {  // whole vectors are stored, or all columns of a short tile's last panel
-      int64_t stored = lanes_of(unit_.isa, v.memory.storage);
-      if (!v.extents.back().exact()) {
-        const int64_t m = v.extents[v.extents.size() - 2].nominal;
-        const auto panel = panel_shape(unit_.isa, v.memory.storage, DType::BF16, m, shape.back());
-        if (panel) stored = panel->tile.columns();
-      }
-      shape.back() = ceil_div(shape.back(), stored) * stored;
-    }
-    // Rows a multiple of a kilobyte apart would crowd into a few sets of the cache.
-    const int64_t row_bytes = shape.empty() ? 0 : shape.back() * size_in_bytes(v.memory.storage);
-    if (shape.size() > 1 && row_bytes >= 1024 && row_bytes % 1024 == 0)
-      shape.back() += 64 / size_in_bytes(v.memory.storage);
-    v.memory.strides = contiguous_strides(shape);
-  };
-  const auto place = [&](size_t i) { place_as(i, compute_dtype(values[i].dtype)); };
   packed_ = packed_tiles(kernel_, unit_.isa);
-  struct Pair {  // operands of dot products of bf16 pairs
-    int product, left, right;
-  };
-  std::vector<Pair> paired;
-  for (size_t i = 0; i < n; ++i) {
-    Value& v = values[i];
+  const std::vector<Pair> pairs = place_operands();
+  for (size_t i = 0; i < needed_.size(); ++i)
+    if (needed_[i] && (turned(int(i)) || kernel_.values[i].kind == OpKind::Concat)) place(i);
+  fuse_into_accumulators();
+  place_what_repeats();
+  settle_pairs(pairs);
+}
+
+void KernelEmitter::place(size_t id, DType storage) {
+  Value& v = kernel_.values[id];
+  v.in_memory = true;
+  v.memory.pointer = "v" + std::to_string(id);
+  v.memory.storage = storage;
+  std::vector<int64_t> shape;
+  for (const Extent& e : v.extents) shape.push_back(e.nominal);
+  if (tiled_product(v)) {  // whole vectors are stored, or all columns of a short tile's last panel
+    int64_t stored = lanes_of(unit_.isa, storage);
+    if (!v.extents.back().exact()) {
+      const int64_t m = v.extents[v.extents.size() - 2].nominal;
+      const auto panel = panel_shape(unit_.isa, storage, DType::BF16, m, shape.back());
+      if (panel) stored = panel->tile.columns();
+    }
+    shape.back() = ceil_div(shape.back(), stored) * stored;
+  }
+  // Rows a multiple of a kilobyte apart would crowd into a few sets of the cache.
+  const int64_t row_bytes = shape.empty() ? 0 : shape.back() * size_in_bytes(storage);
+  if (shape.size() > 1 && row_bytes >= 1024 && row_bytes % 1024 == 0)
+    shape.back() += 64 / size_in_bytes(storage);
+  v.memory.strides = contiguous_strides(shape);
+}
+
+std::vector<KernelEmitter::Pair> KernelEmitter::place_operands() {
+  std::vector<Pair> pairs;
+  for (size_t i = 0; i < kernel_.values.size(); ++i) {
+    Value& v = kernel_.values[i];
     if (!needed_[i]) continue;
     if (is_load(v.kind)) {
       v.in_memory = true;
@@ -191,34 +194,35 @@ void KernelEmitter::decide() {
     // Operands of tiled products must lie in memory in the type they are multiplied in; rows of
     // the right one must be contiguous.
     for (size_t k = 0; k < v.inputs.size(); ++k) {
+      const int id = v.inputs[k];
       const size_t lefts = v.inputs.size() / 2;
       const bool right = k >= lefts;
-      const std::optional<Memory> m = view(v.inputs[k]);
-      const std::optional<Memory> panel =
-          dot ? std::nullopt : panel_operand(v.inputs[right ? k : k + lefts]);
-      if (panel && (right || left_of_panel(v.inputs[k], *panel))) continue;
-      const bool pairs =
-          !right && !dot && pair_operand(v, v.inputs[k], v.inputs[k + lefts]).has_value();
-      if (pairs) paired.push_back({int(i), v.inputs[k], v.inputs[k + lefts]});
-      const bool usable = pairs || (right && (dot || row_operand(v, v.inputs[k]))) ||
+      const int other = v.inputs[right ? k : k + lefts];  // the right one of both
+      const std::optional<Memory> m = view(id);
+      const std::optional<Memory> panel = dot ? std::nullopt : panel_operand(other);
+      if (panel && (right || left_of_panel(id, *panel))) continue;
+      const bool paired = !right && !dot && pair_operand(v, id, other).has_value();
+      if (paired) pairs.push_back({int(i), id, other});
+      const bool usable = paired || (right && (dot || row_operand(v, id))) ||
                           (m && m->storage == compute_dtype(v.dtype) &&
                            ((!right && !dot) || m->strides.back() == 1));
       if (usable) continue;
-      const Value& x = value(v.inputs[k]);
-      if (is_load(x.kind))
-        copies_.insert(v.inputs[k]);  // an iterator of another type or layout
-      else if (panel && x.dtype == DType::BF16 && !x.in_memory &&
-               packed_operand(v.inputs[k + lefts]))
-        place_as(size_t(v.inputs[k]), DType::BF16);  // rounded to its own type
+      const Value& x = value(id);
+      if (x.kind == OpKind::Iter)
+        copies_.insert(id);  // an iterator of another type or layout
+      else if (panel && x.dtype == DType::BF16 && !x.in_memory && packed_operand(other))
+        place(size_t(id), DType::BF16);  // rounded to its own type
       else
-        place(size_t(v.inputs[k]));
+        place(size_t(id));
     }
   }
-  for (size_t i = 0; i < n; ++i)
-    if (needed_[i] && (turned(int(i)) || values[i].kind == OpKind::Concat)) place(i);
-  // A product or reduction that only feeds an accumulator adds to it directly.
-  for (size_t i = 0; i < n; ++i) {
-    const Value& v = values[i];
+  return pairs;
+}
+
+// A product or reduction that only feeds an accumulator adds to it directly.
+void KernelEmitter::fuse_into_accumulators() {
+  for (size_t i = 0; i < kernel_.values.size(); ++i) {
+    Value& v = kernel_.values[i];
     if (!needed_[i] || v.kind != OpKind::Accum || users_[size_t(v.inputs[0])].size() != 1) continue;
     const int from = v.inputs[0];
     const AccumKind kind = std::get<AccumAttrs>(v.attrs).kind;
@@ -227,17 +231,17 @@ void KernelEmitter::decide() {
     if (!sums && !(is_reduction(producer) && fold_of(producer) == kind)) continue;
     if (value(from).phase.varies != update_loops(v)) continue;
     fused_[size_t(from)] = int(i);
-    values[i].memory.strides = value(from).memory.strides;
+    v.memory.strides = value(from).memory.strides;
   }
-  // Other values are computed where they are used, unless that repeats real work: walking back
-  // from the users, `places` are those where a value would be computed.
-  std::vector<std::set<int>> places(n);
-  for (size_t i = n; i-- > 0;) {
-    Value& v = values[i];
-    if (!needed_[i] || v.in_memory || is_store(v.kind)) continue;
-    int cost = 0;
-    bool outside = false;  // used inside loops that it does not vary with
-    double evaluations = 0;
+}
+
+// Other values are computed where they are used, unless that repeats real work: walking back from
+// the users, `places` are those where a value would be computed.
+void KernelEmitter::place_what_repeats() {
+  std::vector<std::set<int>> places(kernel_.values.size());
+  for (size_t i = places.size(); i-- > 0;) {
+    const Value& v = kernel_.values[i];
+    if (!needed_[i] || v.in_memory || v.kind == OpKind::Save) continue;
     for (int user : users_[i]) {
       if (!needed_[size_t(user)]) continue;
       const Value& u = value(user);
@@ -246,10 +250,12 @@ void KernelEmitter::decide() {
       else
         places[i].insert(places[size_t(user)].begin(), places[size_t(user)].end());
     }
-    cost = inlined_work(int(i));
+    const int cost = inlined_work(int(i));
     // Slices read it at several indices in one place.
     const auto slices = std::ranges::count_if(
         users_[i], [&](int u) { return needed_[size_t(u)] && value(u).kind == OpKind::Slice; });
+    bool outside = false;  // used inside loops that it does not vary with
+    double evaluations = 0;
     for (int user : places[i]) {
       const Value& u = value(user);
       double space = double(u.elements());
@@ -258,15 +264,17 @@ void KernelEmitter::decide() {
       evaluations += space / double(v.elements()) * double(std::max<int64_t>(1, slices));
       outside |= (update_loops(u) & ~v.phase.varies) != 0;
     }
-    const bool leaf = is_literal(v.kind);
-    if (leaf || !((outside && cost >= 1) || (evaluations > 1.5 && cost >= 3))) continue;
-    place(i);
+    const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;
+    if (!leaf && ((outside && cost >= 1) || (evaluations > 1.5 && cost >= 3))) place(i);
   }
-  // Where the right one of a pair is converted after all, for something else or once for many uses,
-  // so must the left one be.
+}
+
+// Where the right one of a pair is converted after all, for something else or once for many uses,
+// so must the left one be.
+void KernelEmitter::settle_pairs(const std::vector<Pair>& pairs) {
   for (bool again = true; again;) {
     again = false;
-    for (const Pair& p : paired) {
+    for (const Pair& p : pairs) {
       int source = p.right;
       while (!value(source).in_memory) source = value(source).inputs[0];
       const bool still =

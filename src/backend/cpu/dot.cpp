@@ -39,103 +39,96 @@ std::string halve(int lanes, int step, const std::string& x, const std::string& 
   return pick(lanes, x, y, a) + " + " + pick(lanes, x, y, b);
 }
 
-std::string load(DType dtype, int lanes, const std::string& at) {
-  if (dtype == DType::BF16) return fmt("dot_from_bf16_$0($1)", lanes, at);
-  return fmt("*(const dot_v$0*)($1)", lanes, at);
+// The right operand's elements.
+struct Right {
+  Right(SharedText& shared, CpuIsa isa, DType right)
+      : right(right), lanes(lanes_of(isa, DType::F32)), type(storage_type(right)),
+        v(fmt("dot_v$0", lanes)) {
+    shared.type("\n" + vector_typedef("float", v, lanes * 4, 4));
+    if (right == DType::BF16)
+      shared.type(widening_load(CpuIsa::Generic, right, fmt("dot_from_bf16_$0", lanes), v, lanes));
+  }
+  std::string load(const std::string& at) const {
+    return right == DType::BF16 ? fmt("dot_from_bf16_$0($1)", lanes, at)
+                                : fmt("*(const $0*)($1)", v, at);
+  }
+  std::string element(const std::string& at) const {
+    return fmt(right == DType::BF16 ? "t_from_bf16(b[$0])" : "b[$0]", at);
+  }
+  DType right;
+  int lanes;
+  std::string type, v;
+};
+
+std::string single_text(const Right& o) {
+  return fmt("\nstatic float dot_$0(const float* a, const $1* b, long k) {\n  $2 s = {};\n  "
+             "long i = 0;\n  for (; i + $3 <= k; i += $3) s += *(const $2*)(a + i) * $4;\n  "
+             "float t = 0;\n  for (int l = 0; l < $3; ++l) t += s[l];\n  for (; i < k; ++i) t "
+             "+= a[i] * $5;\n  return t;\n}\n",
+             name(o.right), o.type, o.v, o.lanes, o.load("b + i"), o.element("i"));
+}
+
+std::string tile_text(const Right& o, int rows) {
+  const std::string& v = o.v;
+  const int columns = o.lanes / rows;
+  const auto acc = [&](int i, int j) { return "s" + n(i * columns + j); };
+  std::string out =
+      fmt("\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, long AHEAD>\nstatic "
+          "__attribute__((noinline)) void dot_$0_$1x$2(const float* a, const $3* b, float* c, "
+          "long k) {\n  $4",
+          name(o.right), rows, columns, o.type, v);
+  for (int i = 0; i < o.lanes; ++i) out += (i > 0 ? ", s" : " s") + n(i) + " = {}";
+  out += fmt(";\n  long i = 0;\n  for (; i + $0 <= k; i += $0) {\n", o.lanes);
+  out += "    if (AHEAD) {\n";
+  for (int j = 0; j < columns; ++j)
+    out += "      __builtin_prefetch(b + " + n(j) + " * LDB + i + AHEAD, 0, 2);\n";
+  out += "    }\n";
+  if (rows == 1) {
+    out += fmt("    const $0 x = *(const $0*)(a + i);\n", v);
+    for (int j = 0; j < columns; ++j)
+      out += fmt("    $0 += x * $1;\n", acc(0, j), o.load("b + " + n(j) + " * LDB + i"));
+  } else {
+    for (int j = 0; j < columns; ++j)
+      out += fmt("    const $0 y$1 = $2;\n", v, j, o.load("b + " + n(j) + " * LDB + i"));
+    for (int r = 0; r < rows; ++r) {
+      out += fmt("    const $0 x$1 = *(const $0*)(a + $1 * ARS + i);\n   ", v, r);
+      for (int j = 0; j < columns; ++j) out += fmt(" $0 += x$1 * y$2;", acc(r, j), r, j);
+      out += "\n";
+    }
+  }
+  out += "  }\n  // Lane i of the last vector is the sum of all lanes of s<i>.\n";
+  std::vector<std::string> level;
+  for (int i = 0; i < o.lanes; ++i) level.push_back("s" + n(i));
+  for (int step = 0; level.size() > 1; ++step) {
+    std::vector<std::string> next;
+    for (size_t i = 0; i < level.size(); i += 2) {
+      const std::string to = fmt("h$0_$1", step, int(i / 2));
+      out += fmt("  const $0 $1 = $2;\n", v, to, halve(o.lanes, step, level[i], level[i + 1]));
+      next.push_back(to);
+    }
+    level = next;
+  }
+  out += fmt("  float t[$0] __attribute__((aligned(64)));\n  *($1*)t = $2;\n  for (; i < k; ++i) "
+             "{\n    for (int r = 0; r < $3; ++r) {\n      for (int j = 0; j < $4; ++j) t[r * $4 "
+             "+ j] += a[r * ARS + i] * $5;\n    }\n  }\n",
+             o.lanes, v, level[0], rows, columns, o.element("j * LDB + i"));
+  out += fmt("  for (int r = 0; r < $0; ++r) {\n    for (int j = 0; j < $1; ++j) c[r * LDC + j] "
+             "= ACCUMULATE ? c[r * LDC + j] + t[r * $1 + j] : t[r * $1 + j];\n  }\n}\n",
+             rows, columns);
+  return out;
 }
 
 }  // namespace
 
-std::string DotKernels::use(CpuIsa isa, DType right, int rows) {
-  const int lanes = lanes_of(isa, DType::F32);
-  used_.insert({right, lanes, rows});
-  return fmt("dot_$0_$1x$2", name(right), rows, lanes / rows);
+std::string dot_kernel(SharedText& shared, CpuIsa isa, DType right, int rows) {
+  return shared.function(
+      fmt("dot_$0_$1x$2", name(right), rows, lanes_of(isa, DType::F32) / rows),
+      [&] { return tile_text(Right(shared, isa, right), rows); });
 }
 
-std::string DotKernels::use_single(CpuIsa isa, DType right) {
-  used_.insert({right, lanes_of(isa, DType::F32), 0});
-  return "dot_" + std::string(name(right));
-}
-
-std::string DotKernels::text() const {
-  std::string out;
-  std::set<int> all_lanes, bf16_lanes;
-  for (const Kernel& k : used_) {
-    all_lanes.insert(k.lanes);
-    if (k.right == DType::BF16) bf16_lanes.insert(k.lanes);
-  }
-  for (int l : all_lanes) out += "\n" + vector_typedef("float", "dot_v" + n(l), l * 4, 4);
-  for (int l : bf16_lanes)
-    out += widening_load(CpuIsa::Generic, DType::BF16, "dot_from_bf16_" + n(l), "dot_v" + n(l), l);
-  for (const Kernel& kernel : used_) {
-    const std::string type = kernel.right == DType::BF16 ? "unsigned short" : "float";
-    const std::string v = "dot_v" + n(kernel.lanes);
-    const std::string lanes = n(kernel.lanes);
-    const std::string one = kernel.right == DType::BF16 ? "t_from_bf16(b[%])" : "b[%]";
-    const auto element = [&](const std::string& at) {
-      std::string e = one;
-      return e.replace(e.find('%'), 1, at);
-    };
-    if (kernel.rows == 0) {
-      out += fmt("\nstatic float dot_$0(const float* a, const $1* b, long k) {\n  $2 s = {};\n  "
-                 "long i = 0;\n  for (; i + $3 <= k; i += $3) s += *(const $2*)(a + i) * $4;\n  "
-                 "float t = 0;\n  for (int l = 0; l < $3; ++l) t += s[l];\n  for (; i < k; ++i) t "
-                 "+= a[i] * $5;\n  return t;\n}\n",
-                 name(kernel.right), type, v, lanes, load(kernel.right, kernel.lanes, "b + i"),
-                 element("i"));
-      continue;
-    }
-    const int columns = kernel.lanes / kernel.rows;
-    const auto acc = [&](int i, int j) { return "s" + n(i * columns + j); };
-    out += fmt("\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, long AHEAD>\nstatic "
-               "__attribute__((noinline)) void dot_$0_$1x$2(const float* a, const $3* b, float* c, "
-               "long k) {\n  $4",
-               name(kernel.right), kernel.rows, columns, type, v);
-    for (int i = 0; i < kernel.lanes; ++i) out += (i > 0 ? ", s" : " s") + n(i) + " = {}";
-    out += fmt(";\n  long i = 0;\n  for (; i + $0 <= k; i += $0) {\n", lanes);
-    out += "    if (AHEAD) {\n";
-    for (int j = 0; j < columns; ++j)
-      out += "      __builtin_prefetch(b + " + n(j) + " * LDB + i + AHEAD, 0, 2);\n";
-    out += "    }\n";
-    if (kernel.rows == 1) {
-      out += fmt("    const $0 x = *(const $0*)(a + i);\n", v);
-      for (int j = 0; j < columns; ++j) {
-        out += fmt("    $0 += x * $1;\n", acc(0, j),
-                   load(kernel.right, kernel.lanes, "b + " + n(j) + " * LDB + i"));
-      }
-    } else {
-      for (int j = 0; j < columns; ++j) {
-        out += fmt("    const $0 y$1 = $2;\n", v, j,
-                   load(kernel.right, kernel.lanes, "b + " + n(j) + " * LDB + i"));
-      }
-      for (int r = 0; r < kernel.rows; ++r) {
-        out += fmt("    const $0 x$1 = *(const $0*)(a + $1 * ARS + i);\n   ", v, r);
-        for (int j = 0; j < columns; ++j) out += fmt(" $0 += x$1 * y$2;", acc(r, j), r, j);
-        out += "\n";
-      }
-    }
-    out += "  }\n  // Lane i of the last vector is the sum of all lanes of s<i>.\n";
-    std::vector<std::string> level;
-    for (int i = 0; i < kernel.lanes; ++i) level.push_back("s" + n(i));
-    for (int step = 0; level.size() > 1; ++step) {
-      std::vector<std::string> next;
-      for (size_t i = 0; i < level.size(); i += 2) {
-        const std::string to = fmt("h$0_$1", step, int(i / 2));
-        out +=
-            fmt("  const $0 $1 = $2;\n", v, to, halve(kernel.lanes, step, level[i], level[i + 1]));
-        next.push_back(to);
-      }
-      level = next;
-    }
-    out += fmt("  float t[$0] __attribute__((aligned(64)));\n  *($1*)t = $2;\n  for (; i < k; ++i) "
-               "{\n    for (int r = 0; r < $3; ++r) {\n      for (int j = 0; j < $4; ++j) t[r * $4 "
-               "+ j] += a[r * ARS + i] * $5;\n    }\n  }\n",
-               lanes, v, level[0], kernel.rows, columns, element("j * LDB + i"));
-    out += fmt("  for (int r = 0; r < $0; ++r) {\n    for (int j = 0; j < $1; ++j) c[r * LDC + j] "
-               "= ACCUMULATE ? c[r * LDC + j] + t[r * $1 + j] : t[r * $1 + j];\n  }\n}\n",
-               kernel.rows, columns);
-  }
-  return out;
+std::string single_dot(SharedText& shared, CpuIsa isa, DType right) {
+  return shared.function(
+      std::string("dot_") + name(right), [&] { return single_text(Right(shared, isa, right)); });
 }
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 // dot products that are added up across lanes at the end, without transposing the right operand.
 #pragma once
 
-#include <set>
 #include <string>
 
 #include "backend/cpu/isa.h"
@@ -17,25 +16,14 @@ inline constexpr int64_t kMostDotRows = 12;
 // Rows of the left operand that one kernel takes at a time; it then takes lanes / rows columns.
 inline constexpr int kDotRows[] = {8, 4, 2, 1};
 
-// Dot kernels used by one translation unit, each defined once. f32 sums; the right operand may be
-// bf16.
-class DotKernels {
- public:
-  // Name of the kernel template: name<ARS, LDB, LDC, ACCUMULATE, AHEAD>(a, b, c, k) computes
-  // c[i*LDC + j] (+)= sum_k a[i*ARS + k] * b[j*LDB + k] over a tile of `rows` rows and lanes / rows
-  // columns. It asks for what lies AHEAD elements behind what it reads of b, unless that is 0.
-  std::string use(CpuIsa isa, DType right, int rows);
-  // Name of a function (a, b, k) that returns one such sum.
-  std::string use_single(CpuIsa isa, DType right);
-  std::string text() const;
+class SharedText;
 
- private:
-  struct Kernel {
-    DType right;
-    int lanes, rows;  // rows 0: a single sum
-    friend auto operator<=>(const Kernel&, const Kernel&) = default;
-  };
-  std::set<Kernel> used_;
-};
+// f32 sums; the right operand may be bf16.
+// Name of the kernel template: name<ARS, LDB, LDC, ACCUMULATE, AHEAD>(a, b, c, k) computes
+// c[i*LDC + j] (+)= sum_k a[i*ARS + k] * b[j*LDB + k] over a tile of `rows` rows and lanes / rows
+// columns. It asks for what lies AHEAD elements behind what it reads of b, unless that is 0.
+std::string dot_kernel(SharedText& shared, CpuIsa isa, DType right, int rows);
+// Name of a function (a, b, k) that returns one such sum.
+std::string single_dot(SharedText& shared, CpuIsa isa, DType right);
 
 }  // namespace tessera

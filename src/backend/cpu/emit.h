@@ -38,7 +38,6 @@ struct Step {
   std::optional<HostStep> host;
   std::vector<int> arguments;
   int64_t units = 1;          // blocks of the grid, slabs of the output, or pieces to pack
-  int64_t chunk = 0;          // units handed out at a time; 0: the pool chooses
   int64_t together = 1;       // neighbouring units that share work if one call runs them
   bool streams = false;       // takes as long as its operands and results take to be moved
   int64_t scratch_bytes = 0;  // per worker

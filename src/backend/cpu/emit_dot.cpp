@@ -4,6 +4,7 @@
 #include "backend/cpu/emitter.h"
 #include "backend/fmt.h"
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera {
 bool KernelEmitter::dot_product(const Value& v) const {
@@ -22,63 +23,46 @@ bool KernelEmitter::dot_product(const Value& v) const {
 void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool accumulate) {
   const std::optional<Memory> left = view(a), right = view(b);
   CHECK(left && right) << "operands of dot products without memory";
-  const Value &x = value(a), &y = value(b);
-  const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
-  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
-  const Extent& k = x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back();
-  const auto num = [](int64_t i) { return std::to_string(i); };
-  const int64_t ars = left->strides[x_rank - 2], ldb = right->strides[y_rank - 1];
-  const int64_t ldc = to.strides[rank - 2];
+  const Matrices p = open_product(a, b, v, *left, *right, to);
+  const Extent &m = p.m, &n = p.n, &k = p.k;
+  const int64_t ars = p.ars, ldb = right->strides.back(), ldc = p.ldc;
   const int64_t lanes = lanes_of(unit_.isa, DType::F32);
   if (right->storage == DType::BF16) unit_.prelude.insert("t_bf16");
-
-  code_.open("");
-  std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
-  int opened = open_leading(v, {{pa, x, *left}, {pb, y, *right}, {pc, v, to}});
-  code_.line("const float* const a = " + pa + ";");
-  code_.line(fmt("const $0* const b = $1;", storage_type(right->storage), pb));
-  code_.line("float* const c = " + pc + ";");
+  code_.line(fmt("const float* const a = $0;", p.a));
+  code_.line(fmt("const $0* const b = $1;", storage_type(right->storage), p.b));
+  code_.line(fmt("float* const c = $0;", p.c));
 
   // What comes next in memory is asked for where rows follow each other densely, but rows that are
   // long enough for the processor to see them coming.
   int through = b;
   while (!value(through).in_memory) through = value(through).inputs[0];
-  const bool outside = is_load(value(through).kind) && shared_.count(through) == 0;
+  const bool outside = is_operand(through) && shared_.count(through) == 0;
   const int64_t elements = kDenseAheadBytes / size_in_bytes(right->storage);
   const int64_t ahead = outside && ldb == k.nominal && ldb < elements ? elements : 0;
-  // Groups of rows; the last one stands for one row at a time where their number is not known.
-  std::vector<std::pair<int64_t, int>> groups;
-  if (m.exact()) {
-    int64_t row = 0;
-    for (int r : kDotRows) {
-      if (r > lanes) continue;
-      for (; row + r <= m.nominal; row += r) groups.push_back({row, r});
-    }
-  }
-  const std::string step = num(lanes);
-  const std::string adds = accumulate ? "1" : "0";
   const auto at = [](const std::string& p, const std::string& offset) {
     return offset == "0" ? p : p + " + " + offset;
   };
   const auto call = [&](const std::string& row, int rows, int64_t prefetch) {
     const std::string f =
-        fmt("$0<$1, $2, $3, $4, $5>($6", unit_.dot_kernels.use(unit_.isa, right->storage, rows),
-            ars, ldb, ldc, adds, prefetch, at("a", row == "0" ? row : row + "*" + num(ars)));
+        fmt("$0<$1, $2, $3, $4, $5>($6", dot_kernel(unit_.shared, unit_.isa, right->storage, rows),
+            ars, ldb, ldc, accumulate, prefetch, at("a", row == "0" ? row : row + "*" + num(ars)));
     const int64_t columns = lanes / rows;
     const auto tile = [&](const std::string& column) {
       code_.line(fmt("$0, b + $1*$2, $3, $4);", f, column, ldb,
                      at("c", row == "0" ? column : fmt("$0*$1 + $2", row, ldc, column)), k.text()));
     };
     if (columns == lanes) return tile("n");
-    code_.open(fmt("for (long j = n; j < n + $0; j += $1)", step, columns));
+    code_.open(fmt("for (long j = n; j < n + $0; j += $1)", lanes, columns));
     tile("j");
     code_.close();
   };
   code_.line("long n = 0;");
-  code_.open(fmt("for (; n + $0 <= $1; n += $0)", step, n.text()));
+  code_.open(fmt("for (; n + $0 <= $1; n += $0)", lanes, n.text()));
   if (m.exact()) {
-    for (size_t i = 0; i < groups.size(); ++i)
-      call(num(groups[i].first), groups[i].second, i == 0 ? ahead : 0);
+    int64_t row = 0;
+    for (int rows : kDotRows)
+      for (; rows <= lanes && row + rows <= m.nominal; row += rows)
+        call(num(row), rows, row == 0 ? ahead : 0);
   } else {
     code_.open("for (long m = 0; m < " + m.text() + "; ++m)");
     call("m", 1, ahead);
@@ -89,11 +73,10 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
     code_.open("for (; n < " + n.text() + "; ++n)");
     code_.line(fmt("for (long m = 0; m < $0; ++m) c[m*$1 + n] $2$3(a + m*$4, b + n*$5, $6);",
                    m.text(), ldc, accumulate ? "+= " : "= ",
-                   unit_.dot_kernels.use_single(unit_.isa, right->storage), ars, ldb, k.text()));
+                   single_dot(unit_.shared, unit_.isa, right->storage), ars, ldb, k.text()));
     code_.close();
   }
-  touch({left->pointer, right->pointer, to.pointer});
-  code_.close(opened + 1);
+  close_product(p);
 }
 
 }  // namespace tessera

@@ -31,16 +31,14 @@ class WideQuotients {
   WideQuotients(const KernelValues& values, const std::vector<Index>& index, UnitContext& unit)
       : values_(values), index_(index), unit_(unit) {}
 
-  // Whether they compute a value, and that is worth it.
-  bool fits(int id) {
-    worth_ = false;
-    return unit_.isa >= CpuIsa::Avx512 && !unit_.rounds && expressible(id) && worth_;
-  }
-  // Statements of the 16 elements from `index` on.
-  std::string text(int id) {
-    unit_.prelude.insert("t_wide");
+  // Statements that write a value's 16 elements from `index` on to a place; none where they cannot,
+  // or that is not worth it.
+  std::optional<std::string> text(int id, const std::string& place) {
+    if (unit_.isa < CpuIsa::Avx512 || unit_.rounds) return std::nullopt;
     const std::string x = vector(id);
-    return fmt("$0*(t_wide*)(@) = $1;", text_, x);
+    if (x.empty() || !worth_) return std::nullopt;
+    unit_.prelude.insert("t_wide");
+    return fmt("$0*(t_wide*)($1) = $2;", text_, place, x);
   }
 
  private:
@@ -50,41 +48,29 @@ class WideQuotients {
     const auto known = varies_.find(id);
     if (known != varies_.end()) return known->second;
     const Value& v = value(id);
-    if (is_load(v.kind) || v.in_memory)
+    if (v.in_memory)
       return !v.extents.empty() && v.extents.back().nominal != 1 && v.memory.strides.back() != 0;
     const bool any = std::ranges::any_of(v.inputs, [&](int i) { return varies(i); });
     return varies_[id] = any;
   }
-  bool expressible(int id) {
-    const auto known = expressible_.find(id);
-    if (known != expressible_.end()) return known->second;
-    const bool is = find_expressible(id);
-    return expressible_[id] = is;
-  }
-  bool find_expressible(int id) {
-    const Value& v = value(id);
-    if (v.dtype != DType::F32) return false;
-    if (v.in_memory)
-      return v.memory.storage == DType::F32 && v.memory.panel == 0 &&
-             (!varies(id) || v.memory.strides.back() == 1);
-    static const std::set<OpKind> simple = {OpKind::Const, OpKind::Neg, OpKind::Sqr,
-                                            OpKind::Add,   OpKind::Sub, OpKind::Mul};
-    const bool slow = v.kind == OpKind::Sqrt || v.kind == OpKind::Rsqrt || v.kind == OpKind::Div;
-    if (v.kind == OpKind::Pow) {
+  // How a value comes of its operands; "" where that is not known.
+  static std::string_view pattern(const Value& v) {
+    static const std::map<OpKind, std::string_view> patterns = {
+        {OpKind::Neg, "-$0"},         {OpKind::Sqr, "$0 * $0"},
+        {OpKind::Add, "$0 + $1"},     {OpKind::Sub, "$0 - $1"},
+        {OpKind::Mul, "$0 * $1"},     {OpKind::Div, "t_divide($0, $1)"},
+        {OpKind::Sqrt, "t_root($0)"}, {OpKind::Rsqrt, "t_divide(t_all(1), t_root($0))"}};
+    OpKind kind = v.kind;
+    if (kind == OpKind::Pow) {
       const Rational n = std::get<PowAttrs>(v.attrs).exponent;
-      if (n != Rational(-1) && n != Rational::ratio(1, 2) && n != Rational::ratio(-1, 2))
-        return false;
-    } else if (!slow && simple.count(v.kind) == 0) {
-      return false;
+      if (n == Rational(-1)) return "t_divide(t_all(1), $0)";
+      if (n == Rational::ratio(1, 2)) kind = OpKind::Sqrt;
+      if (n == Rational::ratio(-1, 2)) kind = OpKind::Rsqrt;
     }
-    worth_ |= (slow || v.kind == OpKind::Pow) && varies(v.inputs.back());
-    return std::ranges::all_of(v.inputs, [&](int i) { return expressible(i); });
+    const auto known = patterns.find(kind);
+    return known != patterns.end() ? known->second : "";
   }
-  std::string named(const std::string& expression) {
-    const auto [known, fresh] = names_.try_emplace(expression, "w" + std::to_string(names_.size()));
-    if (fresh) text_ += fmt("const t_wide $0 = $1; ", known->second, expression);
-    return known->second;
-  }
+  // A value as a vector; "" where there is none.
   std::string vector(int id) {
     const auto known = vectors_.find(id);
     if (known != vectors_.end()) return known->second;
@@ -93,30 +79,36 @@ class WideQuotients {
   }
   std::string make_vector(int id) {
     const Value& v = value(id);
+    if (v.dtype != DType::F32) return "";
+    if (v.in_memory) return loaded(id);
     if (v.kind == OpKind::Const)
-      return "t_all(" + literal(std::get<ConstAttrs>(v.attrs).value, v.dtype) + ")";
-    if (v.in_memory) {
-      std::vector<Index> at = index_;
-      at.erase(at.begin(), at.end() - long(v.extents.size()));
-      for (size_t i = 0; i < at.size(); ++i)
-        if (v.extents[i].nominal == 1) at[i] = {};
-      const std::string place = v.memory.pointer + " + " + Nest::offset(at, v.memory.strides).text;
-      return named(varies(id) ? "*(const t_wide*)(" + place + ")" : "t_all(*(" + place + "))");
-    }
+      return fmt("t_all($0)", literal(std::get<ConstAttrs>(v.attrs).value, v.dtype));
+    const std::string_view how = pattern(v);
+    if (how.empty()) return "";
+    worth_ |= how.find("t_") != how.npos && varies(v.inputs.back());
     std::vector<std::string> x;
-    for (int input : v.inputs) x.push_back(vector(input));
-    const std::string root = "t_root(" + x[0] + ")";
-    if (v.kind == OpKind::Neg) return named("-" + x[0]);
-    if (v.kind == OpKind::Sqr) return named(x[0] + " * " + x[0]);
-    if (v.kind == OpKind::Add) return named(x[0] + " + " + x[1]);
-    if (v.kind == OpKind::Sub) return named(x[0] + " - " + x[1]);
-    if (v.kind == OpKind::Mul) return named(x[0] + " * " + x[1]);
-    if (v.kind == OpKind::Div) return named(fmt("t_divide($0, $1)", x[0], x[1]));
-    if (v.kind == OpKind::Sqrt) return named(root);
-    if (v.kind == OpKind::Rsqrt) return named("t_divide(t_all(1), " + root + ")");
-    const Rational n = std::get<PowAttrs>(v.attrs).exponent;
-    if (n == Rational(-1)) return named("t_divide(t_all(1), " + x[0] + ")");
-    return named(n == Rational::ratio(1, 2) ? root : "t_divide(t_all(1), " + root + ")");
+    for (int input : v.inputs) {
+      x.push_back(vector(input));
+      if (x.back().empty()) return "";
+    }
+    return named(x.size() > 1 ? fmt(how, x[0], x[1]) : fmt(how, x[0]));
+  }
+  std::string loaded(int id) {
+    const Value& v = value(id);
+    if (v.memory.storage != DType::F32 || v.memory.panel > 0 ||
+        (varies(id) && v.memory.strides.back() != 1))
+      return "";
+    std::vector<Index> at = index_;
+    at.erase(at.begin(), at.end() - long(v.extents.size()));
+    for (size_t i = 0; i < at.size(); ++i)
+      if (v.extents[i].nominal == 1) at[i] = {};
+    return named(fmt(varies(id) ? "*(const t_wide*)($0 + $1)" : "t_all(*($0 + $1))",
+                     v.memory.pointer, Nest::offset(at, v.memory.strides).text));
+  }
+  std::string named(const std::string& expression) {
+    const auto [known, fresh] = names_.try_emplace(expression, fmt("w$0", names_.size()));
+    if (fresh) text_ += fmt("const t_wide $0 = $1; ", known->second, expression);
+    return known->second;
   }
 
   const KernelValues& values_;
@@ -124,7 +116,7 @@ class WideQuotients {
   UnitContext& unit_;
   bool worth_ = false;
   // By value, each found out once.
-  std::map<int, bool> varies_, expressible_;
+  std::map<int, bool> varies_;
   std::map<int, std::string> vectors_;
   std::string text_;
   std::map<std::string, std::string> names_;
@@ -357,11 +349,10 @@ KernelText emit_map(const std::string& name, const KernelValues& values,
     }
     index.push_back({"wide", nest.depth() - 1});
     WideQuotients quotients(values, index, unit);
-    if (quotients.fits(results[0].first)) {
-      std::string text = quotients.text(results[0].first);
-      text.replace(text.find('@'), 1, place_of(results[0].second));
+    if (const auto text = quotients.text(results[0].first, place_of(results[0].second))) {
       nest.statement(nest.depth() - 1, "long wide = " + from + ";");
-      nest.statement(nest.depth() - 1, fmt("for (; wide + 16 <= $0; wide += 16) { $1 }", to, text));
+      nest.statement(nest.depth() - 1,
+                     fmt("for (; wide + 16 <= $0; wide += 16) { $1 }", to, *text));
       index.back() = nest.loop(to, "wide");
     } else {
       index.back() = nest.loop(to, from);

@@ -10,6 +10,7 @@
 #include "backend/fmt.h"
 #include "backend/nest.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -48,40 +49,37 @@ int results_per_tile(ConvAlgorithm a) { return a == ConvAlgorithm::Winograd4 ? 4
 
 constexpr int64_t kUnitProducts = int64_t{1} << 22;  // work worth handing to a thread
 
-std::string n(int64_t i) { return std::to_string(i); }
-
 // Zeros around the image, so that every tap is an offset. A unit is a line of pixels.
 ImageStage padded(const std::string& name, const ImageGeometry& g) {
   ImageStage stage;
   Code code;
   open_stage(code, name, {"x", "to"});
-  const size_t rank = g.axes.size();
-  const int64_t line = g.padded.back() * g.channels;
-  stage.units = g.batch;
-  for (size_t i = 0; i + 1 < rank; ++i) stage.units *= g.padded[i];
+  const size_t last = g.axes.size() - 1;
+  const int64_t line = g.padded[last] * g.channels;
+  int64_t below = 1;
+  for (size_t i = 0; i < last; ++i) below *= g.padded[i];
+  stage.units = g.batch * below;
   code.open("for (long unit = begin; unit < end; ++unit)");
-  code.line("float* const out = to + unit * " + n(line) + ";");
-  std::string inside = "1", row;
-  int64_t below = stage.units;
-  row = "unit / " + n(below / g.batch);
-  below /= g.batch;
-  for (size_t i = 0; i + 1 < rank; ++i) {
+  code.line(fmt("float* const out = to + unit * $0;", line));
+  std::string inside = "1", row = fmt("unit / $0", below);
+  for (size_t i = 0; i < last; ++i) {
     below /= g.padded[i];
-    const std::string y = "y" + n(int64_t(i));
-    code.line(fmt("const long $0 = unit / $1 % $2 - $3;", y, below, g.padded[i], g.axes[i].low));
-    inside += fmt(" && $0 >= 0 && $0 < $1", y, g.axes[i].in);
-    row = fmt("($0) * $1 + $2", row, g.axes[i].in, y);
+    code.line(fmt("const long y$0 = unit / $1 % $2 - $3;", i, below, g.padded[i], g.axes[i].low));
+    inside += fmt(" && y$0 >= 0 && y$0 < $1", i, g.axes[i].in);
+    row = fmt("($0) * $1 + y$2", row, g.axes[i].in, i);
   }
-  const WindowAxis& last = g.axes.back();
-  const int64_t before = last.low * g.channels;
-  const int64_t kept = std::min(last.in, g.padded.back() - last.low) * g.channels;
-  code.line("const long inside = " + inside + ";");
-  code.line(fmt("const float* const from = x + (($0) * $1);", row, last.in * g.channels));
-  code.line(fmt("const long first = inside ? $0 : $1;", before, line));
-  code.line(fmt("const long behind = inside ? $0 : $1;", before + kept, line));
-  code.line("for (long i = 0; i < first; ++i) out[i] = 0;");
-  code.line("for (long i = first; i < behind; ++i) out[i] = from[i - first];");
-  code.line("for (long i = behind; i < " + n(line) + "; ++i) out[i] = 0;");
+  const int64_t before = g.axes[last].low * g.channels;
+  const int64_t kept = std::min(g.axes[last].in * g.channels, line - before);
+  Names names("inside", inside, "row", row, "in", g.axes[last].in * g.channels, "before", before,
+              "behind", before + kept, "line", line);
+  names.write(code, R"(
+    const long inside = $inside;
+    const float* const from = x + (($row) * $in);
+    const long first = inside ? $before : $line;
+    const long behind = inside ? $behind : $line;
+    for (long i = 0; i < first; ++i) out[i] = 0;
+    for (long i = first; i < behind; ++i) out[i] = from[i - first];
+    for (long i = behind; i < $line; ++i) out[i] = 0;)");
   code.close(2);
   stage.text = code.text();
   return stage;
@@ -111,19 +109,65 @@ ImageStage packed_weights(const std::string& name, int64_t taps, const Groups& g
   for (size_t p = 0; p < panels.vectors.size(); ++p) {
     const int64_t first = panels.begin(p), width = panels.width(p);
     const int64_t real = std::min(width, groups.filters - first);
-    code.open("for (long group = 0; group < " + n(groups.count) + "; ++group)");
-    code.open("for (long c = 0; c < " + n(groups.channels) + "; ++c)");
-    code.line(fmt("float* const out = to + group * $0 + $1 + (t * $2 + c) * $3;",
-                  groups.weights(taps), first * taps * groups.channels, groups.channels, width));
-    code.line(
-        fmt("for (long j = 0; j < $0; ++j) out[j] = w[((group * $1 + $2 + j) * $3 + c) * $4 + t];",
-            real, groups.filters, first, groups.channels, taps));
-    code.line(fmt("for (long j = $0; j < $1; ++j) out[j] = 0;", real, width));
-    code.close(2);
+    Names names("groups", groups.count, "weights", groups.weights(taps), "filters", groups.filters,
+                "begin", first * taps * groups.channels, "channels", groups.channels, "first",
+                first, "width", width, "real", real, "taps", taps);
+    names.write(code, R"(
+      for (long group = 0; group < $groups; ++group) {
+        for (long c = 0; c < $channels; ++c) {
+          float* const out = to + group * $weights + $begin + (t * $channels + c) * $width;
+          for (long j = 0; j < $real; ++j) out[j] = w[((group * $filters + $first + j) * $channels + c) * $taps + t];
+          for (long j = $real; j < $width; ++j) out[j] = 0;
+        }
+      })");
   }
   code.close(2);
   stage.text = code.text();
   return stage;
+}
+
+// Where `taps` pieces of a window lie in the padded image, each `piece` taps long.
+std::string tap_offsets(const ImageGeometry& g, int64_t taps, int64_t piece) {
+  std::vector<int64_t> offsets;
+  for (int64_t t = 0; t < taps; ++t) {
+    int64_t at = t * piece, offset = 0, step = g.channels;
+    for (size_t i = g.axes.size(); i-- > 0;) {
+      offset += at % g.axes[i].taps * g.axes[i].dilation * step;
+      at /= g.axes[i].taps;
+      step *= g.padded[i];
+    }
+    offsets.push_back(offset);
+  }
+  return joined(offsets, ", ");
+}
+
+// NAME_x<vectors>, for a stretch of pixels and a panel of so many vectors: up to where a tile of
+// pixels is known.
+void open_stretch(Code& code, const ImageGeometry& g, Names& names) {
+  std::string left = "from", advance, address = fmt("o0 * $0", g.axes[0].stride);
+  for (size_t i = 1; i < g.axes.size(); ++i)
+    address = fmt("($0) * $1 + o$2 * $3", address, g.padded[i], i, g.axes[i].stride);
+  names.set("address", address);
+  names.write(code, R"(
+    static void ${name}_x$vectors(const float* x, const float* w, float* out, void** more, float* sums, long base, long column, long columns, long from, long to) {
+      static const long offsets[] = {$offsets};
+      const long tiles = (to - from + $up) / $most;)");
+  for (size_t i = g.axes.size(); i-- > 0;) {  // the place of the next pixel
+    code.line(fmt(i > 0 ? "long o$0 = $1 % $2;" : "long o$0 = $1;", i, left, g.axes[i].out));
+    left = fmt("($0) / $1", left, g.axes[i].out);
+    if (i > 0) advance += fmt("if (++o$0 == $1) { o$0 = 0; ", i, g.axes[i].out);
+  }
+  advance += "++o0;";
+  for (size_t i = 1; i < g.axes.size(); ++i) advance += " }";
+  names.set("advance", advance);
+  names.write(code, R"(
+    for (long tile = 0; tile < tiles; ++tile) {
+      const long pass = tile, rest = tiles - tile, rows = (to - from + rest - 1) / rest;
+      const float* at[$most];
+      for (long i = 0; i < rows; ++i) {
+        at[i] = x + ($address) * $channels;
+        $advance
+      })");
 }
 
 // Every product. A unit is a stretch of pixels of one image and a panel of channels of a group.
@@ -131,22 +175,10 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
                   const Finish& finish, UnitContext& unit) {
   ImageStage stage;
   const ChannelPanels& panels = groups.panels;
-  const size_t rank = g.axes.size();
   const WindowAxis& last = g.axes.back();
   // Neighbouring taps of the innermost axis and their channels lie side by side.
-  const bool merged = last.dilation == 1 && groups.count == 1;
-  const int64_t k = groups.channels * (merged ? last.taps : 1);
-  const int64_t taps = groups.channels * g.taps / k;
-  std::vector<int64_t> offsets;
-  for (int64_t t = 0; t < taps; ++t) {
-    int64_t at = merged ? t * last.taps : t, offset = 0, step = g.channels;
-    for (size_t i = rank; i-- > 0;) {
-      offset += at % g.axes[i].taps * g.axes[i].dilation * step;
-      at /= g.axes[i].taps;
-      step *= g.padded[i];
-    }
-    offsets.push_back(offset);
-  }
+  const int64_t piece = last.dilation == 1 && groups.count == 1 ? last.taps : 1;
+  const int64_t k = groups.channels * piece, taps = g.taps / piece;
   const int64_t widest = *std::ranges::max_element(panels.vectors);
   const int64_t per_pixel = groups.channels * g.taps * widest * panels.lanes;
   const int most = most_pixels(unit.isa, int(widest));
@@ -162,62 +194,34 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
   for (int vectors : std::set<int>(panels.vectors.begin(), panels.vectors.end())) {
     const int pixels = most_pixels(unit.isa, vectors);
     const int64_t columns = int64_t{vectors} * panels.lanes;
-    code.open(fmt("static void $0_x$1(const float* x, const float* w, float* out, void** more, "
-                  "float* sums, long base, long column, long columns, long from, long to)",
-                  name, vectors));
-    code.line("static const long offsets[] = {" + [&] {
-      std::string list;
-      for (int64_t o : offsets) list += (list.empty() ? "" : ", ") + n(o);
-      return list;
-    }() + "};");
-    code.line(fmt("const long tiles = (to - from + $0) / $1;", pixels - 1, pixels));
-    // The place of the next pixel.
-    std::string left = "from", place;
-    for (size_t i = rank; i-- > 0;) {
-      code.line(fmt("long o$0 = $1;", i, i > 0 ? left + " % " + n(g.axes[i].out) : left));
-      left = fmt("($0) / $1", left, g.axes[i].out);
-    }
-    code.open("for (long tile = 0; tile < tiles; ++tile)");
-    code.line("const long pass = tile, rest = tiles - tile, rows = (to - from + rest - 1) / rest;");
-    code.line("const float* at[" + n(pixels) + "];");
-    code.open("for (long i = 0; i < rows; ++i)");
-    std::string address = "o0 * " + n(g.axes[0].stride);
-    for (size_t i = 1; i < rank; ++i)
-      address = fmt("($0) * $1 + o$2 * $3", address, g.padded[i], i, g.axes[i].stride);
-    code.line(fmt("at[i] = x + ($0) * $1;", address, g.channels));
-    std::string advance;
-    for (size_t i = rank; i-- > 1;) {
-      const std::string o = "o" + n(int64_t(i));
-      advance += fmt("if (++$0 == $1) { $0 = 0; ", o, g.axes[i].out);
-    }
-    advance += "++o0;";
-    for (size_t i = 1; i < rank; ++i) advance += " }";
-    code.line(advance);
-    code.close();
+    Names names("name", name, "vectors", vectors, "offsets", tap_offsets(g, taps, piece), "most",
+                pixels, "up", pixels - 1, "channels", g.channels);
+    open_stretch(code, g, names);
     call_kernel(code, unit, vectors, g.pixels, chunk,
                 fmt("at, w, offsets, $0, $1, sums, $2, $3", taps, k, columns,
                     ahead("w", taps * k * columns, vectors)));
-    code.line(finish.call("sums", n(columns), "base + from", "column", "rows", "columns"));
+    code.line(finish.call("sums", num(columns), "base + from", "column", "rows", "columns"));
     code.line("from += rows;");
     code.close(2);
   }
-  std::vector<std::string> arguments{"x", "w"};
-  open_stage(code, name, arguments);
-  code.line("void** const more = args + 2;");
-  code.line("float* const out = (float*)args[" + n(2 + int64_t(finish.more)) + "];");
-  code.open("for (long unit = begin; unit < end; ++unit)");
-  code.line(fmt("const long from = unit % $0 * $1, image = unit / $2, panel = unit / $0 % $3, "
-                "group = unit / $4 % $5;",
-                chunks, chunk, chunks * count, each, chunks * each, groups.count));
-  code.line("const long to = " + clipped("from", chunk, n(g.pixels)) + ";");
-  code.line(fmt("const float* const xs = x + image * $0 + group * $1;",
-                g.padded_pixels * g.channels, groups.channels));
-  code.line("const float* const ws = w + group * " + n(groups.weights(g.taps)) + ";");
-  code.line("const long base = image * " + n(g.pixels) + ";");
+  open_stage(code, name, {"x", "w"});
+  Names names("result", 2 + finish.more, "chunks", chunks, "chunk", chunk, "images", chunks * count,
+              "each", each, "panels", chunks * each, "groups", groups.count, "to",
+              clipped("from", chunk, num(g.pixels)), "image", g.padded_pixels * g.channels,
+              "channels", groups.channels, "weights", groups.weights(g.taps), "pixels", g.pixels);
+  names.write(code, R"(
+    void** const more = args + 2;
+    float* const out = (float*)args[$result];
+    for (long unit = begin; unit < end; ++unit) {
+      const long from = unit % $chunks * $chunk, image = unit / $images, panel = unit / $chunks % $each, group = unit / $panels % $groups;
+      const long to = $to;
+      const float* const xs = x + image * $image + group * $channels;
+      const float* const ws = w + group * $weights;
+      const long base = image * $pixels;)");
   // Wider panels come first.
   each_width(code, panels, [&](size_t p) {
-    code.line("const long columns = (" + clipped("column", panels.width(p), n(groups.filters)) +
-              ") - column;");
+    code.line(fmt("const long columns = ($0) - column;",
+                  clipped("column", panels.width(p), num(groups.filters))));
     code.line(fmt("$0_x$1(xs, ws + column * $2, out, more, (float*)scratch, base, group * $3 + "
                   "column, columns, from, to);",
                   name, panels.vectors[p], groups.channels * g.taps, groups.filters));
@@ -230,37 +234,39 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
 // The library's weights, and its sums with what follows, a slice at a time while it is in the
 // cache.
 void emit_onednn(const std::string& name, const ImageGeometry& g,
-                 std::shared_ptr<const OneDnnConvolution> call, const Finish& finish, bool finishes,
+                 std::shared_ptr<const OneDnnCall> call, const Finish& finish, bool finishes,
                  ImageCode& code) {
   const int packed = code.operands + 1;
-  code.workspace_bytes.push_back(call->weight_bytes());
+  code.workspace_bytes.push_back(call->weight_bytes);
   ImageStage weights;
   weights.of_weights = true;
   weights.library = [call](void** args, int64_t, char*) { call->pack(args[0], args[1]); };
   code.add(std::move(weights), {1}, packed);
   ImageStage stage;
-  stage.units = call->units();
-  stage.scratch_bytes = call->scratch_bytes();
+  stage.units = call->units;
+  stage.scratch_bytes = call->scratch_bytes;
   std::vector<int> reads = {0, packed};
   for (int i = 0; i < finish.more; ++i) reads.push_back(2 + i);
   const size_t result = reads.size();
   stage.library = [call, result](void** args, int64_t unit, char* scratch) {
-    call->run(static_cast<const float*>(args[0]), args[1], static_cast<float*>(args[result]), unit,
-              scratch);
+    void* const arguments[] = {args[0], args[1], args[result]};
+    call->run(arguments, unit, scratch);
   };
   if (finishes) {
-    const int64_t chunk = call->rows() * (g.pixels / g.axes[0].out);
+    const int64_t chunk = call->rows * (g.pixels / g.axes[0].out);
     const int64_t slices = ceil_div(g.pixels, chunk);
     Code text;
     text.append(finish.text);
     open_stage(text, name, {});
-    text.line("void** const more = args + 2;");
-    text.line("float* const out = (float*)args[" + n(int64_t(result)) + "];");
-    text.open("for (long unit = begin; unit < end; ++unit)");
-    text.line(fmt("const long at = unit % $0 * $1, left = $2 - at, from = unit / $0 * $2 + at;",
-                  slices, chunk, g.pixels));
-    text.line(finish.call("out + from * " + n(g.filters), n(g.filters), "from", "0",
-                          fmt("left < $0 ? left : $0", chunk), n(g.filters)));
+    Names names("result", result, "slices", slices, "chunk", chunk, "pixels", g.pixels, "finish",
+                finish.call(fmt("out + from * $0", g.filters), num(g.filters), "from", "0",
+                            fmt("left < $0 ? left : $0", chunk), num(g.filters)));
+    names.write(text, R"(
+      void** const more = args + 2;
+      float* const out = (float*)args[$result];
+      for (long unit = begin; unit < end; ++unit) {
+        const long at = unit % $slices * $chunk, left = $pixels - at, from = unit / $slices * $pixels + at;
+        $finish)");
     text.close(2);
     stage.text = text.text();
   }
@@ -369,7 +375,7 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
     return code;
   }
   if (algorithm == ConvAlgorithm::OneDnn) {
-    if (std::shared_ptr<const OneDnnConvolution> call = OneDnnConvolution::make(g, threads)) {
+    if (std::shared_ptr<const OneDnnCall> call = OneDnnCall::convolution(g, threads)) {
       emit_onednn(name, g, std::move(call), finish, step.after.size() > 1, code);
       return code;
     }

@@ -14,6 +14,7 @@
 #include "backend/cpu/panel_kernels.h"
 #include "backend/cpu/row_kernels.h"
 #include "backend/cpu/stream_kernels.h"
+#include "backend/cpu/tile_text.h"
 #include "backend/cpu/whole.h"
 #include "backend/nest.h"
 #include "backend/values.h"
@@ -25,12 +26,8 @@ struct UnitContext {
   CpuIsa isa = CpuIsa::Generic;
   bool rounds = false;  // see KernelValues
   std::set<std::string> prelude;
-  MicroKernels micro_kernels;
-  DotKernels dot_kernels;
+  SharedText shared;
   RowKernels row_kernels;
-  PanelKernels panel_kernels;
-  StreamKernels stream_kernels;
-  ImageKernels image_kernels;
 };
 
 struct KernelText {

@@ -134,7 +134,7 @@ void KernelEmitter::pack_tile(int id) {
     }
     const bool turned = from.strides[n] != 1;
     if (turned) unit_.prelude.insert("t_transpose");
-    code_.line(fmt("$0<$1, $2, $3>($4, $5, $6, $7);", unit_.panel_kernels.use_pack(turned),
+    code_.line(fmt("$0<$1, $2, $3>($4, $5, $6, $7);", pack_kernel(unit_.shared, turned),
                    from.strides[turned ? n : k], to.panel_pitch, to.panel, source, target,
                    v.extents[k].text(), v.extents[n].text()));
     while (opened-- > 0) code_.close();
@@ -205,77 +205,6 @@ KernelEmitter::LeftRows KernelEmitter::left_rows(const Value& x, const Memory& f
   return rows;
 }
 
-void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool accumulate) {
-  const std::optional<Memory> left = view(a), right = panel_operand(b);
-  CHECK(left && right && left_of_panel(a, *right)) << "operands of a product by panels";
-  const Value &x = value(a), &y = value(b);
-  const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
-  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
-  const Extent& k = x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back();
-  const std::optional<PanelShape> shape =
-      panel_shape(unit_.isa, to.storage, right->storage, m.nominal, n.nominal);
-  CHECK(shape && shape->tile.columns() == right->panel) << "panels of another width than the tile";
-  PanelOperands p{
-      *left, *right, to, left->pointer, right->pointer, to.pointer, left->strides[x_rank - 2]};
-
-  code_.open("");
-  int opened = open_leading(v, {{p.a, x, *left}, {p.b, y, *right}, {p.c, v, to}});
-  const std::optional<StreamTile> few =
-      stream_tile(unit_.isa, to.storage, right->storage, m.nominal, n.nominal);
-  const bool tiles = !few && unit_.isa == CpuIsa::Amx && right->storage == DType::BF16;
-  const bool widen = few && left->storage != to.storage;
-  const bool split = tiles && left->storage == DType::F32;
-  const bool odd = tiles && (!k.exact() || k.nominal % 2 != 0);  // needs a zero at the end
-  LeftRows rows;
-  if (left->strides[x_rank - 1] != 1 || split || odd || widen) {
-    const DType storage = tiles ? DType::BF16 : few ? to.storage : left->storage;
-    rows = left_rows(x, *left, p.a, storage, split);
-    p.a = rows.name;
-    p.ars = rows.pitch;
-  }
-  if (few) {
-    streams(v, p, k, *few, accumulate);
-  } else if (tiles) {
-    code_.line(unit_.panel_kernels.use_tiles() + "<" + num(p.ars) + ", " +
-               num(to.strides[rank - 2]) + ", " + num(right->panel_pitch) + ", " + num(rows.low) +
-               ", " + (accumulate ? "1" : "0") + ", " + num(packed_operand(b) ? 0 : kAheadBytes) +
-               ">(" + p.a + ", " + p.b + ", " + p.c + ", " + m.text() + ", " + n.text() + ", " +
-               k.text() + ");");
-  } else {
-    strips(v, p, k, *shape, accumulate, !packed_operand(b));
-  }
-  if (!rows.name.empty()) touch(rows.name);
-  touch({left->pointer, right->pointer, to.pointer});
-  code_.close(opened + 1);
-}
-
-void KernelEmitter::streams(const Value& v, const PanelOperands& p, const Extent& k,
-                            const StreamTile& tile, bool accumulate) {
-  const size_t rank = v.extents.size();
-  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
-  const int64_t columns = tile.tile.columns();
-  const auto call = [&](int64_t rows, int64_t vectors, const std::string& j) {
-    StreamTile t = tile;
-    t.tile.rows = int(rows);
-    t.tile.vectors = int(vectors);
-    const bool first = j == "0";
-    code_.line(unit_.stream_kernels.use(unit_.isa, p.to.storage, p.right.storage, t) + "<" +
-               num(p.ars) + ", " + num(columns) + ", " + num(p.to.strides[rank - 2]) + ", " +
-               (accumulate ? "1" : "0") + ">(" + p.a + ", " + p.b +
-               (first ? "" : fmt(" + $0*$1", j, p.right.panel_pitch)) + ", " + p.c +
-               (first ? "" : " + " + j) + ", " + k.text() + ");");
-  };
-  const auto panel = [&](int64_t vectors, const std::string& j) {
-    if (m.exact()) return call(m.nominal, vectors, j);
-    for (int64_t rows = 1; rows <= m.nominal; ++rows) {
-      code_.open(fmt("if ($0 == $1)", m.text(), rows));
-      call(rows, vectors, j);
-      code_.close();
-    }
-  };
-  each_panel(n, tile.tile, panel);
-}
-
 void KernelEmitter::each_panel(
     const Extent& n, const RegisterTile& tile,
     const std::function<void(int64_t vectors, const std::string& column)>& panel) {
@@ -305,129 +234,197 @@ void KernelEmitter::each_panel(
   code_.close();
 }
 
-void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent& k,
-                           const PanelShape& shape, bool accumulate, bool fetches) {
-  const size_t rank = v.extents.size();
-  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
-  const RegisterTile& tile = shape.tile;
-  const int64_t columns = tile.columns(), ldc = p.to.strides[rank - 2];
-  const int bytes = size_in_bytes(p.right.storage);
-  const bool plain = p.right.storage == p.to.storage;
-  const std::string left_type = std::string("const ") + storage_type(p.left.storage) + "* const ";
-  const std::string right_type = std::string("const ") + storage_type(p.right.storage) + "* const ";
-  code_.line(fmt("$0a = $1;", left_type, p.a));
-  code_.line(fmt("$0b = $1;", right_type, p.b));
-  code_.line(fmt("$0* const c = $1;", storage_type(p.to.storage), p.c));
-  // Blocks end where groups do. Where many passes of rows share a block, longer ones save time.
-  const int64_t passes = ceil_div(m.nominal, tile.rows);
-  const int64_t block_bytes = plain && passes >= kManyPasses ? 2 * kBlockBytes : kBlockBytes;
-  const int64_t block = std::max<int64_t>(block_bytes / (columns * bytes), 16) / 2 * 2;
-  const bool blocks = k.nominal > block;
-  const std::string depth = blocks ? "kk" : k.text();
-  // Every pass of rows over a block fetches its share of the block that far ahead.
-  const int64_t ahead = std::max(kAheadBytes, block_bytes);
-  const int64_t lines = ceil_div(columns * bytes * shape.group, 64);  // of a group of rows
-  const int64_t steps = plain ? kFetchSteps : 1;                      // groups that share lines
-  const int64_t share = fetches ? ceil_div(lines * steps, std::min(lines * steps, passes)) : 0;
-  const int64_t fetching = fetches ? ceil_div(lines * steps, share) : 0;
+class KernelEmitter::Strips {
+ public:
+  // `fetches`: panels are asked for ahead, from memory.
+  Strips(KernelEmitter& emitter, const Matrices& p, const PanelShape& shape, bool accumulate,
+         bool fetches)
+      : emitter_(emitter), code_(emitter.code_), p_(p), tile_(shape.tile), group_(shape.group),
+        plain_(p.right.storage == p.to.storage), accumulate_(accumulate) {
+    // Blocks end where groups do. Where many passes of rows share a block, longer ones save time.
+    const int bytes = size_in_bytes(p.right.storage);
+    const int64_t passes = ceil_div(p.m.nominal, tile_.rows);
+    const int64_t block_bytes = plain_ && passes >= kManyPasses ? 2 * kBlockBytes : kBlockBytes;
+    block_ = std::max<int64_t>(block_bytes / (tile_.columns() * bytes), 16) / 2 * 2;
+    blocks_ = p.k.nominal > block_;
+    // Every pass of rows over a block fetches its share of the block that far ahead.
+    ahead_ = std::max(kAheadBytes, block_bytes);
+    if (!fetches) return;
+    steps_ = plain_ ? kFetchSteps : 1;
+    const int64_t lines = ceil_div(tile_.columns() * bytes * group_, 64) * steps_;
+    share_ = ceil_div(lines, std::min(lines, passes));
+    fetching_ = ceil_div(lines, share_);
+  }
+
+  void emit() {
+    code_.line(fmt("$0a = $1;", left_type(), p_.a));
+    code_.line(fmt("$0b = $1;", right_type(), p_.b));
+    code_.line(fmt("$0* const c = $1;", storage_type(p_.to.storage), p_.c));
+    emitter_.each_panel(
+        p_.n, tile_, [&](int64_t vectors, const std::string& column) { strip(vectors, column); });
+  }
+
+ private:
+  std::string left_type() const { return fmt("const $0* const ", storage_type(p_.left.storage)); }
+  std::string right_type() const { return fmt("const $0* const ", storage_type(p_.right.storage)); }
+  std::string depth() const { return blocks_ ? "kk" : p_.k.text(); }
 
   // `pass` is an expression where `row` is one.
-  const auto call = [&](int64_t rows, int64_t vectors, const std::string& row,
-                        const std::string& pass, int64_t fetched) {
-    RegisterTile t = tile;
-    t.rows = int(rows);
-    t.vectors = int(vectors);
+  void call(int64_t rows, int64_t vectors, const std::string& row, const std::string& pass,
+            int64_t fetched) {
+    const RegisterTile t{int(rows), int(vectors), tile_.lanes};
     const auto from = [&](const std::string& pointer, int64_t stride) {
       return row == "0" ? pointer : fmt("$0 + $1*$2", pointer, row, stride);
     };
     std::string f = "0";
     if (fetched > 0) {
-      f = "(const char*)bk + " + num(ahead);
+      f = fmt("(const char*)bk + $0", ahead_);
       if (pass != "0")
-        f += fmt(" + $0/$1*$2*$3", depth, shape.group * steps, fetched * 64,
-                 row == "m" ? "(" + pass + ")" : pass);
+        f += fmt(row == "m" ? " + $0/$1*$2*($3)" : " + $0/$1*$2*$3", depth(), group_ * steps_,
+                 fetched * 64, pass);
     }
-    const std::string operands = from("ak", p.ars) + ", bk, ", result = from("ck", ldc);
-    const std::string adds = accumulate || blocks ? "1" : "0";
-    if (plain) {
-      const std::string type = storage_type(p.right.storage);
-      code_.line(unit_.micro_kernels.use_steady(p.to.storage, t) + "<" + num(p.ars) + ", " +
-                 num(columns) + ", " + num(ldc) + ", " + adds + ", " + num(fetched) + ">(" +
-                 operands + result + ", (const " + type + "*)(" + f + "), " + depth + ");");
-    } else {
-      code_.line(fmt("$0<$1, $2, $3, $4, $5>($6$7, $8, $9);",
-                     unit_.panel_kernels.use(unit_.isa, p.left.storage, p.right.storage, t), p.ars,
-                     columns, ldc, adds, fetched, operands, result, f, depth));
-    }
-  };
-  const auto rows = [&](int64_t vectors) {
-    const std::string r = num(tile.rows);
-    // The passes before `fetching` fetch, then the others of whole tiles, up to row `full`.
-    const auto passes_to = [&](const std::string& full, int64_t known) {
-      std::string first = "0";
-      if (fetching > 0) {
-        const int64_t stop = fetching * tile.rows;
-        const bool all = known >= 0 && known <= stop;
-        if (known == tile.rows || (known >= stop && fetching == 1)) {
-          call(tile.rows, vectors, "0", "0", share);
-        } else {
-          code_.open(fmt("for (long m = 0; m + $0 <= $1; m += $0)", r,
-                         all          ? full
-                         : known >= 0 ? num(stop)
-                                      : fmt("($0 < $1 ? $0 : $1)", full, stop)));
-          call(tile.rows, vectors, "m", "m/" + r, share);
-          code_.close();
-        }
-        if (all) return;
-        first = num(stop);
+    if (plain_) f = fmt("(const $0*)($1)", storage_type(p_.right.storage), f);
+    code_.line(fmt("$0<$1, $2, $3, $4, $5>",
+                   plain_ ? steady_kernel(emitter_.unit_.shared, p_.to.storage, t)
+                          : panel_kernel(emitter_.unit_.shared, emitter_.unit_.isa, p_.left.storage,
+                                         p_.right.storage, t),
+                   p_.ars, tile_.columns(), p_.ldc, accumulate_ || blocks_, fetched) +
+               fmt("($0, bk, $1, $2, $3);", from("ak", p_.ars), from("ck", p_.ldc), f, depth()));
+  }
+
+  // The passes of whole tiles, up to row `full` (which is `known`, or -1): those before `fetching_`
+  // fetch.
+  void passes_to(const std::string& full, int64_t known, int64_t vectors) {
+    const int64_t rows = tile_.rows, stop = fetching_ * rows;
+    if (fetching_ > 0) {
+      const bool all = known >= 0 && known <= stop;
+      if (known == rows || (known >= stop && fetching_ == 1)) {
+        call(rows, vectors, "0", "0", share_);
+      } else {
+        code_.open(fmt("for (long m = 0; m + $0 <= $1; m += $0)", rows,
+                       fmt(all          ? "$0"
+                           : known >= 0 ? "$1"
+                                        : "($0 < $1 ? $0 : $1)",
+                           full, stop)));
+        call(rows, vectors, "m", fmt("m/$0", rows), share_);
+        code_.close();
       }
-      if (known >= 0 && known - tile.rows == std::stoll(first))
-        return call(tile.rows, vectors, first, "0", 0);
-      code_.open(fmt("for (long m = $0; m + $1 <= $2; m += $1)", first, r, full));
-      call(tile.rows, vectors, "m", "0", 0);
-      code_.close();
-    };
+      if (all) return;
+    }
+    if (known >= 0 && known - rows == stop) return call(rows, vectors, num(stop), "0", 0);
+    code_.open(fmt("for (long m = $0; m + $1 <= $2; m += $1)", stop, rows, full));
+    call(rows, vectors, "m", "0", 0);
+    code_.close();
+  }
+
+  void all_rows(int64_t vectors) {
+    const Extent& m = p_.m;
     if (!m.exact()) {
-      passes_to(m.text(), -1);
+      passes_to(m.text(), -1, vectors);
       // The last rows by halves.
-      code_.line(fmt("long m = $0 / $1 * $1;", m.text(), r));
-      for (int64_t part = tile.rows - 1; part > 0; part /= 2) {
+      code_.line(fmt("long m = $0 / $1 * $1;", m.text(), tile_.rows));
+      for (int64_t part = tile_.rows - 1; part > 0; part /= 2) {
         code_.open(fmt("for (; m + $0 <= $1; m += $0)", part, m.text()));
         call(part, vectors, "m", "0", 0);
         code_.close();
       }
       return;
     }
-    const int64_t full = m.nominal / tile.rows * tile.rows, rest = m.nominal - full;
-    if (full > 0) passes_to(num(full), full);
-    if (rest > 0) {
-      const int64_t pass = full / tile.rows;
-      call(rest, vectors, num(full), num(pass), pass < fetching ? share : 0);
-    }
-  };
+    const int64_t pass = m.nominal / tile_.rows, full = pass * tile_.rows, rest = m.nominal - full;
+    if (full > 0) passes_to(num(full), full, vectors);
+    if (rest > 0) call(rest, vectors, num(full), num(pass), pass < fetching_ ? share_ : 0);
+  }
+
   // `vectors` vectors of the panel that begins with column j.
-  const auto strip = [&](int64_t vectors, const std::string& j) {
-    const std::string pb = j == "0" ? "b" : fmt("b + $0*$1", j, p.right.panel_pitch);
-    code_.line(fmt("$0* const ck = c + $1;", storage_type(p.to.storage), j));
-    if (!blocks) {
-      code_.line(left_type + "ak = a;");
-      code_.line(fmt("$0bk = $1;", right_type, pb));
-      return rows(vectors);
+  void strip(int64_t vectors, const std::string& j) {
+    const std::string k = p_.k.text();
+    const std::string b = j == "0" ? "b" : fmt("b + $0*$1", j, p_.right.panel_pitch);
+    code_.line(fmt("$0* const ck = c + $1;", storage_type(p_.to.storage), j));
+    if (!blocks_) {
+      code_.line(left_type() + "ak = a;");
+      code_.line(fmt("$0bk = $1;", right_type(), b));
+      return all_rows(vectors);
     }
-    if (!accumulate) {
-      code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
-      code_.line(fmt("for (long j = 0; j < $0; ++j) ck[i*$1 + j] = 0;", vectors * tile.lanes, ldc));
+    if (!accumulate_) {
+      code_.open(fmt("for (long i = 0; i < $0; ++i)", p_.m.text()));
+      code_.line(
+          fmt("for (long j = 0; j < $0; ++j) ck[i*$1 + j] = 0;", vectors * tile_.lanes, p_.ldc));
       code_.close();
     }
-    const std::string step = num(block);
-    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k.text(), step));
-    code_.line(fmt("const long kk = $0 - kb < $1 ? $0 - kb : $1;", k.text(), step));
-    code_.line(left_type + "ak = a + kb;");
-    code_.line(fmt("$0bk = $1 + kb*$2;", right_type, pb, columns));
-    rows(vectors);
+    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k, block_));
+    code_.line(fmt("const long kk = $0 - kb < $1 ? $0 - kb : $1;", k, block_));
+    code_.line(left_type() + "ak = a + kb;");
+    code_.line(fmt("$0bk = $1 + kb*$2;", right_type(), b, tile_.columns()));
+    all_rows(vectors);
     code_.close();
+  }
+
+  KernelEmitter& emitter_;
+  Code& code_;
+  const Matrices& p_;
+  const RegisterTile tile_;
+  const int64_t group_;
+  const bool plain_, accumulate_;
+  int64_t block_, ahead_;  // rows of a block of k; bytes
+  bool blocks_;            // there are several
+  // Groups that share lines; lines that a pass fetches, and how many passes do.
+  int64_t steps_ = 1, share_ = 0, fetching_ = 0;
+};
+
+void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool accumulate) {
+  const std::optional<Memory> left = view(a), right = panel_operand(b);
+  CHECK(left && right && left_of_panel(a, *right)) << "operands of a product by panels";
+  Matrices p = open_product(a, b, v, *left, *right, to);
+  const Extent &m = p.m, &n = p.n, &k = p.k;
+  const std::optional<PanelShape> shape =
+      panel_shape(unit_.isa, to.storage, right->storage, m.nominal, n.nominal);
+  CHECK(shape && shape->tile.columns() == right->panel) << "panels of another width than the tile";
+  const std::optional<StreamTile> few =
+      stream_tile(unit_.isa, to.storage, right->storage, m.nominal, n.nominal);
+  const bool tiles = !few && unit_.isa == CpuIsa::Amx && right->storage == DType::BF16;
+  const bool widen = few && left->storage != to.storage;
+  const bool split = tiles && left->storage == DType::F32;
+  const bool odd = tiles && (!k.exact() || k.nominal % 2 != 0);  // needs a zero at the end
+  LeftRows rows;
+  if (p.acs != 1 || split || odd || widen) {
+    const DType storage = tiles ? DType::BF16 : few ? to.storage : left->storage;
+    rows = left_rows(value(a), *left, p.a, storage, split);
+    p.a = rows.name;
+    p.ars = rows.pitch;
+  }
+  if (few)
+    streams(p, *few, accumulate);
+  else if (tiles)
+    code_.line(fmt("$0<$1, $2, $3, $4, $5, $6>", amx_kernel(unit_.shared), p.ars, p.ldc,
+                   right->panel_pitch, rows.low, accumulate, packed_operand(b) ? 0 : kAheadBytes) +
+               fmt("($0, $1, $2, $3, $4, $5);", p.a, p.b, p.c, m.text(), n.text(), k.text()));
+  else
+    Strips(*this, p, *shape, accumulate, !packed_operand(b)).emit();
+  if (!rows.name.empty()) touch(rows.name);
+  close_product(p);
+}
+
+void KernelEmitter::streams(const Matrices& p, const StreamTile& tile, bool accumulate) {
+  const auto call = [&](int64_t rows, int64_t vectors, const std::string& j) {
+    StreamTile t = tile;
+    t.tile.rows = int(rows);
+    t.tile.vectors = int(vectors);
+    const bool first = j == "0";
+    code_.line(fmt("$0<$1, $2, $3, $4>",
+                   stream_kernel(unit_.shared, unit_.isa, p.to.storage, p.right.storage, t), p.ars,
+                   tile.tile.columns(), p.ldc, accumulate) +
+               fmt("($0, $1$2, $3$4, $5);", p.a, p.b,
+                   first ? "" : fmt(" + $0*$1", j, p.right.panel_pitch), p.c,
+                   first ? "" : " + " + j, p.k.text()));
   };
-  each_panel(n, tile, strip);
+  each_panel(p.n, tile.tile, [&](int64_t vectors, const std::string& j) {
+    if (p.m.exact()) return call(p.m.nominal, vectors, j);
+    for (int64_t rows = 1; rows <= p.m.nominal; ++rows) {
+      code_.open(fmt("if ($0 == $1)", p.m.text(), rows));
+      call(rows, vectors, j);
+      code_.close();
+    }
+  });
 }
 
 }  // namespace tessera

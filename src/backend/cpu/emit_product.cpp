@@ -6,6 +6,7 @@
 #include "backend/cpu/emitter.h"
 #include "backend/fmt.h"
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -96,228 +97,259 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
   emit(loops);
 }
 
-void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool accumulate) {
-  const std::optional<Memory> left = view(a), right = view(b);
-  CHECK(left && right) << "operands of a tiled product without memory";
+KernelEmitter::Matrices KernelEmitter::open_product(int a, int b, const Value& v,
+                                                    const Memory& left, const Memory& right,
+                                                    const Memory& to) {
   const Value &x = value(a), &y = value(b);
   const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
-  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
-  const Extent& k = x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back();
-  const DType dtype = to.storage;
-  const std::string type = storage_type(dtype);
-  const RegisterTile tile = choose_tile(unit_.isa, dtype, m.nominal, n.nominal);
-  const int64_t columns = tile.columns();
-  const int64_t ldb = right->strides[y_rank - 2], ldc = to.strides[rank - 2];
-  const auto num = [](int64_t i) { return std::to_string(i); };
-  const std::string serial = num(names_++);
-
-  // Loops over the leading axes; operands with extent 1 there are shared.
+  Matrices p{left,
+             right,
+             to,
+             v.extents[rank - 2],
+             v.extents[rank - 1],
+             x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back(),
+             left.strides[x_rank - 2],
+             left.strides[x_rank - 1],
+             right.strides[y_rank - 2],
+             to.strides[rank - 2],
+             left.pointer,
+             right.pointer,
+             to.pointer,
+             1};
   code_.open("");
-  std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
-  int opened = open_leading(v, {{pa, x, *left}, {pb, y, *right}, {pc, v, to}});
-  code_.line(fmt("const $0* const a = $1;", type, pa));
-  code_.line(fmt("const $0* const b = $1;", type, pb));
-  code_.line(fmt("$0* const c = $1;", type, pc));
+  p.opened += open_leading(v, {{p.a, x, p.left}, {p.b, y, p.right}, {p.c, v, p.to}});
+  return p;
+}
 
-  // While one strip of a matrix outside the cache is used, the next one is fetched: the strip to
-  // the right, or at the end of the row the same columns of the next iteration's rows. The fetches
-  // are shared out over all panels of rows, so that none has to wait for memory.
-  const bool fetch = is_load(y.kind) && copies_.count(b) == 0;
-  const int64_t lines = ceil_div(columns * size_in_bytes(dtype), 64);
-  const int64_t panels = ceil_div(m.nominal, tile.rows);
-  const bool far_apart = ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;
-  const bool pack = far_apart && panels > 1;
-  int64_t at_a_time = panels > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
-  // Parts of the same size; a little over one part is not worth a second one.
-  at_a_time = ceil_div(k.nominal, std::max<int64_t>(1, (k.nominal + at_a_time / 2) / at_a_time));
-  std::string packed = "0";
-  if (pack) {
-    packed = "strip" + serial;
-    allocate(packed, dtype, columns * std::min(at_a_time, k.nominal));
+void KernelEmitter::close_product(const Matrices& p) {
+  touch({p.left.pointer, p.right.pointer, p.to.pointer});
+  code_.close(p.opened);
+}
+
+// A product by register tiles, strip by strip of the right operand's columns.
+class KernelEmitter::Tiled {
+ public:
+  // `fetch`: the right operand is outside the cache.
+  Tiled(KernelEmitter& emitter, const Matrices& p, bool fetch, bool accumulate)
+      : emitter_(emitter), code_(emitter.code_), p_(p), dtype_(p.to.storage),
+        type_(storage_type(dtype_)), serial_(emitter.names_++),
+        tile_(choose_tile(emitter.unit_.isa, dtype_, p.m.nominal, p.n.nominal)),
+        columns_(tile_.columns()), lines_(ceil_div(columns_ * size_in_bytes(dtype_), 64)),
+        panels_(ceil_div(p.m.nominal, tile_.rows)), fetch_(fetch), accumulate_(accumulate) {
+    const bool far_apart = p.ldb * size_in_bytes(dtype_) >= kFarApartBytes && p.ldb != columns_;
+    pack_ = far_apart && panels_ > 1;
+    const int64_t usual = panels_ > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
+    // Parts of the same size; a little over one part is not worth a second one.
+    at_a_time_ = ceil_div(p.k.nominal, std::max<int64_t>(1, (p.k.nominal + usual / 2) / usual));
+    in_parts_ = far_apart && (pack_ || fetch_) && p.k.nominal > at_a_time_;
   }
-  const bool in_parts = far_apart && (pack || fetch) && k.nominal > at_a_time;
-  bool adds = accumulate;
-  std::string depth = k.text();
-  // One call: `rows` rows from row m, a tile of `vectors` vectors.
-  // It fetches `fetched` lines per row from line `line` of the next strip on.
-  const auto call = [&](int64_t rows, int64_t vectors, const std::string& from, int64_t ld,
-                        bool packs, int64_t line, int64_t fetched, const std::string& bp,
-                        const std::string& cp) {
-    RegisterTile t = tile;
-    t.rows = int(rows);
-    t.vectors = int(vectors);
-    const std::string row = from == "0" ? "" : from + "*";
-    const auto at = [&](const std::string& p, int64_t stride) {
-      return from == "0" ? p : fmt("$0 + $1$2", p, row, stride);
-    };
-    code_.line(
-        unit_.micro_kernels.use(dtype, t) + "<" + num(left->strides[x_rank - 2]) + ", " +
-        num(left->strides[x_rank - 1]) + ", " + num(ld) + ", " + num(ldc) + ", " +
-        (adds ? "1" : "0") + ", " + (packs ? "1" : "0") + ", " + num(fetched > 0 ? ldb : 0) + ", " +
-        num(fetched) + ">(" + at(depth == "kk" ? "ak" : "a", left->strides[x_rank - 2]) + ", " +
-        bp + ", " + (packs ? packed : "0") + ", " +
-        (fetched > 0 ? "next" + (line > 0 ? " + " + num(line * 64 / size_in_bytes(dtype)) : "")
-                     : "0") +
-        ", " + at(cp, ldc) + ", " + depth + ");");
-  };
-  // All rows against one strip of columns.
-  const auto rows = [&](int64_t vectors, int64_t ld, bool packs, bool fetches,
-                        const std::string& bp, const std::string& cp) {
-    const std::string r = num(tile.rows);
-    if (!m.exact()) {
-      // All whole tiles from row m on, then the last rows by halves.
-      const auto to_end = [&](int64_t pitch, const std::string& source) {
-        code_.open(fmt("for (; m + $0 <= $1; m += $0)", r, m.text()));
-        call(tile.rows, vectors, "m", pitch, false, 0, 0, source, cp);
-        code_.close();
-        for (int64_t part = tile.rows / 2; part > 0; part /= 2) {
-          code_.open(fmt("for (; m + $0 <= $1; m += $0)", part, m.text()));
-          call(part, vectors, "m", pitch, false, 0, 0, source, cp);
-          code_.close();
-        }
-      };
-      code_.line("long m = 0;");
-      if (!packs) return to_end(ld, bp);
-      code_.open(fmt("if (m + $0 <= $1)", r, m.text()));
-      call(tile.rows, vectors, "m", ld, true, 0, 0, bp, cp);
-      code_.line("m += " + r + ";");
-      const int64_t share = fetches ? ceil_div(lines, std::max<int64_t>(1, panels - 2)) : 0;
-      for (int64_t line = 0; fetches && line < lines; line += share) {
-        code_.open(fmt("if (m + $0 <= $1)", r, m.text()));
-        call(tile.rows, vectors, "m", vectors * tile.lanes, false, line,
-             std::min(share, lines - line), packed, cp);
-        code_.line("m += " + r + ";");
+
+  void emit() {
+    code_.line(fmt("const $0* const a = $1;", type_, p_.a));
+    code_.line(fmt("const $0* const b = $1;", type_, p_.b));
+    code_.line(fmt("$0* const c = $1;", type_, p_.c));
+    const std::string packed = fmt("strip$0", serial_);
+    if (pack_) {
+      packed_ = packed;
+      emitter_.allocate(packed, dtype_, columns_ * std::min(at_a_time_, p_.k.nominal));
+    }
+    // Column n of the right operand, n a multiple of the tile's columns.
+    const Extent& n = p_.n;
+    const std::string below = fmt("b + $0*$1", p_.k.text(), p_.ldb);
+    if (n.exact() && n.nominal == columns_) {
+      whole_strip("b", "c", below);
+    } else {
+      code_.line("long n = 0;");
+      const int64_t whole = n.nominal / columns_ * columns_, left_over = n.nominal - whole;
+      if (whole > 0) {
+        code_.open(fmt("for (; n + $0 <= $1; n += $0)", columns_, n.text()));
+        whole_strip("b + n", "c + n",
+                    fmt("n + $0 <= $1 ? b + n + $2 : $3", 2 * columns_, n.text(), columns_, below));
         code_.close();
       }
-      to_end(vectors * tile.lanes, packed);
-      code_.close();
-      code_.open("else");
-      to_end(ld, bp);
-      code_.close();
-      return;
+      if (n.exact() && left_over > 0 && left_over % tile_.lanes == 0) {
+        code_.open("");
+        all_rows({left_over / tile_.lanes, p_.ldb, "b + n", "c + n"}, false, false);
+        code_.close();
+      } else if (!n.exact() || left_over > 0) {
+        last_columns(left_over);
+      }
     }
-    const int64_t full = m.nominal / tile.rows, rest = m.nominal % tile.rows;
+    if (pack_) emitter_.touch(packed);
+  }
+
+ private:
+  // Columns of the right operand at `b`, in rows `ld` apart, and of the result at `c`.
+  struct Strip {
+    int64_t vectors, ld;
+    std::string b, c;
+  };
+  Strip packed(const Strip& s) const { return {s.vectors, s.vectors * tile_.lanes, packed_, s.c}; }
+
+  // `rows` rows from row `from`, which may pack the strip meanwhile, and fetch `fetched` lines per
+  // row from line `line` of the next strip on.
+  void call(int64_t rows, const std::string& from, const Strip& s, bool packs = false,
+            int64_t line = 0, int64_t fetched = 0) {
+    const RegisterTile t{int(rows), int(s.vectors), tile_.lanes};
+    const auto at = [&](const std::string& p, int64_t stride) {
+      return from == "0" ? p : fmt("$0 + $1*$2", p, from, stride);
+    };
+    std::string next = "0";
+    if (fetched > 0) next = line > 0 ? fmt("next + $0", line * 64 / size_in_bytes(dtype_)) : "next";
+    code_.line(fmt("$0<$1, $2, $3, $4, $5, $6, $7, $8>",
+                   micro_kernel(emitter_.unit_.shared, dtype_, t), p_.ars, p_.acs, s.ld, p_.ldc,
+                   accumulate_ || in_part_, packs, fetched > 0 ? p_.ldb : 0, fetched) +
+               fmt("($0, $1, $2, $3, $4, $5);", at(in_part_ ? "ak" : "a", p_.ars), s.b,
+                   packs ? packed_ : "0", next, at(s.c, p_.ldc), depth()));
+  }
+  std::string depth() const { return in_part_ ? "kk" : p_.k.text(); }
+
+  // All rows against one strip. While one strip of a matrix outside the cache is used, the next one
+  // is fetched: the strip to the right, or at the end of the row the same columns of the next
+  // iteration's rows. The fetches are shared out over all panels of rows, so that none has to wait
+  // for memory.
+  void all_rows(Strip s, bool packs, bool fetches) {
+    if (!p_.m.exact()) return unknown_rows(s, packs, fetches);
+    const int64_t full = p_.m.nominal / tile_.rows, rest = p_.m.nominal % tile_.rows;
     // The first calls fetch, a share of the lines each, or one of them packs.
     int64_t first = 0, line = 0;
-    const int64_t share = fetches ? ceil_div(lines, std::min(lines, full)) : 0;
-    std::string source = bp;
-    int64_t pitch = ld;
-    while (first < full && (line < (fetches ? lines : 0) || (first == 0 && packs))) {
-      const int64_t fetched = fetches ? std::min(share, lines - line) : 0;
-      call(tile.rows, vectors, first == 0 ? "0" : num(first * tile.rows), pitch,
-           packs && first == 0, line, fetched, source, cp);
-      if (packs && first == 0) source = packed, pitch = vectors * tile.lanes;
+    const int64_t share = fetches ? ceil_div(lines_, std::min(lines_, full)) : 0;
+    while (first < full && ((fetches && line < lines_) || (first == 0 && packs))) {
+      const int64_t fetched = fetches ? std::min(share, lines_ - line) : 0;
+      call(tile_.rows, num(first * tile_.rows), s, packs && first == 0, line, fetched);
+      if (packs && first == 0) s = packed(s);
       line += fetched;
       ++first;
     }
     if (full - first == 1) {
-      call(tile.rows, vectors, num(first * tile.rows), pitch, false, 0, 0, source, cp);
+      call(tile_.rows, num(first * tile_.rows), s);
     } else if (full > first) {
-      code_.open(fmt("for (long m = $0; m < $1; m += $2)", first * tile.rows, full * tile.rows, r));
-      call(tile.rows, vectors, "m", pitch, false, 0, 0, source, cp);
+      code_.open(fmt("for (long m = $0; m < $1; m += $2)", first * tile_.rows, full * tile_.rows,
+                     tile_.rows));
+      call(tile_.rows, "m", s);
       code_.close();
     }
-    if (rest > 0) call(rest, vectors, num(full * tile.rows), pitch, false, 0, 0, source, cp);
-  };
+    if (rest > 0) call(rest, num(full * tile_.rows), s);
+  }
 
-  // Parts of the right operand's rows, kk from row kb on, for `width` columns of the result at
-  // `cp`.
-  const auto by_parts = [&](const std::string& width, const std::string& cp,
-                            const std::function<void()>& part) {
-    if (!accumulate) {
-      code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
-      code_.line(fmt("for (long j = 0; j < $0; ++j) ($1)[i*$2 + j] = 0;", width, cp, ldc));
+  void unknown_rows(const Strip& s, bool packs, bool fetches) {
+    const std::string if_whole = fmt("if (m + $0 <= $1)", tile_.rows, p_.m.text());
+    const std::string next = fmt("m += $0;", tile_.rows);
+    code_.line("long m = 0;");
+    if (!packs) return rows_to_end(s);
+    code_.open(if_whole);
+    call(tile_.rows, "m", s, true);
+    code_.line(next);
+    const int64_t share = fetches ? ceil_div(lines_, std::max<int64_t>(1, panels_ - 2)) : 0;
+    for (int64_t line = 0; fetches && line < lines_; line += share) {
+      code_.open(if_whole);
+      call(tile_.rows, "m", packed(s), false, line, std::min(share, lines_ - line));
+      code_.line(next);
       code_.close();
     }
-    const std::string step = num(at_a_time);
-    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k.text(), step));
-    const bool even = k.exact() && k.nominal % at_a_time == 0;
-    code_.line("const long kk = " +
-               (even ? step : fmt("$0 - kb < $1 ? $0 - kb : $1", k.text(), step)) + ";");
-    const int64_t acs = left->strides[x_rank - 1];
-    code_.line(fmt("const $0* const ak = a + kb$1;", type, acs == 1 ? "" : "*" + num(acs)));
-    depth = "kk";
-    adds = true;
-    part();
-    depth = k.text();
-    adds = accumulate;
+    rows_to_end(packed(s));
     code_.close();
-  };
+    code_.open("else");
+    rows_to_end(s);
+    code_.close();
+  }
 
-  // One whole strip; `following` is where the strip to be read after it begins.
-  const auto strip = [&](const std::string& bp, const std::string& cp,
-                         const std::string& following) {
-    if (!in_parts) {
-      if (fetch) code_.line(fmt("const $0* const next = $1;", type, following));
-      rows(tile.vectors, ldb, pack, fetch, bp, cp);
-      return;
+  // All whole tiles from row m on, then the last rows by halves.
+  void rows_to_end(const Strip& s) {
+    for (int64_t part = tile_.rows; part > 0; part /= 2) {
+      code_.open(fmt("for (; m + $0 <= $1; m += $0)", part, p_.m.text()));
+      call(part, "m", s);
+      code_.close();
     }
-    by_parts(num(columns), cp, [&] {
-      if (fetch)
-        code_.line(fmt("const $0* const next = kb + $1 < $2 ? $3 + (kb + $1)*$4 : $5;", type,
-                       at_a_time, k.text(), bp, ldb, following));
-      rows(tile.vectors, ldb, pack, fetch, bp + " + kb*" + num(ldb), cp);
-    });
-  };
+  }
 
-  // The last columns, w of them from column n on, padded with zeros to whole vectors.
-  const auto rest = [&](int64_t usual) {  // columns, of all blocks but perhaps the last
-    const bool parts = k.nominal > at_a_time;
-    const std::string tail = "tail" + serial, lanes = num(tile.lanes);
-    const std::string vectors = fmt("(w + $0) / $1", tile.lanes - 1, lanes);
-    const int64_t most = n.exact() ? ceil_div(usual, tile.lanes) : tile.vectors;
-    allocate(tail, dtype, most * tile.lanes * (parts ? at_a_time : k.nominal));
+  // Parts of the right operand's rows, kk from row kb on, for `width` columns of the result at `c`.
+  void by_parts(const std::string& width, const std::string& c, const std::function<void()>& part) {
+    const std::string k = p_.k.text();
+    if (!accumulate_) {
+      code_.open(fmt("for (long i = 0; i < $0; ++i)", p_.m.text()));
+      code_.line(fmt("for (long j = 0; j < $0; ++j) ($1)[i*$2 + j] = 0;", width, c, p_.ldc));
+      code_.close();
+    }
+    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k, at_a_time_));
+    const bool even = p_.k.exact() && p_.k.nominal % at_a_time_ == 0;
+    code_.line(fmt(even ? "const long kk = $1;" : "const long kk = $0 - kb < $1 ? $0 - kb : $1;", k,
+                   at_a_time_));
+    code_.line(fmt("const $0* const ak = a + kb$1;", type_, p_.acs == 1 ? "" : "*" + num(p_.acs)));
+    in_part_ = true;
+    part();
+    in_part_ = false;
+    code_.close();
+  }
+
+  // `following` is where the strip to be read after it begins.
+  void whole_strip(const std::string& b, const std::string& c, const std::string& following) {
+    const auto strip = [&](const std::string& from, const std::string& next) {
+      if (fetch_) code_.line(fmt("const $0* const next = $1;", type_, next));
+      all_rows({tile_.vectors, p_.ldb, from, c}, pack_, fetch_);
+    };
+    if (!in_parts_) return strip(b, following);
+    by_parts(num(columns_), c, [&] {
+      strip(fmt("$0 + kb*$1", b, p_.ldb), fmt("kb + $0 < $1 ? $2 + (kb + $0)*$3 : $4", at_a_time_,
+                                              p_.k.text(), b, p_.ldb, following));
+    });
+  }
+
+  // The last columns, w of them from column n on, padded with zeros to whole vectors. `usual`: how
+  // many there are, of all blocks but perhaps the last.
+  void last_columns(int64_t usual) {
+    const Extent& n = p_.n;
+    const bool parts = p_.k.nominal > at_a_time_;
+    const std::string tail = fmt("tail$0", serial_);
+    const std::string vectors = fmt("(w + $0) / $1", tile_.lanes - 1, tile_.lanes);
+    const int64_t few = ceil_div(usual, tile_.lanes), most = n.exact() ? few : tile_.vectors;
+    const int64_t pitch = most * tile_.lanes;
+    emitter_.allocate(tail, dtype_, pitch * (parts ? at_a_time_ : p_.k.nominal));
     const auto part = [&] {
-      const std::string from = parts ? "(kb + i)*" : "i*", pitch = num(most * tile.lanes);
-      code_.open("for (long i = 0; i < " + depth + "; ++i)");
-      code_.line(fmt("for (long j = 0; j < $0; ++j) $1[i*$0 + j] = j < w ? b[$2$3 + n + j] : 0;",
-                     pitch, tail, from, ldb));
+      code_.open(fmt("for (long i = 0; i < $0; ++i)", depth()));
+      code_.line(fmt("for (long j = 0; j < $0; ++j) $1[i*$0 + j] = j < w ? b[$2*$3 + n + j] : 0;",
+                     pitch, tail, parts ? "(kb + i)" : "i", p_.ldb));
       code_.close();
       if (usual > 0) {
-        code_.open(fmt("if ($0 == $1)", vectors, ceil_div(usual, tile.lanes)));
-        rows(ceil_div(usual, tile.lanes), most * tile.lanes, false, false, tail, "c + n");
+        code_.open(fmt("if ($0 == $1)", vectors, few));
+        all_rows({few, pitch, tail, "c + n"}, false, false);
         code_.close();
       }
       if (n.exact()) return;
-      code_.open(fmt("$0for (long j = 0; j < w; j += $1)", usual > 0 ? "else " : "", lanes));
-      rows(1, most * tile.lanes, false, false, tail + " + j", "c + n + j");
+      code_.open(fmt("$0for (long j = 0; j < w; j += $1)", usual > 0 ? "else " : "", tile_.lanes));
+      all_rows({1, pitch, tail + " + j", "c + n + j"}, false, false);
       code_.close();
     };
-    code_.open("if (n < " + n.text() + ")");
-    code_.line("const long w = " + n.text() + " - n;");
+    code_.open(fmt("if (n < $0)", n.text()));
+    code_.line(fmt("const long w = $0 - n;", n.text()));
     if (parts)
-      by_parts(vectors + " * " + lanes, "c + n", part);
+      by_parts(fmt("$0 * $1", vectors, tile_.lanes), "c + n", part);
     else
       part();
     code_.close();
-    touch(tail);
-  };
-
-  // Column n of the right operand, n a multiple of the tile's columns.
-  const std::string b_next = "b + n + " + num(columns);
-  const int64_t whole = n.nominal / columns * columns;
-  if (n.exact() && n.nominal == columns) {
-    strip("b", "c", fmt("b + $0*$1", k.text(), ldb));
-  } else {
-    code_.line("long n = 0;");
-    if (whole > 0) {
-      code_.open(fmt("for (; n + $0 <= $1; n += $0)", columns, n.text()));
-      strip("b + n", "c + n",
-            fmt("n + $0 <= $1 ? $2 : b + $3*$4", 2 * columns, n.text(), b_next, k.text(), ldb));
-      code_.close();
-    }
-    const int64_t left_over = n.nominal - whole;
-    if (n.exact() && left_over > 0 && left_over % tile.lanes == 0) {
-      code_.open("");
-      rows(left_over / tile.lanes, ldb, false, false, "b + n", "c + n");
-      code_.close();
-    } else if (!n.exact() || left_over > 0) {
-      rest(left_over);
-    }
+    emitter_.touch(tail);
   }
-  if (pack) touch(packed);
-  touch({left->pointer, right->pointer, to.pointer});
-  code_.close(opened + 1);
+
+  KernelEmitter& emitter_;
+  Code& code_;
+  const Matrices& p_;
+  const DType dtype_;
+  const std::string type_;
+  const int serial_;
+  const RegisterTile tile_;
+  const int64_t columns_, lines_, panels_;  // of a strip; lines of a row of it; panels of rows
+  const bool fetch_, accumulate_;
+  bool pack_, in_parts_, in_part_ = false;
+  int64_t at_a_time_;   // rows of the right operand
+  std::string packed_;  // where a strip is packed
+};
+
+void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool accumulate) {
+  const std::optional<Memory> left = view(a), right = view(b);
+  CHECK(left && right) << "operands of a tiled product without memory";
+  const Matrices p = open_product(a, b, v, *left, *right, to);
+  Tiled(*this, p, is_operand(b) && copies_.count(b) == 0, accumulate).emit();
+  close_product(p);
 }
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ std::string KernelEmitter::fetch_ahead(int id, const std::vector<Index>& index) 
   }
   const Value& v = value(id);
   const size_t rank = v.extents.size();
-  if (!is_load(v.kind) || shared_.count(id) != 0 || copies_.count(id) != 0 || rank < 2 ||
+  if (!is_operand(id) || shared_.count(id) != 0 || copies_.count(id) != 0 || rank < 2 ||
       rank != index.size() || v.memory.panel > 0 || v.memory.strides[rank - 1] != 1 ||
       v.memory.strides[rank - 2] != v.extents[rank - 1].nominal)
     return "";

@@ -9,8 +9,8 @@ namespace tessera {
 
 void KernelEmitter::compute(int id) {
   const Value& v = value(id);
-  if (is_load(v.kind) && shared_.count(id) != 0) return workspace_pointer(id);
-  if (is_load(v.kind)) {
+  if (is_operand(id) && shared_.count(id) != 0) return workspace_pointer(id);
+  if (is_operand(id)) {
     tile(id);
     pack_tile(id);
     if (copies_.count(id) != 0) copy_tile(id);
@@ -163,7 +163,7 @@ std::optional<int> KernelEmitter::dying_operand(int id) const {
   };
   for (int i : here) {
     const Value& x = value(i);
-    const bool own = !is_load(x.kind) && !is_accumulator(x.kind) && shared_.count(i) == 0 &&
+    const bool own = !is_operand(i) && !is_accumulator(x.kind) && shared_.count(i) == 0 &&
                      fused_[size_t(i)] < 0;
     if (own && elsewhere.count(i) == 0 && x.phase == v.phase &&
         x.memory.storage == v.memory.storage && x.memory.panel == 0 && !read_later(i))

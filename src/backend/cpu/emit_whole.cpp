@@ -76,7 +76,7 @@ class SumEmitter {
         const size_t to = size_t(input);
         term[to] = term[to] || term[i] || v.kind == OpKind::Sum;
       }
-      if (!is_load(v.kind) || !term[i]) continue;
+      if (!is_tile(v.kind) || !term[i]) continue;
       if (v.memory.strides[axis] != 0 && v.memory.strides[axis] != 1) return false;
       some |= v.memory.strides[axis] == 1;
     }
@@ -87,7 +87,7 @@ class SumEmitter {
   bool shared_out() const {
     int64_t bytes = 0;
     for (const Value& v : whole_.values.values)
-      if (is_load(v.kind)) bytes += v.elements() * size_in_bytes(v.memory.storage);
+      if (is_tile(v.kind)) bytes += v.elements() * size_in_bytes(v.memory.storage);
     return bytes >= kLeastSharedBytes && whole_.summed[0] >= kSharedParts;
   }
   // Of what the parts leave in the workspace, in f64: parts do not write to each other's cache

@@ -50,10 +50,22 @@ class KernelEmitter {
   };
 
   const Value& value(int id) const { return kernel_.values[size_t(id)]; }
+  // A tile of an operand, or what is read like one.
+  bool is_operand(int id) const { return value(id).kind == OpKind::Iter; }
 
   // Decisions.
   void decide();
+  struct Pair {  // operands of dot products of bf16 pairs
+    int product, left, right;
+  };
+  void place(size_t id, DType storage);
+  void place(size_t id) { place(id, compute_dtype(value(int(id)).dtype)); }
+  std::vector<Pair> place_operands();
+  void place_what_repeats();
+  void fuse_into_accumulators();
+  void settle_pairs(const std::vector<Pair>& pairs);
   void mark_needed(const std::vector<int>& roots);
+  std::vector<int> saves() const;
   // Finds the values to share between blocks and cuts the kernel there.
   void share();
   bool root(int id) const;
@@ -135,6 +147,19 @@ class KernelEmitter {
   void cumsum(int id);
   // emit_product.cpp
   void product(int id, const Memory& to, bool accumulate);
+  // Operands and result of a product of matrices.
+  struct Matrices {
+    Memory left, right, to;
+    Extent m, n, k;
+    int64_t ars, acs, ldb, ldc;  // from row to row; acs: from column to column of the left operand
+    std::string a, b, c;         // where the matrices begin
+    int opened;                  // blocks of code around them
+  };
+  // Loops over their leading axes.
+  Matrices open_product(int a, int b, const Value& v, const Memory& left, const Memory& right,
+                        const Memory& to);
+  void close_product(const Matrices& p);
+  class Tiled;
   void tiled(int a, int b, const Value& v, const Memory& to, bool accumulate);
   // emit_panels.cpp
   // Memory of a right operand that lies in panels, and whether the value `id` can be multiplied
@@ -151,20 +176,12 @@ class KernelEmitter {
   void pack_tile(int id);
   bool left_of_panel(int id, const Memory& right) const;
   void panels(int a, int b, const Value& v, const Memory& to, bool accumulate);
-  struct PanelOperands {
-    const Memory &left, &right, &to;
-    std::string a, b, c;  // expressions of the generated code: where they begin
-    int64_t ars;          // from row to row of a, whose elements lie side by side
-  };
   // Calls `panel` for the code of each panel: how many of its vectors, its first column.
   void each_panel(const Extent& n, const RegisterTile& tile,
                   const std::function<void(int64_t vectors, const std::string& column)>& panel);
   // One product of few rows with all panels.
-  void streams(const Value& v, const PanelOperands& p, const Extent& k, const StreamTile& tile,
-               bool accumulate);
-  // All panels, by register tiles; `fetches` them ahead from memory.
-  void strips(const Value& v, const PanelOperands& p, const Extent& k, const PanelShape& shape,
-              bool accumulate, bool fetches);
+  void streams(const Matrices& p, const StreamTile& tile, bool accumulate);
+  class Strips;  // all panels, by register tiles
   struct LeftRows {
     std::string name;
     int64_t pitch = 0, low = 0;

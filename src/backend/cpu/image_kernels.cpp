@@ -47,38 +47,40 @@ std::string ahead(const std::string& weights, int64_t panel, int vectors) {
   return fmt("$0 + (pass < $1 ? $2 + pass * $3 : 0)", weights, v, all, panel / vectors);
 }
 
-std::string ImageKernels::use(CpuIsa isa, int pixels, int vectors) {
-  lanes_ = lanes_of(isa, DType::F32);
-  used_.insert({pixels, vectors});
-  return fmt("image_$0x$1", pixels, vectors);
+namespace {
+
+std::string text_of(SharedText& shared, int lanes, int pixels, int vectors) {
+  shared.type(vector_typedef("float", "v_image", lanes * 4, 4));
+  std::string out =
+      fmt("static __attribute__((noinline)) void image_$0x$1(const float* const* at, const "
+          "float* w, const long* offsets, long taps, long k, float* sums, long pitch, const "
+          "float* ahead) {\n  v_image",
+          pixels, vectors);
+  for (int i = 0; i < pixels; ++i)
+    for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
+  out += ";\n  for (long t = 0; t < taps; ++t) {\n    const long o = offsets[t];\n";
+  for (int i = 0; i < pixels; ++i) out += fmt("    const float* const x$0 = at[$0] + o;\n", i);
+  out += fmt("    #pragma GCC unroll 2\n    for (long i = 0; i < k; ++i, w += $0, ahead += $1) "
+             "{\n      __builtin_prefetch(ahead, 0, 2);\n",
+             vectors * lanes, lanes);
+  out += declare_vectors("      const ", "v_image", "b", vectors,
+                         [&](int j) { return "*(const v_image*)(w + " + num(j * lanes) + ")"; });
+  for (int i = 0; i < pixels; ++i) out += multiply_row("     ", i, vectors, "x" + num(i) + "[i]");
+  out += "    }\n  }\n";
+  for (int i = 0; i < pixels; ++i)
+    out += each_vector(" ", vectors, [&](int j) {
+      return fmt("*(v_image*)(sums + $0 * pitch + $1) = $2;", i, j * lanes, sum_at(i, j));
+    });
+  out += "}\n";
+  return out;
 }
 
-std::string ImageKernels::text() const {
-  if (used_.empty()) return "";
-  std::string out = vector_typedef("float", "v_image", lanes_ * 4, 4);
-  for (const auto& [pixels, vectors] : used_) {
-    out += fmt("static __attribute__((noinline)) void image_$0x$1(const float* const* at, const "
-               "float* w, const long* offsets, long taps, long k, float* sums, long pitch, const "
-               "float* ahead) {\n  v_image",
-               pixels, vectors);
-    for (int i = 0; i < pixels; ++i)
-      for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
-    out += ";\n  for (long t = 0; t < taps; ++t) {\n    const long o = offsets[t];\n";
-    for (int i = 0; i < pixels; ++i) out += fmt("    const float* const x$0 = at[$0] + o;\n", i);
-    out += fmt("    #pragma GCC unroll 2\n    for (long i = 0; i < k; ++i, w += $0, ahead += $1) "
-               "{\n      __builtin_prefetch(ahead, 0, 2);\n",
-               vectors * lanes_, lanes_);
-    out += declare_vectors("      const ", "v_image", "b", vectors,
-                           [&](int j) { return "*(const v_image*)(w + " + num(j * lanes_) + ")"; });
-    for (int i = 0; i < pixels; ++i) out += multiply_row("     ", i, vectors, "x" + num(i) + "[i]");
-    out += "    }\n  }\n";
-    for (int i = 0; i < pixels; ++i)
-      out += each_vector(" ", vectors, [&](int j) {
-        return fmt("*(v_image*)(sums + $0 * pitch + $1) = $2;", i, j * lanes_, sum_at(i, j));
-      });
-    out += "}\n";
-  }
-  return out;
+}  // namespace
+
+std::string image_kernel(SharedText& shared, CpuIsa isa, int pixels, int vectors) {
+  return shared.function(
+      fmt("image_$0x$1", pixels, vectors),
+      [&] { return text_of(shared, lanes_of(isa, DType::F32), pixels, vectors); });
 }
 
 }  // namespace tessera

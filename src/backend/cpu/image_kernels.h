@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backend/cpu/isa.h"
@@ -32,19 +31,12 @@ std::set<int> tile_sizes(int64_t count, int most);
 // of each of its rows at a time, so that memory is read while others compute.
 std::string ahead(const std::string& weights, int64_t panel, int vectors);
 
-class ImageKernels {
- public:
-  // Name of NAME(at, w, offsets, taps, k, sums, pitch, ahead):
-  //   sums[p·pitch + j] = Σ over taps t and i < k of at[p][offsets[t] + i] · w[(t·k + i)·columns +
-  //   j]
-  // for `pixels` pixels p and the columns of `vectors` vectors. Fetches taps·k vectors from `ahead`
-  // on into the second-level cache: of a panel's weights, so many are read later.
-  std::string use(CpuIsa isa, int pixels, int vectors);
-  std::string text() const;
+class SharedText;
 
- private:
-  std::set<std::pair<int, int>> used_;
-  int lanes_ = 0;
-};
+// Name of NAME(at, w, offsets, taps, k, sums, pitch, ahead):
+//   sums[p·pitch + j] = Σ over taps t and i < k of at[p][offsets[t] + i] · w[(t·k + i)·columns + j]
+// for `pixels` pixels p and the columns of `vectors` vectors. Fetches taps·k vectors from `ahead`
+// on into the second-level cache: of a panel's weights, so many are read later.
+std::string image_kernel(SharedText& shared, CpuIsa isa, int pixels, int vectors);
 
 }  // namespace tessera

@@ -239,8 +239,8 @@ void call_kernel(Code& code, UnitContext& unit, int vectors, int64_t all, int64_
   sizes.merge(tile_sizes(all - (ceil_div(all, chunk) - 1) * chunk, pixels));
   code.open("switch (rows)");
   for (int rows : sizes)
-    code.line(fmt("case $0: $1($2); break;", rows, unit.image_kernels.use(unit.isa, rows, vectors),
-                  arguments));
+    code.line(fmt("case $0: $1($2); break;", rows,
+                  image_kernel(unit.shared, unit.isa, rows, vectors), arguments));
   code.close();
 }
 

@@ -14,6 +14,77 @@ std::string kernel_name(const char* kind, DType dtype, const RegisterTile& tile)
   return fmt("$0$1_$2x$3", kind, name(dtype), tile.rows, tile.vectors);
 }
 
+// The type of vectors.
+std::string vector_type(SharedText& shared, DType dtype, const RegisterTile& tile) {
+  const std::string v = std::string("v_") + name(dtype);
+  const int bytes = size_in_bytes(dtype);
+  shared.type(vector_typedef(storage_type(dtype), v, tile.lanes * bytes, bytes));
+  return v;
+}
+
+std::string micro_text(SharedText& shared, DType dtype, const RegisterTile& tile) {
+  const std::string v = vector_type(shared, dtype, tile);
+  const auto at = [&](const std::string& p, int j) {
+    return fmt("*($0*)($1 + $2)", v, p, j * tile.lanes);
+  };
+  std::string out =
+      fmt("\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, long "
+          "LDF, int LINES>\nstatic __attribute__((noinline)) void $0(const $1* a, const $1* "
+          "b, $1* p, const $1* f, $1* c, long k) {\n",
+          kernel_name("mm_", dtype, tile), storage_type(dtype));
+  out += declare_sums("  ", v, tile.rows, tile.vectors) + "  for (; k > 0; --k) {\n";
+  out += declare_vectors("    const ", v, "b", tile.vectors, [&](int j) { return at("b", j); });
+  out += "    if (PACK) {\n";
+  out += each_vector("     ", tile.vectors, [&](int j) { return fmt("$0 = b$1;", at("p", j), j); });
+  out += fmt("      p += $0;\n    }\n", tile.columns());
+  // Fetches between the rows: in front they would hold up the loads of what is there already.
+  const int line = 64 / size_in_bytes(dtype), lines = ceil_div(tile.columns(), line);
+  int fetched = 0;
+  for (int i = 0; i < tile.rows; ++i) {
+    out += multiply_row("   ", i, tile.vectors, fmt("a[$0 * ARS]", i));
+    for (; fetched * tile.rows < (i + 1) * lines; ++fetched)
+      out +=
+          fmt("    if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched, fetched * line);
+  }
+  out += "    f += LDF;\n    a += ACS;\n    b += LDB;\n  }\n";
+  // Sums start from zero and are added at the end: long sums are then sums of short ones, which
+  // keeps their rounding errors small.
+  return out + keep_sums(v, tile) + "}\n";
+}
+
+std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& tile) {
+  const std::string v = vector_type(shared, dtype, tile);
+  const int line = 64 / size_in_bytes(dtype);
+  const int lines = ceil_div(tile.columns(), line) * kFetchSteps;  // the most that can be asked for
+  std::string out = fmt(
+      "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, int LINES>\nstatic "
+      "__attribute__((noinline)) void $0(const $1* a, const $1* b, $1* c, const $1* f, long k) {\n",
+      kernel_name("mp_", dtype, tile), storage_type(dtype));
+  out += declare_sums("  ", v, tile.rows, tile.vectors);
+  // Step number `step` of kFetchSteps; fetches stand between the rows, as in front they would hold
+  // up the loads of what is there already.
+  const auto one = [&](int step) {
+    std::string text =
+        "    {\n" + declare_vectors("      const ", v, "b", tile.vectors, [&](int j) {
+          return fmt("*(const $0*)(b + $1)", v, j * tile.lanes);
+        });
+    int fetched = step < 0 ? lines : step;
+    const int share = ceil_div(lines, kFetchSteps * tile.rows);
+    for (int i = 0; i < tile.rows; ++i) {
+      text += multiply_row("     ", i, tile.vectors, "a[" + num(i) + " * ARS]");
+      for (int s = 0; s < share && fetched < lines; ++s, fetched += kFetchSteps)
+        text += fmt("      if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched,
+                    fetched * line);
+    }
+    return text + "      ++a;\n      b += LDB;\n    }\n";
+  };
+  out += fmt("  for (; k >= $0; k -= $0) {\n", kFetchSteps);
+  for (int step = 0; step < kFetchSteps; ++step) out += one(step);
+  out += fmt("    f += LINES * $0;\n  }\n#pragma GCC unroll 1\n  for (; k > 0; --k) {\n$1  }\n",
+             line, one(-1));
+  return out + keep_sums(v, tile) + "}\n";
+}
+
 }  // namespace
 
 int lanes_of(CpuIsa isa, DType dtype) { return vector_bytes(isa) / size_in_bytes(dtype); }
@@ -41,106 +112,14 @@ RegisterTile choose_tile(CpuIsa isa, DType dtype, int64_t m, int64_t n) {
   return tile;
 }
 
-std::string MicroKernels::use(DType dtype, const RegisterTile& tile) {
-  used_.insert({dtype, tile});
-  return kernel_name("mm_", dtype, tile);
+std::string micro_kernel(SharedText& shared, DType dtype, const RegisterTile& tile) {
+  return shared.function(
+      kernel_name("mm_", dtype, tile), [&] { return micro_text(shared, dtype, tile); });
 }
 
-std::string MicroKernels::use_steady(DType dtype, const RegisterTile& tile) {
-  steady_.insert({dtype, tile});
-  return kernel_name("mp_", dtype, tile);
-}
-
-std::string MicroKernels::steady_text(DType dtype, const RegisterTile& tile) {
-  const std::string type = dtype == DType::F64 ? "double" : "float";
-  const std::string v = std::string("v_") + name(dtype);
-  const int line = 64 / size_in_bytes(dtype);
-  const int lines = ceil_div(tile.columns(), line) * kFetchSteps;  // the most that can be asked for
-  std::string out = fmt(
-      "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, int LINES>\nstatic "
-      "__attribute__((noinline)) void $0(const $1* a, const $1* b, $1* c, const $1* f, long k) {\n",
-      kernel_name("mp_", dtype, tile), type);
-  out += declare_sums("  ", v, tile.rows, tile.vectors);
-  // Step number `step` of kFetchSteps; fetches stand between the rows, as in front they would hold
-  // up the loads of what is there already.
-  const auto one = [&](int step) {
-    std::string text =
-        "    {\n" + declare_vectors("      const ", v, "b", tile.vectors, [&](int j) {
-          return fmt("*(const $0*)(b + $1)", v, j * tile.lanes);
-        });
-    int fetched = step < 0 ? lines : step;
-    const int share = ceil_div(lines, kFetchSteps * tile.rows);
-    for (int i = 0; i < tile.rows; ++i) {
-      text += multiply_row("     ", i, tile.vectors, "a[" + num(i) + " * ARS]");
-      for (int s = 0; s < share && fetched < lines; ++s, fetched += kFetchSteps)
-        text += fmt("      if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched,
-                    fetched * line);
-    }
-    return text + "      ++a;\n      b += LDB;\n    }\n";
-  };
-  out += fmt("  for (; k >= $0; k -= $0) {\n", kFetchSteps);
-  for (int step = 0; step < kFetchSteps; ++step) out += one(step);
-  out += fmt("    f += LINES * $0;\n  }\n#pragma GCC unroll 1\n  for (; k > 0; --k) {\n$1  }\n",
-             line, one(-1));
-  return out + keep_sums(v, tile) + "}\n";
-}
-
-std::string MicroKernels::text() const {
-  std::string out;
-  std::set<std::pair<DType, int>> vectors;
-  for (const auto& [dtype, tile] : used_) vectors.insert({dtype, tile.lanes});
-  for (const auto& [dtype, tile] : steady_) vectors.insert({dtype, tile.lanes});
-  for (const auto& [dtype, lanes] : vectors) {
-    const std::string type = dtype == DType::F64 ? "double" : "float";
-    const int bytes = size_in_bytes(dtype);
-    out += vector_typedef(type, std::string("v_") + name(dtype), lanes * bytes, bytes);
-  }
-  for (const auto& [dtype, tile] : used_) {
-    const std::string type = dtype == DType::F64 ? "double" : "float";
-    const std::string v = std::string("v_") + name(dtype);
-    const auto at = [&](const std::string& p, int j) {
-      return fmt("*($0*)($1 + $2)", v, p, j * tile.lanes);
-    };
-    out += fmt("\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, long "
-               "LDF, int LINES>\nstatic __attribute__((noinline)) void $0(const $1* a, const $1* "
-               "b, $1* p, const $1* f, $1* c, long k) {\n",
-               kernel_name("mm_", dtype, tile), type);
-    out += declare_sums("  ", v, tile.rows, tile.vectors) + "  for (; k > 0; --k) {\n";
-    out += declare_vectors("    const ", v, "b", tile.vectors, [&](int j) { return at("b", j); });
-    out += "    if (PACK) {\n";
-    out +=
-        each_vector("     ", tile.vectors, [&](int j) { return fmt("$0 = b$1;", at("p", j), j); });
-    out += "      p += " + num(tile.columns()) + ";\n    }\n";
-    // Fetches between the rows: in front they would hold up the loads of what is there already.
-    const int line = 64 / size_in_bytes(dtype), lines = ceil_div(tile.columns(), line);
-    int fetched = 0;
-    for (int i = 0; i < tile.rows; ++i) {
-      out += multiply_row("   ", i, tile.vectors, "a[" + num(i) + " * ARS]");
-      for (; fetched * tile.rows < (i + 1) * lines; ++fetched) {
-        out +=
-            fmt("    if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched, fetched * line);
-      }
-    }
-    out += "    f += LDF;\n";
-    out += "    a += ACS;\n    b += LDB;\n  }\n";
-    // Sums start from zero and are added at the end: long sums are then sums of short ones, which
-    // keeps their rounding errors small.
-    out += "  if (ACCUMULATE) {\n";
-    for (int i = 0; i < tile.rows; ++i) {
-      const std::string row = "c + " + num(i) + " * LDC";
-      out += each_vector("   ", tile.vectors,
-                         [&](int j) { return fmt("$0 += $1;", sum_at(i, j), at(row, j)); });
-    }
-    out += "  }\n";
-    for (int i = 0; i < tile.rows; ++i) {
-      const std::string row = "c + " + num(i) + " * LDC";
-      out += each_vector(" ", tile.vectors,
-                         [&](int j) { return fmt("$0 = $1;", at(row, j), sum_at(i, j)); });
-    }
-    out += "}\n";
-  }
-  for (const auto& [dtype, tile] : steady_) out += steady_text(dtype, tile);
-  return out;
+std::string steady_kernel(SharedText& shared, DType dtype, const RegisterTile& tile) {
+  return shared.function(
+      kernel_name("mp_", dtype, tile), [&] { return steady_text(shared, dtype, tile); });
 }
 
 }  // namespace tessera

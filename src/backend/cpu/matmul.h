@@ -2,7 +2,6 @@
 // every accumulator a named variable (compilers spill accumulator arrays).
 #pragma once
 
-#include <set>
 #include <string>
 
 #include "backend/cpu/isa.h"
@@ -26,23 +25,16 @@ RegisterTile choose_tile(CpuIsa isa, DType dtype, int64_t m, int64_t n);
 
 inline constexpr int kFetchSteps = 8;
 
-// Micro-kernels used by one translation unit, each defined once.
-class MicroKernels {
- public:
-  // Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, PACK, LDF, LINES>(a, b, p, f,
-  // c, k) computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile. With PACK
-  // it also writes the rows of b it reads to p, contiguously. For each k it fetches LINES cache
-  // lines at f + k*LDF towards the cache: what a later call will read.
-  std::string use(DType dtype, const RegisterTile& tile);
-  // The same for packed operands: name<ARS, LDB, LDC, ACCUMULATE, LINES>(a, b, c, f, k) with ACS 1.
-  // LINES lines at f are fetched for every kFetchSteps of k, so that many passes over one block
-  // share what comes next evenly: fetches that come in bursts are dropped.
-  std::string use_steady(DType dtype, const RegisterTile& tile);
-  std::string text() const;
+class SharedText;
 
- private:
-  static std::string steady_text(DType dtype, const RegisterTile& tile);
-  std::set<std::pair<DType, RegisterTile>> used_, steady_;
-};
+// Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, PACK, LDF, LINES>(a, b, p, f,
+// c, k) computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile. With PACK
+// it also writes the rows of b it reads to p, contiguously. For each k it fetches LINES cache lines
+// at f + k*LDF towards the cache: what a later call will read.
+std::string micro_kernel(SharedText& shared, DType dtype, const RegisterTile& tile);
+// The same for packed operands: name<ARS, LDB, LDC, ACCUMULATE, LINES>(a, b, c, f, k) with ACS 1.
+// LINES lines at f are fetched for every kFetchSteps of k, so that many passes over one block share
+// what comes next evenly: fetches that come in bursts are dropped.
+std::string steady_kernel(SharedText& shared, DType dtype, const RegisterTile& tile);
 
 }  // namespace tessera

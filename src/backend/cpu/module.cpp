@@ -22,15 +22,15 @@ namespace {
 
 using KernelFunction = void (*)(void** arguments, long begin, long end, char* scratch);
 
-// One call, ready to go: slots are looked up in a table of addresses that each run fills.
+// One call, ready to go: each run fills a table of all arguments.
 struct Call {
   KernelFunction function = nullptr;
   const LibraryStage* library = nullptr;
   const HostStep* host = nullptr;  // alone in its phase
   const PackJob* pack = nullptr;   // where there is none of these
-  std::vector<int> slots;
+  size_t arguments = 0;            // where they begin among those of all calls
   int task = 0;
-  int64_t units = 1, chunk = 0, together = 1;
+  int64_t units = 1, together = 1;
   bool is_short = false;
 };
 
@@ -38,7 +38,7 @@ struct Call {
 // some thread would then have nothing to do.
 int64_t chunk_of(const Call& call, int threads) {
   if (call.is_short) return (call.units + threads - 1) / threads;
-  if (call.chunk > 0 || call.together <= 1) return call.chunk;
+  if (call.together <= 1) return 0;
   const int64_t usual = std::max<int64_t>(1, call.units / (threads * 8));
   const int64_t whole = (usual + call.together - 1) / call.together * call.together;
   return std::min(whole, (call.units + threads - 1) / threads);
@@ -54,6 +54,7 @@ struct CallPhase {
 struct RunBuffers {
   AlignedBuffer arena, scratch;
   std::vector<void*> addresses;  // one per slot
+  std::vector<void*> arguments;  // of all calls
   // Of Program::aligned: what stands for a caller's array, and what that was; else null.
   std::vector<AlignedBuffer> aligned;
   std::vector<void*> instead_of;
@@ -93,6 +94,7 @@ struct Module::Impl {
   std::unique_ptr<Library> library;
   KernelPool* pool = nullptr;
   std::vector<CallPhase> once, phases;
+  std::vector<int> argument_slots;  // of all calls
   size_t scratch_per_worker = 0;
   std::vector<TensorId> input_ids;
   std::vector<size_t> weights;
@@ -159,6 +161,9 @@ struct Module::Impl {
     }
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].alias >= 0) address[i] = address[size_t(program.plan.root(int(i)))];
+    buffers.arguments.resize(argument_slots.size());
+    for (size_t i = 0; i < argument_slots.size(); ++i)
+      buffers.arguments[i] = address[size_t(argument_slots[i])];
   }
 
   void run_phases(const std::vector<CallPhase>& list, RunBuffers& buffers) const;
@@ -167,73 +172,46 @@ struct Module::Impl {
 void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& buffers) const {
   struct Context {
     const CallPhase* phase;
-    void** arguments[8];  // of each call
+    void** arguments;  // of all calls
     char* scratch;
     size_t scratch_per_worker;
   };
-  static constexpr size_t kTogether = 8;
-  void* memory[128];
-  std::vector<void*> more;
+  Context context{nullptr, buffers.arguments.data(), static_cast<char*>(buffers.scratch.data()),
+                  scratch_per_worker};
   for (const CallPhase& phase : list) {
-    if (!phase.calls.empty() && phase.calls[0].host != nullptr) {
-      more.clear();
-      for (int s : phase.calls[0].slots) more.push_back(buffers.addresses[size_t(s)]);
-      call_host(*phase.calls[0].host, more.data(), pool->threads());
+    if (phase.calls.empty()) continue;
+    const Call& first = phase.calls[0];
+    if (first.host != nullptr) {
+      call_host(*first.host, context.arguments + first.arguments, pool->threads());
       continue;
     }
-    for (size_t first = 0; first < phase.calls.size(); first += kTogether) {
-      const size_t last = std::min(phase.calls.size(), first + kTogether);
-      size_t count = 0;
-      for (size_t c = first; c < last; ++c) count += phase.calls[c].slots.size();
-      void** arguments = memory;
-      if (count > std::size(memory)) {
-        more.resize(count);
-        arguments = more.data();
-      }
-      Context context;
-      CallPhase part;  // of more calls than fit at once
-      context.phase = &phase;
-      context.scratch = static_cast<char*>(buffers.scratch.data());
-      context.scratch_per_worker = scratch_per_worker;
-      int64_t units = phase.units;
-      if (phase.calls.size() > kTogether) {
-        part.calls.assign(phase.calls.begin() + long(first), phase.calls.begin() + long(last));
-        units = 0;
-        for (const Call& c : part.calls) units += c.units;
-        context.phase = &part;
-      }
-      for (size_t c = first; c < last; ++c) {
-        context.arguments[c - first] = arguments;
-        for (int s : phase.calls[c].slots) *arguments++ = buffers.addresses[size_t(s)];
-      }
-      const int64_t chunk = last - first == 1 ? chunk_of(phase.calls[first], pool->threads()) : 0;
-      pool->parallel_for(
-          units, chunk,
-          [](void* c, long begin, long end, int worker) {
-            const Context& at = *static_cast<Context*>(c);
-            long base = 0;  // units of the calls before
-            for (size_t i = 0; i < at.phase->calls.size() && base < end; ++i) {
-              const Call& call = at.phase->calls[i];
-              const long from = std::max(begin, base), to = std::min(end, base + call.units);
-              if (from < to) {
-                void** arguments = at.arguments[i];
-                char* const scratch = at.scratch + size_t(worker) * at.scratch_per_worker;
-                if (call.library != nullptr) {
-                  for (long unit = from - base; unit < to - base; ++unit) {
-                    (*call.library)(arguments, unit, scratch);
-                    if (call.function != nullptr) call.function(arguments, unit, unit + 1, scratch);
-                  }
-                } else if (call.function != nullptr) {
-                  call.function(arguments, from - base, to - base, scratch);
-                } else {
-                  call.pack->run(arguments[0], arguments[1], from - base, to - base);
-                }
+    context.phase = &phase;
+    pool->parallel_for(
+        phase.units, phase.calls.size() == 1 ? chunk_of(first, pool->threads()) : 0,
+        [](void* c, long begin, long end, int worker) {
+          const Context& at = *static_cast<Context*>(c);
+          char* const scratch = at.scratch + size_t(worker) * at.scratch_per_worker;
+          long base = 0;  // units of the calls before
+          for (const Call& call : at.phase->calls) {
+            if (base >= end) break;
+            const long from = std::max(begin, base) - base;
+            const long to = std::min(end, base + call.units) - base;
+            base += call.units;
+            if (from >= to) continue;
+            void** const arguments = at.arguments + call.arguments;
+            if (call.library != nullptr) {
+              for (long unit = from; unit < to; ++unit) {
+                (*call.library)(arguments, unit, scratch);
+                if (call.function != nullptr) call.function(arguments, unit, unit + 1, scratch);
               }
-              base += call.units;
+            } else if (call.function != nullptr) {
+              call.function(arguments, from, to, scratch);
+            } else {
+              call.pack->run(arguments[0], arguments[1], from, to);
             }
-          },
-          &context);
-    }
+          }
+        },
+        &context);
   }
 }
 
@@ -290,9 +268,10 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
           call.pack = &step.pack;
         else
           call.function = reinterpret_cast<KernelFunction>(impl->library->symbol(step.symbol));
-        call.slots = step.arguments;
+        call.arguments = impl->argument_slots.size();
+        impl->argument_slots.insert(impl->argument_slots.end(), step.arguments.begin(),
+                                    step.arguments.end());
         call.units = step.units;
-        call.chunk = step.chunk;
         call.together = step.together;
         call.is_short = step.streams && bytes_of(step) <= kShortBytes;
         if (call.host != nullptr) {  // the others wait

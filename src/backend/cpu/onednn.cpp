@@ -42,37 +42,56 @@ constexpr int kArgSource = 1, kArgResult = 17, kArgWeights = 33, kArgScratchpad 
 constexpr unsigned kInOrder = 1, kSequential = 1, kOpenMp = 2, kThreadPool = 8;  // runtimes
 
 struct Api {
-  const Version* (*version)();
-  int (*engine_create)(void**, int, size_t);
-  int (*stream_create)(void**, void*, unsigned);
-  int (*stream_wait)(void*);
-  int (*stream_destroy)(void*);
-  int (*desc_with_strides)(void**, int, const int64_t*, int, const int64_t*);
-  int (*desc_with_tag)(void**, int, const int64_t*, int, int);
-  int (*desc_destroy)(void*);
-  size_t (*desc_size)(const void*);
-  int (*attr_create)(void**);
-  int (*attr_scratchpad)(void*, int);
-  int (*attr_destroy)(void*);
+  // Remembers where a function is to be put; null until it was found.
+  template <class F> F named(F& function, const char* name) {
+    functions.emplace_back(name, reinterpret_cast<void**>(&function));
+    return nullptr;
+  }
+  std::vector<std::pair<std::string, void**>> functions;
+
+  const Version* (*version)() = named(version, "dnnl_version");
+  int (*engine_create)(void**, int, size_t) = named(engine_create, "dnnl_engine_create");
+  int (*stream_create)(void**, void*, unsigned) = named(stream_create, "dnnl_stream_create");
+  int (*stream_wait)(void*) = named(stream_wait, "dnnl_stream_wait");
+  int (*stream_destroy)(void*) = named(stream_destroy, "dnnl_stream_destroy");
+  int (*desc_with_strides)(void**, int, const int64_t*, int,
+                           const int64_t*) = named(desc_with_strides,
+                                                   "dnnl_memory_desc_create_with_strides");
+  int (*desc_with_tag)(void**, int, const int64_t*, int,
+                       int) = named(desc_with_tag, "dnnl_memory_desc_create_with_tag");
+  int (*desc_destroy)(void*) = named(desc_destroy, "dnnl_memory_desc_destroy");
+  size_t (*desc_size)(const void*) = named(desc_size, "dnnl_memory_desc_get_size");
+  int (*attr_create)(void**) = named(attr_create, "dnnl_primitive_attr_create");
+  int (*attr_scratchpad)(void*, int) = named(attr_scratchpad,
+                                             "dnnl_primitive_attr_set_scratchpad_mode");
+  int (*attr_destroy)(void*) = named(attr_destroy, "dnnl_primitive_attr_destroy");
   int (*convolution)(void**, void*, int, int, const void*, const void*, const void*, const void*,
-                     const int64_t*, const int64_t*, const int64_t*, const int64_t*, const void*);
-  int (*matmul)(void**, void*, const void*, const void*, const void*, const void*, const void*);
-  int (*post_create)(void**);
-  int (*post_destroy)(void*);
-  int (*post_eltwise)(void*, int, float, float);
-  int (*post_binary)(void*, int, const void*);
-  int (*attr_post)(void*, const void*);
-  int (*reorder)(void**, const void*, void*, const void*, void*, const void*);
-  const void* (*query)(const void*, int, int);
-  int (*primitive_desc_destroy)(void*);
-  int (*primitive_create)(void**, const void*);
-  int (*primitive_destroy)(void*);
-  int (*memory_create)(void**, const void*, void*, void*);
-  int (*memory_destroy)(void*);
-  int (*execute)(const void*, void*, int, const Argument*);
+                     const int64_t*, const int64_t*, const int64_t*, const int64_t*,
+                     const void*) = named(convolution,
+                                          "dnnl_convolution_forward_primitive_desc_create");
+  int (*matmul)(void**, void*, const void*, const void*, const void*, const void*,
+                const void*) = named(matmul, "dnnl_matmul_primitive_desc_create");
+  int (*post_create)(void**) = named(post_create, "dnnl_post_ops_create");
+  int (*post_destroy)(void*) = named(post_destroy, "dnnl_post_ops_destroy");
+  int (*post_eltwise)(void*, int, float, float) = named(post_eltwise,
+                                                        "dnnl_post_ops_append_eltwise");
+  int (*post_binary)(void*, int, const void*) = named(post_binary, "dnnl_post_ops_append_binary");
+  int (*attr_post)(void*, const void*) = named(attr_post, "dnnl_primitive_attr_set_post_ops");
+  int (*reorder)(void**, const void*, void*, const void*, void*,
+                 const void*) = named(reorder, "dnnl_reorder_primitive_desc_create");
+  const void* (*query)(const void*, int, int) = named(query, "dnnl_primitive_desc_query_md");
+  int (*primitive_desc_destroy)(void*) = named(primitive_desc_destroy,
+                                               "dnnl_primitive_desc_destroy");
+  int (*primitive_create)(void**, const void*) = named(primitive_create, "dnnl_primitive_create");
+  int (*primitive_destroy)(void*) = named(primitive_destroy, "dnnl_primitive_destroy");
+  int (*memory_create)(void**, const void*, void*, void*) = named(memory_create,
+                                                                  "dnnl_memory_create");
+  int (*memory_destroy)(void*) = named(memory_destroy, "dnnl_memory_destroy");
+  int (*execute)(const void*, void*, int, const Argument*) = named(execute,
+                                                                   "dnnl_primitive_execute");
   // Of OpenMP, where the library was built on it.
-  int (*omp_threads)() = nullptr;
-  void (*set_omp_threads)(int) = nullptr;
+  int (*omp_threads)() = named(omp_threads, "omp_get_max_threads");
+  void (*set_omp_threads)(int) = named(set_omp_threads, "omp_set_num_threads");
   void* engine = nullptr;
 };
 
@@ -83,45 +102,18 @@ std::shared_ptr<const Api> loaded;
 OneDnnState state;
 
 std::string load(void* library, Api& api) {
-  const auto find = [&](auto& function, const char* name) {
-    void* address = dlsym(library, name);
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
-    return address != nullptr;
+  const auto find = [&](const char* of) {  // all whose names begin so
+    return std::ranges::all_of(api.functions, [&](const auto& f) {
+      return !f.first.starts_with(of) || (*f.second = dlsym(library, f.first.c_str())) != nullptr;
+    });
   };
-  if (!find(api.version, "dnnl_version")) return "this is not oneDNN";
+  if (!find("dnnl_version")) return "this is not oneDNN";
   const Version& v = *api.version();
   if (v.major != 3) return "version " + std::to_string(v.major) + " is not read; 3 is";
   if (v.cpu_runtime != kSequential && v.cpu_runtime != kOpenMp && v.cpu_runtime != kThreadPool)
     return "this build starts threads that Tessera cannot bound (SYCL or TBB); one for OpenMP "
            "is the package onednn-cpu-gomp";
-  const bool all = find(api.engine_create, "dnnl_engine_create") &&
-                   find(api.stream_create, "dnnl_stream_create") &&
-                   find(api.stream_wait, "dnnl_stream_wait") &&
-                   find(api.stream_destroy, "dnnl_stream_destroy") &&
-                   find(api.desc_with_strides, "dnnl_memory_desc_create_with_strides") &&
-                   find(api.desc_with_tag, "dnnl_memory_desc_create_with_tag") &&
-                   find(api.desc_destroy, "dnnl_memory_desc_destroy") &&
-                   find(api.desc_size, "dnnl_memory_desc_get_size") &&
-                   find(api.attr_create, "dnnl_primitive_attr_create") &&
-                   find(api.attr_scratchpad, "dnnl_primitive_attr_set_scratchpad_mode") &&
-                   find(api.attr_destroy, "dnnl_primitive_attr_destroy") &&
-                   find(api.convolution, "dnnl_convolution_forward_primitive_desc_create") &&
-                   find(api.matmul, "dnnl_matmul_primitive_desc_create") &&
-                   find(api.post_create, "dnnl_post_ops_create") &&
-                   find(api.post_destroy, "dnnl_post_ops_destroy") &&
-                   find(api.post_eltwise, "dnnl_post_ops_append_eltwise") &&
-                   find(api.post_binary, "dnnl_post_ops_append_binary") &&
-                   find(api.attr_post, "dnnl_primitive_attr_set_post_ops") &&
-                   find(api.reorder, "dnnl_reorder_primitive_desc_create") &&
-                   find(api.query, "dnnl_primitive_desc_query_md") &&
-                   find(api.primitive_desc_destroy, "dnnl_primitive_desc_destroy") &&
-                   find(api.primitive_create, "dnnl_primitive_create") &&
-                   find(api.primitive_destroy, "dnnl_primitive_destroy") &&
-                   find(api.memory_create, "dnnl_memory_create") &&
-                   find(api.memory_destroy, "dnnl_memory_destroy") &&
-                   find(api.execute, "dnnl_primitive_execute") &&
-                   (v.cpu_runtime != kOpenMp || (find(api.omp_threads, "omp_get_max_threads") &&
-                                                 find(api.set_omp_threads, "omp_set_num_threads")));
+  const bool all = find("dnnl_") && (v.cpu_runtime != kOpenMp || find("omp_"));
   if (!all) return "this build lacks functions of version 3";
   if (api.engine_create(&api.engine, kCpu, 0) != 0) return "it knows no processor here";
   state.version =
@@ -292,9 +284,26 @@ void use_onednn(const std::string& path) {
   looked = false;
 }
 
-struct OneDnnConvolution::Impl {
-  std::shared_ptr<const Api> api;
-  int64_t units = 0, rows = 0, slices = 1, scratch_bytes = 0;
+namespace {
+
+// What calls have in common.
+struct Call : OneDnnCall {
+  std::shared_ptr<const Api> api = library();
+  Weights laid_out;
+
+  void keep_scratch(const Primitive& p) {
+    scratch_bytes = std::max(scratch_bytes, scratch_of(*api, p));
+  }
+  bool finish() {
+    if (!laid_out.finish(*api)) return false;
+    weight_bytes = laid_out.bytes(*api);
+    return true;
+  }
+  void pack(const void* from, void* packed) const override { laid_out.pack(*api, from, packed); }
+};
+
+struct Convolution final : Call {
+  int64_t slices = 1;
   int64_t image_elements = 0, result_elements = 0;  // of one image
   int64_t image_row = 0, result_row = 0;            // elements, along the outermost axis
   struct Slice {
@@ -304,12 +313,12 @@ struct OneDnnConvolution::Impl {
   };
   std::vector<Slice> of;
   std::map<std::array<int64_t, 3>, Primitive> primitives;  // by rows of the image, zeros around
-  Weights weights;
 
   bool make(const ImageGeometry& g, int threads);
+  void run(void* const* arguments, int64_t unit, char* scratch) const override;
 };
 
-bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
+bool Convolution::make(const ImageGeometry& g, int threads) {
   const OneThread one(*api);
   const size_t rank = g.axes.size();
   const auto image = [&](int64_t channels, const std::vector<int64_t>& extents) {
@@ -340,7 +349,7 @@ bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
     out.push_back(a.out);
   }
   const Handle attr = made(api->attr_create, api->attr_destroy);
-  if (!weights.describe(*api, weight_dims, contiguous_strides(weight_dims)) || !attr ||
+  if (!laid_out.describe(*api, weight_dims, contiguous_strides(weight_dims)) || !attr ||
       api->attr_scratchpad(attr.get(), kUserScratchpad) != 0)
     return false;
   const WindowAxis& outer = g.axes[0];
@@ -372,59 +381,37 @@ bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
       Primitive p;
       if (!p.make(*api, [&](void** d) {
             return api->convolution(d, api->engine, kInference, kDirect, slice.source.get(),
-                                    weights.chosen != nullptr ? weights.chosen : weights.any.get(),
+                                    laid_out.chosen != nullptr ? laid_out.chosen
+                                                               : laid_out.any.get(),
                                     nullptr, slice.result.get(), steps.data(), dilations.data(),
                                     low.data(), high.data(), attr.get());
           }))
         return false;
-      weights.choose(*api, p);
-      scratch_bytes = std::max(scratch_bytes, scratch_of(*api, p));
+      laid_out.choose(*api, p);
+      keep_scratch(p);
       it = primitives.emplace(key, std::move(p)).first;
     }
     slice.primitive = &it->second;
     of.push_back(std::move(slice));
   }
-  return weights.finish(*api);
+  return finish();
 }
 
-OneDnnConvolution::OneDnnConvolution(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-OneDnnConvolution::~OneDnnConvolution() = default;
-
-std::unique_ptr<const OneDnnConvolution> OneDnnConvolution::make(const ImageGeometry& g,
-                                                                 int threads) {
-  auto impl = std::make_unique<Impl>();
-  impl->api = library();
-  if (impl->api == nullptr || !impl->make(g, threads)) return nullptr;
-  return std::unique_ptr<const OneDnnConvolution>(new OneDnnConvolution(std::move(impl)));
-}
-
-int64_t OneDnnConvolution::weight_bytes() const { return impl_->weights.bytes(*impl_->api); }
-int64_t OneDnnConvolution::scratch_bytes() const { return impl_->scratch_bytes; }
-int64_t OneDnnConvolution::units() const { return impl_->units; }
-int64_t OneDnnConvolution::rows() const { return impl_->rows; }
-
-void OneDnnConvolution::pack(const void* weights, void* packed) const {
-  impl_->weights.pack(*impl_->api, weights, packed);
-}
-
-void OneDnnConvolution::run(const float* images, const void* packed, float* results, int64_t unit,
-                            char* scratch) const {
-  const Impl& m = *impl_;
-  const int64_t image = unit / m.slices, at = unit % m.slices;
-  const Impl::Slice& slice = m.of[size_t(at)];
-  const float* from = images + image * m.image_elements + slice.first_row * m.image_row;
-  float* to = results + image * m.result_elements + at * m.rows * m.result_row;
-  const void* scratchpad = m.api->query(slice.primitive->desc.get(), kScratchpad, 0);
-  execute(*m.api, *slice.primitive,
-          {{kArgSource, slice.source.get(), const_cast<float*>(from)},
-           {kArgWeights, m.weights.chosen, const_cast<void*>(packed)},
+void Convolution::run(void* const* arguments, int64_t unit, char* scratch) const {
+  const int64_t image = unit / slices, at = unit % slices;
+  const Slice& slice = of[size_t(at)];
+  float* from =
+      static_cast<float*>(arguments[0]) + image * image_elements + slice.first_row * image_row;
+  float* to = static_cast<float*>(arguments[2]) + image * result_elements + at * rows * result_row;
+  const void* scratchpad = api->query(slice.primitive->desc.get(), kScratchpad, 0);
+  execute(*api, *slice.primitive,
+          {{kArgSource, slice.source.get(), from},
+           {kArgWeights, laid_out.chosen, arguments[1]},
            {kArgResult, slice.result.get(), to},
            {kArgScratchpad, scratchpad, scratch}});
 }
 
 // --- products -----------------------------------------------------------------------------------
-
-namespace {
 
 // What the library does with a value and perhaps another operand: an input of the program.
 struct After {
@@ -458,13 +445,10 @@ template <size_t n> const Known* find(const Known (&all)[n], OpKind kind) {
   throw Error(ErrorKind::Unsupported, "oneDNN: " + why);
 }
 
-}  // namespace
-
-struct OneDnnProduct::Impl {
-  std::shared_ptr<const Api> api;
-  size_t source = 0, second = 0, result = 0;  // inputs of the program; how many there are
+struct Product final : Call {
+  size_t source = 0, result = 0;  // inputs of the program; how many there are
   bool turned = false;
-  int64_t m = 0, k = 0, n = 0, rows = 0;
+  int64_t m = 0, k = 0, n = 0;
   std::vector<After> after;
   struct Slice {
     Primitive primitive;
@@ -472,14 +456,13 @@ struct OneDnnProduct::Impl {
     std::vector<Handle> operands;
   };
   Slice whole, rest;  // the last slice may have fewer rows
-  Weights weights;
-  int64_t scratch_bytes = 0;
 
   void read(const Graph& g);
   void make(Slice& slice, int64_t rows, bool packed);
+  void run(void* const* arguments, int64_t unit, char* scratch) const override;
 };
 
-void OneDnnProduct::Impl::read(const Graph& g) {
+void Product::read(const Graph& g) {
   const auto input = [&](TensorId t) {
     const auto at = std::ranges::find(g.inputs(), t);
     if (at == g.inputs().end()) no("an operand that is computed");
@@ -498,7 +481,7 @@ void OneDnnProduct::Impl::read(const Graph& g) {
       source = input(op.inputs[0]);
       const Op& by = g.producer(op.inputs[1]);
       turned = by.kind == OpKind::Transpose;
-      second = input(turned ? by.inputs[0] : op.inputs[1]);
+      weights = input(turned ? by.inputs[0] : op.inputs[1]);
       const std::vector<int64_t> a = extents(g.type(op.inputs[0]).shape);
       m = a[0], k = a[1], n = g.type(op.result()).shape[1].extent;
     } else if (op.inputs.size() == 1 && op.inputs[0] == value && find(kFunctions, op.kind)) {
@@ -534,7 +517,7 @@ void OneDnnProduct::Impl::read(const Graph& g) {
     no("the def is no product and what follows it");
 }
 
-void OneDnnProduct::Impl::make(Slice& slice, int64_t height, bool packed) {
+void Product::make(Slice& slice, int64_t height, bool packed) {
   slice.source = strided(*api, {height, k}, {k, 1});
   slice.result = strided(*api, {height, n}, {n, 1});
   const Handle attr = made(api->attr_create, api->attr_destroy);
@@ -549,66 +532,61 @@ void OneDnnProduct::Impl::make(Slice& slice, int64_t height, bool packed) {
                       : api->post_eltwise(post.get(), a.algorithm, a.alpha, a.beta)) == 0;
   }
   right = right && api->attr_post(attr.get(), post.get()) == 0;
-  if (weights.chosen == nullptr && !packed) weights.chosen = weights.plain.get();
-  const void* const layout = weights.chosen != nullptr ? weights.chosen : weights.any.get();
+  if (laid_out.chosen == nullptr && !packed) laid_out.chosen = laid_out.plain.get();
+  const void* const layout = laid_out.chosen != nullptr ? laid_out.chosen : laid_out.any.get();
   if (!right || !slice.primitive.make(*api, [&](void** d) {
         return api->matmul(d, api->engine, slice.source.get(), layout, nullptr, slice.result.get(),
                            attr.get());
       }))
     no("it has no way to compute this");
-  weights.choose(*api, slice.primitive);
-  scratch_bytes = std::max(scratch_bytes, scratch_of(*api, slice.primitive));
+  laid_out.choose(*api, slice.primitive);
+  keep_scratch(slice.primitive);
 }
 
-OneDnnProduct::OneDnnProduct(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-OneDnnProduct::~OneDnnProduct() = default;
+void Product::run(void* const* arguments, int64_t unit, char* scratch) const {
+  const int64_t first = unit * rows;
+  const Slice& slice = first + rows <= m ? whole : rest;
+  const auto from = [&](size_t argument, int64_t elements) {
+    return static_cast<float*>(arguments[argument]) + elements;
+  };
+  std::vector<At> memory{
+      {kArgSource, slice.source.get(), from(source, first * k)},
+      {kArgWeights, laid_out.chosen, arguments[weights]},
+      {kArgResult, slice.result.get(), from(result, first * n)},
+      {kArgScratchpad, api->query(slice.primitive.desc.get(), kScratchpad, 0), scratch}};
+  for (size_t i = 0; i < after.size(); ++i) {
+    const After& a = after[i];
+    if (!a.binary) continue;
+    memory.push_back({(int(i) + 1) * kArgPostOp | kArgSecond, slice.operands[i].get(),
+                      from(a.input, a.rows ? first * (a.columns ? n : 1) : 0)});
+  }
+  execute(*api, slice.primitive, memory);
+}
 
-std::unique_ptr<const OneDnnProduct> OneDnnProduct::make(const Graph& meaning, bool packed,
-                                                         int threads) {
-  auto impl = std::make_unique<Impl>();
-  Impl& p = *impl;
-  p.api = library();
+}  // namespace
+
+std::unique_ptr<const OneDnnCall> OneDnnCall::convolution(const ImageGeometry& g, int threads) {
+  auto call = std::make_unique<Convolution>();
+  if (call->api == nullptr || !call->make(g, threads)) return nullptr;
+  return call;
+}
+
+std::unique_ptr<const OneDnnCall> OneDnnCall::product(const Graph& meaning, bool packed,
+                                                      int threads) {
+  auto call = std::make_unique<Product>();
+  Product& p = *call;
   if (p.api == nullptr) no(onednn().problem);
   p.read(meaning);
   const OneThread one(*p.api);
   p.rows = ceil_div(p.m, std::max(1, threads));
+  p.units = ceil_div(p.m, p.rows);
   const std::vector<int64_t> strides =
       p.turned ? std::vector{int64_t(1), p.k} : std::vector{p.n, int64_t(1)};
-  if (!p.weights.describe(*p.api, {p.k, p.n}, strides)) no("it has no such matrix");
+  if (!p.laid_out.describe(*p.api, {p.k, p.n}, strides)) no("it has no such matrix");
   p.make(p.whole, p.rows, packed);
   if (p.m % p.rows != 0) p.make(p.rest, p.m % p.rows, packed);
-  if (!p.weights.finish(*p.api)) no("it cannot lay out the second operand");
-  return std::unique_ptr<const OneDnnProduct>(new OneDnnProduct(std::move(impl)));
-}
-
-size_t OneDnnProduct::weights() const { return impl_->second; }
-int64_t OneDnnProduct::weight_bytes() const { return impl_->weights.bytes(*impl_->api); }
-int64_t OneDnnProduct::scratch_bytes() const { return impl_->scratch_bytes; }
-int64_t OneDnnProduct::units() const { return ceil_div(impl_->m, impl_->rows); }
-
-void OneDnnProduct::pack(const void* weights, void* packed) const {
-  impl_->weights.pack(*impl_->api, weights, packed);
-}
-
-void OneDnnProduct::run(void* const* inputs, int64_t unit, char* scratch) const {
-  const Impl& p = *impl_;
-  const int64_t first = unit * p.rows;
-  const Impl::Slice& slice = first + p.rows <= p.m ? p.whole : p.rest;
-  const auto from = [&](size_t input, int64_t elements) {
-    return static_cast<float*>(inputs[input]) + elements;
-  };
-  std::vector<At> memory{
-      {kArgSource, slice.source.get(), from(p.source, first * p.k)},
-      {kArgWeights, p.weights.chosen, inputs[p.second]},
-      {kArgResult, slice.result.get(), from(p.result, first * p.n)},
-      {kArgScratchpad, p.api->query(slice.primitive.desc.get(), kScratchpad, 0), scratch}};
-  for (size_t i = 0; i < p.after.size(); ++i) {
-    const After& a = p.after[i];
-    if (!a.binary) continue;
-    memory.push_back({(int(i) + 1) * kArgPostOp | kArgSecond, slice.operands[i].get(),
-                      from(a.input, a.rows ? first * (a.columns ? p.n : 1) : 0)});
-  }
-  execute(*p.api, slice.primitive, memory);
+  if (!p.finish()) no("it cannot lay out the second operand");
+  return call;
 }
 
 }  // namespace tessera

@@ -22,53 +22,29 @@ void set_onednn_folder(const std::string& folder);
 // A file to use from now on; "": what is found.
 void use_onednn(const std::string& path);
 
-// One convolution, cut into slices along the outermost axis of each image, a unit each. Every slice
-// is computed on the thread that asks for it: the library starts none of its own.
-class OneDnnConvolution {
+// A call of the library, cut into slices, a unit each. Every slice is computed on the thread that
+// asks for it: the library starts none of its own.
+class OneDnnCall {
  public:
-  // Slices are for `threads` threads. Null where there is no library, or it has no way.
-  static std::unique_ptr<const OneDnnConvolution> make(const ImageGeometry& g, int threads);
-  ~OneDnnConvolution();
-
-  int64_t weight_bytes() const;   // in the library's layout
-  int64_t scratch_bytes() const;  // of one call
-  int64_t units() const;
-  int64_t rows() const;  // of the outermost axis, of a slice; the last may have fewer
-  // `weights` [F, C, taps…] into that layout.
-  void pack(const void* weights, void* packed) const;
-  // Slice `unit` of images [N, …, C] to that of results [N, …, F].
-  void run(const float* images, const void* packed, float* results, int64_t unit,
-           char* scratch) const;
-
- private:
-  struct Impl;
-  explicit OneDnnConvolution(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
-
-// A product of matrices in f32 with what follows it element by element, cut into slices of rows, a
-// unit each, which are computed like those of convolutions.
-class OneDnnProduct {
- public:
+  // A convolution, cut along the outermost axis of each image; slices are for `threads` threads.
+  // Its arguments are images [N, …, C], weights [F, C, taps…] and results [N, …, F]. Null where
+  // there is no library, or it has no way.
+  static std::unique_ptr<const OneDnnCall> convolution(const ImageGeometry& g, int threads);
+  // A product of matrices in f32 with what follows it element by element, cut along its rows.
   // `meaning`: a program of one matmul [M,K] x [K,N], whose second operand may be the transpose of
-  // an input, and pointwise operators that the library knows, each of the value before it.
-  // `packed`: the second operand comes in the library's layout. Throws Error(Unsupported) that says
-  // why not.
-  static std::unique_ptr<const OneDnnProduct> make(const Graph& meaning, bool packed, int threads);
-  ~OneDnnProduct();
+  // an input, and pointwise operators that the library knows, each of the value before it. Its
+  // arguments are those of the program, the second operand in the library's layout if `packed`;
+  // then the result. Throws Error(Unsupported) that says why not.
+  static std::unique_ptr<const OneDnnCall> product(const Graph& meaning, bool packed, int threads);
+  virtual ~OneDnnCall() = default;
 
-  size_t weights() const;  // which input of the program is the second operand
-  int64_t weight_bytes() const;
-  int64_t scratch_bytes() const;
-  int64_t units() const;
-  void pack(const void* weights, void* packed) const;
-  // `inputs`: of the program, the second operand in the layout that was asked for; then the result.
-  void run(void* const* inputs, int64_t unit, char* scratch) const;
-
- private:
-  struct Impl;
-  explicit OneDnnProduct(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  int64_t units = 0, rows = 0;  // slices; rows of one, of which the last may have fewer
+  int64_t weight_bytes = 0;     // in the library's layout
+  int64_t scratch_bytes = 0;    // of a slice
+  size_t weights = 1;           // which argument they are
+  // Into that layout.
+  virtual void pack(const void* weights, void* packed) const = 0;
+  virtual void run(void* const* arguments, int64_t unit, char* scratch) const = 0;
 };
 
 }  // namespace tessera

@@ -13,19 +13,15 @@ namespace {
 // at multiples of; nullopt where tiles within tiles begin anywhere.
 std::optional<int64_t> tile_size(const KernelValues& kernel, const Value& iter, int axis,
                                  int64_t unit) {
-  const auto& a = std::get<IterAttrs>(iter.attrs);
   const int64_t whole = kernel.argument_extents[size_t(iter.argument)][size_t(axis)];
   int64_t size = whole;
   bool units = true, even = true;
-  const auto cut = [&](int at, int64_t parts) {
-    if (at != axis || parts == 1) return;
-    const int64_t part = ceil_div(size, parts);
-    units = units && part % unit == 0;
-    even = even && (size == whole || size % part == 0);
-    size = part;
-  };
-  for (size_t d = 0; d < kernel.grid.size(); ++d) cut(a.imap[d], kernel.grid[d]);
-  for (size_t l = 0; l < kernel.loops.size(); ++l) cut(a.fmap[l], kernel.loops[l]);
+  for (const KernelValues::Split& part : kernel.splits(iter, size_t(axis))) {
+    if (part.size == size) continue;
+    units = units && part.size % unit == 0;
+    even = even && (size == whole || size % part.size == 0);
+    size = part.size;
+  }
   if (units) return 0;
   return even ? std::optional<int64_t>(size) : std::nullopt;
 }
@@ -169,9 +165,8 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       const Value& u = kernel.values[size_t(user)];
       bool fine = in_chain[size_t(user)];
       if (is_tiled_product(u, isa)) {
-        const size_t lefts = u.inputs.size() / 2;
         fine = true;
-        for (size_t i = 0; i < lefts; ++i) fine = fine && u.inputs[i] != int(id);
+        for (size_t i = 0; i < u.inputs.size() / 2; ++i) fine = fine && u.inputs[i] != int(id);
       }
       if (!fine) possible[argument] = false;
     }

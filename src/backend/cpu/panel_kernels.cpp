@@ -7,14 +7,6 @@
 namespace tessera {
 namespace {
 
-std::string definitions(CpuIsa isa, DType stored, int lanes) {
-  const std::string l = num(lanes), v = "p_v" + l;
-  const std::string out = vector_typedef("float", v, lanes * 4, 4);
-  if (stored != DType::BF16) return out + widening_load(isa, stored, "p_from_f16_" + l, v, lanes);
-  return out + vector_typedef("unsigned", "p_pairs" + l, lanes * 4, 2) +
-         "typedef int p_pair __attribute__((aligned(2), may_alias));\n";
-}
-
 // A strip of one panel takes up to 32 rows: tiles 0 to 3 are the sums, 4 and 5 the left operand, 6
 // and 7 the right one. Loading a shape clears all tiles.
 constexpr const char* kTiles = R"text(
@@ -196,36 +188,25 @@ std::optional<PanelShape> panel_shape(CpuIsa isa, DType sums, DType stored, int6
   return PanelShape{choose_tile(isa, sums, m, n), 2};
 }
 
-std::string PanelKernels::Kernel::name() const {
-  return fmt("panel_$0_$1_$2x$3", tessera::name(left), tessera::name(stored), tile.rows,
-             tile.vectors);
-}
+namespace {
 
-std::string PanelKernels::use(CpuIsa isa, DType left, DType stored, const RegisterTile& tile) {
-  const Kernel kernel{isa, left, stored, tile};
-  used_.insert(kernel);
-  return kernel.name();
-}
-
-std::string PanelKernels::use_tiles() {
-  tiles_ = true;
-  return "tiles_bf16";
-}
-
-std::string PanelKernels::use_pack(bool turned) {
-  (turned ? turns_ : packs_) = true;
-  return turned ? "pack_turned" : "pack_pairs";
-}
-
-std::string PanelKernels::text_of(const Kernel& kernel) {
-  const RegisterTile& tile = kernel.tile;
-  const bool pairs = kernel.left == DType::BF16, halves = kernel.stored == DType::F16;
-  const std::string lanes = num(tile.lanes), v = "p_v" + lanes;
+std::string text_of(SharedText& shared, const std::string& kernel, CpuIsa isa, DType left,
+                    DType stored, const RegisterTile& tile) {
+  const bool pairs = left == DType::BF16, halves = stored == DType::F16;
+  const int lanes = tile.lanes;
+  const std::string v = fmt("p_v$0", lanes);
+  shared.type(vector_typedef("float", v, lanes * 4, 4));
+  if (halves) {
+    shared.type(widening_load(isa, stored, fmt("p_from_f16_$0", lanes), v, lanes));
+  } else {
+    shared.type(vector_typedef("unsigned", fmt("p_pairs$0", lanes), lanes * 4, 2));
+    shared.type("typedef int p_pair __attribute__((aligned(2), may_alias));\n");
+  }
   const int lines = (tile.columns() * (halves ? 2 : 4) + 63) / 64;
   std::string out = fmt("\ntemplate <long ARS, long P, long LDC, int ACCUMULATE, int "
                         "LINES>\nstatic __attribute__((noinline)) void $0(const $1* a, const "
                         "unsigned short* b, float* c, const char* f, long k) {\n",
-                        kernel.name(), pairs ? "unsigned short" : "float");
+                        kernel, pairs ? "unsigned short" : "float");
   out += declare_sums("  ", v, tile.rows, tile.vectors);
   out += "#pragma GCC unroll 1\n";
   out += halves ? "  for (; k > 0; --k) {\n" : "  for (; k > 0; k -= 2) {\n";
@@ -250,7 +231,7 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
       out += fmt("    const $0 b$1 = p_from_f16_$2(b + $3);\n", v, j, lanes, j * tile.lanes);
     out += row("") + "    a += 1;\n    b += P;\n    f += LINES * 64;\n  }\n";
   } else {
-    const std::string words = "p_pairs" + lanes;
+    const std::string words = fmt("p_pairs$0", lanes);
     for (int j = 0; j < tile.vectors; ++j)
       out +=
           fmt("    const $0 w$1 = *(const $0*)(b + $2);\n", words, j, int64_t{j} * tile.lanes * 2);
@@ -282,18 +263,25 @@ std::string PanelKernels::text_of(const Kernel& kernel) {
   return out + keep_sums(v, tile) + "}\n";
 }
 
-std::string PanelKernels::text() const {
-  std::string out;
-  std::set<std::string> defined;
-  for (const Kernel& kernel : used_) {
-    const std::string text = definitions(kernel.isa, kernel.stored, kernel.tile.lanes);
-    if (defined.insert(text).second) out += text;
-  }
-  for (const Kernel& kernel : used_) out += text_of(kernel);
-  if (tiles_) out += kTiles;
-  if (packs_) out += kPack;
-  if (turns_) out += kPackTurned;
-  return out;
+}  // namespace
+
+std::string panel_kernel(SharedText& shared, CpuIsa isa, DType left, DType stored,
+                         const RegisterTile& tile) {
+  const std::string kernel =
+      fmt("panel_$0_$1_$2x$3", name(left), name(stored), tile.rows, tile.vectors);
+  return shared.function(kernel, [&] { return text_of(shared, kernel, isa, left, stored, tile); });
+}
+
+std::string amx_kernel(SharedText& shared) {
+  return shared.function(
+      "tiles_bf16", [] { return kTiles; });
+}
+
+std::string pack_kernel(SharedText& shared, bool turned) {
+  return turned ? shared.function(
+                      "pack_turned", [] { return kPackTurned; })
+                : shared.function(
+                      "pack_pairs", [] { return kPack; });
 }
 
 }  // namespace tessera

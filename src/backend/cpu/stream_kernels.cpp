@@ -15,66 +15,17 @@ constexpr int kRows = 64;
 
 std::string sum_at(int s, int i, int j) { return fmt("c$0_$1_$2", s, i, j); }
 
-}  // namespace
-
-std::optional<StreamTile> stream_tile(CpuIsa isa, DType sums, DType stored, int64_t m, int64_t n) {
-  const bool reads = stored == sums
-                         ? sums == DType::F32 || sums == DType::F64
-                         : sums == DType::F32 && (stored == DType::BF16 ||
-                                                  (stored == DType::F16 && isa != CpuIsa::Generic));
-  // Vectors and streams by rows; measured: four streams read 10 % more from memory than one that
-  // is fetched ahead, two 5 %, eight no more than four.
-  struct Shape {
-    int vectors, streams;
-  };
-  static constexpr Shape kWide[] = {{0, 0}, {4, 4}, {4, 3}, {2, 4}, {2, 3}};
-  static constexpr Shape kNarrow[] = {{0, 0}, {4, 3}, {2, 3}, {2, 2}};
-  const bool wide = vector_registers(isa) == 32;
-  if (!reads || m < 1 || m > (wide ? 4 : 3)) return std::nullopt;
-  const Shape& shape = wide ? kWide[m] : kNarrow[m];
-  StreamTile t;
-  t.tile.rows = int(m);
-  t.tile.lanes = lanes_of(isa, sums);
-  t.tile.vectors = int(std::min<int64_t>(shape.vectors, ceil_div(n, int64_t{t.tile.lanes})));
-  // Rather narrower panels than ones that are filled up with more.
-  const auto columns = [&](int vectors) {
-    const int64_t panel = int64_t{vectors} * t.tile.lanes;
-    return ceil_div(n, panel) * panel;
-  };
-  for (int v = t.tile.vectors; v > shape.vectors / 2; --v)
-    if (columns(v) < columns(t.tile.vectors)) t.tile.vectors = v;
-  t.streams = shape.streams;
-  return t;
-}
-
-std::string StreamKernels::Kernel::name() const {
-  return fmt("streams_$0_$1x$2", tessera::name(stored), tile.tile.rows, tile.tile.vectors);
-}
-
-std::string StreamKernels::use(CpuIsa isa, DType sums, DType stored, const StreamTile& tile) {
-  const Kernel kernel{isa, sums, stored, tile};
-  used_.insert(kernel);
-  return kernel.name();
-}
-
-std::string StreamKernels::definitions(const Kernel& kernel) {
-  const int lanes = kernel.tile.tile.lanes, size = size_in_bytes(kernel.sums);
-  const std::string v = std::string("s_") + tessera::name(kernel.sums);
-  std::string out =
-      vector_typedef(kernel.sums == DType::F64 ? "double" : "float", v, lanes * size, size);
-  if (kernel.stored == DType::BF16) out += vector_typedef("unsigned", "s_pairs", lanes * size, 2);
-  if (kernel.stored == DType::F16)
-    out += widening_load(kernel.isa, kernel.stored, "s_from_f16", v, lanes);
-  return out;
-}
-
-std::string StreamKernels::text_of(const Kernel& kernel) {
-  const RegisterTile& tile = kernel.tile.tile;
-  const bool pairs = kernel.stored == DType::BF16, halves = kernel.stored == DType::F16;
-  const std::string v = std::string("s_") + tessera::name(kernel.sums);
-  const std::string sums = kernel.sums == DType::F64 ? "double" : "float";
-  const std::string stored = pairs || halves ? "unsigned short" : sums;
+std::string text_of(SharedText& shared, CpuIsa isa, DType sums_type, DType stored_type,
+                    const StreamTile& streams) {
+  const RegisterTile& tile = streams.tile;
+  const bool pairs = stored_type == DType::BF16, halves = stored_type == DType::F16;
+  const std::string v = std::string("s_") + name(sums_type);
+  const std::string sums = storage_type(sums_type), stored = storage_type(stored_type);
   const std::string step = pairs ? "2" : "1";
+  const int size = size_in_bytes(sums_type);
+  shared.type(vector_typedef(sums, v, tile.lanes * size, size));
+  if (pairs) shared.type(vector_typedef("unsigned", "s_pairs", tile.lanes * size, 2));
+  if (halves) shared.type(widening_load(isa, stored_type, "s_from_f16", v, tile.lanes));
   // One row of b (two of pairs) times a, in stream s; an odd last row of pairs stands alone.
   const auto products = [&](int s, bool odd_end) {
     const std::string a = "a" + num(s), b = "b" + num(s);
@@ -135,15 +86,15 @@ std::string StreamKernels::text_of(const Kernel& kernel) {
     }
     return text;
   };
-  const std::string rows = num(kRows), all = num(kernel.tile.streams);
+  const std::string rows = num(kRows), all = num(streams.streams);
   std::string out =
       fmt("\ntemplate <long ARS, long P, long LDC, int ACCUMULATE>\nstatic "
           "__attribute__((noinline)) void $0(const $1* a, const $2* b, $1* c, long k) {\n",
-          kernel.name(), sums, stored);
-  out += fmt("  const long depth = k / $0 * $1;\n  long i = 0;\n",
-             int64_t{kRows} * kernel.tile.streams, rows);
+          fmt("streams_$0_$1x$2", name(stored_type), tile.rows, tile.vectors), sums, stored);
+  out += fmt("  const long depth = k / $0 * $1;\n  long i = 0;\n", int64_t{kRows} * streams.streams,
+             rows);
   out += fmt("  for (; i < depth; i += $0, a += $0, b += $0 * P) {\n$1  }\n", rows,
-             block(kernel.tile.streams, rows, "ACCUMULATE || i > 0"));
+             block(streams.streams, rows, "ACCUMULATE || i > 0"));
   out += fmt("  k -= $0 * depth;\n  a += ($0 - 1) * depth;\n  b += ($0 - 1) * depth * P;\n", all);
   // What is left over; no rows at all make zeros.
   out += "  int adds = ACCUMULATE || depth > 0;\n";
@@ -152,15 +103,43 @@ std::string StreamKernels::text_of(const Kernel& kernel) {
   return out + "}\n";
 }
 
-std::string StreamKernels::text() const {
-  std::string out;
-  std::set<std::string> defined;
-  for (const Kernel& kernel : used_) {
-    const std::string text = definitions(kernel);
-    if (defined.insert(text).second) out += text;
-  }
-  for (const Kernel& kernel : used_) out += text_of(kernel);
-  return out;
+}  // namespace
+
+std::optional<StreamTile> stream_tile(CpuIsa isa, DType sums, DType stored, int64_t m, int64_t n) {
+  const bool reads = stored == sums
+                         ? sums == DType::F32 || sums == DType::F64
+                         : sums == DType::F32 && (stored == DType::BF16 ||
+                                                  (stored == DType::F16 && isa != CpuIsa::Generic));
+  // Vectors and streams by rows; measured: four streams read 10 % more from memory than one that
+  // is fetched ahead, two 5 %, eight no more than four.
+  struct Shape {
+    int vectors, streams;
+  };
+  static constexpr Shape kWide[] = {{0, 0}, {4, 4}, {4, 3}, {2, 4}, {2, 3}};
+  static constexpr Shape kNarrow[] = {{0, 0}, {4, 3}, {2, 3}, {2, 2}};
+  const bool wide = vector_registers(isa) == 32;
+  if (!reads || m < 1 || m > (wide ? 4 : 3)) return std::nullopt;
+  const Shape& shape = wide ? kWide[m] : kNarrow[m];
+  StreamTile t;
+  t.tile.rows = int(m);
+  t.tile.lanes = lanes_of(isa, sums);
+  t.tile.vectors = int(std::min<int64_t>(shape.vectors, ceil_div(n, int64_t{t.tile.lanes})));
+  // Rather narrower panels than ones that are filled up with more.
+  const auto columns = [&](int vectors) {
+    const int64_t panel = int64_t{vectors} * t.tile.lanes;
+    return ceil_div(n, panel) * panel;
+  };
+  for (int v = t.tile.vectors; v > shape.vectors / 2; --v)
+    if (columns(v) < columns(t.tile.vectors)) t.tile.vectors = v;
+  t.streams = shape.streams;
+  return t;
+}
+
+std::string stream_kernel(SharedText& shared, CpuIsa isa, DType sums_type, DType stored_type,
+                          const StreamTile& t) {
+  return shared.function(
+      fmt("streams_$0_$1x$2", name(stored_type), t.tile.rows, t.tile.vectors),
+      [&] { return text_of(shared, isa, sums_type, stored_type, t); });
 }
 
 }  // namespace tessera

@@ -2,12 +2,31 @@
 // and vector j.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "backend/cpu/matmul.h"
 #include "base/text.h"
 
 namespace tessera {
+
+// Types and functions that the code of one translation unit shares, each written once.
+class SharedText {
+ public:
+  void type(const std::string& text) {
+    if (known_.insert(text).second) text_ += text;
+  }
+  // The name of a function, which `make` writes where there is none of that name.
+  template <class F> std::string function(const std::string& name, F make) {
+    if (known_.insert(name).second) text_ += make();
+    return name;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::set<std::string> known_;
+  std::string text_;
+};
 
 inline std::string sum_at(int i, int j) { return "c" + num(i) + "_" + num(j); }
 

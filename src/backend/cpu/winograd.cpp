@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-std::string n(int64_t i) { return std::to_string(i); }
-
 // Rows of Bᵀ (images), G (weights) and Aᵀ (results) of F(m, taps).
 struct Transforms {
   std::vector<std::vector<double>> image, weights, result;
@@ -140,12 +138,12 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
   code.open("for (long c = begin; c < end; ++c)");
   std::string widths, begins;
   for (size_t p = 0; p < panels.vectors.size(); ++p) {
-    widths += (p > 0 ? ", " : "") + n(panels.width(p));
-    begins += (p > 0 ? ", " : "") + n(panels.begin(p));
+    widths += (p > 0 ? ", " : "") + num(panels.width(p));
+    begins += (p > 0 ? ", " : "") + num(panels.begin(p));
   }
   code.line(fmt("static const long widths[] = {$0}, begins[] = {$1};", widths, begins));
-  code.open("for (long p = 0; p < " + n(int64_t(panels.vectors.size())) + "; ++p)");
-  code.open("for (long z = 0; z < " + n(depth) + "; ++z)");
+  code.open("for (long p = 0; p < " + num(int64_t(panels.vectors.size())) + "; ++p)");
+  code.open("for (long z = 0; z < " + num(depth) + "; ++z)");
   code.open("for (long j = 0; j < widths[p]; ++j)");
   code.line(fmt("float* const out = to + begins[p] * $0 + (z * $1 + c) * widths[p] + j;",
                 depth * g.channels, g.channels));
@@ -169,7 +167,7 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
                     (int64_t{i} * t.side[1] + j) * depth * g.channels * panels.channels(),
                     combination(right.weights[size_t(j)], row, "")));
   }
-  for (int i = 0; i < 5; ++i) code.close();
+  code.close(5);
   stage.text = code.text();
   return stage;
 }
@@ -211,28 +209,28 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
   Code code;
   code.append(vector_typedef("float", "v_lanes", lanes * 4, 4));
   open_stage(code, name, {"x", "to"});
-  code.line("static const float zeros[" + n(g.channels) + "] = {};");
+  code.line("static const float zeros[" + num(g.channels) + "] = {};");
   code.open("for (long tile = begin; tile < end; ++tile)");
   place_of_tile(code, t);
   code.line(fmt("const long z = frame % $0 - $1;", t.padded, t.frames.low));
-  code.line("const long inside = z >= 0 && z < " + n(t.frames.in) + ";");
+  code.line("const long inside = z >= 0 && z < " + num(t.frames.in) + ";");
   code.line(fmt("const float* const whole = x + (frame / $0 * $1 + z) * $2;", t.padded, t.frames.in,
                 t.axes[0].in * t.axes[1].in * g.channels));
   code.line(fmt("const float* from[$0][$1];", t.side[0], t.side[1]));
-  code.open("for (long i = 0; i < " + n(t.side[0]) + "; ++i)");
+  code.open("for (long i = 0; i < " + num(t.side[0]) + "; ++i)");
   code.line(fmt("const long y = y0 + i * $0 - $1;", t.axes[0].dilation, t.axes[0].low));
-  code.open("for (long j = 0; j < " + n(t.side[1]) + "; ++j)");
+  code.open("for (long j = 0; j < " + num(t.side[1]) + "; ++j)");
   code.line(fmt("const long u = x0 + j * $0 - $1;", t.axes[1].dilation, t.axes[1].low));
   code.line(fmt("from[i][j] = inside && y >= 0 && y < $0 && u >= 0 && u < $1 ? whole + (y * $1 + "
                 "u) * $2 : zeros;",
                 t.axes[0].in, t.axes[1].in, g.channels));
   code.close(2);
   code.open(fmt("for (long c = 0; c < $0; c += $1)", g.channels, lanes));
-  code.line("float* const out = to + tile * " + n(g.channels) + " + c;");
+  code.line("float* const out = to + tile * " + num(g.channels) + " + c;");
   const auto place = [&](int i, int j) { return int64_t{i} * t.side[1] + j; };
   transformed(
       code, t, down.image, right.image, [&](int i, int j) { return fmt("from[$0][$1] + c", i, j); },
-      [&](int i, int j) { return "out + " + n(place(i, j) * image_pitch(g, t)) + "L"; });
+      [&](int i, int j) { return "out + " + num(place(i, j) * image_pitch(g, t)) + "L"; });
   code.close(3);
   stage.text = code.text();
   return stage;
@@ -253,12 +251,12 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
   open_stage(code, name, {"x", "w", "sums"});
   std::string offsets;
   for (int64_t z = 0; z < depth; ++z)
-    offsets += (z > 0 ? ", " : "") + n(z * t.frames.dilation * t.per_frame * g.channels);
+    offsets += (z > 0 ? ", " : "") + num(z * t.frames.dilation * t.per_frame * g.channels);
   code.line("static const long offsets[] = {" + offsets + "};");
   code.open("for (long unit = begin; unit < end; ++unit)");
   code.line(fmt("const long from = unit % $0 * $1, panel = unit / $0 % $2, place = unit / $3;",
                 chunks, chunk, count, chunks * count));
-  code.line("const long to = " + clipped("from", chunk, n(t.all)) + ";");
+  code.line("const long to = " + clipped("from", chunk, num(t.all)) + ";");
   each_width(code, panels, [&](size_t p) {
     const int vectors = panels.vectors[p], pixels = most_pixels(unit.isa, vectors);
     code.line(fmt("const float* const ws = w + place * $0L + column * $1;",
@@ -268,10 +266,10 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
     code.open("for (long tile = from; tile < to; ++pass)");
     code.line(fmt("const long rest = (to - tile + $0) / $1, rows = (to - tile + rest - 1) / rest;",
                   pixels - 1, pixels));
-    code.line("const float* at[" + n(pixels) + "];");
+    code.line("const float* at[" + num(pixels) + "];");
     // Where the tile of a result begins among those of the images.
     const bool film = t.padded > 1;
-    const std::string frame = "(tile + i) / " + n(t.per_frame);
+    const std::string frame = "(tile + i) / " + num(t.per_frame);
     const std::string first =
         !film ? "tile + i"
               : fmt("($0 / $1 * $2 + $0 % $1 * $3) * $4 + (tile + i) % $4", frame, t.frames.out,
@@ -304,36 +302,36 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
   code.append(vector_typedef("float", "v_lanes", lanes * 4, 4));
   open_stage(code, name, {"x"});
   code.line("void** const more = args + 1;");
-  code.line("float* const out = (float*)args[" + n(1 + int64_t(finish.more)) + "];");
+  code.line("float* const out = (float*)args[" + num(1 + int64_t(finish.more)) + "];");
   code.line("float* const results = (float*)scratch;");
   code.open("for (long tile = begin; tile < end; ++tile)");
   place_of_tile(code, t);
   code.open(fmt("for (long column = 0; column < $0; column += $1)", g.filters, most));
-  code.line("const long columns = (" + clipped("column", most, n(g.filters)) + ") - column;");
-  code.open("for (long c = 0; c < columns; c += " + n(lanes) + ")");
-  code.line("const float* const from = x + tile * " + n(panels.channels()) + " + column + c;");
+  code.line("const long columns = (" + clipped("column", most, num(g.filters)) + ") - column;");
+  code.open("for (long c = 0; c < columns; c += " + num(lanes) + ")");
+  code.line("const float* const from = x + tile * " + num(panels.channels()) + " + column + c;");
   transformed(
       code, t, down.result, right.result,
       [&](int i, int j) {
-        return "from + " + n((int64_t{i} * t.side[1] + j) * sums_pitch(panels, t)) + "L";
+        return "from + " + num((int64_t{i} * t.side[1] + j) * sums_pitch(panels, t)) + "L";
       },
-      [&](int i, int j) { return "results + " + n((int64_t{i} * t.m[1] + j) * most) + " + c"; });
+      [&](int i, int j) { return "results + " + num((int64_t{i} * t.m[1] + j) * most) + " + c"; });
   code.close();
   const int64_t rows = t.axes[0].out, line = t.axes[1].out;
-  code.open("for (long i = 0; i < " + n(t.m[0]) + "; ++i)");
-  code.line("const long y = y0 + i * " + n(t.axes[0].dilation) + ";");
-  code.line("if (y >= " + n(rows) + ") break;");
+  code.open("for (long i = 0; i < " + num(t.m[0]) + "; ++i)");
+  code.line("const long y = y0 + i * " + num(t.axes[0].dilation) + ";");
+  code.line("if (y >= " + num(rows) + ") break;");
   code.line(fmt("const long pixel = (frame * $0 + y) * $1 + x0;", rows, line));
-  const std::string from = "results + i * " + n(t.m[1] * most);
+  const std::string from = "results + i * " + num(t.m[1] * most);
   if (t.axes[1].dilation == 1) {
-    code.line("const long count = (" + clipped("x0", t.m[1], n(line)) + ") - x0;");
+    code.line("const long count = (" + clipped("x0", t.m[1], num(line)) + ") - x0;");
     code.line("if (count > 0) " +
-              finish.call(from, n(most), "pixel", "column", "count", "columns"));
+              finish.call(from, num(most), "pixel", "column", "count", "columns"));
   } else {
     code.line(fmt("for (long j = 0; j < $0 && x0 + j * $1 < $2; ++j) $3", t.m[1],
                   t.axes[1].dilation, line,
-                  finish.call(from + " + j * " + n(most), n(most),
-                              "pixel + j * " + n(t.axes[1].dilation), "column", "1", "columns")));
+                  finish.call(from + " + j * " + num(most), num(most),
+                              "pixel + j * " + num(t.axes[1].dilation), "column", "1", "columns")));
   }
   code.close(4);
   stage.text = code.text();
