@@ -81,7 +81,7 @@ struct BlockStep {
   StepKind kind = StepKind::Compute;
   int loop = -1;               // the innermost loop around it; -1: none
   std::vector<int64_t> space;  // extents
-  std::vector<Walk> walks;     // the ways it can be done; the plan picks one
+  Walk walk;
   std::vector<BlockAccess> reads, writes;
   // Load and Store: the axis of the space along which neighbours are neighbours in global memory,
   // -1 for none, and the bytes up to which pieces along it are in line there (a power of two).

@@ -186,8 +186,7 @@ class Replay {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       const BlockStep& st = block_.steps[s];
       const StepPlan& p = plan_.steps[s];
-      if (p.walk < 0 || p.walk >= int(st.walks.size()) || p.reads.size() != st.reads.size() ||
-          p.writes.size() != st.writes.size())
+      if (p.reads.size() != st.reads.size() || p.writes.size() != st.writes.size())
         return "step " + st.name + " is not planned";
     }
     for (size_t s = 0; s < block_.steps.size(); ++s) {
@@ -223,7 +222,7 @@ class Replay {
   void touches() {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       const BlockStep& st = block_.steps[s];
-      const Walk& w = st.walks[index(plan_.steps[s].walk)];
+      const Walk& w = st.walk;
       for (const bool write : {false, true}) {
         std::vector<std::vector<Touch>> all;
         for (const BlockAccess& a : write ? st.writes : st.reads) {
@@ -279,7 +278,6 @@ class Replay {
         ++warp_time_;
         fenced_ = fences_;
         break;
-      case ActionKind::WarpBarrier: ++warp_time_; break;
       case ActionKind::Fence: ++fences_; break;
       case ActionKind::Commit: ++groups_; break;
       case ActionKind::Wait: complete(groups_ - a.pending); break;
@@ -408,7 +406,7 @@ class Replay {
   std::string possible(int s, const BlockAccess& a, const AccessPlan& p, bool write,
                        const ValuePlan& value, const Iteration& i) const {
     const BlockValue& v = block_.values[index(a.value)];
-    const Walk& w = step(s).walks[index(plan_.steps[index(s)].walk)];
+    const Walk& w = step(s).walk;
     const std::vector<int64_t>& offsets = offsets_[index(a.value)];
     const int bytes = size_in_bytes(v.dtype);
     const int64_t base =
