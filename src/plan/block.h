@@ -113,10 +113,7 @@ bool inside(const Block& block, int loop, int outer);
 struct BlockLimits {
   int64_t shared_bytes = 163 * 1024;     // that a block may have
   int64_t shared_bytes_sm = 164 * 1024;  // of a multiprocessor, for all its blocks
-  int64_t reserved_bytes = 0;            // of a block's, for whoever generates code
   int banks = 32, bank_bytes = 4;
-  bool async_copies = true;             // cp.async of 4, 8 and 16 bytes
-  bool matrix_loads = true;             // ldmatrix
   bool matrix_stores = false;           // stmatrix: sm_90 and later
   int most_stages = 4;                  // of a loop's loads
   int64_t bytes_in_flight = 32 * 1024;  // of a multiprocessor, that hide the latency of memory

@@ -376,7 +376,7 @@ std::optional<AccessPlan> price_matrices(const Block& block, const BlockLimits& 
                                          const SharedLayout& l,
                                          const std::vector<int64_t>& offsets) {
   const size_t rank = v.extents.size();
-  if (!limits.matrix_loads || size_in_bytes(v.dtype) != 2 || rank < 2) return std::nullopt;
+  if (size_in_bytes(v.dtype) != 2 || rank < 2) return std::nullopt;
   const int inner = l.innermost(rank);
   const int by = a.axes[size_t(inner)];
   const bool left = access_kind(step, walk, a) == AccessKind::Left;
@@ -454,9 +454,8 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
   if (walk.whole && kind == AccessKind::Lanes && walk.kind != WalkKind::Fragments &&
       plan.bytes < std::min(16, walk.width * element))
     return std::nullopt;
-  plan.instruction = step.kind == StepKind::Load && limits.async_copies && plan.bytes >= 4
-                         ? Instruction::AsyncCopy
-                         : Instruction::Vector;
+  plan.instruction =
+      step.kind == StepKind::Load && plan.bytes >= 4 ? Instruction::AsyncCopy : Instruction::Vector;
   const int per = plan.bytes / element;
   std::vector<int64_t> lanes(32);
   for (const Round& round : rounds) {

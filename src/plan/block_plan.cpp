@@ -52,8 +52,7 @@ class Planner {
     if (std::optional<BlockPlan> best = cheapest()) return *best;
     throw Error(ErrorKind::Unsupported,
                 "a block needs " + std::to_string(least_seen_) + " bytes of shared memory, but " +
-                    std::to_string(limits_.shared_bytes - limits_.reserved_bytes) +
-                    " is the limit; use smaller tiles");
+                    std::to_string(limits_.shared_bytes) + " is the limit; use smaller tiles");
   }
 
  private:
@@ -272,7 +271,7 @@ class Planner {
   std::optional<BlockPlan> finish(BlockPlan plan, const BlockOrder& order) {
     place(plan, order);
     least_seen_ = least_seen_ == 0 ? plan.shared_bytes : std::min(least_seen_, plan.shared_bytes);
-    if (plan.shared_bytes > limits_.shared_bytes - limits_.reserved_bytes) return std::nullopt;
+    if (plan.shared_bytes > limits_.shared_bytes) return std::nullopt;
     for (size_t l = 0; l < block_.loops.size(); ++l) {
       plan.loops[l].barriers = order.barriers[l];
       for (size_t c = 0; c < block_.loops.size(); ++c)

@@ -167,7 +167,7 @@ class Replay {
         plan_.loops.size() != block_.loops.size() ||
         plan_.scratch_offsets.size() != block_.steps.size())
       return "the plan is of another block";
-    if (plan_.shared_bytes > limits_.shared_bytes - limits_.reserved_bytes)
+    if (plan_.shared_bytes > limits_.shared_bytes)
       return "more shared memory than there is";
     for (size_t v = 0; v < block_.values.size(); ++v) {
       const ValuePlan& p = plan_.values[v];
@@ -435,7 +435,7 @@ class Replay {
       const bool stored = p.instruction == Instruction::MatrixStore;
       if (stored ? kind != AccessKind::Lanes || w.kind != WalkKind::Fragments || w.k >= 0 ||
                        !write || !limits_.matrix_stores
-                 : kind == AccessKind::Lanes || by_proxy || write || !limits_.matrix_loads)
+                 : kind == AccessKind::Lanes || by_proxy || write)
         return "as matrices that it is not";
       if (bytes != 2) return "as matrices of other elements";
       const Walk by_matrix = stored ? stored_as_matrices(w) : w;
@@ -461,7 +461,7 @@ class Replay {
       return good ? "" : "as matrices whose rows are not together or not in line";
     }
     case Instruction::AsyncCopy:
-      if (step(s).kind != StepKind::Load || !limits_.async_copies || p.bytes < 4)
+      if (step(s).kind != StepKind::Load || p.bytes < 4)
         return "by an asynchronous copy that cannot be";
       [[fallthrough]];
     case Instruction::Vector: break;
