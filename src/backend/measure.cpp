@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <memory>
 #include <tuple>
 
 #include "base/check.h"
@@ -40,23 +37,6 @@ int64_t last_level_cache_bytes() {
   return bytes > 0 ? bytes : int64_t{32} << 20;
 }
 
-CacheFlusher::CacheFlusher()
-    : bytes_(std::min<size_t>(2 * size_t(last_level_cache_bytes()), size_t{512} << 20)),
-      data_(static_cast<unsigned char*>(std::malloc(bytes_))) {
-  CHECK(data_ != nullptr) << "flush buffer of " << bytes_ << " bytes";
-  std::memset(data_, 1, bytes_);
-}
-
-CacheFlusher::~CacheFlusher() { std::free(data_); }
-
-void CacheFlusher::flush() {
-  // Writing makes the lines exclusive, so that they displace others in every level.
-  for (size_t i = 0; i < bytes_; i += 64) {
-    data_[i] = static_cast<unsigned char>(data_[i] + 1);
-    __asm__ volatile("" : : "r"(data_ + i) : "memory");
-  }
-}
-
 std::pair<double, double> median_bounds(std::vector<double> samples) {
   CHECK(!samples.empty());
   const double n = double(samples.size());
@@ -70,8 +50,6 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
   size_t n = contestants.size();
   std::vector<std::vector<double>> times(n);
   std::vector<int> repeats(n, 1);
-  std::unique_ptr<CacheFlusher> flusher;
-  if (options.mode == CacheMode::Cold) flusher = std::make_unique<CacheFlusher>();
   const WallClock whole;
   // Warm-up: page faults, code, and the number of repetitions per round.
   for (size_t i = 0; i < n; ++i) {
@@ -79,7 +57,7 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
     const WallClock second;
     contestants[i].run(0);
     const double once = std::max(second.seconds(), 1e-8);
-    if (options.mode == CacheMode::Warm && once < options.min_round_s)
+    if (once < options.min_round_s)
       repeats[i] = int(std::min(options.min_round_s / once + 1, 1000.0));
     // Three rounds of those so far take longer than the warm-up did: no time for the others.
     if (i >= 1 && 2 * whole.seconds() > options.limit_s) n = i + 1;
@@ -91,15 +69,13 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
     if (round >= 3 && whole.seconds() > options.limit_s) break;
     for (size_t k = 0; k < n; ++k) {
       const size_t i = (k + size_t(round)) % n;
-      if (flusher != nullptr) flusher->flush();
       const WallClock sample;
       for (int r = 0; r < repeats[i]; ++r) contestants[i].run(round);
       times[i].push_back(sample.seconds() / repeats[i]);
     }
   }
   std::vector<Rounds> rounds;
-  for (size_t i = 0; i < n; ++i)
-    rounds.push_back({contestants[i].name, contestants[i].roofline_s, std::move(times[i])});
+  for (size_t i = 0; i < n; ++i) rounds.push_back({contestants[i].name, std::move(times[i])});
   return summarize(rounds);
 }
 
@@ -111,17 +87,12 @@ std::vector<Timing> summarize(const std::vector<Rounds>& all) {
     t.rounds = int(c.seconds.size());
     t.median_s = quantile(c.seconds, 0.5);
     t.min_s = quantile(c.seconds, 0);
-    t.p10_s = quantile(c.seconds, 0.1);
-    t.p90_s = quantile(c.seconds, 0.9);
     std::vector<double> ratios;
     for (size_t r = 0; r < c.seconds.size(); ++r)
       ratios.push_back(all[0].seconds[r] / c.seconds[r]);
     t.speedup = quantile(ratios, 0.5);
-    t.speedup_p10 = quantile(ratios, 0.1);
-    t.speedup_p90 = quantile(ratios, 0.9);
     std::tie(t.speedup_low, t.speedup_high) = median_bounds(ratios);
     t.spread = (quantile(c.seconds, 0.75) - quantile(c.seconds, 0.25)) / t.median_s;
-    t.believable = t.median_s >= c.roofline_s;
     result.push_back(std::move(t));
   }
   return result;

@@ -11,28 +11,21 @@
 
 namespace tessera {
 
-enum class CacheMode {
-  Warm,  // repeated on the same buffers
-  Cold,  // buffers evicted before every repetition
-};
-
 struct Contestant {
   std::string name;
-  // One execution. `round` counts the repetitions, for callers that rotate buffers themselves.
+  // One execution. On the host `round` counts the repetitions; on a device it is the copy of the
+  // arguments that it is to take, and the execution is put on the clock's stream.
   std::function<void(int round)> run;
-  // Least time in seconds that the work can take on this machine; 0: unknown. See `believable`.
-  double roofline_s = 0;
 };
 
 struct MeasureOptions {
-  CacheMode mode = CacheMode::Warm;
   int min_rounds = 15;
   int max_rounds = 2000;
   double budget_s = 0.5;  // for all contestants together, once min_rounds are done
   // Slow contestants get fewer rounds than min_rounds, three at least; warm-up included.
   // Where it alone takes half of this, later contestants do not take part.
   double limit_s = std::numeric_limits<double>::infinity();
-  // Short runs are repeated inside one round until it takes this long (warm mode only).
+  // Short runs are repeated inside one round until it takes this long.
   double min_round_s = 20e-6;
 };
 
@@ -40,19 +33,13 @@ struct Timing {
   std::string name;
   double median_s = 0;
   double min_s = 0;
-  double p10_s = 0;
-  double p90_s = 0;
   int rounds = 0;
   // Median over rounds of (first contestant's time / this one's): > 1 is faster than the first.
   double speedup = 1;
-  double speedup_p10 = 1;
-  double speedup_p90 = 1;
   double speedup_low = 1, speedup_high = 1;  // median_bounds of the ratios
   double spread = 0;  // what the middle half of the samples differ by, in medians
   // Median with the arguments in the device's cache, where `median_s` is without; 0: not measured.
   double warm_s = 0;
-  // False when the median beats the contestant's roofline: the measurement is not to be used.
-  bool believable = true;
 };
 
 // Times all contestants alternately, starting each round with another one. In order of the
@@ -63,7 +50,6 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
 // Times of one contestant, one per round; rounds of all contestants belong together.
 struct Rounds {
   std::string name;
-  double roofline_s = 0;
   std::vector<double> seconds;
 };
 // All have equally many rounds, one at least.
@@ -73,20 +59,6 @@ std::vector<Timing> summarize(const std::vector<Rounds>& contestants);
 // however heavy its tails: the samples of ranks n/2 ∓ 1.5 sqrt(n) (a binomial bound on order
 // statistics).
 std::pair<double, double> median_bounds(std::vector<double> samples);
-
-// Evicts what the caches hold by streaming through a buffer twice the size of the last level.
-class CacheFlusher {
- public:
-  CacheFlusher();
-  ~CacheFlusher();
-  CacheFlusher(const CacheFlusher&) = delete;
-  CacheFlusher& operator=(const CacheFlusher&) = delete;
-  void flush();
-
- private:
-  size_t bytes_;
-  unsigned char* data_;
-};
 
 // Size of the largest data cache in bytes, as the system reports it.
 int64_t last_level_cache_bytes();

@@ -19,10 +19,10 @@ int copies_for_cold(int64_t bytes, int64_t cache_bytes, int64_t memory_bytes) {
   return int(std::clamp<int64_t>(wanted, 1, most));
 }
 
-std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& contestants,
+std::vector<Timing> measure_on_device(const std::vector<Contestant>& contestants,
                                       DeviceClock& device, const DeviceMeasureOptions& options) {
   const size_t n = contestants.size();
-  const bool cold = options.mode == CacheMode::Cold;
+  const bool cold = options.cold;
   CHECK(options.min_rounds >= 1 && options.copies >= 1);
   std::vector<Rounds> rounds;
   std::vector<std::function<double()>> samples;
@@ -32,7 +32,7 @@ std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& conte
         [&, i](int repeat) { contestants[i].run(cold ? repeat % options.copies : 0); }, times);
   };
   for (size_t i = 0; i < n; ++i) {
-    rounds.push_back({contestants[i].name, contestants[i].roofline_s, {}});
+    rounds.push_back({contestants[i].name, {}});
     // The first runs load code and raise the clocks of a device that was idle.
     const int warm_up = std::max(1, options.warm_up);
     const std::function<double()> first = timed(i, warm_up);

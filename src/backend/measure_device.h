@@ -21,15 +21,8 @@ class DeviceClock {
                                         int repeats) = 0;
 };
 
-struct DeviceContestant {
-  std::string name;
-  // Puts one run on the clock's stream, on copy `copy` of the arguments.
-  std::function<void(int copy)> run;
-  double roofline_s = 0;  // see Contestant
-};
-
 struct DeviceMeasureOptions {
-  CacheMode mode = CacheMode::Warm;
+  bool cold = false;
   int copies = 1;       // of the arguments there are; see copies_for_cold
   int warm_up = 3;      // runs of each before anything is timed
   int min_rounds = 11;  // times each contestant is timed
@@ -49,7 +42,7 @@ int copies_for_cold(int64_t bytes, int64_t cache_bytes, int64_t memory_bytes);
 // In order of the contestants, speed-ups over the first. One round takes place even where it is
 // cancelled. Warm: all runs on copy 0. Cold: on one copy after another, as often as any other
 // between two looks at the clock.
-std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& contestants,
+std::vector<Timing> measure_on_device(const std::vector<Contestant>& contestants,
                                       DeviceClock& clock, const DeviceMeasureOptions& options = {});
 
 }  // namespace tessera

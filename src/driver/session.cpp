@@ -430,9 +430,9 @@ std::vector<Timing> Session::race(const std::vector<CompiledCode>& codes, const 
   }
   for (const CompiledCode& c : codes) {
     Timing t;
-    t.median_s = t.min_s = t.p10_s = t.p90_s = c.model_seconds;
+    t.median_s = t.min_s = c.model_seconds;
     t.speedup = codes[0].model_seconds / c.model_seconds;
-    t.speedup_low = t.speedup_high = t.speedup_p10 = t.speedup_p90 = t.speedup;
+    t.speedup_low = t.speedup_high = t.speedup;
     timings.push_back(t);
   }
   return timings;

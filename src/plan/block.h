@@ -81,7 +81,7 @@ struct BlockStep {
   StepKind kind = StepKind::Compute;
   int loop = -1;               // the innermost loop around it; -1: none
   std::vector<int64_t> space;  // extents
-  std::vector<Walk> walks;     // the ways it can be done; the plan picks one
+  Walk walk;
   std::vector<BlockAccess> reads, writes;
   // Load and Store: the axis of the space along which neighbours are neighbours in global memory,
   // -1 for none, and the bytes up to which pieces along it are in line there (a power of two).
@@ -113,10 +113,7 @@ bool inside(const Block& block, int loop, int outer);
 struct BlockLimits {
   int64_t shared_bytes = 163 * 1024;     // that a block may have
   int64_t shared_bytes_sm = 164 * 1024;  // of a multiprocessor, for all its blocks
-  int64_t reserved_bytes = 0;            // of a block's, for whoever generates code
   int banks = 32, bank_bytes = 4;
-  bool async_copies = true;             // cp.async of 4, 8 and 16 bytes
-  bool matrix_loads = true;             // ldmatrix
   bool matrix_stores = false;           // stmatrix: sm_90 and later
   int most_stages = 4;                  // of a loop's loads
   int64_t bytes_in_flight = 32 * 1024;  // of a multiprocessor, that hide the latency of memory

@@ -376,7 +376,7 @@ std::optional<AccessPlan> price_matrices(const Block& block, const BlockLimits& 
                                          const SharedLayout& l,
                                          const std::vector<int64_t>& offsets) {
   const size_t rank = v.extents.size();
-  if (!limits.matrix_loads || size_in_bytes(v.dtype) != 2 || rank < 2) return std::nullopt;
+  if (size_in_bytes(v.dtype) != 2 || rank < 2) return std::nullopt;
   const int inner = l.innermost(rank);
   const int by = a.axes[size_t(inner)];
   const bool left = access_kind(step, walk, a) == AccessKind::Left;
@@ -454,9 +454,8 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
   if (walk.whole && kind == AccessKind::Lanes && walk.kind != WalkKind::Fragments &&
       plan.bytes < std::min(16, walk.width * element))
     return std::nullopt;
-  plan.instruction = step.kind == StepKind::Load && limits.async_copies && plan.bytes >= 4
-                         ? Instruction::AsyncCopy
-                         : Instruction::Vector;
+  plan.instruction =
+      step.kind == StepKind::Load && plan.bytes >= 4 ? Instruction::AsyncCopy : Instruction::Vector;
   const int per = plan.bytes / element;
   std::vector<int64_t> lanes(32);
   for (const Round& round : rounds) {
@@ -476,49 +475,6 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
   }
   const auto cycles = [](const AccessPlan& p) { return p.wavefronts + p.instructions; };
   return stored && cycles(*stored) < cycles(plan) ? *stored : plan;
-}
-
-Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const BlockAccess& a,
-              bool write) {
-  const BlockValue& v = block.values[size_t(a.value)];
-  const size_t n = size_t(v.elements());
-  const AccessKind kind = access_kind(step, walk, a);
-  Owners o;
-  if (kind == AccessKind::Operand || kind == AccessKind::Bulk || kind == AccessKind::Anyhow) {
-    o.thread.assign(n, Owners::kMany);
-    o.warp.assign(n, Owners::kMany);
-    o.proxy = kind != AccessKind::Anyhow;
-    return o;
-  }
-  o.thread.assign(n, Owners::kNobody);
-  o.warp.assign(n, Owners::kNobody);
-  const auto touch = [](int& owner, int by) {
-    owner = owner == Owners::kNobody || owner == by ? by : Owners::kMany;
-  };
-  // ldmatrix hands a lane what others have read.
-  const bool collective = kind != AccessKind::Lanes;
-  for_each_round(block, step, walk, a, write, [&](int warp, const Round& round) {
-    for (size_t l = 0; l < 32; ++l) {
-      for (int i = 0; i < round[l].count; ++i) {
-        const size_t e = size_t(round[l].first + i * round[l].stride);
-        touch(o.thread[e], collective ? Owners::kMany : warp * 32 + int(l));
-        touch(o.warp[e], warp);
-      }
-    }
-  });
-  return o;
-}
-
-Sharing sharing(const Owners& a, const Owners& b) {
-  if (a.proxy || b.proxy) return Sharing::Block;
-  Sharing s = Sharing::Thread;
-  for (size_t e = 0; e < a.thread.size(); ++e) {
-    if (a.warp[e] == Owners::kNobody || b.warp[e] == Owners::kNobody) continue;
-    if (a.thread[e] == b.thread[e] && a.thread[e] >= 0) continue;
-    if (a.warp[e] != b.warp[e] || a.warp[e] < 0) return Sharing::Block;
-    s = Sharing::Warp;
-  }
-  return s;
 }
 
 }  // namespace tessera

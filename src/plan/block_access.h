@@ -60,18 +60,4 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
                                        const SharedLayout& layout,
                                        const std::vector<int64_t>& offsets);
 
-// Who touches each element: one thread, the lanes of one warp, or more.
-struct Owners {
-  static constexpr int kNobody = -1, kMany = -2;
-  std::vector<int> thread, warp;  // by element
-  bool proxy = false;             // the asynchronous proxy does it
-};
-Owners owners(const Block& block, const BlockStep& step, const Walk& walk,
-              const BlockAccess& access, bool write);
-
-// What must stand between two accesses to the same value: nothing, as each thread meets its own
-// elements, a barrier of each warp, or one of the block.
-enum class Sharing { Thread, Warp, Block };
-Sharing sharing(const Owners& a, const Owners& b);
-
 }  // namespace tessera

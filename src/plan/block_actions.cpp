@@ -81,11 +81,7 @@ class Writer {
       commit();
     }
     actions_.push_back({ActionKind::LoopBegin, -1, l});
-    // What the last interval of an iteration has touched, the next one meets.
     const int begin = order_.begin[index(l)], length = order_.barriers[index(l)];
-    for (size_t s = 0; s < block_.steps.size(); ++s)
-      if (inside(block_, block_.steps[s].loop, l) && order_.time[s] == begin + length)
-        for (const Ref& r : of_step_[s]) touched_.push_back(r);
     for (size_t v = 0; v < block_.values.size(); ++v)
       if (copy_of(int(v)) != nullptr && step(copy_of(int(v))->step).loop == l)
         waited_for_[v] = false;
@@ -102,7 +98,6 @@ class Writer {
     if (step(s).kind != StepKind::Load || !copies(s)) commit();
     wait_for_boxes_of_step(s);
     wait_for_own_copies(s);
-    warp_barrier(s);
     if (l >= 0 && early(s, l))
       issue(s, plan_.loops[index(l)].ahead, false);
     else
@@ -118,7 +113,6 @@ class Writer {
     Action a{ActionKind::Step, s};
     a.ahead = ahead;
     actions_.push_back(a);
-    for (const Ref& r : of_step_[index(s)]) touched_.push_back(r);
     if (!copies(s)) return;
     open_ = true;
     if (!counts) return;
@@ -142,14 +136,8 @@ class Writer {
     Action a{ActionKind::Wait};
     a.pending = groups_ - newest - 1;
     actions_.push_back(a);
-    for (size_t v = 0; v < block_.values.size(); ++v) {
-      if (waited_for_[v] || group_[v] > newest) continue;
-      waited_for_[v] = true;
-      // The thread has written it now.
-      for (size_t i = 0; i < accesses_[v].size(); ++i)
-        if (accesses_[v][i].write && copies(accesses_[v][i].step))
-          touched_.push_back({int(v), int(i)});
-    }
+    for (size_t v = 0; v < block_.values.size(); ++v)
+      if (group_[v] <= newest) waited_for_[v] = true;
   }
   const PlacedAccess* copy_of(int v) const {
     for (const PlacedAccess& a : accesses_[index(v)])
@@ -162,7 +150,7 @@ class Writer {
     const PlacedAccess* copy = copy_of(v);
     if (copy == nullptr) return time;
     for (const PlacedAccess& a : accesses_[index(v)])
-      if (a.step != copy->step && sharing(copy->who, a.who) == Sharing::Block)
+      if (a.step != copy->step && !copy->meets_itself(a))
         time = std::min(time, order_.time[index(a.step)]);
     return time;
   }
@@ -183,22 +171,6 @@ class Writer {
     commit();
     if (fenced(time)) actions_.push_back({ActionKind::Fence});
     actions_.push_back({ActionKind::Barrier});
-    touched_.clear();
-  }
-
-  void warp_barrier(int s) {
-    for (const Ref& mine : of_step_[index(s)]) {
-      for (const Ref& other : touched_) {
-        if (mine.value != other.value || !shared(mine.value)) continue;
-        const PlacedAccess &a = at(mine), &b = at(other);
-        if ((!a.write && !b.write) || (a.step == b.step && a.write == b.write) ||
-            sharing(a.who, b.who) != Sharing::Warp)
-          continue;
-        actions_.push_back({ActionKind::WarpBarrier});
-        touched_.clear();
-        return;
-      }
-    }
   }
 
   // Whether what threads have written must be fenced at this barrier: the asynchronous proxy meets
@@ -207,7 +179,7 @@ class Writer {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       for (const Ref& r : of_step_[s]) {
         const PlacedAccess& a = at(r);
-        if (!a.who.proxy || !shared(r.value)) continue;
+        if (!a.proxy || !shared(r.value)) continue;
         if (!a.write && order_.time[s] == time && written_by_threads(r.value)) return true;
         if (!a.write) continue;
         const int l = block_.steps[s].loop;
@@ -219,7 +191,7 @@ class Writer {
   }
   bool written_by_threads(int v) const {
     return std::ranges::any_of(
-        accesses_[index(v)], [](const PlacedAccess& a) { return a.write && !a.who.proxy; });
+        accesses_[index(v)], [](const PlacedAccess& a) { return a.write && !a.proxy; });
   }
   // Whether threads write any of the bytes of the value, as another one or as scratch.
   bool after_threads(int v) const {
@@ -277,7 +249,6 @@ class Writer {
   int groups_ = 0;                // committed, every loop run once
   std::vector<int> group_;        // by value: that of its (first) copies
   std::vector<bool> waited_for_;  // by value: nothing of it is under way
-  std::vector<Ref> touched_;      // accesses since the last barrier
   std::vector<int> boxes_ready_;  // loops whose boxes have been waited for
 };
 

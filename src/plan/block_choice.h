@@ -1,9 +1,10 @@
-// How each tile of a block lies in shared memory, and how each step shares its elements among
-// the threads: one 0/1 integer program for all (Mirage, OSDI'25, §6, tensor layouts), its costs
-// from the addresses of every access.
+// How each tile of a block lies in shared memory (Mirage, OSDI'25, §6, tensor layouts): of the
+// orders, paddings and swizzles that there are, the one in which its accesses cost least, by the
+// addresses of all of them.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "plan/block_access.h"
@@ -16,35 +17,20 @@ struct TileLayout {
   int64_t bytes = 0;  // of shared memory
 };
 
-// An access with its price for each walk of its step and each option of its value, over the block's
-// whole life, in cycles of a multiprocessor's shared memory; infinite where the two do not go
-// together.
-struct PricedAccess {
-  int step = 0, value = 0;
-  bool write = false;
-  std::vector<std::vector<double>> cycles;  // [walk][option]
-};
+// In cycles of a multiprocessor, of which shared memory serves one wavefront each: a byte that
+// other blocks could use.
+inline constexpr double kCyclesPerByte = 1e-3;
 
-struct BlockPrices {
-  std::vector<std::vector<TileLayout>> options;  // by value; empty for what always is in registers
-  std::vector<PricedAccess> accesses;
-  double per_byte = 0;  // of shared memory
-};
+// By value; nothing for what always is in registers. Throws Error(Unsupported) where two steps
+// allow no layout in common.
+std::vector<std::optional<TileLayout>> tile_layouts(const Block& block, const BlockLimits& limits,
+                                                    double per_byte = kCyclesPerByte);
 
-BlockPrices price_block(const Block& block, const BlockLimits& limits,
-                        const BlockPlanOptions& options);
-
-struct BlockChoice {
-  std::vector<int> option;  // by value; -1: none
-  std::vector<int> walk;    // by step
-  double cycles = 0;
-  bool optimal = true;
-};
-
-// Costs of one choice; infinite where it is not possible.
-double choice_cycles(const Block& block, const BlockPrices& prices, const BlockChoice& choice);
-// The cheapest. Throws Error(Unsupported) where a step cannot be done in any way.
-BlockChoice choose_block(const Block& block, const BlockPrices& prices);
+// What tile_layouts() chooses from, and what one costs over the block's whole life; infinite where
+// some step cannot be done.
+std::vector<TileLayout> possible_layouts(const Block& block, int value);
+double layout_cycles(const Block& block, const BlockLimits& limits, int value,
+                     const TileLayout& tile, double per_byte);
 
 // Iterations of all loops around the step together.
 int64_t executions(const Block& block, const BlockStep& step);

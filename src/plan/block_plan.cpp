@@ -27,20 +27,32 @@ struct Manner {
 
 class Planner {
  public:
-  Planner(const Block& block, SettledBlock settled, const BlockLimits& limits,
-          const BlockPlanOptions& options)
-      : block_(block), limits_(limits), options_(options), base_(std::move(settled.plan)),
-        accesses_(std::move(settled.accesses)), alignment_(std::move(settled.alignment)) {
-    for (size_t v = 0; v < accesses_.size(); ++v)
-      base_.values[v].loop = home_.emplace_back(home(int(v)));
+  Planner(const Block& block, const std::vector<FlowTile>& tiles,
+          const std::vector<FlowAccess>& accesses, const BlockLimits& limits)
+      : block_(block), tiles_(tiles), limits_(limits), accesses_(tiles.size()) {
+    base_.values.resize(tiles.size());
+    base_.steps.resize(block.steps.size());
+    for (size_t s = 0; s < block.steps.size(); ++s)
+      if (block.steps[s].kind == StepKind::Load) base_.steps[s].writes.resize(1);
+    for (const FlowAccess& a : accesses) {
+      accesses_[index(a.tile)].push_back({a.step, a.write, a.mapping, a.proxy, a.instruction});
+      if (a.write && step(a.step).kind == StepKind::Load)
+        base_.steps[index(a.step)].writes[0].instruction = a.instruction;
+    }
+    for (size_t v = 0; v < tiles.size(); ++v) {
+      std::ranges::stable_sort(accesses_[v], {}, &PlacedAccess::step);
+      ValuePlan& value = base_.values[v];
+      value.place = tiles[v].bytes == 0 ? BlockPlace::Registers : BlockPlace::Shared;
+      value.bytes = tiles[v].bytes;
+      value.loop = home_.emplace_back(home(int(v)));
+    }
   }
 
   BlockPlan run() {
     if (std::optional<BlockPlan> best = cheapest()) return *best;
     throw Error(ErrorKind::Unsupported,
                 "a block needs " + std::to_string(least_seen_) + " bytes of shared memory, but " +
-                    std::to_string(limits_.shared_bytes - limits_.reserved_bytes) +
-                    " is the limit; use smaller tiles");
+                    std::to_string(limits_.shared_bytes) + " is the limit; use smaller tiles");
   }
 
  private:
@@ -76,14 +88,13 @@ class Planner {
     double least = 0;
     int64_t longest = 1;
     for (const BlockLoop& l : block_.loops) longest = std::max(longest, l.extent);
-    int stages = options_.stages ? limits_.most_stages : 1;
+    int stages = limits_.most_stages;
     while (stages > 4 && stages - 2 >= longest) stages -= 2;
     // Of equal plans the one that takes least memory.
     for (; stages >= 1; stages -= stages > 4 ? 2 : 1) {
       for (const bool doubled : {true, false}) {
         for (const bool serial : {true, false}) {
-          if (doubled && (!options_.stages || serial)) continue;
-          if (!options_.schedule && !serial) continue;
+          if (doubled && serial) continue;
           std::optional<BlockPlan> plan = attempt({stages, doubled, serial});
           if (!plan) continue;
           const double cost = price(*plan);
@@ -230,7 +241,7 @@ class Planner {
               std::vector<OrderEdge>& all, OrderOptions& how) const {
     const ValuePlan& value = plan.values[index(v)];
     int barriers = 0;
-    if (value.place == BlockPlace::Shared && sharing(a.who, b.who) == Sharing::Block) barriers = 1;
+    if (value.place == BlockPlace::Shared && !a.meets_itself(b)) barriers = 1;
     // Barriers in shared memory tell everybody that a box is complete.
     if (a.instruction == Instruction::Bulk && a.write) barriers = 0;
     const int ahead = ahead_[index(v)];
@@ -251,7 +262,7 @@ class Planner {
         all.push_back({a.step, b.step, barriers, l, 1, home_[index(v)]});
     }
     // What the asynchronous proxy reads has been fenced before a barrier of the same iteration.
-    if (a.write && !b.write && b.who.proxy && a.instruction != Instruction::Bulk)
+    if (a.write && !b.write && b.proxy && a.instruction != Instruction::Bulk)
       for (int l = step(b.step).loop; l >= 0; l = block_.loops[index(l)].around)
         if (inside(block_, step(a.step).loop, l)) how.not_first.emplace_back(b.step, l);
   }
@@ -260,7 +271,7 @@ class Planner {
   std::optional<BlockPlan> finish(BlockPlan plan, const BlockOrder& order) {
     place(plan, order);
     least_seen_ = least_seen_ == 0 ? plan.shared_bytes : std::min(least_seen_, plan.shared_bytes);
-    if (plan.shared_bytes > limits_.shared_bytes - limits_.reserved_bytes) return std::nullopt;
+    if (plan.shared_bytes > limits_.shared_bytes) return std::nullopt;
     for (size_t l = 0; l < block_.loops.size(); ++l) {
       plan.loops[l].barriers = order.barriers[l];
       for (size_t c = 0; c < block_.loops.size(); ++c)
@@ -307,11 +318,10 @@ class Planner {
     for (size_t v = 0; v < plan.values.size(); ++v) {
       ValuePlan& p = plan.values[v];
       if (p.place != BlockPlace::Shared || accesses_[v].empty()) continue;
-      const int64_t aligned = alignment_[v];
+      const int64_t aligned = tiles_[v].alignment;
       alignment = std::max(alignment, aligned);
       p.pitch = (p.bytes + aligned - 1) / aligned * aligned;
-      const auto [birth, death] =
-          options_.memory ? life(plan, v, order) : std::pair<int, int>{0, order.end};
+      const auto [birth, death] = life(plan, v, order);
       requests.push_back({block_.values[v].name, p.pitch * p.copies, birth, death});
       offsets.push_back(&p.offset);
     }
@@ -320,7 +330,6 @@ class Planner {
       if (block_.steps[s].scratch_bytes == 0) continue;
       int birth = order.time[s], death = order.time[s];
       wrap(order, birth, death, block_.steps[s].loop);
-      if (!options_.memory) birth = 0, death = order.end;
       requests.push_back(
           {block_.steps[s].name + " scratch", block_.steps[s].scratch_bytes, birth, death});
       offsets.push_back(&plan.scratch_offsets[s]);
@@ -331,17 +340,10 @@ class Planner {
       requests.push_back({"barriers", outside ? 8 : 8 * plan.loops[l].stages, 0, order.end});
       offsets.push_back(outside ? &plan.bulk_offset : &plan.loops[l].bulk_offset);
     }
-    const MemoryPlan memory = place_aligned(requests, alignment);
+    // With one alignment for all: what is small is not worth one of its own.
+    const MemoryPlan memory = plan_memory(requests, alignment);
     for (size_t i = 0; i < offsets.size(); ++i) *offsets[i] = memory.offsets[i];
     plan.shared_bytes = memory.bytes;
-    plan.memory_optimal = memory.optimal;
-  }
-  // With one alignment for all: exact, and what is small is not worth an alignment of its own.
-  static MemoryPlan place_aligned(const std::vector<MemoryRequest>& requests, int64_t alignment) {
-    MemoryPlanOptions how;
-    how.alignment = alignment;
-    how.exact_steps = 20'000;
-    return plan_memory(requests, how);
   }
   bool bulk(const BlockPlan& plan, int loop) const {
     for (size_t s = 0; s < block_.steps.size(); ++s)
@@ -361,62 +363,24 @@ class Planner {
         times /= block_.loops[index(a.loop)].extent;
       else if (a.kind == ActionKind::Barrier)
         plan.barriers += times;
-    for (size_t s = 0; s < block_.steps.size(); ++s) {
-      const int64_t n = executions(block_, block_.steps[s]);
-      plan.barriers += n * block_.steps[s].barriers;
-      for (const auto* list : {&plan.steps[s].reads, &plan.steps[s].writes}) {
-        for (const AccessPlan& a : *list) {
-          plan.wavefronts += n * a.wavefronts;
-          plan.conflicts += n * a.conflicts();
-        }
-      }
-    }
+    for (const BlockStep& s : block_.steps) plan.barriers += executions(block_, s) * s.barriers;
   }
 
   const Block& block_;
+  const std::vector<FlowTile>& tiles_;
   const BlockLimits& limits_;
-  const BlockPlanOptions& options_;
   BlockPlan base_;
   std::vector<std::vector<PlacedAccess>> accesses_;  // by value, in the order of steps
   std::vector<int> home_;                            // by value
-  std::vector<int64_t> alignment_;                   // by value
   std::vector<int> ahead_;  // by value: iterations that its load runs ahead
   int64_t least_seen_ = 0;
 };
 
 }  // namespace
 
-BlockPlan plan_settled(const Block& block, SettledBlock settled, const BlockLimits& limits,
-                       const BlockPlanOptions& options) {
-  return Planner(block, std::move(settled), limits, options).run();
-}
-
 BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
-                    const std::vector<FlowAccess>& accesses, const BlockLimits& limits,
-                    const BlockPlanOptions& options) {
-  SettledBlock all;
-  all.plan.values.resize(tiles.size());
-  all.plan.steps.resize(block.steps.size());
-  for (size_t s = 0; s < block.steps.size(); ++s)
-    if (block.steps[s].kind == StepKind::Load) all.plan.steps[s].writes.resize(1);
-  for (size_t v = 0; v < tiles.size(); ++v) {
-    if (tiles[v].bytes == 0) all.plan.values[v].place = BlockPlace::Registers;
-    all.plan.values[v].bytes = tiles[v].bytes;
-    all.alignment.push_back(tiles[v].alignment);
-  }
-  all.accesses.resize(tiles.size());
-  for (const FlowAccess& a : accesses) {
-    Owners who;
-    who.thread = who.warp = {a.mapping >= 0 ? a.mapping : Owners::kMany};
-    who.proxy = a.proxy;
-    all.accesses[size_t(a.tile)].push_back({a.step, a.write, std::move(who), a.instruction});
-    if (a.write && block.steps[size_t(a.step)].kind == StepKind::Load)
-      all.plan.steps[size_t(a.step)].writes[0].instruction = a.instruction;
-  }
-  for (auto& of_tile : all.accesses)
-    std::ranges::stable_sort(
-        of_tile, [](const PlacedAccess& a, const PlacedAccess& b) { return a.step < b.step; });
-  return plan_settled(block, std::move(all), limits, options);
+                    const std::vector<FlowAccess>& accesses, const BlockLimits& limits) {
+  return Planner(block, tiles, accesses, limits).run();
 }
 
 }  // namespace tessera

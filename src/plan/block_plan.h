@@ -12,14 +12,6 @@
 
 namespace tessera {
 
-// Each decision can be switched off, to see what it is worth.
-struct BlockPlanOptions {
-  bool layout = true;    // off: tiles row-major, the first walk of each step
-  bool schedule = true;  // off: a barrier between any two steps
-  bool memory = true;    // off: no two tiles share memory
-  bool stages = true;    // off: no load runs ahead
-};
-
 enum class BlockPlace { Registers, Shared };
 
 struct ValuePlan {
@@ -55,19 +47,17 @@ struct AccessPlan {
 };
 
 struct StepPlan {
-  int walk = 0;
   int ahead = 0;  // Load: iterations that it runs ahead
   std::vector<AccessPlan> reads, writes;
 };
 
 enum class ActionKind {
-  Step,         // runs `step`
-  Commit,       // ends a group of asynchronous copies (of each thread)
-  Wait,         // until no more than `pending` of the thread's groups are not complete
-  WaitBulk,     // for the boxes of this iteration (of `loop`; -1: those loaded before all loops)
-  Fence,        // what threads wrote becomes visible to the asynchronous proxy
-  WarpBarrier,  // all lanes of a warp
-  Barrier,      // all threads
+  Step,      // runs `step`
+  Commit,    // ends a group of asynchronous copies (of each thread)
+  Wait,      // until no more than `pending` of the thread's groups are not complete
+  WaitBulk,  // for the boxes of this iteration (of `loop`; -1: those loaded before all loops)
+  Fence,     // what threads wrote becomes visible to the asynchronous proxy
+  Barrier,   // all threads
   LoopBegin,
   LoopEnd,
 };
@@ -100,7 +90,6 @@ struct BlockPlan {
 
   // Totals over the whole block's life.
   int64_t barriers = 0, wavefronts = 0, conflicts = 0;
-  bool layouts_optimal = true, memory_optimal = true;
 };
 
 // A tile of a block whose layouts somebody else has settled. Without bytes it is in registers, and
@@ -124,7 +113,6 @@ struct FlowAccess {
 // `block` its loops, threads and the steps' kinds and loops count, and their names; each Load
 // writes one tile. Throws Error(Unsupported) where no plan fits the limits.
 BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
-                    const std::vector<FlowAccess>& accesses, const BlockLimits& limits = {},
-                    const BlockPlanOptions& options = {});
+                    const std::vector<FlowAccess>& accesses, const BlockLimits& limits = {});
 
 }  // namespace tessera

@@ -60,11 +60,6 @@ LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
     for (size_t o = 0; o < reads[d].size(); ++o)
       if (solved.x[size_t(reads[d][o])]) choice.layouts.push_back(demands[d].options[o].layout);
   CHECK(choice.layouts.size() == demands.size()) << "an operand without a layout";
-  for (const Copy& c : copies)
-    if (solved.x[size_t(c.variable)]) choice.kept_bytes += c.bytes;
-  choice.seconds = solved.value;
-  choice.optimal = solved.status == IlpStatus::Optimal;
-  choice.gap = solved.gap();
   return choice;
 }
 

@@ -25,10 +25,6 @@ struct LayoutDemand {
 
 struct LayoutChoice {
   std::vector<Layout> layouts;  // one per demand
-  double seconds = 0;           // per call, of readers and copies
-  double kept_bytes = 0;        // of copies of what is constant
-  bool optimal = true;
-  double gap = 0;  // seconds to the bound, where not optimal
 };
 
 struct LayoutLimits {

@@ -15,19 +15,16 @@ bool overlap_in_time(const MemoryRequest& a, const MemoryRequest& b) {
 
 class Planner {
  public:
-  Planner(const std::vector<MemoryRequest>& requests, const MemoryPlanOptions& options)
-      : requests_(requests), options_(options) {
+  Planner(const std::vector<MemoryRequest>& requests, int64_t alignment) : requests_(requests) {
     for (const MemoryRequest& r : requests) {
       CHECK(r.bytes >= 0 && r.birth <= r.death) << "request " << r.name;
-      sizes_.push_back((r.bytes + options.alignment - 1) / options.alignment * options.alignment);
+      sizes_.push_back((r.bytes + alignment - 1) / alignment * alignment);
     }
   }
 
   MemoryPlan run() {
     MemoryPlan plan;
     plan.lower_bound = lower_bound();
-    best_.assign(requests_.size(), 0);
-    best_bytes_ = INT64_MAX;
     const auto size = [&](size_t a) { return sizes_[a]; };
     const auto life = [&](size_t a) {  // of what is never freed, death is the largest number
       return int64_t(requests_[a].death) - requests_[a].birth;
@@ -39,17 +36,8 @@ class Planner {
       return double(size(a)) * double(life(a) + 1) > double(size(b)) * double(life(b) + 1);
     });
     greedy([&](size_t a, size_t b) { return requests_[a].birth < requests_[b].birth; });
-    bool exhausted = false;
-    if (best_bytes_ > plan.lower_bound && int(requests_.size()) <= options_.exact_buffers) {
-      bound_ = plan.lower_bound;
-      offsets_.assign(requests_.size(), -1);
-      branch(0, 0, 0, 0);
-      exhausted = steps_ <= options_.exact_steps;
-    }
     plan.offsets = best_;
     plan.bytes = requests_.empty() ? 0 : best_bytes_;
-    plan.optimal = plan.bytes == plan.lower_bound || exhausted;
-    plan.steps = steps_;
     return plan;
   }
 
@@ -96,57 +84,15 @@ class Planner {
     if (bytes < best_bytes_) best_bytes_ = bytes, best_ = offsets;
   }
 
-  // Requests are placed by ascending offset (then index), each right above what it meets: slide
-  // everything in an optimal plan down and sort it, and it is of this form. What is still to come
-  // lies above all that it meets and not below the last offset, which bounds every moment.
-  void branch(size_t placed, int64_t bytes, int64_t last, size_t last_index) {
-    if (++steps_ > options_.exact_steps || best_bytes_ == bound_) return;
-    if (placed == requests_.size()) {
-      if (bytes < best_bytes_) best_bytes_ = bytes, best_ = offsets_;
-      return;
-    }
-    for (const MemoryRequest& at : requests_) {
-      int64_t top = last, waiting = 0;
-      for (size_t i = 0; i < requests_.size(); ++i) {
-        if (requests_[i].birth > at.birth || at.birth > requests_[i].death) continue;
-        if (offsets_[i] < 0)
-          waiting += sizes_[i];
-        else
-          top = std::max(top, offsets_[i] + sizes_[i]);
-      }
-      if (waiting > 0 && top + waiting >= best_bytes_) return;
-    }
-    std::vector<std::pair<int64_t, size_t>> next;
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      if (offsets_[i] >= 0) continue;
-      int64_t at = 0;
-      for (size_t j = 0; j < offsets_.size(); ++j)
-        if (offsets_[j] >= 0 && overlap_in_time(requests_[i], requests_[j]))
-          at = std::max(at, offsets_[j] + sizes_[j]);
-      const bool in_order = at > last || (at == last && (placed == 0 || i > last_index));
-      if (in_order) next.emplace_back(at, i);
-    }
-    std::ranges::sort(next);
-    for (const auto& [at, i] : next) {
-      const int64_t top = std::max(bytes, at + sizes_[i]);
-      if (top >= best_bytes_) continue;
-      offsets_[i] = at;
-      branch(placed + 1, top, at, i);
-      offsets_[i] = -1;
-    }
-  }
-
   const std::vector<MemoryRequest>& requests_;
-  const MemoryPlanOptions& options_;
-  std::vector<int64_t> sizes_, offsets_, best_;
-  int64_t best_bytes_ = 0, bound_ = 0, steps_ = 0;
+  std::vector<int64_t> sizes_, best_;
+  int64_t best_bytes_ = INT64_MAX;
 };
 
 }  // namespace
 
-MemoryPlan plan_memory(const std::vector<MemoryRequest>& requests,
-                       const MemoryPlanOptions& options) {
-  MemoryPlan plan = Planner(requests, options).run();
+MemoryPlan plan_memory(const std::vector<MemoryRequest>& requests, int64_t alignment) {
+  MemoryPlan plan = Planner(requests, alignment).run();
   check_memory_plan(requests, plan);
   return plan;
 }
@@ -166,7 +112,7 @@ void check_memory_plan(const std::vector<MemoryRequest>& requests, const MemoryP
 
 std::string MemoryPlan::summary() const {
   return std::to_string(bytes) + " bytes, " +
-         (optimal ? "optimal" : "at least " + std::to_string(lower_bound));
+         (optimal() ? "optimal" : "at least " + std::to_string(lower_bound));
 }
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // Offsets for buffers in one arena, such that buffers alive at the same time never overlap (dynamic
-// storage allocation; Mirage, OSDI'25, §6). Proved optimal, or the gap to a lower bound is told.
+// storage allocation; Mirage, OSDI'25, §6). The gap to a lower bound is told.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,13 @@ struct MemoryPlan {
   std::vector<int64_t> offsets;  // one per request, multiples of the alignment
   int64_t bytes = 0;             // size of the arena
   int64_t lower_bound = 0;       // most bytes alive at one time: no plan can be smaller
-  bool optimal = false;          // proved: by meeting the bound, or by exhausting the search
-  int64_t steps = 0;             // of the exact search
+  bool optimal() const { return bytes == lower_bound; }
   // "1024 bytes, optimal" or "1024 bytes, at least 960".
   std::string summary() const;
 };
 
-struct MemoryPlanOptions {
-  int64_t alignment = 64;
-  int exact_buffers = 48;         // exact search up to this many buffers
-  int64_t exact_steps = 200'000;  // ... and this many nodes; deterministic, unlike a time limit
-};
-
-MemoryPlan plan_memory(const std::vector<MemoryRequest>& requests,
-                       const MemoryPlanOptions& options = {});
+// Four greedy orders are tried. Searching all on top found less for 2 of 366 programs, by 0.1 %.
+MemoryPlan plan_memory(const std::vector<MemoryRequest>& requests, int64_t alignment = 64);
 
 // Aborts unless `plan` keeps every pair of simultaneously live buffers apart.
 void check_memory_plan(const std::vector<MemoryRequest>& requests, const MemoryPlan& plan);

@@ -215,7 +215,7 @@ class BlockDescriber {
     s.kind = kind;
     s.loop = loop;
     s.space = std::move(space);
-    s.walks = {walk};
+    s.walk = walk;
     out_.block.steps.push_back(std::move(s));
     return out_.block.steps.back();
   }
@@ -231,8 +231,8 @@ class BlockDescriber {
     const std::vector<int64_t> space = nominal(v);
     BlockStep& s = add(store ? "save" : "v", id, store ? StepKind::Store : StepKind::Compute, loop,
                        space, held_walk(id, space));
-    if (store && s.walks[0].kind == WalkKind::Linear)
-      s.global_along = s.walks[0].along, s.global_bytes = size_in_bytes(v.dtype);
+    if (store && s.walk.kind == WalkKind::Linear)
+      s.global_along = s.walk.along, s.global_bytes = size_in_bytes(v.dtype);
     Reads found;
     const bool kept = e_.home(id) == Home::Fragment;  // and no product
     if (store || is_scan(v.kind) || has_memory(id) || kept) {
@@ -265,8 +265,8 @@ class BlockDescriber {
     const int bytes = e_.piece_bytes(id);
     BlockStep& s = add("load v", id, StepKind::Load, loop, space,
                        each(space, std::max(1, bytes / size_in_bytes(v.dtype))));
-    s.walks[0].whole = true;
-    s.global_along = s.walks[0].along;
+    s.walk.whole = true;
+    s.global_along = s.walk.along;
     s.global_bytes = bytes;
     s.writes = {{block_value(id), all_axes(space.size())}};
   }
@@ -292,7 +292,7 @@ class BlockDescriber {
       space.push_back(depth);
       BlockStep& s = add(number++ > 0 ? "more of v" : "product v", id, StepKind::Compute, loop,
                          space, product_walk(u, rank, true));
-      s.walks[0].in_pairs = u.tf32 && e_.home(pair.left) == BlockEmitter::Home::Fragment;
+      s.walk.in_pairs = u.tf32 && e_.home(pair.left) == BlockEmitter::Home::Fragment;
       Reads found;
       reads(pair.left, operand_axes(pair.left, rank, true), true, found);
       reads(pair.right, operand_axes(pair.right, rank, false), true, found);
@@ -433,21 +433,19 @@ void BlockEmitter::plan_layouts() {
   BlockLimits limits;
   limits.shared_bytes = INT64_MAX / 2;  // what is too large is refused where memory is planned
   limits.matrix_stores = limits_.block.matrix_stores;
-  const BlockPrices prices = price_block(described.block, limits, {});
-  const BlockChoice choice = choose_block(described.block, prices);
+  const std::vector<std::optional<TileLayout>> layouts = tile_layouts(described.block, limits);
   planned_elements_.assign(kernel_.values.size(), 0);
   // Boxes are swizzled so that matrices never meet in a bank; elsewhere the plan's prices decide.
   std::map<int, Instruction> stored_by;
-  for (size_t s = 0; s < described.block.steps.size() && limits.matrix_stores; ++s) {
-    const BlockStep& step = described.block.steps[s];
-    if (step.writes.size() != 1 || step.writes[0].anyhow) continue;
-    const int v = step.writes[0].value, option = choice.option[size_t(v)];
-    if (option < 0) continue;
+  for (const BlockStep& step : described.block.steps) {
+    if (!limits.matrix_stores || step.writes.size() != 1 || step.writes[0].anyhow) continue;
+    const int v = step.writes[0].value;
+    if (!layouts[size_t(v)]) continue;
     const BlockValue& tile = described.block.values[size_t(v)];
-    const SharedLayout& layout = prices.options[size_t(v)][size_t(option)].layout;
-    const auto plan = price_access(described.block, limits, step,
-                                   step.walks[size_t(choice.walk[s])], step.writes[0], true, layout,
-                                   shared_offsets(layout, tile.extents, size_in_bytes(tile.dtype)));
+    const SharedLayout& layout = layouts[size_t(v)]->layout;
+    const auto plan =
+        price_access(described.block, limits, step, step.walk, step.writes[0], true, layout,
+                     shared_offsets(layout, tile.extents, size_in_bytes(tile.dtype)));
     if (plan) stored_by[v] = plan->instruction;
   }
   for (const auto& [id, holders] : held_for_) {
@@ -461,10 +459,7 @@ void BlockEmitter::plan_layouts() {
     if (v < 0) continue;
     const BlockValue& tile = described.block.values[size_t(v)];
     const int bytes = size_in_bytes(tile.dtype);
-    TileLayout o;  // row-major, where nothing is ever read or written
-    o.bytes = tile.elements() * bytes;
-    if (choice.option[size_t(v)] >= 0)
-      o = prices.options[size_t(v)][size_t(choice.option[size_t(v)])];
+    const TileLayout o = layouts[size_t(v)].value_or(TileLayout{{}, tile.elements() * bytes});
     if (box_width_[id] > 0) {
       box_layout(int(id));
       continue;

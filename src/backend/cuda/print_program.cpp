@@ -183,7 +183,6 @@ class ProgramPrinter {
     case ActionKind::Wait: line("ts::wait_copies<" + n(a.pending) + ">();"); return at;
     case ActionKind::WaitBulk: wait(a.loop); return at;
     case ActionKind::Fence: line("ts::fence_async();"); return at;
-    case ActionKind::WarpBarrier: line("ts::sync_warp();"); return at;
     case ActionKind::Barrier: line("ts::sync();"); return at;
     case ActionKind::LoopBegin: begin(a.loop); return at;
     case ActionKind::LoopEnd: end(a.loop); return at;

@@ -62,12 +62,9 @@ TEST_F(CudaGraphClockTest, MeasuresOnTheDevice) {
   CudaGraphClock clock(context);
   const CudaApi& api = context->driver().api();
   auto copies = [&](const char* name, int64_t bytes) {
-    return DeviceContestant{name,
-                            [&, bytes](int) {
-                              api.copy_on_device(a.address(), b.address(), size_t(bytes),
-                                                 clock.stream());
-                            },
-                            0};
+    return Contestant{name, [&, bytes](int) {
+                        api.copy_on_device(a.address(), b.address(), size_t(bytes), clock.stream());
+                      }};
   };
   DeviceMeasureOptions o;
   o.min_round_s = 0;

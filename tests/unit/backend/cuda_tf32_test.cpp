@@ -73,7 +73,7 @@ TEST(CudaTf32, OperandsStayInRegisters) {
     }
     for (const DescribedBlock& d : describe_cuda(graph, parse_arch("sm_90a"), rounding()))
       EXPECT_EQ(std::count_if(d.block.steps.begin(), d.block.steps.end(),
-                              [](const BlockStep& s) { return s.walks[0].in_pairs; }),
+                              [](const BlockStep& s) { return s.walk.in_pairs; }),
                 1);
   }
 }

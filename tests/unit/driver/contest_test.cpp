@@ -170,8 +170,8 @@ TEST(Noise, ThatHidesAGainIsTold) {
   std::vector<double> even(40, 1.0), noisy, slower(40, 1.02), faster(40, 0.5);
   for (int i = 0; i < 40; i++) noisy.push_back(i % 4 < 2 ? 0.5 : 2.0);
   const auto told = [&](const std::vector<std::vector<double>>& others) {
-    std::vector<Rounds> rounds{{"original", 0, even}};
-    for (const auto& seconds : others) rounds.push_back({"candidate", 0, seconds});
+    std::vector<Rounds> rounds{{"original", even}};
+    for (const auto& seconds : others) rounds.push_back({"candidate", seconds});
     return too_noisy(summarize(rounds));
   };
   EXPECT_TRUE(told({noisy}));
@@ -179,8 +179,8 @@ TEST(Noise, ThatHidesAGainIsTold) {
   EXPECT_FALSE(told({slower})) << "not faster, and sure of it";
   EXPECT_FALSE(told({noisy, faster})) << "there is a winner";
   EXPECT_FALSE(told({}));
-  EXPECT_GT(summarize({{"noisy", 0, noisy}})[0].spread, 0.5);
-  EXPECT_EQ(summarize({{"even", 0, even}})[0].spread, 0);
+  EXPECT_GT(summarize({{"noisy", noisy}})[0].spread, 0.5);
+  EXPECT_EQ(summarize({{"even", even}})[0].spread, 0);
 }
 
 TEST_F(Race, WhatIsKeptIsMeasured) {

@@ -167,7 +167,7 @@ class Replay {
         plan_.loops.size() != block_.loops.size() ||
         plan_.scratch_offsets.size() != block_.steps.size())
       return "the plan is of another block";
-    if (plan_.shared_bytes > limits_.shared_bytes - limits_.reserved_bytes)
+    if (plan_.shared_bytes > limits_.shared_bytes)
       return "more shared memory than there is";
     for (size_t v = 0; v < block_.values.size(); ++v) {
       const ValuePlan& p = plan_.values[v];
@@ -186,8 +186,7 @@ class Replay {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       const BlockStep& st = block_.steps[s];
       const StepPlan& p = plan_.steps[s];
-      if (p.walk < 0 || p.walk >= int(st.walks.size()) || p.reads.size() != st.reads.size() ||
-          p.writes.size() != st.writes.size())
+      if (p.reads.size() != st.reads.size() || p.writes.size() != st.writes.size())
         return "step " + st.name + " is not planned";
     }
     for (size_t s = 0; s < block_.steps.size(); ++s) {
@@ -223,7 +222,7 @@ class Replay {
   void touches() {
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       const BlockStep& st = block_.steps[s];
-      const Walk& w = st.walks[index(plan_.steps[s].walk)];
+      const Walk& w = st.walk;
       for (const bool write : {false, true}) {
         std::vector<std::vector<Touch>> all;
         for (const BlockAccess& a : write ? st.writes : st.reads) {
@@ -279,7 +278,6 @@ class Replay {
         ++warp_time_;
         fenced_ = fences_;
         break;
-      case ActionKind::WarpBarrier: ++warp_time_; break;
       case ActionKind::Fence: ++fences_; break;
       case ActionKind::Commit: ++groups_; break;
       case ActionKind::Wait: complete(groups_ - a.pending); break;
@@ -408,7 +406,7 @@ class Replay {
   std::string possible(int s, const BlockAccess& a, const AccessPlan& p, bool write,
                        const ValuePlan& value, const Iteration& i) const {
     const BlockValue& v = block_.values[index(a.value)];
-    const Walk& w = step(s).walks[index(plan_.steps[index(s)].walk)];
+    const Walk& w = step(s).walk;
     const std::vector<int64_t>& offsets = offsets_[index(a.value)];
     const int bytes = size_in_bytes(v.dtype);
     const int64_t base =
@@ -437,7 +435,7 @@ class Replay {
       const bool stored = p.instruction == Instruction::MatrixStore;
       if (stored ? kind != AccessKind::Lanes || w.kind != WalkKind::Fragments || w.k >= 0 ||
                        !write || !limits_.matrix_stores
-                 : kind == AccessKind::Lanes || by_proxy || write || !limits_.matrix_loads)
+                 : kind == AccessKind::Lanes || by_proxy || write)
         return "as matrices that it is not";
       if (bytes != 2) return "as matrices of other elements";
       const Walk by_matrix = stored ? stored_as_matrices(w) : w;
@@ -463,7 +461,7 @@ class Replay {
       return good ? "" : "as matrices whose rows are not together or not in line";
     }
     case Instruction::AsyncCopy:
-      if (step(s).kind != StepKind::Load || !limits_.async_copies || p.bytes < 4)
+      if (step(s).kind != StepKind::Load || p.bytes < 4)
         return "by an asynchronous copy that cannot be";
       [[fallthrough]];
     case Instruction::Vector: break;

@@ -10,8 +10,7 @@ namespace tessera {
 void check_block(const Block& block);
 // The plan of a block from its description alone. Throws Error(Unsupported) where none fits the
 // limits, naming what is too large.
-BlockPlan plan_block(const Block& block, const BlockLimits& limits = {},
-                     const BlockPlanOptions& options = {});
+BlockPlan plan_block(const Block& block, const BlockLimits& limits = {});
 // Replays the plan on pretended memory, thread by thread, knowing nothing of how it was made: every
 // element read must be the one that a program without parallelism would read, complete, and ordered
 // after its writing by barriers; nothing may be overwritten that is still to be read. Empty if all

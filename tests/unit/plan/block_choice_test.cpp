@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "block_random.h"
 #include "plan/block_check.h"
 
@@ -13,61 +11,30 @@ namespace {
 
 using namespace testing;
 
-// The least over all walks of all steps and all options of all values.
-double least_of_all(const Block& block, const BlockPrices& prices) {
-  BlockChoice c;
-  c.option.assign(block.values.size(), -1);
-  c.walk.assign(block.steps.size(), 0);
-  std::vector<size_t> walks(block.steps.size(), 1);
-  for (const PricedAccess& a : prices.accesses)
-    if (!a.cycles.empty()) walks[size_t(a.step)] = a.cycles.size();
-  std::vector<std::pair<int*, int>> digits;
-  for (size_t s = 0; s < walks.size(); ++s) digits.emplace_back(&c.walk[s], int(walks[s]));
-  for (size_t v = 0; v < block.values.size(); ++v) {
-    if (prices.options[v].empty()) continue;
-    c.option[v] = 0;
-    digits.emplace_back(&c.option[v], int(prices.options[v].size()));
-  }
-  double least = INFINITY;
-  for (;;) {
-    least = std::min(least, choice_cycles(block, prices, c));
-    size_t d = 0;
-    while (d < digits.size() && ++*digits[d].first == digits[d].second) *digits[d++].first = 0;
-    if (d == digits.size()) return least;
-  }
-}
-
-TEST(BlockChoice, TheProgramFindsWhatTryingEverythingFinds) {
+TEST(BlockChoice, NoLayoutCostsLess) {
   int compared = 0;
-  for (uint64_t seed = 1000; compared < 40 && seed < 1400; ++seed) {
+  for (uint64_t seed = 1000; seed < 1040; ++seed) {
     const Block b = RandomBlock(seed).make(3);
-    const BlockPrices prices = price_block(b, {}, {});
-    double combinations = 1;
-    for (const auto& o : prices.options) combinations *= double(std::max<size_t>(1, o.size()));
-    std::vector<double> walks(b.steps.size(), 1);
-    for (const PricedAccess& a : prices.accesses)
-      walks[size_t(a.step)] = std::max<double>(1, double(a.cycles.size()));
-    for (double w : walks) combinations *= w;
-    if (combinations > 60'000 || combinations < 30) continue;
-    const BlockChoice chosen = choose_block(b, prices);
-    const double least = least_of_all(b, prices);
-    EXPECT_NEAR(chosen.cycles, least, 1e-6 * least) << "seed " << seed;
-    EXPECT_TRUE(chosen.optimal);
-    ++compared;
+    const auto chosen = tile_layouts(b, {});
+    for (size_t v = 0; v < b.values.size(); ++v) {
+      if (!chosen[v]) continue;
+      const auto cycles = [&](const TileLayout& tile) {
+        return layout_cycles(b, {}, int(v), tile, kCyclesPerByte);
+      };
+      for (const TileLayout& other : possible_layouts(b, int(v)))
+        EXPECT_LE(cycles(*chosen[v]), cycles(other))
+            << "seed " << seed << ", " << text(other.layout);
+      ++compared;
+    }
   }
-  EXPECT_EQ(compared, 40);
+  EXPECT_GT(compared, 40);
 }
 
-// Nothing but values of registers, or nothing at all: the choice is empty, not impossible.
+// What is in registers has no layout.
 TEST(BlockChoice, WithoutTilesThereIsNothingToChoose) {
   Block b = RandomBlock(1).make(2);
-  b.values.clear();
-  b.steps.clear();
-  b.loops.clear();
-  const BlockChoice chosen = choose_block(b, price_block(b, {}, {}));
-  EXPECT_TRUE(chosen.optimal);
-  EXPECT_TRUE(chosen.option.empty());
-  EXPECT_EQ(chosen.cycles, 0);
+  for (BlockValue& v : b.values) v.registers = true;
+  for (const auto& tile : tile_layouts(b, {})) EXPECT_FALSE(tile.has_value());
 }
 
 // One warp reads 32 words, each `stride` words after the one before it.

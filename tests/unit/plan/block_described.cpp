@@ -1,12 +1,11 @@
-// A block's plan from its description alone: layouts and walks by one 0/1 program
-// (block_choice.h), then order, stages, barriers and offsets. The generator chooses layouts before
-// its steps are written (backend/cuda/describe.cpp); here both halves meet, and are tested
-// together.
+// A block's plan from its description alone: layouts (block_choice.h), then order, stages, barriers
+// and offsets. The generator chooses layouts before its steps are written
+// (backend/cuda/describe.cpp); here both halves meet, and are tested together.
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "plan/block_actions.h"
+#include "plan/block_access.h"
 #include "plan/block_check.h"
 #include "plan/block_choice.h"
 
@@ -81,82 +80,150 @@ void check_access(const Block& block, const BlockStep& s, const BlockAccess& a, 
       bad("step " + s.name + " walks a diagonal of " + v.name);
   }
   // What several threads would write at once is written by nobody in particular.
-  for (const Walk& w : s.walks) {
-    for (int axis = 0; write && axis < int(s.space.size()); ++axis) {
-      const bool given =
-          std::count(a.axes.begin(), a.axes.end(), axis) > 0 || s.space[size_t(axis)] == 1;
-      const bool folded =
-          (w.kind == WalkKind::Rows && axis == w.along) || axis == w.k || w.kind == WalkKind::Whole;
-      if (!given && !folded)
-        bad("step " + s.name + " writes " + v.name + " many times along axis " +
-            std::to_string(axis));
+  const Walk& w = s.walk;
+  for (int axis = 0; write && axis < int(s.space.size()); ++axis) {
+    const bool given =
+        std::count(a.axes.begin(), a.axes.end(), axis) > 0 || s.space[size_t(axis)] == 1;
+    const bool folded =
+        (w.kind == WalkKind::Rows && axis == w.along) || axis == w.k || w.kind == WalkKind::Whole;
+    if (!given && !folded)
+      bad("step " + s.name + " writes " + v.name + " many times along axis " +
+          std::to_string(axis));
+  }
+}
+
+// Who touches each element: one thread, the lanes of one warp, or more.
+struct Owners {
+  static constexpr int kNobody = -1, kMany = -2;
+  std::vector<int> thread, warp;  // by element
+  bool proxy = false;             // the asynchronous proxy does it
+};
+Owners owners(const Block& block, const BlockStep& step, const Walk& walk,
+              const BlockAccess& access, bool write);
+
+// What must stand between two accesses to the same value: nothing, as each thread meets its own
+// elements, a barrier of each warp, or one of the block.
+enum class Sharing { Thread, Warp, Block };
+Sharing sharing(const Owners& a, const Owners& b);
+
+Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const BlockAccess& a,
+              bool write) {
+  const BlockValue& v = block.values[size_t(a.value)];
+  const size_t n = size_t(v.elements());
+  const AccessKind kind = access_kind(step, walk, a);
+  Owners o;
+  if (kind == AccessKind::Operand || kind == AccessKind::Bulk || kind == AccessKind::Anyhow) {
+    o.thread.assign(n, Owners::kMany);
+    o.warp.assign(n, Owners::kMany);
+    o.proxy = kind != AccessKind::Anyhow;
+    return o;
+  }
+  o.thread.assign(n, Owners::kNobody);
+  o.warp.assign(n, Owners::kNobody);
+  const auto touch = [](int& owner, int by) {
+    owner = owner == Owners::kNobody || owner == by ? by : Owners::kMany;
+  };
+  // ldmatrix hands a lane what others have read.
+  const bool collective = kind != AccessKind::Lanes;
+  for_each_round(block, step, walk, a, write, [&](int warp, const Round& round) {
+    for (size_t l = 0; l < 32; ++l) {
+      for (int i = 0; i < round[l].count; ++i) {
+        const size_t e = size_t(round[l].first + i * round[l].stride);
+        touch(o.thread[e], collective ? Owners::kMany : warp * 32 + int(l));
+        touch(o.warp[e], warp);
+      }
+    }
+  });
+  return o;
+}
+
+Sharing sharing(const Owners& a, const Owners& b) {
+  if (a.proxy || b.proxy) return Sharing::Block;
+  Sharing s = Sharing::Thread;
+  for (size_t e = 0; e < a.thread.size(); ++e) {
+    if (a.warp[e] == Owners::kNobody || b.warp[e] == Owners::kNobody) continue;
+    if (a.thread[e] == b.thread[e] && a.thread[e] >= 0) continue;
+    if (a.warp[e] != b.warp[e] || a.warp[e] < 0) return Sharing::Block;
+    s = Sharing::Warp;
+  }
+  return s;
+}
+
+// A block whose layouts are settled, in the words of plan_flow(), and what is known besides.
+struct Settled {
+  std::vector<FlowTile> tiles;
+  std::vector<FlowAccess> accesses;
+  std::vector<std::vector<Owners>> who;                // by value, of its accesses
+  std::vector<std::vector<int>> mapping;               // likewise
+  std::vector<std::vector<AccessPlan>> reads, writes;  // by step
+};
+
+// Accesses whose threads all meet their own elements have one mapping.
+int mapping_of(Settled& out, size_t v, Owners who) {
+  const auto own = [&](const Owners& other) { return sharing(who, other) == Sharing::Thread; };
+  int mapping = -1;
+  if (own(who)) {
+    for (mapping = 0;; ++mapping) {
+      bool all = true;
+      for (size_t i = 0; i < out.who[v].size(); ++i)
+        all = all && (out.mapping[v][i] != mapping || own(out.who[v][i]));
+      if (all) break;
     }
   }
+  out.mapping[v].push_back(mapping);
+  out.who[v].push_back(std::move(who));
+  return mapping;
 }
 
-// A step that reads and writes the same tile must do so thread by thread.
-void refuse_races(const Block& block, const SettledBlock& settled, int s) {
-  const BlockStep& step = block.steps[size_t(s)];
-  for (const BlockAccess& a : step.writes) {
-    const std::vector<PlacedAccess>& all = settled.accesses[size_t(a.value)];
-    for (const PlacedAccess& x : all)
-      for (const PlacedAccess& y : all)
-        if (x.step == s && y.step == s && x.write && !y.write &&
-            sharing(x.who, y.who) != Sharing::Thread)
-          throw Error(ErrorKind::Unsupported,
-                      "step " + step.name + " overwrites elements of " +
-                          block.values[size_t(a.value)].name +
-                          " that other threads read in the same step; write another tile");
-  }
-}
-
-void settle_step(const Block& block, const BlockLimits& limits, const BlockChoice& choice, size_t s,
-                 SettledBlock& out) {
+void settle_step(const Block& block, const BlockLimits& limits,
+                 const std::vector<std::optional<TileLayout>>& layouts, size_t s, Settled& out) {
   const BlockStep& step = block.steps[s];
-  StepPlan& p = out.plan.steps[s];
-  p.walk = choice.walk[s];
-  const Walk& w = step.walks[size_t(p.walk)];
   for (const bool write : {false, true}) {
     for (const BlockAccess& a : write ? step.writes : step.reads) {
-      const ValuePlan& value = out.plan.values[size_t(a.value)];
+      const size_t v = size_t(a.value);
       AccessPlan priced;
-      if (value.place == BlockPlace::Shared) {
-        const BlockValue& v = block.values[size_t(a.value)];
-        priced = *price_access(block, limits, step, w, a, write, value.layout,
-                               shared_offsets(value.layout, v.extents, size_in_bytes(v.dtype)));
+      if (layouts[v]) {
+        const SharedLayout& layout = layouts[v]->layout;
+        priced = *price_access(
+            block, limits, step, step.walk, a, write, layout,
+            shared_offsets(layout, block.values[v].extents, size_in_bytes(block.values[v].dtype)));
       }
-      (write ? p.writes : p.reads).push_back(priced);
-      out.accesses[size_t(a.value)].push_back(
-          {int(s), write, owners(block, step, w, a, write), priced.instruction});
+      (write ? out.writes : out.reads)[s].push_back(priced);
+      Owners who = owners(block, step, step.walk, a, write);
+      // A step that reads and writes the same tile must do so thread by thread.
+      for (size_t i = 0, at = 0; write && i < out.accesses.size(); ++i) {
+        const FlowAccess& other = out.accesses[i];
+        if (size_t(other.tile) != v) continue;
+        const bool met = sharing(who, out.who[v][at++]) == Sharing::Thread;
+        if (other.step == int(s) && !other.write && !met)
+          throw Error(ErrorKind::Unsupported,
+                      "step " + step.name + " overwrites elements of " + block.values[v].name +
+                          " that other threads read in the same step; write another tile");
+      }
+      const bool proxy = who.proxy;
+      out.accesses.push_back(
+          {int(s), a.value, write, mapping_of(out, v, std::move(who)), proxy, priced.instruction});
     }
   }
-  refuse_races(block, out, int(s));
 }
 
-// What follows from layouts and walks.
-SettledBlock settle(const Block& block, const BlockLimits& limits, const BlockPrices& prices,
-                    const BlockChoice& choice) {
-  SettledBlock out;
-  out.plan.values.resize(block.values.size());
-  out.plan.steps.resize(block.steps.size());
-  out.plan.layouts_optimal = choice.optimal;
-  for (size_t v = 0; v < block.values.size(); ++v) {
-    ValuePlan& p = out.plan.values[v];
-    if (choice.option[v] < 0) {
-      p.place = BlockPlace::Registers;
-      continue;
-    }
-    p.layout = prices.options[v][size_t(choice.option[v])].layout;
-    p.bytes = prices.options[v][size_t(choice.option[v])].bytes;
-  }
-  out.accesses.resize(block.values.size());
-  for (size_t s = 0; s < block.steps.size(); ++s) settle_step(block, limits, choice, s, out);
+// What follows from layouts.
+Settled settle(const Block& block, const BlockLimits& limits,
+               const std::vector<std::optional<TileLayout>>& layouts) {
+  Settled out;
+  out.who.resize(block.values.size());
+  out.mapping.resize(block.values.size());
+  out.reads.resize(block.steps.size());
+  out.writes.resize(block.steps.size());
+  for (size_t s = 0; s < block.steps.size(); ++s) settle_step(block, limits, layouts, s, out);
   for (size_t v = 0; v < block.values.size(); ++v) {
     bool hardware = false;
-    for (const PlacedAccess& a : out.accesses[v])
-      hardware =
-          hardware || a.instruction == Instruction::Bulk || a.instruction == Instruction::Operand;
-    out.alignment.push_back(shared_alignment(out.plan.values[v].layout, hardware));
+    for (const FlowAccess& a : out.accesses)
+      hardware = hardware || (size_t(a.tile) == v && (a.instruction == Instruction::Bulk ||
+                                                      a.instruction == Instruction::Operand));
+    out.tiles.emplace_back();
+    if (layouts[v])
+      out.tiles[v] = {layouts[v]->bytes, shared_alignment(layouts[v]->layout, hardware)};
   }
   return out;
 }
@@ -175,10 +242,9 @@ void check_block(const Block& block) {
   check_bodies(block);
   for (const BlockStep& s : block.steps) {
     if (s.loop < -1 || s.loop >= int(block.loops.size())) bad("step " + s.name + " is in no loop");
-    if (s.walks.empty()) bad("step " + s.name + " has no walk");
     for (int64_t e : s.space)
       if (e < 1) bad("step " + s.name + " has nothing to do");
-    for (const Walk& w : s.walks) check_walk(block, s, w);
+    check_walk(block, s, s.walk);
     for (const BlockAccess& a : s.reads) check_access(block, s, a, false);
     for (const BlockAccess& a : s.writes) check_access(block, s, a, true);
     const bool load = s.kind == StepKind::Load, store = s.kind == StepKind::Store;
@@ -192,19 +258,29 @@ void check_block(const Block& block) {
   }
 }
 
-BlockPlan plan_block(const Block& block, const BlockLimits& limits,
-                     const BlockPlanOptions& options) {
+BlockPlan plan_block(const Block& block, const BlockLimits& limits) {
   check_block(block);
-  BlockPrices prices = price_block(block, limits, options);
-  const auto attempt = [&] {
-    return plan_settled(block, settle(block, limits, prices, choose_block(block, prices)), limits,
-                        options);
+  const auto attempt = [&](double per_byte) {
+    const auto layouts = tile_layouts(block, limits, per_byte);
+    Settled settled = settle(block, limits, layouts);
+    BlockPlan plan = plan_flow(block, settled.tiles, settled.accesses, limits);
+    for (size_t v = 0; v < layouts.size(); ++v)
+      if (layouts[v]) plan.values[v].layout = layouts[v]->layout;
+    for (size_t s = 0; s < plan.steps.size(); ++s) {
+      plan.steps[s].reads = std::move(settled.reads[s]);
+      plan.steps[s].writes = std::move(settled.writes[s]);
+      for (const auto* list : {&plan.steps[s].reads, &plan.steps[s].writes})
+        for (const AccessPlan& a : *list) {
+          plan.wavefronts += executions(block, block.steps[s]) * a.wavefronts;
+          plan.conflicts += executions(block, block.steps[s]) * a.conflicts();
+        }
+    }
+    return plan;
   };
   try {
-    return attempt();
+    return attempt(kCyclesPerByte);
   } catch (const Error&) {  // where nothing fits, layouts are chosen again for the fewest bytes
-    prices.per_byte = 1e3;
-    return attempt();
+    return attempt(1e3);
   }
 }
 

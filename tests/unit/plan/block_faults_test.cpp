@@ -91,7 +91,6 @@ bool is_load(const Case& c, const Action& a) {
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
       {"missing barrier", [](const Case& c) { return without(c, ActionKind::Barrier); }},
-      {"missing warp barrier", [](const Case& c) { return without(c, ActionKind::WarpBarrier); }},
       {"missing wait", [](const Case& c) { return without(c, ActionKind::Wait); }},
       {"missing wait for boxes", [](const Case& c) { return without(c, ActionKind::WaitBulk); }},
       {"missing fence", [](const Case& c) { return without(c, ActionKind::Fence); }},

@@ -43,7 +43,6 @@ std::string text(const Flow& f, const BlockPlan& p) {
     case ActionKind::Wait: out += "w" + std::to_string(a.pending); break;
     case ActionKind::WaitBulk: out += "b"; break;
     case ActionKind::Fence: out += "f"; break;
-    case ActionKind::WarpBarrier: out += "_"; break;
     case ActionKind::Barrier: out += "|"; break;
     case ActionKind::LoopBegin: out += "("; break;
     case ActionKind::LoopEnd: out += ")"; break;

@@ -1,7 +1,8 @@
 // Random blocks: loops, tiles of two axes, loads, element by element steps, transposed reads, row
-// sums, products and stores, each step with a few random walks.
+// sums, products and stores, each step with a random walk.
 #pragma once
 
+#include <optional>
 #include <random>
 
 #include "block_testing.h"
@@ -49,7 +50,7 @@ class RandomBlock {
         for (const BlockAccess& a : other.reads) read = read || a.value == v;
       if (read) continue;
       BlockStep use{
-          "use " + load.name, StepKind::Compute, load.loop, extents(v), walks(), {{v, {0, 1}}}, {}};
+          "use " + load.name, StepKind::Compute, load.loop, extents(v), walk(), {{v, {0, 1}}}, {}};
       block_.steps.insert(block_.steps.begin() + static_cast<long>(s) + 1, use);
     }
   }
@@ -86,25 +87,15 @@ class RandomBlock {
     if (coin(3)) return rows(pick({0, 1}), pick({4, 8, 16, 32}), pick({1, 2, 4}));
     return linear(pick({0, 1, 1}), pick({1, 2, 4, 8}));
   }
-  std::vector<Walk> walks() {
-    std::vector<Walk> out;
-    for (int i = pick({1, 1, 2, 3}); i > 0; --i) out.push_back(walk());
-    return out;
-  }
   DType dtype() { return coin(2) ? DType::F16 : DType::F32; }
   int64_t extent() { return pick({8, 16, 16, 32, 24, 10}); }
   std::string name(const char* what) { return what + std::to_string(block_.steps.size()); }
 
   void load(int body) {
     const int v = value(dtype(), {extent(), extent()}, body);
-    BlockStep s{name("load"),
-                StepKind::Load,
-                body,
-                extents(v),
-                {linear(pick({0, 1, 1, 1}), 4), linear(1, 8)},
-                {},
-                {{v, {0, 1}}},
-                1};
+    BlockStep s{
+        name("load"), StepKind::Load, body, extents(v), linear(pick({0, 1, 1, 1}), pick({4, 8})),
+        {},           {{v, {0, 1}}},  1};
     s.global_bytes = pick({2, 8, 16, 16}) < 4 ? 2 : 16;
     block_.steps.push_back(s);
   }
@@ -122,7 +113,7 @@ class RandomBlock {
     if (transposed) std::swap(e[0], e[1]);
     BlockStep s{name("map"), StepKind::Compute,
                 body,        e,
-                walks(),     {{x, transposed ? std::vector<int>{1, 0} : std::vector<int>{0, 1}}},
+                walk(),      {{x, transposed ? std::vector<int>{1, 0} : std::vector<int>{0, 1}}},
                 {}};
     const int y = some_value(body);
     if (y != x && extents(y) == e) s.reads.push_back({y, {0, 1}});
@@ -171,7 +162,7 @@ class RandomBlock {
                 StepKind::Compute,
                 body,
                 {m, n, k},
-                {fragments(0, 1, 2, 1, warps), fragments(0, 1, 2, warps, 1)},
+                coin(2) ? fragments(0, 1, 2, 1, warps) : fragments(0, 1, 2, warps, 1),
                 {{a, {0, 2}}, {b, {2, 1}}},
                 {{y, {0, 1}}}};
     block_.steps.push_back(s);

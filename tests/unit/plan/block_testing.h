@@ -123,21 +123,21 @@ inline Block attention_block(int64_t keys = 64, int64_t iterations = 6, int thre
        StepKind::Compute,
        0,
        {16, keys},
-       {rows(1, 32), rows(1, 8)},
+       {rows(1, 8)},
        {{3, {0, 1}}, {5, {0}}},
        {{4, {0}}}},
       {"exponentials",
        StepKind::Compute,
        0,
        {16, keys},
-       {linear(1, 2), linear(1, 8), result},
+       {linear(1, 2)},
        {{3, {0, 1}}, {4, {0}}},
        {{6, {0, 1}}}},
       {"sums",
        StepKind::Compute,
        0,
        {16, keys},
-       {rows(1, 32), rows(1, 8)},
+       {rows(1, 8)},
        {{6, {0, 1}}, {4, {0}}, {5, {0}}, {7, {0}}},
        {{7, {0}}}},
       {"rescale",
@@ -168,17 +168,17 @@ inline Block norm_block(int64_t n = 1024, int threads = 128) {
               {"s", DType::F32, {4}, false},
               {"Y", DType::F16, {4, n}, false}};
   b.steps = {
-      {"load X", StepKind::Load, -1, {4, n}, {rows(1, 32, 8), linear(1, 8)}, {}, {{0, {0, 1}}}, 1},
+      {"load X", StepKind::Load, -1, {4, n}, {rows(1, 32, 8)}, {}, {{0, {0, 1}}}, 1},
       {"load G", StepKind::Load, -1, {n}, {linear(0, 8)}, {}, {{1, {0}}}, 0},
       {"squares", StepKind::Compute, -1, {4, n}, {rows(1, 32, 8)}, {{0, {0, 1}}}, {{2, {0}}}},
       {"scaled",
        StepKind::Compute,
        -1,
        {4, n},
-       {rows(1, 32, 8), linear(1, 8)},
+       {rows(1, 32, 8)},
        {{0, {0, 1}}, {1, {1}}, {2, {0}}},
        {{3, {0, 1}}}},
-      {"store", StepKind::Store, -1, {4, n}, {rows(1, 32, 8), linear(1, 8)}, {{3, {0, 1}}}, {}, 1}};
+      {"store", StepKind::Store, -1, {4, n}, {rows(1, 32, 8)}, {{3, {0, 1}}}, {}, 1}};
   return b;
 }
 }  // namespace tessera::testing

@@ -54,7 +54,6 @@ std::string action(const Block& block, const Action& a) {
   case ActionKind::Wait: return "wait " + std::to_string(a.pending);
   case ActionKind::WaitBulk: return "wait for boxes";
   case ActionKind::Fence: return "fence";
-  case ActionKind::WarpBarrier: return "warp barrier";
   case ActionKind::Barrier: return "barrier";
   case ActionKind::LoopBegin: return "loop " + std::to_string(block.loops[size_t(a.loop)].extent);
   case ActionKind::LoopEnd: return "end";
@@ -109,7 +108,7 @@ std::string text(const BlockPlan& plan, const Block& block) {
   }
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const BlockStep& step = block.steps[s];
-    out += "step " + step.name + " " + text(step.walks[size_t(plan.steps[s].walk)]) + "\n";
+    out += "step " + step.name + " " + text(step.walk) + "\n";
     for (const bool write : {false, true}) {
       const auto& priced = write ? plan.steps[s].writes : plan.steps[s].reads;
       const auto& named = write ? step.writes : step.reads;
@@ -125,11 +124,9 @@ std::string text(const BlockPlan& plan, const Block& block) {
     out += indent + action(block, a) + "\n";
     if (a.kind == ActionKind::LoopBegin) indent += "  ";
   }
-  return out + std::to_string(plan.shared_bytes) + " bytes" +
-         (plan.memory_optimal ? "" : " (not proved least)") + ", " + std::to_string(plan.barriers) +
+  return out + std::to_string(plan.shared_bytes) + " bytes, " + std::to_string(plan.barriers) +
          " barriers, " + std::to_string(plan.wavefronts) + " wavefronts, " +
-         std::to_string(plan.conflicts) + " by conflicts" +
-         (plan.layouts_optimal ? "" : " (layouts not proved best)") + "\n";
+         std::to_string(plan.conflicts) + " by conflicts\n";
 }
 
 }  // namespace tessera
