@@ -430,8 +430,7 @@ class KernelSearch::Enumeration {
   }
 
   static void sort(std::vector<Kernel>& kernels) {
-    std::ranges::stable_sort(
-        kernels, [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(kernels, {}, &Kernel::seconds);
   }
   void keep(std::vector<Kernel>& same, Kernel k) const {
     same.push_back(std::move(k));

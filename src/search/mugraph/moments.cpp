@@ -522,12 +522,8 @@ std::optional<Moments::Centred> Moments::centred(const Plan& plan, uint32_t firs
 
 TensorId add_centre(Graph& graph, TensorId x, const std::vector<int>& over) {
   const Shape shape = graph.type(x).shape;
-  SliceAttrs cut;
-  for (const Dim& d : shape) {
-    cut.starts.push_back(0);
-    cut.stops.push_back(d.extent);
-    cut.steps.push_back(1);
-  }
+  SliceAttrs cut{std::vector<int64_t>(shape.size(), 0), extents(shape),
+                 std::vector<int64_t>(shape.size(), 1)};
   // The innermost axes first: what lies together is read together.
   int64_t left = kCentreElements;
   for (size_t i = over.size(); i-- > 0;) {
@@ -535,9 +531,7 @@ TensorId add_centre(Graph& graph, TensorId x, const std::vector<int>& over) {
     stop = std::min(stop, left);
     left = std::max<int64_t>(1, left / stop);
   }
-  bool whole = true;
-  for (size_t d = 0; d < shape.size(); ++d) whole = whole && cut.stops[d] == shape[d].extent;
-  if (!whole) x = build::slice(graph, x, cut);
+  if (cut.stops != extents(shape)) x = build::slice(graph, x, cut);
   return graph.add(OpKind::Mean, {x}, ReduceAttrs{over, true});
 }
 

@@ -474,9 +474,7 @@ std::string call_text(const Pattern& p, const Body& b, const Values& values,
 }
 
 void check_code(const Pattern& p, const Body& b) {
-  Values values = settings(p)[0];
-  int64_t size = 16;
-  for (const std::string& s : p.symbols()) values[s] = size += 8;
+  const Values values = p.example_values();
   std::map<std::string, std::string> numbers;
   for (const std::string& n : p.numbers) numbers[n] = "0.5f";
   // Arrays and counts are judged where sizes are known.

@@ -439,10 +439,7 @@ class Parser : Scanner {
           throw Error(ErrorKind::BadInput, "no input of the def has an axis " + d.symbol,
                       SourceLocation{p_.file, p_.def_line, 1});
     derive_loops();
-    // An example for each body: sizes that are no multiples of each other.
-    Values values = settings(p_)[0];
-    int64_t size = 16;
-    for (const std::string& s : symbols) values[s] = size += 8;
+    const Values values = p_.example_values();
     const Graph def = bound_def(p_, values, DType::F32);
     for (const Body& b : p_.bodies) {
       if (b.written() && !b.called()) check_code(p_, b);
