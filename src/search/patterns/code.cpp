@@ -313,10 +313,7 @@ class Translator {
     }
     stores_ = stores_ || writes;
     const std::string called = "h_" + std::string(name[0] == 'v' ? "v_" : "") + token_.text;
-    if (paren.rank > 0) {
-      expect(",");
-      paren.commas = 1;
-    } else if (writes) {
+    if (paren.rank > 0 || writes) {
       expect(",");
       paren.commas = 1;
     }

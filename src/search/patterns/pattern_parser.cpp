@@ -246,16 +246,19 @@ class Parser : Scanner {
     if (product > kMaxSettings) fail("more than 512 settings to try", from);
   }
 
+  std::string target() {
+    const size_t from = skip();
+    const std::string name = word("cpu or cuda");
+    if (name != "cpu" && name != "cuda")
+      fail("no target '" + name + "'; there are cpu and cuda", from);
+    return name;
+  }
+
   void body(bool kernel) {
     if (p_.def.outputs().empty()) fail("put the def before what computes it");
     Body b;
     b.kernel = kernel;
-    if (take("for")) {
-      const size_t from = skip();
-      b.target = word("cpu or cuda");
-      if (b.target != "cpu" && b.target != "cuda")
-        fail("no target '" + b.target + "'; there are cpu and cuda", from);
-    }
+    if (take("for")) b.target = target();
     if (take("when")) conditions(b.when);
     const size_t from = skip();
     if (kernel) {
@@ -278,10 +281,7 @@ class Parser : Scanner {
   void code() {
     if (p_.def.outputs().empty()) fail("put the def before what computes it");
     Body b;
-    const size_t from = skip();
-    b.target = word("cpu or cuda");
-    if (b.target != "cpu" && b.target != "cuda")
-      fail("no target '" + b.target + "'; there are cpu and cuda", from);
+    b.target = target();
     const bool cuda = b.target == "cuda";
     b.language = !cuda ? Language::Cpp : take("raw") ? Language::Raw : Language::Cuda;
     if (!take("for")) fail("expected 'for' and what runs in parallel, as in 'for m = M'");

@@ -433,6 +433,7 @@ SearchReport Exhaustive::run(const Subprogram& sub, Context& context, const Budg
     std::ranges::stable_sort(results[0].choices, [](const Choice& a, const Choice& b) {
       return a.plan.seconds < b.plan.seconds;
     });
+    if (results[0].choices.empty()) return run.report;
     const bool too_large = offer_programs(run, steps, results, sink);
     if (run.report.candidates > 0 || !too_large) break;
   }
