@@ -240,8 +240,7 @@ Moments::Moments(const Hypergraph& values, const Region& region, const RegionFor
         const Edge& e = values.edges[i];
         if ((e.op != EdgeOp::Add && !e.bits) || !algebra.invariant(e.out)) continue;
         double degree = 0;
-        for (size_t k = 0; k < e.arity; ++k)
-          degree = std::max(degree, algebra.degree(e.in[k]).value());
+        for (ValueId u : e.operands()) degree = std::max(degree, algebra.degree(u).value());
         // Squares that cancel, or anything that cancels inside a sum.
         if (degree >= (e.bits ? 1 : 2)) s.saves.push_back(i);
         if (degree >= 1) s.helps.push_back(i);
