@@ -88,7 +88,7 @@ SearchReport Session::within(double seconds, const std::function<SearchReport()>
 }
 
 Context Session::context(const CostModel* cost) const {
-  return {&target, cost, options.seed, threads, cancel_, nullptr, {}, {}};
+  return {&target, cost, options.seed, threads, cancel_, nullptr, {}};
 }
 
 SearchReport Session::search(const Graph& graph, const std::string& part, double seconds,

@@ -49,6 +49,8 @@ struct SearchReport {
   double best_cost = 0;                   // seconds; 0: none
   double original_cost = 0;               // of the subprogram as it is; 0: not told
   int64_t states() const { return values + edges + graphs + tilings; }
+  // Counts what another search counted, too.
+  void add_counts(const SearchReport& more);
 };
 
 struct Budget {
@@ -76,10 +78,11 @@ struct Context {
   const std::atomic<bool>* cancel = nullptr;
   SearchMemory* memory = nullptr;                     // null: nothing is kept
   std::function<void(const SearchReport&)> progress;  // now and then, from one thread at a time
-  std::function<void(const std::string&)> log;        // one line of text
 
   bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
 };
+// Why a search ends that has taken so much of its budget.
+StopReason ended(const Context& context, const Budget& budget, double seconds, int64_t steps = 0);
 
 // Receives candidates in ascending order of cost.
 class CandidateSink {

@@ -450,7 +450,7 @@ std::vector<Folding> fold_weights(const Graph& program, int depth, size_t most) 
     const double work = work_per_call(reached[i].graph);
     if (work < before) order.emplace_back(work, i);
   }
-  std::ranges::stable_sort(order, [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(order, {}, [](const auto& x) { return x.first; });
   std::vector<Folding> out;
   for (const auto& [work, i] : order) {
     if (out.size() >= most) break;

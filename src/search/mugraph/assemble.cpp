@@ -34,8 +34,7 @@ class Assembler {
   // Whole programs: the best choice everywhere, then one region at a time with its next choices.
   bool combine(CandidateSink& sink) {
     find();
-    std::ranges::stable_sort(
-        found_, [](const Found& a, const Found& b) { return a.candidate.cost < b.candidate.cost; });
+    std::ranges::stable_sort(found_, {}, [](const Found& x) { return x.candidate.cost; });
     take();
     for (Found& f : found_) {
       if (!f.taken) continue;
@@ -202,9 +201,8 @@ class Assembler {
         too_large_ = too_large_ || block_memory(b).peak() > limits.block_bytes;
       if (too_large_) return std::nullopt;
       validate(g, limits);
-    } catch (const Error& e) {
+    } catch (const Error&) {
       ++run_.report.pruned["not valid"];
-      if (run_.context.log) run_.context.log("mugraph: candidate is not valid: " + e.message());
       return std::nullopt;
     }
     if (over_limit) {

@@ -151,8 +151,7 @@ void NormalForms::open_sums(PolyId goal, std::vector<PolyId>& out) {
     }
     if (opened.empty()) continue;
     // Two ways to open one term may coincide; then one of them is enough.
-    std::ranges::sort(
-        opened, [](const Term& a, const Term& b) { return a.mono < b.mono; });
+    std::ranges::sort(opened, {}, &Term::mono);
     opened.erase(std::unique(opened.begin(), opened.end(),
                              [](const Term& a, const Term& b) { return a.mono == b.mono; }),
                  opened.end());

@@ -134,8 +134,7 @@ KernelSearch::KernelSearch(const Hypergraph& graph, const Region& region, const 
       const Edge& e = graph_.edges[k];
       double before = 0;
       std::vector<ValueId> all;
-      for (int i = 0; i < e.arity; ++i) {
-        ValueId u = e.in[size_t(i)];
+      for (ValueId u : e.operands()) {
         before = std::max(before, depth_work_[u]);
         std::vector<ValueId> both;
         std::set_union(all.begin(), all.end(), needs_[u].begin(), needs_[u].end(),
@@ -166,7 +165,7 @@ KernelSearch::KernelSearch(const Hypergraph& graph, const Region& region, const 
       const Edge& e = graph_.edges[k];
       edge_floor_[k] = edge_floor(k);
       double all = edge_floor_[k];
-      for (int i = 0; i < e.arity; ++i) all = std::max(all, floor_[e.in[size_t(i)]]);
+      for (ValueId u : e.operands()) all = std::max(all, floor_[u]);
       floor_[v] = k == graph_.producers[v].front() ? all : std::min(floor_[v], all);
       last = std::min(last, edge_floor_[k]);
     }
@@ -216,7 +215,7 @@ std::vector<char> KernelSearch::derive(const std::vector<ValueId>& outputs) cons
     if (from[v]) continue;
     from[v] = 1;
     for (uint32_t k : graph_.producers[v])
-      for (int i = 0; i < graph_.edges[k].arity; ++i) todo.push_back(graph_.edges[k].in[size_t(i)]);
+      for (ValueId u : graph_.edges[k].operands()) todo.push_back(u);
   }
   return from;
 }
@@ -383,10 +382,8 @@ class KernelSearch::Enumeration {
       const bool over_loop = (e.bits & frame_.folds) != 0;
       if (over_loop && after == 0) continue;
       State t = base;
-      for (int i = 0; i < e.arity; ++i) {
-        const ValueId u = e.in[size_t(i)];
+      for (ValueId u : e.operands())
         demand(t, u, !changes(u) && (changes(v) || over_loop) ? after - 1 : after);
-      }
       t.compute += search_.edge_work_[k];
       t.floor = std::max(t.floor, search_.edge_floor_[k]);
       t.operators += 1 + (over_loop ? 1 : 0);
@@ -430,8 +427,7 @@ class KernelSearch::Enumeration {
   }
 
   static void sort(std::vector<Kernel>& kernels) {
-    std::ranges::stable_sort(
-        kernels, [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(kernels, {}, &Kernel::seconds);
   }
   void keep(std::vector<Kernel>& same, Kernel k) const {
     same.push_back(std::move(k));
@@ -511,8 +507,8 @@ std::map<ValueId, Placed> KernelSearch::phases(const Kernel& k) const {
     const Edge& e = graph_.edges[i];
     const bool over_loop = (e.bits & k.folds) != 0, loop = inside(e.out) || over_loop;
     int at = loop ? 1 : 0;
-    for (int j = 0; j < e.arity; ++j) {
-      auto it = ready.find(e.in[size_t(j)]);
+    for (ValueId u : e.operands()) {
+      auto it = ready.find(u);
       if (it == ready.end()) continue;
       at = std::max(at, it->second + (loop && !inside(it->first) ? 1 : 0));
     }
@@ -526,8 +522,8 @@ std::map<ValueId, Placed> KernelSearch::phases(const Kernel& k) const {
     if (inside(v) && ready.count(v)) out[v].passes |= pass_bit(ready[v]);
   for (size_t i = k.edges.size(); i-- > 0;) {
     const Edge& e = graph_.edges[k.edges[i]];
-    for (int j = 0; j < e.arity; ++j) {
-      auto it = out.find(e.in[size_t(j)]);
+    for (ValueId u : e.operands()) {
+      auto it = out.find(u);
       if (it != out.end() && it->second.phase == KernelPhase::Loop)
         it->second.passes |= out[e.out].passes;
     }
@@ -551,8 +547,7 @@ int KernelSearch::passes(const std::vector<ValueId>& outputs, int loop) const {
     for (uint32_t i : graph_.producers[v]) {
       const Edge& e = graph_.edges[i];
       const bool in_loop = varies || (e.bits & k.folds);
-      for (int j = 0; j < e.arity; ++j) {
-        const ValueId u = e.in[size_t(j)];
+      for (ValueId u : e.operands()) {
         const bool outside = !(graph_.values[u].axes & k.varies);
         ready[v] = std::max({ready[v], in_loop ? 1 : 0, ready[u] + (in_loop && outside ? 1 : 0)});
       }

@@ -63,15 +63,6 @@ struct KernelOptions {
   bool bound_rule = true, dominance_rule = true, memory_rule = true;
 };
 
-// Block graphs of one region, see MugraphOptions::enumerate.
-struct Enumerated {
-  Hypergraph graph;             // every value and operation met
-  std::vector<Kernel> kernels;  // complete graphs, tiles not chosen
-  int64_t states = 0;           // operators tried and accepted
-  bool complete = true;
-  std::map<std::string, int64_t> pruned;
-};
-
 // What a search counted, merged in a fixed order so that it does not depend on threads.
 struct KernelCounters {
   int64_t expanded = 0, graphs = 0, tilings = 0;

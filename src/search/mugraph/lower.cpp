@@ -376,8 +376,8 @@ class KernelLowering {
   }
 
   DType dtype_of(const Edge& e) const {
-    for (int i = 0; i < e.arity; ++i)
-      if (e.in[size_t(i)] != kOne) return values_.values[e.in[size_t(i)]].dtype;
+    for (ValueId u : e.operands())
+      if (u != kOne) return values_.values[u].dtype;
     return values_.values[e.out].dtype;
   }
 

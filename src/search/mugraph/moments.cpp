@@ -240,8 +240,7 @@ Moments::Moments(const Hypergraph& values, const Region& region, const RegionFor
         const Edge& e = values.edges[i];
         if ((e.op != EdgeOp::Add && !e.bits) || !algebra.invariant(e.out)) continue;
         double degree = 0;
-        for (size_t k = 0; k < e.arity; ++k)
-          degree = std::max(degree, algebra.degree(e.in[k]).value());
+        for (ValueId u : e.operands()) degree = std::max(degree, algebra.degree(u).value());
         // Squares that cancel, or anything that cancels inside a sum.
         if (degree >= (e.bits ? 1 : 2)) s.saves.push_back(i);
         if (degree >= 1) s.helps.push_back(i);
@@ -522,12 +521,8 @@ std::optional<Moments::Centred> Moments::centred(const Plan& plan, uint32_t firs
 
 TensorId add_centre(Graph& graph, TensorId x, const std::vector<int>& over) {
   const Shape shape = graph.type(x).shape;
-  SliceAttrs cut;
-  for (const Dim& d : shape) {
-    cut.starts.push_back(0);
-    cut.stops.push_back(d.extent);
-    cut.steps.push_back(1);
-  }
+  SliceAttrs cut{std::vector<int64_t>(shape.size(), 0), extents(shape),
+                 std::vector<int64_t>(shape.size(), 1)};
   // The innermost axes first: what lies together is read together.
   int64_t left = kCentreElements;
   for (size_t i = over.size(); i-- > 0;) {
@@ -535,9 +530,7 @@ TensorId add_centre(Graph& graph, TensorId x, const std::vector<int>& over) {
     stop = std::min(stop, left);
     left = std::max<int64_t>(1, left / stop);
   }
-  bool whole = true;
-  for (size_t d = 0; d < shape.size(); ++d) whole = whole && cut.stops[d] == shape[d].extent;
-  if (!whole) x = build::slice(graph, x, cut);
+  if (cut.stops != extents(shape)) x = build::slice(graph, x, cut);
   return graph.add(OpKind::Mean, {x}, ReduceAttrs{over, true});
 }
 

@@ -104,11 +104,7 @@ void add(SearchReport& report, const SearchReport& more) {
   if (report.stop == StopReason::Exhausted || report.stop == StopReason::Unsupported)
     report.stop = more.stop == StopReason::Unsupported ? report.stop : more.stop;
   report.seconds += more.seconds;
-  report.values += more.values;
-  report.edges += more.edges;
-  report.graphs += more.graphs;
-  report.tilings += more.tilings;
-  for (const auto& [rule, n] : more.pruned) report.pruned[rule] += n;
+  report.add_counts(more);
   if (more.best_cost > 0 && (report.best_cost == 0 || more.best_cost < report.best_cost))
     report.best_cost = more.best_cost;
 }
@@ -149,8 +145,7 @@ SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget&
     report.stop = StopReason::TimeBudget;
   else
     add(report, Search(options_, finer, context, rest, found).run());
-  std::ranges::stable_sort(found.candidates,
-                           [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+  std::ranges::stable_sort(found.candidates, {}, &Candidate::cost);
   int64_t offered = 0;
   for (Candidate& c : found.candidates) {
     // The program as written always stands.

@@ -1,7 +1,6 @@
 // The µGraph engine (Mirage, OSDI'25, §4): saturates the values that can be part of the result in
 // an axis-aware normal form, then extracts kernels and plans of kernels by branch and bound.
 #pragma once
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,22 +9,11 @@
 
 namespace tessera {
 
-namespace mugraph {
-struct Region;
-struct RegionForms;
-class NormalForms;
-struct Enumerated;  // kernels.h
-}  // namespace mugraph
-
 struct MugraphOptions {
   // Operators of a block graph, iterators and savers included (as Mirage counts); none: no limit.
   std::optional<int> max_block_ops;
-  int max_kernels = 4;  // kernels of a plan
-  int variants = 4;     // graphs kept per set of loads, outputs and loop axis
-  // Lists block graphs of a whole region in place of the search: an oracle, see the tests.
-  std::function<mugraph::Enumerated(const mugraph::Region&, mugraph::NormalForms&,
-                                    const mugraph::RegionForms&)>
-      enumerate;
+  int max_kernels = 4;           // kernels of a plan
+  int variants = 4;              // graphs kept per set of loads, outputs and loop axis
   std::set<std::string> ablate;  // rules switched off, of those that ablations() names
 };
 

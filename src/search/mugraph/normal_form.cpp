@@ -123,7 +123,7 @@ PolyId NormalForms::from_mono(MonoId m, const Coef& c) {
 }
 
 PolyId NormalForms::from_terms(std::vector<Term> terms) {
-  std::ranges::sort(terms, [](const Term& a, const Term& b) { return a.mono < b.mono; });
+  std::ranges::sort(terms, {}, &Term::mono);
   std::vector<Term> out;
   for (const Term& t : terms) {
     if (t.coef.bad()) return kNone;
@@ -303,7 +303,7 @@ NormalForms::Split NormalForms::split(PolyId p, bool for_root) {
   std::vector<Term> rest;
   for (const Term& t : terms)
     rest.push_back({intern_mono(merge(monos_[t.mono].factors, inverse_common)), t.coef});
-  std::ranges::sort(rest, [](const Term& a, const Term& b) { return a.mono < b.mono; });
+  std::ranges::sort(rest, {}, &Term::mono);
   Split s;
   s.common = intern_mono(std::move(common));
   s.coef = leading(rest);

@@ -100,8 +100,7 @@ class PlanSearch {
     }
     add_nests(result_.plans);
     add_nests(result_.singles);
-    std::ranges::stable_sort(result_.plans,
-                             [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(result_.plans, {}, &Plan::seconds);
     return std::move(result_);
   }
 
@@ -330,8 +329,7 @@ class PlanSearch {
         others.push_back(std::move(other));
       }
     }
-    std::ranges::stable_sort(others,
-                             [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(others, {}, &Plan::seconds);
     if (int(others.size()) > options_.per_structure - 1)
       others.resize(size_t(options_.per_structure) - 1);
     result_.plans.push_back(std::move(plan));

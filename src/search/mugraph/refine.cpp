@@ -51,7 +51,9 @@ std::optional<std::vector<Group>> groups_of(const Shape& from, const Shape& to) 
 
 class Refinement {
  public:
-  explicit Refinement(const Graph& g) : g_(g), classes_(axis_classes(g)), out_(g.name()) {}
+  explicit Refinement(const Graph& g)
+      : g_(g), classes_(axis_classes(g)), out_(g.name()), whole_(g.tensors().size()),
+        fine_(whole_) {}
 
   std::optional<Graph> run() {
     if (!find_parts()) return std::nullopt;
@@ -155,14 +157,14 @@ class Refinement {
   }
   // As the program has it.
   TensorId whole(TensorId t) {
-    auto it = whole_.find(t.index);
-    if (it != whole_.end()) return it->second;
-    return whole_[t.index] = reshaped(fine_.at(t.index), g_.type(t).shape);
+    TensorId& known = whole_[t.index];
+    if (!known.valid()) known = reshaped(fine_[t.index], g_.type(t).shape);
+    return known;
   }
   TensorId fine(TensorId t) {
-    auto it = fine_.find(t.index);
-    if (it != fine_.end()) return it->second;
-    return fine_[t.index] = reshaped(whole_.at(t.index), fine_shape(t));
+    TensorId& known = fine_[t.index];
+    if (!known.valid()) known = reshaped(whole_[t.index], fine_shape(t));
+    return known;
   }
   // An operand with as many extents of 1 as the result's axes have parts.
   TensorId aligned(TensorId t, TensorId result) {
@@ -182,23 +184,13 @@ class Refinement {
   // --- operators ------------------------------------------------------------------------------
 
   void keep(const Op& op) {
-    std::vector<TensorId> in;
-    std::vector<std::string> names;
-    for (TensorId t : op.inputs) in.push_back(whole(t));
-    for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(g_.tensor(op.result(r)).name);
-    const OpId id = op.body.valid() ? out_.add_graph_op(op.kind, in, g_.body(op), names)
-                                    : out_.add_op(op.kind, in, op.attrs, names);
-    for (uint32_t r = 0; r < op.num_results; ++r)
-      whole_[op.result(r).index] = out_.op(id).result(r);
+    for (TensorId t : op.inputs) whole(t);
+    copy_op(g_, op, out_, whole_);
   }
 
   void rewrite(const Op& op) {
     const TensorId result = op.num_results > 0 ? op.result() : TensorId();
-    if (is_input(op.kind)) {
-      whole_[result.index] =
-          out_.add_input(g_.type(result), g_.tensor(result).name, g_.is_weight(result));
-      return;
-    }
+    if (op.kind == OpKind::Input) return keep(op);
     if (op.constant()) {
       whole_[result.index] = out_.add_const(std::get<ConstAttrs>(op.attrs).value, g_.type(result));
       return;
@@ -333,7 +325,7 @@ class Refinement {
   const std::vector<std::vector<int>> classes_;
   std::map<int, std::vector<int64_t>> parts_;
   Graph out_;
-  std::map<uint32_t, TensorId> whole_, fine_;
+  std::vector<TensorId> whole_, fine_;  // by tensor, where there is one
 };
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "base/check.h"
 #include "base/interruption.h"
+#include "search/axis_classes.h"
 
 // An operator that is not named here is an opaque function (pointwise) or kept (all others): both
 // are sound, so the switches below have defaults.
@@ -13,16 +13,6 @@ namespace tessera::mugraph {
 namespace {
 
 constexpr int kMaxAxes = 60;
-
-// A reshape that only adds or removes unit dimensions keeps the order of all others.
-bool unit_reshape(const Shape& from, const Shape& to) {
-  std::vector<Dim> a, b;
-  for (const Dim& d : from)
-    if (!d.is_one()) a.push_back(d);
-  for (const Dim& d : to)
-    if (!d.is_one()) b.push_back(d);
-  return a == b;
-}
 
 }  // namespace
 
@@ -36,130 +26,23 @@ bool transparent(const Graph& g, const Op& op) {
   if (has(op.kind, algebra::Pointwise)) return !any_int || op.kind == OpKind::Cast;
   if (any_int) return false;
   if (op.kind == OpKind::Reshape)
-    return unit_reshape(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
+    return only_units_differ(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
   return is_reduction(op.kind) ? is_float(out) : is_product(op.kind) || arranges(op.kind);
 }
 
 namespace {
 
-// Assigns the result's dimension names to the operands. kNew marks a dimension that is contracted.
-constexpr int kNew = -2;
-
-std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
-                                           const std::vector<int>& dims) {
-  std::vector<std::vector<int>> out;
-  auto shape = [&](size_t i) -> const Shape& { return g.type(op.inputs[i]).shape; };
-  auto aligned = [&](size_t i) {
-    std::vector<int> d(shape(i).size(), -1);
-    for (size_t k = 0; k < d.size(); ++k)
-      if (!shape(i)[k].is_one()) d[k] = dims[dims.size() - d.size() + k];
-    return d;
-  };
-  if (has(op.kind, algebra::Pointwise) || op.kind == OpKind::Broadcast) {
-    for (size_t i = 0; i < op.inputs.size(); ++i) out.push_back(aligned(i));
-    return out;
-  }
-  if (const auto* a = std::get_if<ReduceAttrs>(&op.attrs)) {
-    std::vector<int> d(shape(0).size(), -1);
-    size_t next = 0;
-    for (size_t k = 0; k < d.size(); ++k) {
-      bool reduced = std::ranges::find(a->axes, int(k)) != a->axes.end();
-      if (reduced) {
-        if (!shape(0)[k].is_one()) d[k] = kNew;
-        if (a->keepdims) ++next;
-      } else {
-        d[k] = dims[next++];
-      }
-    }
-    return {d};
-  }
-  if (is_product(op.kind)) {
-    const size_t r = dims.size();
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      // matmul: A B; concat_matmul: W X Y Z with W·Y + X·Z
-      bool left = i < op.inputs.size() / 2;
-      std::vector<int> d(shape(i).size(), -1);
-      const size_t n = d.size();
-      for (size_t k = 0; k + 2 < n; ++k)
-        if (!shape(i)[k].is_one()) d[k] = dims[r - n + k];
-      size_t keep = left ? n - 2 : n - 1, sum = left ? n - 1 : n - 2;
-      if (!shape(i)[keep].is_one()) d[keep] = dims[left ? r - 2 : r - 1];
-      if (!shape(i)[sum].is_one()) d[sum] = kNew;
-      out.push_back(d);
-    }
-    return out;
-  }
-  if (const auto* a = std::get_if<PermAttrs>(&op.attrs)) {
-    std::vector<int> d(dims.size(), -1);
-    for (size_t k = 0; k < dims.size(); ++k) d[size_t(a->perm[k])] = dims[k];
-    return {d};
-  }
-  CHECK(is_reshape(op.kind)) << "operator that is not transparent";
-  std::vector<int> names;
-  const Shape& to = g.type(op.result()).shape;
-  for (size_t k = 0; k < to.size(); ++k)
-    if (!to[k].is_one()) names.push_back(dims[k]);
-  std::vector<int> d(shape(0).size(), -1);
-  size_t next = 0;
-  for (size_t k = 0; k < d.size(); ++k)
-    if (!shape(0)[k].is_one()) d[k] = names[next++];
-  return {d};
+std::vector<OpId> transparent_ops(const Graph& g) {
+  std::vector<OpId> ops;
+  for (size_t i = 0; i < g.ops().size(); ++i)
+    if (!is_given(g.ops()[i].kind) && transparent(g, g.ops()[i])) ops.push_back(OpId(i));
+  return ops;
 }
-
-// Which dimensions of the program are the same axis.
-class Classes {
- public:
-  explicit Classes(const Graph& g) : g_(g) {
-    for (const Tensor& t : g.tensors()) {
-      first_.push_back(int(parent_.size()));
-      for (size_t k = 0; k < t.type.shape.size(); ++k) parent_.push_back(int(parent_.size()));
-    }
-    for (const Op& op : g.ops()) {
-      if (is_given(op.kind) || !transparent(g, op)) continue;
-      // Name the result's dimensions by their own slots and see where the names go.
-      std::vector<int> dims;
-      for (size_t k = 0; k < g.type(op.result()).shape.size(); ++k) {
-        bool unit = g.type(op.result()).shape[k].is_one();
-        dims.push_back(unit ? -1 : slot(op.result(), k));
-      }
-      auto names = operand_dims(g, op, dims);
-      for (size_t i = 0; i < names.size(); ++i) {
-        for (size_t k = 0; k < names[i].size(); ++k)
-          if (names[i][k] >= 0) join(names[i][k], slot(op.inputs[i], k));
-      }
-      if (is_product(op.kind)) {
-        size_t n = op.inputs.size() / 2;
-        for (size_t i = 0; i < n; ++i) {
-          const Shape& a = g.type(op.inputs[i]).shape;
-          const Shape& b = g.type(op.inputs[i + n]).shape;
-          if (!a.back().is_one())
-            join(slot(op.inputs[i], a.size() - 1), slot(op.inputs[i + n], b.size() - 2));
-        }
-      }
-    }
-  }
-  int of(TensorId t, size_t dim) { return find(slot(t, dim)); }
-
- private:
-  int slot(TensorId t, size_t dim) const { return first_[t.index] + int(dim); }
-  int find(int x) {
-    interruption_point();
-    while (parent_[size_t(x)] != x) x = parent_[size_t(x)] = parent_[size_t(parent_[size_t(x)])];
-    return x;
-  }
-  void join(int a, int b) {
-    a = find(a);
-    b = find(b);
-    if (a != b) parent_[size_t(std::max(a, b))] = std::min(a, b);
-  }
-  const Graph& g_;
-  std::vector<int> first_, parent_;
-};
 
 class RegionBuilder {
  public:
   RegionBuilder(const Graph& g, const std::vector<bool>& given)
-      : g_(g), given_(given), classes_(g) {}
+      : g_(g), given_(given), classes_(g, transparent_ops(g)) {}
 
   Region build(const std::vector<TensorId>& outputs) {
     for (TensorId t : outputs) {
@@ -204,13 +87,13 @@ class RegionBuilder {
       n.view = int(region_.views.size());
       region_.views.push_back({t, dims, n.dtype});
     } else {
-      auto names = operand_dims(g_, op, dims);
+      auto names = operand_axes(g_, op, dims);
       // Contracted dimensions: the same name on both sides, distinct from what is free outside.
       std::vector<int> taken = dims;
       size_t pairs = is_product(op.kind) ? op.inputs.size() / 2 : op.inputs.size();
       for (size_t i = 0; i < pairs; ++i) {
         for (size_t k = 0; k < names[i].size(); ++k) {
-          if (names[i][k] != kNew) continue;
+          if (names[i][k] != kContracted) continue;
           int axis = name(classes_.of(op.inputs[i], k), g_.type(op.inputs[i]).shape[k], taken);
           taken.push_back(axis);
           names[i][k] = axis;
@@ -233,7 +116,7 @@ class RegionBuilder {
 
   const Graph& g_;
   const std::vector<bool>& given_;
-  Classes classes_;
+  AxisClasses classes_;
   Region region_;
   std::map<int, std::vector<int>> names_;
   std::map<int, int> numbers_;
@@ -270,13 +153,9 @@ std::vector<int64_t> axis_extents(const Region& region) {
 }
 
 std::vector<std::vector<int>> axis_classes(const Graph& g) {
-  Classes classes(g);
-  std::vector<std::vector<int>> out(g.tensors().size());
-  for (uint32_t t = 0; t < out.size(); ++t) {
-    const Shape& shape = g.tensors()[t].type.shape;
-    for (size_t d = 0; d < shape.size(); ++d)
-      out[t].push_back(shape[d].is_one() ? -1 : classes.of(TensorId(t), d));
-  }
+  const AxisClasses classes(g, transparent_ops(g));
+  std::vector<std::vector<int>> out;
+  for (uint32_t t = 0; t < g.tensors().size(); ++t) out.push_back(classes.of(TensorId(t)));
   return out;
 }
 

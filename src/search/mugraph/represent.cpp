@@ -617,6 +617,7 @@ class BlockWriter {
 // Writes the kernel graph again.
 Graph rewrite(const Graph& old, bool& changed) {
   Graph g(old.name());
+  std::vector<TensorId> plain(old.tensors().size());  // of `stored`, what is no pair
   std::vector<Stored> stored(old.tensors().size());
   std::vector<bool> kernels_only(old.tensors().size(), true);
   for (const Op& op : old.ops()) {
@@ -625,21 +626,10 @@ Graph rewrite(const Graph& old, bool& changed) {
   }
   for (TensorId t : old.outputs()) kernels_only[t.index] = false;
   for (const Op& op : old.ops()) {
-    const std::string& first_name = old.tensor(op.result()).name;
-    if (is_input(op.kind)) {
-      stored[op.result().index] = {
-          g.add_input(old.type(op.result()), first_name, old.is_weight(op.result())), {}, false};
-      continue;
-    }
-    std::vector<std::string> names;
-    for (uint32_t i = 0; i < op.num_results; ++i) names.push_back(old.tensor(op.result(i)).name);
-    if (!is_kernel(op.kind)) {
-      std::vector<TensorId> in;
-      for (TensorId t : op.inputs) in.push_back(*stored[t.index].v);
-      const OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)
-                                      : g.add_op(op.kind, in, op.attrs, names);
+    if (op.kind != OpKind::Kernel) {
+      copy_op(old, op, g, plain);
       for (uint32_t i = 0; i < op.num_results; ++i)
-        stored[op.result(i).index] = {g.op(id).result(i), {}, false};
+        stored[op.result(i).index].v = plain[op.result(i).index];
       continue;
     }
     std::vector<Stored> operands;
@@ -657,7 +647,7 @@ Graph rewrite(const Graph& old, bool& changed) {
       const BlockWriter::Result& r = results[i];
       Stored& s = stored[op.result(i).index];
       s.reduced = r.reduced;
-      if (r.v >= 0) s.v = g.op(id).result(uint32_t(r.v));
+      if (r.v >= 0) s.v = plain[op.result(i).index] = g.op(id).result(uint32_t(r.v));
       if (r.m >= 0) s.m = g.op(id).result(uint32_t(r.m));
     }
   }

@@ -47,23 +47,23 @@ struct Run {
     if (context.cancelled() || out_of_time()) stopped = true;
     return stopped;
   }
-  void merge(const KernelCounters& c) {
-    report.graphs += c.graphs;
-    report.tilings += c.tilings;
-    for (const auto& [name, n] : c.pruned) report.pruned[name] += n;
-  }
+  void merge(const KernelCounters& c) { add(report, c); }
   // Tells the caller; `running`: what is not merged yet.
   void progress(const KernelCounters& running) const {
     if (!context.progress) return;
     SearchReport r = report;
     r.seconds = seconds();
-    r.graphs += running.graphs;
-    r.tilings += running.tilings;
-    for (const auto& [name, n] : running.pruned) r.pruned[name] += n;
+    add(r, running);
     context.progress(r);
   }
 
  private:
+  static void add(SearchReport& to, const KernelCounters& c) {
+    to.graphs += c.graphs;
+    to.tilings += c.tilings;
+    for (const auto& [name, n] : c.pruned) to.pruned[name] += n;
+  }
+
   WallClock clock_;
 };
 

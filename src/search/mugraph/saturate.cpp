@@ -119,8 +119,8 @@ class Saturation {
       if (region_.part[a] < 0) continue;
       const AxisMask inside = bit(int(a)), parts = bit(region_.part[a]);
       bool partial = false, whole = false;
-      for (int i = 0; i < e.arity; ++i) {
-        const AxisMask m = values_[e.in[size_t(i)]].axes;
+      for (ValueId v : e.operands()) {
+        const AxisMask m = values_[v].axes;
         partial = partial || ((m & parts) && !(m & inside));
         whole = whole || (m & inside);
       }
@@ -160,11 +160,11 @@ class Saturation {
     if (exact == kNone || nf_.poly(exact).terms.empty()) return;
     NormalForms::Primitive p = nf_.primitive(exact);
     AxisMask axes = 0;
-    for (int i = 0; i < e.arity; ++i) axes |= values_[e.in[size_t(i)]].axes;
+    for (ValueId v : e.operands()) axes |= values_[v].axes;
     if ((axes & ~e.bits) != nf_.poly(p.form).axes) return reject("axes");
     if (mixes_parts(e, nf_.poly(p.form).axes)) return reject("parts");
     uint32_t below = 0;
-    for (int i = 0; i < e.arity; ++i) below = std::max(below, values_[e.in[size_t(i)]].rank);
+    for (ValueId v : e.operands()) below = std::max(below, values_[v].rank);
     if (!force && nf_.poly(p.form).size <= below) return reject("order");
     auto it = index_.find(p.form);
     if (it == index_.end()) {
@@ -496,19 +496,17 @@ class Saturation {
       bool changed = false;
       for (const Edge& e : edges_) {
         if (!e.forced || values_[e.out].view >= 0) continue;
-        for (int i = 0; i < e.arity; ++i) {
-          if (values_[e.out].rank <= values_[e.in[size_t(i)]].rank && e.out != e.in[size_t(i)]) {
-            values_[e.out].rank = values_[e.in[size_t(i)]].rank + 1;
-            changed = true;
-          }
+        for (ValueId v : e.operands()) {
+          if (values_[e.out].rank > values_[v].rank || e.out == v) continue;
+          values_[e.out].rank = values_[v].rank + 1;
+          changed = true;
         }
       }
       if (!changed) break;
     }
     auto ordered = [&](const Edge& e) {
-      for (int i = 0; i < e.arity; ++i)
-        if (e.in[size_t(i)] != one_ && values_[e.in[size_t(i)]].rank >= values_[e.out].rank)
-          return false;
+      for (ValueId v : e.operands())
+        if (v != one_ && values_[v].rank >= values_[e.out].rank) return false;
       return values_[e.out].view < 0 && e.out != one_;
     };
     std::vector<char> derivable(values_.size(), 0), live(values_.size(), 0);
@@ -518,9 +516,8 @@ class Saturation {
       changed = false;
       for (size_t k = 0; k < edges_.size(); ++k) {
         if (usable[k] || !ordered(edges_[k])) continue;
-        bool all = true;
-        for (int i = 0; i < edges_[k].arity; ++i) all = all && derivable[edges_[k].in[size_t(i)]];
-        if (!all) continue;
+        if (!std::ranges::all_of(edges_[k].operands(), [&](ValueId v) { return derivable[v]; }))
+          continue;
         usable[k] = 1;
         changed = true;
         derivable[edges_[k].out] = 1;
@@ -540,7 +537,7 @@ class Saturation {
       live[v] = 1;
       for (uint32_t k : by_out_[v]) {
         if (!usable[k]) continue;
-        for (int i = 0; i < edges_[k].arity; ++i) todo.push_back(edges_[k].in[size_t(i)]);
+        for (ValueId u : edges_[k].operands()) todo.push_back(u);
       }
     }
     live[one_] = 1;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct Edge {
   ValueId out = 0;
   Coef scale = 1;
   bool forced = false;  // an operation of the program itself
+
+  std::span<const ValueId> operands() const { return {in.data(), arity}; }
 };
 
 struct Value {

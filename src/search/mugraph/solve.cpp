@@ -40,7 +40,6 @@ class RegionSolver {
     formulations.push_back({{2, max_shift}, "", true});
     for (const Formulation& f : formulations) {
       if (run_.interrupted()) break;
-      if (f.program_only && run_.options.enumerate) continue;
       std::unique_ptr<World> world = make_world(region, f);
       if (!world) {
         run_.detail = "a constant of the program has no exact normal form";
@@ -48,10 +47,6 @@ class RegionSolver {
       }
       if (max_shift && !f.options.keep_shifts && logarithm_of_shift(*world, region)) {
         ++run_.report.pruned["logarithm of a dropped shift"];
-        continue;
-      }
-      if (run_.options.enumerate) {
-        enumerate(out, std::move(world));
         continue;
       }
       KernelCounters counters;
@@ -76,10 +71,8 @@ class RegionSolver {
       explore(out, w, out.worlds.size() - 1, {}, counters);
       run_.merge(counters);
     }
-    if (!run_.options.enumerate && run_.rule("split")) split_reductions(out);
-    std::ranges::stable_sort(out.choices, [](const Choice& a, const Choice& b) {
-      return a.plan.seconds < b.plan.seconds;
-    });
+    if (run_.rule("split")) split_reductions(out);
+    std::ranges::stable_sort(out.choices, {}, [](const Choice& x) { return x.plan.seconds; });
     return out;
   }
 
@@ -422,35 +415,6 @@ class RegionSolver {
     return false;
   }
 
-  // Block graphs of the whole region that were listed, priced; the cheapest are kept.
-  void enumerate(RegionResult& out, std::unique_ptr<World> world) {
-    Enumerated found = run_.options.enumerate(world->region, *world->forms, world->region_forms);
-    run_.limited = run_.limited || !found.complete;
-    KernelCounters counters;
-    counters.pruned = found.pruned;
-    counters.graphs = int64_t(found.kernels.size());
-    run_.report.values += int64_t(found.graph.values.size());
-    run_.report.edges += found.states;
-    world->graph = std::move(found.graph);
-    KernelSearch& kernels = kernel_search(*world, {});
-    std::vector<Plan> plans;
-    for (Kernel& k : found.kernels) {
-      if (!kernels.choose_tiles(k, counters)) continue;
-      Plan p;
-      p.seconds = k.seconds;
-      p.kernels.push_back(std::move(k));
-      plans.push_back(std::move(p));
-    }
-    run_.merge(counters);
-    std::ranges::stable_sort(plans,
-                             [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
-    if (plans.size() > size_t(run_.budget.candidates)) plans.resize(size_t(run_.budget.candidates));
-    if (plans.empty() && run_.detail.empty())
-      run_.detail = "no graph within the limit on operators";
-    for (Plan& p : plans) out.choices.push_back({std::move(p), out.worlds.size()});
-    out.worlds.push_back(std::move(world));
-  }
-
   static std::string identity(const Plan& p) {
     std::string s = p.structure();
     for (const Kernel& k : p.kernels)
@@ -507,9 +471,8 @@ class RegionSolver {
 RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
                           const std::vector<bool>& given) {
   RegionSolver solver(run);
-  // Plain enumeration, and second attempts with less memory, are not worth the space.
-  SearchMemory* memory =
-      run.options.enumerate || run.memory_share < 1 ? nullptr : run.context.memory;
+  // Second attempts with less memory are not worth the space.
+  SearchMemory* memory = run.memory_share < 1 ? nullptr : run.context.memory;
   if (!memory) return solver.solve(outputs, given);
   // One search may look at several forms of its program; what is kept belongs to one of them.
   std::string name = "region " + std::to_string(structural_hash(run.program)) + ":";
@@ -519,7 +482,6 @@ RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
       if (auto known = solver.restore(*stored, outputs, given)) return std::move(*known);
       if (run.stopped) return {};
     }
-    if (run.context.log) run.context.log("mugraph: what was kept of " + name + " does not fit");
   }
   const SearchReport before = run.report;
   const bool limited = std::exchange(run.limited, false);

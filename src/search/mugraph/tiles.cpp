@@ -525,9 +525,9 @@ bool KernelSearch::can_nest(const Kernel& k, int axis) const {
   for (uint32_t i : k.edges) {
     const Edge& e = graph_.edges[i];
     bool after = false, in_outer = false;
-    for (int j = 0; j < e.arity; ++j) {
-      after = after || folded.count(e.in[size_t(j)]);
-      in_outer = in_outer || has(e.in[size_t(j)], k.varies);
+    for (ValueId u : e.operands()) {
+      after = after || folded.count(u);
+      in_outer = in_outer || has(u, k.varies);
     }
     const bool folds = (e.bits & in) != 0;
     if (after && (folds || has(e.out, in))) return false;
@@ -563,7 +563,7 @@ double KernelSearch::edge_floor(uint32_t index) const {
   if (e.op != EdgeOp::Matmul) return machine_.launch();
   Kernel k;
   k.outputs = {e.out};
-  for (int i = 0; i < e.arity; ++i) k.loads.push_back(e.in[size_t(i)]);
+  k.loads.assign(e.operands().begin(), e.operands().end());
   std::ranges::sort(k.loads);
   k.edges = {index};
   double least = INFINITY;

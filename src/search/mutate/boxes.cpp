@@ -72,7 +72,7 @@ std::vector<Piece> partition(const std::vector<int>& classes, std::set<int64_t> 
     }
     if (best.empty() || found.size() < best.size()) best = std::move(found);
   }
-  std::ranges::sort(best, [](const Piece& a, const Piece& b) { return a.start < b.start; });
+  std::ranges::sort(best, {}, &Piece::start);
   return best;
 }
 

@@ -39,18 +39,17 @@ class Search {
     // Few programs turn windows into channels, and what they save is the most.
     if (on("windows") && !words_.windows.empty()) {
       windows_only_ = true;
-      for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
+      deepen();
       windows_only_ = false;
       rearrangements_.clear();
     }
     // So do few that merge what is parallel.
     if (on("bundles") && original_.outputs().size() > 1) {
       bundles_only_ = true;
-      for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
+      deepen();
       bundles_only_ = false;
     }
-    // Short programs first: what a budget cuts off is the longest.
-    for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
+    deepen();
     return std::move(found_);
   }
 
@@ -68,6 +67,11 @@ class Search {
     Index at{};
     uint64_t value = 0;
   };
+
+  // Short programs first: what a budget cuts off is the longest.
+  void deepen() {
+    for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
+  }
 
   bool on(const char* pass) const { return options_.disabled.count(pass) == 0; }
 

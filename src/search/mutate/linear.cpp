@@ -52,32 +52,7 @@ std::optional<Form> form_of(const Graph& g, const Op& op) {
   return at->second;
 }
 
-bool is_arithmetic(Form form) {
-  switch (form) {
-  case Form::Neg:
-  case Form::Add:
-  case Form::Sub:
-  case Form::Mul:
-  case Form::Div:
-  case Form::Sum:
-  case Form::Mean:
-  case Form::Matmul:
-  case Form::Conv:
-  case Form::ConvTranspose:
-  case Form::PoolSum: return true;
-  case Form::Input:
-  case Form::Const:
-  case Form::Transpose:
-  case Form::Reshape:
-  case Form::Broadcast:
-  case Form::Repeat:
-  case Form::Concat:
-  case Form::Stack:
-  case Form::Slice:
-  case Form::Pad: return false;
-  }
-  return false;
-}
+bool is_arithmetic(Form form) { return form >= Form::Neg && form <= Form::PoolSum; }
 
 std::string unsupported(const Graph& g) {
   if (g.level() != Level::Kernel) return "only kernel graphs are mutated";

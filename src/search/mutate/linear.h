@@ -16,7 +16,7 @@ namespace tessera::mutants {
 enum class Form : uint8_t {
   Input,
   Const,
-  Neg,
+  Neg,  // from here to PoolSum: arithmetic
   Add,
   Sub,
   Mul,

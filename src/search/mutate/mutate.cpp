@@ -1,7 +1,6 @@
 #include "search/mutate/mutate.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include "base/check.h"
@@ -146,8 +145,7 @@ class Run {
   }
 
   std::vector<Candidate> prove() {
-    std::ranges::stable_sort(
-        found_, [](const Found& a, const Found& b) { return a.record.cost < b.record.cost; });
+    std::ranges::stable_sort(found_, {}, [](const Found& x) { return x.record.cost; });
     VerifyOptions how;
     how.seed = options_.seed + 1;
     how.cancel = options_.cancel;
@@ -234,33 +232,6 @@ std::vector<Candidate> mutate(const Graph& subprogram, const MutateOptions& opti
   return found;
 }
 
-std::string MutateReport::str() const {
-  char line[200];
-  std::string s;
-  if (stop == StopReason::Unsupported) return "not mutated: " + detail + "\n";
-  std::snprintf(line, sizeof line,
-                "%lld operators tried, %lld mutants, %lld equal on a part (%lld on all of it, %lld "
-                "corrected), %lld proven; %s after %.2f s\n",
-                (long long)tried, (long long)mutants, (long long)partial, (long long)equal,
-                (long long)corrected, (long long)proven, name(stop), seconds);
-  s += line;
-  for (const MutantRecord& r : records) {
-    std::snprintf(line, sizeof line,
-                  "%5.1f %% equal, %lld boxes, %s, %.3g us (original %.3g): %s\n", 100 * r.equal,
-                  (long long)r.boxes, r.correction.empty() ? "no correction" : r.correction.c_str(),
-                  r.cost * 1e6, original_cost * 1e6,
-                  r.proven ? "proven" : r.why_not.substr(0, 60).c_str());
-    s += line;
-    size_t at = 0;
-    while (at < r.derivation.size()) {
-      const size_t end = r.derivation.find('\n', at);
-      s += "    " + r.derivation.substr(at, end - at) + "\n";
-      at = end + 1;
-    }
-  }
-  return s;
-}
-
 SearchReport Mutate::run(const Subprogram& subprogram, Context& context, const Budget& budget,
                          CandidateSink& sink) {
   MutateOptions options = options_;
@@ -286,7 +257,6 @@ SearchReport Mutate::run(const Subprogram& subprogram, Context& context, const B
                     {"proven", double(told.proven)}};
   report.original_cost = told.original_cost;
   report.best_cost = told.best_cost;
-  if (context.log) context.log(told.str());
   for (Candidate& c : found) sink.offer(std::move(c));
   return report;
 }

@@ -53,7 +53,6 @@ struct MutateReport {
   double seconds = 0;
   double original_cost = 0, best_cost = 0;  // seconds by the model; best: of proven ones, 0 if none
   std::vector<MutantRecord> records;        // in order of cost
-  std::string str() const;                  // for people
 };
 
 // Is an operator linear in each of its operands, so that a program of such may be mutated? (Pads

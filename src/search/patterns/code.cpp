@@ -313,10 +313,7 @@ class Translator {
     }
     stores_ = stores_ || writes;
     const std::string called = "h_" + std::string(name[0] == 'v' ? "v_" : "") + token_.text;
-    if (paren.rank > 0) {
-      expect(",");
-      paren.commas = 1;
-    } else if (writes) {
+    if (paren.rank > 0 || writes) {
       expect(",");
       paren.commas = 1;
     }
@@ -474,9 +471,7 @@ std::string call_text(const Pattern& p, const Body& b, const Values& values,
 }
 
 void check_code(const Pattern& p, const Body& b) {
-  Values values = settings(p)[0];
-  int64_t size = 16;
-  for (const std::string& s : p.symbols()) values[s] = size += 8;
+  const Values values = p.example_values();
   std::map<std::string, std::string> numbers;
   for (const std::string& n : p.numbers) numbers[n] = "0.5f";
   // Arrays and counts are judged where sizes are known.

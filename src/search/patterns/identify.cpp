@@ -9,13 +9,15 @@
 namespace tessera::patterns {
 namespace {
 
+constexpr size_t kMaxOps = 64;
+
 using Ops = std::set<uint32_t>;
 
 class Identifier {
  public:
-  Identifier(const Graph& g, const std::vector<Pattern>& patterns, const IdentifyOptions& options)
-      : g_(g), patterns_(patterns), options_(options), users_(g.tensors().size()),
-        claimed_(g.ops().size(), false), map_(g.tensors().size()) {
+  Identifier(const Graph& g, const std::vector<Pattern>& patterns, const Deadline* deadline)
+      : g_(g), patterns_(patterns), deadline_(deadline), users_(g.tensors().size()),
+        map_(g.tensors().size()) {
     for (uint32_t i = 0; i < g.ops().size(); i++)
       for (TensorId t : g.op(OpId(i)).inputs) users_[t.index].push_back(i);
   }
@@ -26,16 +28,16 @@ class Identifier {
       for (uint32_t i = 0; i < g_.ops().size(); i++)
         if (!ended() && usable(i) && is_skeleton(g_.op(OpId(i))) == skeletons) {
           grow(i, false);
-          if (options_.modulo_algebra && skeletons) grow(i, true);
+          if (skeletons) grow(i, true);
         }
     return std::move(found_);
   }
 
  private:
-  bool ended() const { return options_.deadline != nullptr && options_.deadline->ended(); }
+  bool ended() const { return deadline_ != nullptr && deadline_->ended(); }
   bool usable(uint32_t op) const {
     const Op& o = g_.op(OpId(op));
-    return !is_leaf(o.kind) && has_loops(g_, o) && !claimed_[op];
+    return !is_leaf(o.kind) && has_loops(g_, o);
   }
 
   struct State {
@@ -127,11 +129,10 @@ class Identifier {
     Ops ops = {anchor};
     State state = match(ops, by_keys);
     if (state.fit == Fit::None) return;
-    const size_t before = found_.size();
     archive(anchor, ops, state);
     std::set<uint32_t> rejected;
     Ops fused;  // epilogues, whose other producers are tried at once
-    while (ops.size() < options_.max_ops && !ended()) {
+    while (ops.size() < kMaxOps && !ended()) {
       std::vector<uint32_t> next = producers(fused, ops);
       for (uint32_t c : consumers(ops)) next.push_back(c);
       const size_t first_prologue = next.size();
@@ -142,9 +143,9 @@ class Identifier {
         Ops with = ops;
         with.insert(next[n]);
         with = closed(std::move(with));
-        const bool legal =
-            with.size() <= options_.max_ops &&
-            std::ranges::all_of(with, [&](uint32_t i) { return ops.count(i) > 0 || usable(i); });
+        const bool legal = with.size() <= kMaxOps && std::ranges::all_of(with, [&](uint32_t i) {
+                             return ops.count(i) > 0 || usable(i);
+                           });
         State mine = legal ? match(with, by_keys) : State();
         if (mine.fit == Fit::None) {
           rejected.insert(next[n]);
@@ -159,9 +160,6 @@ class Identifier {
       }
       if (!grown) break;
     }
-    if (!options_.exclusive || found_.size() == before) return;
-    found_.erase(found_.begin() + std::ptrdiff_t(before), found_.end() - 1);
-    for (OpId id : found_.back().ops) claimed_[id.index] = true;
   }
 
   void archive(uint32_t anchor, const Ops& ops, const State& state) {
@@ -179,9 +177,8 @@ class Identifier {
 
   const Graph& g_;
   const std::vector<Pattern>& patterns_;
-  const IdentifyOptions& options_;
+  const Deadline* deadline_;
   std::vector<std::vector<uint32_t>> users_;
-  std::vector<bool> claimed_;
   std::vector<TensorId> map_;  // of the program's tensors into the one being matched
   std::unordered_map<uint64_t, std::vector<std::pair<Graph, std::unique_ptr<State>>>> known_[2];
   std::vector<Subgraph> found_;
@@ -190,8 +187,8 @@ class Identifier {
 }  // namespace
 
 std::vector<Subgraph> identify(const Graph& g, const std::vector<Pattern>& patterns,
-                               const IdentifyOptions& options) {
-  return Identifier(g, patterns, options).run();
+                               const Deadline* deadline) {
+  return Identifier(g, patterns, deadline).run();
 }
 
 }  // namespace tessera::patterns

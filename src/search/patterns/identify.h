@@ -14,20 +14,12 @@ struct Subgraph {
   std::vector<size_t> patterns;  // that it fits completely
 };
 
-struct IdentifyOptions {
-  // An operator belongs to one subgraph, the largest of its anchor, as in the paper. Otherwise
-  // anchors grow regardless of each other, and all that fitted on the way are there to choose from.
-  bool exclusive = false;
-  // Also subgraphs with all key operations of a pattern in other loops, which algebra may explain.
-  bool modulo_algebra = true;
-  size_t max_ops = 64;
-  Deadline* deadline = nullptr;  // where it ends, what was found until then is the result
-};
-
+// Anchors grow regardless of each other, and all that fitted on the way are there to choose from;
+// so are subgraphs with all key operations of a pattern in other loops, which algebra may explain.
 // What the paper leaves open: operators that do not fit are not tried again until the subgraph has
 // grown; consumers of all its values come before producers; what lies between two of its operators
-// belongs to it.
+// belongs to it. Where the deadline ends, what was found until then is the result.
 std::vector<Subgraph> identify(const Graph&, const std::vector<Pattern>&,
-                               const IdentifyOptions& = {});
+                               const Deadline* deadline = nullptr);
 
 }  // namespace tessera::patterns

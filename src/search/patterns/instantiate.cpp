@@ -33,9 +33,7 @@ class Instance {
         made_(region.tensors().size()) {}
 
   Graph run() {
-    for (TensorId t : region_.inputs())
-      made_[t.index] =
-          out_.add_input(region_.tensor(t).type, region_.tensor(t).name, region_.is_weight(t));
+    for (TensorId t : region_.inputs()) copy_op(region_, producer(t), out_, made_);
     const std::optional<std::vector<OpId>> after = epilogue(region_, m_.value);
     epilogue_.insert(after->begin(), after->end());
     std::vector<TensorId> map(body_.tensors().size());

@@ -18,20 +18,10 @@ using Symbols = std::map<int64_t, std::string>;  // by extent
 
 // A pattern's element type is written f32; only programs of one type have one.
 std::optional<Graph> in_f32(const Graph& g, DType dtype) {
-  Graph out(g.name(), Level::Kernel);
-  std::vector<TensorId> map(g.tensors().size());
-  for (const Op& op : g.ops()) {
-    const Type& type = g.type(op.result());
-    if (type.dtype != dtype || op.kind == OpKind::Cast || op.num_results != 1) return std::nullopt;
-    if (is_input(op.kind))
-      map[op.result().index] = out.add_input({DType::F32, type.shape});
-    else if (op.constant())
-      map[op.result().index] = out.add_const(*op.constant(), {DType::F32, type.shape});
-    else
-      copy_op(g, op, out, map);
-  }
-  for (TensorId t : g.outputs()) out.add_output(map[t.index]);
-  return out;
+  for (const Op& op : g.ops())
+    if (g.type(op.result()).dtype != dtype || op.kind == OpKind::Cast || op.num_results != 1)
+      return std::nullopt;
+  return with_dtype(g, dtype, DType::F32);
 }
 
 std::string words(const std::vector<TensorId>& tensors, const std::vector<std::string>& names) {

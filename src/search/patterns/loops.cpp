@@ -152,9 +152,8 @@ bool embeds(const LoopGraph& pattern, size_t p, const LoopGraph& graph, size_t g
 
 std::string loop_op(OpKind kind) {
   if (kind == OpKind::Matmul) return "dot";
-  if (kind == OpKind::ReduceMax) return "reduceMax";
-  if (kind == OpKind::ReduceMin) return "reduceMin";
   if (is_sum(kind)) return "reduceSum";
+  if (is_reduction(kind)) return fold_of(kind) == AccumKind::Max ? "reduceMax" : "reduceMin";
   return name(kind);
 }
 

@@ -153,32 +153,6 @@ class Expander {
   std::vector<Piece> pieces_;
 };
 
-// The same program for another element type.
-Graph with_dtype(const Graph& g, DType dtype) {
-  if (dtype == DType::F32) return g;
-  const auto changed = [&](Type t) {
-    if (t.dtype == DType::F32) t.dtype = dtype;
-    return t;
-  };
-  Graph out(g.name());
-  std::vector<TensorId> map(g.tensors().size());
-  for (const Op& op : g.ops()) {
-    const Tensor& result = g.tensor(op.result());
-    if (is_input(op.kind))
-      map[op.result().index] =
-          out.add_input(changed(result.type), result.name, g.is_weight(op.result()));
-    else if (op.constant())
-      map[op.result().index] = out.add_const(*op.constant(), changed(result.type), result.name);
-    else if (op.kind == OpKind::Iota)
-      map[op.result().index] = out.add(
-          op.kind, {}, IotaAttrs{g.attrs<IotaAttrs>(op).axis, changed(result.type)}, result.name);
-    else
-      copy_op(g, op, out, map);
-  }
-  for (TensorId t : g.outputs()) out.add_output(map[t.index]);
-  return out;
-}
-
 }  // namespace
 
 std::optional<int64_t> Term::value(const Values& values) const {
@@ -264,6 +238,13 @@ bool Pattern::has_prologue(size_t i) const {
   return std::ranges::count(prologues, def.tensor(def.inputs()[i]).name) > 0;
 }
 
+Values Pattern::example_values() const {
+  Values values = settings(*this)[0];
+  int64_t size = 16;
+  for (const std::string& s : symbols()) values[s] = size += 8;
+  return values;
+}
+
 std::vector<std::string> Pattern::symbols() const {
   std::vector<std::string> found;
   for (TensorId t : def.inputs())
@@ -279,11 +260,36 @@ std::string Pattern::name_for_graph() const {
   return text;
 }
 
+Graph with_dtype(const Graph& g, DType from, DType to) {
+  if (from == to) return g;
+  const auto changed = [&](Type t) {
+    if (t.dtype == from) t.dtype = to;
+    return t;
+  };
+  Graph out(g.name());
+  std::vector<TensorId> map(g.tensors().size());
+  for (const Op& op : g.ops()) {
+    const Tensor& result = g.tensor(op.result());
+    TensorId& made = map[op.result().index];
+    if (op.kind == OpKind::Input)
+      made = out.add_input(changed(result.type), result.name, g.is_weight(op.result()));
+    else if (op.constant())
+      made = out.add_const(*op.constant(), changed(result.type), result.name);
+    else if (op.kind == OpKind::Iota)
+      made = out.add(op.kind, {}, IotaAttrs{g.attrs<IotaAttrs>(op).axis, changed(result.type)},
+                     result.name);
+    else
+      copy_op(g, op, out, map);
+  }
+  for (TensorId t : g.outputs()) out.add_output(map[t.index]);
+  return out;
+}
+
 Graph bound_def(const Pattern& p, const Values& symbols, DType dtype) {
   std::vector<std::pair<std::string, int64_t>> values;
   for (const std::string& s : p.symbols())
     if (const auto found = symbols.find(s); found != symbols.end()) values.push_back(*found);
-  return with_dtype(bind_symbols(p.def, values), dtype);
+  return with_dtype(bind_symbols(p.def, values), DType::F32, dtype);
 }
 
 Graph bound_body(const Pattern& p, const Body& body, const Values& values, DType dtype) {
@@ -319,16 +325,16 @@ std::string print(const Pattern& p) {
     for (const std::string& w : words) text += (text.empty() ? " " : ", ") + w;
     return text + "\n";
   };
-  const auto conditions = [&](const std::vector<Condition>& all) {
-    std::vector<std::string> words;
-    for (const Condition& c : all) words.push_back(c.str());
-    return list(words);
+  const auto guard = [&](const std::vector<Condition>& all) -> std::string {
+    std::string text;
+    for (const Condition& c : all) text += (text.empty() ? " when " : ", ") + c.str();
+    return text;
   };
   std::string text = "pattern " + p.name + "\n  def {" + p.def_text + "}\n";
   if (!p.numbers.empty()) text += "  numbers" + list(p.numbers);
   if (!p.prologues.empty()) text += "  prologue" + list(p.prologues);
   if (p.epilogue) text += "  epilogue\n";
-  if (!p.when.empty()) text += "  when" + conditions(p.when);
+  if (!p.when.empty()) text += " " + guard(p.when) + "\n";
   if (!p.loops_text.empty()) text += "  loops {" + p.loops_text + "}\n";
   for (const auto& [name, values] : p.tune) {
     text += "  tune " + name + " =";
@@ -336,14 +342,9 @@ std::string print(const Pattern& p) {
     text += "\n";
   }
   for (const Body& b : p.bodies) {
-    if (!b.library.empty()) {
-      text += "  call " + b.library + (b.when.empty() ? "\n" : " when" + conditions(b.when));
-      continue;
-    }
-    if (b.called()) {
-      text += std::string("  call ") + name(b.language) +
-              (b.language == Language::Torch ? " " + b.text : "") +
-              (b.when.empty() ? "\n" : " when" + conditions(b.when));
+    if (!b.library.empty() || b.called()) {
+      text += "  call " + (b.library.empty() ? name(b.language) : b.library) +
+              (b.language == Language::Torch ? " " + b.text : "") + guard(b.when) + "\n";
       continue;
     }
     if (b.written()) {
@@ -351,19 +352,11 @@ std::string print(const Pattern& p) {
       for (size_t i = 0; i < b.units.size(); i++)
         text += (i ? ", " : " for ") + b.units[i].first + " = " + b.units[i].second.str();
       if (!b.threads.factors.empty()) text += " threads " + b.threads.str();
-      if (!b.when.empty()) {
-        text += " when" + conditions(b.when);
-        text.pop_back();
-      }
-      text += " {" + b.text + "}\n";
+      text += guard(b.when) + " {" + b.text + "}\n";
       continue;
     }
     text += std::string(b.kernel ? "  kernel" : "  body") +
-            (b.target.empty() ? "" : " for " + b.target);
-    if (!b.when.empty()) {
-      text += " when" + conditions(b.when);
-      text.pop_back();
-    }
+            (b.target.empty() ? "" : " for " + b.target) + guard(b.when);
     text += b.kernel ? " " + b.text + "\n" : " {" + b.text + "}\n";
   }
   return text;

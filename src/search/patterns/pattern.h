@@ -126,7 +126,9 @@ struct Pattern {
   bool is_number(size_t input) const;
   bool has_prologue(size_t input) const;
   std::vector<std::string> symbols() const;  // of def, in order of appearance
-  std::string name_for_graph() const;        // letters, digits and _ only
+  Values
+  example_values() const;  // the first setting, and sizes that are no multiples of each other
+  std::string name_for_graph() const;  // letters, digits and _ only
 };
 
 // Throws Error(BadInput) with file:line:col on anything malformed. Bodies are parsed at an example
@@ -135,6 +137,8 @@ Pattern parse_pattern(std::string_view text, const std::string& file);
 // parse_pattern(print(p)) prints the same.
 std::string print(const Pattern&);
 
+// The same program with another element type in place of one.
+Graph with_dtype(const Graph&, DType from, DType to);
 // The meaning at given sizes and element type.
 Graph bound_def(const Pattern&, const Values& symbols, DType);
 // A body at given sizes, settings and element type; of one in a language, a kernel of whole tensors

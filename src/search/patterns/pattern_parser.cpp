@@ -246,16 +246,19 @@ class Parser : Scanner {
     if (product > kMaxSettings) fail("more than 512 settings to try", from);
   }
 
+  std::string target() {
+    const size_t from = skip();
+    const std::string name = word("cpu or cuda");
+    if (name != "cpu" && name != "cuda")
+      fail("no target '" + name + "'; there are cpu and cuda", from);
+    return name;
+  }
+
   void body(bool kernel) {
     if (p_.def.outputs().empty()) fail("put the def before what computes it");
     Body b;
     b.kernel = kernel;
-    if (take("for")) {
-      const size_t from = skip();
-      b.target = word("cpu or cuda");
-      if (b.target != "cpu" && b.target != "cuda")
-        fail("no target '" + b.target + "'; there are cpu and cuda", from);
-    }
+    if (take("for")) b.target = target();
     if (take("when")) conditions(b.when);
     const size_t from = skip();
     if (kernel) {
@@ -278,10 +281,7 @@ class Parser : Scanner {
   void code() {
     if (p_.def.outputs().empty()) fail("put the def before what computes it");
     Body b;
-    const size_t from = skip();
-    b.target = word("cpu or cuda");
-    if (b.target != "cpu" && b.target != "cuda")
-      fail("no target '" + b.target + "'; there are cpu and cuda", from);
+    b.target = target();
     const bool cuda = b.target == "cuda";
     b.language = !cuda ? Language::Cpp : take("raw") ? Language::Raw : Language::Cuda;
     if (!take("for")) fail("expected 'for' and what runs in parallel, as in 'for m = M'");
@@ -439,10 +439,7 @@ class Parser : Scanner {
           throw Error(ErrorKind::BadInput, "no input of the def has an axis " + d.symbol,
                       SourceLocation{p_.file, p_.def_line, 1});
     derive_loops();
-    // An example for each body: sizes that are no multiples of each other.
-    Values values = settings(p_)[0];
-    int64_t size = 16;
-    for (const std::string& s : symbols) values[s] = size += 8;
+    const Values values = p_.example_values();
     const Graph def = bound_def(p_, values, DType::F32);
     for (const Body& b : p_.bodies) {
       if (b.written() && !b.called()) check_code(p_, b);

@@ -76,10 +76,7 @@ class Run {
 
   SearchReport run(CandidateSink& sink) {
     const std::vector<Pattern>& all = *options_.warehouse;
-    IdentifyOptions identify_options;
-    identify_options.deadline = &deadline_;
-    const std::vector<Subgraph> subgraphs = identify(program_, all, identify_options);
-    report_.figures["subgraphs"] = double(subgraphs.size());
+    const std::vector<Subgraph> subgraphs = identify(program_, all, &deadline_);
     report_.original_cost = model_.cost(program_).seconds;
     for (const Subgraph& s : subgraphs) {
       for (Region& r : regions(program_, s.ops)) {
@@ -99,8 +96,6 @@ class Run {
     report_.stop = deadline_.cancelled() ? StopReason::Cancelled
                    : deadline_.ended()   ? StopReason::TimeBudget
                                          : StopReason::Exhausted;
-    report_.figures["matches"] = double(matches_);
-    report_.figures["near_matches"] = double(near_.size());
     for (const auto& [key, why] : near_)
       if (!matched_.count(key)) report_.refused.push_back(why);
     return std::move(report_);
@@ -142,7 +137,6 @@ class Run {
     for (Use u : at->uses) {
       u.region = r;
       u.what = "pattern " + in_place + u.what;
-      matches_++;
       if (!options_.verify) matched_.insert({p.name, r.output.index});
       uses_.push_back(std::move(u));
     }
@@ -272,8 +266,7 @@ class Run {
       a.why = why;
       return;
     }
-    std::ranges::stable_sort(made,
-                             [](const Use& a, const Use& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(made, {}, &Use::seconds);
     // What a person wrote is known to the model by what it computes only: the first of them runs.
     const auto written = std::ranges::find_if(made, [](const Use& u) {
       return std::ranges::any_of(
@@ -378,8 +371,7 @@ class Run {
     if (cover.size() > 1) add(cover);
     for (const Use* u : order)
       if (int(found.size()) < budget_.candidates && accepted(*u)) add({u});
-    std::ranges::stable_sort(
-        found, [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+    std::ranges::stable_sort(found, {}, &Candidate::cost);
     for (Candidate& c : found) {
       if (report_.candidates >= budget_.candidates) break;
       if (report_.candidates++ == 0) report_.best_cost = c.cost;
@@ -397,7 +389,6 @@ class Run {
   std::set<std::vector<uint32_t>> seen_;
   std::unordered_map<uint64_t, std::vector<Answer>> known_;
   std::vector<Use> uses_;
-  int64_t matches_ = 0;
   // By pattern and place: what nearly matched and why not, of its largest region.
   std::map<std::pair<std::string, uint32_t>, std::string> near_;
   std::set<std::pair<std::string, uint32_t>> matched_;

@@ -47,6 +47,12 @@ Region region(const Graph& g, const std::set<uint32_t>& ops, OpId root) {
 
 std::optional<Rational> unchanged(const Rational& r) { return r; }
 
+// An operator's attributes, the result's shape among them a new one.
+template <class Shapes> std::optional<Attrs> with_shape(const Op& op, Shapes&& shape_of) {
+  if (!std::holds_alternative<ShapeAttrs>(op.attrs)) return op.attrs;
+  return ShapeAttrs{shape_of(op.result())};
+}
+
 // Copies a graph operator by operator under new shapes of its inputs; `fix` gives attributes, and
 // `value` constants.
 template <class Shapes, class Fix, class Value = decltype(&unchanged)>
@@ -223,11 +229,7 @@ std::optional<Graph> reduced(const Graph& g) {
     for (int a : axes.of(t)) s.push_back(a < 0 ? Dim(1) : Dim(size_of(a)));
     return s;
   };
-  return reshaped(g, shape_of, [&](const Op& op) -> std::optional<Attrs> {
-    if (op.kind == OpKind::Broadcast || op.kind == OpKind::Reshape)
-      return ShapeAttrs{shape_of(op.result())};
-    return op.attrs;
-  });
+  return reshaped(g, shape_of, [&](const Op& op) { return with_shape(op, shape_of); });
 }
 
 std::optional<Graph> with_sizes(const Graph& g, const std::map<int64_t, Dim>& sizes) {
@@ -237,11 +239,7 @@ std::optional<Graph> with_sizes(const Graph& g, const std::map<int64_t, Dim>& si
       if (const auto found = sizes.find(d.extent); found != sizes.end()) d = found->second;
     return s;
   };
-  const auto attributes = [&](const Op& op) -> std::optional<Attrs> {
-    if (op.kind == OpKind::Broadcast || op.kind == OpKind::Reshape)
-      return ShapeAttrs{shape_of(op.result())};
-    return op.attrs;
-  };
+  const auto attributes = [&](const Op& op) { return with_shape(op, shape_of); };
   const auto value = [&](const Rational& r) -> std::optional<Rational> {
     for (const auto& [extent, size] : sizes) {
       const bool whole = r == Rational(extent);

@@ -7,16 +7,10 @@
 #include "base/sha256.h"
 
 namespace tessera::patterns {
-namespace {
-
-Pattern read(const std::string& file) { return parse_pattern(read_text(file), file); }
-
-}  // namespace
-
 std::vector<Pattern> load_patterns(const std::string& folder) {
   std::vector<Pattern> patterns;
   for (const std::string& file : files_of(folder, ".pattern")) {
-    Pattern p = read(file);
+    Pattern p = parse_pattern(read_text(file), file);
     for (const Pattern& other : patterns)
       if (other.name == p.name)
         throw Error(ErrorKind::BadInput,
@@ -37,7 +31,7 @@ std::vector<Pattern> load_warehouse(const std::vector<std::string>& folders,
     }
     for (const std::string& file : files_of(folder, ".pattern")) {
       try {
-        Pattern p = read(file);
+        Pattern p = parse_pattern(read_text(file), file);
         std::erase_if(all, [&](const Pattern& other) { return other.name == p.name; });
         all.push_back(std::move(p));
       } catch (const Error& e) {

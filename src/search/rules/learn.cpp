@@ -175,7 +175,7 @@ Learner::Learner(LearnOptions options, std::vector<Rule> known)
 
 std::vector<Rule> Learner::learn(const Graph& program, const std::string& source) {
   std::vector<Rule> raw;
-  SynthOptions synth = options_.synth;
+  SynthOptions synth;
   synth.discovered = [&](const EGraph& graph, const Choice& before, const Choice& after,
                          ValueId target, const std::vector<ValueId>& leaves) {
     if (auto rule = discovery(graph, before, after, target, leaves))

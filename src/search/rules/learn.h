@@ -17,7 +17,6 @@ std::optional<Rule> discovery(const synth::EGraph&, const synth::Choice& before,
                               const std::vector<synth::ValueId>& leaves);
 
 struct LearnOptions {
-  SynthOptions synth;
   int64_t steps = 200'000;  // of the search, per program
   double seconds = 2;       // likewise; wall time
   int instances = 64;       // at which a rule is checked

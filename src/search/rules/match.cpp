@@ -39,9 +39,7 @@ std::optional<uint64_t> permutation(uint64_t attr, int rank) {
 }  // namespace
 
 bool commutes(const Node& n) {
-  return n.form == Form::Pointwise &&
-         (is_extremum(n.kind) || n.kind == OpKind::Add || n.kind == OpKind::Mul ||
-          n.kind == OpKind::Eq || n.kind == OpKind::Ne);
+  return n.form == Form::Pointwise && has(n.kind, algebra::Commutative);
 }
 
 DType number_type(const EGraph& graph, Way way) {
@@ -161,25 +159,16 @@ class Matcher {
     bool on = true;
     if (pattern.form == Form::Stack) {
       on = stacked(pattern, way, 0, next);
-    } else if (pattern.arity == 2) {
-      const Goal second{pattern.arg[1], way.arg[1], next};
-      const Goal first{pattern.arg[0], way.arg[0], &second};
-      on = solve(&first);
-      if (on && commutes(pattern) && way.arg[0] != way.arg[1]) {
-        const Goal other{pattern.arg[1], way.arg[0], next};
-        const Goal swapped{pattern.arg[0], way.arg[1], &other};
-        on = solve(&swapped);
-      }
-    } else if (pattern.arity == 1) {
-      const Goal only{pattern.arg[0], way.arg[0], next};
-      on = solve(&only);
-    } else if (pattern.arity == 3) {
-      const Goal third{pattern.arg[2], way.arg[2], next};
-      const Goal second{pattern.arg[1], way.arg[1], &third};
-      const Goal first{pattern.arg[0], way.arg[0], &second};
-      on = solve(&first);
     } else {
-      on = solve(next);
+      std::array<Goal, 3> goals{};
+      const Goal* first = next;
+      for (size_t i = pattern.arity; i-- > 0; first = &goals[i])
+        goals[i] = {pattern.arg[i], way.arg[i], first};
+      on = solve(first);
+      if (on && commutes(pattern) && way.arg[0] != way.arg[1]) {
+        std::swap(goals[0].id, goals[1].id);
+        on = solve(first);
+      }
     }
     match_.ways.pop_back();
     if (number != kNone) match_.constants[number].reset();
@@ -197,7 +186,8 @@ class Matcher {
   bool same_attributes(const Node& pattern, const Node& way, ValueId result) const {
     const Dims& out = graph_[result].sample.dims;
     switch (pattern.form) {
-    case Form::Reduce: {
+    case Form::Reduce:
+    case Form::Squeeze: {
       const int rank = graph_[way.arg[0]].sample.dims.rank;
       if (pattern.attr == kAllAxes) return way.attr == (uint64_t(1) << rank) - 1;
       return pattern.attr >> rank == 0 && flipped(pattern.attr, rank) == way.attr;
@@ -205,10 +195,6 @@ class Matcher {
     case Form::Transpose: return permutation(pattern.attr, out.rank) == way.attr;
     case Form::Unsqueeze:
       return pattern.attr >> out.rank == 0 && flipped(pattern.attr, out.rank) == way.attr;
-    case Form::Squeeze: {
-      const int rank = graph_[way.arg[0]].sample.dims.rank;
-      return pattern.attr >> rank == 0 && flipped(pattern.attr, rank) == way.attr;
-    }
     case Form::Triangle: return pattern.attr == way.attr;
     case Form::Stack: {
       const synth::KeptOp& op = graph_.world().kept_ops()[way.attr];
@@ -289,21 +275,14 @@ std::optional<RuleSet::Instance> RuleSet::instantiate(const Match& match, World&
   r.node = rule.nodes[v];
   const uint64_t attr = r.node.attr;
   const int rank = r.node.arity > 0 ? dims[0]->rank : 0;
+  if (has_constant(r.node)) {
+    const auto number = value(rule, uint32_t(attr), match.constants);
+    if (!number) return std::nullopt;
+    r.node.attr = world.constant(*number);
+    if (r.node.form == Form::Const) r.node.dtype = match.dtype;
+    return r;
+  }
   switch (r.node.form) {
-  case Form::Const: {
-    const auto number = value(rule, uint32_t(attr), match.constants);
-    if (!number) return std::nullopt;
-    r.node.attr = world.constant(*number);
-    r.node.dtype = match.dtype;
-    return r;
-  }
-  case Form::Pointwise: {
-    if (r.node.kind != OpKind::Pow) return r;
-    const auto number = value(rule, uint32_t(attr), match.constants);
-    if (!number) return std::nullopt;
-    r.node.attr = world.constant(*number);
-    return r;
-  }
   case Form::Reduce:
     if (attr != kAllAxes && attr >> rank != 0) return std::nullopt;
     r.node.attr = attr == kAllAxes ? (uint64_t(1) << rank) - 1 : flipped(attr, rank);
@@ -345,6 +324,7 @@ std::optional<RuleSet::Instance> RuleSet::instantiate(const Match& match, World&
     r.shape = to;
     return r;
   }
+  case Form::Pointwise:
   case Form::Dot:
   case Form::Diagonal:
   case Form::Spread:
@@ -353,6 +333,7 @@ std::optional<RuleSet::Instance> RuleSet::instantiate(const Match& match, World&
   case Form::Identity: return std::nullopt;  // of dimensions that a rule cannot name
   case Form::Stack: return std::nullopt;     // its new axis would need a dimension
   case Form::Leaf:
+  case Form::Const:
   case Form::Kept: break;
   }
   unreachable("a variable on the right only");

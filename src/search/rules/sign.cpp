@@ -1,7 +1,5 @@
 #include "search/rules/sign.h"
 
-#include <algorithm>
-
 namespace tessera::rules {
 
 using synth::EGraph;
@@ -59,12 +57,11 @@ Sign sign_of(const Node& n, const Rational* constant, const std::function<Sign(i
   case Form::Kept: return {};
   case Form::Pointwise: break;
   }
-  auto one_of = [&](std::initializer_list<OpKind> kinds) {
-    return std::ranges::find(kinds, n.kind) != kinds.end();
-  };
-  if (one_of({OpKind::Exp, OpKind::Rsqrt, OpKind::Sigmoid})) return {true, true};
-  if (one_of({OpKind::Sqr, OpKind::Abs, OpKind::Sqrt})) return {true, arg(0).nonzero};
-  if (n.kind == OpKind::Relu) return {true, arg(0).nonnegative && arg(0).nonzero};
+  if (has(n.kind, algebra::Positive) || n.kind == OpKind::Rsqrt) return {true, true};
+  if (has(n.kind, algebra::NotNegative)) {
+    const Sign a = arg(0);
+    return {true, a.nonzero && (a.nonnegative || n.kind != OpKind::Relu)};
+  }
   if (n.kind == OpKind::Neg) return {false, arg(0).nonzero};
   if (n.kind == OpKind::Pow) {
     const Sign a = arg(0);
@@ -73,7 +70,8 @@ Sign sign_of(const Node& n, const Rational* constant, const std::function<Sign(i
         !constant->is_integer() || Rational::mul(*constant, Rational::ratio(1, 2))->is_integer();
     return {even || a.nonnegative, a.nonzero || constant->negative()};
   }
-  if (!one_of({OpKind::Mul, OpKind::Div, OpKind::Add, OpKind::Max, OpKind::Min, OpKind::Where}))
+  if (!is_extremum(n.kind) &&
+      !is_one_of(n.kind, OpKind::Mul, OpKind::Div, OpKind::Add, OpKind::Where))
     return {};
   const int first = int(first_value(n.kind));
   const Sign a = arg(first), b = arg(first + 1);
@@ -82,7 +80,7 @@ Sign sign_of(const Node& n, const Rational* constant, const std::function<Sign(i
   if (n.kind == OpKind::Mul) return {neither || n.arg[0] == n.arg[1], a.nonzero && b.nonzero};
   if (n.kind == OpKind::Div) return {neither, a.nonzero};
   if (n.kind == OpKind::Add) return {neither, neither && (a.nonzero || b.nonzero)};
-  if (n.kind == OpKind::Max)
+  if (fold_of(n.kind) == AccumKind::Max)
     return {a.nonnegative || b.nonnegative, positive_a || positive_b || (a.nonzero && b.nonzero)};
   return {neither, a.nonzero && b.nonzero};
 }

@@ -80,14 +80,9 @@ std::optional<Dims> Bank::shape_of(const Node& node) const {
 std::optional<double> Bank::seconds(const Node& node) const {
   const std::optional<Dims> shape = shape_of(node);
   if (!shape) return std::nullopt;
-  const Dims* dims[3] = {};
-  Form forms[3] = {};
-  for (int i = 0; i < node.arity; ++i) {
-    const Entry& arg = entries_[node.arg[size_t(i)]];
-    dims[i] = &arg.sample.dims;
-    forms[i] = arg.node.form;
-  }
-  return graph_.rates().seconds(world_, node, *shape, dims, forms);
+  return graph_.rates().seconds(world_, node, *shape, [&](uint32_t id) {
+    return std::pair(&entries_[id].sample.dims, entries_[id].node.form);
+  });
 }
 
 uint32_t Bank::try_node(const Node& node, int size) {

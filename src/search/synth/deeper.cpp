@@ -91,8 +91,7 @@ class Deeper {
     }
     add_functions(holes);
     // Holes that vary along fewer axes come first: more of the work is out of them.
-    std::ranges::stable_sort(holes,
-                             [](const Sketch& a, const Sketch& b) { return a.hole.n < b.hole.n; });
+    std::ranges::stable_sort(holes, {}, [](const Sketch& x) { return x.hole.n; });
     for (const Sketch& s : holes) {
       if (left_ <= 0 || bank_.stopped()) break;
       look_up(pick(s.hole), s.steps);
@@ -388,8 +387,7 @@ class Deeper {
   }
   // Computes what was found, the cheapest first; the bank tells what is the target.
   void fill() {
-    std::ranges::stable_sort(found_,
-                             [](const Found& a, const Found& b) { return a.seconds < b.seconds; });
+    std::ranges::stable_sort(found_, {}, &Found::seconds);
     if (found_.size() > kMostFilled) found_.resize(kMostFilled);
     for (const Found& f : found_) {
       uint32_t at = made(pairs_[f.pair]);

@@ -114,7 +114,7 @@ class Extractor {
         way.args.erase(std::unique(way.args.begin(), way.args.end()), way.args.end());
         ways.push_back(std::move(way));
       }
-      std::ranges::stable_sort(ways, [](const Way& a, const Way& b) { return a.cost < b.cost; });
+      std::ranges::stable_sort(ways, {}, &Way::cost);
       std::vector<Way> kept;
       for (Way& w : ways) {
         const bool useless = std::ranges::any_of(kept, [&](const Way& k) {

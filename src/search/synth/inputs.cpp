@@ -28,16 +28,9 @@ class Drawn {
       std::optional<Sample> s;
       if (node.form == Form::Leaf || node.form == Form::Kept) {
         s = world_.sample(spec_.dims[v], numbers_[v]);
-      } else if (node.form == Form::Stack) {
-        const KeptOp& op = spec_.kept[node.attr];
-        std::vector<const Sample*> args;
-        for (ValueId a : op.args) args.push_back(&values[a]);
-        const int axis = std::get<AxisAttrs>(op.attrs).axis;
-        s = world_.stack(args, axis, spec_.dims[v].axis[size_t(axis)]);
       } else {
-        const Sample* args[3] = {};
-        for (int i = 0; i < node.arity; ++i) args[i] = &values[node.arg[size_t(i)]];
-        s = world_.eval(node, args, &spec_.dims[v]);
+        s = world_.eval_any(
+            node, spec_.kept, spec_.dims[v], [&](ValueId a) -> const Sample& { return values[a]; });
       }
       if (!s) {
         undefined = INT64_MAX;
@@ -52,34 +45,26 @@ class Drawn {
   // One element of one input drawn again; undo() takes it back.
   void change(Rng& rng) {
     v_ = drawn_[rng.below(drawn_.size())];
-    at_ = rng.below(numbers_[v_].p.size());
+    const size_t at = rng.below(numbers_[v_].p.size());
     const Numbers fresh = world_.draw(spec_.dims[v_], rng(), positive_);
     Numbers& old = numbers_[v_];
-    kept_p_ = old.p[at_];
-    kept_q_ = old.q[at_];
-    kept_x_ = old.x[at_];
+    kept_ = old;
     if (!old.v.empty()) {
-      kept_v_ = old.v[at_];
-      old.v[at_] = fresh.v[at_];
-      old.p[at_] = fresh.p[at_];
-      old.q[at_] = fresh.q[at_];
-      old.x[at_] = fresh.x[at_];
+      old.v[at] = fresh.v[at];
+      old.p[at] = fresh.p[at];
+      old.q[at] = fresh.q[at];
+      old.x[at] = fresh.x[at];
       return;
     }
     // The field's part and the real one have troubles of their own.
     if (rng.chance(0.7)) {
-      old.p[at_] = fresh.p[at_];
-      old.q[at_] = fresh.q[at_];
+      old.p[at] = fresh.p[at];
+      old.q[at] = fresh.q[at];
     } else {
-      old.x[at_] = fresh.x[at_];
+      old.x[at] = fresh.x[at];
     }
   }
-  void undo() {
-    numbers_[v_].p[at_] = kept_p_;
-    numbers_[v_].q[at_] = kept_q_;
-    numbers_[v_].x[at_] = kept_x_;
-    if (!numbers_[v_].v.empty()) numbers_[v_].v[at_] = kept_v_;
-  }
+  void undo() { numbers_[v_] = kept_; }
   bool empty() const { return drawn_.empty(); }
   // Real numbers at which programs tend to fail.
   void make(Inputs kind, uint64_t key) {
@@ -106,11 +91,8 @@ class Drawn {
   std::vector<Numbers> numbers_;  // of inputs and kept values
   std::vector<ValueId> drawn_;
   bool positive_;
-  ValueId v_ = 0;
-  size_t at_ = 0;
-  uint32_t kept_p_ = 0, kept_q_ = 0;
-  double kept_x_ = 0;
-  int64_t kept_v_ = 0;
+  ValueId v_ = 0;  // changed last
+  Numbers kept_;
 };
 
 // Choices of the program that come out the same way for all elements: nothing is seen of what it

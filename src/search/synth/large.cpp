@@ -147,23 +147,19 @@ class Improvement {
       }
     }
     offer();
-    report_.stop = context_.cancelled()                  ? StopReason::Cancelled
-                   : clock_.seconds() >= budget_.seconds ? StopReason::TimeBudget
-                   : steps_ >= budget_.steps             ? StopReason::StepBudget
-                                                         : StopReason::Exhausted;
+    report_.stop = ended(context_, budget_, clock_.seconds(), steps_);
     if (searched_ > 0 && supported_ == 0 && history_.empty()) {
       report_.stop = StopReason::Unsupported;
       report_.detail = refused_;
     }
     report_.seconds = clock_.seconds();
     report_.figures["parts"] = double(searched_);
-    report_.figures["parts_improved"] = double(history_.size());
     return report_;
   }
 
  private:
   bool over() const {
-    return context_.cancelled() || clock_.seconds() >= budget_.seconds || steps_ >= budget_.steps;
+    return ended(context_, budget_, clock_.seconds(), steps_) != StopReason::Exhausted;
   }
 
   void unite() {
@@ -182,7 +178,7 @@ class Improvement {
           "  (" + decimals(cost_ * 1e6, 2) + " us -> " + decimals(cost * 1e6, 2) + " us)\n";
     now_ = std::move(next);
     cost_ = cost;
-    history_.push_back({now_, cost_, derivation_});
+    history_.push_back({now_, cost_, "synth", derivation_, {}, false});
     label(now_);
     return true;
   }
@@ -283,32 +279,18 @@ class Improvement {
     return text;
   }
   void add(const SearchReport& r) {
-    report_.values += r.values;
-    report_.edges += r.edges;
-    report_.graphs += r.graphs;
-    for (const auto& [name, count] : r.pruned) report_.pruned[name] += count;
+    report_.add_counts(r);
     for (const auto& [name, value] : r.figures) report_.figures[name] += value;
   }
 
   void offer() {
     report_.best_cost = history_.empty() ? 0 : cost_;
     for (size_t n = history_.size(); n > 0 && report_.candidates < budget_.candidates; n /= 2) {
-      State& s = history_[n - 1];
-      Candidate c;
-      c.graph = s.graph;
-      c.cost = s.cost;
-      c.origin = "synth";
-      c.derivation = s.derivation;
-      sink_.offer(std::move(c));
+      sink_.offer(history_[n - 1]);
       ++report_.candidates;
     }
   }
 
-  struct State {
-    Graph graph;
-    double cost;
-    std::string derivation;
-  };
   const Graph& program_;
   const Rates& rates_;
   Context& context_;
@@ -318,7 +300,7 @@ class Improvement {
   Graph now_;
   double cost_ = 0;
   std::map<uint32_t, std::string> labels_;  // of tensors of now_
-  std::vector<State> history_;
+  std::vector<Candidate> history_;          // the program after each step
   std::map<uint64_t, std::vector<Known>> known_;
   std::string derivation_;
   std::string refused_;  // why the last part was not searched
@@ -431,7 +413,7 @@ Graph united(const Graph& g) {
     if (!is_input(op.kind) && !op.body.valid()) {
       std::vector<uint64_t> key{uint64_t(op.kind)};
       for (TensorId t : op.inputs) key.push_back(to[t.index].index);
-      if (op.kind == OpKind::Add || op.kind == OpKind::Mul) std::sort(key.begin() + 1, key.end());
+      if (has(op.kind, algebra::Commutative)) std::sort(key.begin() + 1, key.end());
       same = &seen[key];
       const auto at = std::ranges::find_if(*same, [&](uint32_t other) {
         const Op& o = r.ops()[other];
@@ -462,16 +444,10 @@ double seconds_as_written(const Graph& program, const Rates& rates) {
     World world(spec->table, false, 0);
     for (const Rational& c : spec->constants) world.constant(c);
     double total = 0;
-    for (ValueId v = 0; v < spec->nodes.size(); ++v) {
-      const Node& n = spec->nodes[v];
-      const Dims* dims[3] = {};
-      Form forms[3] = {};
-      for (int i = 0; i < n.arity; ++i) {
-        dims[i] = &spec->dims[n.arg[size_t(i)]];
-        forms[i] = spec->nodes[n.arg[size_t(i)]].form;
-      }
-      total += rates.seconds(world, n, spec->dims[v], dims, forms);
-    }
+    for (ValueId v = 0; v < spec->nodes.size(); ++v)
+      total += rates.seconds(world, spec->nodes[v], spec->dims[v], [&](ValueId a) {
+        return std::pair(&std::as_const(spec->dims[a]), spec->nodes[a].form);
+      });
     return total;
   };
   double total = 0;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "ir/build.h"
 #include "search/rules/instance.h"
+#include "search/synth/slice_graph.h"
 
 namespace tessera::synth {
 namespace {
@@ -87,10 +88,9 @@ class Lowering {
     const int64_t size = e.back();
     e.pop_back();
     e.back() = size * size;
-    Shape flat;
-    for (int64_t extent : e) flat.push_back(Dim(extent));
+    const Shape flat(e.begin(), e.end());
     const TensorId f = build::reshape(out_, a, {flat});
-    SliceAttrs s{std::vector<int64_t>(e.size(), 0), e, std::vector<int64_t>(e.size(), 1)};
+    SliceAttrs s = whole(flat);
     s.steps.back() = size + 1;
     return build::slice(out_, f, s);
   }

@@ -78,6 +78,14 @@ struct Rates {
   // Seconds. `arg_forms` are the forms of the operands' cheapest programs.
   double seconds(const World& world, const Node& node, const Dims& result, const Dims* const* args,
                  const Form* arg_forms) const;
+  // `of` tells an operand's shape, as a pointer, and its form.
+  template <class Of>
+  double seconds(const World& world, const Node& node, const Dims& result, Of of) const {
+    const Dims* dims[3] = {};
+    Form forms[3] = {};
+    for (size_t i = 0; i < node.arity; ++i) std::tie(dims[i], forms[i]) = of(node.arg[i]);
+    return seconds(world, node, result, dims, forms);
+  }
 
  private:
   double flops(const World& world, const Node& node, const Dims& result,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/build.h"
+#include "search/synth/slice_graph.h"
 
 namespace tessera::synth {
 namespace {
@@ -25,13 +26,7 @@ class Reroller {
     to_.resize(g_.tensors().size());
     for (size_t i = 0; i < g_.ops().size(); ++i) {
       const Op& op = g_.ops()[i];
-      if (is_input(op.kind)) {
-        const Tensor& t = g_.tensor(op.result());
-        to_[op.result().index] = out_.add_input(t.type, t.name, g_.is_weight(op.result()));
-        continue;
-      }
-      if (op.num_results == 1 && rolled(op)) continue;
-      copy(op);
+      if (op.num_results != 1 || !rolled(op)) copy_op(g_, op, out_, to_);
     }
     if (loops_ == 0) return std::nullopt;
     for (TensorId t : g_.outputs()) out_.add_output(to_[t.index]);
@@ -39,20 +34,6 @@ class Reroller {
   }
 
  private:
-  void copy(const Op& op) {
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(to_[t.index]);
-    std::vector<std::string> names;
-    for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(g_.tensor(op.result(r)).name);
-    const TensorId first(out_.tensors().size());
-    if (op.body.valid())
-      out_.add_graph_op(op.kind, inputs, g_.body(op), names);
-    else
-      out_.add_op(op.kind, inputs, op.attrs, names);
-    for (uint32_t r = 0; r < op.num_results; ++r)
-      to_[op.result(r).index] = TensorId(first.index + r);
-  }
-
   // Tries to compute an operator's result without the loop.
   bool rolled(const Op& op) {
     const bool stack = op.kind == OpKind::Stack, concat = op.kind == OpKind::Concat;
@@ -74,7 +55,7 @@ class Reroller {
     try {
       const std::optional<Lifted> all = lift(terms);
       if (all && all->along) {
-        to_[op.result().index] = finish(op, terms, all->tensor);
+        to_[op.result().index] = finish(op, all->tensor);
         ++loops_;
         derivation_ += std::string("a loop of ") + std::to_string(terms.size()) + " rounds under " +
                        name(op.kind) + " runs over a whole axis at once\n";
@@ -111,7 +92,7 @@ class Reroller {
     }
   }
 
-  TensorId finish(const Op& op, const std::vector<TensorId>& terms, TensorId all) {
+  TensorId finish(const Op& op, TensorId all) {
     const int rank = int(out_.type(all).shape.size());
     auto moved = [&](int axis) {  // the first axis to there
       std::vector<int> perm;
@@ -124,7 +105,6 @@ class Reroller {
       return build::reshape(out_, moved(g_.attrs<AxisAttrs>(op).axis),
                             {g_.type(op.result()).shape});
     const OpKind reduce = reduction_by(fold_of(op.kind).value_or(AccumKind::Min));
-    (void)terms;
     return out_.add(reduce, {all}, ReduceAttrs{{0}, false});
   }
 
@@ -192,10 +172,7 @@ class Reroller {
     all.steps[at] = step;
     TensorId x = to_[first.inputs[0].index];
     const std::vector<int64_t> from = extents(out_.type(x).shape);
-    bool whole = true;
-    for (size_t i = 0; i < from.size(); ++i)
-      whole = whole && all.starts[i] == 0 && all.stops[i] == from[i] && all.steps[i] == 1;
-    if (!whole) x = build::slice(out_, x, all);
+    if (!(all == whole(out_.type(x).shape))) x = build::slice(out_, x, all);
     if (axis != 0) {
       std::vector<int> perm{axis};
       for (int i = 0; i < int(from.size()); ++i)

@@ -28,6 +28,10 @@ inline void set(SliceAttrs& a, size_t axis, int64_t start, int64_t n, int64_t st
   a.steps[axis] = n == 1 ? 1 : step;
   a.stops[axis] = start + (n - 1) * a.steps[axis] + 1;
 }
+inline bool same_along(const SliceAttrs& a, const SliceAttrs& b, size_t axis) {
+  return a.starts[axis] == b.starts[axis] && a.stops[axis] == b.stops[axis] &&
+         a.steps[axis] == b.steps[axis];
+}
 // Axes in canonical form: a stop right behind the last element.
 inline SliceAttrs normal(SliceAttrs a) {
   for (size_t i = 0; i < a.starts.size(); ++i) set(a, i, a.starts[i], count(a, i), a.steps[i]);

@@ -169,9 +169,7 @@ class Merger {
   static bool joined(View& a, const View& b, size_t axis) {
     if (a.base != b.base) return false;
     for (size_t i = 0; i < a.at.starts.size(); ++i)
-      if (i != axis && (a.at.starts[i] != b.at.starts[i] || a.at.stops[i] != b.at.stops[i] ||
-                        a.at.steps[i] != b.at.steps[i]))
-        return false;
+      if (i != axis && !same_along(a.at, b.at, i)) return false;
     const int64_t n = count(a.at, axis), m = count(b.at, axis);
     const int64_t step = n > 1 ? a.at.steps[axis] : b.at.starts[axis] - a.at.starts[axis];
     if (step < 1 || b.at.starts[axis] != a.at.starts[axis] + n * step ||
@@ -315,18 +313,12 @@ class Merger {
           const bool along = first.kind == Kind::Matmul ? i == 1 - k : has_axis(first.axes, i);
           const size_t name = first.kind == Kind::Matmul ? 1 : i;
           if (along && !axis) axis = name;
-          if (term.at[k].starts[i] == first.at[k].starts[i] &&
-              term.at[k].stops[i] == first.at[k].stops[i] &&
-              term.at[k].steps[i] == first.at[k].steps[i])
-            continue;
+          if (same_along(term.at[k], first.at[k], i)) continue;
           if (!along) return std::nullopt;
           if (name != *axis) {
             // Another one had been taken although terms agree along it.
             for (const Term& other : group)
-              if (other.at[0].starts[*axis] != first.at[0].starts[*axis] ||
-                  other.at[0].stops[*axis] != first.at[0].stops[*axis] ||
-                  other.at[0].steps[*axis] != first.at[0].steps[*axis])
-                return std::nullopt;
+              if (!same_along(other.at[0], first.at[0], *axis)) return std::nullopt;
             axis = name;
           }
         }

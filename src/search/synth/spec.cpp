@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/interruption.h"
+#include "search/synth/slice_graph.h"
 
 namespace tessera::synth {
 namespace {
@@ -338,10 +339,7 @@ class Parser {
   ValueId slice(const Op& op, ValueId x) {
     const auto& a = g_.attrs<SliceAttrs>(op);
     const std::vector<int64_t> from = extents(g_.type(op.inputs[0]).shape);
-    bool whole = true;
-    for (size_t i = 0; i < from.size(); ++i)
-      whole = whole && a.starts[i] == 0 && a.stops[i] == from[i] && a.steps[i] == 1;
-    if (whole) return x;
+    if (a == whole(g_.type(op.inputs[0]).shape)) return x;
     const Op& reshape = g_.producer(op.inputs[0]);
     if (reshape.kind != OpKind::Reshape) return kNone;
     const ValueId matrix = value_[reshape.inputs[0].index];

@@ -75,12 +75,7 @@ class Search {
 
  private:
   bool stopped() const { return context_.cancelled() || clock_.seconds() >= budget_.seconds; }
-  StopReason ended() const {
-    return context_.cancelled()      ? StopReason::Cancelled
-           : stopped()               ? StopReason::TimeBudget
-           : steps_ >= budget_.steps ? StopReason::StepBudget
-                                     : StopReason::Exhausted;
-  }
+  StopReason ended() const { return tessera::ended(context_, budget_, clock_.seconds(), steps_); }
 
   void set_grammar(const Spec& spec) {
     Grammar& g = grammar_;
@@ -288,7 +283,6 @@ class Search {
   // Everything that follows by rules that are known, before anything is looked for.
   void apply_rules(EGraph& graph, Choice& choice) {
     if (!options_.rules || options_.rules->empty()) return;
-    const double start = clock_.seconds();
     rules::SaturateLimits limits;
     limits.elements = 0;
     for (ValueId v : graph.order(choice, outputs_))
@@ -297,13 +291,8 @@ class Search {
     const rules::Saturation found = saturate(graph, *options_.rules, limits, stop_);
     Choice next = found.applications.empty() ? choice : extract(graph);
     steps_ += found.evaluations;
-    auto& figures = report_.figures;
-    figures["rules_s"] = clock_.seconds() - start;
-    figures["rules_fired"] = double(found.applications.size());
-    figures["rules_dropped"] = double(found.dropped);
-    figures["rules_rounds"] = found.rounds;
+    report_.figures["rules_fired"] = double(found.applications.size());
     if (!(graph.seconds(next, outputs_) < graph.seconds(choice, outputs_) * (1 - 1e-9))) return;
-    figures["rules_gain_s"] = graph.seconds(choice, outputs_) - graph.seconds(next, outputs_);
     Choice now = choice;
     now.resize(graph.size(), kNone);
     for (uint32_t i : needed(found, graph, next, outputs_)) {
@@ -323,14 +312,11 @@ class Search {
   // The cheapest of all programs that the e-graph holds: what single changes do not reach.
   void finish_extraction(EGraph& graph, Choice& choice) {
     constexpr int kMost = 20;
-    const double start = clock_.seconds();
     if (!(graph.seconds(choice, outputs_) < 1e9)) return;  // its own values were refuted
     for (int i = 0; i < kMost && !stopped(); ++i) {
       ExtractLimits limits;
       limits.stopped = stop_;
       Extraction least = extract_least(ways_of(graph, outputs_), choice, limits);
-      report_.figures["extract_optimal"] = least.optimal;
-      report_.figures["extract_nodes"] += double(least.nodes);
       const double was = graph.seconds(choice, outputs_);
       if (!(least.cost < was * (1 - 1e-9))) break;
       const ValueId v = wrong(graph, least.choice, graph.order(least.choice, outputs_));
@@ -342,14 +328,12 @@ class Search {
         ++report_.pruned["trial"];
         continue;
       }
-      report_.figures["extract_gain_s"] = was - least.cost;
       derivation_ +=
           "of all programs found, the one of least cost: " + programs(graph, least.choice) +
           costs(was, least.cost) + "\n";
       choice = std::move(least.choice);
       break;
     }
-    report_.figures["extract_s"] = clock_.seconds() - start;
   }
 
   // The first class at which a choice leaves the program for other inputs; trials are made when
@@ -536,19 +520,15 @@ class Search {
 
   void offer(const EGraph& graph, const Choice& choice) {
     if (options_.accepts && !accepted(graph, choice)) return;
-    struct Found {
-      double seconds;
-      Graph graph;
-    };
-    std::vector<Found> found;
+    std::vector<Candidate> found;
     auto add = [&](const Choice& c) {
       const double s = graph.seconds(c, outputs_);
       if (!(s < 1e9)) return;
       if (wrong(graph, c, graph.order(c, outputs_)) != kNone) return;
       Graph g = lower(program_, graph, c, outputs_);
-      for (const Found& f : found)
+      for (const Candidate& f : found)
         if (f.graph == g) return;
-      found.push_back({s, std::move(g)});
+      found.push_back({std::move(g), s, "synth", derivation_, {}, false});
     };
     add(choice);
     // Runners-up: one class computed another way.
@@ -565,17 +545,11 @@ class Search {
         if (graph.seconds(other, outputs_) < 1.3 * report_.original_cost) add(other);
       }
     }
-    std::ranges::stable_sort(found,
-                             [](const Found& a, const Found& b) { return a.seconds < b.seconds; });
-    for (Found& f : found) {
+    std::ranges::stable_sort(found, {}, &Candidate::cost);
+    for (Candidate& c : found) {
       if (report_.candidates >= budget_.candidates) break;
-      if (f.graph == program_) continue;
-      Candidate c;
-      c.graph = std::move(f.graph);
-      c.cost = f.seconds;
-      c.origin = "synth";
-      c.derivation = derivation_;
-      if (report_.best_cost == 0) report_.best_cost = f.seconds;
+      if (c.graph == program_) continue;
+      if (report_.best_cost == 0) report_.best_cost = c.cost;
       sink_.offer(std::move(c));
       ++report_.candidates;
     }
@@ -698,15 +672,12 @@ SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& b
       report = std::move(one);
     } else {
       report->seconds += one.seconds;
-      report->values += one.values;
-      report->graphs += one.graphs;
-      report->edges += one.edges;
+      report->add_counts(one);
       if (one.best_cost > 0 && (report->best_cost == 0 || one.best_cost < report->best_cost))
         report->best_cost = one.best_cost;
     }
   }
-  std::ranges::stable_sort(found.candidates,
-                           [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+  std::ranges::stable_sort(found.candidates, {}, &Candidate::cost);
   for (Candidate& c : found.candidates) sink.offer(std::move(c));
   report->candidates = int64_t(found.candidates.size());
   if (!rolled) report->original_cost = cost;

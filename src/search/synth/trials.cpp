@@ -130,17 +130,10 @@ ValueId Trials::wrong(const EGraph& graph, const Choice& choice,
       std::optional<Sample> value;
       if (node.form == Form::Leaf || node.form == Form::Kept) {
         value = reference->second;
-      } else if (node.form == Form::Stack) {
-        const KeptOp& op = graph.world().kept_ops()[node.attr];
-        std::vector<const Sample*> args;
-        for (ValueId a : op.args) args.push_back(&values.at(a));
-        const size_t axis = size_t(std::get<AxisAttrs>(op.attrs).axis);
-        value = world.stack(args, int(axis), graph[v].sample.dims.axis[axis]);
       } else {
         if (has_constant(node)) node.attr = world.constant(graph.world().constants()[node.attr]);
-        const Sample* args[3] = {};
-        for (int i = 0; i < node.arity; ++i) args[i] = &values.at(node.arg[size_t(i)]);
-        value = world.eval(node, args, &graph[v].sample.dims);
+        value = world.eval_any(node, graph.world().kept_ops(), graph[v].sample.dims,
+                               [&](ValueId a) -> const Sample& { return values.at(a); });
       }
       if (!value ||
           (reference != trial->known.end() && !trial->agrees(v, reference->second, *value)))

@@ -209,6 +209,13 @@ void World::set_integer(size_t at, DType dtype, int64_t value) {
   out_x_[at] = double(value);
 }
 
+void World::set(size_t at, const Sample& from, int element) {
+  out_p_[at] = from.p[element];
+  if (with_q_) out_q_[at] = from.q[element];
+  out_x_[at] = from.x[element];
+  if (from.v) out_v_[at] = from.v[element];
+}
+
 uint64_t World::hash_of(const Sample& s) const {
   uint64_t h = key_of(s.dims);
   for (int i = 0; i < s.n; ++i) h = (h ^ s.p[i]) * 0x9fb21c651e98df25u + (h >> 29);
@@ -422,14 +429,7 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
   case Form::Reduce: r = reduce(node, *args[0]); break;
   case Form::Dot: r = dot(*args[0], *args[1]); break;
   case Form::Unsqueeze:
-  case Form::Squeeze: {
-    const Dims* from = &args[0]->dims;
-    const std::optional<Dims> to = result_dims(node, &from);
-    if (!to) return std::nullopt;
-    r = *args[0];
-    r->dims = *to;
-    break;
-  }
+  case Form::Squeeze:
   case Form::Transpose:
   case Form::Diagonal:
   case Form::Spread:
@@ -437,22 +437,16 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
     const Dims* from = &args[0]->dims;
     const std::optional<Dims> to = result_dims(node, &from);
     if (!to) return std::nullopt;
-    r = gathered(node, *args[0], *to);
+    if (node.form == Form::Unsqueeze || node.form == Form::Squeeze)
+      r = *args[0], r->dims = *to;
+    else
+      r = gathered(gather_map(node, *from, *to), *args[0], *to);
     break;
   }
-  case Form::Broadcast: {
-    const Sample& a = *args[0];
-    r = blank(*shape);
-    if (r->n > kMaxCount) return std::nullopt;
-    const Map& map = broadcast_map(a.dims, *shape);
-    for (int i = 0; i < r->n; ++i) {
-      out_p_[size_t(i)] = a.p[map[size_t(i)]];
-      if (with_q_) out_q_[size_t(i)] = a.q[map[size_t(i)]];
-      out_x_[size_t(i)] = a.x[map[size_t(i)]];
-      if (a.v) out_v_[size_t(i)] = a.v[map[size_t(i)]];
-    }
+  case Form::Broadcast:
+    if (dims_.count(*shape) > kMaxCount) return std::nullopt;
+    r = gathered(broadcast_map(args[0]->dims, *shape), *args[0], *shape);
     break;
-  }
   case Form::Leaf:
   case Form::Stack:
   case Form::Kept: unreachable("values of their own");
@@ -598,17 +592,13 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
     const size_t at = map[size_t(i)];
     if (!begun[at]) {
       begun[at] = true;
-      out_p_[at] = a.p[i];
-      if (with_q_) out_q_[at] = a.q[i];
-      out_x_[at] = a.x[i];
+      set(at, a, i);
     } else if (sum) {
       out_p_[at] = field.add(out_p_[at], a.p[i]);
       if (with_q_) out_q_[at] = exponents.add(out_q_[at], a.q[i]);
       out_x_[at] += a.x[i];
     } else if (largest ? a.x[i] > out_x_[at] : a.x[i] < out_x_[at]) {
-      out_p_[at] = a.p[i];
-      if (with_q_) out_q_[at] = a.q[i];
-      out_x_[at] = a.x[i];
+      set(at, a, i);
     }
   }
   if (node.kind == OpKind::Mean) {
@@ -674,17 +664,17 @@ std::optional<Sample> World::dot(const Sample& a, const Sample& b) {
   return r;
 }
 
-std::optional<Sample> World::gathered(const Node& node, const Sample& a, const Dims& to) {
-  const Map& map = gather_map(node, a.dims, to);
+std::optional<Sample> World::gathered(const Map& map, const Sample& a, const Dims& to) {
+  static constexpr uint32_t kZero = 0;
+  static constexpr double kZeroReal = 0;
+  static constexpr int64_t kZeroInteger = 0;
+  const Sample zero{to, 1, &kZero, &kZero, &kZeroReal, a.v ? &kZeroInteger : nullptr};
   Sample r = blank(to);
-  for (int i = 0; i < r.n; ++i) {
-    const uint16_t at = map[size_t(i)];
-    const bool zero = at == UINT16_MAX;
-    out_p_[size_t(i)] = zero ? 0 : a.p[at];
-    if (with_q_) out_q_[size_t(i)] = zero ? 0 : a.q[at];
-    out_x_[size_t(i)] = zero ? 0 : a.x[at];
-    if (a.v) out_v_[size_t(i)] = zero ? 0 : a.v[at];
-  }
+  for (size_t i = 0; i < size_t(r.n); ++i)
+    if (map[i] == UINT16_MAX)
+      set(i, zero, 0);
+    else
+      set(i, a, map[i]);
   return r;
 }
 
@@ -705,12 +695,7 @@ std::optional<Sample> World::stack(const std::vector<const Sample*>& args, int a
       int index = first;
       for (int a = 0; a < in.rank; ++a)
         index += at[size_t(a < axis ? a : a + 1)] * in.stride[size_t(a)];
-      const Sample& from = *args[size_t(at[size_t(axis)])];
-      out_p_[i] = from.p[index];
-      if (with_q_) out_q_[i] = from.q[index];
-      out_x_[i] = from.x[index];
-      if (from.v) out_v_[i] = from.v[index];
-      ++i;
+      set(i++, *args[size_t(at[size_t(axis)])], index);
     });
   }
   r.hash = hash_of(r);
@@ -831,10 +816,7 @@ Sample World::shrunk(const Sample& s) {
   for (int i = 0; i < r.n; ++i) {
     const int at = from[size_t(i)];
     CHECK(at >= i);
-    out_p_[size_t(i)] = s.p[at];
-    if (with_q_) out_q_[size_t(i)] = s.q[at];
-    out_x_[size_t(i)] = s.x[at];
-    if (s.v) out_v_[size_t(i)] = s.v[at];
+    set(size_t(i), s, at);
   }
   while (r.dims.rank > 0 && r.dims.axis[0] == kOne) {
     for (int a = 0; a + 1 < r.dims.rank; ++a) r.dims.axis[size_t(a)] = r.dims.axis[size_t(a + 1)];

@@ -97,7 +97,21 @@ class World {
   Numbers draw(const Dims& dims, uint64_t key, bool positive) const;
   // A value of given numbers, which have to live as long.
   Sample sample(const Dims& dims, const Numbers& numbers) const;
-  std::optional<Sample> stack(const std::vector<const Sample*>& args, int axis, DimId along);
+  // Of any node but leaves and what is kept; `value_of` tells its operands' values, `dims` is the
+  // shape of its own.
+  template <class ValueOf>
+  std::optional<Sample> eval_any(const Node& node, const std::vector<KeptOp>& kept,
+                                 const Dims& dims, ValueOf value_of) {
+    if (node.form == Form::Stack) {
+      std::vector<const Sample*> parts;
+      for (ValueId a : kept[node.attr].args) parts.push_back(&value_of(a));
+      const int axis = std::get<AxisAttrs>(kept[node.attr].attrs).axis;
+      return stack(parts, axis, dims.axis[size_t(axis)]);
+    }
+    const Sample* args[3] = {};
+    for (int i = 0; i < node.arity; ++i) args[i] = &value_of(node.arg[size_t(i)]);
+    return eval(node, args, &dims);
+  }
 
   // c with target = c·base in both draws; nothing where there is no such small rational (for
   // integers: integer of their dtype).
@@ -128,6 +142,7 @@ class World {
   const ChainTables<uint32_t>& chain() const { return model_.tables().get<uint32_t>(); }
   Sample blank(const Dims& dims);                           // into scratch
   void set_integer(size_t at, DType dtype, int64_t value);  // wrapped; in all lanes of scratch
+  void set(size_t at, const Sample& from, int element);     // in all lanes of scratch
   uint64_t hash_of(const Sample& s) const;
   static uint64_t named(const Node& node, const Sample* const* args, uint64_t values);
   const Map& broadcast_map(const Dims& from, const Dims& to);
@@ -137,7 +152,8 @@ class World {
   std::optional<Sample> pointwise(const Node& node, const Sample* const* args);
   std::optional<Sample> reduce(const Node& node, const Sample& a);
   std::optional<Sample> dot(const Sample& a, const Sample& b);
-  std::optional<Sample> gathered(const Node& node, const Sample& a, const Dims& to);
+  std::optional<Sample> gathered(const Map& map, const Sample& a, const Dims& to);
+  std::optional<Sample> stack(const std::vector<const Sample*>& args, int axis, DimId along);
   std::optional<Sample> cast(DType to, const Sample& a, WorldVec& x);  // to a float
   std::optional<Sample> reduce_integers(OpKind kind, const Sample& a, const Map& map, Sample r);
   static std::optional<Rational> integer_ratio(const Sample& target, const Sample& base);

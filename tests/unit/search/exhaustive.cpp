@@ -4,6 +4,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "search/mugraph/assemble.h"
+
 namespace tessera::mugraph {
 namespace {
 
@@ -360,13 +362,83 @@ Enumerated enumerate_blocks(const Region& region, NormalForms& forms,
   return Enumeration(region, forms, region_forms, options).run();
 }
 
-MugraphOptions exhaustively(ExhaustiveOptions options) {
-  MugraphOptions engine;
-  engine.enumerate = [options](const Region& region, NormalForms& forms,
-                               const RegionForms& region_forms) {
-    return enumerate_blocks(region, forms, region_forms, options);
+namespace {
+
+// The region's graphs under one formulation, priced; the cheapest are kept.
+void list_choices(Run& run, const Region& region, const FormOptions& form,
+                  const ExhaustiveOptions& options, RegionResult& out) {
+  auto world = std::make_unique<World>();
+  world->region = region;
+  world->formulation.options = form;
+  world->drops_shift = !form.keep_shifts;
+  world->forms = std::make_unique<NormalForms>(axis_extents(region), form);
+  world->region_forms = build_forms(region, *world->forms);
+  if (world->region_forms.of_node.empty()) return;
+  Enumerated found = enumerate_blocks(region, *world->forms, world->region_forms, options);
+  run.limited = run.limited || !found.complete;
+  KernelCounters counters;
+  counters.graphs = int64_t(found.kernels.size());
+  run.report.edges += found.states;
+  world->graph = std::move(found.graph);
+  KernelOptions kernel_options;
+  kernel_options.memory_share = run.memory_share;
+  const std::map<int, int64_t> no_parts;
+  auto& kernels = world->kernels[no_parts] =
+      std::make_unique<KernelSearch>(world->graph, world->region, world->region_forms, no_parts,
+                                     run.machine, kernel_options, run.resident);
+  std::vector<Plan> plans;
+  for (Kernel& k : found.kernels) {
+    if (!kernels->choose_tiles(k, counters)) continue;
+    Plan p;
+    p.seconds = k.seconds;
+    p.kernels.push_back(std::move(k));
+    plans.push_back(std::move(p));
+  }
+  run.merge(counters);
+  std::ranges::stable_sort(plans,
+                           [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+  if (plans.size() > size_t(run.budget.candidates)) plans.resize(size_t(run.budget.candidates));
+  for (Plan& p : plans) out.choices.push_back({std::move(p), out.worlds.size()});
+  out.worlds.push_back(std::move(world));
+}
+
+}  // namespace
+
+SearchReport Exhaustive::run(const Subprogram& sub, Context& context, const Budget& budget,
+                             CandidateSink& sink) {
+  const MugraphOptions engine_options;
+  Run run(engine_options, sub.graph, context, budget);
+  double inputs = 0;
+  std::vector<bool> given(sub.graph.tensors().size(), false);
+  for (TensorId t : sub.graph.inputs()) {
+    inputs += double(sub.graph.type(t).bytes());
+    given[t.index] = true;
+  }
+  run.resident = run.machine.resident(inputs);
+  run.regions = 1;
+  const std::vector<Step> steps = partition(sub.graph);
+  run.report.stop = StopReason::Unsupported;
+  if (steps.size() != 1 || steps[0].kept.valid()) return run.report;
+  const Region region = make_region(sub.graph, steps[0].outputs, given);
+  const auto has_kind = [&](OpKind kind) {
+    return std::ranges::any_of(sub.graph.ops(), [&](const Op& op) { return op.kind == kind; });
   };
-  return engine;
+  const bool shifts = has_kind(OpKind::Exp) && has_kind(OpKind::ReduceMax);
+  for (run.memory_share = 1; run.memory_share > 0.1; run.memory_share *= 0.4) {
+    std::map<size_t, RegionResult> results;
+    for (const bool keep_shifts : {false, true})
+      for (const int cap : {2, 16})
+        if (shifts || !keep_shifts)
+          list_choices(run, region, {cap, keep_shifts}, options_, results[0]);
+    std::ranges::stable_sort(results[0].choices, [](const Choice& a, const Choice& b) {
+      return a.plan.seconds < b.plan.seconds;
+    });
+    if (results[0].choices.empty()) return run.report;
+    const bool too_large = offer_programs(run, steps, results, sink);
+    if (run.report.candidates > 0 || !too_large) break;
+  }
+  run.report.stop = run.limited ? StopReason::StepBudget : StopReason::Exhausted;
+  return run.report;
 }
 
 }  // namespace tessera::mugraph

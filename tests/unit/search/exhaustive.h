@@ -15,10 +15,26 @@ struct ExhaustiveOptions {
   size_t keep = 200'000;  // complete graphs kept
 };
 
+// Block graphs of one region.
+struct Enumerated {
+  Hypergraph graph;             // every value and operation met
+  std::vector<Kernel> kernels;  // complete graphs, tiles not chosen
+  int64_t states = 0;           // operators tried and accepted
+  bool complete = true;
+  std::map<std::string, int64_t> pruned;
+};
 Enumerated enumerate_blocks(const Region& region, NormalForms& forms,
                             const RegionForms& region_forms, const ExhaustiveOptions& options);
 
-// The engine with that in place of its search.
-MugraphOptions exhaustively(ExhaustiveOptions options);
+// Candidates made of these, for programs of one region.
+class Exhaustive : public Engine {
+ public:
+  explicit Exhaustive(ExhaustiveOptions options) : options_(options) {}
+  std::string name() const override { return "exhaustive"; }
+  SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
+
+ private:
+  ExhaustiveOptions options_;
+};
 
 }  // namespace tessera::mugraph

@@ -64,12 +64,13 @@ std::vector<Candidate> search(const Graph& g, const Target& target, bool exhaust
   mugraph::ExhaustiveOptions limits;
   limits.max_operators = 8;
   limits.max_states = 200'000;
-  MugraphOptions options;
-  if (exhaustive) options = mugraph::exhaustively(limits);
   CollectingSink sink;
   Budget budget;
   budget.steps = 200'000;
-  report = Mugraph(options).run({g}, context, budget, sink);
+  if (exhaustive)
+    report = mugraph::Exhaustive(limits).run({g}, context, budget, sink);
+  else
+    report = Mugraph().run({g}, context, budget, sink);
   return std::move(sink.candidates);
 }
 

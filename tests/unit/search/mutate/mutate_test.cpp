@@ -34,6 +34,15 @@ Outcome run(const Graph& g, std::set<std::string> disabled = {}, int depth = 4) 
   return o;
 }
 
+// What became of each mutant, for messages.
+std::string told(const Outcome& o) {
+  std::string s = o.report.detail + "\n";
+  for (const MutantRecord& r : o.report.records)
+    s += std::to_string(r.equal) + " equal, " + r.correction + ": " +
+         (r.proven ? "proven" : r.why_not) + "\n" + r.derivation;
+  return s;
+}
+
 int count(const Graph& g, OpKind kind) {
   return int(
       std::count_if(g.ops().begin(), g.ops().end(), [&](const Op& op) { return op.kind == kind; }));
@@ -68,7 +77,7 @@ TEST(Mutate, DilatedConvolutionByPhases) {
            c.graph.type(conv->inputs[0]).shape[0] == Dim(4) &&
            c.derivation.find("corrected") == std::string::npos;
   });
-  ASSERT_TRUE(dense) << o.report.str();
+  ASSERT_TRUE(dense) << told(o);
   EXPECT_EQ(o.report.proven, int64_t(o.found.size()));
   EXPECT_GT(o.report.partial, o.report.equal);
   EXPECT_TRUE(verify(g, dense->graph).equal());
@@ -90,7 +99,7 @@ TEST(Mutate, BatchIntoWidthIsCorrected) {
   const Outcome all = run(g, {}, 3);
   const Candidate* spaced =
       find(all, [&](const Candidate& c) { return corrected_by(c, "spacer") && wide(c); });
-  ASSERT_TRUE(spaced) << all.report.str();
+  ASSERT_TRUE(spaced) << told(all);
   // Of all corrections the cheapest come first.
   EXPECT_TRUE(std::is_sorted(all.found.begin(), all.found.end(),
                              [](const auto& a, const auto& b) { return a.cost < b.cost; }));
@@ -99,13 +108,13 @@ TEST(Mutate, BatchIntoWidthIsCorrected) {
   const Outcome fused = run(g, {"spacer", "halo", "recompute"}, 3);
   const Candidate* same =
       find(fused, [&](const Candidate& c) { return corrected_by(c, "fuse") && wide(c); });
-  ASSERT_TRUE(same) << fused.report.str();
+  ASSERT_TRUE(same) << told(fused);
   EXPECT_EQ(count(same->graph, OpKind::Conv), 1);  // PET Figure 6
   const Outcome again = run(g, {"spacer", "halo", "fuse"}, 3);
   const Candidate* two = find(again, [&](const Candidate& c) {
     return corrected_by(c, "recompute") && count(c.graph, OpKind::Conv) > 1;
   });
-  ASSERT_TRUE(two) << again.report.str();
+  ASSERT_TRUE(two) << told(again);
   for (const MutantRecord& r : again.report.records)
     EXPECT_TRUE(!r.proven || r.correction.empty() || r.correction == "recompute");
 }
@@ -125,13 +134,13 @@ TEST(Mutate, TapsBecomeChannels) {
     const Graph& h = c.graph;
     return h.type(first(h, OpKind::Conv)->inputs[1]).shape == Shape{4, 16, 3, 3};
   });
-  ASSERT_TRUE(small) << o.report.str();
+  ASSERT_TRUE(small) << told(o);
   EXPECT_TRUE(verify(g, small->graph).equal());
   const Candidate* row = find(o, [](const Candidate& c) {
     const Graph& h = c.graph;
     return h.type(first(h, OpKind::Conv)->inputs[1]).shape == Shape{4, 20, 1, 5};
   });
-  EXPECT_TRUE(row) << o.report.str();
+  EXPECT_TRUE(row) << told(o);
   EXPECT_EQ(o.report.proven, int64_t(o.found.size()));
   std::set<std::string> all = others;
   all.insert("windows");
@@ -151,7 +160,7 @@ TEST(Mutate, FilmsBecomeImages) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return c.graph.type(conv->inputs[0]).shape == Shape{8, 6, 5, 6};
   });
-  ASSERT_TRUE(images) << o.report.str();
+  ASSERT_TRUE(images) << told(o);
   EXPECT_TRUE(verify(g, images->graph).equal());
 }
 
@@ -168,7 +177,7 @@ TEST(Mutate, ImageInTiles) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return corrected_by(c, "halo") && c.graph.type(conv->inputs[0]).shape == Shape{4, 4, 11, 11};
   });
-  ASSERT_TRUE(tiled) << o.report.str();
+  ASSERT_TRUE(tiled) << told(o);
 }
 
 TEST(Mutate, ParallelConvolutionsAreMerged) {
@@ -186,7 +195,7 @@ TEST(Mutate, ParallelConvolutionsAreMerged) {
   const Candidate* merged = find(o, [](const Candidate& c) {
     return count(c.graph, OpKind::Conv) == 1 && count(c.graph, OpKind::Slice) == 3;
   });
-  ASSERT_TRUE(merged) << o.report.str();
+  ASSERT_TRUE(merged) << told(o);
   EXPECT_TRUE(run(g, {"bundles"}).found.empty());
 }
 
@@ -209,7 +218,7 @@ TEST(Mutate, WindowsOfSeveralSizesAreMerged) {
   };
   const Outcome o = run(g);
   const Candidate* one = find(o, merged);
-  ASSERT_TRUE(one) << o.report.str();
+  ASSERT_TRUE(one) << told(o);
   EXPECT_TRUE(verify(g, one->graph).equal());
   // Windows that the larger one does not cover: the smaller one reaches further to one side.
   const Graph apart = parse(R"(graph g {
@@ -250,7 +259,7 @@ TEST(Mutate, PoolingAndPointwiseConvolutionChangePlaces) {
     const Candidate* turned = find(o, [&](const Candidate& c) {
       return count(c.graph, OpKind::PoolSum) == 1 && pooled(c) == 2;
     });
-    ASSERT_TRUE(turned) << o.report.str();
+    ASSERT_TRUE(turned) << told(o);
     EXPECT_TRUE(verify(*g, turned->graph).equal());
   }
   // Only by a constant is a quotient linear in what is divided.
@@ -280,7 +289,7 @@ TEST(Mutate, GroupsAreMergedAndSplit) {
   EXPECT_TRUE(find(joined, [](const Candidate& c) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return count(c.graph, OpKind::Conv) == 1 && c.graph.attrs<ConvAttrs>(*conv).groups == 2;
-  })) << joined.report.str();
+  })) << told(joined);
   const Graph grouped = parse(R"(graph g {
   x = input : f32[1,8,5,5]
   w = input : f32[6,4,3,3]
@@ -291,7 +300,7 @@ TEST(Mutate, GroupsAreMergedAndSplit) {
   EXPECT_TRUE(find(split, [](const Candidate& c) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return count(c.graph, OpKind::Conv) == 2 && c.graph.attrs<ConvAttrs>(*conv).groups == 1;
-  })) << split.report.str();
+  })) << told(split);
 }
 
 TEST(Mutate, PointwiseConvolutionIsAProduct) {
@@ -304,7 +313,7 @@ TEST(Mutate, PointwiseConvolutionIsAProduct) {
   const Outcome o = run(conv, {"rearrange"});
   EXPECT_TRUE(find(o, [](const Candidate& c) {
     return count(c.graph, OpKind::Matmul) == 1 && count(c.graph, OpKind::Conv) == 0;
-  })) << o.report.str();
+  })) << told(o);
   const Graph product = parse(R"(graph g {
   x = input : f32[7,6]
   y = input : f32[6,5]
@@ -313,7 +322,7 @@ TEST(Mutate, PointwiseConvolutionIsAProduct) {
 })");
   const Outcome back = run(product, {"rearrange"});
   EXPECT_TRUE(find(back, [](const Candidate& c) { return count(c.graph, OpKind::Conv) == 1; }))
-      << back.report.str();
+      << told(back);
 }
 
 TEST(Mutate, StridesBecomeChannels) {
@@ -328,7 +337,7 @@ TEST(Mutate, StridesBecomeChannels) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return conv && c.graph.attrs<ConvAttrs>(*conv).strides == std::vector<int64_t>{1} &&
            c.graph.type(conv->inputs[0]).shape == Shape{1, 4, 4};
-  })) << o.report.str();
+  })) << told(o);
 }
 
 TEST(Mutate, SaysWhatItDoesNotTake) {
@@ -361,7 +370,7 @@ TEST(Mutate, TakesScalars) {
   return y
 })");
   const Outcome o = run(g, {}, 3);
-  EXPECT_GT(o.report.tried, 0) << o.report.str();
+  EXPECT_GT(o.report.tried, 0) << told(o);
   for (const Candidate& c : o.found) EXPECT_TRUE(verify(g, c.graph).equal()) << c.derivation;
 }
 

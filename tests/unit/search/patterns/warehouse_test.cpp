@@ -435,34 +435,6 @@ TEST(Refused, GuardsAreTold) {
       << found.refused();
 }
 
-// Algorithm 1 with the paper's claims: each operator in one subgraph, all of them convex.
-TEST(Identify, ClaimsAreDisjointAndConvex) {
-  const Graph g = parse(R"(graph g {
-    X = input : f32[24,40]
-    W = input : f32[40,40]
-    V = input : f32[40,40]
-    a = matmul X, W
-    b = gelu a
-    c = matmul b, V
-    d = add c, X
-    m = mean d {axes=[1], keepdims=true}
-    e = sub d, m
-    return e
-  })");
-  IdentifyOptions options;
-  options.exclusive = true;
-  options.modulo_algebra = false;
-  std::vector<Pattern> single = warehouse();  // without that of two products in a row
-  std::erase_if(single, [](const Pattern& p) { return p.name == "triangular-product"; });
-  const std::vector<Subgraph> found = identify(g, single, options);
-  std::vector<int> owners(g.ops().size(), 0);
-  for (const Subgraph& s : found)
-    for (OpId id : s.ops) EXPECT_EQ(owners[id.index]++, 0) << print_op(g, id);
-  ASSERT_GE(found.size(), 2u);
-  EXPECT_EQ(found[0].ops.size(), 2u);  // the first product and its GELU: epilogues come first
-  EXPECT_EQ(found[1].ops.size(), 2u);  // the second and its residual
-}
-
 // What fits on the way is kept beside what grew of it; a consumer that fits nothing stops neither.
 TEST(Identify, AllThatFitIsKeptAndWhatDoesNotIsPassedOver) {
   const Graph g = parse(R"(graph g {
@@ -477,10 +449,8 @@ TEST(Identify, AllThatFitIsKeptAndWhatDoesNotIsPassedOver) {
     y = div e, d
     return y, o
   })");
-  IdentifyOptions options;
-  options.modulo_algebra = false;
   std::vector<size_t> sizes;
-  for (const Subgraph& s : identify(g, {pattern("matmul"), pattern("matmul-softmax")}, options)) {
+  for (const Subgraph& s : identify(g, {pattern("matmul"), pattern("matmul-softmax")})) {
     for (OpId id : s.ops) EXPECT_NE(g.op(id).kind, OpKind::Cumsum);
     sizes.push_back(s.ops.size());
   }
