@@ -46,7 +46,8 @@ PYTHON_CHAIN = [
     "torch_cache torch_experts",
     "report contest call_forms call_keys function_like result background tuner decorator api"
     " background_process mirage",
-    "torch_programs torch_device torch_parts torch_explain torch_backend",
+    "torch_programs torch_device torch_padded torch_parts torch_explain torch_support torch_rest"
+    " torch_backend",
     "cli __main__",
 ]
 PYTHON_LEVEL = {name: i for i, layer in enumerate(PYTHON_CHAIN) for name in layer.split()}
