@@ -25,7 +25,7 @@ _RENAMES = {"aten.alias.default", "aten.clone.default", "aten.detach.default"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
           "aten.view_copy.default"}  # fmt: skip
 _REDUCTIONS = {"aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default",
-               "aten.var.correction", "aten.any.dim"}  # fmt: skip
+               "aten.var.correction", "aten.any.dim", "aten.logsumexp.default"}  # fmt: skip
 _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 
