@@ -67,7 +67,7 @@ def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     return emit("add", operand(call, x, call.dtype), _scaled(call, y, alpha))
 
 
-@handles("aten.div", "aten.true_divide", "prims.div.default")
+@handles("aten.div", "prims.div.default")
 def div(call: Call, x: Term, y: Term, *, rounding_mode: str | None = None) -> Tensor:
     if not is_float(to_numpy(call.dtype)):
         divide = integers.floor_divide if rounding_mode == "floor" else integers.trunc_divide
@@ -176,8 +176,6 @@ handles.table({
         emit("gelu_tanh" if approximate == "tanh" else "gelu", x),
     "aten.sub.Tensor aten.sub.Scalar": lambda call, x, y, alpha=1:
         emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha)),
-    "aten.rsub": lambda call, x, y, alpha=1:
-        emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha)),
     "aten.leaky_relu.default": lambda call, x, slope=0.01:
         emit("where", emit("gt", x, call.const(0)), x, computed(call, "multiply", x, slope)),
     "aten.where.self": lambda call, c, x, y:

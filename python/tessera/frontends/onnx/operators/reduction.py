@@ -81,21 +81,13 @@ def reduce_prod(node: Node, x: Tensor) -> Tensor:
 
 @handles("ArgMax", "ArgMin")
 def arg_extremum(node: Node) -> Tensor:
-    x = bits(node.x())
-    axis = int(node.attr("axis", 0)) % max(1, x.ndim)
-    largest = node.proto.op_type == "ArgMax"
-    last = bool(node.attr("select_last_index", 0))
-    result = _place(x, iota(x.builder, axis, x.shape), axis, largest, last)
-    return result if node.attr("keepdims", 1) else f("squeeze")(result, axis)
-
-
-def _place(x: Tensor, places: Tensor, axis: int, largest: bool, last: bool) -> Tensor:
-    """The place of the first (or last) of the largest (or smallest) elements along an axis; beside
-    NaN some place."""
-    best = reduced("reduce_max" if largest else "reduce_min", x, [axis], True)
-    none = x.builder.const(0 if last else x.shape[axis] - 1, np.int64)
-    found = emit("where", emit("eq", x, best), places, none)
-    return reduced("reduce_max" if last else "reduce_min", found, [axis], True)
+    x = node.x()
+    axis, keep = int(node.attr("axis", 0)) % max(1, x.ndim), bool(node.attr("keepdims", 1))
+    best = f(node.proto.op_type.lower())
+    if not node.attr("select_last_index", 0):
+        return best(x, axis, keep)
+    at = best(f("flip")(x, axis), axis, keep)
+    return at.builder.const(x.shape[axis] - 1, np.int64) - at
 
 
 @handles_first("CumSum", "CumProd")
@@ -133,7 +125,7 @@ def hardmax(node: Node, x: Tensor) -> Tensor:
     if len(axes) > 1:
         x = f("reshape")(x, [*lead, int(np.prod([shape[a] for a in axes], dtype=np.int64))])
     places = iota(x.builder, axes[0], x.shape)
-    hot = f("astype")(emit("eq", places, _place(x, places, axes[0], True, False)), x.dtype)
+    hot = f("astype")(emit("eq", places, f("argmax")(x, axes[0], True)), x.dtype)
     return f("reshape")(hot, list(shape))
 
 
