@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import inspect
 import json
 import os
@@ -21,18 +20,25 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from types import FunctionType, MethodType
-from typing import Any
 
 import numpy as np
 
-from tessera import _core
 from tessera.background import Helper
+from tessera.call_keys import (
+    Key,
+    NoConstantError,
+    array_key,
+    family_of,
+    quick_key,
+    shapes_of,
+    static_key,
+    without_floats,
+)
 from tessera.clock import Clock
 from tessera.contest import is_noisy, kept, key_of
 from tessera.cuda import Held, is_capturing, is_device_array, is_tensor_or_device_array, standing
-from tessera.direct_calls import Slot, call_order, direct_call, layout, quiet_now, slots
+from tessera.direct_calls import Slot, call_order, direct_call, errors_wanted, slots
+from tessera.entries import Entry, Status
 from tessera.errors import (
     BadInputError,
     CancelledError,
@@ -42,113 +48,35 @@ from tessera.errors import (
     UnsupportedError,
     UsageError,
 )
-from tessera.frontends.constants import is_constant
 from tessera.frontends.environment import Environment
 from tessera.frontends.numpy import require_rounding
-from tessera.frontends.trace import FLOAT_SCALARS, bind_arguments, definition, trace_call
-from tessera.frontends.traced import Node, Static, Traced, Tree
+from tessera.frontends.trace import bind_arguments, definition, trace_call
+from tessera.frontends.traced import Traced
+from tessera.function_like import FunctionLike
 from tessera.options import Options, is_gpu
 from tessera.race_processes import LostError
 from tessera.result import Result
 from tessera.tuner import Tuner
-from tessera.types import Arguments, Array, Function, Record, Value, dtype_name, is_plain_dtype
+from tessera.types import Arguments, Function, Record, Value, dtype_name, is_plain_dtype
 
-_BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
 # Of sizes that vary the first have programs, others when they came so often, so many at most.
 _FIRST_SIZES, _OFTEN, _MOST_SIZES = 3, 16, 64
-Key = Any  # what decides which program fits: nested tuples of types and constants
 _NUMPY = "plain NumPy"
 _missing: set[str] = set()  # what has to be installed, said once a process
 _MANY_STEPS = 100
 _RECORDING_S = 0.02  # seconds of a first call after which its recording stops
 _TRACING = 0.2  # of the budget: a race calls the function some times more
-_WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
 OptimizeTraced = Callable[..., Result]
 
 
-@dataclass
-class _Entry:
-    """A program for one form of call; without a result, the original runs."""
-
-    environment: Environment
-    result: Result | None = None
-    direct: _core.Call | None = None  # for calls with plain arrays and constants only
-    floats: bool = False  # floats are arguments, not constants
-    seen: bool = False  # whether the original has run once, and its results were of the same kind
-    changes: int = 0  # of what it reads from outside
-    final: bool = False  # whatever changes
-    pending: bool = False  # its program is being made in the background
-    stale: bool = False  # nobody waits for that any more
-    why: str = ""  # there is no result
-    form: str = ""  # of its calls, for a reader
-
-    settled: bool = False  # whether there is a direct call or none can be
-
-    @property
-    def failed(self) -> bool:
-        """Whether floats turned out to be no arguments of a program."""
-        return self.floats and self.result is None and not self.pending
-
-
-@dataclass(frozen=True)
-class Status:
-    """What calls of one form run: "original" (why), "kernel" or "source", and how much faster than
-    the original that was in its race (None: there was none, or it does not run yet)."""
-
-    form: str
-    runs: str
-    why: str
-    speedup: float | None
-
-    def __str__(self) -> str:
-        gain = "" if self.speedup is None else f", {self.speedup:.3g}x"
-        return f"{self.form}: {self.runs}{gain}" + (f" ({self.why})" if self.why else "")
-
-
-class _NoConstantError(TypeError):
-    """The type of an argument that is no constant."""
-
-
-class _Bound:
-    """The optimised methods of one object, among its attributes: they end with it.
-
-    A copy of the object, which has a copy of this, begins anew.
-    """
-
-    def __init__(self, instance: Value = None) -> None:
-        self.instance = instance
-        self.methods: dict[Optimized, Optimized] = {}
-
-    def __reduce__(self) -> tuple[type[_Bound], tuple[()]]:
-        return _Bound, ()
-
-
-_STATE = {"__wrapped__", "_function", "_options", "_optimize", "_known", "_variants", "_warned",
-          "_tuner", "_on_gpu", "_waits", "_swap", "_told", "_refused", "_sizes",
-          "_others"}  # fmt: skip
-
-
-class Optimized(_core.Dispatch):
+class Optimized(FunctionLike):
     """A function that is replaced by its optimised program, one per structure of arguments."""
 
-    is_tessera_function = True
-    __wrapped__: Function
-    __class__ = property(lambda self: self._like)
-    __dict__ = property(lambda self: getattr(self._function, "__dict__", {}))
-    _like: type = FunctionType  # what `isinstance` and inspect see
-
     def __init__(self, function: Function, options: Options, optimize: OptimizeTraced) -> None:
-        super().__init__()
-        self._function = function
-        functools.update_wrapper(self, function, updated=())  # its `__dict__` is this one's
-        self._like = type(function)
-        if not isinstance(function, (FunctionType, MethodType)):
-            self._like = Optimized
-        self._options = options
-        self._optimize = optimize
-        self._known: dict[Hashable, _Entry] = {}
+        super().__init__(function, options, optimize)
+        self._known: dict[Hashable, Entry] = {}
         self._variants: Counter[Hashable] = Counter()
         self._warned = False
         self._tuner = Tuner(self._forked)
@@ -169,45 +97,6 @@ class Optimized(_core.Dispatch):
         self._swap = threading.Lock()
         self.forget()
 
-    def __setattr__(self, name: str, value: Value) -> None:
-        """All but what this has of its own is the function's, which may read it."""
-        own = (name in _STATE or hasattr(Optimized, name)) and name != "__dict__"
-        if own:
-            super().__setattr__(name, value)
-        if not own or (name == "__name__" and type(self._function) is FunctionType):
-            setattr(self._function, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        if name in _STATE:
-            super().__delattr__(name)
-        else:
-            delattr(self._function, name)
-
-    def __getattr__(self, name: str) -> Value:
-        """What functions have: `__code__`, `__defaults__`, …"""
-        if name == "_function":  # not made yet
-            raise AttributeError(name)
-        return getattr(self._function, name)
-
-    def __reduce__(self) -> Value:
-        """By name, as functions are; what is not its module's own, by its function."""
-        found: Value = None
-        with contextlib.suppress(ImportError, AttributeError):
-            found = importlib.import_module(self.__module__)
-            for name in self.__qualname__.split("."):
-                found = getattr(found, name)
-        if found is self:
-            return self.__qualname__
-        if isinstance(self._function, MethodType):
-            return getattr, (self._function.__self__, self._function.__name__)
-        return Optimized, (self._function, self._options, self._optimize)
-
-    def __copy__(self) -> Optimized:
-        return self
-
-    def __deepcopy__(self, memo: Record) -> Optimized:
-        return self
-
     def _call_slowly(self, args: Arguments, kwargs: Record) -> Value:
         """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
         if self._on_gpu:
@@ -221,7 +110,7 @@ class Optimized(_core.Dispatch):
                     )
             if held:
                 return self._call_on_device(args, kwargs, *like)
-        if _errors_wanted():
+        if errors_wanted():
             return self._function(*args, **kwargs)
         entry = self._entry(args, kwargs)
         if self._told is not None:
@@ -250,7 +139,7 @@ class Optimized(_core.Dispatch):
             return self._function(*args, **kwargs)
 
     def _look_at(
-        self, value: Value, seconds: float, entry: _Entry, args: Arguments, kwargs: Record
+        self, value: Value, seconds: float, entry: Entry, args: Arguments, kwargs: Record
     ) -> None:
         """Compares the original's own results with what the program promises, once, and the seconds
         that it took: source of it may have raced in its place, which may be slower."""
@@ -276,7 +165,7 @@ class Optimized(_core.Dispatch):
                 self._settle(entry, args, kwargs)
         self._remember(entry)
 
-    def _settle(self, entry: _Entry, args: Arguments, kwargs: Record) -> None:
+    def _settle(self, entry: Entry, args: Arguments, kwargs: Record) -> None:
         """Makes the direct call of a program that its first call has compiled."""
         if entry.direct is None and entry.result is not None and not entry.settled:
             entry.settled = True
@@ -299,27 +188,6 @@ class Optimized(_core.Dispatch):
             return self._function(*args, **kwargs)
         return entry.result(*args, **kwargs)
 
-    def __get__(self, instance: Value, owner: type | None = None) -> Value:
-        """Of an object, the method bound to it, with programs of its own: they read its arrays.
-
-        Of what is never bound (ufuncs, callable objects, methods), itself.
-        """
-        bind = getattr(type(self._function), "__get__", None)
-        method = self._function if bind is None else bind(self._function, instance, owner)
-        if method is self._function:
-            return self
-        if instance is None or not callable(method):
-            return method
-        attributes = getattr(instance, "__dict__", None)
-        if not isinstance(attributes, dict):  # __slots__: an argument, which none can trace
-            return functools.partial(self, instance)
-        bound = attributes.get(_BOUND)
-        if not isinstance(bound, _Bound) or bound.instance is not instance:
-            bound = attributes[_BOUND] = _Bound(instance)
-        if self not in bound.methods:
-            bound.methods[self] = Optimized(method, self._options, self._optimize)
-        return bound.methods[self]
-
     def result(self, *args: Value, **kwargs: Value) -> Result | None:
         """The Result for such arguments; None where plain NumPy is used."""
         if self._on_gpu:
@@ -337,16 +205,16 @@ class Optimized(_core.Dispatch):
     def status(self) -> list[Status]:
         """What runs now, by form of call, the latest last."""
         entries = {id(e): e for e in self._known.values() if not e.failed}
-        known = [_status(entry) for entry in entries.values()]
+        known = [entry.status() for entry in entries.values()]
         refused = [Status("other calls", "original", self._refused, None)] if self._refused else []
         return known + [s for s in refused if all(k.why != s.why for k in known)]
 
     # --- which program
-    def _entry(self, args: Arguments, kwargs: Record) -> _Entry | None:
+    def _entry(self, args: Arguments, kwargs: Record) -> Entry | None:
         key = self._key(args, kwargs)
         if key is None:
             return None
-        loose = _without_floats(key)
+        loose = without_floats(key)
         for k in (key, loose) if loose != key else (key,):
             entry = self._known.get(k)
             if entry is None or entry.failed:
@@ -374,7 +242,7 @@ class Optimized(_core.Dispatch):
 
     def _is_rare(self, key: Key) -> bool:
         """Whether calls of these extents run the original (which takes no arrays of a GPU)."""
-        extents, sizes = _shapes(key), self._sizes.setdefault(_family(key), set())
+        extents, sizes = shapes_of(key), self._sizes.setdefault(family_of(key), set())
         if extents in sizes or self._on_gpu:
             return False
         self._others[extents] += len(sizes) >= _FIRST_SIZES
@@ -386,9 +254,9 @@ class Optimized(_core.Dispatch):
         sizes.add(extents)
         return False
 
-    def _new_entry(self, key: Key, loose: Key, args: Arguments, kwargs: Record) -> _Entry:
+    def _new_entry(self, key: Key, loose: Key, args: Arguments, kwargs: Record) -> Entry:
         """A program for a new form; where only floats are new, one that takes them as arguments."""
-        family = _shapes(key)
+        family = shapes_of(key)
         self._variants[family] += 1
         tried = self._known.get(loose)
         if loose != key and self._variants[family] > 1 and not (tried and tried.failed):
@@ -401,11 +269,11 @@ class Optimized(_core.Dispatch):
                 f"it was called with {_MOST_VARIANTS} different sets of constants, each a program "
                 "of its own; pass what varies as an array"
             )
-            return _Entry(Environment())
+            return Entry(Environment())
         self._known[key] = self._prepare(args, kwargs, False)
         return self._known[key]
 
-    def _prepare_again(self, before: _Entry, args: Arguments, kwargs: Record) -> _Entry:
+    def _prepare_again(self, before: Entry, args: Arguments, kwargs: Record) -> Entry:
         """A program where something outside has changed: the same one, if it reads the same."""
         if before.changes >= _MOST_VARIANTS:
             self._fall_back("what it reads from outside changes from call to call; pass it as an "
@@ -429,7 +297,7 @@ class Optimized(_core.Dispatch):
         entry.changes = before.changes + 1
         return entry
 
-    def _remember(self, entry: _Entry) -> None:
+    def _remember(self, entry: Entry) -> None:
         with self._swap:
             call = getattr(self._function, "__call__", None)  # noqa: B004
             code = getattr(self._function, "__code__", getattr(call, "__code__", None))
@@ -440,8 +308,8 @@ class Optimized(_core.Dispatch):
 
     def _key(self, args: Arguments, kwargs: Record) -> Key:
         """What decides which program fits; None, with a warning, for what none can."""
-        parts = [_quick_key(a) for a in args]
-        parts += [_quick_key(a) for a in kwargs.values()]
+        parts = [quick_key(a) for a in args]
+        parts += [quick_key(a) for a in kwargs.values()]
         if None not in parts:
             return (len(args), tuple(kwargs), *parts)
         try:
@@ -451,12 +319,12 @@ class Optimized(_core.Dispatch):
                     raise UnsupportedError(f"{name} is {value!r}, which reads like a type")
                 if not is_plain_dtype(value.dtype):
                     dtype_name(value.dtype)  # says why
-            key = (_static_key(tree), tuple(_array_key(value) for _, value in leaves))
+            key = (static_key(tree), tuple(array_key(value) for _, value in leaves))
             hash(key)
             return key
         except Error as error:
             self._fall_back(error)
-        except _NoConstantError as error:
+        except NoConstantError as error:
             self._fall_back(
                 f"an argument is a {error}, which is neither an array nor a plain constant; pass "
                 "the arrays and numbers that it stands for"
@@ -466,21 +334,21 @@ class Optimized(_core.Dispatch):
         return None
 
     # --- making a program
-    def _prepare(self, args: Arguments, kwargs: Record, floats: bool) -> _Entry:
+    def _prepare(self, args: Arguments, kwargs: Record, floats: bool) -> Entry:
         entry = self._optimized(args, kwargs, floats)
         if entry.result is None and not floats:
             self._run_original(entry, args, kwargs)
         return entry
 
-    def _run_original(self, entry: _Entry, args: Arguments, kwargs: Record) -> None:
+    def _run_original(self, entry: Entry, args: Arguments, kwargs: Record) -> None:
         """Has calls of this form run the original, without asking each time."""
         known = slots(args, kwargs, call_order(self._function, args, kwargs))
         entry.direct = direct_call(known, entry.environment)
         if entry.direct is not None:
             entry.direct.run_function(self._function, None, True)
 
-    def _optimized(self, args: Arguments, kwargs: Record, floats: bool) -> _Entry:
-        entry = _Entry(Environment(), floats=floats, form=_form(args, kwargs))
+    def _optimized(self, args: Arguments, kwargs: Record, floats: bool) -> Entry:
+        entry = Entry(Environment(), floats=floats, form=_form(args, kwargs))
         clock = Clock(self._options.budget)
         with self._failures_of(entry):
             traced = trace_call(
@@ -501,7 +369,7 @@ class Optimized(_core.Dispatch):
         return entry
 
     def _made_elsewhere(
-        self, entry: _Entry, traced: Traced, known: Sequence[Slot] | None, helper: Helper
+        self, entry: Entry, traced: Traced, known: Sequence[Slot] | None, helper: Helper
     ) -> Callable[[Callable[[], bool]], None]:
         """The job of making a program in the background."""
 
@@ -529,7 +397,7 @@ class Optimized(_core.Dispatch):
 
         return job
 
-    def _adopt(self, entry: _Entry, known: Sequence[Slot] | None, result: Result) -> None:
+    def _adopt(self, entry: Entry, known: Sequence[Slot] | None, result: Result) -> None:
         """Has the entry's calls run a program, from the next one on."""
         if result.interpreted:
             why = result.details["original_failed"]
@@ -549,7 +417,7 @@ class Optimized(_core.Dispatch):
                 self.forget()
 
     @contextlib.contextmanager
-    def _failures_of(self, entry: _Entry) -> Iterator[None]:
+    def _failures_of(self, entry: Entry) -> Iterator[None]:
         """What goes wrong while its program is made is told, and the original runs."""
         why: object = None
         try:
@@ -617,101 +485,3 @@ def _form(args: Arguments, kwargs: Record) -> str:
         return repr(value)[:40]
 
     return ", ".join([*map(text, args), *(f"{name}={text(v)}" for name, v in kwargs.items())])
-
-
-def _status(entry: _Entry) -> Status:
-    result = entry.result
-    if result is None:
-        return Status(entry.form, "original", entry.why, None)
-    choice = result.choice
-    runs = "original" if choice.runs == "function" else choice.runs
-    why = "too noisy to be sure" if choice.undecided or choice.provisional else ""
-    if runs == "original" and not why:
-        why = "nothing proved is faster"
-    took = choice.seconds
-    known = "function" in took and choice.runs in took
-    return Status(entry.form, runs, why, took["function"] / took[choice.runs] if known else None)
-
-
-def _quick_key(value: Value) -> Key:
-    """The key of an argument that is a plain array or constant; None for others."""
-    kind = type(value)
-    if kind is np.ndarray and is_plain_dtype(value.dtype):
-        return _array_key(value)
-    if kind is float:
-        return (float, repr(value))  # -0.0 is not 0.0
-    if issubclass(kind, np.generic):
-        return (kind, value.tobytes())
-    if kind in (int, bool, type(None)):
-        return (kind, value)
-    return None
-
-
-def _array_key(array: Array) -> Key:
-    how = layout(array)
-    return (array.shape, array.dtype, how if how < 2 else array.strides)
-
-
-def _without_floats(key: Key) -> Key:
-    """A key in which all floats are alike."""
-    if type(key) is not tuple:
-        return key
-    if len(key) == 2 and any(key[0] is kind for kind in (float, *FLOAT_SCALARS)):
-        return key[:1]
-    return tuple(map(_without_floats, key))
-
-
-def _shapes(key: Key) -> Key:
-    """A key without any constants."""
-    if not isinstance(key[0], int):
-        return key[1]
-    return tuple(k[:1] if type(k) is tuple and k and isinstance(k[0], type) else k for k in key)
-
-
-def _family(key: Key) -> Key:
-    """A key without extents, and without constants but for their types."""
-    if type(key) is not tuple:
-        return key
-    if len(key) == 3 and isinstance(key[1], np.dtype):
-        return len(key[0]), key[1]
-    if len(key) == 2 and isinstance(key[0], type):
-        return key[0]
-    return tuple(_family(k) for k in key)
-
-
-@functools.cache
-def _warnings() -> list[str]:
-    """What NumPy warns of in computing, by any of its functions."""
-    names = [n for n, f in vars(np).items() if isinstance(f, np.ufunc)]
-    names += [f"scalar {n}" for n in ("add", "subtract", "multiply", "divide", "power", "negative")]
-    places = ["", *(f" in {n}" for n in (*names, "cast", "dot", "reduce", "det", "norm"))]
-    return [f"{what} encountered{place}" for what in _WARNED_OF for place in places]
-
-
-def _errors_wanted() -> bool:
-    """Whether NumPy is to raise or report floating-point errors, which only the original does."""
-    if any(how not in ("ignore", "warn") for how in np.geterr().values()):
-        return True
-    for action, message, category, module, line in warnings.filters:
-        if issubclass(RuntimeWarning, category):
-            if action == "error" and (message is None or any(map(message.match, _warnings()))):
-                return True
-            if message is None and module is None and line == 0:
-                break
-    quiet_now()
-    return False
-
-
-def _static_key(tree: Tree) -> Key:
-    """A hashable key of an argument tree; 1, 1.0 and True stay different."""
-    if isinstance(tree, Node):
-        keys = tuple((type(k), k) for k in tree.keys)
-        return (tree.kind, keys, tuple(_static_key(c) for c in tree.children))
-    if isinstance(tree, Static):
-        if not is_constant(tree.value) and not isinstance(tree.value, type):
-            raise _NoConstantError(type(tree.value).__name__)
-        # -0.0 is not 0.0, nor are ranges of the same numbers or dtypes of other metadata the same.
-        by_text = isinstance(tree.value, (float, complex, slice, range, np.dtype, np.generic))
-        value = repr(tree.value) if by_text else tree.value
-        return (type(tree.value), value)
-    return tree

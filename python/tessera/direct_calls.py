@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import warnings
@@ -29,6 +30,7 @@ class _Filters(list[Value]):
     same: Value = None
 
 
+_WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 _filters = _Filters()
 
 
@@ -37,6 +39,29 @@ def quiet_now() -> None:
     _filters[:] = warnings.filters
     _Filters.same = property(warnings.filters.__eq__)  # of the list, which may be another one
     _core.Dispatch.quiet_now()
+
+
+@functools.cache
+def _warnings() -> list[str]:
+    """What NumPy warns of in computing, by any of its functions."""
+    names = [n for n, f in vars(np).items() if isinstance(f, np.ufunc)]
+    names += [f"scalar {n}" for n in ("add", "subtract", "multiply", "divide", "power", "negative")]
+    places = ["", *(f" in {n}" for n in (*names, "cast", "dot", "reduce", "det", "norm"))]
+    return [f"{what} encountered{place}" for what in _WARNED_OF for place in places]
+
+
+def errors_wanted() -> bool:
+    """Whether NumPy is to raise or report floating-point errors, which only the original does."""
+    if any(how not in ("ignore", "warn") for how in np.geterr().values()):
+        return True
+    for action, message, category, module, line in warnings.filters:
+        if issubclass(RuntimeWarning, category):
+            if action == "error" and (message is None or any(map(message.match, _warnings()))):
+                return True
+            if message is None and module is None and line == 0:
+                break
+    quiet_now()
+    return False
 
 
 def layout(value: Object) -> int:

@@ -6,16 +6,13 @@ cannot be compiled runs as PyTorch runs it, with one log line of "tessera.torch"
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import functools
 import logging
-import operator
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -23,37 +20,26 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 from torch.fx.node import Argument
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-from torch.fx.passes.operator_support import OperatorSupportBase
 
-from tessera import _core, torch_device
+from tessera import torch_device
 from tessera.compilers import find_compiler
-from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frontends.torch.call import (
-    concrete,
-    dtype_of,
-    is_scalar_function,
-    only_moves,
-    operator_name,
-)
-from tessera.frontends.torch.importer import Result, handler_of, resolve, run_node
-from tessera.frontends.torch.padding import growing
-from tessera.graph import Graph
+from tessera.errors import UnsupportedError, UsageError
+from tessera.frontends.torch.call import is_scalar_function, only_moves, operator_name
+from tessera.frontends.torch.sizes import growing
 from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph, cache_in
 from tessera.torch_device import Device
 from tessera.torch_explain import REPORTS, Report, explain
 from tessera.torch_parts import BEHIND, LATER, Part
-from tessera.torch_programs import Results
-from tessera.types import Fields, Function, Values, to_numpy
+from tessera.torch_rest import proposed, rest_alone, rest_by_inductor
+from tessera.torch_support import Support
+from tessera.types import Fields, Function, Values
 
 __all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
 
 log = logging.getLogger("tessera.torch")
-_MOST_ALONE = 1 << 20  # elements
 
 
 @dataclass(frozen=True)
@@ -234,24 +220,11 @@ def decompositions() -> dict[OpOverload, Function]:
             if function in decomposition_table:
                 kept[function] = decomposition_table[function]
     for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
-                   aten.native_group_norm, aten.embedding_dense_backward, aten.index_add,
-                   aten.index_copy, aten.index_fill, aten.binary_cross_entropy):  # fmt: skip
+                   aten.native_group_norm, aten.embedding_dense_backward, aten.logsumexp,
+                   aten.index_add, aten.index_copy, aten.index_fill,
+                   aten.binary_cross_entropy):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
-    made_of_parts = kept[aten.logsumexp.default]
-
-    def logsumexp(x: Argument, dim: Values, keepdim: bool = False) -> Argument:
-        """PyTorch's results at infinities without asking for them, which would bar most algebra."""
-        if not x.is_floating_point() or not x.ndim or x.numel() == 0:
-            return made_of_parts(x, dim, keepdim)
-        if all(x.shape[d] == 1 for d in dim or range(x.ndim)):
-            return torch.amax(x, dim, keepdim)
-        most = torch.finfo(x.dtype).max
-        high = torch.amax(x, dim, True).clamp(-most, most)
-        total = (x - high).exp().sum(dim, keepdim).log()
-        return total + (high if keepdim else high.reshape(total.shape))
-
-    kept[aten.logsumexp.default] = logsumexp
     return kept
 
 
@@ -293,199 +266,6 @@ def compile_graph(
     return _boxed(fused.forward)
 
 
-class Support(OperatorSupportBase):  # type: ignore[misc]
-    """Which nodes can be imported: each is tried once, at the sizes of the example."""
-
-    def __init__(self, gm: GraphModule, place: str = "cpu", bits: bool = False) -> None:
-        _views_apart(gm)
-        _numbers_known(gm)
-        _nothing_joined(gm)
-        self._bits = bits  # PyTorch's own are asked for
-        self._place = place  # of all tensors
-        self.reasons: dict[str, str] = {}  # by operator: the first reason
-        self._fits: dict[Node, bool] = {}
-        for node in gm.graph.nodes:
-            if node.op == "call_function":
-                self._fits[node] = self._try(node)
-        self._leave_views(gm)
-
-    def is_node_supported(self, _: Mapping[str, torch.nn.Module], node: Node) -> bool:
-        return self._fits.get(node, False)
-
-    def leave(self, nodes: set[Node], why: str) -> None:
-        """Leaves nodes to PyTorch."""
-        for node in nodes:
-            if self._fits.get(node):
-                self._fits[node] = False
-                self.reasons.setdefault(operator_name(node.target), why)
-
-    def is_whole(self, gm: GraphModule) -> bool:
-        """Whether the graph is one part: all is supported, and results are computed, each once."""
-        (output,) = gm.graph.find_nodes(op="output")
-        results = output.args[0]
-        inner = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
-        return (isinstance(results, (list, tuple)) and len(set(results)) == len(results) > 0
-                and all(self._fits.get(n, False) for n in (*inner, *results)))  # fmt: skip
-
-    def _try(self, node: Node) -> bool:
-        if node.target is operator.getitem:
-            return self._fits.get(node.args[0], False)
-        if is_scalar_function(node.target):
-            return False  # Python's own numbers
-        try:
-            graph = _trial(node, self._place)
-            if self._bits and (why := _other_bits(node, graph)):
-                raise UnsupportedError(f"level bitwise: {why}")
-        except Exception as error:
-            why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
-            self.reasons.setdefault(operator_name(node.target), why)
-            return False
-        return True
-
-    def _leave_views(self, gm: GraphModule) -> None:
-        """Views that nothing of ours wants are views for PyTorch, without a copy."""
-        for node in reversed(list(gm.graph.nodes)):
-            if self._fits.get(node) and _is_view(node) and not any(
-                self._fits.get(u) for u in node.users
-            ):  # fmt: skip
-                self._fits[node] = False
-
-
-_VIEWS = {
-    "aten.view.default", "aten.permute.default", "aten.t.default", "aten.transpose.int",
-    "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims",
-    "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
-    "aten.detach.default", "aten.split.Tensor", "aten.split_with_sizes.default",
-    "aten.unbind.int", "aten.diagonal.default", "aten.unfold.default", "aten.as_strided.default",
-}  # fmt: skip
-
-
-def _is_view(node: Node) -> bool:
-    if node.target is operator.getitem:
-        return _is_view(node.args[0])
-    return node.op == "call_function" and operator_name(node.target) in _VIEWS
-
-
-def _numbers_known(gm: GraphModule) -> None:
-    """Makes constants of the tensors of one element that a model writes down."""
-    aten = torch.ops.aten
-    for node in gm.graph.find_nodes(op="call_function", target=aten.lift_fresh_copy.default):
-        held = getattr(gm, node.args[0].target) if node.args[0].op == "get_attr" else None
-        if isinstance(held, torch.Tensor) and held.numel() == 1 and held.device.type == "cpu":
-            with gm.graph.inserting_before(node), unset_fake_temporarily():
-                number = (list(held.shape), held.item())
-                made = gm.graph.call_function(aten.full.default, number, {"dtype": held.dtype})
-            made.meta = dict(node.meta)
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
-
-
-def _nothing_joined(gm: GraphModule) -> None:
-    """Leaves out of concatenations what has no elements, as caches of keys have at first."""
-    aten = torch.ops.aten
-    for node in gm.graph.find_nodes(op="call_function", target=aten.cat.default):
-        left = [
-            n
-            for n in node.args[0]
-            if not any(isinstance(d, int) and d == 0 for d in n.meta["val"].shape)
-        ]
-        empty = [n for n in node.args[0] if n not in left]
-        kinds = {n.meta["val"].dtype for n in (node, *left)}
-        if not empty or not left or len(kinds) > 1:
-            continue
-        node.args = (left, *node.args[1:])
-        if len(left) == 1:
-            node.target, node.args = aten.clone.default, (left[0],)
-            node.kwargs = {"memory_format": torch.contiguous_format}
-        for n in set(empty):
-            if n.op == "call_function" and not n.users:
-                gm.graph.erase_node(n)
-
-
-def _views_apart(gm: GraphModule) -> None:
-    """Gives the graph's results views of their own, so that others may be part of a kernel, and
-    views of the results of kernels have PyTorch's strides."""
-    graph = gm.graph
-    (output,) = (n for n in graph.nodes if n.op == "output")
-
-    @functools.cache
-    def apart(node: Node) -> Node:
-        if not _is_view(node):
-            return node
-        source = apart(node.args[0])
-        if source is node.args[0] and len(node.users) == 1:
-            return node
-        with graph.inserting_before(output):
-            copy = graph.node_copy(node, lambda n: source if n is node.args[0] else n)
-        return copy
-
-    results = output.args[0]
-    if isinstance(results, (list, tuple)):
-        output.args = (tuple(apart(r) if hasattr(r, "op") else r for r in results),)
-        graph.lint()
-        gm.recompile()
-
-
-# What PyTorch computes by one rounding an element, as the imported operator does, or only moves;
-# not sqrt, which MKL's vectors do not round correctly.
-_ROUNDED_ONCE = _VIEWS | {
-    *(f"aten.{name}.{kind}" for kind in ("Tensor", "Scalar")
-      for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")),
-    *(f"aten.{name}.default" for name in ("neg", "abs", "clone", "logical_not", "cat",
-                                          "flip", "_unsafe_view", "_to_copy")),
-    "aten.where.self",
-}  # fmt: skip
-
-
-def _other_bits(node: Node, graph: Graph) -> str:
-    """Why a node's program may have other bits than PyTorch's own; empty where it has not."""
-    if operator_name(node.target) not in _ROUNDED_ONCE or "alpha" in node.kwargs:
-        return "its bits are PyTorch's own"
-    return _core.inexact_operator(graph.core)
-
-
-def _trial(node: Node, place: str) -> Graph:
-    """Imports one node alone; raises where that cannot be."""
-    if handler_of(node.target) is None:
-        raise UnsupportedError("there is no program for this operator yet")
-    graph = Graph("trial")
-    values: dict[Node, Result] = {}
-    for i, n in enumerate(node.all_input_nodes):
-        values[n] = _stand_in(graph, n.meta.get("val"), f"x{i}", place)
-    args = [resolve(a, values) for a in node.args]
-    kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
-    made = run_node(graph, node, args, kwargs)
-    expected = node.meta["val"]
-    pairs = zip(made, expected, strict=False) if isinstance(made, list) else [(made, expected)]
-    for i, (tensor, value) in enumerate(pairs):
-        if tensor is None:
-            if any(u.target is operator.getitem and u.args[1] == i for u in node.users):
-                raise UnsupportedError(f"its result {i} is wanted")
-            continue
-        if torch_device.place_of(value) != place:
-            raise UnsupportedError(f"its result is on {value.device}")
-        have = (*tensor.shape,), tensor.dtype
-        want = (*concrete(value.shape),), to_numpy(dtype_of(value.dtype))
-        if have != want:
-            raise UnsupportedError(f"it would make {have[1]}{list(have[0])}, not "
-                                   f"{want[1]}{list(want[0])}")  # fmt: skip
-        graph.output(tensor)
-    return graph
-
-
-def _stand_in(graph: Graph, value: Argument, name: str, place: str) -> Result:
-    if isinstance(value, (tuple, list)):
-        return [_stand_in(graph, v, f"{name}_{i}", place) for i, v in enumerate(value)]
-    if isinstance(value, torch.Tensor):
-        if torch_device.place_of(value) != place or value.layout is not torch.strided:
-            raise UnsupportedError(f"a tensor on {value.device}, {value.layout}")
-        shape = concrete(value.shape)
-        if 0 in shape or len(shape) > 8:
-            raise UnsupportedError("an empty tensor, or one of more than 8 axes")
-        return graph.input(name, shape, dtype_of(value.dtype))
-    return value if isinstance(value, (int, float, bool)) else concrete([value])[0]
-
-
 def _partitioned(
     gm: GraphModule, support: Support, fixed: set[int], settings: Settings, device: Device | None,
     kept: Kept | None,
@@ -504,9 +284,7 @@ def _partitioned(
             part.keep = functools.partial(kept.write, operators=len(operators))
             part.plain = kept.module.forward  # a Linear is faster than what it is made of
         return part, Report(len(operators), [part], {})
-    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
-    chosen = [p for p in partitioner.propose_partitions()
-              if any(not only_moves(n.target) for n in p.nodes)]  # fmt: skip
+    partitioner, chosen = proposed(gm, support)
     inside = {n for p in chosen for n in p.nodes}
     left = {n.name: support.reasons.get(operator_name(n.target), "alone") for n in operators
             if n not in inside}  # fmt: skip
@@ -520,86 +298,8 @@ def _partitioned(
             fused.add_module(node.target, part)
             parts.append(part)
     if settings.fallback == "inductor" and left:
-        _rest_by_inductor(fused)
+        rest_by_inductor(fused)
     elif parts and device is None and settings.level != "bitwise":  # sums by threads have others
-        _rest_alone(fused)
+        rest_alone(fused)
     fused.recompile()
     return fused, Report(len(operators), parts, left)
-
-
-def _rest_by_inductor(fused: GraphModule) -> None:
-    """Groups what is between the parts, and has Inductor compile each group."""
-    from torch._inductor.compile_fx import compile_fx_inner
-
-    class Rest(OperatorSupportBase):  # type: ignore[misc]
-        def is_node_supported(self, _: Mapping[str, torch.nn.Module], node: Node) -> bool:
-            return node.op == "call_function" and not is_scalar_function(node.target)
-
-    mine = {n.target for n in fused.graph.nodes if n.op == "call_module"}
-    partitioner = CapabilityBasedPartitioner(fused, Rest(), allows_single_node_partition=True)
-    chosen = [p for p in partitioner.propose_partitions()
-              if any(not only_moves(n.target) for n in p.nodes)]  # fmt: skip
-    partitioner.fuse_partitions(chosen, prefix="rest_")
-    for node in list(fused.graph.nodes):
-        if node.op == "call_module" and node.target not in mine:
-            sub = getattr(fused, node.target)
-            try:
-                compiled = compile_fx_inner(sub, [a.meta["val"] for a in node.args])
-            except Exception as error:
-                log.warning("tessera: Inductor cannot compile what is left: %s", error)
-                continue
-            delattr(fused, node.target)
-            fused.add_module(node.target, Boxed(compiled, sub))
-
-
-def _rest_alone(fused: GraphModule) -> None:
-    """Has small operators between the parts run by the calling thread: OpenMP's others would wait
-    for the next one for a millisecond, on the processors that the next part runs on."""
-    for n, node in enumerate(list(fused.graph.nodes)):
-        if isinstance(node.target, OpOverload) and not _is_view(node):
-            fused.add_submodule(f"alone_{n}", Alone(node.target))
-            node.op, node.target = "call_module", f"alone_{n}"
-
-
-@functools.cache
-def openmp() -> ctypes.CDLL | None:
-    """What tells and sets how many threads the calling one may use, where PyTorch has it."""
-    try:
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        return library if library.omp_get_max_threads() else None
-    except (OSError, AttributeError):
-        return None
-
-
-class Alone(torch.nn.Module):  # type: ignore[misc]
-    """An operator of PyTorch's, on one thread where it has few elements to read."""
-
-    def __init__(self, operator: OpOverload) -> None:
-        super().__init__()
-        self._operator, self._openmp = operator, openmp()
-
-    def forward(self, *args: Argument, **kwargs: Argument) -> Results:
-        given = [t for a in args for t in (a if isinstance(a, (list, tuple)) else (a,))]
-        read = sum(t.numel() for t in given if isinstance(t, torch.Tensor))
-        if self._openmp is None or read > _MOST_ALONE:
-            return self._operator(*args, **kwargs)
-        threads = self._openmp.omp_get_max_threads()
-        self._openmp.omp_set_num_threads(1)
-        try:
-            return self._operator(*args, **kwargs)
-        finally:
-            self._openmp.omp_set_num_threads(threads)
-
-
-class Boxed(torch.nn.Module):  # type: ignore[misc]
-    """A function that takes a list and returns one, called as a module is."""
-
-    def __init__(self, function: Function, like: GraphModule) -> None:
-        super().__init__()
-        self._function = function
-        (output,) = like.graph.find_nodes(op="output")
-        self._single = not isinstance(output.args[0], (list, tuple))
-
-    def forward(self, *args: Argument) -> Results:
-        made = self._function(list(args))
-        return made[0] if self._single else made

@@ -83,6 +83,13 @@ def is_alike(ours: Values, theirs: Values) -> bool:
     )
 
 
+def as_told(value: Value, node: torch.fx.Node) -> Value:
+    """A result of PyTorch's in the dtype that the graph says: statistics of LayerNorm are f32 where
+    its weights are, whatever PyTorch says of them."""
+    told = node.meta.get("val") if hasattr(node, "meta") else None
+    return value.to(told.dtype) if isinstance(told, torch.Tensor) else value
+
+
 def disagreement(
     ours: Values, theirs: Values, graph: torch.fx.GraphModule, args: Values
 ) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import Error
-from tessera.frontends.torch.padding import why_not
+from tessera.frontends.torch.places import why_not
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.patterns import pattern_places

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 from torch.fx.node import Argument
 
 from tessera import _core
@@ -25,21 +25,24 @@ from tessera.call_race import CallRace
 from tessera.errors import BadInputError, Error, UnsupportedError
 from tessera.frontends.torch.call import dtype_of, operator_name
 from tessera.frontends.torch.importer import build
-from tessera.frontends.torch.padding import Padding, bucket, paddings
+from tessera.frontends.torch.padding import Padding, bucket
+from tessera.frontends.torch.places import paddings
+from tessera.frontends.torch.sizes import sizes_of
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race_processes import LostError
 from tessera.result import Result
 from tessera.torch_cache import KeptPart, LaterGraph, cache_in, digest, origin, own_key
-from tessera.torch_compare import disagreement, is_alike, same_bits
+from tessera.torch_compare import as_told, disagreement, is_alike, same_bits
 from tessera.torch_device import Device, DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
-from tessera.torch_programs import Program, RefusedError, Results, Weights, _turned
+from tessera.torch_programs import Program, RefusedError, Results, Weights
 from tessera.tuner import Tuner
 from tessera.types import Function, Values
 
 if TYPE_CHECKING:
     from tessera.torch_backend import Settings
+from tessera.torch_padded import Extents, Fitted, Padded
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
@@ -48,76 +51,10 @@ _TRIES = 3  # where weights may have changed in between
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
 
-Extents = list[tuple[Padding, int]]  # what is rounded up, and to what
 Key = Any  # the extents of calls that one program serves
 _SEARCH_S = 30.0  # for a program that is called often
 BEHIND = Tuner()  # makes programs while PyTorch runs
 LATER = Tuner(alone=False)  # searches for faster ones, at low priority
-
-
-class Padded:
-    """A program for sizes that are at least those of a call."""
-
-    def __init__(self, program: Program, extents: Sequence[tuple[Padding, int]]) -> None:
-        self.program = program
-        self.extents = list(extents)
-        self.used = 0  # as of a Program
-        self.race: CallRace | None = None
-        self.compared, self.decided = True, False
-
-    def __call__(self, args: Values) -> Results:
-        return Fitted(self, args)(args)
-
-    def fits(self, args: Values) -> bool:
-        """Whether nothing is added."""
-        return all(padding.size(args) == to for padding, to in self.extents)
-
-
-class Fitted:
-    """A padded program for calls with one set of extents: what is added and cut off is known."""
-
-    def __init__(self, padded: Padded, args: Values) -> None:
-        self._program = padded.program
-        self._valid: list[torch.Tensor] = []  # which places exist, of each symbol
-        added: dict[int, list[int]] = {}  # by argument: as constant_pad_nd takes it
-        cuts: dict[int, list[tuple[int, int, int, int]]] = {}  # by result: axis, to, within, size
-        sizes = {p.symbol: to for p, to in padded.extents}  # of the results so far
-        for padding, to in padded.extents:
-            size = sizes[padding.symbol] = padding.size(args)
-            self._valid.append(torch.arange(to) < size)
-            if size == to:
-                continue
-            for i, axes in padding.inputs.items():
-                pads = added.setdefault(i, [0] * (2 * args[i].ndim))
-                for a in axes:
-                    pads[-2 * a - 1] = to - size
-            for i, places in padding.results.items():
-                for axis, within in places:
-                    if not isinstance(within, int):  # another symbol is part of the axis
-                        known = {s: sizes.get(s) or padding.size(args, s) for s in padding.places}
-                        within = int(within.subs(known))
-                    cuts.setdefault(i, []).append((axis, to, within, size))
-        self._added, self._cuts = list(added.items()), list(cuts.items())
-
-    def __call__(self, args: Values) -> Results:
-        given = [*args, *self._valid]
-        for i, pads in self._added:
-            given[i] = torch.constant_pad_nd(given[i], pads)
-        made = self._program(given)
-        if not self._cuts:
-            return made
-        results = [made] if self._program.single else list(made)
-        for i, cuts in self._cuts:
-            result = results[i]
-            for axis, to, within, size in cuts:
-                if result.shape[axis] == to * within:
-                    result = result.narrow(axis, 0, size * within)
-                else:
-                    parts = result.unflatten(axis, (-1, to, within))
-                    result = parts.narrow(axis + 1, 0, size).flatten(axis, axis + 2)
-            order = self._program.results[i][2]
-            results[i] = _turned(result.permute(order).contiguous(), order)
-        return results[0] if self._program.single else tuple(results)
 
 
 class Part(torch.nn.Module):  # type: ignore[misc]
@@ -164,8 +101,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._stop: Callable[[], bool] | None = None  # of work in the background
         if kept is None:
             placeholders = graph.graph.find_nodes(op="placeholder")
-            self._dynamic = [i for i, n in enumerate(placeholders)
-                             if _is_symbolic(n.meta.get("val"))]  # fmt: skip
+            self._dynamic = [i for i, n in enumerate(placeholders) if not all(
+                isinstance(d, int) for d in sizes_of(n.meta.get("val")))]  # fmt: skip
             self.paddings = paddings(graph) if self._dynamic and device is None else []
             (output,) = graph.graph.find_nodes(op="output")
             self._single = not isinstance(output.args[0], (list, tuple))
@@ -268,8 +205,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             steps += [f"{c.origin}: {t}" for t in lines if t not in steps and "<-" not in t]
         found.found = "\n".join(steps) or "a fused kernel"
         found.compared, found.used = False, next(self._clock)
-        lost = program.race is not None and program.race.won is False
-        found.race = CallRace(None if lost else program)
+        found.race = CallRace(None if program.lost else program)
         with self._lock:
             self._programs[name] = found
             self._routes = {}
@@ -289,7 +225,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     @property
     def programs(self) -> list[Program]:
         return [p.program if isinstance(p, Padded) else p for p in list(self._programs.values())
-                if p is not None and not (p.race and p.race.won is False)]  # fmt: skip
+                if p is not None and not p.lost]  # fmt: skip
 
     def refresh(self) -> None:
         self.weights.forget()
@@ -333,8 +269,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return self._first(key, args)
         program = self._programs[name]
         run = Fitted(program, args) if isinstance(program, Padded) else program
-        lost = program is not None and program.race is not None and program.race.won is False
-        self._routes[key] = None if lost else run, program
+        self._routes[key] = None if program is None or program.lost else run, program
         return self.forward(*args)
 
     def _waits(self) -> bool:
@@ -543,7 +478,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             whole = [list(r) if not self._single else [r] for r in (made, expected)]
             if any(getattr(a, "dtype", 0) != getattr(b, "dtype", 0)
                    for a, b in zip(*whole, strict=True)):  # fmt: skip
-                whole[1] = list(map(_as_told, whole[1], self._results()))
+                whole[1] = list(map(as_told, whole[1], self._results()))
                 expected = whole[1][0] if self._single else tuple(whole[1])
             if self._bits and not all(map(same_bits, *whole)):
                 raise UnsupportedError("level bitwise: its results have other bits than PyTorch's")
@@ -559,16 +494,3 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 def _seconds(program: Program | Padded, args: Values) -> float:
     """The least time of a few calls."""
     return min(timeit.repeat(lambda: program(args), number=1, repeat=6)[1:])
-
-
-def _as_told(value: Argument, node: Node) -> Argument:
-    """A result of PyTorch's in the dtype that the graph says: statistics of LayerNorm are f32 where
-    its weights are, whatever PyTorch says of them."""
-    told = node.meta.get("val") if hasattr(node, "meta") else None
-    return value.to(told.dtype) if isinstance(told, torch.Tensor) else value
-
-
-def _is_symbolic(value: Argument) -> bool:
-    if isinstance(value, torch.Tensor):
-        return any(not isinstance(d, int) for d in value.shape)
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

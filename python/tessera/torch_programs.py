@@ -136,7 +136,19 @@ class Weights:
         return sum(p.bytes for p in list(self._sets.values()))
 
 
-class Program:
+class Raced:
+    """What calls of a part run, perhaps by turns with what ran before."""
+
+    used = 0  # the number of the part's call that it ran last
+    race: CallRace | None = None  # against PyTorch's own operators, or `race.before`
+    compared, decided = True, False  # with PyTorch; who runs
+
+    @property
+    def lost(self) -> bool:
+        return self.race is not None and self.race.won is False
+
+
+class Program(Raced):
     """Compiled code for one set of extents."""
 
     source: Graph  # the program as imported
@@ -147,9 +159,6 @@ class Program:
         results: Values, single: bool,
     ) -> None:  # fmt: skip
         self.module = module
-        self.used = 0  # the number of the part's call that it ran last
-        self.race: CallRace | None = None  # against PyTorch's own operators, or `race.before`
-        self.compared, self.decided = True, False  # with PyTorch; who runs
         self.found = ""  # by a search: what it did
         self._inputs = list(inputs)  # positions of tensors among the arguments
         self._weights = weights  # of those that keep their values

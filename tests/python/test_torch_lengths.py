@@ -11,7 +11,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import torch_backend, torch_parts  # noqa: E402
+from tessera import torch_backend, torch_parts, torch_rest  # noqa: E402
 from tessera.frontends.torch.padding import bucket  # noqa: E402
 
 F = torch.nn.functional
@@ -180,7 +180,7 @@ def test_what_grows_with_each_call_is_left_to_pytorch() -> None:
 
 
 def test_small_operators_between_parts_have_one_thread() -> None:
-    openmp = torch_backend.openmp()
+    openmp = torch_rest.openmp()
     if openmp is None:
         pytest.skip("PyTorch has no OpenMP")
     before, seen = openmp.omp_get_max_threads(), []
@@ -191,10 +191,10 @@ def test_small_operators_between_parts_have_one_thread() -> None:
 
     openmp.omp_set_num_threads(3)
     try:
-        torch_backend.Alone(see)(torch.ones(4, 4))
-        torch_backend.Alone(see)(torch.ones(2048, 2048))
+        torch_rest.Alone(see)(torch.ones(4, 4))
+        torch_rest.Alone(see)(torch.ones(2048, 2048))
         with pytest.raises(ZeroDivisionError):
-            torch_backend.Alone(see)(torch.zeros(1, 1))
+            torch_rest.Alone(see)(torch.zeros(1, 1))
         assert openmp.omp_get_max_threads() == 3
     finally:
         openmp.omp_set_num_threads(before)

@@ -9,9 +9,7 @@ from types import CodeType, ModuleType
 
 import numpy as np
 
-from tessera.frontends.constants import (
-    NOTHING,
-)
+from tessera.frontends.constants import NOTHING
 from tessera.frontends.number import Number
 from tessera.tensor import Tensor
 from tessera.types import Fields, Value
