@@ -248,9 +248,11 @@ class Spelling:
     def _power(self, node: Node, x: Code, y: Code) -> Code:
         return Code(f"{x.at(POWER + 1)} ** {y.at(UNARY)}", POWER)
 
-    def _erf(self, node: Node, x: Code) -> Code:
-        self.imports.add("from scipy.special import erf")
-        return Code(f"erf({x.text})")
+    def _special(self, node: Node, x: Code) -> Code:
+        self.imports.add(f"from scipy.special import {node.op}")
+        return Code(f"{node.op}({x.text})")
+
+    _erf = _erfc = _special
 
     # --- reductions
     def _reduction(self, node: Node, x: Code) -> Code:
@@ -382,7 +384,7 @@ def _item(item: slice | int | None) -> str:
 class _Fused(Spelling):
     """What a compiler fuses, so that products are summed as they are written."""
 
-    native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf"})
+    native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf", "erfc"})
     dot_products = False
 
     def dtype(self, dtype: DType) -> str:
@@ -404,6 +406,7 @@ class JaxSpelling(_Fused):
     header = "import jax.numpy as jnp"
     forms = Spelling.forms | {
         "rsqrt": "jax.lax.rsqrt({0})", "erf": "jax.scipy.special.erf({0})",
+        "erfc": "jax.scipy.special.erfc({0})",
         "gelu": "jax.nn.gelu({0}, approximate=False)", "sigmoid": "jax.nn.sigmoid({0})",
         "gelu_tanh": "jax.nn.gelu({0}, approximate=True)", "silu": "jax.nn.silu({0})",
         "relu": "jax.nn.relu({0})",
@@ -422,11 +425,12 @@ class TorchSpelling(_Fused):
     axis = "dim"
     keepdims = "keepdim"
     functions = Spelling.functions | {
-        "rsqrt": "rsqrt", "erf": "erf", "sigmoid": "sigmoid", "relu": "relu", "round": "round",
+        "rsqrt": "rsqrt", "erf": "erf", "erfc": "erfc", "sigmoid": "sigmoid", "relu": "relu", "round": "round",
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
     forms = Spelling.forms | {
         "copy": "{x}.clone()", "cast": "{x}.to({dtype})", "erf": "torch.erf({0})",
+        "erfc": "torch.erfc({0})",
         "silu": "torch.nn.functional.silu({0})", "gelu": "torch.nn.functional.gelu({0})",
         "gelu_tanh": 'torch.nn.functional.gelu({0}, approximate="tanh")',
     }  # fmt: skip

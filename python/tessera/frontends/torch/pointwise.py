@@ -31,7 +31,7 @@ def _aten(names: str) -> list[str]:
     return [f"aten.{name}.default" for name in names.split()]
 
 
-@handles(*_aten("exp log sin cos erf tanh sigmoid silu sqrt rsqrt log1p expm1"))
+@handles(*_aten("exp log sin cos erf erfc tanh sigmoid silu sqrt rsqrt log1p expm1"))
 def unary(call: Call, x: Tensor) -> Tensor:
     return emit(call.name, cast(x, call.dtype))
 
@@ -201,15 +201,6 @@ def angle(call: Call, x: Tensor) -> Tensor:
     x = cast(x, call.dtype)
     zero, half = call.const(0), call.const(math.pi)
     return emit("where", emit("ne", x, x), x, emit("where", emit("lt", x, zero), half, zero))
-
-
-@handles("aten.erfc.default")
-def erfc(call: Call, x: Tensor) -> Tensor:
-    """In f64, so that what is left of 1 keeps f32's digits until 1e-9."""
-    if call.dtype == "f64":
-        raise UnsupportedError("of f64: its digits are lost beside 1")
-    x = cast(cast(x, call.dtype), "f64")
-    return cast(emit("sub", x.builder.const(1, x.dtype), emit("erf", x)), call.dtype)
 
 
 @handles("aten.binary_cross_entropy.default")
