@@ -40,6 +40,7 @@ template <class V> V sigmoid(const V& x) {
   const V one = x.constant(1);
   return one / (one + exp(-x));
 }
+template <class V> V erfc(const V& x) { return x.constant(1) - erf(x); }
 template <class V> V gelu(const V& x) {
   return x * (x.constant(1) + erf(x / sqrt(x.constant(2)))) * x.constant(Rational::ratio(1, 2));
 }
@@ -92,6 +93,7 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Sin: out.f = sin(x.f); return;
   case OpKind::Cos: out.f = cos(x.f); return;
   case OpKind::Erf: out.f = erf(x.f); return;
+  case OpKind::Erfc: out.f = erfc(x.f); return;
   case OpKind::Tanh: out.f = tanh(x.f); return;
   case OpKind::Sigmoid: out.f = sigmoid(x.f); return;
   case OpKind::Silu: out.f = x.f * sigmoid(x.f); return;

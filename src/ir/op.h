@@ -6,6 +6,7 @@
 //   relu          max(x,0)          silu  x·sigmoid(x)        gelu    x·(1+erf(x/√2))/2
 //   gelu_tanh     x·(1+tanh(√(2/π)(x+0.044715x³)))/2          sqr     x·x      rsqrt 1/√x
 //   floor         to −∞             round   half to even        log1p   log(1+x)    expm1  eˣ−1
+//   erf           2/√π ∫₀ˣ e^(−t²) dt                    erfc    1−erf(x)
 //   power         x^y (pow: the exponent is constant)         atan2   the angle of the point (y, x)
 //   mod           x − y·⌊x/y⌋, of y's sign; of integers by 0: 0
 //   eq … ge       bool tensors; where  x ? y : z              cast    to `dtype` (C rules)

@@ -38,7 +38,7 @@ class Layout:
         self._spelling = spelling
         self._reuse = reuse
         self._known: dict[Node, Code] = {n: Code(text) for n, text in arguments.items()}
-        self._taken = {*reserved, spelling.module, "jax", "erf", "ml_dtypes"}
+        self._taken = {*reserved, spelling.module, "jax", "erf", "erfc", "ml_dtypes"}
         self.lines: list[str] = []
 
     def returned(self, outputs: Sequence[Node]) -> list[str]:

@@ -26,7 +26,7 @@ from tessera.types import Arguments, Fields, Function, Object, Record, Value, Va
 _SAME_UFUNCS = """
     add subtract multiply divide negative maximum minimum sign sqrt square exp log sin cos tanh
     reciprocal equal not_equal less less_equal greater greater_equal logical_and logical_or
-    logical_xor logical_not matmul power erf vecdot log1p expm1 log2 log10 exp2 tan sinh cosh
+    logical_xor logical_not matmul power erf erfc vecdot log1p expm1 log2 log10 exp2 tan sinh cosh
     arctan arcsin arccos arctan2 hypot logaddexp floor ceil trunc rint remainder floor_divide
     left_shift right_shift isnan isfinite isinf heaviside fmax fmin
 """

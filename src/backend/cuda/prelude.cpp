@@ -37,6 +37,7 @@ TS_DEVICE float t_exp_down16(float x) { return ts::exp2_fast(x * 1.44269504f); }
       {"t_sigmoid", {"t_exp"}, R"(
 template <class T> TS_DEVICE T t_sigmoid(T x) { return T(1) / (T(1) + t_exp(-x)); }
 )"},
+      {"t_erfc", {}, both("t_erfc", "erfc")},
       {"t_erf", {}, both("t_erf", "erf") + R"(
 TS_DEVICE float t_gelu(float x) { return 0.5f * x * erfcf(-0.707106781f * x); }
 TS_DEVICE double t_gelu(double x) { return 0.5 * x * erfc(-0.70710678118654752440 * x); }

@@ -19,6 +19,7 @@ TermId apply_pointwise(Numbers& n, const Op& op, const std::vector<TermId>& in) 
   case OpKind::Sin: return t.function("sin", n.finite(x), Terms::Parity::Odd);
   case OpKind::Cos: return t.function("cos", n.finite(x), Terms::Parity::Even);
   case OpKind::Erf: return t.function("erf", n.finite(x), Terms::Parity::Odd);
+  case OpKind::Erfc: return t.sub(Terms::kOne, t.function("erf", n.finite(x), Terms::Parity::Odd));
   case OpKind::Tanh: return n.tanh(x);
   case OpKind::Sigmoid: return n.sigmoid(x);
   case OpKind::Silu: return n.mul(x, n.sigmoid(x));

@@ -31,7 +31,7 @@ def _aten(names: str) -> list[str]:
     return [f"aten.{name}.default" for name in names.split()]
 
 
-@handles(*_aten("exp log sin cos erf tanh sigmoid silu sqrt rsqrt log1p expm1"))
+@handles(*_aten("exp log sin cos erf erfc tanh sigmoid silu sqrt rsqrt log1p expm1"))
 def unary(call: Call, x: Tensor) -> Tensor:
     return emit(call.name, cast(x, call.dtype))
 
@@ -144,15 +144,6 @@ def angle(call: Call, x: Tensor) -> Tensor:
     """Of a real number 0 or π."""
     x = cast(x, call.dtype)
     return f("where")(f("isnan")(x), x, f("where")(x < 0, call.const(math.pi), call.const(0)))
-
-
-@handles("aten.erfc.default")
-def erfc(call: Call, x: Tensor) -> Tensor:
-    """In f64, so that what is left of 1 keeps f32's digits until 1e-9."""
-    if call.dtype == "f64":
-        raise UnsupportedError("of f64: its digits are lost beside 1")
-    x = cast(cast(x, call.dtype), "f64")
-    return cast(emit("sub", x.builder.const(1, x.dtype), emit("erf", x)), call.dtype)
 
 
 @handles("aten.binary_cross_entropy.default")
