@@ -12,7 +12,6 @@
 #include "backend/cpu/image_kernels.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/panel_kernels.h"
-#include "backend/cpu/row_kernels.h"
 #include "backend/cpu/stream_kernels.h"
 #include "backend/cpu/tile_text.h"
 #include "backend/cpu/whole.h"
@@ -27,7 +26,6 @@ struct UnitContext {
   bool rounds = false;  // see KernelValues
   std::set<std::string> prelude;
   SharedText shared;
-  RowKernels row_kernels;
 };
 
 struct KernelText {

@@ -1,6 +1,8 @@
 // Products of few rows with a large row-major matrix, by row kernels.
 
 #include "backend/cpu/emitter.h"
+#include "backend/cpu/row_kernels.h"
+#include "backend/fmt.h"
 #include "base/check.h"
 #include "base/text.h"
 
@@ -52,128 +54,145 @@ std::optional<Memory> KernelEmitter::pair_operand(const Value& v, int a, int b) 
   return left;
 }
 
+// A product of few rows, all columns of the right operand at once or piece by piece.
+class KernelEmitter::Rows {
+ public:
+  // `pairs`: of bf16 pairs, by dot products.
+  Rows(KernelEmitter& emitter, const Matrices& p, bool pairs, bool accumulate)
+      : emitter_(emitter), code_(emitter.code_), p_(p), m_(p.m.nominal), dtype_(p.to.storage),
+        tile_(choose_tile(emitter.unit_.isa, dtype_, m_, p.n.nominal)),
+        schedule_(row_schedule(tile_, m_)), serial_(emitter.names_++), pairs_(pairs),
+        accumulate_(accumulate) {}
+
+  void emit() {
+    code_.line(fmt("const $0* const b = $1;", storage_type(p_.right.storage), p_.b));
+    code_.line(fmt("$0* const c = $1;", storage_type(dtype_), p_.c));
+    const std::string copied = left_operand();
+    if (!accumulate_) clear();
+    const int64_t whole = p_.n.nominal / tile_.columns() * tile_.columns();
+    if (p_.n.exact() && whole <= schedule_.width) {
+      code_.open("");
+      all_rows(p_.right.storage, tile_, "b", p_.ldb, "c", num(whole));
+      code_.close();
+      if (whole < p_.n.nominal) code_.line(fmt("const long n = $0;", whole));
+    } else {
+      by_pieces(whole);
+    }
+    if (!p_.n.exact() || whole < p_.n.nominal) last_columns(whole);
+    if (!copied.empty()) emitter_.touch(copied);
+  }
+
+ private:
+  // Has `a` point to the left operand, whose rows' elements lie side by side and which lie no
+  // multiple of the cache's period apart: itself, or a copy, whose name is returned.
+  std::string left_operand() {
+    const std::string type = storage_type(p_.left.storage);
+    const int64_t bytes = size_in_bytes(p_.left.storage);
+    const bool crowded = m_ > 1 && p_.ars * bytes >= kCrowdedBytes;
+    ars_ = p_.ars;
+    if (p_.acs == 1 && !crowded) {
+      code_.line(fmt("const $0* const a = $1;", type, p_.a));
+      return "";
+    }
+    const std::string rows = fmt("rows$0", serial_);
+    const int64_t line = 64 / bytes;
+    ars_ = (ceil_div(p_.k.nominal, line) | 1) * line;
+    emitter_.allocate(rows, p_.left.storage, m_ * ars_);
+    code_.open(fmt("for (long i = 0; i < $0; ++i)", m_));
+    code_.line(fmt("const $0* const x = $1 + i*$2;", type, p_.a, p_.ars));
+    code_.line("#pragma omp simd");
+    code_.line(fmt("for (long j = 0; j < $0; ++j) $1[i*$2 + j] = x[j$3];", p_.k.text(), rows, ars_,
+                   p_.acs == 1 ? "" : fmt("*$0", p_.acs)));
+    code_.close();
+    code_.line(fmt("const $0* const a = $1;", type, rows));
+    return rows;
+  }
+
+  void clear() {
+    const int64_t whole = ceil_div(p_.n.nominal, tile_.lanes) * tile_.lanes;
+    code_.open(fmt("for (long i = 0; i < $0; ++i)", m_));
+    code_.line("#pragma omp simd");
+    code_.line(fmt("for (long j = 0; j < $0; ++j) c[i*$1 + j] = 0;", whole, p_.ldc));
+    code_.close();
+  }
+
+  // All k against `width` columns at `b`, rows `ld` apart, of the type `storage`.
+  void all_rows(DType storage, const RegisterTile& tile, const std::string& b, int64_t ld,
+                const std::string& c, const std::string& width) {
+    const std::string kernel =
+        row_kernel(emitter_.unit_.shared, emitter_.unit_.isa, p_.left.storage, storage, m_, tile);
+    code_.line("long k = 0;");
+    for (int rows : {schedule_.rows, 4, 1})
+      code_.line(fmt("for (; k + $0 <= $1; k += $0) ", rows, p_.k.text()) +
+                 fmt("$0<$1, $2, $3, $4>(a + k, $5 + k*$2, $6, $7);", kernel, ars_, ld, p_.ldc,
+                     rows, b, c, width));
+  }
+
+  // Pieces of the first `whole` columns, all that are whole tiles.
+  void by_pieces(int64_t whole) {
+    const std::string end = p_.n.exact() ? num(whole) : "whole";
+    if (!p_.n.exact())
+      code_.line(fmt("const long whole = $0 / $1 * $1;", p_.n.text(), tile_.columns()));
+    code_.line("long n = 0;");
+    code_.open(fmt("while (n < $0)", end));
+    code_.line(fmt("const long width = $0 - n < $1 ? $0 - n : $1;", end, schedule_.width));
+    all_rows(p_.right.storage, tile_, "b + n", p_.ldb, "c + n", "width");
+    code_.line("n += width;");
+    code_.close();
+  }
+
+  // From column n = `whole` on: whole vectors first, then the last columns, padded with zeros to
+  // one more.
+  void last_columns(int64_t whole) {
+    RegisterTile narrow = tile_;
+    narrow.vectors = 1;
+    const bool vectors = !p_.n.exact() || (p_.n.nominal - whole) / tile_.lanes > 0;
+    if (vectors) {
+      code_.line(fmt("const long vectors = ($0 - n) / $1 * $1;", p_.n.text(), tile_.lanes));
+      code_.open("");
+      all_rows(p_.right.storage, narrow, "b + n", p_.ldb, "c + n", "vectors");
+      code_.close();
+    }
+    const std::string at = vectors ? "n + vectors" : "n", tail = fmt("tail$0", serial_);
+    const DType stored = p_.right.storage, padded = pairs_ ? DType::BF16 : dtype_;
+    emitter_.allocate(tail, padded, tile_.lanes * p_.k.nominal);
+    std::string element = fmt("from[i*$0 + j]", p_.ldb);
+    if (stored != padded) {
+      const std::string half = stored == DType::BF16 ? "bf16" : "f16";
+      emitter_.unit_.prelude.insert("t_" + half);
+      element = fmt("t_from_$0($1)", half, element);
+    }
+    code_.open(fmt("if ($0 < $1)", at, p_.n.text()));
+    code_.line(fmt("const $0* const from = b + $1;", storage_type(stored), at));
+    code_.line(fmt("const long w = $0 - ($1);", p_.n.text(), at));
+    code_.open(fmt("for (long i = 0; i < $0; ++i)", p_.k.text()));
+    code_.line(fmt("for (long j = 0; j < $0; ++j) $1[i*$0 + j] = j < w ? $2 : 0;", tile_.lanes,
+                   tail, element));
+    code_.close();
+    all_rows(padded, narrow, tail, tile_.lanes, "c + " + at, num(tile_.lanes));
+    code_.close();
+    emitter_.touch(tail);
+  }
+
+  KernelEmitter& emitter_;
+  Code& code_;
+  const Matrices& p_;
+  const int64_t m_;
+  const DType dtype_;
+  const RegisterTile tile_;
+  const RowSchedule schedule_;
+  const int serial_;
+  const bool pairs_, accumulate_;
+  int64_t ars_ = 0;
+};
+
 void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool accumulate) {
   const std::optional<Memory> pairs = pair_operand(v, a, b), right = row_operand(v, b);
   const std::optional<Memory> left = pairs ? pairs : view(a);
   CHECK(left && right) << "operands of a product by rows without memory";
-  const bool dot = pairs.has_value();
-  const Value &x = value(a), &y = value(b);
-  const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
-  const int64_t m = v.extents[rank - 2].nominal;
-  const Extent& n = v.extents[rank - 1];
-  const Extent& k = x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back();
-  const DType dtype = to.storage;
-  const std::string type = storage_type(dtype), from = storage_type(right->storage);
-  const RegisterTile tile = choose_tile(unit_.isa, dtype, m, n.nominal);
-  const int64_t columns = tile.columns();
-  const RowSchedule schedule = row_schedule(tile, m);
-  const int64_t ldb = right->strides[y_rank - 2], ldc = to.strides[rank - 2];
-  const std::string serial = num(names_++);
-
-  code_.open("");
-  std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
-  int opened = open_leading(v, {{pa, x, *left}, {pb, y, *right}, {pc, v, to}});
-  code_.line("const " + from + "* const b = " + pb + ";");
-  code_.line(type + "* const c = " + pc + ";");
-
-  // The left operand with its rows side by side but not a multiple of the cache's period apart.
-  const std::string left_type = storage_type(left->storage);
-  int64_t ars = left->strides[x_rank - 2];
-  const int64_t acs = left->strides[x_rank - 1];
-  const int64_t left_bytes = size_in_bytes(left->storage), row_bytes = ars * left_bytes;
-  std::string rows_of_a;
-  if (acs != 1 || (m > 1 && row_bytes >= kCrowdedBytes)) {
-    rows_of_a = "rows" + serial;
-    const int64_t line = 64 / left_bytes;
-    const int64_t pitch = (ceil_div(k.nominal, line) | 1) * line;
-    allocate(rows_of_a, left->storage, m * pitch);
-    code_.open("for (long i = 0; i < " + num(m) + "; ++i)");
-    code_.line("const " + left_type + "* const x = " + pa + " + i*" + num(ars) + ";");
-    code_.line("#pragma omp simd");
-    code_.line("for (long j = 0; j < " + k.text() + "; ++j) " + rows_of_a + "[i*" + num(pitch) +
-               " + j] = x[j" + (acs == 1 ? "" : "*" + num(acs)) + "];");
-    code_.close();
-    pa = rows_of_a;
-    ars = pitch;
-  }
-  code_.line("const " + left_type + "* const a = " + pa + ";");
-  if (!accumulate) {
-    code_.open("for (long i = 0; i < " + num(m) + "; ++i)");
-    const int64_t whole = ceil_div(n.nominal, tile.lanes) * tile.lanes;
-    code_.line("#pragma omp simd");
-    code_.line("for (long j = 0; j < " + num(whole) + "; ++j) c[i*" + num(ldc) + " + j] = 0;");
-    code_.close();
-  }
-
-  // All k against `width` columns of b, of the type `storage`.
-  const auto all_rows = [&](DType storage, const RegisterTile& t, const std::string& bp, int64_t ld,
-                            const std::string& cp, const std::string& width) {
-    const std::string kernel = unit_.row_kernels.use(unit_.isa, left->storage, storage, m, t);
-    const auto steps = [&](int rows) {
-      code_.line("for (; k + " + num(rows) + " <= " + k.text() + "; k += " + num(rows) + ") " +
-                 kernel + "<" + num(ars) + ", " + num(ld) + ", " + num(ldc) + ", " + num(rows) +
-                 ">(a + k, " + bp + " + k*" + num(ld) + ", " + cp + ", " + width + ");");
-    };
-    code_.line("long k = 0;");
-    for (int rows : {schedule.rows, 4, 1}) steps(rows);
-  };
-
-  const int64_t whole = n.nominal / columns * columns;
-  if (n.exact() && whole <= schedule.width) {
-    code_.open("");
-    all_rows(right->storage, tile, "b", ldb, "c", num(whole));
-    code_.close();
-    if (whole < n.nominal) code_.line("const long n = " + num(whole) + ";");
-  } else {
-    const std::string end = n.exact() ? num(whole) : "whole";
-    if (!n.exact())
-      code_.line("const long whole = " + n.text() + " / " + num(columns) + " * " + num(columns) +
-                 ";");
-    code_.line("long n = 0;");
-    code_.open("while (n < " + end + ")");
-    const std::string width = num(schedule.width);
-    code_.line("const long width = " + end + " - n < " + width + " ? " + end + " - n : " + width +
-               ";");
-    all_rows(right->storage, tile, "b + n", ldb, "c + n", "width");
-    code_.line("n += width;");
-    code_.close();
-  }
-  if (!n.exact() || whole < n.nominal) {
-    // Whole vectors first; then the last columns, padded with zeros to one more.
-    RegisterTile narrow = tile;
-    narrow.vectors = 1;
-    const std::string lanes = num(tile.lanes);
-    const int64_t vectors = (n.nominal - whole) / tile.lanes;
-    if (!n.exact() || vectors > 0) {
-      code_.line("const long vectors = (" + n.text() + " - n) / " + lanes + " * " + lanes + ";");
-      code_.open("");
-      all_rows(right->storage, narrow, "b + n", ldb, "c + n", "vectors");
-      code_.close();
-    }
-    const std::string at = !n.exact() || vectors > 0 ? "n + vectors" : "n";
-    const std::string tail = "tail" + serial;
-    const DType tail_dtype = dot ? DType::BF16 : dtype;
-    allocate(tail, tail_dtype, tile.lanes * k.nominal);
-    std::string element = "from[i*" + num(ldb) + " + j]";
-    if (right->storage != tail_dtype) {
-      const std::string half = right->storage == DType::BF16 ? "bf16" : "f16";
-      unit_.prelude.insert("t_" + half);
-      element = "t_from_" + half + "(" + element + ")";
-    }
-    code_.open("if (" + at + " < " + n.text() + ")");
-    code_.line("const " + from + "* const from = b + " + at + ";");
-    code_.line("const long w = " + n.text() + " - (" + at + ");");
-    code_.open("for (long i = 0; i < " + k.text() + "; ++i)");
-    code_.line("for (long j = 0; j < " + lanes + "; ++j) " + tail + "[i*" + lanes +
-               " + j] = j < w ? " + element + " : 0;");
-    code_.close();
-    all_rows(tail_dtype, narrow, tail, tile.lanes, "c + " + at, lanes);
-    code_.close();
-    touch(tail);
-  }
-  if (!rows_of_a.empty()) touch(rows_of_a);
-  touch({left->pointer, right->pointer, to.pointer});
-  code_.close(opened + 1);
+  const Matrices p = open_product(a, b, v, *left, *right, to);
+  Rows(*this, p, pairs.has_value(), accumulate).emit();
+  close_product(p);
 }
 
 }  // namespace tessera

@@ -206,6 +206,7 @@ class KernelEmitter {
   std::optional<Memory> row_operand(const Value& v, int id) const;
   // Memory of the left operand `a` if the product with `b` can be dot products of bf16 pairs.
   std::optional<Memory> pair_operand(const Value& v, int a, int b) const;
+  class Rows;
   void by_rows(int a, int b, const Value& v, const Memory& to, bool accumulate);
 
   KernelValues kernel_;

@@ -24,39 +24,14 @@ std::string type_definitions(CpuIsa isa, DType dtype, DType right, int lanes) {
 // The type of the sums.
 DType sums_of(DType left) { return left == DType::F64 ? DType::F64 : DType::F32; }
 
-}  // namespace
+struct Kernel {
+  CpuIsa isa;
+  DType left, right;
+  int64_t m;
+  RegisterTile tile;
+};
 
-bool row_kernel_reads(CpuIsa isa, DType dtype, DType right) {
-  if (right == dtype) return dtype == DType::F32 || dtype == DType::F64;
-  if (dtype != DType::F32) return false;
-  return right == DType::BF16 || (right == DType::F16 && isa != CpuIsa::Generic);
-}
-
-RowSchedule row_schedule(const RegisterTile& tile, int64_t m) {
-  // Measured. The hardware fetches long rows best when it is not asked to. Every element of the
-  // sums is read and written once for each `rows` rows, so that more sums want more rows; all of
-  // them stay in the second-level cache.
-  constexpr int64_t kSums = int64_t{1} << 16;
-  const int64_t columns = tile.columns();
-  return {.rows = m <= 4    ? 8
-                  : m <= 16 ? 16
-                            : 32,
-          .width = std::max<int64_t>(kSums / m / columns, 1) * columns};
-}
-
-std::string RowKernels::Kernel::name() const {
-  return std::string("rows_") + tessera::name(left) + "_" + tessera::name(right) + "_" + num(m) +
-         "_" + num(tile.rows) + "x" + num(tile.vectors);
-}
-
-std::string RowKernels::use(CpuIsa isa, DType left, DType right, int64_t m,
-                            const RegisterTile& tile) {
-  const Kernel kernel{isa, left, right, m, tile};
-  used_.insert(kernel);
-  return kernel.name();
-}
-
-std::string RowKernels::step_of(const Kernel& kernel, int rows, const std::string& first) {
+std::string step_of(const Kernel& kernel, int rows, const std::string& first) {
   const RegisterTile& tile = kernel.tile;
   const std::string v = vector_type(kernel.left, tile.lanes);
   const std::string load = is_sixteen(kernel.right)
@@ -70,7 +45,7 @@ std::string RowKernels::step_of(const Kernel& kernel, int rows, const std::strin
   return out + "        q += LDB;\n";
 }
 
-std::string RowKernels::dot_step_of(const Kernel& kernel, int rows, const std::string& first) {
+std::string dot_step_of(const Kernel& kernel, int rows, const std::string& first) {
   // Two rows of b become pairs of neighbours along k, whole registers of 32 columns at a time.
   const RegisterTile& tile = kernel.tile;
   std::string out;
@@ -103,18 +78,25 @@ std::string RowKernels::dot_step_of(const Kernel& kernel, int rows, const std::s
   return out + "        q += 2 * LDB;\n";
 }
 
-std::string RowKernels::text_of(const Kernel& kernel) {
+std::string text_of(SharedText& shared, const std::string& name, const Kernel& kernel) {
   const RegisterTile& tile = kernel.tile;
   const bool dot = kernel.left == DType::BF16;
   const DType sums = sums_of(kernel.left);
   const std::string type = storage_type(sums), from = storage_type(kernel.right);
   const std::string v = vector_type(sums, tile.lanes);
+  shared.type(type_definitions(kernel.isa, sums, sums, tile.lanes));
+  if (dot)
+    shared.type(vector_typedef("unsigned short", "t_words16", 32, 2) +
+                vector_typedef("unsigned short", "t_words32", 64, 2) +
+                "typedef int t_pairs __attribute__((vector_size(64), may_alias));\n"
+                "typedef int t_pair __attribute__((aligned(2), may_alias));\n");
+  else if (kernel.right != sums)
+    shared.type(type_definitions(kernel.isa, sums, kernel.right, tile.lanes));
   const int64_t groups = ceil_div(kernel.m, tile.rows);
   std::string out = "\ntemplate <long ARS, long LDB, long LDC, int ROWS>\n"
                     "static __attribute__((noinline)) void " +
-                    kernel.name() + "(const " + storage_type(kernel.left) + "* a, const " + from +
-                    "* b, " + type + "* c, long n) {\n  for (; n > 0; n -= " + num(tile.columns()) +
-                    ") {\n";
+                    name + "(const " + storage_type(kernel.left) + "* a, const " + from + "* b, " +
+                    type + "* c, long n) {\n  for (; n > 0; n -= " + num(tile.columns()) + ") {\n";
   for (int64_t g = 0; g < groups; ++g) {
     const int rows = int(std::min<int64_t>(tile.rows, kernel.m - g * tile.rows));
     const std::string first = num(g * tile.rows) + " + ";
@@ -135,26 +117,31 @@ std::string RowKernels::text_of(const Kernel& kernel) {
   return out;
 }
 
-std::string RowKernels::text() const {
-  std::string out;
-  std::set<std::string> defined;
-  const auto define = [&](const std::string& text) {
-    if (defined.insert(text).second) out += text;
-  };
-  for (const Kernel& kernel : used_) {
-    const DType sums = sums_of(kernel.left);
-    define(type_definitions(kernel.isa, sums, sums, kernel.tile.lanes));
-    if (kernel.left == DType::BF16) {
-      define(vector_typedef("unsigned short", "t_words16", 32, 2) +
-             vector_typedef("unsigned short", "t_words32", 64, 2) +
-             "typedef int t_pairs __attribute__((vector_size(64), may_alias));\n"
-             "typedef int t_pair __attribute__((aligned(2), may_alias));\n");
-    } else if (kernel.right != sums) {
-      define(type_definitions(kernel.isa, sums, kernel.right, kernel.tile.lanes));
-    }
-  }
-  for (const Kernel& kernel : used_) out += text_of(kernel);
-  return out;
+}  // namespace
+
+bool row_kernel_reads(CpuIsa isa, DType dtype, DType right) {
+  if (right == dtype) return dtype == DType::F32 || dtype == DType::F64;
+  if (dtype != DType::F32) return false;
+  return right == DType::BF16 || (right == DType::F16 && isa != CpuIsa::Generic);
+}
+
+RowSchedule row_schedule(const RegisterTile& tile, int64_t m) {
+  // Measured. The hardware fetches long rows best when it is not asked to. Every element of the
+  // sums is read and written once for each `rows` rows, so that more sums want more rows; all of
+  // them stay in the second-level cache.
+  constexpr int64_t kSums = int64_t{1} << 16;
+  const int64_t columns = tile.columns();
+  return {.rows = m <= 4    ? 8
+                  : m <= 16 ? 16
+                            : 32,
+          .width = std::max<int64_t>(kSums / m / columns, 1) * columns};
+}
+
+std::string row_kernel(SharedText& shared, CpuIsa isa, DType left, DType right, int64_t m,
+                       const RegisterTile& tile) {
+  const std::string name = std::string("rows_") + tessera::name(left) + "_" + tessera::name(right) +
+                           "_" + num(m) + "_" + num(tile.rows) + "x" + num(tile.vectors);
+  return shared.function(name, [&] { return text_of(shared, name, {isa, left, right, m, tile}); });
 }
 
 }  // namespace tessera
