@@ -68,9 +68,7 @@ bool KernelEmitter::transpose(int id) {
   if (!from || from->storage != v.memory.storage) return false;
   // Strides of the operand along the result's axes; the innermost one must be far apart and some
   // other contiguous.
-  const auto& perm = std::get<PermAttrs>(v.attrs).perm;
-  std::vector<int64_t> strides;
-  for (int p : perm) strides.push_back(from->strides[size_t(p)]);
+  const std::vector<int64_t> strides = turned_strides(v, from->strides);
   const size_t last = strides.size() - 1;
   size_t row = last;
   for (size_t i = 0; i < last; ++i)
@@ -163,8 +161,8 @@ std::optional<int> KernelEmitter::dying_operand(int id) const {
   };
   for (int i : here) {
     const Value& x = value(i);
-    const bool own = !is_operand(i) && !is_accumulator(x.kind) && shared_.count(i) == 0 &&
-                     fused_[size_t(i)] < 0;
+    const bool own =
+        !is_operand(i) && !is_accumulator(x.kind) && shared_.count(i) == 0 && fused_[size_t(i)] < 0;
     if (own && elsewhere.count(i) == 0 && x.phase == v.phase &&
         x.memory.storage == v.memory.storage && x.memory.panel == 0 && !read_later(i))
       return i;
