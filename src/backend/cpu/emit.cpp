@@ -315,11 +315,11 @@ class ProgramEmitter {
       task.once = stage.of_weights ? plan_.constant(op.inputs[1]) : plan_.once(image.window);
       Step step;
       for (int i : stage.reads) task.reads.push_back(memory[size_t(i)]);
-      for (int i : stage.writes) task.writes.push_back(memory[size_t(i)]);
+      task.writes = {memory[size_t(stage.writes)]};
       step.units = stage.units;
       step.scratch_bytes = stage.scratch_bytes;
       step.library = stage.library;
-      if (!stage.text.empty()) step.symbol = define(stage.text);
+      if (!stage.code.text().empty()) step.symbol = define(stage.code.text());
       add(std::move(task), std::move(step));
     }
   }

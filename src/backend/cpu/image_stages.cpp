@@ -43,7 +43,7 @@ class WindowFolds {
         std::clamp<int64_t>(kUnitElements / (g_.channels * g_.taps * widest), 1, all);
     stage.units = ceil_div(all, each);
     stage.scratch_bytes = (widest + 1) * g_.channels * 4;
-    Code code;
+    Code& code = stage.code;
     code.append(finish.text);
     code.append(vector_typedef("float", name_ + "_v", int(lanes_) * 4, 4));
     for (int64_t pixels : sizes_)
@@ -84,7 +84,6 @@ class WindowFolds {
     code.line(finish.call("sums + first", n(g_.channels), "line * " + n(last_.out) + " + from",
                           "first", "pixels", "last - first"));
     code.close(3);
-    stage.text = code.text();
     return stage;
   }
 

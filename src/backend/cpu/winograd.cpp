@@ -133,7 +133,7 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
   stage.of_weights = true;
   stage.units = g.channels;
   const int64_t rows = t.axes[0].taps, columns = t.axes[1].taps, depth = t.frames.taps;
-  Code code;
+  Code& code = stage.code;
   open_stage(code, name, {"w", "to"});
   code.open("for (long c = begin; c < end; ++c)");
   std::string widths, begins;
@@ -168,7 +168,6 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
                     combination(right.weights[size_t(j)], row, "")));
   }
   code.close(5);
-  stage.text = code.text();
   return stage;
 }
 
@@ -206,7 +205,7 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
   const Transforms down = t.transforms(0), right = t.transforms(1);
   ImageStage stage;
   stage.units = t.images;
-  Code code;
+  Code& code = stage.code;
   code.append(vector_typedef("float", "v_lanes", lanes * 4, 4));
   open_stage(code, name, {"x", "to"});
   code.line("static const float zeros[" + num(g.channels) + "] = {};");
@@ -232,7 +231,6 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
       code, t, down.image, right.image, [&](int i, int j) { return fmt("from[$0][$1] + c", i, j); },
       [&](int i, int j) { return "out + " + num(place(i, j) * image_pitch(g, t)) + "L"; });
   code.close(3);
-  stage.text = code.text();
   return stage;
 }
 
@@ -247,7 +245,7 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
       std::clamp<int64_t>(kUnitProducts / per_tile, std::min<int64_t>(t.all, 24), t.all);
   const int64_t chunk = ceil_div(t.all, ceil_div(t.all, stretch)), chunks = ceil_div(t.all, chunk);
   stage.units = t.places * count * chunks;
-  Code code;
+  Code& code = stage.code;
   open_stage(code, name, {"x", "w", "sums"});
   std::string offsets;
   for (int64_t z = 0; z < depth; ++z)
@@ -285,7 +283,6 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
     code.close();
   });
   code.close(2);
-  stage.text = code.text();
   return stage;
 }
 
@@ -297,7 +294,7 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
   ImageStage stage;
   stage.units = t.all;
   stage.scratch_bytes = int64_t{t.m[0]} * t.m[1] * most * 4;
-  Code code;
+  Code& code = stage.code;
   code.append(finish.text);
   code.append(vector_typedef("float", "v_lanes", lanes * 4, 4));
   open_stage(code, name, {"x"});
@@ -334,7 +331,6 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
                               "pixel + j * " + num(t.axes[1].dilation), "column", "1", "columns")));
   }
   code.close(4);
-  stage.text = code.text();
   return stage;
 }
 
