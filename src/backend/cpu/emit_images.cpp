@@ -320,7 +320,7 @@ bool may_use(ConvAlgorithm algorithm, const PlanOptions& options,
 
 std::string signature(const Graph& graph, const ImageStep& step) {
   const Op& op = graph.op(step.window);
-  std::string text = graph.type(op.inputs[0]).str() + " * " + graph.type(op.inputs[1]).str();
+  std::string text = fmt("$0 * $1", graph.type(op.inputs[0]).str(), graph.type(op.inputs[1]).str());
   for (const WindowAxis& a : window_axes(graph, op))
     text += fmt(" / $0 $1 $2 $3", a.stride, a.dilation, a.low, a.high);
   return text;

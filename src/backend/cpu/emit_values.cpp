@@ -46,7 +46,7 @@ void KernelEmitter::compute(int id) {
   if (!rounds)
     loops.statement(loops.depth() - 1, store(v.memory, at, x, unit_.prelude));
   else
-    loops.statement(loops.depth() - 1, "out[lane] = " + x + ";");
+    loops.statement(loops.depth() - 1, fmt("out[lane] = $0;", x));
   for (int sum : sums) (rounds ? whole : clauses) += row_sum(loops, sum, x, index, lanes, rounds);
   if (rounds) {
     unit_.prelude.insert("t_round_bf16");
@@ -105,8 +105,8 @@ bool KernelEmitter::concatenate(int id) {
     std::vector<Extent> extents = v.extents;
     extents[axis] = value(input).extents[axis];
     const std::vector<Index> index = all_loops(loops, extents);
-    const std::string at = Nest::offset(index, v.memory.strides).text + " + " +
-                           std::to_string(start * v.memory.strides[axis]);
+    const std::string at =
+        fmt("$0 + $1", Nest::offset(index, v.memory.strides).text, start * v.memory.strides[axis]);
     const std::string x = loops.element(input, index);
     loops.statement(loops.depth() - 1, store(v.memory, at, x, unit_.prelude));
     emit(loops);
