@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "backend/nest.h"
-#include "base/check.h"
 
 namespace tessera {
 
@@ -20,29 +19,13 @@ struct Piece {
   Piece(std::integral auto number) : text(std::to_string(number)) {}
 };
 
-// The pattern with the arguments in the places of $0, $1, …, $9.
-template <class... T> std::string fmt(std::string_view pattern, const T&... arguments) {
-  const Piece pieces[] = {Piece(arguments)...};
-  std::string out;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '$') {
-      out += pattern[i];
-      continue;
-    }
-    const auto which = ++i < pattern.size() ? size_t(pattern[i] - '0') : sizeof...(T);
-    CHECK(which < sizeof...(T)) << "'" << pattern << "' has " << sizeof...(T) << " arguments";
-    out += pieces[which].text;
-  }
-  return out;
-}
-
-// What $name and ${name} stand for in longer patterns: names and pieces take turns.
+// What $name and ${name} stand for in patterns: names and pieces take turns.
 class Names {
  public:
   template <class... T> explicit Names(const T&... pairs) { set(pairs...); }
   void set() {}
-  template <class... T> void set(const char* name, const Piece& piece, const T&... more) {
-    pieces_.insert_or_assign(name, piece);
+  template <class... T> void set(std::string name, const Piece& piece, const T&... more) {
+    pieces_.insert_or_assign(std::move(name), piece);
     set(more...);
   }
   std::string fill(std::string_view pattern) const;
@@ -51,7 +34,15 @@ class Names {
   void write(Code& code, std::string_view passage) const;
 
  private:
-  std::map<std::string, Piece> pieces_;
+  std::map<std::string, Piece, std::less<>> pieces_;
 };
+
+std::string filled(std::string_view pattern, const Piece* pieces, size_t count);
+
+// The pattern with the arguments in the places of $0, $1, …, $9.
+template <class... T> std::string fmt(std::string_view pattern, const T&... arguments) {
+  const Piece pieces[] = {Piece(arguments)...};
+  return filled(pattern, pieces, sizeof...(T));
+}
 
 }  // namespace tessera

@@ -9,14 +9,12 @@
 namespace tessera {
 namespace {
 
-std::string n(int i) { return std::to_string(i); }
-
 // shuffle(x, y) that takes, in groups of `width` lanes, every other group starting with `first`,
 // from x and y alternately within blocks of four groups (128 bits) or from all of x, then of y.
 std::string pick(int lanes, const std::string& x, const std::string& y,
                  const std::vector<int>& index) {
   std::string s = fmt("__builtin_shufflevector($0, $1", x, y);
-  for (int i = 0; i < lanes; ++i) s += ", " + n(index[size_t(i)]);
+  for (int i = 0; i < lanes; ++i) s += ", " + num(index[size_t(i)]);
   return s + ")";
 }
 
@@ -36,7 +34,7 @@ std::string halve(int lanes, int step, const std::string& x, const std::string& 
         for (int i = 0; i < 4; ++i) a.push_back(from + l + i), b.push_back(from + l + 4 + i);
     }
   }
-  return pick(lanes, x, y, a) + " + " + pick(lanes, x, y, b);
+  return fmt("$0 + $1", pick(lanes, x, y, a), pick(lanes, x, y, b));
 }
 
 // The right operand's elements.
@@ -71,25 +69,25 @@ std::string single_text(const Right& o) {
 std::string tile_text(const Right& o, int rows) {
   const std::string& v = o.v;
   const int columns = o.lanes / rows;
-  const auto acc = [&](int i, int j) { return "s" + n(i * columns + j); };
+  const auto acc = [&](int i, int j) { return "s" + num(i * columns + j); };
   std::string out =
       fmt("\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, long AHEAD>\nstatic "
           "__attribute__((noinline)) void dot_$0_$1x$2(const float* a, const $3* b, float* c, "
           "long k) {\n  $4",
           name(o.right), rows, columns, o.type, v);
-  for (int i = 0; i < o.lanes; ++i) out += (i > 0 ? ", s" : " s") + n(i) + " = {}";
+  for (int i = 0; i < o.lanes; ++i) out += fmt("$0$1 = {}", i > 0 ? ", s" : " s", i);
   out += fmt(";\n  long i = 0;\n  for (; i + $0 <= k; i += $0) {\n", o.lanes);
   out += "    if (AHEAD) {\n";
   for (int j = 0; j < columns; ++j)
-    out += "      __builtin_prefetch(b + " + n(j) + " * LDB + i + AHEAD, 0, 2);\n";
+    out += fmt("      __builtin_prefetch(b + $0 * LDB + i + AHEAD, 0, 2);\n", j);
   out += "    }\n";
   if (rows == 1) {
     out += fmt("    const $0 x = *(const $0*)(a + i);\n", v);
     for (int j = 0; j < columns; ++j)
-      out += fmt("    $0 += x * $1;\n", acc(0, j), o.load("b + " + n(j) + " * LDB + i"));
+      out += fmt("    $0 += x * $1;\n", acc(0, j), o.load(fmt("b + $0 * LDB + i", j)));
   } else {
     for (int j = 0; j < columns; ++j)
-      out += fmt("    const $0 y$1 = $2;\n", v, j, o.load("b + " + n(j) + " * LDB + i"));
+      out += fmt("    const $0 y$1 = $2;\n", v, j, o.load(fmt("b + $0 * LDB + i", j)));
     for (int r = 0; r < rows; ++r) {
       out += fmt("    const $0 x$1 = *(const $0*)(a + $1 * ARS + i);\n   ", v, r);
       for (int j = 0; j < columns; ++j) out += fmt(" $0 += x$1 * y$2;", acc(r, j), r, j);
@@ -98,7 +96,7 @@ std::string tile_text(const Right& o, int rows) {
   }
   out += "  }\n  // Lane i of the last vector is the sum of all lanes of s<i>.\n";
   std::vector<std::string> level;
-  for (int i = 0; i < o.lanes; ++i) level.push_back("s" + n(i));
+  for (int i = 0; i < o.lanes; ++i) level.push_back("s" + num(i));
   for (int step = 0; level.size() > 1; ++step) {
     std::vector<std::string> next;
     for (size_t i = 0; i < level.size(); i += 2) {

@@ -241,7 +241,7 @@ class ProgramEmitter {
   std::string define(const std::string& text) {
     const auto [it, fresh] = symbol_of_.emplace(text, fmt("k$0", symbol_of_.size()));
     if (!fresh) {
-      kernels_ += "// the same code as " + it->second + "\n";
+      kernels_ += fmt("// the same code as $0\n", it->second);
       return it->second;
     }
     size_t from = 0;
@@ -296,10 +296,10 @@ class ProgramEmitter {
     const ConvAlgorithm algorithm =
         choose_algorithm(graph_, image, unit_.isa, int(target_.cores), options_);
     program_.normwise = std::max(program_.normwise, normwise(algorithm));
-    kernels_ += "\n// " + lines_[image.window.index] + "\n";
-    if (op.kind == OpKind::Conv) kernels_ += std::string("// ") + name(algorithm) + "\n";
+    kernels_ += fmt("\n// $0\n", lines_[image.window.index]);
+    if (op.kind == OpKind::Conv) kernels_ += fmt("// $0\n", name(algorithm));
     for (size_t i = 1; i < image.after.size(); ++i)
-      kernels_ += "// " + lines_[image.after[i].index] + "\n";
+      kernels_ += fmt("// $0\n", lines_[image.after[i].index]);
     const ImageCode text =
         emit_image_step(kUnnamed, graph_, image, algorithm, unit_, int(target_.cores));
     std::vector<int> memory;
@@ -315,11 +315,11 @@ class ProgramEmitter {
       task.once = stage.of_weights ? plan_.constant(op.inputs[1]) : plan_.once(image.window);
       Step step;
       for (int i : stage.reads) task.reads.push_back(memory[size_t(i)]);
-      for (int i : stage.writes) task.writes.push_back(memory[size_t(i)]);
+      task.writes = {memory[size_t(stage.writes)]};
       step.units = stage.units;
       step.scratch_bytes = stage.scratch_bytes;
       step.library = stage.library;
-      if (!stage.text.empty()) step.symbol = define(stage.text);
+      if (!stage.code.text().empty()) step.symbol = define(stage.code.text());
       add(std::move(task), std::move(step));
     }
   }
@@ -334,7 +334,7 @@ class ProgramEmitter {
       task.layouts.push_back(code.layouts[i]);
     }
     for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(plan_.slot(op.result(r)));
-    kernels_ += "\n// " + lines_[code.id.index] + "\n";
+    kernels_ += fmt("\n// $0\n", lines_[code.id.index]);
     for (size_t i = 0; i < op.inputs.size(); ++i)
       if (!code.layouts[i].row_major())
         kernels_ += fmt("// operand $0: $1\n", i, code.layouts[i].str());
@@ -389,7 +389,7 @@ class ProgramEmitter {
       arguments.push_back(result);
       return add_host(std::move(task), std::move(call.step), std::move(arguments));
     }
-    kernels_ += "// computed by oneDNN " + onednn().version + "\n";
+    kernels_ += fmt("// computed by oneDNN $0\n", onednn().version);
     const size_t second = call.product->weights;
     if (plan_.constant(op.inputs[call.operands[second]])) {
       // Laid out once, as the library likes it.

@@ -31,8 +31,8 @@ void KernelEmitter::start_accumulator(int id) {
   }
   if (a.kind == AccumKind::Concat) {
     for (const Extent& e : v.extents)
-      if (!e.exact() && e.actual.rfind("n" + std::to_string(id) + "_", 0) == 0)
-        code_.line("long " + e.actual + " = 0;");
+      if (!e.exact() && e.actual.rfind(fmt("n$0_", id), 0) == 0)
+        code_.line(fmt("long $0 = 0;", e.actual));
     return;
   }
   fill(v.memory, v.extents, neutral(a.kind, v.dtype));
@@ -55,11 +55,11 @@ void KernelEmitter::accumulate(int id) {
   }
   const std::vector<Extent>& extents = value(from).extents;
   if (v.kind == OpKind::AccumRescale) return rescale(id);
-  code_.line("// " + v.memory.pointer + " accumulates");
+  code_.line(fmt("// $0 accumulates", v.memory.pointer));
   Nest loops = nest();
   const std::vector<Index> index = all_loops(loops, extents);
   const std::string x = loops.element(from, index);
-  std::string at = v.memory.pointer + "[" + Nest::offset(index, v.memory.strides).text;
+  std::string at = fmt("$0[$1", v.memory.pointer, Nest::offset(index, v.memory.strides).text);
   std::string statement;
   switch (a.kind) {
   case AccumKind::Sum: statement = fmt("$0] += $1;", at, x); break;
@@ -93,7 +93,7 @@ void KernelEmitter::rescale(int id) {
   const Value& v = value(id);
   const Value& m = value(v.inputs[1]);
   const std::string p = v.memory.pointer, scales = scales_of(id);
-  code_.line("// " + p + " accumulates, rescaled to the running maximum");
+  code_.line(fmt("// $0 accumulates, rescaled to the running maximum", p));
   unit_.prelude.insert("t_exp_down");
   unit_.prelude.insert("t_max");
   std::vector<int64_t> shape;
@@ -104,7 +104,7 @@ void KernelEmitter::rescale(int id) {
     Nest loops = nest();
     const std::vector<Index> index = all_loops(loops, m.extents);
     const std::string x = loops.element(v.inputs[1], index);
-    const std::string at = "[" + Nest::offset(index, strides).text + "]";
+    const std::string at = fmt("[$0]", Nest::offset(index, strides).text);
     const int level = loops.depth() - 1;
     loops.statement(level, fmt("const $0 old = $1m$2, top = t_max(old, $3);", type, scales, at, x));
     loops.statement(level, fmt("$0m$1 = top;", scales, at));
@@ -123,7 +123,7 @@ void KernelEmitter::rescale(int id) {
     narrow.push_back(m.extents[i].nominal == 1 ? Index{} : index[skip + i]);
   const std::string x = loops.element(v.inputs[0], index);
   const std::string at = fmt("$0[$1]", p, Nest::offset(index, v.memory.strides).text);
-  const std::string by = "[" + Nest::offset(narrow, strides).text + "]";
+  const std::string by = fmt("[$0]", Nest::offset(narrow, strides).text);
   loops.statement(loops.depth() - 1, fmt("$0 = $0 * $1s$2 + $3 * $1p$2;", at, scales, by, x));
   emit(loops);
   touch(id);

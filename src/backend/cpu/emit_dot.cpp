@@ -40,12 +40,12 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
   const int64_t elements = kDenseAheadBytes / size_in_bytes(right->storage);
   const int64_t ahead = outside && ldb == k.nominal && ldb < elements ? elements : 0;
   const auto at = [](const std::string& p, const std::string& offset) {
-    return offset == "0" ? p : p + " + " + offset;
+    return offset == "0" ? p : fmt("$0 + $1", p, offset);
   };
   const auto call = [&](const std::string& row, int rows, int64_t prefetch) {
-    const std::string f =
-        fmt("$0<$1, $2, $3, $4, $5>($6", dot_kernel(unit_.shared, unit_.isa, right->storage, rows),
-            ars, ldb, ldc, accumulate, prefetch, at("a", row == "0" ? row : row + "*" + num(ars)));
+    const std::string f = fmt(
+        "$0<$1, $2, $3, $4, $5>($6", dot_kernel(unit_.shared, unit_.isa, right->storage, rows), ars,
+        ldb, ldc, accumulate, prefetch, at("a", row == "0" ? row : fmt("$0*$1", row, ars)));
     const int64_t columns = lanes / rows;
     const auto tile = [&](const std::string& column) {
       code_.line(fmt("$0, b + $1*$2, $3, $4);", f, column, ldb,
@@ -64,13 +64,13 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
       for (; rows <= lanes && row + rows <= m.nominal; row += rows)
         call(num(row), rows, row == 0 ? ahead : 0);
   } else {
-    code_.open("for (long m = 0; m < " + m.text() + "; ++m)");
+    code_.open(fmt("for (long m = 0; m < $0; ++m)", m.text()));
     call("m", 1, ahead);
     code_.close();
   }
   code_.close();
   if (!n.exact() || n.nominal % lanes != 0) {
-    code_.open("for (; n < " + n.text() + "; ++n)");
+    code_.open(fmt("for (; n < $0; ++n)", n.text()));
     code_.line(fmt("for (long m = 0; m < $0; ++m) c[m*$1 + n] $2$3(a + m*$4, b + n*$5, $6);",
                    m.text(), ldc, accumulate ? "+= " : "= ",
                    single_dot(unit_.shared, unit_.isa, right->storage), ars, ldb, k.text()));

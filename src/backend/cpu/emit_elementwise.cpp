@@ -320,7 +320,7 @@ KernelText emit_map(const std::string& name, const KernelValues& values,
   const std::string n = split > 0 ? std::to_string(extents[split - 1]) : "",
                     step = std::to_string(slab);
   if (split == 1) {  // neighbouring units are one piece
-    code.line("const long lo = begin * " + step + ";");
+    code.line(fmt("const long lo = begin * $0;", step));
     code.line(fmt("const long hi = end * $0 < $1 ? end * $0 : $1;", step, n));
   } else {
     code.open("for (long unit = begin; unit < end; ++unit)");
@@ -350,7 +350,7 @@ KernelText emit_map(const std::string& name, const KernelValues& values,
     index.push_back({"wide", nest.depth() - 1});
     WideQuotients quotients(values, index, unit);
     if (const auto text = quotients.text(results[0].first, place_of(results[0].second))) {
-      nest.statement(nest.depth() - 1, "long wide = " + from + ";");
+      nest.statement(nest.depth() - 1, fmt("long wide = $0;", from));
       nest.statement(nest.depth() - 1,
                      fmt("for (; wide + 16 <= $0; wide += 16) { $1 }", to, *text));
       index.back() = nest.loop(to, "wide");

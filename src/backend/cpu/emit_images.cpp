@@ -52,7 +52,7 @@ constexpr int64_t kUnitProducts = int64_t{1} << 22;  // work worth handing to a 
 // Zeros around the image, so that every tap is an offset. A unit is a line of pixels.
 ImageStage padded(const std::string& name, const ImageGeometry& g) {
   ImageStage stage;
-  Code code;
+  Code& code = stage.code;
   open_stage(code, name, {"x", "to"});
   const size_t last = g.axes.size() - 1;
   const int64_t line = g.padded[last] * g.channels;
@@ -81,7 +81,6 @@ ImageStage padded(const std::string& name, const ImageGeometry& g) {
     for (long i = first; i < behind; ++i) out[i] = from[i - first];
     for (long i = behind; i < $line; ++i) out[i] = 0;)");
   code.close(2);
-  stage.text = code.text();
   return stage;
 }
 
@@ -103,7 +102,7 @@ ImageStage packed_weights(const std::string& name, int64_t taps, const Groups& g
   ImageStage stage;
   stage.of_weights = true;
   stage.units = taps;
-  Code code;
+  Code& code = stage.code;
   open_stage(code, name, {"w", "to"});
   code.open("for (long t = begin; t < end; ++t)");
   for (size_t p = 0; p < panels.vectors.size(); ++p) {
@@ -122,7 +121,6 @@ ImageStage packed_weights(const std::string& name, int64_t taps, const Groups& g
       })");
   }
   code.close(2);
-  stage.text = code.text();
   return stage;
 }
 
@@ -189,7 +187,7 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
   const int64_t each = int64_t(panels.vectors.size()), count = each * groups.count;
   stage.units = g.batch * count * chunks;
   stage.scratch_bytes = int64_t{most_pixels(unit.isa, 1)} * widest * panels.lanes * 4;
-  Code code;
+  Code& code = stage.code;
   code.append(finish.text);
   for (int vectors : std::set<int>(panels.vectors.begin(), panels.vectors.end())) {
     const int pixels = most_pixels(unit.isa, vectors);
@@ -227,7 +225,6 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups&
                   name, panels.vectors[p], groups.channels * g.taps, groups.filters));
   });
   code.close(2);
-  stage.text = code.text();
   return stage;
 }
 
@@ -255,7 +252,7 @@ void emit_onednn(const std::string& name, const ImageGeometry& g,
   if (finishes) {
     const int64_t chunk = call->rows * (g.pixels / g.axes[0].out);
     const int64_t slices = ceil_div(g.pixels, chunk);
-    Code text;
+    Code& text = stage.code;
     text.append(finish.text);
     open_stage(text, name, {});
     Names names("result", result, "slices", slices, "chunk", chunk, "pixels", g.pixels, "finish",
@@ -268,7 +265,6 @@ void emit_onednn(const std::string& name, const ImageGeometry& g,
         const long at = unit % $slices * $chunk, left = $pixels - at, from = unit / $slices * $pixels + at;
         $finish)");
     text.close(2);
-    stage.text = text.text();
   }
   code.add(std::move(stage), std::move(reads), code.operands);
 }
@@ -324,7 +320,7 @@ bool may_use(ConvAlgorithm algorithm, const PlanOptions& options,
 
 std::string signature(const Graph& graph, const ImageStep& step) {
   const Op& op = graph.op(step.window);
-  std::string text = graph.type(op.inputs[0]).str() + " * " + graph.type(op.inputs[1]).str();
+  std::string text = fmt("$0 * $1", graph.type(op.inputs[0]).str(), graph.type(op.inputs[1]).str());
   for (const WindowAxis& a : window_axes(graph, op))
     text += fmt(" / $0 $1 $2 $3", a.stride, a.dilation, a.low, a.high);
   return text;

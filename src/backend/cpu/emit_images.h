@@ -11,6 +11,7 @@
 #include "backend/cpu/channels_last.h"
 #include "backend/cpu/emit.h"
 #include "backend/cpu/emit_kernel.h"
+#include "backend/nest.h"
 #include "plan/plan.h"
 
 namespace tessera {
@@ -43,9 +44,10 @@ ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa
 // convolution), further operands in the step's order, the result, then workspaces in the order in
 // which they are listed.
 struct ImageStage {
-  std::string text;  // may be empty where `library` is all
+  Code code;  // may be empty where `library` is all
   LibraryStage library;
-  std::vector<int> reads, writes;
+  std::vector<int> reads;
+  int writes = 0;
   int64_t units = 1, scratch_bytes = 0;
   bool of_weights = false;  // reads nothing but weights
 };
@@ -56,7 +58,7 @@ struct ImageCode {
 
   void add(ImageStage stage, std::vector<int> reads, int writes) {
     stage.reads = std::move(reads);
-    stage.writes = {writes};
+    stage.writes = writes;
     stages.push_back(std::move(stage));
   }
 };

@@ -181,13 +181,13 @@ KernelEmitter::LeftRows KernelEmitter::left_rows(const Value& x, const Memory& f
   rows.low = split ? m.nominal * rows.pitch : 0;
   allocate(rows.name, storage, m.nominal * rows.pitch * (split ? 2 : 1));
   const int64_t acs = from.strides[rank - 1];
-  const std::string element = "x[j" + (acs == 1 ? "" : "*" + num(acs)) + "]";
+  const std::string element = fmt("x[j$0]", acs == 1 ? "" : "*" + num(acs));
   const std::string at = fmt("$0[i*$1 + ", rows.name, rows.pitch);
-  code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
+  code_.open(fmt("for (long i = 0; i < $0; ++i)", m.text()));
   code_.line(fmt("const $0* const x = $1 + i*$2;", storage_type(from.storage), pointer,
                  from.strides[rank - 2]));
   code_.line("#pragma omp simd");
-  code_.open("for (long j = 0; j < " + k.text() + "; ++j)");
+  code_.open(fmt("for (long j = 0; j < $0; ++j)", k.text()));
   if (split) {
     unit_.prelude.insert("t_split");
     code_.line(fmt("$0j] = t_high($1);", at, element));
@@ -199,7 +199,7 @@ KernelEmitter::LeftRows KernelEmitter::left_rows(const Value& x, const Memory& f
     code_.line(fmt("$0j] = $1;", at, element));
   }
   code_.close();
-  if (bf16) code_.line(at + k.text() + "] = 0;");
+  if (bf16) code_.line(fmt("$0$1] = 0;", at, k.text()));
   if (split) code_.line(fmt("$0$1 + $2] = 0;", at, rows.low, k.text()));
   code_.close();
   return rows;
@@ -219,7 +219,7 @@ void KernelEmitter::each_panel(
   if (n.exact() && rest == 0) return;
   // The last panel is filled up with zeros, and rows of the result have room for whole vectors: a
   // shorter tile for all those of a panel, unless it ends in the last panel of a whole tile.
-  code_.open("if (n < " + n.text() + ")");
+  code_.open(fmt("if (n < $0)", n.text()));
   const bool first = !n.exact() && n.nominal >= columns;
   if (first) {
     if (rest > 0) code_.open(fmt("if (n + $0 <= $1)", columns, n.nominal));

@@ -246,7 +246,7 @@ std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
   const auto& a = std::get<ReduceAttrs>(v.attrs);
   allocate_value(sum);
   summed_.insert(sum);
-  code_.line("// " + v.memory.pointer + ": sum");
+  code_.line(fmt("// $0: sum", v.memory.pointer));
   std::vector<Index> kept;
   for (size_t i = 0; i < index.size(); ++i)
     if (!std::ranges::binary_search(a.axes, int(i)))
@@ -261,16 +261,16 @@ std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
     loops.statement(inside - 1, fmt("$0 $1 = 0;", type, s));
     loops.statement(inside, fmt("$0 += $1;", s, x));
     loops.after(inside - 1, fmt("$0 = $1;", at, s));
-    return " reduction(+ : " + s + ")";
+    return fmt(" reduction(+ : $0)", s);
   }
   unit_.prelude.insert("t_lanes");
   const std::string n = std::to_string(lanes);
   if (whole) {
-    loops.statement(inside - 1, "t_floats " + s + " = {};");
+    loops.statement(inside - 1, fmt("t_floats $0 = {};", s));
     loops.after(inside - 1, fmt("float $0l[$1] __attribute__((aligned(64)));", s, n));
     loops.after(inside - 1, fmt("*(t_floats*)$0l = $0;", s));
     loops.after(inside - 1, fmt("$0 = t_lanes<t_add>($1l);", at, s));
-    return " " + s + " += *(const t_floats*)out;";
+    return fmt(" $0 += *(const t_floats*)out;", s);
   }
   loops.statement(inside - 1, fmt("$0 $1[$2] __attribute__((aligned(64)));", type, s, n));
   loops.statement(inside - 1, fmt("for (int l = 0; l < $0; ++l) $1[l] = 0;", n, s));
@@ -307,7 +307,7 @@ void KernelEmitter::cumsum(int id) {
   if (last) {
     loops.no_simd();
     loops.statement(outside, std::string(storage_type(running)) + " s = 0;");
-    loops.statement(inside, "s += " + x + ";");
+    loops.statement(inside, fmt("s += $0;", x));
     loops.statement(inside, fmt("$0 = ($1)s;", at, type));
   } else {
     const int64_t row = v.memory.strides[axis];

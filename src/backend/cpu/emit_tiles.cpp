@@ -28,7 +28,7 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
     if (!is_tile(v.kind)) continue;
     for (size_t axis = 0; axis < v.extents.size(); ++axis) {
       const Extent& e = v.extents[axis];
-      const std::string stem = std::to_string(id) + "_" + std::to_string(axis);
+      const std::string stem = fmt("$0_$1", id, axis);
       if (e.actual != "n" + stem) continue;
       const bool here =
           last < 0 ? e.loops == 0 : (e.loops >> last & 1) != 0 && (e.loops & ~loops) == 0;
@@ -42,9 +42,9 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
       std::string low = "0", high = std::to_string(whole);
       int step = 0;
       for (const KernelValues::Split& s : parts) {
-        const std::string part = s.variable + "*" + std::to_string(s.size);
-        const std::string from = low == "0" ? part : low + " + " + part;
-        const std::string k = stem + "_" + std::to_string(step++);
+        const std::string part = fmt("$0*$1", s.variable, s.size);
+        const std::string from = low == "0" ? part : fmt("$0 + $1", low, part);
+        const std::string k = fmt("$0_$1", stem, step++);
         code_.line(fmt("const long b$0 = t_least($1, $2), e$0 = t_least($1 + $3, $2);", k, from,
                        high, s.size));
         low = "b" + k;
@@ -66,7 +66,7 @@ std::string KernelEmitter::tile_offset(int id) const {
     if (v.extents[axis].exact()) {
       for (const KernelValues::Split& s : parts)
         begin += fmt("$0$1*$2", begin.empty() ? "" : " + ", s.variable, s.size);
-      if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
+      if (parts.size() > 1 && strides[axis] != 1) begin = fmt("($0)", begin);
     } else {
       begin = fmt("b$0_$1", id, axis);
     }
@@ -94,8 +94,7 @@ void KernelEmitter::copy_tile(int id) {
   Value& v = kernel_.values[size_t(id)];
   std::vector<int64_t> shape;
   for (const Extent& e : v.extents) shape.push_back(e.nominal);
-  const Memory copy{"v" + std::to_string(id) + "c", compute_dtype(v.dtype),
-                    contiguous_strides(shape)};
+  const Memory copy{fmt("v$0c", id), compute_dtype(v.dtype), contiguous_strides(shape)};
   allocate(copy.pointer, copy.storage, v.elements());
   code_.line(fmt("// $0: $1 as $2", copy.pointer, v.memory.pointer, name(copy.storage)));
   v.memory.pointer = "v" + std::to_string(id);
@@ -136,7 +135,7 @@ void KernelEmitter::save(int id) {
   const int lanes = streams(v.argument) ? row_lanes(v.extents.back(), memory.storage) : 0;
   if (lanes > 0 && memory.storage == compute_dtype(memory.storage)) {
     unit_.prelude.insert("t_stream");
-    loops.statement(loops.depth() - 1, "out[lane] = " + element + ";");
+    loops.statement(loops.depth() - 1, fmt("out[lane] = $0;", element));
     loops.set_lanes(lanes);
     loops.around_vectors(
         fmt("$0 out[$1] __attribute__((aligned(64)));", storage_type(memory.storage), lanes),

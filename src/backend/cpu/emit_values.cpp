@@ -46,7 +46,7 @@ void KernelEmitter::compute(int id) {
   if (!rounds)
     loops.statement(loops.depth() - 1, store(v.memory, at, x, unit_.prelude));
   else
-    loops.statement(loops.depth() - 1, "out[lane] = " + x + ";");
+    loops.statement(loops.depth() - 1, fmt("out[lane] = $0;", x));
   for (int sum : sums) (rounds ? whole : clauses) += row_sum(loops, sum, x, index, lanes, rounds);
   if (rounds) {
     unit_.prelude.insert("t_round_bf16");
@@ -68,9 +68,7 @@ bool KernelEmitter::transpose(int id) {
   if (!from || from->storage != v.memory.storage) return false;
   // Strides of the operand along the result's axes; the innermost one must be far apart and some
   // other contiguous.
-  const auto& perm = std::get<PermAttrs>(v.attrs).perm;
-  std::vector<int64_t> strides;
-  for (int p : perm) strides.push_back(from->strides[size_t(p)]);
+  const std::vector<int64_t> strides = turned_strides(v, from->strides);
   const size_t last = strides.size() - 1;
   size_t row = last;
   for (size_t i = 0; i < last; ++i)
@@ -107,8 +105,8 @@ bool KernelEmitter::concatenate(int id) {
     std::vector<Extent> extents = v.extents;
     extents[axis] = value(input).extents[axis];
     const std::vector<Index> index = all_loops(loops, extents);
-    const std::string at = Nest::offset(index, v.memory.strides).text + " + " +
-                           std::to_string(start * v.memory.strides[axis]);
+    const std::string at =
+        fmt("$0 + $1", Nest::offset(index, v.memory.strides).text, start * v.memory.strides[axis]);
     const std::string x = loops.element(input, index);
     loops.statement(loops.depth() - 1, store(v.memory, at, x, unit_.prelude));
     emit(loops);
@@ -163,8 +161,8 @@ std::optional<int> KernelEmitter::dying_operand(int id) const {
   };
   for (int i : here) {
     const Value& x = value(i);
-    const bool own = !is_operand(i) && !is_accumulator(x.kind) && shared_.count(i) == 0 &&
-                     fused_[size_t(i)] < 0;
+    const bool own =
+        !is_operand(i) && !is_accumulator(x.kind) && shared_.count(i) == 0 && fused_[size_t(i)] < 0;
     if (own && elsewhere.count(i) == 0 && x.phase == v.phase &&
         x.memory.storage == v.memory.storage && x.memory.panel == 0 && !read_later(i))
       return i;

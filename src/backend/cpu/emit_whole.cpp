@@ -98,7 +98,7 @@ class SumEmitter {
   void add_parts() {
     for (size_t s = 0; s < whole_.sums.size(); ++s) {
       const std::string d = "d" + sum_name(s, 0);
-      code_.line("double " + d + " = 0;");
+      code_.line(fmt("double $0 = 0;", d));
       code_.line(fmt("for (long unit = 0; unit < $0; ++unit) $1 += workspace[unit * $2 + $3];",
                      units_, d, part_stride(), s));
     }
@@ -157,7 +157,7 @@ class SumEmitter {
   void add_rest(const std::string& row, int rows, const std::vector<Index>& outer,
                 const std::string& from, const std::string& to) {
     Nest nest(whole_.values, unit_.prelude, touched_);
-    const Index lane = nest.loop(from == to ? "0" : to + " - " + from);
+    const Index lane = nest.loop(from == to ? "0" : fmt("$0 - $1", to, from));
     for (int r = 0; r < rows; ++r) {
       std::vector<Index> index;
       if (kept_ > 0) index.push_back({rows > 1 ? fmt("($0 + $1)", row, r) : row, -1});
@@ -241,10 +241,10 @@ class SumEmitter {
     code_.open("");
     if (parts) {
       for (size_t s = 0; !shared && s < whole_.sums.size(); ++s)
-        for (int r = 0; r < rows; ++r) code_.line("double d" + sum_name(s, r) + " = 0;");
+        for (int r = 0; r < rows; ++r) code_.line(fmt("double d$0 = 0;", sum_name(s, r)));
       if (shared) {
         code_.open("for (long unit = begin; unit < end; ++unit)");
-        code_.line("const long part = unit * " + num(part) + ";");
+        code_.line(fmt("const long part = unit * $0;", part));
       } else {
         code_.open(fmt("for (long part = 0; part < $0; part += $1)", first, part));
       }
@@ -266,7 +266,7 @@ class SumEmitter {
         code_.line(fmt("for (int l = 0; l < $0; ++l) $1[l] += $2[l];", lanes_,
                        sum_name(s, (c - 1) / 2), sum_name(s, c)));
       for (int r = 0; r < rows; ++r) {
-        const std::string total = "t_lanes<t_add>(" + sum_name(s, r) + ")";
+        const std::string total = fmt("t_lanes<t_add>($0)", sum_name(s, r));
         if (shared)
           code_.line(fmt("workspace[unit * $0 + $1] = $2;", part_stride(), s, total));
         else if (parts)
@@ -293,7 +293,7 @@ class SumEmitter {
     const int64_t step = together ? kRowsTogether : 1;
     units_ = ceil_div(n, step);
     code_.line(fmt("const long hi = end * $0 < $1 ? end * $0 : $1;", step, n));
-    code_.line("long row = begin * " + num(step) + ";");
+    code_.line(fmt("long row = begin * $0;", step));
     bool fits = true;
     if (together) {
       code_.open(fmt("for (; row + $0 <= hi; row += $0)", step));
@@ -321,7 +321,7 @@ class SumEmitter {
     units_ = ceil_div(n, width * lanes_);
     code_.open("for (long unit = begin; unit < end; ++unit)");
     const std::string step = num(width * lanes_);
-    code_.line("const long lo = unit * " + step + ";");
+    code_.line(fmt("const long lo = unit * $0;", step));
     code_.line(fmt("const long last = (lo + $0 < $1 ? lo + $0 : $1) - $2;", step, n, lanes_));
     const int copies = int(width);
     for (int c = 0; c < copies; ++c) {

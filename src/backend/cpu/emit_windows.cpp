@@ -241,13 +241,14 @@ class Convolution {
   // sums[i][j] = Σ over channels and taps of w[i] · x at the tap's offset + j, in registers.
   std::string micro_kernel(const std::string& suffix, int rows) const {
     const int vectors = tile_.vectors;
-    const std::string name = "tile_" + name_ + suffix, v = "v_" + name;
+    const std::string name = fmt("tile_$0$1", name_, suffix), v = "v_" + name;
     std::string out = vector_typedef(type_, v, tile_.lanes * int(bytes_), int(bytes_));
     out += fmt("static __attribute__((noinline)) void $0(const $1* w, const $1* x, const long* "
                "offsets, $1* sums) {\n  $2",
                name, type_, v);
     for (int i = 0; i < rows; ++i)
-      for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
+      for (int j = 0; j < vectors; ++j)
+        out += fmt("$0$1 = {}", i + j > 0 ? ", " : " ", sum_at(i, j));
     out +=
         fmt(";\n  for (long c = 0; c < $0; ++c, x += $1)\n    for (long t = 0; t < $2; ++t, ++w) "
             "{\n      const $3* const b = x + offsets[t];\n",

@@ -18,10 +18,10 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
   finish.name = name;
   finish.more = int(step.more.size());
   Code code;
-  code.open("static void " + name +
-            "_finish(const float* sums, long pitch, float* out, void** more, long pixel, long "
-            "column, long rows, long columns)");
-  code.line("float* const to = out + pixel * " + c + " + column;");
+  code.open(fmt("static void $0_finish(const float* sums, long pitch, float* out, void** more, "
+                "long pixel, long column, long rows, long columns)",
+                name));
+  code.line(fmt("float* const to = out + pixel * $0 + column;", c));
   code.line("(void)more;");
   KernelValues kernel;
   kernel.rounds = unit.rounds;
@@ -44,10 +44,10 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
   value_of[sums.index] = add(memory("s", {0, 1}), true, true);
   for (size_t i = 0; i < step.more.size(); ++i) {
     const std::string e = "e" + std::to_string(i);
-    const std::string given = "(const float*)more[" + std::to_string(i) + "]";
+    const std::string given = fmt("(const float*)more[$0]", i);
     const Meets how = meets(graph.type(step.more[i]), type);
     std::string offset;
-    if (how == Meets::Elements) offset = " + (pixel + row) * " + c + " + column";
+    if (how == Meets::Elements) offset = fmt(" + (pixel + row) * $0 + column", c);
     if (how == Meets::Channels) offset = " + column";
     if (how == Meets::Pixels) offset = " + (pixel + row)";
     const bool columns = how == Meets::Elements || how == Meets::Channels;
@@ -83,7 +83,7 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
     nest.known(id, {Index{}, j}, x);
   }
   nest.statement(nest.depth() - 1,
-                 store({"(to + row * " + c + ")", DType::F32, {}}, j.text, x, unit.prelude));
+                 store({fmt("(to + row * $0)", c), DType::F32, {}}, j.text, x, unit.prelude));
   nest.emit(code);
   code.close(2);
   finish.text = code.text();

@@ -57,15 +57,15 @@ std::string text_of(SharedText& shared, int lanes, int pixels, int vectors) {
           "float* ahead) {\n  v_image",
           pixels, vectors);
   for (int i = 0; i < pixels; ++i)
-    for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
+    for (int j = 0; j < vectors; ++j) out += fmt("$0$1 = {}", i + j > 0 ? ", " : " ", sum_at(i, j));
   out += ";\n  for (long t = 0; t < taps; ++t) {\n    const long o = offsets[t];\n";
   for (int i = 0; i < pixels; ++i) out += fmt("    const float* const x$0 = at[$0] + o;\n", i);
   out += fmt("    #pragma GCC unroll 2\n    for (long i = 0; i < k; ++i, w += $0, ahead += $1) "
              "{\n      __builtin_prefetch(ahead, 0, 2);\n",
              vectors * lanes, lanes);
   out += declare_vectors("      const ", "v_image", "b", vectors,
-                         [&](int j) { return "*(const v_image*)(w + " + num(j * lanes) + ")"; });
-  for (int i = 0; i < pixels; ++i) out += multiply_row("     ", i, vectors, "x" + num(i) + "[i]");
+                         [&](int j) { return fmt("*(const v_image*)(w + $0)", j * lanes); });
+  for (int i = 0; i < pixels; ++i) out += multiply_row("     ", i, vectors, fmt("x$0[i]", i));
   out += "    }\n  }\n";
   for (int i = 0; i < pixels; ++i)
     out += each_vector(" ", vectors, [&](int j) {

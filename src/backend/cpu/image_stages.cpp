@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kUnitElements = 8192;
 
-std::string n(int64_t i) { return std::to_string(i); }
-
 constexpr int64_t kMostPlaces = 4096;  // of a tile's windows in the image, where several share them
 constexpr int64_t kBlock = 256;  // channels whose sums are in the cache when they are finished
 
@@ -43,7 +41,7 @@ class WindowFolds {
         std::clamp<int64_t>(kUnitElements / (g_.channels * g_.taps * widest), 1, all);
     stage.units = ceil_div(all, each);
     stage.scratch_bytes = (widest + 1) * g_.channels * 4;
-    Code code;
+    Code& code = stage.code;
     code.append(finish.text);
     code.append(vector_typedef("float", name_ + "_v", int(lanes_) * 4, 4));
     for (int64_t pixels : sizes_)
@@ -52,13 +50,13 @@ class WindowFolds {
     open_stage(code, name_,
                products ? std::vector<std::string>{"x", "w"} : std::vector<std::string>{"x"});
     const int64_t first_operand = products ? 2 : 1;
-    code.line("void** const more = args + " + n(first_operand) + ";");
-    code.line("float* const out = (float*)args[" + n(first_operand + finish.more) + "];");
-    code.line("float *const sums = (float*)scratch, *const outside = sums + " +
-              n(widest * g_.channels) + ";");
+    code.line(fmt("void** const more = args + $0;", first_operand));
+    code.line(fmt("float* const out = (float*)args[$0];", first_operand + finish.more));
+    code.line(fmt("float *const sums = (float*)scratch, *const outside = sums + $0;",
+                  widest * g_.channels));
     code.line(fmt("for (long c = 0; c < $0; ++c) outside[c] = $1;", g_.channels, neutral()));
     code.line(fmt("const long stop = end * $0 < $1 ? end * $0 : $1;", each, all));
-    code.open("for (long tile = begin * " + n(each) + "; tile < stop; ++tile)");
+    code.open(fmt("for (long tile = begin * $0; tile < stop; ++tile)", each));
     code.line(fmt("const long line = tile / $0, place = tile % $0;", tiles_));
     code.line(fmt("const long from = place * $0 / $1, pixels = (place + 1) * $0 / $1 - from;",
                   last_.out, tiles_));
@@ -72,19 +70,18 @@ class WindowFolds {
       const std::string at = fmt("line / $0 % $1 * $2", below, a.out, a.stride);
       inside += fmt(" && $0 >= $1 && $0 < $2", at, a.low, a.in + a.low - (a.taps - 1) * a.dilation);
     }
-    code.line("const bool inside = " + inside + ";");
+    code.line(fmt("const bool inside = $0;", inside));
     emit_pointers(code, span(widest), products);
     code.open(fmt("for (long first = 0; first < $0; first += $1)", g_.channels, kBlock));
-    code.line("const long last = " + clipped("first", kBlock, n(g_.channels)) + ";");
+    code.line(fmt("const long last = $0;", clipped("first", kBlock, num(g_.channels))));
     code.open("switch (pixels)");
     for (int64_t pixels : sizes_)
       code.line(fmt("case $0: (inside ? $1 : $2)(at, by, count, sums, first, last); break;", pixels,
                     kernel(pixels, true), kernel(pixels, false)));
     code.close();
-    code.line(finish.call("sums + first", n(g_.channels), "line * " + n(last_.out) + " + from",
+    code.line(finish.call("sums + first", num(g_.channels), fmt("line * $0 + from", last_.out),
                           "first", "pixels", "last - first"));
     code.close(3);
-    stage.text = code.text();
     return stage;
   }
 
@@ -95,7 +92,7 @@ class WindowFolds {
   }
   std::string neutral() const { return fold_ == WindowFold::Max ? "-__builtin_inff()" : "0"; }
   std::string kernel(int64_t pixels, bool inside) const {
-    return name_ + (inside ? "_in" : "_at") + n(pixels);
+    return name_ + (inside ? "_in" : "_at") + num(pixels);
   }
 
   // Where the lines of the tile's windows begin in the image (inside), or each of their columns;
@@ -104,39 +101,39 @@ class WindowFolds {
     const size_t rank = g_.axes.size();
     code.line(fmt("const float *at[$0], *by[$1];", lines_ * columns, lines_));
     code.line("long count = 0;");
-    std::string place = "line / " + n(g_.pixels / last_.out), tap = "0", column = "left", meets;
+    std::string place = "line / " + num(g_.pixels / last_.out), tap = "0", column = "left", meets;
     int64_t below = g_.pixels / last_.out, open = 0;
     for (size_t i = 0; i + 1 < rank; ++i, ++open) {
       const WindowAxis& a = g_.axes[i];
       below /= a.out;
-      const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
+      const std::string t = "t" + num(int64_t(i)), y = "y" + num(int64_t(i));
       code.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", t, a.taps));
       code.line(fmt("const long $0 = line / $1 % $2 * $3 + $4 * $5 - $6;", y, below, a.out,
                     a.stride, t, a.dilation, a.low));
       const std::string out = fmt("$0 < 0 || $0 >= $1", y, a.in);
       if (products)  // zeros count: an infinite weight makes them none
-        meets += " && !(" + out + ")";
+        meets += fmt(" && !($0)", out);
       else
-        code.line("if (" + out + ") continue;");
+        code.line(fmt("if ($0) continue;", out));
       place = fmt("($0) * $1 + $2", place, a.in, y);
       tap = fmt("($0) * $1 + $2", tap, a.taps, t);
     }
     tap = fmt("($0) * $1", tap, last_.taps);
     if (inner_ < last_.taps) {
-      code.open("for (long t = 0; t < " + n(last_.taps) + "; ++t)");
+      code.open(fmt("for (long t = 0; t < $0; ++t)", last_.taps));
       ++open;
       tap += " + t";
-      column += " + t * " + n(last_.dilation);
+      column += " + t * " + num(last_.dilation);
     }
     code.line(fmt("const float* const start = x + ($0) * $1;", place, last_.in * g_.channels));
     code.line(fmt("if (inside) at[count] = start + ($0) * $1;", column, g_.channels));
-    code.open("else for (long j = 0; j < " + n(columns) + "; ++j)");
-    code.line("const long y = " + column + " + j;");
+    code.open(fmt("else for (long j = 0; j < $0; ++j)", columns));
+    code.line(fmt("const long y = $0 + j;", column));
     code.line(fmt("at[count * $0 + j] = y >= 0 && y < $1$2 ? start + y * $3 : outside;", columns,
                   last_.in, meets, g_.channels));
     code.close();
-    code.line("by[count++] = " +
-              (products ? fmt("w + ($0) * $1", tap, g_.channels) : std::string("nullptr")) + ";");
+    code.line(fmt("by[count++] = $0;",
+                  products ? fmt("w + ($0) * $1", tap, g_.channels) : std::string("nullptr")));
     for (; open > 0; --open) code.close();
   }
 
@@ -151,11 +148,11 @@ class WindowFolds {
     const int64_t width = vectors * lanes_, row = span(*sizes_.rbegin());
     const std::string v = name_ + "_v";
     const auto s = [](int64_t i, int64_t j) { return fmt("s$0_$1", i, j); };
-    code.open("static __attribute__((noinline)) void " + kernel(pixels, inside) +
-              "(const float* const* at, const float* const* by, long count, float* sums, long "
-              "first, long last)");
+    code.open(fmt("static __attribute__((noinline)) void $0(const float* const* at, const float* "
+                  "const* by, long count, float* sums, long first, long last)",
+                  kernel(pixels, inside)));
     code.line("(void)by;");
-    code.open("for (long c = first;; c += " + n(width) + ")");
+    code.open(fmt("for (long c = first;; c += $0)", width));
     code.line(fmt("if (c > last - $0) c = last - $0;", width));
     for (int64_t i = 0; i < pixels; ++i)
       for (int64_t j = 0; j < vectors; ++j)
@@ -172,7 +169,7 @@ class WindowFolds {
         const int64_t reach = column - i * last_.stride;
         if (reach < 0 || reach % last_.dilation != 0 || reach / last_.dilation >= inner_) continue;
         for (int64_t j = 0; j < vectors; ++j) {
-          const std::string x = "x" + n(j), sum = s(i, j);
+          const std::string x = "x" + num(j), sum = s(i, j);
           if (products)
             text += fmt("$0 += $1 * w$2_$3; ", sum, x, reach / last_.dilation, j);
           else if (fold_ == WindowFold::Sum)
@@ -182,7 +179,7 @@ class WindowFolds {
         }
       }
       if (text.empty()) continue;
-      const std::string from = inside ? "at[r] + c + " + n(column * g_.channels)
+      const std::string from = inside ? "at[r] + c + " + num(column * g_.channels)
                                       : fmt("at[r * $0 + $1] + c", row, column);
       std::string read;
       for (int64_t j = 0; j < vectors; ++j)
@@ -193,7 +190,7 @@ class WindowFolds {
     for (int64_t i = 0; i < pixels; ++i)
       for (int64_t j = 0; j < vectors; ++j)
         code.line(fmt("*($0*)(sums + c + $1) = $2;", v, i * g_.channels + j * lanes_, s(i, j)));
-    code.line("if (c == last - " + n(width) + ") break;");
+    code.line(fmt("if (c == last - $0) break;", width));
     code.close(2);
   }
 
@@ -216,7 +213,7 @@ void open_stage(Code& code, const std::string& name, const std::vector<std::stri
 }
 
 std::string clipped(const std::string& from, int64_t step, const std::string& end) {
-  const std::string next = from + " + " + n(step);
+  const std::string next = fmt("$0 + $1", from, step);
   return fmt("$0 < $1 ? $0 : $1", next, end);
 }
 

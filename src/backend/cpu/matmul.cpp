@@ -49,7 +49,7 @@ std::string micro_text(SharedText& shared, DType dtype, const RegisterTile& tile
   out += "    f += LDF;\n    a += ACS;\n    b += LDB;\n  }\n";
   // Sums start from zero and are added at the end: long sums are then sums of short ones, which
   // keeps their rounding errors small.
-  return out + keep_sums(v, tile) + "}\n";
+  return fmt("$0$1}\n", out, keep_sums(v, tile));
 }
 
 std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& tile) {
@@ -71,7 +71,7 @@ std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& til
     int fetched = step < 0 ? lines : step;
     const int share = ceil_div(lines, kFetchSteps * tile.rows);
     for (int i = 0; i < tile.rows; ++i) {
-      text += multiply_row("     ", i, tile.vectors, "a[" + num(i) + " * ARS]");
+      text += multiply_row("     ", i, tile.vectors, fmt("a[$0 * ARS]", i));
       for (int s = 0; s < share && fetched < lines; ++s, fetched += kFetchSteps)
         text += fmt("      if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched,
                     fetched * line);
@@ -82,7 +82,7 @@ std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& til
   for (int step = 0; step < kFetchSteps; ++step) out += one(step);
   out += fmt("    f += LINES * $0;\n  }\n#pragma GCC unroll 1\n  for (; k > 0; --k) {\n$1  }\n",
              line, one(-1));
-  return out + keep_sums(v, tile) + "}\n";
+  return fmt("$0$1}\n", out, keep_sums(v, tile));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/emitter.h"
 #include "backend/cpu/row_kernels.h"
+#include "ir/axis_reads.h"
 
 namespace tessera {
 namespace {
@@ -35,25 +36,14 @@ std::optional<RightOperand> right_operand(const KernelValues& kernel, int id) {
   for (;;) {  // axes: of the value at hand, by axis of the topmost; -1: inserted on the way
     const Value& v = kernel.values[size_t(id)];
     if (is_load(v.kind)) break;
-    if (v.kind == OpKind::Transpose) {
-      const auto& perm = std::get<PermAttrs>(v.attrs).perm;
-      for (int& a : axes)
-        if (a >= 0) a = perm[size_t(a)];
-    } else if (v.kind == OpKind::Unsqueeze) {
-      const auto& added = std::get<AxesAttrs>(v.attrs).axes;
-      for (int& a : axes) {
-        if (a < 0) continue;
-        if (std::ranges::binary_search(added, a))
-          a = -1;
-        else
-          a -= int(std::ranges::lower_bound(added, a) - added.begin());
-      }
-    } else if (v.kind == OpKind::Squeeze) {
-      for (int gone : std::get<AxesAttrs>(v.attrs).axes)
-        for (int& a : axes) a += a >= gone ? 1 : 0;
-    } else {
-      return std::nullopt;
-    }
+    if (!turns_axes(v.kind)) return std::nullopt;
+    const auto reads =
+        axis_reads(v.kind, v.attrs, kernel.values[size_t(v.inputs[0])].rank(), v.rank());
+    std::vector<int> from(v.extents.size(), -1);
+    for (size_t i = 0; i < reads->size(); ++i)
+      if ((*reads)[i].axis >= 0) from[size_t((*reads)[i].axis)] = int(i);
+    for (int& a : axes)
+      if (a >= 0) a = from[size_t(a)];
     id = v.inputs[0];
   }
   const size_t r = axes.size();

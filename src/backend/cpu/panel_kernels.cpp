@@ -237,7 +237,7 @@ std::string text_of(SharedText& shared, const std::string& kernel, CpuIsa isa, D
           fmt("    const $0 w$1 = *(const $0*)(b + $2);\n", words, j, int64_t{j} * tile.lanes * 2);
     if (pairs) {
       for (int i = 0; i < tile.rows; ++i) {
-        const std::string p = "a + " + num(i) + " * ARS";
+        const std::string p = fmt("a + $0 * ARS", i);
         out += fmt("    {\n      const $0 x = $0{} + (unsigned)(k > 1 ? *(const p_pair*)($1) : "
                    "(int)*($1));\n",
                    words, p);
@@ -260,7 +260,7 @@ std::string text_of(SharedText& shared, const std::string& kernel, CpuIsa isa, D
     }
     out += "    a += 2;\n    b += 2 * P;\n    f += LINES * 64;\n  }\n";
   }
-  return out + keep_sums(v, tile) + "}\n";
+  return fmt("$0$1}\n", out, keep_sums(v, tile));
 }
 
 }  // namespace

@@ -55,8 +55,8 @@ std::string text_of(SharedText& shared, CpuIsa isa, DType sums_type, DType store
       text += row(" + 1") + "        }\n";
     } else {
       text += load(v, "x", [&](int j) {
-        const std::string at = b + " + " + num(int64_t{j} * tile.lanes);
-        return halves ? "s_from_f16(" + at + ")" : fmt("*(const $0*)($1)", v, at);
+        const std::string at = fmt("$0 + $1", b, int64_t{j} * tile.lanes);
+        return halves ? fmt("s_from_f16($0)", at) : fmt("*(const $0*)($1)", v, at);
       });
       text += row("");
     }
@@ -66,7 +66,7 @@ std::string text_of(SharedText& shared, CpuIsa isa, DType sums_type, DType store
   const auto block = [&](int streams, const std::string& rows, const std::string& adds) {
     std::string text;
     for (int s = 0; s < streams; ++s) {
-      const std::string skip = s == 0 ? "" : " + " + num(s) + " * depth";
+      const std::string skip = s == 0 ? "" : fmt(" + $0 * depth", s);
       text += fmt("    const $0* a$1 = a$2;\n", sums, s, skip);
       text += fmt("    const $0* b$1 = b$2;\n", stored, s, s == 0 ? "" : skip + " * P");
       for (int i = 0; i < tile.rows; ++i)

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "backend/cpu/emitter.h"
-#include "ir/op.h"
+#include "ir/axis_reads.h"
 
 namespace tessera {
 namespace {
@@ -93,21 +93,16 @@ class Untiler {
       s.cuts.resize(v.extents.size());
       return s;
     }
-    if (v.kind == OpKind::Unsqueeze) {
-      s = shape(v.inputs[0]);
-      for (int axis : std::get<AxesAttrs>(v.attrs).axes) {
-        s.extents.insert(s.extents.begin() + axis, 1);
-        s.cuts.insert(s.cuts.begin() + axis, Cut{});
-      }
-      return s;
-    }
-    if (v.kind == OpKind::Squeeze) {
-      s = shape(v.inputs[0]);
-      const auto& axes = std::get<AxesAttrs>(v.attrs).axes;
-      for (size_t i = axes.size(); i-- > 0;) {
-        if (s.extents[size_t(axes[i])] != 1) return std::nullopt;  // one of a tile
-        s.extents.erase(s.extents.begin() + axes[i]);
-        s.cuts.erase(s.cuts.begin() + axes[i]);
+    if (adds_or_drops_ones(v.kind)) {
+      const Shape& x = shape(v.inputs[0]);
+      s = {std::vector<int64_t>(v.extents.size(), 1), std::vector<Cut>(v.extents.size()), x.open};
+      const auto reads = axis_reads(v.kind, v.attrs, int(x.extents.size()), v.rank());
+      for (size_t i = 0; i < reads->size(); ++i) {
+        const int to = (*reads)[i].axis;
+        if (to < 0 && x.extents[i] != 1) return std::nullopt;  // one of a tile
+        if (to < 0) continue;
+        s.extents[size_t(to)] = x.extents[i];
+        s.cuts[size_t(to)] = x.cuts[i];
       }
       return s;
     }
@@ -218,12 +213,12 @@ class Untiler {
     for (size_t i = 0; i < axes.size(); ++i)
       if (shape(id).extents[i] == 1) axes[i] = -1;
     if (adds_or_drops_ones(v.kind)) {
-      const auto& moved = std::get<AxesAttrs>(v.attrs).axes;
-      if (v.kind == OpKind::Unsqueeze)
-        for (size_t i = moved.size(); i-- > 0;) axes.erase(axes.begin() + moved[i]);
-      else
-        for (int axis : moved) axes.insert(axes.begin() + axis, -1);
-      return make(v.inputs[0], axes, within);
+      const int rank = int(shape(v.inputs[0]).extents.size());
+      const auto reads = axis_reads(v.kind, v.attrs, rank, v.rank());
+      Axes inner;
+      for (const AxisRead& read : *reads)
+        inner.push_back(read.axis < 0 ? -1 : axes[size_t(read.axis)]);
+      return make(v.inputs[0], std::move(inner), within);
     }
     if (v.kind == OpKind::Accum) return make(v.inputs[0], axes, within);
     const auto known = made_.find({id, axes, within});

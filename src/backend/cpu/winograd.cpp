@@ -72,7 +72,7 @@ std::string combination(const std::vector<double>& row, const std::vector<std::s
     if (row[i] == 0) continue;
     const double size = row[i] < 0 ? -row[i] : row[i];
     text += row[i] < 0 ? (text.empty() ? "-" : " - ") : (text.empty() ? "" : " + ");
-    text += size == 1 ? x[i] : x[i] + " * " + number(size, suffix);
+    text += size == 1 ? x[i] : fmt("$0 * $1", x[i], number(size, suffix));
   }
   return text.empty() ? "0" : text;
 }
@@ -133,7 +133,7 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
   stage.of_weights = true;
   stage.units = g.channels;
   const int64_t rows = t.axes[0].taps, columns = t.axes[1].taps, depth = t.frames.taps;
-  Code code;
+  Code& code = stage.code;
   open_stage(code, name, {"w", "to"});
   code.open("for (long c = begin; c < end; ++c)");
   std::string widths, begins;
@@ -142,8 +142,8 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
     begins += (p > 0 ? ", " : "") + num(panels.begin(p));
   }
   code.line(fmt("static const long widths[] = {$0}, begins[] = {$1};", widths, begins));
-  code.open("for (long p = 0; p < " + num(int64_t(panels.vectors.size())) + "; ++p)");
-  code.open("for (long z = 0; z < " + num(depth) + "; ++z)");
+  code.open(fmt("for (long p = 0; p < $0; ++p)", int64_t(panels.vectors.size())));
+  code.open(fmt("for (long z = 0; z < $0; ++z)", depth));
   code.open("for (long j = 0; j < widths[p]; ++j)");
   code.line(fmt("float* const out = to + begins[p] * $0 + (z * $1 + c) * widths[p] + j;",
                 depth * g.channels, g.channels));
@@ -168,7 +168,6 @@ ImageStage transform_weights(const std::string& name, const ImageGeometry& g, co
                     combination(right.weights[size_t(j)], row, "")));
   }
   code.close(5);
-  stage.text = code.text();
   return stage;
 }
 
@@ -206,33 +205,32 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
   const Transforms down = t.transforms(0), right = t.transforms(1);
   ImageStage stage;
   stage.units = t.images;
-  Code code;
+  Code& code = stage.code;
   code.append(vector_typedef("float", "v_lanes", lanes * 4, 4));
   open_stage(code, name, {"x", "to"});
-  code.line("static const float zeros[" + num(g.channels) + "] = {};");
+  code.line(fmt("static const float zeros[$0] = {};", g.channels));
   code.open("for (long tile = begin; tile < end; ++tile)");
   place_of_tile(code, t);
   code.line(fmt("const long z = frame % $0 - $1;", t.padded, t.frames.low));
-  code.line("const long inside = z >= 0 && z < " + num(t.frames.in) + ";");
+  code.line(fmt("const long inside = z >= 0 && z < $0;", t.frames.in));
   code.line(fmt("const float* const whole = x + (frame / $0 * $1 + z) * $2;", t.padded, t.frames.in,
                 t.axes[0].in * t.axes[1].in * g.channels));
   code.line(fmt("const float* from[$0][$1];", t.side[0], t.side[1]));
-  code.open("for (long i = 0; i < " + num(t.side[0]) + "; ++i)");
+  code.open(fmt("for (long i = 0; i < $0; ++i)", t.side[0]));
   code.line(fmt("const long y = y0 + i * $0 - $1;", t.axes[0].dilation, t.axes[0].low));
-  code.open("for (long j = 0; j < " + num(t.side[1]) + "; ++j)");
+  code.open(fmt("for (long j = 0; j < $0; ++j)", t.side[1]));
   code.line(fmt("const long u = x0 + j * $0 - $1;", t.axes[1].dilation, t.axes[1].low));
   code.line(fmt("from[i][j] = inside && y >= 0 && y < $0 && u >= 0 && u < $1 ? whole + (y * $1 + "
                 "u) * $2 : zeros;",
                 t.axes[0].in, t.axes[1].in, g.channels));
   code.close(2);
   code.open(fmt("for (long c = 0; c < $0; c += $1)", g.channels, lanes));
-  code.line("float* const out = to + tile * " + num(g.channels) + " + c;");
+  code.line(fmt("float* const out = to + tile * $0 + c;", g.channels));
   const auto place = [&](int i, int j) { return int64_t{i} * t.side[1] + j; };
   transformed(
       code, t, down.image, right.image, [&](int i, int j) { return fmt("from[$0][$1] + c", i, j); },
-      [&](int i, int j) { return "out + " + num(place(i, j) * image_pitch(g, t)) + "L"; });
+      [&](int i, int j) { return fmt("out + $0L", place(i, j) * image_pitch(g, t)); });
   code.close(3);
-  stage.text = code.text();
   return stage;
 }
 
@@ -247,16 +245,16 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
       std::clamp<int64_t>(kUnitProducts / per_tile, std::min<int64_t>(t.all, 24), t.all);
   const int64_t chunk = ceil_div(t.all, ceil_div(t.all, stretch)), chunks = ceil_div(t.all, chunk);
   stage.units = t.places * count * chunks;
-  Code code;
+  Code& code = stage.code;
   open_stage(code, name, {"x", "w", "sums"});
   std::string offsets;
   for (int64_t z = 0; z < depth; ++z)
     offsets += (z > 0 ? ", " : "") + num(z * t.frames.dilation * t.per_frame * g.channels);
-  code.line("static const long offsets[] = {" + offsets + "};");
+  code.line(fmt("static const long offsets[] = {$0};", offsets));
   code.open("for (long unit = begin; unit < end; ++unit)");
   code.line(fmt("const long from = unit % $0 * $1, panel = unit / $0 % $2, place = unit / $3;",
                 chunks, chunk, count, chunks * count));
-  code.line("const long to = " + clipped("from", chunk, num(t.all)) + ";");
+  code.line(fmt("const long to = $0;", clipped("from", chunk, num(t.all))));
   each_width(code, panels, [&](size_t p) {
     const int vectors = panels.vectors[p], pixels = most_pixels(unit.isa, vectors);
     code.line(fmt("const float* const ws = w + place * $0L + column * $1;",
@@ -266,7 +264,7 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
     code.open("for (long tile = from; tile < to; ++pass)");
     code.line(fmt("const long rest = (to - tile + $0) / $1, rows = (to - tile + rest - 1) / rest;",
                   pixels - 1, pixels));
-    code.line("const float* at[" + num(pixels) + "];");
+    code.line(fmt("const float* at[$0];", pixels));
     // Where the tile of a result begins among those of the images.
     const bool film = t.padded > 1;
     const std::string frame = "(tile + i) / " + num(t.per_frame);
@@ -285,7 +283,6 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
     code.close();
   });
   code.close(2);
-  stage.text = code.text();
   return stage;
 }
 
@@ -297,44 +294,43 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
   ImageStage stage;
   stage.units = t.all;
   stage.scratch_bytes = int64_t{t.m[0]} * t.m[1] * most * 4;
-  Code code;
+  Code& code = stage.code;
   code.append(finish.text);
   code.append(vector_typedef("float", "v_lanes", lanes * 4, 4));
   open_stage(code, name, {"x"});
   code.line("void** const more = args + 1;");
-  code.line("float* const out = (float*)args[" + num(1 + int64_t(finish.more)) + "];");
+  code.line(fmt("float* const out = (float*)args[$0];", 1 + int64_t(finish.more)));
   code.line("float* const results = (float*)scratch;");
   code.open("for (long tile = begin; tile < end; ++tile)");
   place_of_tile(code, t);
   code.open(fmt("for (long column = 0; column < $0; column += $1)", g.filters, most));
-  code.line("const long columns = (" + clipped("column", most, num(g.filters)) + ") - column;");
-  code.open("for (long c = 0; c < columns; c += " + num(lanes) + ")");
-  code.line("const float* const from = x + tile * " + num(panels.channels()) + " + column + c;");
+  code.line(fmt("const long columns = ($0) - column;", clipped("column", most, num(g.filters))));
+  code.open(fmt("for (long c = 0; c < columns; c += $0)", lanes));
+  code.line(fmt("const float* const from = x + tile * $0 + column + c;", panels.channels()));
   transformed(
       code, t, down.result, right.result,
       [&](int i, int j) {
-        return "from + " + num((int64_t{i} * t.side[1] + j) * sums_pitch(panels, t)) + "L";
+        return fmt("from + $0L", (int64_t{i} * t.side[1] + j) * sums_pitch(panels, t));
       },
-      [&](int i, int j) { return "results + " + num((int64_t{i} * t.m[1] + j) * most) + " + c"; });
+      [&](int i, int j) { return fmt("results + $0 + c", (int64_t{i} * t.m[1] + j) * most); });
   code.close();
   const int64_t rows = t.axes[0].out, line = t.axes[1].out;
-  code.open("for (long i = 0; i < " + num(t.m[0]) + "; ++i)");
-  code.line("const long y = y0 + i * " + num(t.axes[0].dilation) + ";");
-  code.line("if (y >= " + num(rows) + ") break;");
+  code.open(fmt("for (long i = 0; i < $0; ++i)", t.m[0]));
+  code.line(fmt("const long y = y0 + i * $0;", t.axes[0].dilation));
+  code.line(fmt("if (y >= $0) break;", rows));
   code.line(fmt("const long pixel = (frame * $0 + y) * $1 + x0;", rows, line));
   const std::string from = "results + i * " + num(t.m[1] * most);
   if (t.axes[1].dilation == 1) {
-    code.line("const long count = (" + clipped("x0", t.m[1], num(line)) + ") - x0;");
+    code.line(fmt("const long count = ($0) - x0;", clipped("x0", t.m[1], num(line))));
     code.line("if (count > 0) " +
               finish.call(from, num(most), "pixel", "column", "count", "columns"));
   } else {
     code.line(fmt("for (long j = 0; j < $0 && x0 + j * $1 < $2; ++j) $3", t.m[1],
                   t.axes[1].dilation, line,
-                  finish.call(from + " + j * " + num(most), num(most),
+                  finish.call(fmt("$0 + j * $1", from, most), num(most),
                               "pixel + j * " + num(t.axes[1].dilation), "column", "1", "columns")));
   }
   code.close(4);
-  stage.text = code.text();
   return stage;
 }
 
