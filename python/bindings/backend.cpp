@@ -188,8 +188,8 @@ nb::dict plan_facts(const Module& module) {
   const auto panels = count([](const Task& task) { return task.kind == TaskKind::Pack; });
   return dict_of("tasks", plan.tasks.size(), "run_tasks", runs, "barriers", plan.run.barriers(),
                  "least_barriers", plan.run.least_barriers, "arena_bytes", plan.arena.bytes,
-                 "arena_bound", plan.arena.lower_bound,
-                 "in_place", plan.in_place, "packed", panels, "kept_bytes", plan.kept.bytes);
+                 "arena_bound", plan.arena.lower_bound, "in_place", plan.in_place, "packed", panels,
+                 "kept_bytes", plan.kept.bytes);
 }
 
 CpuIsa isa_from(const std::string& text) {

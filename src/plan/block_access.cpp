@@ -330,46 +330,6 @@ Walk stored_as_matrices(Walk walk) {
 
 namespace {
 
-// 128-byte rows (or blocks of them) with 128-byte swizzling.
-bool swizzled_for_hardware(const SharedLayout& l, const BlockValue& v) {
-  const size_t rank = v.extents.size();
-  const int bytes = size_in_bytes(v.dtype);
-  if (rank < 2 || l.swizzle_bits != 3 || l.swizzle_shift != 7 || l.pad != 0) return false;
-  const int64_t row = l.block > 0 ? l.block : v.extents[size_t(l.innermost(rank))];
-  return row * bytes == 128 && v.extents[size_t(l.axis(rank - 2, rank))] % 8 == 0;
-}
-
-std::optional<AccessPlan> price_bulk(const BlockStep& step, const BlockAccess& a,
-                                     const BlockValue& v, const SharedLayout& l) {
-  const size_t rank = v.extents.size();
-  const int bytes = size_in_bytes(v.dtype);
-  if (rank == 0 || step.global_along < 0 || step.global_bytes < 16) return std::nullopt;
-  if (a.axes[size_t(l.innermost(rank))] != step.global_along) return std::nullopt;
-  for (size_t i = 0; i + 1 < rank; ++i)
-    if (l.axis(i, rank) != int(i)) return std::nullopt;
-  const int64_t row = v.extents[size_t(l.innermost(rank))];
-  const bool as_it_is = l.plain() && row <= 256 && row * bytes % 16 == 0;
-  if (!as_it_is && !swizzled_for_hardware(l, v)) return std::nullopt;
-  const int64_t passes = ceil_div(v.elements() * bytes, 128);
-  return AccessPlan{Instruction::Bulk, 16, 1, passes, passes};
-}
-
-std::optional<AccessPlan> price_operand(const BlockStep& step, const Walk& walk,
-                                        const BlockAccess& a, const BlockValue& v,
-                                        const SharedLayout& l) {
-  const size_t rank = v.extents.size();
-  if (size_in_bytes(v.dtype) != 2 || !swizzled_for_hardware(l, v)) return std::nullopt;
-  const int inner = a.axes[size_t(l.innermost(rank))];
-  const int next = a.axes[size_t(l.axis(rank - 2, rank))];
-  const int across = maps(a, walk.n) ? walk.n : walk.m;
-  if (!((inner == walk.k && next == across) || (inner == across && next == walk.k)))
-    return std::nullopt;
-  // The right operand is read once for each 64 rows.
-  const int64_t times = across == walk.n ? ceil_div(step.space[size_t(walk.m)], 64) : walk.warps_n;
-  const int64_t passes = ceil_div(v.elements() * 2, 128) * times;
-  return AccessPlan{Instruction::Operand, 16, times, passes, passes};
-}
-
 std::optional<AccessPlan> price_matrices(const Block& block, const BlockLimits& limits,
                                          const BlockStep& step, const Walk& walk,
                                          const BlockAccess& a, const BlockValue& v,
@@ -419,10 +379,8 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
                                        const std::vector<int64_t>& offsets) {
   const BlockValue& v = block.values[size_t(a.value)];
   const AccessKind kind = access_kind(step, walk, a);
-  if (kind == AccessKind::Bulk) return price_bulk(step, a, v, layout);
-  if (kind == AccessKind::Operand) return price_operand(step, walk, a, v, layout);
-  if (kind == AccessKind::Anyhow) {
-    // Nothing is known but how much it is.
+  if (kind == AccessKind::Bulk || kind == AccessKind::Operand || kind == AccessKind::Anyhow) {
+    // Nothing is known but how much it is. (Boxes lie as the hardware has them.)
     const int64_t passes =
         ceil_div(v.elements() * size_in_bytes(v.dtype), int64_t{limits.banks} * limits.bank_bytes);
     return AccessPlan{Instruction::Vector, size_in_bytes(v.dtype), ceil_div(v.elements(), 32),

@@ -36,16 +36,6 @@ std::set<int> inner_axes(const Block& block, int value) {
   return axes;
 }
 
-// Whether the asynchronous proxy may touch the value.
-bool by_hardware(const Block& block, int value) {
-  bool found = false;
-  each_access(block, value, [&](const BlockStep& s, const BlockAccess& a, bool) {
-    const AccessKind kind = access_kind(s, s.walk, a);
-    found = found || kind == AccessKind::Bulk || kind == AccessKind::Operand;
-  });
-  return found;
-}
-
 // Of one access; infinite where the layout does not allow it. `offsets`: those of the layout.
 double access_cycles(const Block& block, const BlockLimits& limits, const BlockStep& s,
                      const BlockAccess& a, bool write, const SharedLayout& layout,
@@ -56,9 +46,7 @@ double access_cycles(const Block& block, const BlockLimits& limits, const BlockS
   double issued = double(plan->instructions);
   if (s.kind == StepKind::Load && plan->instruction == Instruction::Vector) issued *= 2;
   c += issued * kIssue;
-  const bool hardware =
-      plan->instruction == Instruction::Bulk || plan->instruction == Instruction::Operand;
-  if (layout.swizzle_bits > 0 && !hardware) c += issued * kSwizzle;
+  if (layout.swizzle_bits > 0) c += issued * kSwizzle;
   if (s.kind == StepKind::Load) {
     const BlockValue& v = block.values[size_t(a.value)];
     c += double(v.elements()) * size_in_bytes(v.dtype) / 32 * kSector;
@@ -107,12 +95,6 @@ std::vector<TileLayout> possible_layouts(const Block& block, int value) {
         // Rows further apart than the bits reach are all exchanged alike.
         if (shift == 7 || row >= int64_t{1} << (shift - 1)) add(l);
       }
-    }
-    if (row > 128 && row % 128 == 0 && by_hardware(block, value)) {
-      SharedLayout l = base;
-      l.block = 128 / bytes;
-      l.swizzle_bits = 3;
-      add(l);
     }
   }
   return out;

@@ -18,7 +18,7 @@ BlockPlan plan_block(const Block& block, const BlockLimits& limits = {});
 std::string block_fault(const Block& block, const BlockLimits& limits, const BlockPlan& plan);
 // For a reader.
 std::string text(const Walk& walk);  // "rows of 8 lanes along 1 by 2"
-// "row-major", "[1,0] pad 8", "blocks of 64 swizzled 3 by 7".
+// "row-major", "[1,0] pad 8", "swizzled 3 by 7".
 std::string text(const SharedLayout& layout);
 std::string text(const BlockPlan& plan, const Block& block);
 

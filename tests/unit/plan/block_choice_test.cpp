@@ -61,9 +61,9 @@ TEST(BlockChoice, WavefrontsAreThoseOfTheBanks) {
 
 // Layouts have as many places as elements, and rows of 16 bytes stay together.
 TEST(BlockChoice, LayoutsPlaceEveryElementOnce) {
-  for (const SharedLayout& l : {SharedLayout{}, SharedLayout{{1, 0}, 4, 0, 0, 7},
-                                SharedLayout{{}, 0, 0, 3, 7}, SharedLayout{{1, 0}, 0, 0, 2, 8},
-                                SharedLayout{{}, 0, 64, 3, 7}, SharedLayout{{}, 8, 0, 0, 7}}) {
+  for (const SharedLayout& l :
+       {SharedLayout{}, SharedLayout{{1, 0}, 4, 0, 7}, SharedLayout{{}, 0, 3, 7},
+        SharedLayout{{1, 0}, 0, 2, 8}, SharedLayout{{}, 8, 0, 7}}) {
     for (const std::vector<int64_t>& extents :
          {std::vector<int64_t>{24, 128}, {64, 64}, {8, 192}}) {
       const std::vector<int64_t> at = shared_offsets(l, extents, 2);
@@ -86,11 +86,10 @@ TEST(BlockChoice, LayoutsPlaceEveryElementOnce) {
 
 // PTX, 128-byte swizzling of tensor maps: 16-byte piece c of row r lies at c ^ (r % 8).
 TEST(BlockChoice, SwizzleOf128BytesIsThatOfTensorMaps) {
-  const SharedLayout l{{}, 0, 64, 3, 7};
+  const SharedLayout l{{}, 0, 3, 7};
   for (int64_t r = 0; r < 16; ++r)
     for (int64_t c = 0; c < 8; ++c)
-      EXPECT_EQ(shared_offset(l, {16, 128}, 2, {r, c * 8 + 64}),
-                16 * 128 + r * 128 + (c ^ r % 8) * 16);
+      EXPECT_EQ(shared_offset(l, {16, 64}, 2, {r, c * 8}), r * 128 + (c ^ r % 8) * 16);
 }
 
 }  // namespace

@@ -188,6 +188,9 @@ void settle_step(const Block& block, const BlockLimits& limits,
             block, limits, step, step.walk, a, write, layout,
             shared_offsets(layout, block.values[v].extents, size_in_bytes(block.values[v].dtype)));
       }
+      const AccessKind kind = access_kind(step, step.walk, a);
+      if (layouts[v] && kind == AccessKind::Bulk) priced.instruction = Instruction::Bulk;
+      if (layouts[v] && kind == AccessKind::Operand) priced.instruction = Instruction::Operand;
       (write ? out.writes : out.reads)[s].push_back(priced);
       Owners who = owners(block, step, step.walk, a, write);
       // A step that reads and writes the same tile must do so thread by thread.
@@ -223,7 +226,7 @@ Settled settle(const Block& block, const BlockLimits& limits,
                                                       a.instruction == Instruction::Operand));
     out.tiles.emplace_back();
     if (layouts[v])
-      out.tiles[v] = {layouts[v]->bytes, shared_alignment(layouts[v]->layout, hardware)};
+      out.tiles[v] = {layouts[v]->bytes, hardware ? 128 : shared_alignment(layouts[v]->layout)};
   }
   return out;
 }

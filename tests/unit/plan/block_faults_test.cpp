@@ -210,19 +210,6 @@ const std::vector<Kind>& kinds() {
            return wide > size_in_bytes(c.block.values[v].dtype);
          });
        }},
-      {"swizzle of another instruction",
-       [](const Case& c) {
-         return values(c, [&](BlockPlan& p, size_t v) {
-           for (size_t s = 0; s < p.steps.size(); ++s)
-             for (size_t i = 0; i < p.steps[s].reads.size(); ++i)
-               if (c.block.steps[s].reads[i].value == int(v) &&
-                   p.steps[s].reads[i].instruction == Instruction::Operand) {
-                 p.values[v].layout.swizzle_bits = 2;
-                 return true;
-               }
-           return false;
-         });
-       }},
       {"layout of another order",
        [](const Case& c) {
          return values(c, [&](BlockPlan& p, size_t v) {

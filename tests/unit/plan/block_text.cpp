@@ -84,7 +84,6 @@ std::string text(const SharedLayout& l) {
   std::string out;
   const auto add = [&](const std::string& what) { out += (out.empty() ? "" : " ") + what; };
   if (!std::is_sorted(l.order.begin(), l.order.end())) add("[" + joined(l.order) + "]");
-  if (l.block > 0) add("blocks of " + std::to_string(l.block));
   if (l.pad > 0) add("pad " + std::to_string(l.pad));
   if (l.swizzle_bits > 0)
     add("swizzled " + std::to_string(l.swizzle_bits) + " by " + std::to_string(l.swizzle_shift));

@@ -39,12 +39,7 @@ inline int64_t shared_offset(const SharedLayout& l, const std::vector<int64_t>& 
                              int element_bytes, const std::vector<int64_t>& index) {
   const std::vector<int64_t> strides = shared_strides(l, extents, element_bytes);
   int64_t at = 0;
-  for (size_t a = 0; a < index.size(); ++a) {
-    const bool columns = l.block > 0 && int(a) == l.innermost(index.size());
-    at += columns ? index[a] / l.block * block_stride(l, extents, element_bytes) +
-                        index[a] % l.block * element_bytes
-                  : index[a] * strides[a];
-  }
+  for (size_t a = 0; a < index.size(); ++a) at += index[a] * strides[a];
   return swizzled(l, at);
 }
 
