@@ -310,10 +310,15 @@ template <class T> RealVec<T> select(const IntVec& c, const RealVec<T>& a, const
 // products and quotients carry it by the derivative in each operand and take the larger, functions
 // multiply it by their derivative; it is never below |v|. T is the type they are computed in.
 constexpr double kRounding = 0x1p-23;  // of f32
+template <class T> struct Magnitude {  // of one element
+  T v, m;
+};
 template <class T> struct MagnitudeVec {
   int n = 0;
   T v[kRun], m[kRun];
 
+  Magnitude<T> operator[](int i) const { return {v[i], m[i]}; }
+  void set(int i, Magnitude<T> x) { v[i] = x.v, m[i] = x.m; }
   MagnitudeVec constant(const Rational& c) const {
     MagnitudeVec r;
     r.n = n;
@@ -382,34 +387,20 @@ template <class T> T or_underflow(T v, T m, bool is_zero) {
   constexpr T kLeastNormal = std::numeric_limits<T>::min();
   return std::abs(v) < kLeastNormal && !is_zero ? larger(m, kLeastNormal) : m;
 }
-// f(v) and the factor by which it scales m.
-template <class T, class F, class G>
-MagnitudeVec<T> map_magnitude(const MagnitudeVec<T>& a, F f, G derivative) {
-  MagnitudeVec<T> r;
-  r.n = a.n;
-  for (int i = 0; i < a.n; ++i) {
-    r.v[i] = f(a.v[i]);
-    // a slope of 0 or a value below the scale must not hide the result's own rounding
-    const T carried = std::abs(derivative(a.v[i])) * a.m[i];
-    r.m[i] = carried > std::abs(r.v[i]) ? carried : std::abs(r.v[i]);
-  }
-  return r;
-}
-template <class T, class F>
-MagnitudeVec<T> zip_magnitude(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b, F f) {
-  MagnitudeVec<T> r;
-  r.n = a.n;
-  for (int i = 0; i < a.n; ++i) f(a.v[i], a.m[i], b.v[i], b.m[i], r.v[i], r.m[i]);
-  return r;
+// A value by the slope of its function, and the m of the operand. A slope of 0 or a value below the
+// scale must not hide the result's own rounding.
+template <class T> Magnitude<T> carried(T v, T slope, T m) {
+  const T by_slope = std::abs(slope) * m;
+  return {v, by_slope > std::abs(v) ? by_slope : std::abs(v)};
 }
 template <class T> T tanh_slope(T x) {
   const T t = std::tanh(x);
   return 1 - t * t;
 }
 #define TESSERA_MAP(name, value, slope)                                                            \
-  template <class T> MagnitudeVec<T> name(const MagnitudeVec<T>& a) {                              \
-    return map_magnitude(                                                                          \
-        a, [](T x) -> T { return value; }, []([[maybe_unused]] T x) -> T { return slope; });       \
+  template <class T> Magnitude<T> name(Magnitude<T> a) {                                           \
+    const T x = a.v;                                                                               \
+    return carried<T>(value, slope, a.m);                                                          \
   }
 TESSERA_MAP(sign, x != x ? x : T((x > 0) - (x < 0)), T(0))
 TESSERA_MAP(log, std::log(x), 1 / x)
@@ -423,159 +414,135 @@ TESSERA_MAP(round, std::nearbyint(x), T(0))
 TESSERA_MAP(log1p, std::log1p(x), 1 / (1 + x))
 TESSERA_MAP(expm1, std::expm1(x), std::exp(x))
 #undef TESSERA_MAP
-template <class T> MagnitudeVec<T> operator-(MagnitudeVec<T> a) {
-  for (int i = 0; i < a.n; ++i) a.v[i] = -a.v[i];
-  return a;
-}
-template <class T> MagnitudeVec<T> abs(MagnitudeVec<T> a) {
-  for (int i = 0; i < a.n; ++i) a.v[i] = std::abs(a.v[i]);
-  return a;
-}
+template <class T> Magnitude<T> operator-(Magnitude<T> x) { return {-x.v, x.m}; }
+template <class T> Magnitude<T> abs(Magnitude<T> x) { return {std::abs(x.v), x.m}; }
 // Rounding may change the order of numbers that are near: then the result is as uncertain as the
 // worse of them; else as the one that is chosen.
-template <class T> T chosen_magnitude(T v, T x, T mx, T y, T my) {
+template <class T> Magnitude<T> chosen(T v, Magnitude<T> x, Magnitude<T> y) {
   constexpr double kNear = 0.125;  // of the scale; more than a few roundings even of bf16
-  if (!(std::abs(x - y) > kNear * (mx + my))) return propagating_max(mx, my);
-  return v == x ? mx : my;
+  if (!(std::abs(x.v - y.v) > kNear * (x.m + y.m))) return {v, propagating_max(x.m, y.m)};
+  return {v, v == x.v ? x.m : y.m};
 }
-template <class T> MagnitudeVec<T> relu(const MagnitudeVec<T>& a) {
-  MagnitudeVec<T> r;
-  r.n = a.n;
-  for (int i = 0; i < a.n; ++i) {
-    r.v[i] = propagating_max(a.v[i], T(0));
-    r.m[i] = chosen_magnitude(r.v[i], a.v[i], a.m[i], T(0), T(0));
-  }
-  return r;
+template <class T> Magnitude<T> relu(Magnitude<T> x) {
+  return chosen(propagating_max(x.v, T(0)), x, {0, 0});
 }
-template <class T> MagnitudeVec<T> sqrt(const MagnitudeVec<T>& a) {
+template <class T> Magnitude<T> max(Magnitude<T> x, Magnitude<T> y) {
+  return chosen(propagating_max(x.v, y.v), x, y);
+}
+template <class T> Magnitude<T> min(Magnitude<T> x, Magnitude<T> y) {
+  return chosen(propagating_min(x.v, y.v), x, y);
+}
+template <class T> Magnitude<T> sqrt(Magnitude<T> x) {
   // Near zero the slope is no measure: an error e of x becomes at most sqrt(e), so that where x
   // cancelled to nothing the root keeps half of the digits.
-  MagnitudeVec<T> r;
-  r.n = a.n;
-  for (int i = 0; i < a.n; ++i) {
-    r.v[i] = std::sqrt(a.v[i]);
-    const T most = std::sqrt(a.m[i] / kRounding);
-    r.m[i] = larger(std::abs(r.v[i]), smaller(0.5 * a.m[i] / r.v[i], most));
-  }
-  return r;
+  const T v = std::sqrt(x.v), most = std::sqrt(x.m / kRounding);
+  return {v, larger(std::abs(v), smaller<T>(0.5 * x.m / v, most))};
 }
-template <class T> MagnitudeVec<T> exp(const MagnitudeVec<T>& a) {
+template <class T> Magnitude<T> exp(Magnitude<T> x) {
   // libm takes four times as long to tell that a result is out of range.
   constexpr T kBeyond = std::numeric_limits<T>::max_exponent + std::numeric_limits<T>::digits;
+  const T v = x.v > kBeyond    ? std::numeric_limits<T>::infinity()
+              : x.v < -kBeyond ? 0
+                               : std::exp(x.v);
+  return {v, or_underflow(v, carried(v, v, x.m).m, std::isinf(x.v))};
+}
+template <class T> Magnitude<T> operator+(Magnitude<T> x, Magnitude<T> y) {
+  return {x.v + y.v, x.m + y.m};
+}
+template <class T> Magnitude<T> operator-(Magnitude<T> x, Magnitude<T> y) {
+  return {x.v - y.v, x.m + y.m};
+}
+template <class T> Magnitude<T> operator*(Magnitude<T> x, Magnitude<T> y) {
+  // The last one is of second order: the product of two errors, where both values cancelled to
+  // nothing.
+  const T v = x.v * y.v,
+          m = larger<T>(larger(std::abs(x.v) * y.m, std::abs(y.v) * x.m), kRounding * x.m * y.m);
+  return {v, or_underflow(v, m, x.v == 0 || y.v == 0)};
+}
+template <class T> Magnitude<T> operator/(Magnitude<T> x, Magnitude<T> y) {
+  // A divisor that overflowed is any number beyond the largest; one that is infinite has no m.
+  constexpr T kMost = std::numeric_limits<T>::max(), kRoundings = 0x1p52;
+  const T v = x.v / y.v, m = std::isinf(y.v) && y.m > 0
+                                 ? std::abs(x.v) / kMost * kRoundings
+                                 : larger(x.m, std::abs(v) * y.m) / std::abs(y.v);
+  return {v, or_underflow(v, m, x.v == 0 || std::isinf(y.v))};
+}
+template <class T> Magnitude<T> power(Magnitude<T> x, Magnitude<T> y) {
+  const T v = std::pow(x.v, y.v);
+  T base = std::abs(y.v * std::pow(x.v, y.v - 1)) * x.m;
+  // Near zero a root's slope is no measure: see sqrt.
+  if (y.v > 0 && y.v < 1) base = smaller<T>(base, std::pow(kRounding * x.m, y.v) / kRounding);
+  const T exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x.v))) * y.m;
+  return {v, or_underflow(v, larger(std::abs(v), larger(base, exponent)),
+                          x.v == 0 || std::isinf(x.v) || std::isinf(y.v))};
+}
+// The jumps are no measure: where the quotient is rounded to another integer, programs differ.
+template <class T> Magnitude<T> mod(Magnitude<T> x, Magnitude<T> y) {
+  const T v = floored_mod(x.v, y.v);
+  return {v, larger(x.m, larger(std::abs(v), std::abs(std::floor(x.v / y.v)) * y.m))};
+}
+template <class T> Magnitude<T> atan2(Magnitude<T> y, Magnitude<T> x) {
+  const T v = std::atan2(y.v, x.v);
+  const T slope = (std::abs(x.v) * y.m + std::abs(y.v) * x.m) / (x.v * x.v + y.v * y.v);
+  return {v, larger(std::abs(v), smaller(slope, T(4 / kRounding)))};  // never off by more than 2π
+}
+template <class T, class F> MagnitudeVec<T> map_magnitude(const MagnitudeVec<T>& a, F f) {
   MagnitudeVec<T> r;
   r.n = a.n;
-  for (int i = 0; i < a.n; ++i) {
-    const T x = a.v[i];
-    r.v[i] = x > kBeyond ? std::numeric_limits<T>::infinity() : x < -kBeyond ? 0 : std::exp(x);
-    const T carried = r.v[i] * a.m[i];
-    r.m[i] = or_underflow(r.v[i], carried > r.v[i] ? carried : r.v[i], std::isinf(x));
-  }
+  for (int i = 0; i < a.n; ++i) r.set(i, f(a[i]));
   return r;
 }
 template <class T> MagnitudeVec<T> general_power(const MagnitudeVec<T>& a, const Rational& e) {
   const T k = e.to_double();
-  MagnitudeVec<T> r = map_magnitude(
-      a, [&](T x) { return std::pow(x, k); }, [&](T x) { return k * std::pow(x, k - 1); });
-  for (int i = 0; i < r.n; ++i)
-    r.m[i] = or_underflow(r.v[i], r.m[i], a.v[i] == 0 || std::isinf(a.v[i]));
-  return r;
-}
-template <class T> MagnitudeVec<T> operator+(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T x, T mx, T y, T my, T& v, T& m) {
-        v = x + y;
-        m = mx + my;
-      });
-}
-template <class T> MagnitudeVec<T> operator-(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T x, T mx, T y, T my, T& v, T& m) {
-        v = x - y;
-        m = mx + my;
-      });
-}
-template <class T> MagnitudeVec<T> operator*(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T x, T mx, T y, T my, T& v, T& m) {
-        v = x * y;
-        // The last one is of second order: the product of two errors, where both values cancelled
-        // to nothing.
-        m = larger(larger(std::abs(x) * my, std::abs(y) * mx), kRounding * mx * my);
-        m = or_underflow(v, m, x == 0 || y == 0);
-      });
-}
-template <class T> MagnitudeVec<T> operator/(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T x, T mx, T y, T my, T& v, T& m) {
-        v = x / y;
-        m = larger(mx, std::abs(v) * my) / std::abs(y);
-        // A divisor that overflowed is any number beyond the largest; one that is infinite has no
-        // m.
-        constexpr T kMost = std::numeric_limits<T>::max(), kRoundings = 0x1p52;
-        if (std::isinf(y) && my > 0) m = std::abs(x) / kMost * kRoundings;
-        m = or_underflow(v, m, x == 0 || std::isinf(y));
-      });
-}
-template <class T> MagnitudeVec<T> power(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T x, T mx, T y, T my, T& v, T& m) {
-        v = std::pow(x, y);
-        T base = std::abs(y * std::pow(x, y - 1)) * mx;
-        // Near zero a root's slope is no measure: see sqrt.
-        if (y > 0 && y < 1) base = smaller(base, std::pow(kRounding * mx, y) / kRounding);
-        const T exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x))) * my;
-        m = or_underflow(v, larger(std::abs(v), larger(base, exponent)),
-                         x == 0 || std::isinf(x) || std::isinf(y));
-      });
-}
-// The jumps are no measure: where the quotient is rounded to another integer, programs differ.
-template <class T> MagnitudeVec<T> mod(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T x, T mx, T y, T my, T& v, T& m) {
-        v = floored_mod(x, y);
-        m = larger(mx, larger(std::abs(v), std::abs(std::floor(x / y)) * my));
-      });
-}
-template <class T> MagnitudeVec<T> atan2(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T y, T my, T x, T mx, T& v, T& m) {
-        v = std::atan2(y, x);
-        const T slope = (std::abs(x) * my + std::abs(y) * mx) / (x * x + y * y);
-        m = larger(std::abs(v), smaller(slope, T(4 / kRounding)));  // never off by more than 2π
-      });
-}
-template <class T> MagnitudeVec<T> max(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T x, T mx, T y, T my, T& v, T& m) {
-        v = propagating_max(x, y);
-        m = chosen_magnitude(v, x, mx, y, my);
-      });
-}
-template <class T> MagnitudeVec<T> min(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
-  return zip_magnitude(
-      a, b,
-      [](T x, T mx, T y, T my, T& v, T& m) {
-        v = propagating_min(x, y);
-        m = chosen_magnitude(v, x, mx, y, my);
-      });
+  return map_magnitude(a, [&](Magnitude<T> x) -> Magnitude<T> {
+    const T v = std::pow(x.v, k), m = carried<T>(v, k * std::pow(x.v, k - 1), x.m).m;
+    return {v, or_underflow(v, m, x.v == 0 || std::isinf(x.v))};
+  });
 }
 template <class T>
 MagnitudeVec<T> select(const IntVec& c, const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
   MagnitudeVec<T> r;
   r.n = a.n;
-  for (int i = 0; i < a.n; ++i) {
-    r.v[i] = c.v[i] ? a.v[i] : b.v[i];
-    r.m[i] = c.v[i] ? a.m[i] : b.m[i];
-  }
+  for (int i = 0; i < a.n; ++i) r.set(i, c.v[i] ? a[i] : b[i]);
   return r;
 }
+// The functions above, of runs.
+#define TESSERA_MAP(name)                                                                          \
+  template <class T> MagnitudeVec<T> name(const MagnitudeVec<T>& a) {                              \
+    return map_magnitude(a, [](Magnitude<T> x) { return name(x); });                               \
+  }
+#define TESSERA_ZIP(name)                                                                          \
+  template <class T> MagnitudeVec<T> name(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {    \
+    MagnitudeVec<T> r;                                                                             \
+    r.n = a.n;                                                                                     \
+    for (int i = 0; i < a.n; ++i) r.set(i, name(a[i], b[i]));                                      \
+    return r;                                                                                      \
+  }
+TESSERA_MAP(operator-)
+TESSERA_MAP(abs)
+TESSERA_MAP(sign)
+TESSERA_MAP(relu)
+TESSERA_MAP(sqrt)
+TESSERA_MAP(exp)
+TESSERA_MAP(log)
+TESSERA_MAP(sin)
+TESSERA_MAP(cos)
+TESSERA_MAP(erf)
+TESSERA_MAP(tanh)
+TESSERA_MAP(floor)
+TESSERA_MAP(round)
+TESSERA_MAP(log1p)
+TESSERA_MAP(expm1)
+TESSERA_ZIP(operator+)
+TESSERA_ZIP(operator-)
+TESSERA_ZIP(operator*)
+TESSERA_ZIP(operator/)
+TESSERA_ZIP(max)
+TESSERA_ZIP(min)
+TESSERA_ZIP(power)
+TESSERA_ZIP(mod)
+TESSERA_ZIP(atan2)
+#undef TESSERA_MAP
+#undef TESSERA_ZIP
 
 }  // namespace tessera

@@ -20,19 +20,36 @@ constexpr int64_t kLargestCoefficient = 64, kLargestOffset = 4096;
 using Instances = std::vector<Graph>;
 using Numbers64 = std::vector<int64_t>;  // one number in all instances
 
+Numbers64 extents_at(const Instances& all, TensorId t, size_t axis) {
+  Numbers64 v;
+  for (const Graph& g : all) v.push_back(g.type(t).shape[axis].extent);
+  return v;
+}
+bool is_one_number(const Numbers64& v) {
+  return std::ranges::all_of(
+      v, [&](int64_t x) { return x == v[0]; });
+}
+// The number that added to `from` makes `v` in all instances, if there is one.
+std::optional<int64_t> offset(const Numbers64& v, const Numbers64& from) {
+  for (size_t k = 0; k < v.size(); ++k)
+    if (v[k] - from[k] != v[0] - from[0]) return std::nullopt;
+  return v[0] - from[0];
+}
+
 // Extents as terms of symbols.
 class Extents {
  public:
   explicit Extents(Sums& sums) : sums_(sums), t_(sums.terms()) {}
 
   void add_symbol(const Numbers64& values, int64_t least) {
-    symbols_.push_back({values, sums_.extent(least), least});
+    symbols_.push_back({{values, sums_.extent(least)}, least});
     products_.clear();
     for (size_t i = 0; i < symbols_.size(); ++i) {
-      products_.push_back({symbols_[i].values, symbols_[i].term});
+      products_.push_back(symbols_[i]);
       for (size_t j = 0; j <= i; ++j) {
-        add_product(products_at(i), products_at(j));
-        for (size_t k = 0; k <= j; ++k) add_product(product_of(i, j), products_at(k));
+        const Known two = product(symbols_[i], symbols_[j]);
+        products_.push_back(two);
+        for (size_t k = 0; k <= j; ++k) products_.push_back(product(two, symbols_[k]));
       }
     }
     std::ranges::stable_sort(
@@ -50,30 +67,20 @@ class Extents {
                   " at the first sizes)"};
   }
 
-  struct Symbol {
+  struct Known {
     Numbers64 values;
     TermId term;
+  };
+  struct Symbol : Known {
     int64_t least;
   };
   const std::vector<Symbol>& symbols() const { return symbols_; }
 
  private:
-  struct Known {
-    Numbers64 values;
-    TermId term;
-  };
-  Known products_at(size_t i) const { return {symbols_[i].values, symbols_[i].term}; }
-  Known product_of(size_t i, size_t j) {
-    Known r = products_at(i);
-    for (size_t k = 0; k < r.values.size(); ++k) r.values[k] *= symbols_[j].values[k];
-    r.term = t_.mul(r.term, symbols_[j].term);
-    return r;
-  }
-  void add_product(const Known& a, const Known& b) {
-    Known r = a;
-    for (size_t k = 0; k < r.values.size(); ++k) r.values[k] *= b.values[k];
-    r.term = t_.mul(a.term, b.term);
-    products_.push_back(std::move(r));
+  Known product(Known a, const Known& b) {
+    for (size_t k = 0; k < a.values.size(); ++k) a.values[k] *= b.values[k];
+    a.term = t_.mul(a.term, b.term);
+    return a;
   }
   int degree(TermId a) const {
     int d = 0;
@@ -82,7 +89,7 @@ class Extents {
   }
 
   std::optional<TermId> look(const Numbers64& v) {
-    if (std::ranges::all_of(v, [&](int64_t x) { return x == v[0]; })) return t_.integer(v[0]);
+    if (is_one_number(v)) return t_.integer(v[0]);
     for (const Known& p : products_) {  // c·p + d
       size_t other = 1;
       while (p.values[other] == p.values[0]) ++other;
@@ -124,7 +131,7 @@ class Program {
   std::vector<TermId> shape(TensorId t) {
     std::vector<TermId> r;
     for (size_t d = 0; d < g_.type(t).shape.size(); ++d)
-      r.push_back(extents_(numbers([&](const Graph& g) { return g.type(t).shape[d].extent; })));
+      r.push_back(extents_(extents_at(all_, t, d)));
     return r;
   }
 
@@ -446,9 +453,8 @@ std::vector<Numbers64> varying_axes(const Instances& all) {
   std::set<Numbers64> found;
   for (size_t i = 0; i < all[0].inputs().size(); ++i)
     for (size_t d = 0; d < all[0].type(all[0].inputs()[i]).shape.size(); ++d) {
-      Numbers64 v;
-      for (const Graph& g : all) v.push_back(g.type(g.inputs()[i]).shape[d].extent);
-      if (std::ranges::any_of(v, [&](int64_t x) { return x != v[0]; })) found.insert(v);
+      const Numbers64 v = extents_at(all, all[0].inputs()[i], d);
+      if (!is_one_number(v)) found.insert(v);
     }
   return {found.begin(), found.end()};
 }
@@ -489,17 +495,12 @@ bool alike(const Graph& a, const Graph& b) {
 
 // From where on every extent is at least 1, for symbols that occur alone: N − 2 asks for N >= 3.
 void raise(std::map<Numbers64, int64_t>& least, const Instances& all) {
-  for (const Tensor& tensor : all[0].tensors()) {
-    const size_t t = size_t(&tensor - all[0].tensors().data());
-    for (size_t d = 0; d < tensor.type.shape.size(); ++d)
-      for (auto& [values, low] : least) {
-        const int64_t off = all[0].tensors()[t].type.shape[d].extent - values[0];
-        bool shifted = off < 0 && off > -kLargestOffset;
-        for (size_t k = 0; k < all.size(); ++k)
-          shifted = shifted && all[k].tensors()[t].type.shape[d].extent == values[k] + off;
-        if (shifted) low = std::max(low, 1 - off);
-      }
-  }
+  for (size_t t = 0; t < all[0].tensors().size(); ++t)
+    for (size_t d = 0; d < all[0].tensors()[t].type.shape.size(); ++d)
+      for (auto& [values, low] : least)
+        if (const auto off = offset(extents_at(all, TensorId(t), d), values);
+            off && *off < 0 && *off > -kLargestOffset)
+          low = std::max(low, 1 - *off);
 }
 
 std::string told(const Instances& all, const Extents& extents, const SymbolNames& names) {
@@ -511,24 +512,16 @@ std::string told(const Instances& all, const Extents& extents, const SymbolNames
       if (values == extents.symbols()[k].values) called[k] = name;
   }
   const auto axis = [&](const Numbers64& v) {
-    for (size_t k = 0; k < called.size(); ++k) {
-      const Numbers64& s = extents.symbols()[k].values;
-      const int64_t off = v[0] - s[0];
-      bool same = true;
-      for (size_t n = 0; n < v.size(); ++n) same = same && v[n] == s[n] + off;
-      if (same) return called[k] + (off > 0 ? "+" : "") + (off != 0 ? std::to_string(off) : "");
-    }
-    const bool known = std::ranges::all_of(v, [&](int64_t x) { return x == v[0]; });
-    return known ? std::to_string(v[0]) : std::string("...");  // made of the others
+    for (size_t k = 0; k < called.size(); ++k)
+      if (const auto off = offset(v, extents.symbols()[k].values))
+        return called[k] + (*off > 0 ? "+" : "") + (*off != 0 ? std::to_string(*off) : "");
+    return is_one_number(v) ? std::to_string(v[0]) : std::string("...");  // made of the others
   };
   std::string text;
   for (TensorId t : all[0].inputs()) {
     text += (text.empty() ? "" : " ") + all[0].tensor(t).name + "[";
-    for (size_t d = 0; d < all[0].type(t).shape.size(); ++d) {
-      Numbers64 v;
-      for (const Graph& g : all) v.push_back(g.type(t).shape[d].extent);
-      text += (d ? "," : "") + axis(v);
-    }
+    for (size_t d = 0; d < all[0].type(t).shape.size(); ++d)
+      text += (d ? "," : "") + axis(extents_at(all, t, d));
     text += "]";
   }
   for (size_t k = 0; k < called.size(); ++k)

@@ -31,8 +31,7 @@ class Rechecking {
   }
 
   Recheck run() {
-    Refusal why = is_about_them();
-    if (!why) why = is_strong_enough();
+    Refusal why = is_no_match();
     if (!why) why = read_parts();
     if (!why) why = read_between();
     for (size_t b = 0; !why && b < c_.bindings.size(); b++) why = covers(b);
@@ -46,16 +45,14 @@ class Rechecking {
   }
 
  private:
-  Refusal is_about_them() const {
+  // About other programs, or too weak.
+  Refusal is_no_match() const {
     if (structural_hash(spec_) != c_.spec_hash)
       return "the certificate is about another original (its hash differs)";
     if (structural_hash(candidate_) != c_.candidate_hash)
       return "the certificate is about another rewrite (its hash differs)";
     if (auto d = interface_difference(spec_, candidate_)) return d->what;
     if (c_.bindings.empty()) return "the certificate records no draw";
-    return std::nullopt;
-  }
-  Refusal is_strong_enough() const {
     if (!c_.proved() && !options_.accept_tested)
       return "the certificate says that the programs were tested, not proved";
     if (c_.proved() && c_.error_log2 > options_.error_log2)

@@ -47,47 +47,43 @@ double count_work(const Graph& g) {
 
 namespace {
 
-// Over the paths to a graph's outputs, the most of what its operators contribute: terms that are
-// summed, multiplied with those before, or roundings, added to them (one of every operator).
-double longest(const Graph& g, bool roundings) {
-  std::vector<double> length(g.tensors().size(), 1);
+// Over the paths to a graph's outputs, the most of what its operators contribute (one that is
+// defined by a graph, what its longest path does): own(graph, operator), joined to what is most
+// before it; `start` is what is most of an input.
+template <class Own, class Join> double longest(const Graph& g, double start, Own own, Join join) {
+  std::vector<double> length(g.tensors().size(), start);
   for (const Op& op : g.ops()) {
     double most = 0;
     for (TensorId t : op.inputs) most = std::max(most, length[t.index]);
-    double own = 1;
-    if (op.body.valid())
-      own = longest(g.body(op), roundings);
-    else if (!reduces_by_order(op.kind))
-      own = terms_of(g, op);
-    for (uint32_t r = 0; r < op.num_results; r++)
-      length[op.result(r).index] = roundings ? most + own : std::max(1.0, most) * own;
+    const double mine = op.body.valid() ? longest(g.body(op), start, own, join) : own(g, op);
+    for (uint32_t r = 0; r < op.num_results; r++) length[op.result(r).index] = join(most, mine);
   }
-  double result = 1;
+  double result = start;
   for (TensorId t : g.outputs()) result = std::max(result, length[t.index]);
   return result;
 }
 
+double summed(const Graph& g, const Op& op) {
+  return reduces_by_order(op.kind) ? 1 : terms_of(g, op);
+}
+
 }  // namespace
 
-double rounding_length(const Graph& g) { return longest(g, true); }
-double most_terms(const Graph& g) { return longest(g, false); }
+double rounding_length(const Graph& g) {
+  return longest(
+      g, 1, summed, [](double most, double own) { return most + own; });
+}
+double most_terms(const Graph& g) {
+  return longest(
+      g, 1, summed, [](double most, double own) { return std::max(1.0, most) * own; });
+}
 
 double function_depth(const Graph& g) {
-  std::vector<double> depth(g.tensors().size(), 0);
-  for (const Op& op : g.ops()) {
-    double most = 0;
-    for (TensorId t : op.inputs) most = std::max(most, depth[t.index]);
-    double own = 0;
-    if (op.body.valid())
-      own = function_depth(g.body(op));
-    else if (has(op.kind, algebra::Pointwise) && !has(op.kind, algebra::Linear) &&
-             !has(op.kind, algebra::Associative))
-      own = 1;
-    for (uint32_t r = 0; r < op.num_results; r++) depth[op.result(r).index] = most + own;
-  }
-  double result = 0;
-  for (TensorId t : g.outputs()) result = std::max(result, depth[t.index]);
-  return result;
+  const auto is_function = [](const Graph&, const Op& op) -> double {
+    return has(op.kind, algebra::Pointwise) && !has(op.kind, algebra::Linear) &&
+           !has(op.kind, algebra::Associative);
+  };
+  return longest(g, 0, is_function, [](double most, double own) { return most + own; });
 }
 
 namespace {
