@@ -96,7 +96,6 @@ class NormalForms {
   const Atom& atom(AtomId id) const { return atoms_[id]; }
   const Mono& mono(MonoId id) const { return monos_[id]; }
   const Poly& poly(PolyId id) const { return polys_[id]; }
-  size_t num_atoms() const { return atoms_.size(); }
   int64_t extent(int axis) const { return extents_[size_t(axis)]; }
 
   // A function known by number: `nonneg` results, `is_max` marks reductions that shift exponents.

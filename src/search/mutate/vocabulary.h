@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,7 +20,6 @@ struct Vocabulary {
   // Weights of parallel convolutions with windows of several sizes, in the order of the outputs, as
   // one bundle of the largest.
   std::optional<Step> fit;
-  std::set<std::pair<OpKind, std::string>> seen;
   std::vector<Step> own;     // other operators, as they are; operands are to be filled in
   bool elementwise = false;  // of two operands
   std::vector<int64_t> factors;

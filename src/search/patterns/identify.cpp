@@ -129,7 +129,7 @@ class Identifier {
     Ops ops = {anchor};
     State state = match(ops, by_keys);
     if (state.fit == Fit::None) return;
-    archive(anchor, ops, state);
+    archive(ops, state);
     std::set<uint32_t> rejected;
     Ops fused;  // epilogues, whose other producers are tried at once
     while (ops.size() < kMaxOps && !ended()) {
@@ -155,16 +155,16 @@ class Identifier {
         // What did not fit may fit now only where another value of it has come in.
         for (uint32_t user : users_[g_.op(OpId(next[n])).result().index]) rejected.erase(user);
         ops = std::move(with);
-        archive(anchor, ops, mine);
+        archive(ops, mine);
         grown = true;
       }
       if (!grown) break;
     }
   }
 
-  void archive(uint32_t anchor, const Ops& ops, const State& state) {
+  void archive(const Ops& ops, const State& state) {
     if (state.fit != Fit::Complete) return;
-    Subgraph s{OpId(anchor), {}, state.patterns};
+    Subgraph s{{}, state.patterns};
     for (uint32_t i : ops) s.ops.push_back(OpId(i));
     for (Subgraph& known : found_) {
       if (!(known.ops == s.ops)) continue;

@@ -9,7 +9,6 @@
 namespace tessera::patterns {
 
 struct Subgraph {
-  OpId anchor;                   // where it began
   std::vector<OpId> ops;         // ascending; convex
   std::vector<size_t> patterns;  // that it fits completely
 };

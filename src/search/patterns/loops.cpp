@@ -218,8 +218,6 @@ LoopGraph parse_loops(std::string_view text, const std::string& file, int first_
   return roots;
 }
 
-bool is_leaf(const Op& op) { return is_leaf(op.kind); }
-
 bool is_skeleton(const Op& op) { return is_key(loop_op(op.kind)); }
 
 Fit fit(const LoopGraph& pattern, const LoopGraph& subgraph) {

@@ -55,39 +55,22 @@ class Restating {
     for (const Replacement& r : variables_)
       if (r.value == v) return variable(r.shape, r.boolean);
     Node n = from_.nodes[v];
-    switch (n.form) {
-    case Form::Leaf: {
+    if (n.form == Form::Leaf) {
       const Variable& x = from_.variables[n.attr];
       return variable(x.shape, x.boolean);
     }
-    case Form::Const: n.attr = constant(uint32_t(n.attr)); break;
-    case Form::Broadcast: {
+    // What indexes lists of the rule.
+    if (n.form == Form::Broadcast) {
       to_.shapes.push_back(pattern(from_.shapes[n.attr]));
       n.attr = to_.shapes.size() - 1;
-      break;
-    }
-    case Form::Stack: {
+    } else if (n.form == Form::Stack) {
       Rule::Stack s = from_.stacks[n.attr];
       for (ValueId& a : s.args) a = value(a);
-      n.attr = to_.stacks.size();
       to_.stacks.push_back(std::move(s));
-      break;
-    }
-    case Form::Pointwise:
-    case Form::Reduce:
-    case Form::Dot:
-    case Form::Transpose:
-    case Form::Unsqueeze:
-    case Form::Squeeze:
-    case Form::Diagonal:
-    case Form::Triangle:
-    case Form::Extent:
-    case Form::Identity:
-    case Form::Spread:
-    case Form::Kept: break;
+      n.attr = to_.stacks.size() - 1;
     }
     for (int i = 0; i < n.arity; ++i) n.arg[size_t(i)] = value(n.arg[size_t(i)]);
-    if (n.kind == OpKind::Pow) n.attr = constant(uint32_t(n.attr));
+    if (has_constant(n)) n.attr = constant(uint32_t(n.attr));
     return add_node(to_, n);
   }
   ValueId variable(const ShapePattern& shape, bool boolean) {
