@@ -220,24 +220,11 @@ def decompositions() -> dict[OpOverload, Function]:
             if function in decomposition_table:
                 kept[function] = decomposition_table[function]
     for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
-                   aten.native_group_norm, aten.embedding_dense_backward, aten.index_add,
-                   aten.index_copy, aten.index_fill, aten.binary_cross_entropy):  # fmt: skip
+                   aten.native_group_norm, aten.embedding_dense_backward, aten.logsumexp,
+                   aten.index_add, aten.index_copy, aten.index_fill,
+                   aten.binary_cross_entropy):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
-    made_of_parts = kept[aten.logsumexp.default]
-
-    def logsumexp(x: Argument, dim: Values, keepdim: bool = False) -> Argument:
-        """PyTorch's results at infinities without asking for them, which would bar most algebra."""
-        if not x.is_floating_point() or not x.ndim or x.numel() == 0:
-            return made_of_parts(x, dim, keepdim)
-        if all(x.shape[d] == 1 for d in dim or range(x.ndim)):
-            return torch.amax(x, dim, keepdim)
-        most = torch.finfo(x.dtype).max
-        high = torch.amax(x, dim, True).clamp(-most, most)
-        total = (x - high).exp().sum(dim, keepdim).log()
-        return total + (high if keepdim else high.reshape(total.shape))
-
-    kept[aten.logsumexp.default] = logsumexp
     return kept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ from tessera.ops.operands import (
     static_shape,
 )
 from tessera.ops.pointwise import divide, maximum, minimum, sqr, sqrt, subtract
-from tessera.ops.shape import ravel
+from tessera.ops.shape import ravel, squeeze
 from tessera.tensor import Tensor, bad_input, cast, unsupported
 from tessera.types import Axes, DTypeGiven, is_float
 
@@ -115,6 +116,35 @@ def cumsum(x: Operand, axis: int | None = None, dtype: DTypeGiven = None) -> Ten
         x, axis = ravel(x), 0
     x = accumulated(x, dtype, "cumsum")
     return x.builder.emit("cumsum", [x], {"axis": axis_of(axis, x.ndim)})
+
+
+def running_product(x: Tensor, axis: int) -> Tensor:
+    """Along an axis: products of runs twice as long each time."""
+    step = 1
+    while step < x.shape[axis]:
+        x = x * shifted(x, axis, step)
+        step *= 2
+    return x
+
+
+def shifted(x: Tensor, axis: int, step: int, value: int = 1) -> Tensor:
+    """Each element `step` places further on, after ones (or `value`)."""
+    if x.shape[axis] <= step:
+        return x.builder.const(value, x.dtype, list(x.shape))
+    low = [step * (a == axis) for a in range(x.ndim)]
+    kept = x[(*(slice(None),) * axis, slice(0, x.shape[axis] - step))]
+    return emit("pad", kept, low=low, high=[0] * x.ndim, value=value)
+
+
+def logsumexp(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
+    """log Σ exp x over axes, at infinities too, without asking for them, which would bar most
+    algebra."""
+    if builtins.all(x.shape[a] == 1 for a in axes):  # of one element it is the element
+        return reduced("reduce_max", x, axes, keepdims)
+    most = float(np.finfo(x.dtype).max)  # infinities do not cancel
+    top = maximum(minimum(reduced("reduce_max", x, axes, True), most), -most)
+    total = emit("log", reduced("sum", emit("exp", x - top), axes, True)) + top
+    return total if keepdims else squeeze(total, tuple(axes))
 
 
 def softmax(x: Tensor, axes: Sequence[int], log: bool = False) -> Tensor:

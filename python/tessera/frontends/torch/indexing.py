@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, wide
-from tessera.frontends.torch.structure import counted, slice_
+from tessera.frontends.torch.structure import counted
 from tessera.ops.operands import row_major
 from tessera.ops.scatter import along, scatter
 from tessera.tensor import Tensor
@@ -96,19 +96,6 @@ def trilinear(
     return cast(f("einsum")(f"{between},{terms[2]}->{left}", both, wide(c)), call.dtype)
 
 
-@handles("aten.diagonal.default", "aten.diagonal_copy.default", moves=True)
-def diagonal(call: Call, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    a, b = dim1 % x.ndim, dim2 % x.ndim
-    count = min(x.shape[a] - max(0, -offset), x.shape[b] - max(0, offset))
-    if count <= 0:
-        raise UnsupportedError("an empty diagonal")
-    rest = [i for i in range(x.ndim) if i not in (a, b)]
-    turned = f("transpose")(x, [*rest, a, b])
-    flat = f("reshape")(turned, [*(x.shape[i] for i in rest), x.shape[a] * x.shape[b]])
-    first = max(0, -offset) * x.shape[b] + max(0, offset)
-    return emit("gather", flat, counted(call, first, count, x.shape[b] + 1), axis=len(rest))
-
-
 @handles("aten.slice_scatter.default")
 def slice_scatter(
     call: Call, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None,
@@ -125,14 +112,13 @@ def slice_scatter(
         if made is None:
             raise UnsupportedError("with a step, and large")
         return f("moveaxis")(made, -1, axis)
-    parts = [slice_(call, x, axis, 0, first)] if first else []
-    parts.append(cast(source, call.dtype))
-    if last < x.shape[axis]:
-        parts.append(slice_(call, x, axis, last, x.shape[axis]))
-    return f("concatenate")(parts, axis) if len(parts) > 1 else parts[0]
+    return f("setitem")(x, (*[slice(None)] * axis, slice(first, last)), cast(source, call.dtype))
 
 
 handles.table({
     "aten.embedding.default": lambda call, table, index, *_, **__:
         emit("gather", table, within(call, index, table.shape[0]), axis=0),
 })  # fmt: skip
+handles.table({
+    "aten.diagonal.default": lambda call, x, *where: f("diagonal")(x, *where),
+}, moves=True)  # fmt: skip

@@ -25,7 +25,7 @@ _RENAMES = {"aten.alias.default", "aten.clone.default", "aten.detach.default"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
           "aten.view_copy.default"}  # fmt: skip
 _REDUCTIONS = {"aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default",
-               "aten.var.correction", "aten.any.dim"}  # fmt: skip
+               "aten.var.correction", "aten.any.dim", "aten.logsumexp.default"}  # fmt: skip
 _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 
@@ -453,8 +453,7 @@ _RULES: dict[str, Function] = {
     **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.addmm.default"), _Walk._product),
     **dict.fromkeys(("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default"),
                     _Walk._squeeze),
-    **dict.fromkeys(("aten.zeros_like.default", "aten.ones_like.default",
-                     "prims.convert_element_type.default", "aten._to_copy.default"), _Walk._same),
+    **dict.fromkeys(("prims.convert_element_type.default", "aten._to_copy.default"), _Walk._same),
     **dict.fromkeys(("aten.split_with_sizes.default", "aten.split.Tensor"), _Walk._split),
     "aten.full_like.default": _Walk._pointwise,
     "aten.permute.default": lambda walk, node, x, dims: tuple(walk._of(x)[d] for d in dims),

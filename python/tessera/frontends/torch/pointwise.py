@@ -55,17 +55,6 @@ def derived(call: Call, x: Tensor) -> Tensor:
     return f(call.name)(cast(x, call.dtype))
 
 
-@handles("aten.logical_not.default", "aten.bitwise_not.default")
-def logical_not(call: Call, x: Tensor) -> Tensor:
-    if call.name == "logical_not":
-        return emit("not", cast(x, "bool"))
-    if x.dtype == np.bool_:
-        return emit("not", x)
-    if x.dtype == np.uint8:
-        raise UnsupportedError("of u8 it is left to PyTorch")
-    return emit("sub", emit("neg", x), x.builder.const(1, x.dtype))
-
-
 def _scaled(call: Call, y: Term, alpha: float) -> Tensor:
     y = operand(call, y, call.dtype)
     return y if alpha == 1 else emit("mul", y, call.const(alpha))
@@ -78,26 +67,22 @@ def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
     return emit("add", operand(call, x, call.dtype), _scaled(call, y, alpha))
 
 
-@handles("aten.div", "aten.true_divide", "prims.div.default")
+@handles("aten.div", "prims.div.default")
 def div(call: Call, x: Term, y: Term, *, rounding_mode: str | None = None) -> Tensor:
     if not is_float(to_numpy(call.dtype)):
-        if isinstance(y, Tensor) or int(y) == 0 or rounding_mode is None:
-            raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
-        x, y = operand(call, x, call.dtype), call.const(y)
-        if rounding_mode == "floor":
-            return f("floor_divide")(x, y)
-        return integers.trunc_divide(x, y)
+        divide = integers.floor_divide if rounding_mode == "floor" else integers.trunc_divide
+        return divide(*_divided(call, x, y))
     if rounding_mode == "floor":  # by C's remainder, as NumPy: 1 // 0.1 is 9
         return computed(call, "floor_divide", x, y)
     ratio = computed(call, "divide", x, y)
     return f("trunc")(ratio) if rounding_mode == "trunc" else ratio
 
 
-def extremum(largest: bool, x: Tensor, y: Tensor) -> Tensor:
-    """Of two, of truths too."""
-    if x.dtype == np.bool_:
-        return emit("or" if largest else "and", x, y)
-    return emit("max" if largest else "min", x, y)
+def _divided(call: Call, x: Term, y: Term) -> tuple[Tensor, Tensor]:
+    """Operands; raises for integers by what may be 0, where PyTorch raises."""
+    if not is_float(to_numpy(call.dtype)) and (isinstance(y, Tensor) or int(y) == 0):
+        raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
+    return both(call, x, y)
 
 
 @handles("aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge")
@@ -106,19 +91,6 @@ def compare(call: Call, x: Term, y: Term) -> Tensor:
     if dtype == "bool":
         dtype = "i32"
     return emit(call.name, operand(call, x, dtype), operand(call, y, dtype))
-
-
-@handles("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
-def logical(call: Call, x: Term, y: Term) -> Tensor:
-    op = {"and": "and", "or": "or", "xor": "ne"}[call.name.split("_")[1]]
-    return emit(op, operand(call, x, "bool"), operand(call, y, "bool"))
-
-
-@handles("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor")
-def bitwise(call: Call, x: Term, y: Term) -> Tensor:
-    if call.dtype != "bool":
-        raise UnsupportedError("of integers it is left to PyTorch")
-    return logical(call, x, y)
 
 
 @handles("aten.pow.Tensor_Scalar")
@@ -139,9 +111,8 @@ def pow_scalar(call: Call, x: Tensor, exponent: float) -> Tensor:
 def clamp(call: Call, x: Tensor, low: Term | None = None, high: Term | None = None) -> Tensor:
     if low is None and call.name == "hardtanh":
         low, high = -1.0, 1.0
-    x = cast(x, call.dtype)
-    x = x if low is None else extremum(True, x, operand(call, low, call.dtype))
-    return x if high is None else extremum(False, x, operand(call, high, call.dtype))
+    bounds = (v if v is None else operand(call, v, call.dtype) for v in (low, high))
+    return f("clip")(cast(x, call.dtype), *bounds)
 
 
 @handles(*_aten("atan asin acos atanh asinh acosh"))
@@ -158,33 +129,6 @@ def copysign(call: Call, x: Term, y: Term) -> Tensor:
     return emit("where", _negative(y), emit("neg", size), size)
 
 
-def _divides(call: Call, y: Term) -> None:
-    """Raises for integers by what may be 0, where PyTorch raises."""
-    if not is_float(to_numpy(call.dtype)) and (isinstance(y, Tensor) or int(y) == 0):
-        raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
-
-
-@handles("aten.remainder")
-def remainder(call: Call, x: Term, y: Term) -> Tensor:
-    _divides(call, y)
-    return emit("mod", *both(call, x, y))
-
-
-@handles("aten.fmod")
-def fmod(call: Call, x: Term, y: Term) -> Tensor:
-    """The remainder with the dividend's sign."""
-    _divides(call, y)
-    return integers.trunc_remainder(*both(call, x, y))
-
-
-@handles("aten.round.decimals")
-def round_to(call: Call, x: Tensor, *, decimals: int = 0) -> Tensor:
-    floats_only(call)
-    scale = call.const(10.0 ** abs(decimals))
-    there, back = ("div", "mul") if decimals < 0 else ("mul", "div")
-    return emit(back, emit("round", emit(there, x, scale)), scale)
-
-
 def _negative(x: Tensor) -> Tensor:
     """Whether the sign is minus: that of zero shows in its reciprocal."""
     zero = x.builder.const(0, x.dtype)
@@ -199,8 +143,7 @@ def _negative(x: Tensor) -> Tensor:
 def angle(call: Call, x: Tensor) -> Tensor:
     """Of a real number 0 or π."""
     x = cast(x, call.dtype)
-    zero, half = call.const(0), call.const(math.pi)
-    return emit("where", emit("ne", x, x), x, emit("where", emit("lt", x, zero), half, zero))
+    return f("where")(f("isnan")(x), x, f("where")(x < 0, call.const(math.pi), call.const(0)))
 
 
 @handles("aten.erfc.default")
@@ -233,22 +176,26 @@ handles.table({
         emit("gelu_tanh" if approximate == "tanh" else "gelu", x),
     "aten.sub.Tensor aten.sub.Scalar": lambda call, x, y, alpha=1:
         emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha)),
-    "aten.rsub": lambda call, x, y, alpha=1:
-        emit("sub", operand(call, y, call.dtype), _scaled(call, x, alpha)),
     "aten.leaky_relu.default": lambda call, x, slope=0.01:
         emit("where", emit("gt", x, call.const(0)), x, computed(call, "multiply", x, slope)),
     "aten.where.self": lambda call, c, x, y:
         emit("where", cast(c, "bool"), *both(call, x, y)),
-    "aten.isnan.default": lambda call, x: emit("ne", x, x),
-    "aten.isinf.default": lambda call, x: f("isinf")(x),
-    "aten.fmax.default": lambda call, x, y: f("fmax")(*both(call, x, y)),
-    "aten.fmin.default": lambda call, x, y: f("fmin")(*both(call, x, y)),
+    "aten.isnan.default aten.isinf.default": lambda call, x: f(call.name)(x),
+    "aten.logical_and.default aten.logical_or.default aten.logical_xor.default":
+        lambda call, x, y: f(call.name)(operand(call, x, "bool"), operand(call, y, "bool")),
+    "aten.logical_not.default": lambda call, x: emit("not", cast(x, "bool")),
+    "aten.bitwise_and aten.bitwise_or aten.bitwise_xor aten.bitwise_not.default":
+        lambda call, *operands: integers.bitwise(call.name.removeprefix("bitwise_"), *operands),
+    "aten.remainder": lambda call, x, y: emit("mod", *_divided(call, x, y)),
+    "aten.fmod": lambda call, x, y: integers.trunc_remainder(*_divided(call, x, y)),
+    "aten.round.decimals": lambda call, x, *, decimals=0:
+        f("round")(operand(floats_only(call), x, call.dtype), decimals),
     "aten._to_copy.default": lambda call, x, **_: cast(x, call.dtype),
     "aten.atan2.default": lambda call, y, x: emit("atan2", *both(call, y, x)),
     "aten.mul.Tensor aten.mul.Scalar": lambda call, x, y:
         computed(call, "logical_and" if call.dtype == "bool" else "multiply", x, y),
-    "aten.maximum.default": lambda call, x, y: extremum(True, *both(call, x, y)),
-    "aten.minimum.default": lambda call, x, y: extremum(False, *both(call, x, y)),
+    "aten.maximum.default aten.minimum.default aten.fmax.default aten.fmin.default":
+        lambda call, x, y: f(call.name)(*both(call, x, y)),
     "aten.pow.Tensor_Tensor aten.pow.Scalar": lambda call, x, y:
         emit("power", *both(floats_only(call), x, y)),
     "aten.signbit.default": lambda call, x:

@@ -50,19 +50,14 @@ def _added(call: Call, c: Tensor, product: Tensor, beta: float, alpha: float) ->
     return product + (c if beta == 1 else c * call.const(beta))
 
 
-@handles("aten.dot.default", "aten.mv.default")
-def mv(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    floats_only(call)
-    return f("matmul")(x, y)
-
-
 @handles("aten.addmv.default", "aten.addbmm.default")
 def addmv(
     call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """c and a product with a vector, or the sum of a batch of products."""
     if call.name == "addmv":
-        product = mv(call, x, y)
+        floats_only(call)
+        product = f("matmul")(x, y)
     else:
         product = cast(reduced("sum", wide(mm(call, x, y)), [0], False), call.dtype)
     return _added(call, c, product, beta, alpha)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from tessera.frontends.torch.call import (
     reduced,
     wide,
 )
-from tessera.ops.reduce import softmax, standardised
+from tessera.ops.reduce import logsumexp, running_product, softmax, standardised
 from tessera.tensor import Tensor
 from tessera.types import Axes, Object, dtype_name, to_numpy
 
@@ -45,8 +44,7 @@ def amax(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tens
 
 @handles("aten.any.dim", "aten.any.default", "aten.any.dims")
 def any_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
-    flags = f("astype")(cast(x, "bool"), np.int32)
-    return cast(cast(reduced("reduce_max", flags, axes_of(x, dim), keepdim), "bool"), call.dtype)
+    return cast(f("any")(cast(x, "bool"), axes_of(x, dim), keepdim), call.dtype)
 
 
 @handles("aten.var.correction")
@@ -54,14 +52,8 @@ def var(
     call: Call, x: Tensor, dim: Axes = None, *, correction: float | None = None,
     keepdim: bool = False,
 ) -> Tensor:  # fmt: skip
-    axes = axes_of(x, dim)
-    count = math.prod(x.shape[a] for a in axes) - (1 if correction is None else correction)
-    if count <= 0:
-        raise UnsupportedError("a variance of too few elements")
-    x = wide(x)
-    squares = emit("sqr", x - reduced("mean", x, axes, True))
-    total = reduced("sum", squares, axes, keepdim)
-    return cast(emit("div", total, x.builder.const(count, total.dtype)), call.dtype)
+    free = 1 if correction is None else correction
+    return cast(f("var")(wide(x), axes_of(x, dim), ddof=free, keepdims=keepdim), call.dtype)
 
 
 @handles("aten.cumsum.default")
@@ -69,6 +61,17 @@ def cumsum(call: Call, x: Tensor, dim: int, **_: Object) -> Tensor:
     if not x.ndim:
         return cast(x, call.dtype)
     return cast(emit("cumsum", wide(cast(x, call.dtype)), axis=dim % x.ndim), call.dtype)
+
+
+@handles("aten.logsumexp.default")
+def logsumexp_(call: Call, x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
+    return cast(logsumexp(wide(cast(x, call.dtype)), axes_of(x, dim), keepdim), call.dtype)
+
+
+@handles("aten.cumprod.default")
+def cumprod(call: Call, x: Tensor, dim: int, **_: Object) -> Tensor:
+    x = wide(cast(x, call.dtype))
+    return cast(running_product(x, dim % x.ndim) if x.ndim else x, call.dtype)
 
 
 @handles("aten._softmax.default", "aten._log_softmax.default")

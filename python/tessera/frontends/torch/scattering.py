@@ -70,7 +70,7 @@ def _by_rows(call: Call, places: Tensor, depth: int) -> Put:
     return put
 
 
-@handles("aten.index_put.default", "aten._unsafe_index_put.default")
+@handles("aten.index_put.default")
 def index_put(
     call: Call,
     x: Tensor,
@@ -236,7 +236,7 @@ def as_strided_scatter(
     return f("reshape")(_done(made), x.shape)
 
 
-@handles("aten.unfold.default", "aten.unfold_copy.default", moves=True)
+@handles("aten.unfold.default", moves=True)
 def unfold(call: Call, x: Tensor, dim: int, size: int, step: int) -> Tensor:
     if not x.ndim:
         raise UnsupportedError("of a single number")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota, reduced, wide
-from tessera.ops.derived import prod
+from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota, reduced
 from tessera.ops.derived import ranked as by_rank
 from tessera.ops.scatter import along, neutral
 from tessera.tensor import Tensor
@@ -107,13 +106,3 @@ def running_extreme(call: Call, x: Tensor, dim: int) -> list[Tensor]:
     index = reduced("reduce_max", at, [last], False)
     return [cast(f("moveaxis")(f("squeeze")(value, -1), -1, axis), call.dtype),
             f("moveaxis")(index, -1, axis)]  # fmt: skip
-
-
-@handles("aten.cumprod.default")
-def running_product(call: Call, x: Tensor, dim: int, **_: Value) -> Tensor:
-    x = wide(cast(x, call.dtype))
-    if not x.ndim:
-        return cast(x, call.dtype)
-    row, seen, _place = _running(call, x, dim % x.ndim)
-    factors = emit("where", seen, row, row.builder.const(1, row.dtype))
-    return cast(f("moveaxis")(prod(factors, -1, dtype=row.dtype), -1, dim % x.ndim), call.dtype)

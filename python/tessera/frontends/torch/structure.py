@@ -115,12 +115,8 @@ handles.table({
     "aten.flip.default": lambda call, x, dims: f("flip")(x, tuple(dims)) if dims else x,
 }, moves=True)  # fmt: skip
 handles.table({
-    "aten.triu.default aten.tril.default": lambda call, x, diagonal=0:
-        emit(call.name, x, k=diagonal),
     # Whatever is there.
     "aten.empty_permuted.default": lambda call, shape, *_, **__: full(call, shape, 0),
-    "aten.zeros_like.default": lambda call, x, **_: full_like(call, x, 0),
-    "aten.ones_like.default": lambda call, x, **_: full_like(call, x, 1),
     "aten.scalar_tensor.default": lambda call, value, **_: call.const(value),
     "prims.convert_element_type.default": lambda call, x, dtype: cast(x, call.dtype),
 })  # fmt: skip

@@ -127,9 +127,7 @@ def clip(node: Node, x: Tensor) -> Tensor:
     if node.opset < 11:
         low = number(x, node.attr("min", 0.0)) if node.has_attr("min") else None
         high = number(x, node.attr("max", 0.0)) if node.has_attr("max") else None
-    if low is not None:
-        x = emit("max", x, low)
-    return x if high is None else emit("min", x, high)
+    return x if low is None and high is None else f("clip")(x, low, high)
 
 
 @handles("Cast")

@@ -10,7 +10,7 @@ from tessera.frontends.onnx.fold import axes_operand
 from tessera.frontends.onnx.node import Node, Value, handles, handles_first
 from tessera.frontends.onnx.operators.elementwise import bits, emit, f, iota, number
 from tessera.ops.operands import reduced, wide
-from tessera.ops.reduce import softmax, standardised
+from tessera.ops.reduce import logsumexp, running_product, shifted, softmax, standardised
 from tessera.tensor import Tensor
 from tessera.types import is_float
 
@@ -71,14 +71,7 @@ def reduce_mean(node: Node, x: Tensor) -> Tensor:
 @handles_first("ReduceLogSumExp")
 def reduce_log_sum_exp(node: Node, x: Tensor) -> Tensor:
     axes = _axes(node, x)
-    if axes is None:
-        return x
-    if all(x.shape[a] == 1 for a in axes):  # of one element it is the element
-        return reduced("reduce_max", x, axes, bool(node.attr("keepdims", 1)))
-    most = float(np.finfo(x.dtype).max)  # infinities do not cancel
-    top = f("clip")(reduced("reduce_max", x, axes, True), -most, most)
-    total = f("log")(reduced("sum", f("exp")(x - top), axes, True)) + top
-    return total if node.attr("keepdims", 1) else f("squeeze")(total, tuple(axes))
+    return x if axes is None else logsumexp(x, axes, bool(node.attr("keepdims", 1)))
 
 
 @handles_first("ReduceProd")
@@ -88,21 +81,13 @@ def reduce_prod(node: Node, x: Tensor) -> Tensor:
 
 @handles("ArgMax", "ArgMin")
 def arg_extremum(node: Node) -> Tensor:
-    x = bits(node.x())
-    axis = int(node.attr("axis", 0)) % max(1, x.ndim)
-    largest = node.proto.op_type == "ArgMax"
-    last = bool(node.attr("select_last_index", 0))
-    result = _place(x, iota(x.builder, axis, x.shape), axis, largest, last)
-    return result if node.attr("keepdims", 1) else f("squeeze")(result, axis)
-
-
-def _place(x: Tensor, places: Tensor, axis: int, largest: bool, last: bool) -> Tensor:
-    """The place of the first (or last) of the largest (or smallest) elements along an axis; beside
-    NaN some place."""
-    best = reduced("reduce_max" if largest else "reduce_min", x, [axis], True)
-    none = x.builder.const(0 if last else x.shape[axis] - 1, np.int64)
-    found = emit("where", emit("eq", x, best), places, none)
-    return reduced("reduce_max" if last else "reduce_min", found, [axis], True)
+    x = node.x()
+    axis, keep = int(node.attr("axis", 0)) % max(1, x.ndim), bool(node.attr("keepdims", 1))
+    best = f(node.proto.op_type.lower())
+    if not node.attr("select_last_index", 0):
+        return best(x, axis, keep)
+    at = best(f("flip")(x, axis), axis, keep)
+    return at.builder.const(x.shape[axis] - 1, np.int64) - at
 
 
 @handles_first("CumSum", "CumProd")
@@ -113,25 +98,9 @@ def cumulative(node: Node, x: Tensor) -> Tensor:
     if reverse:
         x = f("flip")(x, axis)
     sums = node.proto.op_type == "CumSum"
-    total = _shifted(x, axis, 1, int(not sums)) if exclusive else x
-    if sums:
-        total = emit("cumsum", total, axis=axis)
-    else:
-        step = 1
-        while step < x.shape[axis]:  # products of runs twice as long each time
-            total = total * _shifted(total, axis, step)
-            step *= 2
+    total = shifted(x, axis, 1, int(not sums)) if exclusive else x
+    total = emit("cumsum", total, axis=axis) if sums else running_product(total, axis)
     return f("flip")(total, axis) if reverse else total
-
-
-def _shifted(x: Tensor, axis: int, step: int, value: int = 1) -> Tensor:
-    """Each element `step` places further on, after ones (or `value`)."""
-    if x.shape[axis] <= step:
-        return f("broadcast_to")(x.builder.const(value, x.dtype), list(x.shape))
-    low, high = [0] * x.ndim, [0] * x.ndim
-    low[axis] = step
-    kept = x[(*(slice(None),) * axis, slice(0, x.shape[axis] - step))]
-    return emit("pad", kept, low=low, high=high, value=value)
 
 
 # --- softmax and its kin
@@ -156,7 +125,7 @@ def hardmax(node: Node, x: Tensor) -> Tensor:
     if len(axes) > 1:
         x = f("reshape")(x, [*lead, int(np.prod([shape[a] for a in axes], dtype=np.int64))])
     places = iota(x.builder, axes[0], x.shape)
-    hot = f("astype")(emit("eq", places, _place(x, places, axes[0], True, False)), x.dtype)
+    hot = f("astype")(emit("eq", places, f("argmax")(x, axes[0], True)), x.dtype)
     return f("reshape")(hot, list(shape))
 
 
