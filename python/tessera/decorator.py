@@ -20,11 +20,9 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from tessera import _core
 from tessera.background import Helper
 from tessera.call_keys import (
     Key,
@@ -40,6 +38,7 @@ from tessera.clock import Clock
 from tessera.contest import is_noisy, kept, key_of
 from tessera.cuda import Held, is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct_calls import Slot, call_order, direct_call, errors_wanted, slots
+from tessera.entries import Entry, Status
 from tessera.errors import (
     BadInputError,
     CancelledError,
@@ -72,50 +71,12 @@ _TRACING = 0.2  # of the budget: a race calls the function some times more
 OptimizeTraced = Callable[..., Result]
 
 
-@dataclass
-class _Entry:
-    """A program for one form of call; without a result, the original runs."""
-
-    environment: Environment
-    result: Result | None = None
-    direct: _core.Call | None = None  # for calls with plain arrays and constants only
-    floats: bool = False  # floats are arguments, not constants
-    seen: bool = False  # whether the original has run once, and its results were of the same kind
-    changes: int = 0  # of what it reads from outside
-    final: bool = False  # whatever changes
-    pending: bool = False  # its program is being made in the background
-    stale: bool = False  # nobody waits for that any more
-    why: str = ""  # there is no result
-    form: str = ""  # of its calls, for a reader
-    settled: bool = False  # whether there is a direct call or none can be
-
-    @property
-    def failed(self) -> bool:
-        """Whether floats turned out to be no arguments of a program."""
-        return self.floats and self.result is None and not self.pending
-
-
-@dataclass(frozen=True)
-class Status:
-    """What calls of one form run: "original" (why), "kernel" or "source", and how much faster than
-    the original that was in its race (None: there was none, or it does not run yet)."""
-
-    form: str
-    runs: str
-    why: str
-    speedup: float | None
-
-    def __str__(self) -> str:
-        gain = "" if self.speedup is None else f", {self.speedup:.3g}x"
-        return f"{self.form}: {self.runs}{gain}" + (f" ({self.why})" if self.why else "")
-
-
 class Optimized(FunctionLike):
     """A function that is replaced by its optimised program, one per structure of arguments."""
 
     def __init__(self, function: Function, options: Options, optimize: OptimizeTraced) -> None:
         super().__init__(function, options, optimize)
-        self._known: dict[Hashable, _Entry] = {}
+        self._known: dict[Hashable, Entry] = {}
         self._variants: Counter[Hashable] = Counter()
         self._warned = False
         self._tuner = Tuner(self._forked)
@@ -178,7 +139,7 @@ class Optimized(FunctionLike):
             return self._function(*args, **kwargs)
 
     def _look_at(
-        self, value: Value, seconds: float, entry: _Entry, args: Arguments, kwargs: Record
+        self, value: Value, seconds: float, entry: Entry, args: Arguments, kwargs: Record
     ) -> None:
         """Compares the original's own results with what the program promises, once, and the seconds
         that it took: source of it may have raced in its place, which may be slower."""
@@ -204,7 +165,7 @@ class Optimized(FunctionLike):
                 self._settle(entry, args, kwargs)
         self._remember(entry)
 
-    def _settle(self, entry: _Entry, args: Arguments, kwargs: Record) -> None:
+    def _settle(self, entry: Entry, args: Arguments, kwargs: Record) -> None:
         """Makes the direct call of a program that its first call has compiled."""
         if entry.direct is None and entry.result is not None and not entry.settled:
             entry.settled = True
@@ -244,12 +205,12 @@ class Optimized(FunctionLike):
     def status(self) -> list[Status]:
         """What runs now, by form of call, the latest last."""
         entries = {id(e): e for e in self._known.values() if not e.failed}
-        known = [_status(entry) for entry in entries.values()]
+        known = [entry.status() for entry in entries.values()]
         refused = [Status("other calls", "original", self._refused, None)] if self._refused else []
         return known + [s for s in refused if all(k.why != s.why for k in known)]
 
     # --- which program
-    def _entry(self, args: Arguments, kwargs: Record) -> _Entry | None:
+    def _entry(self, args: Arguments, kwargs: Record) -> Entry | None:
         key = self._key(args, kwargs)
         if key is None:
             return None
@@ -293,7 +254,7 @@ class Optimized(FunctionLike):
         sizes.add(extents)
         return False
 
-    def _new_entry(self, key: Key, loose: Key, args: Arguments, kwargs: Record) -> _Entry:
+    def _new_entry(self, key: Key, loose: Key, args: Arguments, kwargs: Record) -> Entry:
         """A program for a new form; where only floats are new, one that takes them as arguments."""
         family = shapes_of(key)
         self._variants[family] += 1
@@ -308,11 +269,11 @@ class Optimized(FunctionLike):
                 f"it was called with {_MOST_VARIANTS} different sets of constants, each a program "
                 "of its own; pass what varies as an array"
             )
-            return _Entry(Environment())
+            return Entry(Environment())
         self._known[key] = self._prepare(args, kwargs, False)
         return self._known[key]
 
-    def _prepare_again(self, before: _Entry, args: Arguments, kwargs: Record) -> _Entry:
+    def _prepare_again(self, before: Entry, args: Arguments, kwargs: Record) -> Entry:
         """A program where something outside has changed: the same one, if it reads the same."""
         if before.changes >= _MOST_VARIANTS:
             self._fall_back("what it reads from outside changes from call to call; pass it as an "
@@ -336,7 +297,7 @@ class Optimized(FunctionLike):
         entry.changes = before.changes + 1
         return entry
 
-    def _remember(self, entry: _Entry) -> None:
+    def _remember(self, entry: Entry) -> None:
         with self._swap:
             call = getattr(self._function, "__call__", None)  # noqa: B004
             code = getattr(self._function, "__code__", getattr(call, "__code__", None))
@@ -373,21 +334,21 @@ class Optimized(FunctionLike):
         return None
 
     # --- making a program
-    def _prepare(self, args: Arguments, kwargs: Record, floats: bool) -> _Entry:
+    def _prepare(self, args: Arguments, kwargs: Record, floats: bool) -> Entry:
         entry = self._optimized(args, kwargs, floats)
         if entry.result is None and not floats:
             self._run_original(entry, args, kwargs)
         return entry
 
-    def _run_original(self, entry: _Entry, args: Arguments, kwargs: Record) -> None:
+    def _run_original(self, entry: Entry, args: Arguments, kwargs: Record) -> None:
         """Has calls of this form run the original, without asking each time."""
         known = slots(args, kwargs, call_order(self._function, args, kwargs))
         entry.direct = direct_call(known, entry.environment)
         if entry.direct is not None:
             entry.direct.run_function(self._function, None, True)
 
-    def _optimized(self, args: Arguments, kwargs: Record, floats: bool) -> _Entry:
-        entry = _Entry(Environment(), floats=floats, form=_form(args, kwargs))
+    def _optimized(self, args: Arguments, kwargs: Record, floats: bool) -> Entry:
+        entry = Entry(Environment(), floats=floats, form=_form(args, kwargs))
         clock = Clock(self._options.budget)
         with self._failures_of(entry):
             traced = trace_call(
@@ -408,7 +369,7 @@ class Optimized(FunctionLike):
         return entry
 
     def _made_elsewhere(
-        self, entry: _Entry, traced: Traced, known: Sequence[Slot] | None, helper: Helper
+        self, entry: Entry, traced: Traced, known: Sequence[Slot] | None, helper: Helper
     ) -> Callable[[Callable[[], bool]], None]:
         """The job of making a program in the background."""
 
@@ -436,7 +397,7 @@ class Optimized(FunctionLike):
 
         return job
 
-    def _adopt(self, entry: _Entry, known: Sequence[Slot] | None, result: Result) -> None:
+    def _adopt(self, entry: Entry, known: Sequence[Slot] | None, result: Result) -> None:
         """Has the entry's calls run a program, from the next one on."""
         if result.interpreted:
             why = result.details["original_failed"]
@@ -456,7 +417,7 @@ class Optimized(FunctionLike):
                 self.forget()
 
     @contextlib.contextmanager
-    def _failures_of(self, entry: _Entry) -> Iterator[None]:
+    def _failures_of(self, entry: Entry) -> Iterator[None]:
         """What goes wrong while its program is made is told, and the original runs."""
         why: object = None
         try:
@@ -524,17 +485,3 @@ def _form(args: Arguments, kwargs: Record) -> str:
         return repr(value)[:40]
 
     return ", ".join([*map(text, args), *(f"{name}={text(v)}" for name, v in kwargs.items())])
-
-
-def _status(entry: _Entry) -> Status:
-    result = entry.result
-    if result is None:
-        return Status(entry.form, "original", entry.why, None)
-    choice = result.choice
-    runs = "original" if choice.runs == "function" else choice.runs
-    why = "too noisy to be sure" if choice.undecided or choice.provisional else ""
-    if runs == "original" and not why:
-        why = "nothing proved is faster"
-    took = choice.seconds
-    known = "function" in took and choice.runs in took
-    return Status(entry.form, runs, why, took["function"] / took[choice.runs] if known else None)

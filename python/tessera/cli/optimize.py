@@ -9,6 +9,7 @@ import click
 
 from tessera import _core, costs
 from tessera.api import Progress, optimize_traced, superoptimize
+from tessera.candidate import Candidate
 from tessera.cli import common
 from tessera.emit import FLAVOURS, call_of
 from tessera.emit import emit as emit_source
@@ -16,7 +17,7 @@ from tessera.errors import UsageError
 from tessera.files import require_folder
 from tessera.graph import Graph
 from tessera.options import Options, is_gpu, target_directory
-from tessera.result import Candidate, Result
+from tessera.result import Result
 from tessera.rewrite import Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from rich.table import Column, Table
 
 from tessera import _core
+from tessera.candidate import Candidate
 from tessera.cli import common
 from tessera.race import Times
-from tessera.result import Candidate, Result
+from tessera.result import Result
 from tessera.rewrite import Improvement, Rewrite
 from tessera.types import Fields, Record
 

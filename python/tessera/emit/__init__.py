@@ -10,11 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from tessera.emit.call import LARGEST_CONSTANT, Call, call_of
+from tessera.emit.dialects import SPELLINGS
 from tessera.emit.idioms import IDIOMS, respelled
 from tessera.emit.layout import Layout, valid_name, wrapped
 from tessera.emit.lift import Lifter
 from tessera.emit.node import Node
-from tessera.emit.spell import SPELLINGS, Spelling, extent_of
+from tessera.emit.spell import Spelling, extent_of
 from tessera.errors import UnsupportedError, UsageError
 from tessera.graph import Graph
 from tessera.types import Array, Dim, Function, Record, dtype_name
