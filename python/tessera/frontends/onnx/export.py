@@ -15,6 +15,7 @@ from tessera.extents import Number, product, symbols_of, values_of
 from tessera.frontends.handlers import Handlers
 from tessera.frontends.onnx.composites import Composite, composites
 from tessera.frontends.onnx.model_file import LEAST_OUTSIDE, Written
+from tessera.frontends.onnx.node import SAME
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
 from tessera.graph import Graph
@@ -300,14 +301,8 @@ def _plain(onnx_op: str, **attrs: Attribute) -> Writer:
     return lambda w, r, x: (onnx_op, x, attrs)
 
 
-for _op, _name in {
-    "neg": "Neg", "abs": "Abs", "sign": "Sign", "sqrt": "Sqrt", "exp": "Exp", "log": "Log",
-    "sin": "Sin", "cos": "Cos", "erf": "Erf", "tanh": "Tanh", "sigmoid": "Sigmoid",
-    "relu": "Relu", "gelu": "Gelu", "floor": "Floor", "round": "Round", "not": "Not",
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "power": "Pow", "max": "Max",
-    "min": "Min", "and": "And", "or": "Or", "eq": "Equal", "lt": "Less", "le": "LessOrEqual",
-    "gt": "Greater", "ge": "GreaterOrEqual", "where": "Where", "matmul": "MatMul",
-}.items():  # fmt: skip
+for _op, _name in (SAME | {"div": "Div", "gelu": "Gelu", "power": "Pow", "max": "Max",
+                           "min": "Min", "matmul": "MatMul"}).items():  # fmt: skip
     _WRITERS[_op] = _plain(_name)
 _WRITERS["gelu_tanh"] = _plain("Gelu", approximate="tanh")
 

@@ -30,6 +30,15 @@ handles = Handlers()  # results of None mean "not in this form"
 WRITTEN_OUT = handles.marked["written_out"]
 LARGEST_KNOWN = 1 << 24  # elements of an array computed while importing
 
+# ONNX's names of the operators that programs have as they are.
+SAME = {
+    "neg": "Neg", "abs": "Abs", "sign": "Sign", "sqrt": "Sqrt", "exp": "Exp", "log": "Log",
+    "sin": "Sin", "cos": "Cos", "erf": "Erf", "tanh": "Tanh", "sigmoid": "Sigmoid",
+    "relu": "Relu", "floor": "Floor", "round": "Round", "not": "Not", "add": "Add", "sub": "Sub",
+    "mul": "Mul", "and": "And", "or": "Or", "eq": "Equal", "lt": "Less", "le": "LessOrEqual",
+    "gt": "Greater", "ge": "GreaterOrEqual", "where": "Where",
+}  # fmt: skip
+
 
 def handles_first(*op_types: str, **marks: bool) -> Callable[[OfFirst], OfFirst]:
     """The same for what is given the node's first operand, too, as a tensor of the program."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera import ops, tensor
 from tessera.errors import UnsupportedError
-from tessera.frontends.onnx.node import Node, Value, handles, handles_first
+from tessera.frontends.onnx.node import SAME, Node, Value, handles, handles_first
 from tessera.frontends.onnx.reader import dtype_of
 from tessera.ops import integers, operands
 from tessera.tensor import Tensor
@@ -32,45 +32,31 @@ def bits(x: Tensor) -> Tensor:
     return f("astype")(x, np.int32) if x.dtype == np.bool_ else x
 
 
-def _unary(name: str) -> Callable[[Node], Tensor]:
+def aligned(node: Node) -> list[Tensor]:
+    """Operands; in opset 6, `broadcast` and `axis` say where the second one's axes lie."""
+    x, *others = node.all()
+    if node.opset < 7 and others and node.attr("broadcast", 0) and node.has_attr("axis"):
+        (y,) = others
+        behind = x.ndim - int(node.attr("axis")) % max(1, x.ndim) - y.ndim
+        others = [f("reshape")(y, [*y.shape, *[1] * max(0, behind)])]
+    return [x, *others]
+
+
+def _same(op: str) -> Callable[[Node], Tensor]:
+    return lambda node: emit(op, *aligned(node))
+
+
+def _function(name: str) -> Callable[[Node], Tensor]:
     return lambda node: f(name)(node.x())
 
 
-_ALIKE = """
-    Abs Ceil Cos Cosh Erf Exp Floor Log Relu Sigmoid Sign Sin Sinh Sqrt Tan Tanh Reciprocal Round
-"""
-for _onnx, _name in {
-    "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh", "Atan": "arctan",
-    "Atanh": "arctanh", "Neg": "negative", **{name: name.lower() for name in _ALIKE.split()},
-}.items():  # fmt: skip
-    handles(_onnx)(_unary(_name))
-
-
-def broadcast_pair(node: Node) -> list[Tensor]:
-    """Operands; in opset 6, `broadcast` and `axis` say where the second one's axes lie."""
-    x, y = node.all()
-    if node.opset < 7 and node.attr("broadcast", 0) and node.has_attr("axis"):
-        behind = x.ndim - int(node.attr("axis")) % max(1, x.ndim) - y.ndim
-        y = f("reshape")(y, [*y.shape, *[1] * max(0, behind)])
-    return [x, y]
-
-
-def _binary(op: str) -> Callable[[Node], Tensor]:
-    return lambda node: emit(op, *broadcast_pair(node))
-
-
-for _onnx, _name in {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Equal": "eq", "Less": "lt",
-    "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "And": "and", "Or": "or",
-}.items():  # fmt: skip
-    handles(_onnx)(_binary(_name))
-
-
 handles.table({
+    **{name: _same(op) for op, name in SAME.items()},
+    **{name: _function(name.lower()) for name in ("Ceil", "Cosh", "Sinh", "Tan", "Reciprocal")},
+    **{f"A{name}": _function(f"arc{name}")
+       for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
     "Identity": lambda node: node.value(0),
     "Xor": lambda node: emit("ne", *node.all()),
-    "Where": lambda node: emit("where", *node.all()),
-    "Not": lambda node: emit("not", node.x()),
     "IsNaN": lambda node: emit("ne", node.x(), node.x()),
     "BitwiseNot": lambda node: emit("sub", emit("neg", node.x()), number(node.x(), 1)),
     "Gelu": lambda node: emit(
@@ -80,7 +66,7 @@ handles.table({
 
 @handles("Div")
 def div(node: Node) -> Tensor:
-    x, y = broadcast_pair(node)
+    x, y = aligned(node)
     return emit("div", x, y) if is_float(x.dtype) else integers.trunc_divide(x, y)
 
 

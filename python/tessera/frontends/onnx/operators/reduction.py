@@ -177,15 +177,6 @@ def layer_normalization(node: Node, x: Tensor) -> list[Value]:
     return [y, mean, inverse]
 
 
-@handles_first("RMSNormalization")
-def rms_normalization(node: Node, x: Tensor) -> Tensor:
-    axis = int(node.attr("axis", -1)) % x.ndim
-    w = wide(x)
-    mean = reduced("mean", emit("sqr", w), list(range(axis, x.ndim)), True)
-    y = w * emit("rsqrt", mean + number(w, node.attr("epsilon", 1e-5)))
-    return f("astype")(y, x.dtype) * node.x(1)
-
-
 @handles("InstanceNormalization")
 def instance_normalization(node: Node) -> Tensor:
     x, scale, bias = node.all()
