@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
+from tessera.call_forms import FunctionCall
 from tessera.errors import Error
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Traced
 from tessera.machine import machine_description
-from tessera.result import FunctionCall
 from tessera.runner import Runner
 
 _EXAMPLES = os.environ.get("EXAMPLES", "20")

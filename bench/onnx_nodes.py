@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
+from tessera.call_forms import GraphCall
 from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.model import Model
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.result import GraphCall
 from tessera.runner import Runner
 
 Array = np.ndarray[Any, Any]

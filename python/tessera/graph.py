@@ -53,7 +53,7 @@ class _NumpyBuilder(Builder):
 # their meaning is in ops/.
 _FUNCTIONS = """
     abs add all any arccos arcsin arctan arctan2 astype broadcast_to ceil clip concat_matmul
-    concatenate cos cosh cumsum diag diagonal div divide dot einsum equal erf exp exp2
+    concatenate cos cosh cumsum diag diagonal div divide dot einsum equal erf erfc exp exp2
     expand_dims expm1 floor floor_divide gelu gelu_tanh greater greater_equal inner less
     less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or matmul max
     maximum mean min minimum mod moveaxis mul multiply negative norm not_equal outer pad pow

@@ -18,12 +18,13 @@ import numpy as np
 from random_numpy import difference
 
 import tessera as ts
+from tessera.call_forms import FunctionCall
 from tessera.contest import Choice
 from tessera.decorator import Optimized
 from tessera.emit import compile_source, emit
 from tessera.frontends.traced import Traced
 from tessera.options import Options
-from tessera.result import FunctionCall, Result
+from tessera.result import Result
 
 STATE = """
 import enum, functools, io, itertools, math, os, types

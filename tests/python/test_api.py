@@ -18,8 +18,9 @@ import pytest
 
 import tessera as ts
 from tessera import _core
+from tessera.call_forms import GraphCall
 from tessera.errors import BadInputError, UnsupportedError, UsageError
-from tessera.result import GraphCall, Result
+from tessera.result import Result
 from tessera.runner import Runner
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,10 +12,10 @@ import pytest
 
 from bench.corpus import programs
 from tessera import _core
+from tessera.call_forms import GraphCall
 from tessera.frontends.trace import trace_call
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.result import GraphCall
 from tessera.rewrite import rewrite
 from tessera.runner import Runner
 from tessera.special_values import differs_at_edges, edge_inputs, special_values

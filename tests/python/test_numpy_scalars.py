@@ -11,9 +11,9 @@ import pytest
 from quick import QUICK
 
 import tessera as ts
+from tessera.call_forms import FunctionCall
 from tessera.errors import UnsupportedError
 from tessera.frontends.trace import trace_call
-from tessera.result import FunctionCall
 
 Array = np.ndarray[Any, Any]
 V = np.linspace(-1.0, 2.0, 6)

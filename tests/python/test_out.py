@@ -9,8 +9,9 @@ import pytest
 
 import tessera as ts
 from tessera import _core
+from tessera.call_forms import GraphCall
 from tessera.errors import BadInputError, WrongTypeError
-from tessera.result import GraphCall, Result
+from tessera.result import Result
 from tessera.runner import Runner
 
 RNG = np.random.default_rng(11)

@@ -15,7 +15,7 @@ from tessera.types import DType, dtype_name, is_float
 class _Fused(Spelling):
     """What a compiler fuses, so that products are summed as they are written."""
 
-    native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf"})
+    native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf", "erfc"})
     dot_products = False
 
     def dtype(self, dtype: DType) -> str:
@@ -37,6 +37,7 @@ class JaxSpelling(_Fused):
     header = "import jax.numpy as jnp"
     forms = Spelling.forms | {
         "rsqrt": "jax.lax.rsqrt({0})", "erf": "jax.scipy.special.erf({0})",
+        "erfc": "jax.scipy.special.erfc({0})",
         "gelu": "jax.nn.gelu({0}, approximate=False)", "sigmoid": "jax.nn.sigmoid({0})",
         "gelu_tanh": "jax.nn.gelu({0}, approximate=True)", "silu": "jax.nn.silu({0})",
         "relu": "jax.nn.relu({0})",
@@ -55,11 +56,13 @@ class TorchSpelling(_Fused):
     axis = "dim"
     keepdims = "keepdim"
     functions = Spelling.functions | {
-        "rsqrt": "rsqrt", "erf": "erf", "sigmoid": "sigmoid", "relu": "relu", "round": "round",
+        "rsqrt": "rsqrt", "erf": "erf", "erfc": "erfc", "sigmoid": "sigmoid", "relu": "relu",
+        "round": "round",
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
     forms = Spelling.forms | {
         "copy": "{x}.clone()", "cast": "{x}.to({dtype})", "erf": "torch.erf({0})",
+        "erfc": "torch.erfc({0})",
         "silu": "torch.nn.functional.silu({0})", "gelu": "torch.nn.functional.gelu({0})",
         "gelu_tanh": 'torch.nn.functional.gelu({0}, approximate="tanh")',
     }  # fmt: skip
