@@ -19,9 +19,8 @@ uint64_t residue(const Modulus<uint64_t>& field, const Rational& r) {
 template <class F>
 void each_tap(const std::vector<WindowAxis>& axes, size_t lead, bool transposed, const Index& index,
               F add) {
-  Index taps{};
+  Index taps{}, x = index;
   while (true) {
-    Index x = index;
     bool inside = true;
     for (size_t d = 0; d < axes.size() && inside; d++) {
       const auto place = place_of_tap(axes[d], index[lead + d], taps[d], transposed);
@@ -174,7 +173,7 @@ uint64_t Cone::convolution(const Node& n, const Op& op, const Index& index) {
   const int64_t depth = nodes_[op.inputs[0].index].shape[1] / groups;
   const std::vector<int64_t> channels = support(op.inputs[1], transposed ? 0 : 1, depth);
   uint64_t sum = 0;
-  each_tap(n.axes, 2, transposed, index, [&](Index x, const Index& taps) {
+  each_tap(n.axes, 2, transposed, index, [&](Index& x, const Index& taps) {
     Index w{};
     std::copy_n(taps.begin(), n.axes.size(), w.begin() + 2);
     for (const int64_t c : channels) {
@@ -221,10 +220,12 @@ uint64_t Cone::compute(TensorId t, const Index& index) {
   case Form::Stack:
   case Form::Slice:
   case Form::Pad: {
-    const auto from = origin(op, n.form, index, [&](TensorId of) -> const std::vector<int64_t>& {
+    TensorId operand;
+    Index from = index;
+    const auto shape_of = [&](TensorId of) -> const std::vector<int64_t>& {
       return nodes_[of.index].shape;
-    });
-    return from ? at(from->first, from->second) : 0;
+    };
+    return origin(op, n.form, shape_of, operand, from) ? at(operand, from) : 0;
   }
   }
   unreachable("Form");

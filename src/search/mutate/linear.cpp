@@ -95,13 +95,5 @@ Index unflat(int64_t position, const std::vector<int64_t>& shape) {
   return index;
 }
 
-std::optional<int64_t> place_of_tap(const WindowAxis& a, int64_t at, int64_t tap, bool transposed) {
-  int64_t place =
-      transposed ? at + a.low - tap * a.dilation : at * a.stride + tap * a.dilation - a.low;
-  if (place < 0 || (transposed && place % a.stride != 0)) return std::nullopt;
-  if (transposed) place /= a.stride;
-  return place < a.in ? std::optional(place) : std::nullopt;
-}
-
 }  // namespace mutants
 }  // namespace tessera

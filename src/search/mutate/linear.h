@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ir/window.h"
@@ -51,17 +50,23 @@ Index unflat(int64_t position, const std::vector<int64_t>& shape);
 
 // The place on an axis of the operand that a tap meets for place `at` of the result; nothing
 // outside.
-std::optional<int64_t> place_of_tap(const WindowAxis& axis, int64_t at, int64_t tap,
-                                    bool transposed);
+inline std::optional<int64_t> place_of_tap(const WindowAxis& a, int64_t at, int64_t tap,
+                                           bool transposed) {
+  int64_t place =
+      transposed ? at + a.low - tap * a.dilation : at * a.stride + tap * a.dilation - a.low;
+  if (place < 0 || (transposed && place % a.stride != 0)) return std::nullopt;
+  if (transposed) place /= a.stride;
+  return place < a.in ? std::optional(place) : std::nullopt;
+}
 
-// Where an element of the result of an operator that copies comes from; nothing for a zero that a
-// pad adds. `shape_of`: extents of tensors.
+// Where an element of the result of an operator that copies comes from: `from`, its place in the
+// result, becomes that in the operand `x`. False for a zero that a pad adds. `shape_of`: extents of
+// tensors.
 template <class ShapeOf>
-std::optional<std::pair<TensorId, Index>> origin(const Op& op, Form form, const Index& at,
-                                                 ShapeOf shape_of) {
-  const TensorId x = op.inputs[0];
+bool origin(const Op& op, Form form, ShapeOf shape_of, TensorId& x, Index& from) {
+  x = op.inputs[0];
   const std::vector<int64_t>& shape = shape_of(x);
-  Index from = at;
+  const Index at = from;
   switch (form) {
   case Form::Transpose:
     for (size_t d = 0; d < shape.size(); d++)
@@ -81,12 +86,14 @@ std::optional<std::pair<TensorId, Index>> origin(const Op& op, Form form, const 
     size_t part = 0;
     while (from[axis] >= shape_of(op.inputs[part])[axis])
       from[axis] -= shape_of(op.inputs[part++])[axis];
-    return std::pair(op.inputs[part], from);
+    x = op.inputs[part];
+    break;
   }
   case Form::Stack: {
     const size_t axis = size_t(std::get<AxisAttrs>(op.attrs).axis);
     for (size_t d = axis; d < shape.size(); d++) from[d] = at[d + 1];
-    return std::pair(op.inputs[size_t(at[axis])], from);
+    x = op.inputs[size_t(at[axis])];
+    break;
   }
   case Form::Slice: {
     const auto& a = std::get<SliceAttrs>(op.attrs);
@@ -96,10 +103,10 @@ std::optional<std::pair<TensorId, Index>> origin(const Op& op, Form form, const 
   default:
     for (size_t d = 0; d < shape.size(); d++) {
       from[d] = at[d] - std::get<PadAttrs>(op.attrs).low[d];
-      if (from[d] < 0 || from[d] >= shape[d]) return std::nullopt;
+      if (from[d] < 0 || from[d] >= shape[d]) return false;
     }
   }
-  return std::pair(x, from);
+  return true;
 }
 
 }  // namespace tessera::mutants

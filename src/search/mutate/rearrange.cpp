@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -183,12 +182,9 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
 std::optional<Index> Rearrangement::source(const std::vector<int64_t>& shape, Index at) const {
   Graph g;
   TensorId t = build(g, g.add_input({DType::F32, shape_of(shape)}));
-  for (Form form; (form = *form_of(g, g.producer(t))) != Form::Input;) {
-    const auto from =
-        origin(g.producer(t), form, at, [&](TensorId x) { return extents(g.type(x).shape); });
-    if (!from) return std::nullopt;
-    std::tie(t, at) = *from;
-  }
+  const auto shape_of_tensor = [&](TensorId x) { return extents(g.type(x).shape); };
+  for (Form form; (form = *form_of(g, g.producer(t))) != Form::Input;)
+    if (!origin(g.producer(t), form, shape_of_tensor, t, at)) return std::nullopt;
   return at;
 }
 
