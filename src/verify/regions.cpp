@@ -164,7 +164,7 @@ struct Forms {
 // Whether it may be no number of numbers, by its form; whoever adds an operator looks whether it
 // may.
 bool is_partial(OpKind kind) {
-  static_assert(int(OpKind::Save) + 1 == 76);
+  static_assert(int(OpKind::Save) + 1 == 77);
   const bool plain = has(kind, algebra::Pointwise) || has(kind, algebra::Movement) ||
                      has(kind, algebra::Linear) || is_leaf(kind) || is_reduction(kind) ||
                      is_windowed(kind);
