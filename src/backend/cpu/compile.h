@@ -52,6 +52,6 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
                                           Cache& cache);
 
 // Part of every cache key; raised when generated code for the same graph changes its meaning.
-inline constexpr int kCodegenVersion = 5;
+inline constexpr int kCodegenVersion = 6;
 
 }  // namespace tessera

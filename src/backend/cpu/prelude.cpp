@@ -284,16 +284,6 @@ INLINE double t_sigmoid(double x) {
   return (x < 0 ? e : 1.0) / (1.0 + e);
 }
 )"},
-      {"t_erfc", {"t_erf"}, R"(
-// Up to where it is tiny, as precise as erf near 0; floats in double.
-INLINE double t_erfc(double x) {
-  double a = __builtin_fabs(x), s = a > 1.0 ? 1.0 : a, l = a < 1.0 ? 1.0 : a;
-  double c = t_erfc_large(l);
-  double r = a < 1.0 ? 1.0 - x * t_erf_small(s * s) : x < 0 ? 2.0 - c : c;
-  return x != x ? x : r;
-}
-INLINE float t_erfc(float x) { return (float)t_erfc((double)x); }
-)"},
       {"t_erf", {"t_exp_down", "t_poly"}, R"(
 // erf x = x P(x^2) below 1 (errors 3e-11, 2e-21). Above, in double, erfc x =
 // e^(-x^2) Q((x-2.5)/(x+2.5)) (relative error 5e-19 up to 28), with the rounding error of x^2 put
@@ -367,6 +357,16 @@ INLINE double t_gelu(double x) {
   double near = 1.0 + __builtin_copysign(s * t_erf_small(s * s), u);
   return 0.5 * x * (a < 1.0 ? near : far);
 }
+)"},
+      {"t_erfc", {"t_erf"}, R"(
+// Up to where it is tiny, as precise as erf near 0; floats in double.
+INLINE double t_erfc(double x) {
+  double a = __builtin_fabs(x), s = a > 1.0 ? 1.0 : a, l = a < 1.0 ? 1.0 : a;
+  double c = t_erfc_large(l);
+  double r = a < 1.0 ? 1.0 - x * t_erf_small(s * s) : x < 0 ? 2.0 - c : c;
+  return x != x ? x : r;
+}
+INLINE float t_erfc(float x) { return (float)t_erfc((double)x); }
 )"},
       {"t_gelu_tanh", {"t_tanh"}, R"(
 INLINE float t_gelu_tanh(float x) {

@@ -32,7 +32,7 @@ const Function kFunctions[] = {
     {OpKind::Silu, silu, 3.5, 3.5, -80, 80},
     {OpKind::Erf, std::erf, 3, 3, -5, 5},
     // In the tail, rounding x^2 is amplified.
-    {OpKind::Erfc, std::erfc, 1, 4, -6, 9},
+    {OpKind::Erfc, std::erfc, 1, 8, -6, 9},
     // In gelu's tail, rounding x^2 (and x/sqrt 2, in f64) is amplified.
     {OpKind::Gelu, gelu, 30, 90, -8, 8},
     {OpKind::Sqrt, std::sqrt, 1, 1, 0, 1e6},

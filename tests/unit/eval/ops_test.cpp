@@ -318,6 +318,10 @@ const std::map<OpKind, std::function<void()>>& cases() {
        [] {
          unary(OpKind::Erf, erf_series, {-2, -0.5, 0, 0.3, 1.5});
        }},
+      {OpKind::Erfc,
+       [] {
+         unary(OpKind::Erfc, [](double x) { return 1 - erf_series(x); }, {-2, -0.5, 0, 0.3, 1.5});
+       }},
       {OpKind::Tanh,
        [] {
          unary(

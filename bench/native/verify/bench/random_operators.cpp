@@ -109,17 +109,17 @@ bool Generator::root_or_exp() {
 bool Generator::activation() {
   TensorId x = real();
   OpKind kind = one_of({OpKind::Sigmoid, OpKind::Tanh, OpKind::Silu, OpKind::GeluTanh, OpKind::Gelu,
-                        OpKind::Erf, OpKind::Sin, OpKind::Cos, OpKind::Log});
+                        OpKind::Erf, OpKind::Erfc, OpKind::Sin, OpKind::Cos, OpKind::Log});
   if (rng_.chance(0.4)) return named_function(x);
-  const bool unknown = kind == OpKind::Gelu || kind == OpKind::Erf || kind == OpKind::Sin ||
-                       kind == OpKind::Cos || kind == OpKind::Log;
+  const bool unknown = kind == OpKind::Gelu || kind == OpKind::Erf || kind == OpKind::Erfc ||
+                       kind == OpKind::Sin || kind == OpKind::Cos || kind == OpKind::Log;
   if (unknown ? fact(x).unknowns > 1 : fact(x).exps > 0) return false;
   TensorId t = emit(kind, {kind == OpKind::Log ? positive(x) : x});
   (unknown ? fact(t).unknowns : fact(t).exps)++;
   fact(t).bounded = kind == OpKind::Sigmoid || kind == OpKind::Tanh || kind == OpKind::Erf ||
-                    kind == OpKind::Sin || kind == OpKind::Cos;
+                    kind == OpKind::Erfc || kind == OpKind::Sin || kind == OpKind::Cos;
   fact(t).positive = kind == OpKind::Sigmoid;
-  if (fact(t).bounded) fact(t).size = 1;
+  if (fact(t).bounded) fact(t).size = kind == OpKind::Erfc ? 2 : 1;
   return keep(t);
 }
 
