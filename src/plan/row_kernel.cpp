@@ -121,17 +121,19 @@ class RowKernel {
       if (rows_[size_t(i)] > 1) grid_.emplace_back(i, rows_[size_t(i)]);
     const ProductTiles tiles = rules.split(dtype, batch, m, columns_, depth_);
     int64_t blocks = tiles.row_blocks;
-    // Columns that lie in order are read from end to end.
-    iterations_ = found_.dots(graph_.op(group_.products[0])) ? 1 : tiles.iterations;
+    // Columns that lie in order are read from end to end, in smaller blocks, which balance better.
+    const bool dots = found_.dots(graph_.op(group_.products[0]));
+    iterations_ = dots ? 1 : tiles.iterations;
+    const int64_t column_blocks = tiles.column_blocks * (dots && tiles.column_blocks > 1 ? 2 : 1);
     if (group_.whole) {
       const int64_t most =
           std::max<int64_t>(8, std::min(last_ > 1 ? m : kTileRows, kTileElements / widest_));
       const bool halves = batch < 4 && m >= 16 && m * columns_ * depth_ >= kWorth;
       blocks = std::max<int64_t>(ceil_div(m, most), halves ? 2 : 1);
       iterations_ = depth_ > 2 * kDepth ? ceil_div(depth_, kDepth) : 1;
-    } else if (tiles.column_blocks > 1) {
-      const bool narrow = columns_ < kNarrow * tiles.column_blocks;
-      grid_.emplace_back(last_, narrow ? ceil_div(columns_, 8 * kNarrow) : tiles.column_blocks);
+    } else if (column_blocks > 1) {
+      const bool narrow = columns_ < kNarrow * column_blocks;
+      grid_.emplace_back(last_, narrow ? ceil_div(columns_, 8 * kNarrow) : column_blocks);
     }
     if (blocks > 1) grid_.emplace_back(last_ - 1, blocks);
   }
