@@ -311,3 +311,15 @@ def test_numbers_and_products_in_sixteen_bits(of: Callable[..., Any], dtype: Any
     compiled(torch.ones(32, 32, dtype=dtype))
     torch.testing.assert_close(compiled(x), of(x), rtol=0, atol=0, equal_nan=True)
     assert programs()
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 4e-15), (torch.float32, 1e-6)])
+def test_erfc_keeps_its_digits_far_from_zero(dtype: Any, rtol: float) -> None:
+    ends = torch.tensor([0.0, -0.0, 26.5, 30, torch.inf, -torch.inf, torch.nan])
+    x = torch.cat([torch.linspace(-7, 9, 257), ends]).to(dtype)
+    compiled = torch.compile(lambda x: torch.erfc(x) * 2, backend="tessera", options=OPTIONS)
+    for _ in range(3):  # the first results are PyTorch's
+        torch.testing.assert_close(
+            compiled(x), torch.erfc(x) * 2, rtol=rtol, atol=0, equal_nan=True
+        )
+    assert programs()
