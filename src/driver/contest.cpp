@@ -146,7 +146,10 @@ class Contest {
 
   void propose() {
     CollectingSink sink;
-    {
+    for (const Proposal& p : s_.options.proposals)
+      if (p.of == spec_) sink.candidates.push_back(p.candidate);
+    searched_ = true;
+    if (!s_.options.only_proposals) {
       Stopwatch watch(s_.report.search_s);
       const std::vector<Folding> foldings = foldings_of_part();
       constexpr double kShareOfExperts = 0.2;
@@ -164,9 +167,8 @@ class Contest {
         searched_ = complete(s_.report.searches.back());
       }
       for (const Folding& f : foldings) add_folding(f, sink);
-      std::ranges::stable_sort(
-          sink.candidates, [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
     }
+    std::ranges::stable_sort(sink.candidates, {}, &Candidate::cost);
     if (also_) sink.candidates.insert(sink.candidates.begin(), *also_);
     for (Candidate& c : sink.candidates) {
       Outcome o;
@@ -202,7 +204,9 @@ class Contest {
 
   // Keeps what the search found, or that there is nothing to find, for programs of this meaning.
   void learn(const PartResult& result) {
-    if (known_ || s_.options.disable.count("mugraph") || s_.deadline.cancelled()) return;
+    if (known_ || s_.options.only_proposals || s_.options.disable.count("mugraph") ||
+        s_.deadline.cancelled())
+      return;
     const Outcome* chosen = nullptr;
     bool raced = false;
     for (size_t i = first_; i < s_.outcomes.size(); i++) {

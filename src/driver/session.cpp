@@ -87,6 +87,14 @@ SearchReport Session::within(double seconds, const std::function<SearchReport()>
   }
 }
 
+Budget Session::budget(double seconds, int64_t steps) const {
+  Budget b{.steps = options.steps > 0 ? options.steps : steps, .seconds = std::max(0.0, seconds)};
+  b.slice = options.slice;
+  b.slices = options.slices;
+  b.bound = options.bound;
+  return b;
+}
+
 Context Session::context(const CostModel* cost) const {
   return {&target, cost, options.seed, threads, cancel_, nullptr, {}};
 }
@@ -98,7 +106,7 @@ SearchReport Session::search(const Graph& graph, const std::string& part, double
   Context context = this->context(&cost);
   context.memory = memory;
   context.progress = [&](const SearchReport& r) { tell("search", part, 0, 0, &r); };
-  Budget budget{.seconds = std::max(0.0, seconds)};
+  const Budget budget = this->budget(seconds);
   MugraphOptions engine_options;
   engine_options.max_block_ops = options.max_block_ops;
   for (const std::string& name : options.disable)
@@ -131,7 +139,7 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
                                  bool proved) {
   Stopwatch watch(report.search_s);
   Context context = this->context();
-  Budget budget{1'000'000, std::max(0.0, seconds)};
+  const Budget budget = this->budget(seconds, 1'000'000);
   SynthOptions engine_options;
   synth::Rates& rates = engine_options.rates;
   rates.set(options.costs);
@@ -159,6 +167,7 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
 
 SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink) {
   MutateOptions engine_options;
+  if (options.steps > 0) engine_options.steps = options.steps;
   engine_options.seconds = seconds;  // all that who names the engine allows
   return run_mutate(std::move(engine_options), graph, seconds, sink, nullptr);
 }
@@ -176,7 +185,7 @@ SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& grap
   Stopwatch watch(report.search_s);
   AnalyticalModel model(target);
   Context context = this->context(cost ? cost : &model);
-  Budget budget{.seconds = std::max(0.0, seconds)};
+  const Budget budget = this->budget(seconds);
   for (const std::string& name : options.disable)
     if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
   return within(seconds, [&] {
@@ -203,7 +212,7 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
     mark_unusable(*patterns_, cache, place.gpu, best_isa(), place.device());
   }
   Context context = this->context();
-  Budget budget{.seconds = std::max(0.0, seconds)};
+  Budget budget = this->budget(seconds);
   // Who asks for this engine alone wants to see every place.
   if (options.engine == "patterns") budget.candidates = options.candidates;
   PatternsOptions engine_options{.warehouse = &*patterns_, .verify = proved};
