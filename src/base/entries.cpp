@@ -95,6 +95,14 @@ EntryFields parse_entry(std::string_view text, const std::string& file) {
   return EntryReader(text, file).read();
 }
 
+std::optional<EntryFields> readable_entry(std::string_view text) {
+  try {
+    return parse_entry(text);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 std::string_view field_of(const EntryFields& fields, std::string_view name) {
   const auto it = std::ranges::find(fields, name, &EntryFields::value_type::first);
   return it == fields.end() ? std::string_view() : std::string_view(it->second);

@@ -9,6 +9,7 @@
 // A field is a name, a space and a value of one line, or "name |" and lines with two spaces in
 // front. Each name is there once; an entry keeps the order of its fields.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,8 @@ using EntryFields = std::vector<std::pair<std::string, std::string>>;
 std::string print_entry(const EntryFields& fields);
 // What print_entry made of it; throws Error(BadInput) that says what is wrong, at which line.
 EntryFields parse_entry(std::string_view text, const std::string& file = "<entry>");
+// The same; nothing where it is none.
+std::optional<EntryFields> readable_entry(std::string_view text);
 // The value of a field; empty where there is none.
 std::string_view field_of(const EntryFields& fields, std::string_view name);
 

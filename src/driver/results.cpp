@@ -176,11 +176,8 @@ std::optional<StoredResult> result_from(const EntryFields& fields) {
 std::string print_result(const StoredResult& r) { return print_entry(fields_of(r)); }
 
 std::optional<StoredResult> read_result(const std::string& text) {
-  try {
-    return result_from(parse_entry(text));
-  } catch (const Error&) {
-    return std::nullopt;  // as good as absent; it will be written anew
-  }
+  const auto fields = readable_entry(text);
+  return fields ? result_from(*fields) : std::nullopt;
 }
 
 std::string results_folder(Cache& cache) { return cache.folder("results"); }
@@ -188,13 +185,8 @@ std::string results_folder(Cache& cache) { return cache.folder("results"); }
 std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
   const std::string folder = results_folder(cache);
   const auto text = folder.empty() ? std::nullopt : read_file(folder + "/" + key + ".entry");
-  try {
-    if (!text) return std::nullopt;
-    const EntryFields fields = parse_entry(*text);
-    return field_of(fields, "key") == key ? result_from(fields) : std::nullopt;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+  const auto fields = text ? readable_entry(*text) : std::nullopt;
+  return fields && field_of(*fields, "key") == key ? result_from(*fields) : std::nullopt;
 }
 
 void store_result(Cache& cache, const OptimizeOptions& options, const Target& target,
