@@ -139,6 +139,7 @@ OptimizeOptions options_from(const nb::dict& fields) {
       {"pattern_folders", field(&OptimizeOptions::pattern_folders)},
       {"budget", field(&OptimizeOptions::budget_seconds)},
       {"threads", field(&OptimizeOptions::threads)},
+      {"workers", field(&OptimizeOptions::workers)},
       {"seed", field(&OptimizeOptions::seed)},
       {"verify_seed", field(&OptimizeOptions::verify_seed)},
       {"special", field(&OptimizeOptions::special)},

@@ -55,7 +55,7 @@ class Contest {
     }
     const std::vector<size_t> order = racing_order();
     const RaceInputs inputs(spec_, s_.options.seed);
-    const Filter filter(spec_, s_.options.seed + 1, s_.threads);
+    const Filter filter(spec_, s_.options.seed + 1, s_.workers);
     Verifier verifier(spec_, s_.verify_options());
     inputs_ = &inputs;
     filter_ = &filter;
@@ -314,7 +314,7 @@ class Contest {
   // --- races -----------------------------------------------------------------------------------
 
   // Candidates that are compiled side by side, of those wanted.
-  size_t at_once(size_t wanted) const { return std::min(wanted, size_t(s_.threads)); }
+  size_t at_once(size_t wanted) const { return std::min(wanted, size_t(s_.workers)); }
 
   void compile(const std::vector<size_t>& which, std::vector<Racer>& racers) {
     std::vector<Outcome*> outcomes;

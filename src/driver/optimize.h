@@ -32,7 +32,8 @@ struct OptimizeOptions {
   std::string target = "cpu";
   std::string target_directory;         // where descriptions by name are; empty: built-in ones only
   double budget_seconds = 30;           // of wall time for everything
-  int threads = 0;                      // 0: default_threads()
+  int threads = 0;                      // that the result runs on; 0: default_threads()
+  int workers = 0;                      // threads of search and proof; 0: as many
   uint64_t seed = 0;                    // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
   bool accept_tested = false;           // see VerifyOptions

@@ -54,8 +54,9 @@ Session::Session(const OptimizeOptions& o, const std::function<void(const Progre
                  const std::atomic<bool>* cancel, const std::atomic<bool>* abandon)
     : options(o), deadline(o.budget_seconds, cancel, abandon),
       place(place_of(o.target, o.target_directory)), described(resolve_target(o)),
-      target(described), threads(o.threads > 0 ? o.threads : default_threads()), eval_pool(threads),
-      learnt(cache, o, described), progress_(progress), cancel_(cancel) {
+      target(described), threads(o.threads > 0 ? o.threads : default_threads()),
+      workers(o.workers > 0 ? o.workers : threads), eval_pool(workers), learnt(cache, o, described),
+      progress_(progress), cancel_(cancel) {
   target.transforms = plan_options().images ? plan_options().transforms : Transforms::None;
   if (place.gpu && !place.context)
     report.not_measured = place.why_not;
@@ -96,7 +97,7 @@ Budget Session::budget(double seconds, int64_t steps) const {
 }
 
 Context Session::context(const CostModel* cost) const {
-  return {&target, cost, options.seed, threads, cancel_, nullptr, {}};
+  return {&target, cost, options.seed, workers, cancel_, nullptr, {}};
 }
 
 SearchReport Session::search(const Graph& graph, const std::string& part, double seconds,
@@ -539,7 +540,7 @@ VerifyOptions Session::verify_options() const {
   v.special = options.special;
   v.accept_tested = options.accept_tested;
   v.seed = options.verify_seed;
-  v.threads = threads;
+  v.threads = workers;
   v.minimise = false;
   v.cancel = deadline.proofs();
   return v;

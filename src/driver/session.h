@@ -104,7 +104,7 @@ class Session {
   // As the description and the device have it: for limits and for keys. `target` is that as
   // measurements on the device have corrected it: for costs.
   Target described, target;
-  int threads;
+  int threads, workers;  // see OptimizeOptions
   ThreadPool eval_pool;
   Cache cache;
   LearntKernels learnt;
