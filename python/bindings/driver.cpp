@@ -161,6 +161,7 @@ OptimizeOptions options_from(const nb::dict& fields) {
       {"bound", field(&OptimizeOptions::bound)},
       {"only_proposals", field(&OptimizeOptions::only_proposals)},
       {"searched", field(&OptimizeOptions::searched)},
+      {"compile_only", field(&OptimizeOptions::compile_only)},
       {"slice",
        [](OptimizeOptions& o, nb::handle value) {
          std::tie(o.slice, o.slices) = nb::cast<std::pair<int, int>>(value);

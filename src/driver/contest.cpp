@@ -94,7 +94,7 @@ class Contest {
       }
       if (racers.size() < wanted_ && next < order.size() && alike < kMostAlike)
         result.finished = false;
-      if (racers.empty()) break;
+      if (racers.empty() || s_.options.compile_only) break;
 
       s_.tell("measure", label_, 0, int(racers.size()));
       race(racers, 0);

@@ -103,6 +103,7 @@ class Optimizer {
       // A search is of no use without; the original may have been compiled before.
       able = s_.place.gpu || has_compiler();
       finished = !able || improve_program();
+      if (options_.compile_only) return finish();
       if (!result_.improved()) keep_original();
     } catch (const Interrupted&) {  // with the best so far
       finished = false;
@@ -182,7 +183,7 @@ class Optimizer {
   bool improve_program() {
     base_ = simplified(s_, program_);
     const bool simpler = !(base_ == program_);
-    s_.measure_convolutions(base_);
+    if (!options_.compile_only) s_.measure_convolutions(base_);
     const std::vector<Part> parts =
         partition_across_reshapes(base_, s_.computed_with_images(base_));
     s_.report.parts = int(parts.size());
@@ -454,6 +455,7 @@ class Optimizer {
     CompiledCode original;
     try {
       original = s_.compiled(program_);
+      if (options_.compile_only) return;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       return;

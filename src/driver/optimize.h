@@ -78,6 +78,8 @@ struct OptimizeOptions {
   // is remembered too if none is faster.
   std::vector<Proposal> proposals;
   bool only_proposals = false, searched = false;
+  // Ends where races would begin: what they need is compiled then, and in the cache.
+  bool compile_only = false;
   // Goes on where an unfinished search of the same program with the same options stopped.
   bool resume = false;
 };
