@@ -58,9 +58,10 @@ class EntryReader {
   std::string block() {
     std::string value;
     int lines = 0;
-    for (; text_.starts_with("  "); ++lines) {
+    for (; text_.starts_with("  ") || text_.starts_with('\n'); ++lines) {
       if (lines > 0) value += '\n';
-      value += line().substr(2);
+      const std::string_view own = line();
+      value += own.substr(std::min<size_t>(2, own.size()));
     }
     if (lines == 0) fail("a block has no lines");
     return value;
@@ -84,9 +85,11 @@ std::string print_entry(const EntryFields& fields) {
       text += name + " " + value + "\n";
       continue;
     }
-    text += name + " |\n  ";
-    for (const char c : value) (text += c) += c == '\n' ? "  " : "";
-    text += '\n';
+    text += name + " |\n";
+    const std::string lines = value.empty() ? "\n" : value + "\n";
+    for (const std::string_view line : split(lines, '\n'))
+      text += (line.empty() ? "" : "  ") + std::string(line) + "\n";
+    text.pop_back();  // split() sees an empty line behind the last
   }
   return std::string(kFirstLine) + "\n" + std::string(kSeal) + sha256_hex(text) + "\n" + text;
 }

@@ -7,7 +7,7 @@
 //     graph g { … }
 //
 // A field is a name, a space and a value of one line, or "name |" and lines with two spaces in
-// front. Each name is there once; an entry keeps the order of its fields.
+// front (or nothing in them). Each name is there once; an entry keeps the order of its fields.
 #pragma once
 #include <optional>
 #include <string>
