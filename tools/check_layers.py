@@ -31,7 +31,8 @@ BRIDGES = {"search": {("rules", "synth")}}
 RIVALS = {"backend": {"cpu", "cuda"}}
 # Modules of python/tessera, or packages with all that is in them but stands elsewhere.
 PYTHON_CHAIN = [
-    "_core errors clock files types extents machine store options compilers calibrate frameworks",
+    "_core errors clock files types extents machine cache_folder options compilers "
+    "calibrate frameworks",
     "tensor",
     "ops",
     "frontends.constants frontends.code frontends.environment frontends.number frontends.sandbox "

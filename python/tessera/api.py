@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import overload
 
 from tessera import _core
+from tessera.cache_folder import MeasurementStore
 from tessera.call_forms import FunctionCall, GraphCall
 from tessera.clock import Clock
 from tessera.compilers import find_compiler
@@ -21,7 +22,6 @@ from tessera.graph import Graph
 from tessera.options import Options, is_gpu, package_folders
 from tessera.race_processes import children
 from tessera.result import ENGINES, Result
-from tessera.store import MeasurementStore
 from tessera.types import Function, Object, Record, Value
 
 Progress = Callable[[Record], None]

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tessera import _core
+from tessera.cache_folder import make_own
 from tessera.errors import BadInputError, Error, Location, NotFoundError, ToolMissingError
 from tessera.files import Plain, read_text, told_of, write_text
 from tessera.graph import Graph
 from tessera.options import Options, pattern_folders, shipped, target_directory, users
-from tessera.store import make_own
 from tessera.types import Record, Value
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import pytest
 
 import tessera as ts
 from tessera import _core, options
+from tessera.cache_folder import MeasurementStore, cache_directory
 from tessera.patterns import read_patterns
 from tessera.rules import rule_files
-from tessera.store import MeasurementStore, cache_directory
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 KEY = "ab" * 32

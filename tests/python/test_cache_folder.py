@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tessera import Graph
-from tessera.store import MeasurementStore, cache_directory
+from tessera.cache_folder import MeasurementStore, cache_directory
 
 
 class FakeResult:
