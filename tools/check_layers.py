@@ -43,7 +43,7 @@ PYTHON_CHAIN = [
     "script_calls",
     "frontends.onnx frontends.torch",
     "host_calls racer graph_racer race_processes race costs source patterns pattern_authoring "
-    "rules conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare "
+    "rules store conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare "
     "torch_cache torch_experts",
     "report contest call_forms call_keys function_like candidate result background tuner entries"
     " decorator api background_process mirage",

@@ -22,6 +22,7 @@ from tessera.graph import Graph
 from tessera.options import Options, is_gpu, package_folders
 from tessera.race_processes import children
 from tessera.result import ENGINES, Result
+from tessera.store import receive
 from tessera.types import Function, Object, Record, Value
 
 Progress = Callable[[Record], None]
@@ -128,7 +129,7 @@ def _optimize_graph(
     find_highs()
     fields = {**options.fields(), "special": graph.asks_for_nan,
               "may_lack_code": isinstance(call, FunctionCall)}  # fmt: skip
-    record = _core.optimize(graph.core, fields, watch, stop)
+    record = receive.optimize(graph.core, fields, watch, stop)
     asked = {"timeline": timeline, "requested": options.target, "level": options.level,
              "disable": options.disable, "freeze": options.freeze}  # fmt: skip
     result = Result({**record, **asked}, call)

@@ -77,7 +77,7 @@ def test_damage_is_passed_over(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_unusable_folder_warns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MeasurementStore, "_warned", False)
+    monkeypatch.setattr("tessera.cache_folder.JsonLines._warned", False)
     (tmp_path / "file").write_text("")
     store = MeasurementStore(tmp_path / "file" / "m.jsonl")
     with warnings.catch_warnings(record=True) as caught:

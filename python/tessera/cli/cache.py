@@ -77,7 +77,7 @@ def path(as_json: bool) -> int:
 # What the core and the store put into the folder; nothing else is ever deleted.
 _MADE_AGAIN = ("objects", "index", "results", "searches", "learnt", "bodies",
                "measurements.jsonl", "measurements.sqlite", "measurements.sqlite-wal",
-               "measurements.sqlite-shm", "measurements.damaged")  # fmt: skip
+               "measurements.sqlite-shm", "measurements.damaged", "store-uses.jsonl")  # fmt: skip
 _OWN = ("rules", "patterns")  # what `rules` and `patterns add` were given
 
 
