@@ -110,6 +110,9 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print(f"searched {common.count(data['states'])} states in {took}: {counts(data)}")
         if pruned := common.prunes(data["pruned"], 6):
             console.print(f"pruned: {pruned}")
+    for c in result.candidates:
+        if c.origin.startswith("store: "):
+            console.print(f"{c.origin}: {c.fate} {c.why.splitlines()[:1] or ''}", markup=False)
     if convolutions := result.details.get("convolutions"):
         console.print("convolutions:")
         for line in convolutions:

@@ -189,7 +189,8 @@ def _race(
 
 def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
     """What became of claims in an optimisation; it counts as a use of them."""
-    fates = {_core.program_hash(c["graph"]): c for c in reversed(record["candidates"])}
+    in_order = sorted(record["candidates"], key=lambda c: bool(c["fate"] == "chosen"))
+    fates = {_core.program_hash(c["graph"]): c for c in in_order}
     for claim in claims:
         entry, found = claim.entry, fates.get(_core.program_hash(claim.graph))
         recorded = entry.number("speedup")
@@ -201,7 +202,7 @@ def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
         program = f"{entry.name} {' '.join(interface(claim.original)[0])}"
         Uses.default().add(entry.key, program, recorded, measured, not refused)
         fate = "refused" if refused else "faster" if found["fate"] == "chosen" else "slower"
-        reason = f"{refused}: {found['why']}" if refused and found["why"] else refused
+        reason = "; ".join([refused, *found["why"].splitlines()[:3]]) if refused else ""
         yield Received(entry.key, entry.name, fate, reason, recorded, measured)
 
 
