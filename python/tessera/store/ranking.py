@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tessera import _core
 from tessera.cache_folder import JsonLines, cache_directory
 from tessera.files import Plain
+from tessera.options import users
 from tessera.store.entry import Entry
-from tessera.types import Record
+from tessera.types import Record, format_type
 
 _UNPROVED = 0.5  # of what an entry says it gains, until it was tried here
 
@@ -38,6 +41,24 @@ class Uses(JsonLines):
         what it said."""
         self.append({"time": time.time(), "key": key, "program": program, "recorded": recorded,
                      "measured": measured, "replayed": replayed})  # fmt: skip
+
+
+def count_named(program: _core.Graph, derivation: str, speedup: float) -> None:
+    """Counts as used the user's own rules and patterns that the derivation of a result names."""
+    named = set(re.findall(r"(?:\[rule |^pattern )([\w.-]+)", derivation, re.M))
+    files = [p for name in ("patterns", "learnt") for p in users(name).glob("*.pattern")]
+    for name in named & {*(p.stem for p in files), *_own_rules()} if named else ():
+        Uses.default().add(name, described(program), 1.0, speedup, True)
+
+
+def _own_rules() -> list[str]:
+    files = users("rules").glob("*.rules")
+    return [name for p in files for name in re.findall(r"^rule (\S+)", p.read_text(), re.M)]
+
+
+def described(program: _core.Graph) -> str:
+    """A program's name, and the types of its inputs."""
+    return " ".join([program.name, *(format_type(*program.type(t)) for t in program.inputs)])
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tessera.options import LEVELS, Options, users
 from tessera.patterns import SUFFIX, add_pattern, check_pattern, read_pattern, read_patterns
 from tessera.rules import add_to_user_rules, load_rules, rule_of
 from tessera.store.entry import Entry, RefusedError
-from tessera.store.ranking import Rank, Uses, rank_of, ranks
+from tessera.store.ranking import Rank, Uses, described, rank_of, ranks
 from tessera.store.stores import configured, local_store
 from tessera.types import Fields, Record, format_type
 
@@ -199,8 +199,7 @@ def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
             continue
         measured = float(found.get("speedup", 0.0))
         refused = _REFUSED.get(found["fate"], "")
-        program = f"{entry.name} {' '.join(interface(claim.original)[0])}"
-        Uses.default().add(entry.key, program, recorded, measured, not refused)
+        Uses.default().add(entry.key, described(claim.original), recorded, measured, not refused)
         fate = "refused" if refused else "faster" if found["fate"] == "chosen" else "slower"
         reason = "; ".join([refused, *found["why"].splitlines()[:3]]) if refused else ""
         yield Received(entry.key, entry.name, fate, reason, recorded, measured)
@@ -301,7 +300,7 @@ def optimize(
         proposals += [c.proposal(names[c.entry.key], of) for c in fit[:top]]
         if fit or vain:
             break  # its parts are for programs that nobody has as a whole
-    more = {"proposals": proposals, "only_proposals": near or vain, "searched": vain}
+    more = {"proposals": proposals, "only_proposals": (near or vain) and not fields["tune"], "searched": vain}
     record = _core.optimize(program, {**fields, **more}, progress, stop)
     record["report"]["stores"] = [r.json() for r in told(claims, record)]
     if near and not (record["improved"] or vain or record["interrupted"]):

@@ -13,10 +13,8 @@ import re
 import sqlite3
 import stat
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from tessera.cache_folder import cache_directory
@@ -30,51 +28,32 @@ SUFFIX = ".entry"
 _TOGETHER = 256  # entries that are asked for at once of a store far away
 
 
-class Store(Protocol):
-    """What keeps entries by their keys."""
-
-    name: str
-
-    def get(self, key: str) -> Entry | None:
-        """The entry of a key; None where there is none that is sound."""
-
-    def put(self, entry: Entry) -> None:
-        """Keeps an entry, in place of another with its key."""
-
-    def list(self, kind: str | None = None, program: str | None = None) -> Iterator[Entry]:
-        """All sound entries, or those of a kind or of the program with this hash, by key."""
-
-    def delete(self, key: str) -> None:
-        """Forgets what there is of a key, damaged or not."""
-
-    def damaged(self) -> Iterator[tuple[str, str]]:
-        """Keys of what is no sound entry, with what is wrong."""
-
-
-class _Texts(ABC):
-    """A store over texts by key. Where entries have stamps, which change with them, those that a
-    search for a program cannot want are read once only."""
+class Store:
+    """Entries by their keys, over texts by key: what keeps those says how it does."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._warned = False
-        self._seen: dict[str, tuple[Hashable, str, str]] = {}  # key: stamp, kind, program
+        # Of what has not changed since it was read: its stamp, kind and program.
+        self._seen: dict[str, tuple[Hashable, str, str]] = {}
 
-    @abstractmethod
     def _stamps(self, program: str | None) -> dict[str, Hashable]:
-        """The keys there are, and what changes with their entries (None: nobody knows)."""
+        """The keys there are, and what changes with their entries (None: nobody knows); those of a
+        program are enough, where it is known which they are."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         """Their texts, as far as there are any."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _write(self, entry: Entry) -> None: ...
+    def _write(self, entry: Entry) -> None:
+        raise NotImplementedError
 
-    @abstractmethod
-    def _remove(self, key: str) -> None: ...
+    def _remove(self, key: str) -> None:
+        raise NotImplementedError
 
     def get(self, key: str) -> Entry | None:
+        """The entry of a key; None where there is none that is sound."""
         if not is_key(key):
             raise BadInputError(f"{key!r} is no key of an entry")
         for _, found in self._entries([key]):
@@ -84,40 +63,42 @@ class _Texts(ABC):
         return None
 
     def put(self, entry: Entry) -> None:
+        """Keeps an entry, in place of another with its key."""
         entry.checked()
         with self._told():
             self._write(entry)
 
     def delete(self, key: str) -> None:
+        """Forgets what there is of a key, damaged or not."""
         with self._told():
             self._remove(key)
 
     def list(self, kind: str | None = None, program: str | None = None) -> Iterator[Entry]:
+        """All sound entries, or those of a kind or of the program with this hash, by key."""
         with self._told():
             stamps = self._stamps(program)
-        self._seen = {key: seen for key, seen in self._seen.items() if key in stamps}
-        wanted = [key for key, stamp in sorted(stamps.items())
-                  if self._may_be(key, stamp, kind, program)]  # fmt: skip
-        for key, found in self._entries(wanted):
+        self._seen = {
+            k: s for k, s in self._seen.items() if s[0] is not None and s[0] == stamps.get(k)
+        }
+
+        def wanted(found: tuple[Hashable, str, str] | None) -> bool:
+            return found is None or (kind in (None, found[1]) and program in (None, found[2]))
+
+        for key, found in self._entries([k for k in sorted(stamps) if wanted(self._seen.get(k))]):
             if not isinstance(found, Entry):
                 self._warn(key, found)
                 continue
             self._seen[key] = (stamps[key], found.kind, found["program"])
-            if kind in (None, found.kind) and program in (None, found["program"]):
+            if wanted(self._seen[key]):
                 yield found
 
     def damaged(self) -> Iterator[tuple[str, str]]:
+        """Keys of what is no sound entry, with what is wrong."""
         with self._told():
             keys = sorted(self._stamps(None))
         for key, found in self._entries(keys):
             if not isinstance(found, Entry):
                 yield key, found
-
-    def _may_be(self, key: str, stamp: Hashable, kind: str | None, program: str | None) -> bool:
-        seen = self._seen.get(key)
-        if seen is None or stamp is None or seen[0] != stamp:
-            return True
-        return kind in (None, seen[1]) and program in (None, seen[2])
 
     def _entries(self, keys: Sequence[str]) -> Iterator[tuple[str, Entry | str]]:
         """Entries, or why there is none."""
@@ -155,7 +136,7 @@ def _sound(key: str, data: bytes) -> Entry | str:
     return entry if entry.key == key else "it is kept under another key than its own"
 
 
-class FolderStore(_Texts):
+class FolderStore(Store):
     """A file for each entry, `ab/abcd….entry`, which a rename puts there: fit for git."""
 
     def __init__(self, folder: Path, flat: bool = False) -> None:
@@ -197,7 +178,7 @@ class FolderStore(_Texts):
         self.path(key).unlink(missing_ok=True)
 
 
-class SqliteStore(_Texts):
+class SqliteStore(Store):
     """A table in a file of SQLite."""
 
     def __init__(self, path: Path) -> None:
@@ -236,7 +217,7 @@ class SqliteStore(_Texts):
             db.execute("DELETE FROM entries WHERE key = ?", (key,))
 
 
-class FsspecStore(_Texts):
+class FsspecStore(Store):
     """The files of a folder store in whatever fsspec opens: S3 and its like, memory, SFTP, …"""
 
     def __init__(self, url: str) -> None:
@@ -281,7 +262,7 @@ class FsspecStore(_Texts):
             self._fs.rm_file(self._path(key))
 
 
-class RedisStore(_Texts):
+class RedisStore(Store):
     """Entries as strings of Redis, and for each program the set of its keys."""
 
     _PREFIX = "tessera:entry:"
@@ -313,13 +294,13 @@ class RedisStore(_Texts):
         self._redis.delete(self._PREFIX + key)
 
 
-class Union:
+class Union(Store):
     """Several stores in order: of two entries with one key the first stands; the first is written
     to."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
+        super().__init__(", ".join(store.name for store in stores))
         self.stores = stores
-        self.name = ", ".join(store.name for store in stores)
 
     def get(self, key: str) -> Entry | None:
         return next((e for store in self.stores if (e := store.get(key)) is not None), None)
