@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from store_entries import entry, many, resealed
 
+from tessera import _core
 from tessera.cli import main
-from tessera.store.ranking import Rank, Uses, rank_of, ranks, to_drop
+from tessera.options import users
+from tessera.store.entry import Entry
+from tessera.store.ranking import Rank, Uses, count_named, rank_of, ranks, to_drop
 from tessera.store.stores import FolderStore, local_store
 
 
@@ -64,6 +67,17 @@ def test_push_pull_list_show(team: FolderStore, capsys: pytest.CaptureFixture[st
     assert set(fates) <= {"passed over", "faster", "slower"}
     code, told = text(capsys, "list", team.name)
     assert "2.00x" in told
+
+
+def test_what_is_pushed_names_no_places(
+    team: FolderStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_store().put(entry(origin="store: /home/me/secret"))
+    assert main(["store", "push", team.name]) == 0
+    (shared,) = team.list()
+    assert shared["origin"] == "store"
+    assert "secret" not in shared.text
+    capsys.readouterr()
 
 
 def test_pull_refuses_with_reasons(team: FolderStore, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +137,21 @@ def test_rank_counts_uses_regret_and_flips() -> None:
     assert rank.worth(4.0) < Rank().worth(4.0)
 
 
+def test_own_rules_and_patterns_are_used_where_derivations_name_them() -> None:
+    users("rules").mkdir(parents=True)
+    users("learnt").mkdir()
+    (users("rules") / "learnt.rules").write_text("rule mine\n  A [m]\n  A = A\n")
+    (users("learnt") / "learnt-x.pattern").write_text("")
+    derivation = "a  =  b  [rule mine]  (2 us -> 1 us)\nc  =  d  [rule shipped-one]\n"
+    program = _core.parse(entry()["original"])
+    count_named(program, derivation + "pattern learnt-x at %2 (matmul) with M=60\n", 4.0)
+    count_named(program, "pattern learnt-y at %2", 4.0)
+    found = ranks()
+    assert set(found) == {"mine", "learnt-x"}
+    assert rank_of(Entry.of_text("rule", "mine", "rule mine"), found).gain == 2
+    assert {row["program"] for row in Uses.default().recent()} == {"twice f32[8,4]"}
+
+
 def test_gc_drops_the_damaged_the_refuted_the_old_and_the_worst(
     team: FolderStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,7 +165,8 @@ def test_gc_drops_the_damaged_the_refuted_the_old_and_the_worst(
     team.path("a" * 64).write_text("nothing")
     Uses.default().add(liar.key, "p", 9.0, 0.0, False)
     Uses.default().add(good.key, "p", 2.0, 8.0, True)
-    dropped = {e.key: why for e, why in to_drop(team.list(), 3)}
+    with pytest.warns(RuntimeWarning, match="passed over"):
+        dropped = {e.key: why for e, why in to_drop(team.list(), 3)}
     assert set(dropped) == {liar.key, old.key, rest[0].key}
     code, told = as_json(capsys, "gc", team.name, "--keep", "3", "--dry-run")
     assert code == 0

@@ -108,7 +108,7 @@ def push(where: str, kind: str | None, as_json: bool) -> int:
     Entries say of which program, device and tools they are; no file names or code is in them.
     """
     to = open_store(where)
-    mine = [*local_store().list(), *own_texts()]
+    mine = [*map(_shared, local_store().list()), *own_texts()]
     done = [_kept(to, e) for e in mine if kind in (None, e.kind)]
     return _tell(done, as_json)
 
@@ -188,6 +188,12 @@ def gc(where: str | None, keep: int, dry_run: bool, as_json: bool) -> int:
     for one in [] if dry_run else done:
         found.delete(one.key)
     return _tell(done, as_json)
+
+
+def _shared(entry: Entry) -> Entry:
+    """An entry for others, whom the places of stores here do not concern."""
+    origin = "store" if entry["origin"].startswith("store: ") else entry["origin"]
+    return Entry({**entry.fields, "origin": origin} if origin else entry.fields)
 
 
 def _kept(to: Store, entry: Entry) -> Received:

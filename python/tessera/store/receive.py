@@ -300,7 +300,11 @@ def optimize(
         proposals += [c.proposal(names[c.entry.key], of) for c in fit[:top]]
         if fit or vain:
             break  # its parts are for programs that nobody has as a whole
-    more = {"proposals": proposals, "only_proposals": (near or vain) and not fields["tune"], "searched": vain}
+    more = {
+        "proposals": proposals,
+        "only_proposals": (near or vain) and not fields["tune"],
+        "searched": vain,
+    }
     record = _core.optimize(program, {**fields, **more}, progress, stop)
     record["report"]["stores"] = [r.json() for r in told(claims, record)]
     if near and not (record["improved"] or vain or record["interrupted"]):
