@@ -10,6 +10,7 @@ import pytest
 from store_entries import entry, many, resealed
 
 from tessera import _core
+from tessera.cache_folder import make_own
 from tessera.cli import main
 from tessera.options import users
 from tessera.store.entry import Entry
@@ -138,8 +139,8 @@ def test_rank_counts_uses_regret_and_flips() -> None:
 
 
 def test_own_rules_and_patterns_are_used_where_derivations_name_them() -> None:
-    users("rules").mkdir(parents=True)
-    users("learnt").mkdir()
+    make_own(users("rules"))
+    make_own(users("learnt"))
     (users("rules") / "learnt.rules").write_text("rule mine\n  A [m]\n  A = A\n")
     (users("learnt") / "learnt-x.pattern").write_text("")
     derivation = "a  =  b  [rule mine]  (2 us -> 1 us)\nc  =  d  [rule shipped-one]\n"
