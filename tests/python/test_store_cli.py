@@ -64,8 +64,8 @@ def test_push_pull_list_show(team: FolderStore, capsys: pytest.CaptureFixture[st
     code, pulled = as_json(capsys, "pull", team.name, "--top", "1", "--budget", "5")
     assert code == 0
     fates = [e["fate"] for e in pulled["entries"]]
-    assert fates.count("passed over") == 2
-    assert set(fates) <= {"passed over", "faster", "slower"}
+    assert len(fates) == 4
+    assert set(fates) <= {"faster", "slower"}  # those of one program have the same graph
     code, told = text(capsys, "list", team.name)
     assert "2.00x" in told
 

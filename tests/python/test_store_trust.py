@@ -223,9 +223,22 @@ def test_another_device_proposes_and_is_not_believed() -> None:
 
 
 def test_top_bounds_what_is_tried() -> None:
-    many = [rows(FAST, device=str(n), speedup=str(2 + n)) for n in range(5)]
-    fates = {r.recorded: r.fate for r in receive(many, "there", top=2)}
-    assert [fates[2.0 + n] for n in range(5)] == ["passed over"] * 3 + ["faster"] * 2
+    graphs = [FAST, WRONG, FAST.replace("mul X, T", "mul T, X"), SLOW, FAST]
+    many = [rows(graph, device=str(n), tools=OTHER_TOOLS, speedup=str(9 - n))
+            for n, graph in enumerate(graphs)]  # fmt: skip
+    fates = [r.fate for r in sorted(receive(many, "there", top=2), key=lambda r: -r.recorded)]
+    assert fates == ["faster", "refused", "passed over", "passed over", "faster"]
+
+
+def test_that_nothing_is_to_be_found_spares_the_search() -> None:
+    vain = rows(SLOW, improved="no", certificate="none", speedup="1")
+    other = resealed(vain, device="another one")
+    slower = resealed(vain, options=vain["options"].replace("seed 0", "seed 1"))
+    fates = [r.fate for r in receive([vain, other, slower])]
+    assert fates == ["accepted", "passed over", "passed over"]
+    result = ts.superoptimize(Graph.parse(SLOW))
+    assert not result.improved
+    assert result.details["from_cache"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ finds); rules and patterns are proved before they join the user's own. No code t
 
 from __future__ import annotations
 
+import itertools
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera import _core
-from tessera.errors import Error
+from tessera.errors import CancelledError, Error
 from tessera.files import Plain, read_text, write_text
 from tessera.graph import Graph
 from tessera.options import LEVELS, Options, users
@@ -54,8 +55,9 @@ class Claim:
     graph: _core.Graph
 
     @classmethod
-    def of(cls, entry: Entry) -> Claim:
-        """Raises RefusedError where the entry contradicts itself."""
+    def of(cls, entry: Entry, replay: bool = True) -> Claim:
+        """Raises RefusedError where the entry contradicts itself. Without `replay` a certificate
+        must be of these programs, and whether it holds is left to the proof that follows."""
         if entry["level"] not in LEVELS:
             raise RefusedError(f"there is no level {entry['level'][:40]!r}")
         original, graph = _graph(entry, "original"), _graph(entry, "graph")
@@ -67,10 +69,10 @@ class Claim:
             raise RefusedError("it says that nothing was found, and has another graph")
         claim = cls(entry, original, graph)
         if entry.improved and f" verifier {_core.verifier_version} " in f" {entry['tools']} ":
-            claim.require_certificate()  # those of other verifiers say nothing here
+            claim.require_certificate(replay)  # those of other verifiers say nothing here
         return claim
 
-    def require_certificate(self) -> None:
+    def require_certificate(self, replay: bool) -> None:
         """Refuses a certificate that is of other programs, of another level, or does not hold."""
         text = self.entry["certificate"]
         if not text:
@@ -83,14 +85,16 @@ class Claim:
             raise RefusedError("the certificate is of other programs")
         if certificate.record()["level"] != self.entry["level"]:
             raise RefusedError("the certificate is of another level")
-        holds, what = _core.recheck(certificate, self.original, self.graph)
+        holds, what = True, ""
+        if replay:
+            holds, what = _core.recheck(certificate, self.original, self.graph)
         if not holds:
             raise RefusedError(f"the certificate does not hold: {what}")
 
     def proposal(self, store: str, of: _core.Graph | None = None) -> Record:
         """For the core, which believes nothing of it."""
         e = self.entry
-        return {"of": text_of(of or self.original), "graph": text_of(self.graph),
+        return {"of": str(Graph.from_core(of or self.original)), "graph": e["graph"],
                 "origin": f"store: {store}", "derivation": e["derivation"],
                 "between": e["between"]}  # fmt: skip
 
@@ -105,18 +109,14 @@ def _graph(entry: Entry, field: str) -> _core.Graph:
 
 
 def _sound(entries: Iterable[Entry]) -> Iterator[Claim]:
-    """Those that claim another program than the original, and do not contradict themselves."""
+    """Those that claim another program than the original, and do not contradict themselves, for
+    the core to prove."""
     for entry in entries:
         if entry.improved:
             try:
-                yield Claim.of(entry)
+                yield Claim.of(entry, replay=False)
             except RefusedError:
                 Uses.default().add(entry.key, entry.name, entry.number("speedup"), 0.0, False)
-
-
-def text_of(graph: _core.Graph) -> str:
-    """The program as text."""
-    return str(Graph.from_core(graph))
 
 
 def interface(graph: _core.Graph) -> tuple[list[str], list[str]]:
@@ -167,24 +167,44 @@ def _race(
     claims: Sequence[Claim], store: str, options: Options, special: bool, top: int
 ) -> Iterator[Received]:
     """The claims about one program against each other, the original, and what is known here."""
-    known = ranks()
-    original = claims[0].original
-    tried = [c for c in claims if c.entry.improved]
-    tried.sort(key=lambda c: (-rank_of(c.entry, known).worth(c.entry.number("speedup")),
-                              c.entry.key))  # fmt: skip
-    for claim in [c for c in claims if not c.entry.improved] + tried[top:]:
-        why = "others promise more" if claim.entry.improved else "nothing was found there"
-        yield _received(claim.entry, "passed over", why)
-    tried = tried[:top]
+    known, original = ranks(), claims[0].original
+    fields = {**options.fields(), "special": special or original.asks_for_nan,
+              "only_proposals": True}  # fmt: skip
+    graphs: dict[str, list[Claim]] = {}
+    for claim in sorted(claims, key=lambda c: (-_worth(c.entry, known), c.entry.key)):
+        if claim.entry.improved:
+            graphs.setdefault(_core.program_hash(claim.graph), []).append(claim)
+    tried = list(graphs.values())[:top]
+    for same in list(graphs.values())[top:]:
+        yield from (_received(c.entry, "passed over", "others promise more") for c in same)
+    for claim in claims:
+        if not claim.entry.improved:
+            yield _received(claim.entry, *_nothing_found(claim, fields))
     if not tried:
         return
-    fields = {**options.fields(), "special": special or original.asks_for_nan, "refresh": True,
-              "only_proposals": True, "proposals": [c.proposal(store) for c in tried]}  # fmt: skip
     here = local_store().list("program", claims[0].entry["program"])
-    fields["proposals"] += [{**c.proposal("", original), "origin": c.entry["origin"]}
-                            for c in _sound(here) if c.entry["level"] == options.level]  # fmt: skip
-    record = _core.optimize(original, fields)
-    yield from told(tried, record)
+    proposals = [same[0].proposal(store) for same in tried]
+    proposals += [{**c.proposal("", original), "origin": c.entry["origin"]}
+                  for c in _sound(here) if c.entry["level"] == options.level]  # fmt: skip
+    record = _core.optimize(original, {**fields, "refresh": True, "proposals": proposals})
+    yield from told([c for same in tried for c in same], record)
+    if record["interrupted"]:
+        raise CancelledError("interrupted; what was received before is kept")
+
+
+def _nothing_found(claim: Claim, fields: Record) -> tuple[str, str]:
+    """What becomes of an entry that says that a search found nothing: it spares the same search, if
+    it was made with options of which only the budget may differ from those here."""
+    budget = re.search(r" budget (\d+(?:\.\d+)?) ", claim.entry["options"])
+    fields = {**fields, "budget": float(budget[1]) if budget else 1.0, "searched": True}
+    if _core.entry_key(claim.original, fields)["key"] != claim.entry.key:
+        return "passed over", "nothing was found there"
+    _core.optimize(claim.original, fields)
+    return "accepted", "nothing is to be found with these options on this device"
+
+
+def _worth(entry: Entry, known: dict[str, Rank]) -> float:
+    return rank_of(entry, known).worth(entry.number("speedup"))
 
 
 def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
@@ -232,8 +252,12 @@ def _receive_rule(entry: Entry) -> Received:
         if any(rule.name == entry["name"] for rule in load_rules()):
             return _received(entry, "known", "there is a rule of that name")
         checked = _core.check_rules(text, "<rule>")[0]
+        if checked["why"] == "cancelled":
+            raise CancelledError("interrupted; what was received before is kept")
         if not checked["holds"]:
             return _received(entry, "refused", f"it does not hold: {checked['why']}")
+    except CancelledError:
+        raise
     except Error as error:
         return _received(entry, "refused", str(error))
     add_to_user_rules([rule_of(found[0])])
@@ -280,35 +304,36 @@ def optimize(
     what others found takes part in it. Times are not believed; that nothing was found is, where the
     options and the device are the same.
     """
-    stores, claims = configured(), []
+    stores = configured()
     if not stores.stores or not fields["cache"] or fields["refresh"] or fields["resume"]:
         return _core.optimize(program, fields, progress, stop)
     here = _core.entry_key(program, fields)
     tuned = _core.entry_key(program, {**fields, "tune": True, "budget": 0.0})
     if any(local_store().path(k["key"]).exists() for k in (here, tuned)):
         return _core.optimize(program, fields, progress, stop)
-    proposals: list[Record] = []
     known, vain, near = ranks(), False, False
+    claims: list[Claim] = []
+    proposals: list[Record] = []
     for of in [program, *_core.parts(program)]:
+        if of is not program and (claims or vain):
+            break  # parts are for programs that nobody has as a whole
         found = list(stores.named("program", _core.program_hash(of)))
-        vain = vain or any(e.key == here["key"] and not e.improved for _, e in found)
-        names = {e.key: name for name, e in found}
-        fit = list(_sound(e for _, e in found if _keeps(e, fields["level"])))
-        fit.sort(key=lambda c: _order(c, here, known), reverse=True)
-        near = near or (of is program and any(_order(c, here, known)[0] for c in fit))
-        claims += fit[:top]
-        proposals += [c.proposal(names[c.entry.key], of) for c in fit[:top]]
-        if fit or vain:
-            break  # its parts are for programs that nobody has as a whole
-    more = {
-        "proposals": proposals,
-        "only_proposals": (near or vain) and not fields["tune"],
-        "searched": vain,
-    }
+        names = {entry.key: name for name, entry in found}
+        fit = [entry for _, entry in found if _keeps(entry, fields["level"])]
+        fit.sort(key=lambda e: (_alike(e, here), _worth(e, known), e.key), reverse=True)
+        best = list(itertools.islice(_sound(fit), top))
+        claims += best
+        proposals += [c.proposal(names[c.entry.key], of) for c in best]
+        if of is program:
+            near = any(_alike(c.entry, here) for c in best)
+            vain = any(e.key == here["key"] and not e.improved for e in fit)
+    only = (near or vain) and not fields["tune"]
+    more = {"proposals": proposals, "only_proposals": only, "searched": only and vain}
     record = _core.optimize(program, {**fields, **more}, progress, stop)
-    record["report"]["stores"] = [r.json() for r in told(claims, record)]
-    if near and not (record["improved"] or vain or record["interrupted"]):
-        return _core.optimize(program, fields, progress, stop)
+    stores_said = [r.json() for r in told(claims, record)]
+    if only and not (record["improved"] or vain or record["interrupted"]):
+        record = _core.optimize(program, fields, progress, stop)
+    record["report"]["stores"] = stores_said
     return record
 
 
@@ -317,8 +342,6 @@ def _keeps(entry: Entry, level: str) -> bool:
     return entry["level"] in LEVELS and LEVELS.index(entry["level"]) <= LEVELS.index(level)
 
 
-def _order(claim: Claim, here: Fields, known: dict[str, Rank]) -> tuple[bool, float]:
-    """Whether it is from here, as it were, and what can be expected of it."""
-    entry = claim.entry
-    same = all(entry[name] == here[name] for name in ("device", "tools"))
-    return same, rank_of(entry, known).worth(entry.number("speedup"))
+def _alike(entry: Entry, here: Fields) -> bool:
+    """Whether it could be from here."""
+    return all(entry[name] == here[name] for name in ("device", "tools"))

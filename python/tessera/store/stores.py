@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tessera.cache_folder import cache_directory
+from tessera.cache_folder import cache_directory, make_own
 from tessera.errors import BadInputError, Error, IoError, ToolMissingError
 from tessera.files import told_of, write_text
 from tessera.options import shipped
@@ -171,6 +171,8 @@ class FolderStore(Store):
     def _write(self, entry: Entry) -> None:
         path = self.path(entry.key)
         with told_of(path, "written"):
+            if self._flat:
+                make_own(path.parent)
             path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, entry.text)
 
