@@ -223,11 +223,11 @@ def test_another_device_proposes_and_is_not_believed() -> None:
 
 
 def test_top_bounds_what_is_tried() -> None:
-    graphs = [FAST, WRONG, FAST.replace("mul X, T", "mul T, X"), SLOW, FAST]
+    graphs = [WRONG, FAST, FAST.replace("mul X, T", "mul T, X"), SLOW, FAST]
     many = [rows(graph, device=str(n), tools=OTHER_TOOLS, speedup=str(9 - n))
             for n, graph in enumerate(graphs)]  # fmt: skip
     fates = [r.fate for r in sorted(receive(many, "there", top=2), key=lambda r: -r.recorded)]
-    assert fates == ["faster", "refused", "passed over", "passed over", "faster"]
+    assert fates == ["refused", "faster", "passed over", "passed over", "faster"]
 
 
 def test_that_nothing_is_to_be_found_spares_the_search() -> None:
@@ -292,7 +292,7 @@ def test_a_miss_looks_into_the_stores(team: FolderStore) -> None:
 
 def test_other_devices_take_part_in_the_search(team: FolderStore) -> None:
     team.put(rows(FAST, device="another one", tools=OTHER_TOOLS))
-    team.put(rows(WRONG, device="a worse one", tools=OTHER_TOOLS))
+    team.put(rows(WRONG, device="a worse one", tools=OTHER_TOOLS, speedup="30"))
     result = optimized()
     fates = {c.fate for c in result.candidates if c.origin == f"store: {team.name}"}
     assert "refuted" in fates
@@ -316,6 +316,66 @@ def test_that_nothing_was_found_here_is_believed_of_the_same_options_only(
     assert ts.superoptimize(Graph.parse(SLOW)).candidates == []
     found = optimized()  # another budget
     assert found.candidates
+
+
+def test_what_spares_the_search(team: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    real = _core.optimize
+
+    def watched(program: _core.Graph, fields: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        asked.append(fields)
+        return real(program, {**fields, "cache": False}, *rest)
+
+    monkeypatch.setattr(_core, "optimize", watched)
+    optimized()
+    elsewhere = rows(FAST, device="another one", speedup="30")
+    team.put(elsewhere)
+    optimized()
+    team.put(rows(FAST))
+    optimized()
+    optimized(tune=True)
+    assert [(f["only_proposals"], len(f["proposals"])) for f in asked] == [
+        (False, 0), (False, 1), (True, 2), (False, 2),
+    ]  # fmt: skip
+    asked.clear()
+    monkeypatch.setattr(receiving, "_KEPT", 1)
+    optimized()
+    assert len(asked[0]["proposals"]) == 1  # the one from here, although it promises less
+    assert asked[0]["only_proposals"]
+
+
+@pytest.mark.parametrize(
+    ("has", "asked", "fits"),
+    [("bitwise", "close", True), ("fast", "close", False), ("close", "close", True)],
+)
+def test_stricter_levels_serve_looser_ones(
+    team: FolderStore, has: str, asked: str, fits: bool
+) -> None:
+    team.put(rows(FAST, level=has, tools=OTHER_TOOLS))
+    assert any("store" in c.origin for c in optimized(level=asked).candidates) == fits
+
+
+PART = """graph product {
+  X = input : f32[96,256]
+  W = input : f32[256,96]
+  A = transpose X {perm=[1,0]} : f32[256,96]
+  B = transpose W {perm=[1,0]} : f32[96,256]
+  C = matmul B, A : f32[96,96]
+  P = transpose C {perm=[1,0]} : f32[96,96]
+  return P
+}"""
+
+
+def test_parts_serve_programs_that_nobody_has(team: FolderStore) -> None:
+    rest = "Q = reshape P {shape=[32,288]} : f32[32,288]\n  E = exp Q : f32[32,288]\n  return E"
+    whole = _core.parse(SLOW.split("D =")[0] + rest + "\n}")
+    (part,) = _core.parts(whole)
+    found = {"original": str(Graph.from_core(part)), "graph": PART, "tools": OTHER_TOOLS}
+    team.put(resealed(entry(), program=_core.program_hash(part), **found))
+    result = ts.superoptimize(Graph.from_core(whole), budget=3)
+    (tried,) = result.details["stores"]
+    assert tried["fate"] in ("slower", "faster")
+    assert f"store: {team.name}" in {c.origin for c in result.candidates}
 
 
 def test_refresh_and_no_cache_ask_nobody(

@@ -25,6 +25,7 @@ from tessera.store.ranking import Rank, Uses, described, rank_of, ranks
 from tessera.store.stores import configured, local_store
 from tessera.types import Fields, Record, format_type
 
+_KEPT = 3  # entries of a program that an optimisation tries
 _FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _REFUSED = {"refuted": "it computes something else", "check failed": "its code computes something "
             "else", "not compiled": "it does not compile", "unknown": "no proof"}  # fmt: skip
@@ -295,7 +296,6 @@ def optimize(
     fields: Fields,
     progress: Callable[[Record], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    top: int = 3,
 ) -> Record:
     """`_core.optimize`, which looks into the stores of TESSERA_STORES where there is no local
     result.
@@ -314,17 +314,18 @@ def optimize(
     known, vain, near = ranks(), False, False
     claims: list[Claim] = []
     proposals: list[Record] = []
-    for of in [program, *_core.parts(program)]:
-        if of is not program and (claims or vain):
+    parts = {_core.program_hash(of): of for of in [program, *_core.parts(program)]}
+    for number, (program_hash, of) in enumerate(parts.items()):
+        if number and (claims or vain):
             break  # parts are for programs that nobody has as a whole
-        found = list(stores.named("program", _core.program_hash(of)))
+        found = list(stores.named("program", program_hash))
         names = {entry.key: name for name, entry in found}
         fit = [entry for _, entry in found if _keeps(entry, fields["level"])]
         fit.sort(key=lambda e: (_alike(e, here), _worth(e, known), e.key), reverse=True)
-        best = list(itertools.islice(_sound(fit), top))
+        best = list(itertools.islice(_sound(fit), _KEPT))
         claims += best
         proposals += [c.proposal(names[c.entry.key], of) for c in best]
-        if of is program:
+        if not number:
             near = any(_alike(c.entry, here) for c in best)
             vain = any(e.key == here["key"] and not e.improved for e in fit)
     only = (near or vain) and not fields["tune"]
