@@ -70,12 +70,13 @@ def list_entries(where: str | None, kind: str | None, as_json: bool) -> int:
     if as_json:
         common.print_json({"entries": rows})
         return 0
-    names = ("key", "kind", "name", "level", "speed-up", "device", "made", "uses", "regret")
-    table = Table(*(Column(n, overflow="fold") for n in names), box=None, pad_edge=False)
+    names = ("key", "kind", "name", "level", "speed-up", "made", "uses", "regret", "device")
+    columns = [Column(n, no_wrap=n not in ("name", "device")) for n in names]
+    table = Table(*columns, box=None, pad_edge=False)
     for r in rows:
         gain = f"{r['speedup']:.2f}x" if r["speedup"] else ""
-        table.add_row(r["key"][:12], r["kind"], r["name"], r["level"], gain, r["device"],
-                      r["made"], str(r["uses"] or ""), f"{r['regret'] or '':.4}")  # fmt: skip
+        table.add_row(r["key"][:12], r["kind"], r["name"], r["level"], gain, r["made"],
+                      str(r["uses"] or ""), f"{r['regret'] or '':.4}", r["device"])  # fmt: skip
     if rows:
         common.stdout().print(table, markup=False)
     common.stdout().print(f"{len(rows)} entries")
@@ -224,10 +225,8 @@ def _tell(done: list[Received], as_json: bool) -> int:
         return 1 if counts["refused"] else 0
     console = common.stdout()
     for one in done:
-        timed = f" {one.measured:.2f}x here, {one.recorded:.2f}x there" if one.measured else ""
-        if one.reason or timed:
-            why = f": {one.reason}" if one.reason else ""
-            console.print(f"{one.key[:12]} {one.name}: {one.fate}{timed}{why}", markup=False)
+        if one.reason or one.measured:
+            console.print(f"{one.key[:12]} {one}", markup=False)
     told = ", ".join(f"{n} {fate}" for fate, n in sorted(counts.items()))
     console.print(f"{len(done)} entries" + (f": {told}" if told else ""), markup=False)
     return 1 if counts["refused"] else 0

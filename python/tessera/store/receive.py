@@ -45,6 +45,11 @@ class Received(Plain):
     reason: str = ""
     recorded: float = 0.0  # how many times faster than the original it was said to be
     measured: float = 0.0  # the same, here; 0: not measured
+    origin: str = ""  # "store: NAME", where it was raced
+
+    def __str__(self) -> str:
+        timed = f" {self.measured:.2f}x here, {self.recorded:.2f}x there" if self.measured else ""
+        return f"{self.name}: {self.fate}{timed}" + (f": {self.reason}" if self.reason else "")
 
 
 @dataclass(frozen=True)
@@ -223,7 +228,8 @@ def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
         Uses.default().add(entry.key, described(claim.original), recorded, measured, not refused)
         fate = "refused" if refused else "faster" if found["fate"] == "chosen" else "slower"
         reason = "; ".join([refused, *found["why"].splitlines()[:3]]) if refused else ""
-        yield Received(entry.key, entry.name, fate, reason, recorded, measured)
+        origin = str(found["origin"])
+        yield Received(entry.key, entry.name, fate, reason, recorded, measured, origin)
 
 
 def _received(entry: Entry, fate: str, reason: str) -> Received:
