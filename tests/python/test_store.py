@@ -282,6 +282,13 @@ def test_sound_entries_are_read_and_print_the_same() -> None:
         resealed(good, kind="pickle").checked()
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400", "fast", "1,5"])
+def test_numbers_are_numbers(value: str) -> None:
+    assert entry(speedup="1e9").checked().number("speedup") == 1e9
+    with pytest.raises(RefusedError, match="'speedup' is no number from 0 on"):
+        entry(speedup=value).checked()
+
+
 def test_stores_fit_the_protocol(tmp_path: Path) -> None:
     stores: list[Store] = [open_store(str(tmp_path)), Union([])]
     assert [list(s.list()) for s in stores] == [[], []]

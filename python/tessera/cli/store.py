@@ -54,7 +54,8 @@ def _store(where: str | None) -> Store:
 @kind_option
 @common.json_option
 def list_entries(where: str | None, kind: str | None, as_json: bool) -> int:
-    """List what a store has: programs with their speed-ups, rules, patterns.
+    """List what a store has: programs with their speed-ups, rules, patterns; with --json also the
+    devices they were found on.
 
     \b
     Examples:
@@ -70,13 +71,13 @@ def list_entries(where: str | None, kind: str | None, as_json: bool) -> int:
     if as_json:
         common.print_json({"entries": rows})
         return 0
-    names = ("key", "kind", "name", "level", "speed-up", "made", "uses", "regret", "device")
-    columns = [Column(n, no_wrap=n not in ("name", "device")) for n in names]
+    names = ("key", "kind", "name", "level", "speed-up", "made", "uses", "regret")
+    columns = [Column(n, no_wrap=n != "name", overflow="fold") for n in names]
     table = Table(*columns, box=None, pad_edge=False)
     for r in rows:
         gain = f"{r['speedup']:.2f}x" if r["speedup"] else ""
         table.add_row(r["key"][:12], r["kind"], r["name"], r["level"], gain, r["made"],
-                      str(r["uses"] or ""), f"{r['regret'] or '':.4}", r["device"])  # fmt: skip
+                      str(r["uses"] or ""), f"{r['regret'] or '':.4}")  # fmt: skip
     if rows:
         common.stdout().print(table, markup=False)
     common.stdout().print(f"{len(rows)} entries")
