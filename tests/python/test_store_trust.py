@@ -14,6 +14,7 @@ from store_entries import PAIRS, entry, program, resealed
 
 import tessera as ts
 from tessera import Graph, _core
+from tessera.errors import Error
 from tessera.options import shipped, users
 from tessera.rules import load_rules
 from tessera.store import receive as receiving
@@ -28,6 +29,13 @@ OTHER_TOOLS = "result 11 verifier 1 codegen 6"  # whose certificates say nothing
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+    """A store that optimisations look into."""
+    monkeypatch.setenv("TESSERA_STORES", str(tmp_path / "team"))
+    return FolderStore(tmp_path / "team")
 
 
 def wrong_graphs(rng: random.Random) -> Iterator[str]:
@@ -262,14 +270,47 @@ def test_reasons(changes: dict[str, str], reason: str) -> None:
     assert list(local_store().list()) == []
 
 
+def large(copies: int) -> str:
+    """The same values, by way of a large tensor."""
+    shape = f"[8,4,{copies}]"
+    return program(
+        f"y = reshape x {{shape=[8,4,1]}} : f32[8,4,1]\n"
+        f" z = broadcast y {{shape={shape}}} : f32{shape}\n m = mean z {{axes=[2]}} : f32[8,4]\n t = add m, m : f32[8,4]"
+    )
+
+
+def test_what_would_fill_the_memory_is_refused() -> None:
+    there = [
+        entry(graph=large(n), tools=OTHER_TOOLS, device=str(n)) for n in (1 << 40, 10, 1 << 32)
+    ]
+    fates = {r.key: r for r in receive(there)}
+    assert fates[there[0].key].fate == "refused"
+    assert "too many elements" in fates[there[0].key].reason
+    assert fates[there[1].key].fate in ("slower", "faster")
+    assert fates[there[2].key].fate == "refused"
+    assert "far larger" in fates[there[2].key].reason
+
+
+def test_a_race_that_fails_leaves_the_original(
+    team: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = _core.optimize
+
+    def failing(program: _core.Graph, fields: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if fields.get("proposals"):
+            raise Error("out of memory")
+        return real(program, fields, *rest)
+
+    monkeypatch.setattr(_core, "optimize", failing)
+    (received,) = receive([rows(FAST)])
+    assert received.fate == "passed over"
+    assert "out of memory" in received.reason
+    team.put(rows(FAST))
+    with pytest.warns(RuntimeWarning, match="cannot be tried: out of memory"):
+        assert optimized().candidates
+
+
 # --- optimisations that look into stores -------------------------------------------------------
-
-
-@pytest.fixture
-def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
-    """A store that optimisations look into."""
-    monkeypatch.setenv("TESSERA_STORES", str(tmp_path / "team"))
-    return FolderStore(tmp_path / "team")
 
 
 def optimized(**options: Any) -> ts.Result:

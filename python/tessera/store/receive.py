@@ -7,8 +7,10 @@ finds); rules and patterns are proved before they join the user's own. No code t
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from tessera.store.ranking import Rank, Uses, described, rank_of, ranks
 from tessera.store.stores import configured, local_store
 from tessera.types import Fields, Record, format_type
 
+_MOST_GROWTH, _MODEST = 16, 1 << 20  # of a graph's largest tensor; elements that never matter
 _KEPT = 3  # entries of a program that an optimisation tries
 _FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _REFUSED = {"refuted": "it computes something else", "check failed": "its code computes something "
@@ -71,6 +74,8 @@ class Claim:
             raise RefusedError("the original is another program than the entry is about")
         if interface(original) != interface(graph):
             raise RefusedError("the graph has other inputs or results than the original")
+        if _largest(graph) > _MOST_GROWTH * _largest(original) + _MODEST:
+            raise RefusedError("the graph has tensors far larger than those of the original")
         if not entry.improved and _core.program_hash(graph) != entry["program"]:
             raise RefusedError("it says that nothing was found, and has another graph")
         claim = cls(entry, original, graph)
@@ -123,6 +128,12 @@ def _sound(entries: Iterable[Entry]) -> Iterator[Claim]:
                 yield Claim.of(entry, replay=False)
             except RefusedError:
                 Uses.default().add(entry.key, entry.name, entry.number("speedup"), 0.0, False)
+
+
+def _largest(graph: _core.Graph) -> int:
+    """Elements of a program's largest tensor, of those inside kernels too."""
+    types = re.findall(r"\w\[([\d,]+)\]", str(Graph.from_core(graph)))
+    return max((math.prod(map(int, extents.split(","))) for extents in types), default=1)
 
 
 def interface(graph: _core.Graph) -> tuple[list[str], list[str]]:
@@ -192,7 +203,14 @@ def _race(
     proposals = [same[0].proposal(store) for same in tried]
     proposals += [{**c.proposal("", original), "origin": c.entry["origin"]}
                   for c in _sound(here) if c.entry["level"] == options.level]  # fmt: skip
-    record = _core.optimize(original, {**fields, "refresh": True, "proposals": proposals})
+    try:
+        record = _core.optimize(original, {**fields, "refresh": True, "proposals": proposals})
+    except CancelledError:
+        raise
+    except Error as error:
+        why = f"the race failed: {error.message}"
+        yield from (_received(c.entry, "passed over", why) for same in tried for c in same)
+        return
     yield from told([c for same in tried for c in same], record)
     if record["interrupted"]:
         raise CancelledError("interrupted; what was received before is kept")
@@ -336,7 +354,14 @@ def optimize(
             vain = any(e.key == here["key"] and not e.improved for e in fit)
     only = (near or vain) and not fields["tune"]
     more = {"proposals": proposals, "only_proposals": only, "searched": only and vain}
-    record = _core.optimize(program, {**fields, **more}, progress, stop)
+    try:
+        record = _core.optimize(program, {**fields, **more}, progress, stop)
+    except Error as error:
+        if isinstance(error, CancelledError) or not claims:
+            raise
+        text = f"tessera: what the stores have cannot be tried: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return _core.optimize(program, fields, progress, stop)
     stores_said = [r.json() for r in told(claims, record)]
     if only and not (record["improved"] or vain or record["interrupted"]):
         record = _core.optimize(program, fields, progress, stop)
