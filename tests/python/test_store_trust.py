@@ -275,7 +275,8 @@ def large(copies: int) -> str:
     shape = f"[8,4,{copies}]"
     return program(
         f"y = reshape x {{shape=[8,4,1]}} : f32[8,4,1]\n"
-        f" z = broadcast y {{shape={shape}}} : f32{shape}\n m = mean z {{axes=[2]}} : f32[8,4]\n t = add m, m : f32[8,4]"
+        f" z = broadcast y {{shape={shape}}} : f32{shape}\n"
+        " m = mean z {axes=[2]} : f32[8,4]\n t = add m, m : f32[8,4]"
     )
 
 
