@@ -194,6 +194,17 @@ FAST = """graph rows {
 WRONG = FAST.replace("mul X, T", "add X, T")
 
 
+PART = """graph product {
+  X = input : f32[96,256]
+  W = input : f32[256,96]
+  A = transpose X {perm=[1,0]} : f32[256,96]
+  B = transpose W {perm=[1,0]} : f32[96,256]
+  C = matmul B, A : f32[96,96]
+  P = transpose C {perm=[1,0]} : f32[96,96]
+  return P
+}"""
+
+
 def rows(found: str, /, **changes: str) -> Entry:
     """An entry about SLOW, made with the default options on this device."""
     a, b = Graph.parse(SLOW), Graph.parse(found)
@@ -342,12 +353,20 @@ def test_other_devices_take_part_in_the_search(team: FolderStore) -> None:
 
 
 def test_lies_cost_time_only(team: FolderStore) -> None:
+    """One is from here, as it were, with a certificate that says to be of a wrong program."""
     here = rows(FAST)
-    team.put(resealed(here, graph=WRONG, certificate=here["certificate"]))
+    wrong = Graph.parse(WRONG)
+    of_wrong = str(ts.verify(wrong, wrong).certificate).splitlines()[2]
+    forged = here["certificate"].splitlines()
+    forged[2] = of_wrong
+    team.put(resealed(here, graph=WRONG, certificate="\n".join(forged)))
     team.put(rows(WRONG, tools=OTHER_TOOLS, speedup="1e6"))
     result = optimized()
     assert ts.verify(result.original, result.graph)
-    assert "store" not in "".join(c.origin for c in result.candidates if c.fate == "chosen")
+    assert {r["fate"] for r in result.details["stores"]} == {"refused"}
+    origins = {c.origin for c in result.candidates}
+    assert origins  # somebody searched
+    assert "store" not in "".join(origins)
 
 
 def test_that_nothing_was_found_here_is_believed_of_the_same_options_only(
@@ -374,6 +393,9 @@ def test_what_spares_the_search(team: FolderStore, monkeypatch: pytest.MonkeyPat
     team.put(elsewhere)
     optimized()
     team.put(rows(FAST))
+    part = _core.parts(_core.parse(SLOW))[0]
+    found = {"original": str(Graph.from_core(part)), "graph": PART, "tools": OTHER_TOOLS}
+    team.put(resealed(entry(), program=_core.program_hash(part), **found))
     optimized()
     optimized(tune=True)
     assert [(f["only_proposals"], len(f["proposals"])) for f in asked] == [
@@ -395,17 +417,6 @@ def test_stricter_levels_serve_looser_ones(
 ) -> None:
     team.put(rows(FAST, level=has, tools=OTHER_TOOLS))
     assert any("store" in c.origin for c in optimized(level=asked).candidates) == fits
-
-
-PART = """graph product {
-  X = input : f32[96,256]
-  W = input : f32[256,96]
-  A = transpose X {perm=[1,0]} : f32[256,96]
-  B = transpose W {perm=[1,0]} : f32[96,256]
-  C = matmul B, A : f32[96,96]
-  P = transpose C {perm=[1,0]} : f32[96,96]
-  return P
-}"""
 
 
 def test_parts_serve_programs_that_nobody_has(team: FolderStore) -> None:
@@ -459,7 +470,9 @@ def shipped_pattern() -> str:
     return (path / "rmsnorm.pattern").read_text()
 
 
-def test_patterns_join_where_they_hold() -> None:
+def test_patterns_join_where_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     text = shipped_pattern().replace("pattern rmsnorm\n", "pattern learnt-rms\n")
     text = re.sub(r"^  code .*?^  }\n", "", text, flags=re.S | re.M)
     good = Entry.of_text("pattern", "learnt-rms", text)
@@ -470,6 +483,7 @@ def test_patterns_join_where_they_hold() -> None:
     fates = {r.name: r for r in receive([good, wrong, path, named])}
     assert [r.fate for r in fates.values()] == ["accepted", *["refused"] * 3], fates
     assert [p.name for p in users("learnt").iterdir()] == ["learnt-rms.pattern"]
+    assert list((tmp_path / "temporary").iterdir()) == []
     assert [e.name for e in own_texts()] == ["learnt-rms"]
     assert [r.fate for r in receive([good])] == ["known"]
 

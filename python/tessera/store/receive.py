@@ -28,6 +28,7 @@ from tessera.store.stores import configured, local_store
 from tessera.types import Fields, Record, format_type
 
 _MOST_GROWTH, _MODEST = 16, 1 << 20  # of a graph's largest tensor; elements that never matter
+_INTERRUPTED = "interrupted; what was received before is kept"
 _KEPT = 3  # entries of a program that an optimisation tries
 _FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _REFUSED = {"refuted": "it computes something else", "check failed": "its code computes something "
@@ -161,10 +162,8 @@ def receive(
     options = options or Options()
     groups: dict[tuple[str, str, bool], list[Claim]] = {}
     for entry in entries:
-        if entry.kind == "rule":
-            yield _receive_rule(entry)
-        elif entry.kind == "pattern":
-            yield _receive_pattern(entry)
+        if entry.kind in ("rule", "pattern"):
+            yield _join(entry)
         elif entry.kind == "program":
             try:
                 claim = Claim.of(entry)
@@ -213,7 +212,7 @@ def _race(
         return
     yield from told([c for same in tried for c in same], record)
     if record["interrupted"]:
-        raise CancelledError("interrupted; what was received before is kept")
+        raise CancelledError(_INTERRUPTED)
 
 
 def _nothing_found(claim: Claim, fields: Record) -> tuple[str, str]:
@@ -268,48 +267,50 @@ def own_texts() -> Iterator[Entry]:
             yield Entry.of_text("pattern", pattern.name, read_text(Path(pattern.file)))
 
 
-def _receive_rule(entry: Entry) -> Received:
-    text = entry["text"] + "\n"
+def _join(entry: Entry) -> Received:
+    """Adds a rule or a pattern to the user's own, where it holds."""
+    known = load_rules() if entry.kind == "rule" else read_patterns()[0]
+    if any(one.name == entry["name"] for one in known):
+        return _received(entry, "known", f"there is a {entry.kind} of that name")
     try:
-        found = _core.parse_rules(text, "<rule>")
-        if len(found) != 1 or found[0]["name"] != entry["name"]:
-            return _received(entry, "refused", "it is not one rule of that name")
-        if any(rule.name == entry["name"] for rule in load_rules()):
-            return _received(entry, "known", "there is a rule of that name")
-        checked = _core.check_rules(text, "<rule>")[0]
-        if checked["why"] == "cancelled":
-            raise CancelledError("interrupted; what was received before is kept")
-        if not checked["holds"]:
-            return _received(entry, "refused", f"it does not hold: {checked['why']}")
+        fault = _join_rule(entry) if entry.kind == "rule" else _join_pattern(entry)
     except CancelledError:
         raise
     except Error as error:
-        return _received(entry, "refused", str(error))
+        fault = str(error)
+    return _received(entry, *(("refused", fault) if fault else ("accepted", "it holds here")))
+
+
+def _join_rule(entry: Entry) -> str:
+    text = entry["text"] + "\n"
+    found = _core.parse_rules(text, "<rule>")
+    if [rule["name"] for rule in found] != [entry["name"]]:
+        return "it is not one rule of that name"
+    checked = _core.check_rules(text, "<rule>")[0]
+    if checked["why"] == "cancelled":
+        raise CancelledError(_INTERRUPTED)
+    if not checked["holds"]:
+        return f"it does not hold: {checked['why']}"
     add_to_user_rules([rule_of(found[0])])
-    return _received(entry, "accepted", "it holds here")
+    return ""
 
 
-def _receive_pattern(entry: Entry) -> Received:
+def _join_pattern(entry: Entry) -> str:
     if not _FILE_NAME.fullmatch(entry["name"]):
-        return _received(entry, "refused", "its name is no file's")
+        return "its name is no file's"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / (entry["name"] + SUFFIX)
         write_text(path, entry["text"] + "\n")
-        try:
-            pattern = read_pattern(path)
-            if pattern.name != entry["name"]:
-                return _received(entry, "refused", "it is a pattern of another name")
-            if pattern.written():
-                return _received(entry, "refused", "it has code that a person wrote")
-            if any(p.name == pattern.name for p in read_patterns()[0]):
-                return _received(entry, "known", "there is a pattern of that name")
-            checked = check_pattern(path)
-            if not checked.holds:
-                return _received(entry, "refused", f"it does not hold: {checked.why}")
-        except Error as error:
-            return _received(entry, "refused", str(error))
+        pattern = read_pattern(path)
+        if pattern.name != entry["name"]:
+            return "it is a pattern of another name"
+        if pattern.written():
+            return "it has code that a person wrote"
+        checked = check_pattern(path)
+        if not checked.holds:
+            return f"it does not hold: {checked.why}"
         add_pattern(path, users("learnt") if entry["name"].startswith("learnt-") else None)
-    return _received(entry, "accepted", "it holds here")
+    return ""
 
 
 # --- optimisations that have no result of their own ----------------------------------------------
