@@ -178,7 +178,8 @@ def test_a_folder_reads_entries_only(tmp_path: Path) -> None:
     store.path("c" * 64).parent.mkdir(exist_ok=True)
     store.path("c" * 64).mkdir()
     assert list(store.list()) == [good]
-    assert [store.get(letter * 64) for letter in "abc"] == [None] * 3
+    with pytest.warns(RuntimeWarning, match="passed over"):
+        assert [store.get(letter * 64) for letter in "abc"] == [None] * 3
 
 
 WRITER = """
@@ -245,6 +246,39 @@ def test_a_store_that_cannot_be_reached_is_passed_over(tmp_path: Path) -> None:
     folder.put(entry())
     with pytest.warns(RuntimeWarning, match="passed over"):
         assert list(Union([gone, folder]).list()) == [entry()]
+
+
+def test_what_cannot_be_opened_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    with pytest.raises(IoError, match="the store nobody://x"):
+        open_store("nobody://x")
+    monkeypatch.setenv("TESSERA_STORES", f"nobody://y,{tmp_path}")
+    with pytest.warns(RuntimeWarning, match="passed over: the store nobody://y"):
+        assert str(tmp_path) in [store.name for store in configured().stores]
+
+
+def test_reading_leaves_nothing_behind(tmp_path: Path) -> None:
+    for place in (str(tmp_path / "f"), f"sqlite:{tmp_path / 'x'}"):
+        store = open_store(place)
+        assert list(store.list()) == []
+        assert list(store.damaged()) == []
+        assert store.get("0" * 64) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_others_change_is_seen(place: str) -> None:
+    store, other = open_store(place), open_store(place)
+    one, two = many(2)
+    store.put(one)
+    program = one["program"]
+    assert list(store.list(program=two["program"])) == []
+    assert list(store.list(program=program)) == [one]
+    other.put(two)
+    other.delete(one.key)
+    assert list(store.list(program=two["program"])) == [two]
+    assert list(store.list(program=program)) == []
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,7 @@ def test_gc_drops_the_damaged_the_refuted_the_old_and_the_worst(
     with pytest.warns(RuntimeWarning, match="passed over"):
         dropped = {e.key: why for e, why in to_drop(team.list(), 3)}
     assert set(dropped) == {liar.key, old.key, rest[0].key}
+    assert "newer tools" in dropped[old.key]
     code, told = as_json(capsys, "gc", team.name, "--keep", "3", "--dry-run")
     assert code == 0
     assert len(told["entries"]) == 4

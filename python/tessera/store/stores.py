@@ -11,9 +11,8 @@ import importlib
 import os
 import re
 import sqlite3
-import stat
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,12 +33,10 @@ class Store:
     def __init__(self, name: str) -> None:
         self.name = name
         self._warned = False
-        # Of what has not changed since it was read: its stamp, kind and program.
-        self._seen: dict[str, tuple[Hashable, str, str]] = {}
+        self._seen: dict[str, tuple[str, str]] = {}  # kind and program, which keys stand for
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
-        """The keys there are, and what changes with their entries (None: nobody knows); those of a
-        program are enough, where it is known which they are."""
+    def _keys(self, program: str | None) -> Iterable[str]:
+        """What may be a key; those of a program are enough, where it is known which they are."""
         raise NotImplementedError
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
@@ -76,26 +73,24 @@ class Store:
     def list(self, kind: str | None = None, program: str | None = None) -> Iterator[Entry]:
         """All sound entries, or those of a kind or of the program with this hash, by key."""
         with self._told():
-            stamps = self._stamps(program)
-        self._seen = {
-            k: s for k, s in self._seen.items() if s[0] is not None and s[0] == stamps.get(k)
-        }
+            keys = sorted(filter(is_key, self._keys(program)))
 
-        def wanted(found: tuple[Hashable, str, str] | None) -> bool:
-            return found is None or (kind in (None, found[1]) and program in (None, found[2]))
+        def fits(seen: tuple[str, str]) -> bool:
+            return kind in (None, seen[0]) and program in (None, seen[1])
 
-        for key, found in self._entries([k for k in sorted(stamps) if wanted(self._seen.get(k))]):
-            if not isinstance(found, Entry):
+        wanted = [key for key in keys if key not in self._seen or fits(self._seen[key])]
+        for key, found in self._entries(wanted):
+            if isinstance(found, Entry):
+                self._seen[key] = (found.kind, found["program"])
+                if fits(self._seen[key]):
+                    yield found
+            else:
                 self._warn(key, found)
-                continue
-            self._seen[key] = (stamps[key], found.kind, found["program"])
-            if wanted(self._seen[key]):
-                yield found
 
     def damaged(self) -> Iterator[tuple[str, str]]:
         """Keys of what is no sound entry, with what is wrong."""
         with self._told():
-            keys = sorted(self._stamps(None))
+            keys = sorted(filter(is_key, self._keys(None)))
         for key, found in self._entries(keys):
             if not isinstance(found, Entry):
                 yield key, found
@@ -147,26 +142,22 @@ class FolderStore(Store):
         """Where an entry is."""
         return (self.folder if self._flat else self.folder / key[:2]) / (key + SUFFIX)
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
-        found: dict[str, Hashable] = {}
-        folders = [self.folder] if self._flat else sorted(self.folder.glob("[0-9a-f][0-9a-f]"))
-        for folder in folders:
-            for item in os.scandir(folder) if folder.is_dir() else ():
-                key = item.name.removesuffix(SUFFIX)
-                if is_key(key) and self.path(key).name == item.name and item.is_file():
-                    at = item.stat()
-                    found[key] = (at.st_mtime_ns, at.st_size, at.st_ino)
-        return found
+    def _keys(self, program: str | None) -> Iterator[str]:
+        for path in self.folder.glob(f"*{SUFFIX}" if self._flat else f"[0-9a-f][0-9a-f]/*{SUFFIX}"):
+            if path == self.path(path.stem) and path.is_file():
+                yield path.stem
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         for key in keys:
             try:
                 # A pipe would keep us waiting.
                 with open(os.open(self.path(key), os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                    plain = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-                    yield key, file.read(MOST_BYTES + 1) if plain else None
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                yield key, None
+                    data = file.read(MOST_BYTES + 1)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                data = b""  # as good as damaged
+            yield key, data
 
     def _write(self, entry: Entry) -> None:
         path = self.path(entry.key)
@@ -196,18 +187,19 @@ class SqliteStore(Store):
             db.execute("CREATE INDEX IF NOT EXISTS programs ON entries(program)")
             yield db
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
+    def _keys(self, program: str | None) -> list[str]:
+        if not self._path.exists():
+            return []
         where, values = ("", ()) if program is None else (" WHERE program = ?", (program,))
         with self._open() as db:
-            rows = db.execute(f"SELECT key FROM entries{where}", values).fetchall()
-        return {key: None for (key,) in rows if isinstance(key, str) and is_key(key)}
+            return [str(key) for (key,) in db.execute(f"SELECT key FROM entries{where}", values)]
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         query = f"SELECT substr(CAST(text AS BLOB), 1, {MOST_BYTES + 1}) FROM entries WHERE key = ?"
-        for key in keys:
+        for key in keys if self._path.exists() else ():
             with self._open() as db:
                 row = db.execute(query, (key,)).fetchone()
-            yield key, row[0] if row and isinstance(row[0], bytes) else None
+            yield key, row[0] if row else None
 
     def _write(self, entry: Entry) -> None:
         row = (entry.key, entry["program"], entry.text.encode())
@@ -224,25 +216,19 @@ class FsspecStore(Store):
 
     def __init__(self, url: str) -> None:
         super().__init__(_without_password(url))
-        self._fs, self._root = _package("fsspec").url_to_fs(url)
+        with self._told():
+            self._fs, self._root = _package("fsspec").url_to_fs(url)
 
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key[:2]}/{key}{SUFFIX}"
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
+    def _keys(self, program: str | None) -> list[str]:
         self._fs.invalidate_cache()  # others write there, too
         try:
-            files = self._fs.find(self._root, detail=True)
+            files = self._fs.find(self._root)
         except FileNotFoundError:
-            return {}
-        found = {path.rpartition("/")[2].removesuffix(SUFFIX): facts
-                 for path, facts in files.items() if path.endswith(SUFFIX)}  # fmt: skip
-        marks = ("ETag", "mtime", "LastModified", "created")
-        return {
-            key: next(((facts["size"], str(facts[m])) for m in marks if facts.get(m)), None)
-            for key, facts in found.items()
-            if is_key(key)
-        }
+            return []
+        return [f.rpartition("/")[2].removesuffix(SUFFIX) for f in files if f.endswith(SUFFIX)]
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         for start in range(0, len(keys), _TOGETHER):
@@ -273,13 +259,10 @@ class RedisStore(Store):
         super().__init__(_without_password(url))
         self._redis: Value = _package("redis").Redis.from_url(url, socket_connect_timeout=5)
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
-        if program is None:
-            every = self._redis.scan_iter(match=f"{self._PREFIX}*", count=1000)
-            keys = [key[len(self._PREFIX) :] for key in every]
-        else:
-            keys = self._redis.smembers(f"tessera:program:{program}")
-        return {key: None for k in keys if is_key(key := k.decode(errors="replace"))}
+    def _keys(self, program: str | None) -> Iterator[str]:
+        found = (self._redis.scan_iter(match=f"{self._PREFIX}*", count=1000) if program is None
+                 else self._redis.smembers(f"tessera:program:{program}"))  # fmt: skip
+        return (key.decode(errors="replace").removeprefix(self._PREFIX) for key in found)
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         for key in keys:
@@ -365,10 +348,16 @@ def configured() -> Union:
     value = os.environ.get("TESSERA_STORES", "")
     folder = shipped("data/store")
     places = [*_split(value), *([str(folder)] if folder else [])]
-    return Union([_opened(place) for place in places])
+    return Union([store for place in places if (store := _opened(place)) is not None])
 
 
-_opened = functools.lru_cache(open_store)  # they remember what they have read
+@functools.cache  # stores remember what they have read
+def _opened(place: str) -> Store | None:
+    try:
+        return open_store(place)
+    except Error as error:
+        warnings.warn(f"tessera: passed over: {error}", RuntimeWarning, stacklevel=2)
+        return None
 
 
 def _split(value: str) -> list[str]:
