@@ -6,6 +6,7 @@ drops and which of several are tried first.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -46,14 +47,18 @@ class Uses(JsonLines):
 def count_named(program: _core.Graph, derivation: str, speedup: float) -> None:
     """Counts as used the user's own rules and patterns that the derivation of a result names."""
     named = set(re.findall(r"(?:\[rule |^pattern )([\w.-]+)", derivation, re.M))
-    files = [p for name in ("patterns", "learnt") for p in users(name).glob("*.pattern")]
-    for name in named & {*(p.stem for p in files), *_own_rules()} if named else ():
+    for name in named & _own_names() if named else ():
         Uses.default().add(name, described(program), 1.0, speedup, True)
 
 
-def _own_rules() -> list[str]:
-    files = users("rules").glob("*.rules")
-    return [name for p in files for name in re.findall(r"^rule (\S+)", p.read_text(), re.M)]
+def _own_names() -> set[str]:
+    names: set[str] = set()
+    for folder in ("patterns", "learnt", "rules"):
+        with contextlib.suppress(OSError):  # there is none, or its name is none
+            for path in users(folder).iterdir():
+                text = path.read_text(errors="replace") if path.suffix == ".rules" else ""
+                names |= {path.stem, *re.findall(r"^rule (\S+)", text, re.M)}
+    return names
 
 
 def described(program: _core.Graph) -> str:

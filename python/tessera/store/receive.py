@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 import tempfile
 import warnings
@@ -334,7 +335,7 @@ def optimize(
         return _core.optimize(program, fields, progress, stop)
     here = _core.entry_key(program, fields)
     tuned = _core.entry_key(program, {**fields, "tune": True, "budget": 0.0})
-    if any(local_store().path(k["key"]).exists() for k in (here, tuned)):
+    if any(os.path.exists(local_store().path(k["key"])) for k in (here, tuned)):
         return _core.optimize(program, fields, progress, stop)
     known, vain, near = ranks(), False, False
     claims: list[Claim] = []
