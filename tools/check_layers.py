@@ -31,7 +31,8 @@ BRIDGES = {"search": {("rules", "synth")}}
 RIVALS = {"backend": {"cpu", "cuda"}}
 # Modules of python/tessera, or packages with all that is in them but stands elsewhere.
 PYTHON_CHAIN = [
-    "_core errors clock files types extents machine store options compilers calibrate frameworks",
+    "_core errors clock files types extents machine cache_folder options compilers "
+    "calibrate frameworks",
     "tensor",
     "ops",
     "frontends.constants frontends.code frontends.environment frontends.number frontends.sandbox "
@@ -42,7 +43,7 @@ PYTHON_CHAIN = [
     "script_calls",
     "frontends.onnx frontends.torch",
     "host_calls racer graph_racer race_processes race costs source patterns pattern_authoring "
-    "rules conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare "
+    "rules store conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare "
     "torch_cache torch_experts",
     "report contest call_forms call_keys function_like candidate result background tuner entries"
     " decorator api background_process mirage",

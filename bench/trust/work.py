@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from tessera.cache_folder import MeasurementStore
 from tessera.errors import Error
 from tessera.patterns import read_patterns
 from tessera.rules import load_rules
-from tessera.store import MeasurementStore
 
 SECONDS = 120  # after which a child hangs
 QUIET = os.environ.get("TRUST_VERBOSE") is None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import overload
 
 from tessera import _core
+from tessera.cache_folder import MeasurementStore
 from tessera.call_forms import FunctionCall, GraphCall
 from tessera.clock import Clock
 from tessera.compilers import find_compiler
@@ -21,7 +22,8 @@ from tessera.graph import Graph
 from tessera.options import Options, is_gpu, package_folders
 from tessera.race_processes import children
 from tessera.result import ENGINES, Result
-from tessera.store import MeasurementStore
+from tessera.store import receive
+from tessera.store.ranking import count_named
 from tessera.types import Function, Object, Record, Value
 
 Progress = Callable[[Record], None]
@@ -128,12 +130,15 @@ def _optimize_graph(
     find_highs()
     fields = {**options.fields(), "special": graph.asks_for_nan,
               "may_lack_code": isinstance(call, FunctionCall)}  # fmt: skip
-    record = _core.optimize(graph.core, fields, watch, stop)
+    record = receive.optimize(graph.core, fields, watch, stop)
     asked = {"timeline": timeline, "requested": options.target, "level": options.level,
              "disable": options.disable, "freeze": options.freeze}  # fmt: skip
     result = Result({**record, **asked}, call)
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)
+        for candidate in result.candidates if result.improved else ():
+            if candidate.fate == "chosen":
+                count_named(graph.core, candidate.derivation, result.speedup)
     return result
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tessera import _core
+from tessera.cache_folder import cache_directory, make_own
 from tessera.files import told_of, write_text
-from tessera.store import cache_directory, make_own
 
 
 def calibrated_path() -> Path:

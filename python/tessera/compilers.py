@@ -7,10 +7,10 @@ import os
 import shlex
 import shutil
 
+from tessera.cache_folder import cache_directory, is_own
 from tessera.errors import Error
 from tessera.files import write_text
 from tessera.options import package_folders
-from tessera.store import cache_directory, is_own
 
 
 def find_compiler() -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tessera import _core
+from tessera.cache_folder import kept_json
 from tessera.clock import Clock
 from tessera.direct_calls import layout
 from tessera.emit import compile_source, emit
@@ -31,7 +32,6 @@ from tessera.options import Options
 from tessera.race import Entrant, Times, decide
 from tessera.rewrite import rewrite
 from tessera.runner import sharing
-from tessera.store import kept_json
 from tessera.types import Fields, Function, Record, Value, Values
 from tessera.verification import verify_by
 

@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from tessera import _core
+from tessera.cache_folder import cache_directory, kept_json
 from tessera.frameworks import FRAMEWORKS
 from tessera.machine import processor_facts
 from tessera.race import Entrant, least_on_one_thread
 from tessera.race_processes import LostError
-from tessera.store import cache_directory, kept_json
 from tessera.types import Record
 
 # Kinds of operations, as the core names them, each with the programs that stand for it: `m` is the

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from tessera.cache_folder import cache_directory, is_own
 from tessera.calibrate import calibrated_path
 from tessera.errors import UsageError
-from tessera.store import cache_directory, is_own
 from tessera.types import Record, Value
 
 _HERE = Path(__file__).resolve().parent

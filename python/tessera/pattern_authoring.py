@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tessera import _core
+from tessera.cache_folder import make_own
 from tessera.errors import BadInputError, NotFoundError
 from tessera.files import write_text
 from tessera.frontends.torch.call import dtype_of
@@ -22,7 +23,6 @@ from tessera.frontends.torch.importer import build
 from tessera.graph import Graph
 from tessera.options import registered_patterns, users
 from tessera.patterns import SUFFIX, Pattern, check_pattern, read_pattern
-from tessera.store import make_own
 from tessera.types import Values
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tessera import _core
+from tessera.cache_folder import make_own
 from tessera.errors import BadInputError, Error, Location, NotFoundError, ToolMissingError
 from tessera.files import Plain, read_text, told_of, write_text
 from tessera.graph import Graph
 from tessera.options import Options, pattern_folders, shipped, target_directory, users
-from tessera.store import make_own
 from tessera.types import Record, Value
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def learnt() -> Learnt:
     files = _learnt_files()
     kinds = [path.suffix for path in files]
     size = sum(path.stat().st_size for path in files)
-    return Learnt(kinds.count(SUFFIX), kinds.count(".search"), size, str(users("learnt")))
+    return Learnt(kinds.count(SUFFIX), kinds.count(".entry"), size, str(users("learnt")))
 
 
 def forget() -> Learnt:
@@ -237,7 +237,7 @@ def forget() -> Learnt:
 def _learnt_files() -> list[Path]:
     folder = users("learnt")
     found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in found if path.suffix in (SUFFIX, ".search"))
+    return sorted(path for path in found if path.suffix in (SUFFIX, ".entry"))
 
 
 @dataclass(frozen=True)

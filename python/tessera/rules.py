@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera import _core
+from tessera.cache_folder import make_own
 from tessera.errors import BadInputError, Error, Location
 from tessera.files import Plain, read_text, told_of, write_text
 from tessera.frontends.trace import trace_call
@@ -19,7 +20,6 @@ from tessera.frontends.traced import Spec
 from tessera.graph import Graph
 from tessera.options import rule_folders, users
 from tessera.source import run_file
-from tessera.store import make_own
 from tessera.types import Record
 
 LEARNT = "learnt.rules"

@@ -26,11 +26,11 @@ from torch.fx.node import Target
 
 from tessera import _core
 from tessera._core import version
+from tessera.cache_folder import kept_json
 from tessera.errors import Error
 from tessera.frontends.torch.importer import Output
 from tessera.options import own_pattern_folders
 from tessera.patterns import SUFFIX, body_states, read_pattern
-from tessera.store import kept_json
 from tessera.types import Object, Record, Value, Values
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from tessera import _core
+from tessera.cache_folder import kept_json
 from tessera.graph import Graph
 from tessera.options import Options, own_pattern_folders
 from tessera.patterns import grouped
-from tessera.store import kept_json
 from tessera.torch_cache import digest, origin
 
 log = logging.getLogger("tessera.torch")

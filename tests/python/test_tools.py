@@ -104,7 +104,7 @@ def _package(folder: Path, **modules: str) -> Path:
         ({"errors": "from tessera import tensor", "tensor": ""}, "'tensor' stands above 'errors'"),
         ({"ops__x": "import tessera.cli.app", "cli__app": ""}, "'cli.app' stands above 'ops.x'"),
         ({"onto": "import tessera.errors"}, "'onto' has no layer"),
-        ({"files": "from tessera.store import a", "store": "import tessera.files"}, "a circle"),
+        ({"files": "from tessera.clock import a", "clock": "import tessera.files"}, "a circle"),
         ({"emit__x": "from tessera.emit import y", "emit__y": "import tessera.emit.x"}, "emit.y"),
     ],
 )  # fmt: skip
@@ -122,7 +122,7 @@ def test_type_checkers_may_see_circles(tmp_path: Path) -> None:
     unseen = (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tessera.files import f\n"
     )
-    package = _package(tmp_path, store=unseen, files="from tessera.store import s")
+    package = _package(tmp_path, clock=unseen, files="from tessera.clock import s")
     assert not list(check_layers.python_offences(package))
 
 

@@ -22,6 +22,7 @@ from tessera.cli.optimize import emit, optimize, search
 from tessera.cli.patterns import patterns
 from tessera.cli.report import report
 from tessera.cli.rules import rules
+from tessera.cli.store import store
 from tessera.cli.verify import verify
 from tessera.errors import Error
 
@@ -41,6 +42,7 @@ Examples:
   tessera report examples/softmax.ug -o page.html  the whole story of one run, for a browser
   tessera rules list matmul                       what it has learnt about matrix products
   tessera patterns check mine.pattern             is this kernel what it says it computes?
+  tessera store pull s3://team/tessera            what others found, proved and raced here
   tessera doctor                                  is this machine ready?
 \b
 Exit codes: 0 success · 1 definite no · 2 unknown · 64 usage · 65 bad input · 70 environment or bug
@@ -52,7 +54,8 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    demo, optimize, search, explain, verify, emit, report, bench, patterns, rules, doctor, cache,
+    demo, optimize, search, explain, verify, emit, report, bench, patterns, rules, store,
+    doctor, cache,
 )  # fmt: skip
 for command in _COMMANDS:
     cli.add_command(command)

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from tessera.cache_folder import MeasurementStore, cache_directory
 from tessera.cli import common
 from tessera.files import told_of
-from tessera.store import MeasurementStore, cache_directory
 from tessera.types import Record
 
 
@@ -75,9 +75,9 @@ def path(as_json: bool) -> int:
 
 
 # What the core and the store put into the folder; nothing else is ever deleted.
-_MADE_AGAIN = ("objects", "index", "searches", "learnt", "bodies", "measurements.jsonl",
-               "measurements.sqlite", "measurements.sqlite-wal", "measurements.sqlite-shm",
-               "measurements.damaged")  # fmt: skip
+_MADE_AGAIN = ("objects", "index", "results", "searches", "learnt", "bodies",
+               "measurements.jsonl", "measurements.sqlite", "measurements.sqlite-wal",
+               "measurements.sqlite-shm", "measurements.damaged", "store-uses.jsonl")  # fmt: skip
 _OWN = ("rules", "patterns")  # what `rules` and `patterns add` were given
 
 

@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tessera import _core
 from tessera._core import version
@@ -19,10 +19,6 @@ from tessera.types import Record, Value
 
 if TYPE_CHECKING:
     from tessera.result import Result
-
-# Of a row in the history, what it has at least.
-_KINDS = {"time": float, "program": str, "target": str, "original_us": float, "ours_us": float,
-          "speedup": float}  # fmt: skip
 
 
 def cache_directory() -> Path:
@@ -71,14 +67,53 @@ def kept_json(key: str) -> Value:
         return None
 
 
-class MeasurementStore:
-    """A line of JSON for each run, appended by one write, so that processes can share the file;
+class JsonLines:
+    """A line of JSON for each row, appended by one write, so that processes can share the file;
     what is no such line is passed over."""
 
+    kinds: ClassVar[dict[str, type]] = {}  # what a row has at least
     _warned = False
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def append(self, row: Record) -> None:
+        """Adds a row; where that cannot be, one warning says so."""
+        try:
+            make_own(self.path.parent)
+            require_own(self.path.parent, alone=True)
+            with open(self.path, "ab", buffering=0, opener=_privately) as file:
+                file.write(b"\n" + json.dumps(row).encode())  # behind what may have ended early
+        except OSError as error:
+            if not JsonLines._warned:
+                JsonLines._warned = True
+                text = f"tessera: what was measured cannot be kept in {self.path}: {error}"
+                warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+    def recent(self, count: int | None = None) -> list[Record]:
+        """The newest rows first."""
+        if not (os.path.isfile(self.path) and is_own(self.path.parent, alone=True)):
+            return []
+        rows = map(self._row, self.path.read_bytes().splitlines())
+        return [row for row in reversed(list(rows)) if row][:count]
+
+    def _row(self, line: bytes) -> Record:
+        """What a line tells; nothing where it is damaged."""
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return {}
+        known = type(row) is dict and all(isinstance(row.get(k), v) for k, v in self.kinds.items())
+        return row if known else {}
+
+
+class MeasurementStore(JsonLines):
+    """A row for each run."""
+
+    kinds: ClassVar[dict[str, type]] = {
+        "time": float, "program": str, "target": str, "original_us": float, "ours_us": float,
+        "speedup": float,
+    }  # fmt: skip
 
     @classmethod
     def default(cls) -> MeasurementStore:
@@ -102,23 +137,7 @@ class MeasurementStore:
             **{key: data[key] for key in told},
             "candidates": [{k: c[k] for k in of_candidates} for c in data["candidates"]],
         }
-        try:
-            make_own(self.path.parent)
-            require_own(self.path.parent, alone=True)
-            with open(self.path, "ab", buffering=0, opener=_privately) as file:
-                file.write(b"\n" + json.dumps(row).encode())  # behind what may have ended early
-        except OSError as error:
-            if not MeasurementStore._warned:
-                MeasurementStore._warned = True
-                text = f"tessera: measurements cannot be kept in {self.path}: {error}"
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-    def recent(self, count: int | None = None) -> list[Record]:
-        """The newest measurements first."""
-        if not (self.path.is_file() and is_own(self.path.parent, alone=True)):
-            return []
-        rows = list(map(_row, self.path.read_bytes().splitlines()))
-        return [row for row in reversed(rows) if row][:count]
+        self.append(row)
 
     def count(self) -> int:
         """How many measurements there are."""
@@ -127,13 +146,3 @@ class MeasurementStore:
 
 def _privately(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _row(line: bytes) -> Record:
-    """What a line of the history tells; nothing where it is damaged."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    known = type(row) is dict and all(isinstance(row.get(k), v) for k, v in _KINDS.items())
-    return row if known else {}
