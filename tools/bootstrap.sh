@@ -52,12 +52,15 @@ if [ "$mode" = dev ]; then
   [ $found = 1 ] || need libgtest-dev -- "GoogleTest"
 fi
 install_needed
-# Optional: one test emulates an older processor.
-if [ "$mode" = dev ] && may_install && [ "$(uname -m)" = x86_64 ] && ! command -v qemu-x86_64 >/dev/null; then
-  if [ $apt_updated = 0 ]; then apt-get -qq update || true; fi
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends qemu-user >/dev/null 2>&1 ||
-    echo "tessera set-up: no qemu-user, the test on an emulated older processor is left out"
-fi
+# Optional: single tests emulate an older processor, and keep results on a Redis server.
+optional() {  # COMMAND PACKAGE
+  if [ "$mode" != dev ] || ! may_install || command -v "$1" >/dev/null; then return; fi
+  if [ $apt_updated = 0 ]; then apt-get -qq update || true; apt_updated=1; fi
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$2" >/dev/null 2>&1 ||
+    echo "tessera set-up: no $2, its test is left out"
+}
+if [ "$(uname -m)" = x86_64 ]; then optional qemu-x86_64 qemu-user; fi
+optional redis-server redis-server
 
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   rm -rf .venv
