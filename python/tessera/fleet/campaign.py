@@ -20,7 +20,6 @@ from tessera.fleet.locks import searching
 from tessera.fleet.messages import Request, read_answer
 from tessera.fleet.plan import Liar, Plan, ProgramPlan, Settings
 from tessera.fleet.progress import Outcome, Progress
-from tessera.fleet.tasks import TASKS
 from tessera.graph import Graph
 from tessera.store.entry import Entry, RefusedError
 from tessera.store.receive import Claim
@@ -122,7 +121,7 @@ class Campaign:
         submit = self._executor.submit
         if self._faults[request.key] >= self._settings.tries - 1:
             submit = LocalExecutor().submit  # whom we trust
-        future = submit(TASKS[request.task], request.text, request.task == "measure")
+        future = submit(request.task, request.text)
         self._running[future] = job
         future.add_done_callback(self._answered.put)
 

@@ -7,19 +7,18 @@ the name of a function and texts; workers and scheduler trust each other, as the
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Protocol
 
 from tessera.errors import ToolMissingError, UsageError
+from tessera.fleet.tasks import TASKS
+from tessera.race_processes import Child, LostError
+from tessera.store.entry import RefusedError
 from tessera.types import Value
 
-Task = Callable[[str], str]
-_NAMES = ("local", "dask", "ray", "shard")
+_FOREVER_S = 1e6
 
 
 class TaskExecutor(Protocol):
@@ -33,8 +32,8 @@ class TaskExecutor(Protocol):
     def apart(self) -> bool:
         """Whether measuring has machines of its own, so that it need not wait for searches."""
 
-    def submit(self, task: Task, request: str, measures: bool) -> Future[str]:
-        """Has a worker do it; what comes of it may be a failure of the worker."""
+    def submit(self, task: str, request: str) -> Future[str]:
+        """Has a worker do a task of TASKS; the future may tell that the worker failed."""
 
     def owns(self, key: str) -> bool:
         """Whether this task is to be done by workers of this executor."""
@@ -44,60 +43,54 @@ class TaskExecutor(Protocol):
 
 
 class LocalExecutor:
-    """This process, or several on this machine."""
+    """This process, or several on this machine, each with a thread that waits for its answers."""
 
     apart = False
 
     def __init__(self, workers: int = 1) -> None:
         self.workers = workers
-        self._pool: ProcessPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(workers)
+        self._all: set[Child] = set()
+        self._idle: list[Child] = []
 
-    def submit(self, task: Task, request: str, measures: bool) -> Future[str]:
-        if self.workers == 1:
-            return _done_here(task, request)
+    def submit(self, task: str, request: str) -> Future[str]:
+        if self.workers > 1:
+            return self._threads.submit(self._ask, task, request)
+        future: Future[str] = Future()
         try:
-            return self._processes().submit(task, request)
-        except BrokenExecutor:  # one was killed, and its pool with it
-            self.close()
-            return self._processes().submit(task, request)
+            future.set_result(TASKS[task](request))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
-    def _processes(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.workers, context, _begin)
-        return self._pool
+    def _ask(self, task: str, request: str) -> str:
+        try:
+            child = self._idle.pop()
+        except IndexError:
+            child = Child("tessera", "all", "fleet.worker")
+            self._all.add(child)
+        try:
+            answer, _ = child.ask({"task": task, "request": request}, (), _FOREVER_S)
+        except LostError:
+            self._all.discard(child)
+            raise
+        self._idle.append(child)
+        if "failed" in answer:
+            refused = answer["kind"] == RefusedError.__name__
+            raise RefusedError(answer["said"]) if refused else LostError(answer["failed"])
+        return str(answer["answer"])
+
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [child.pid for child in self._all]
 
     def owns(self, key: str) -> bool:
         return True
 
     def close(self) -> None:
-        if (pool := self._pool) is not None:
-            for process in list((pool._processes or {}).values()):
-                process.kill()
-            pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-
-
-def _done_here(task: Task, request: str) -> Future[str]:
-    future: Future[str] = Future()
-    try:
-        future.set_result(task(request))
-    except Exception as error:
-        future.set_exception(error)
-    return future
-
-
-def _begin() -> None:
-    """In a new process: Ctrl-C is its parent's to handle, whom it does not outlive."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for child in list(self._all):
+            child.terminate()
 
 
 class ShardExecutor(LocalExecutor):
@@ -146,8 +139,9 @@ class DaskExecutor:
     def workers(self) -> int:
         return max(1, sum(int(w["nthreads"]) for w in self._workers().values()))
 
-    def submit(self, task: Task, request: str, measures: bool) -> Future[str]:
-        return (self._measuring if measures else self._any).submit(task, request)
+    def submit(self, task: str, request: str) -> Future[str]:
+        executor = self._measuring if task == "measure" else self._any
+        return executor.submit(TASKS[task], request)
 
     def owns(self, key: str) -> bool:
         return True
@@ -171,19 +165,17 @@ class RayExecutor:
             ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False,
                      logging_level="error", configure_logging=False)  # fmt: skip
         self.apart = "measure" in ray.cluster_resources()
-        self._tasks: dict[tuple[Task, bool], Value] = {}
+        self._tasks: dict[str, Value] = {}
 
     @property
     def workers(self) -> int:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def submit(self, task: Task, request: str, measures: bool) -> Future[str]:
-        apart = measures and self.apart
-        if (task, apart) not in self._tasks:
-            only = {"resources": {"measure": 1}} if apart else {}
-            remote = self._ray.remote(num_cpus=1, max_retries=2, **only)
-            self._tasks[task, apart] = remote(task)
-        future: Future[str] = self._tasks[task, apart].remote(request).future()
+    def submit(self, task: str, request: str) -> Future[str]:
+        if task not in self._tasks:
+            only = {"resources": {"measure": 1}} if task == "measure" and self.apart else {}
+            self._tasks[task] = self._ray.remote(num_cpus=1, max_retries=2, **only)(TASKS[task])
+        future: Future[str] = self._tasks[task].remote(request).future()
         return future
 
     def owns(self, key: str) -> bool:
