@@ -142,7 +142,8 @@ def _read(source: str, shapes: Sequence[str], note: Note) -> Iterator[Named]:
     if path.is_dir():
         for file in sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES):
             try:
-                yield Named(str(file.relative_to(path)), common.read_program(str(file), ()).graph)
+                name = str(file.relative_to(path).with_suffix(""))
+                yield Named(name, common.read_program(str(file), ()).graph)
             except Error as error:
                 note(f"left out: {error}")
     elif path.suffix in _SUFFIXES or ".py:" in source or path.exists():
