@@ -9,14 +9,22 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "backend/written.h"
+#include "base/entries.h"
 #include "base/error.h"
+#include "base/sha256.h"
 #include "bindings.h"
 #include "driver/code.h"
+#include "driver/partition.h"
+#include "driver/results.h"
+#include "ir/text.h"
 #include "long_call.h"
+#include "verify/interface.h"
 
 namespace tessera::python {
 namespace {
@@ -103,6 +111,26 @@ template <class T> SetOption field(T OptimizeOptions::*member) {
   return [member](OptimizeOptions& o, nb::handle value) { o.*member = nb::cast<T>(value); };
 }
 
+std::vector<Proposal> proposals_from(nb::handle list) {
+  std::vector<Proposal> all;
+  for (const auto& fields : nb::cast<std::vector<std::map<std::string, std::string>>>(list)) {
+    const auto text = [&](const char* name) {
+      const auto it = fields.find(name);
+      return it == fields.end() ? std::string() : it->second;
+    };
+    Proposal p;
+    p.of = parse(text("of"), "<proposal>");
+    p.between = text("between");
+    p.candidate.graph = parse(text("graph"), "<proposal>");
+    p.candidate.origin = text("origin");
+    p.candidate.derivation = text("derivation");
+    if (const auto difference = interface_difference(p.of, p.candidate.graph))
+      throw Error(ErrorKind::BadInput, "a proposal has other inputs or outputs");
+    all.push_back(std::move(p));
+  }
+  return all;
+}
+
 OptimizeOptions options_from(const nb::dict& fields) {
   static const std::map<std::string, SetOption> known = {
       {"target", field(&OptimizeOptions::target)},
@@ -111,6 +139,7 @@ OptimizeOptions options_from(const nb::dict& fields) {
       {"pattern_folders", field(&OptimizeOptions::pattern_folders)},
       {"budget", field(&OptimizeOptions::budget_seconds)},
       {"threads", field(&OptimizeOptions::threads)},
+      {"workers", field(&OptimizeOptions::workers)},
       {"seed", field(&OptimizeOptions::seed)},
       {"verify_seed", field(&OptimizeOptions::verify_seed)},
       {"special", field(&OptimizeOptions::special)},
@@ -128,6 +157,19 @@ OptimizeOptions options_from(const nb::dict& fields) {
       {"cache", field(&OptimizeOptions::use_cache)},
       {"refresh", field(&OptimizeOptions::refresh)},
       {"resume", field(&OptimizeOptions::resume)},
+      {"steps", field(&OptimizeOptions::steps)},
+      {"bound", field(&OptimizeOptions::bound)},
+      {"only_proposals", field(&OptimizeOptions::only_proposals)},
+      {"searched", field(&OptimizeOptions::searched)},
+      {"compile_only", field(&OptimizeOptions::compile_only)},
+      {"slice",
+       [](OptimizeOptions& o, nb::handle value) {
+         std::tie(o.slice, o.slices) = nb::cast<std::pair<int, int>>(value);
+         if (o.slice < 0 || o.slice >= o.slices)
+           throw Error(ErrorKind::Usage, "slice: (i, n) with 0 <= i < n");
+       }},
+      {"proposals",
+       [](OptimizeOptions& o, nb::handle value) { o.proposals = proposals_from(value); }},
       {"level", [](OptimizeOptions& o,
                    nb::handle value) { o.level = accuracy_named(nb::cast<std::string>(value)); }},
   };
@@ -179,6 +221,44 @@ nb::dict search_to_dict(const Graph& program, const nb::dict& fields, nb::object
                  "interrupted", call.interrupted);
 }
 
+// The subprograms that an optimisation searches one by one, equal ones once.
+std::vector<Graph> parts(const Graph& program) {
+  std::vector<Graph> all;
+  for (Part& p : partition_across_reshapes(program))
+    if (std::ranges::find(all, p.graph) == all.end()) all.push_back(std::move(p.graph));
+  return all;
+}
+
+// A program in which some of its parts are computed otherwise.
+Graph with_parts(const Graph& program, const std::vector<std::pair<Graph, Graph>>& others) {
+  const std::vector<Part> all = partition_across_reshapes(program);
+  std::vector<Graph> now;
+  for (const Part& p : all) {
+    const auto known = std::ranges::find(others, p.graph, &std::pair<Graph, Graph>::first);
+    now.push_back(known == others.end() ? p.graph : known->second);
+  }
+  return splice(program, all, now);
+}
+
+std::map<std::string, std::string> provenance_of(const Graph& program, const nb::dict& fields) {
+  const OptimizeOptions options = options_from(fields);
+  const EntryFields all = provenance(program, options, resolve_target(options));
+  return {all.begin(), all.end()};
+}
+
+nb::dict read_entry(const std::string& text, const std::string& file) {
+  nb::dict fields;
+  for (const auto& [name, value] : parse_entry(text, file)) fields[name.c_str()] = value;
+  return fields;
+}
+
+std::string write_entry(const nb::dict& fields) {
+  EntryFields all;
+  for (auto [name, value] : fields)
+    all.emplace_back(nb::cast<std::string>(name), nb::cast<std::string>(value));
+  return print_entry(all);
+}
+
 }  // namespace
 
 void bind_driver(nb::module_& m) {
@@ -186,6 +266,14 @@ void bind_driver(nb::module_& m) {
         nb::arg("progress") = nb::none(), nb::arg("stop") = nb::none());
   m.def("search", &search_to_dict, nb::arg("program"), nb::arg("options"),
         nb::arg("progress") = nb::none());
+  m.def("parts", &parts);
+  m.def("with_parts", &with_parts);
+  m.def("entry_key", &provenance_of);
+  m.def("read_entry", &read_entry, nb::arg("text"), nb::arg("file") = "<entry>");
+  m.def("write_entry", &write_entry);
+  m.def("canonical", &print_canonical);
+  m.def(
+      "program_hash", [](const Graph& g) { return sha256_hex(print_canonical(g)); });
   m.def(
       "resolve_target",
       [](const nb::dict& options) { return resolve_target(options_from(options)).str(); });

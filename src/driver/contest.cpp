@@ -55,7 +55,7 @@ class Contest {
     }
     const std::vector<size_t> order = racing_order();
     const RaceInputs inputs(spec_, s_.options.seed);
-    const Filter filter(spec_, s_.options.seed + 1, s_.threads);
+    const Filter filter(spec_, s_.options.seed + 1, s_.workers);
     Verifier verifier(spec_, s_.verify_options());
     inputs_ = &inputs;
     filter_ = &filter;
@@ -94,7 +94,7 @@ class Contest {
       }
       if (racers.size() < wanted_ && next < order.size() && alike < kMostAlike)
         result.finished = false;
-      if (racers.empty()) break;
+      if (racers.empty() || s_.options.compile_only) break;
 
       s_.tell("measure", label_, 0, int(racers.size()));
       race(racers, 0);
@@ -146,7 +146,10 @@ class Contest {
 
   void propose() {
     CollectingSink sink;
-    {
+    for (const Proposal& p : s_.options.proposals)
+      if (p.of == spec_) sink.candidates.push_back(p.candidate);
+    searched_ = true;
+    if (!s_.options.only_proposals) {
       Stopwatch watch(s_.report.search_s);
       const std::vector<Folding> foldings = foldings_of_part();
       constexpr double kShareOfExperts = 0.2;
@@ -164,9 +167,8 @@ class Contest {
         searched_ = complete(s_.report.searches.back());
       }
       for (const Folding& f : foldings) add_folding(f, sink);
-      std::ranges::stable_sort(
-          sink.candidates, [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
     }
+    std::ranges::stable_sort(sink.candidates, {}, &Candidate::cost);
     if (also_) sink.candidates.insert(sink.candidates.begin(), *also_);
     for (Candidate& c : sink.candidates) {
       Outcome o;
@@ -202,7 +204,9 @@ class Contest {
 
   // Keeps what the search found, or that there is nothing to find, for programs of this meaning.
   void learn(const PartResult& result) {
-    if (known_ || s_.options.disable.count("mugraph") || s_.deadline.cancelled()) return;
+    if (known_ || s_.options.only_proposals || s_.options.disable.count("mugraph") ||
+        s_.deadline.cancelled())
+      return;
     const Outcome* chosen = nullptr;
     bool raced = false;
     for (size_t i = first_; i < s_.outcomes.size(); i++) {
@@ -310,7 +314,7 @@ class Contest {
   // --- races -----------------------------------------------------------------------------------
 
   // Candidates that are compiled side by side, of those wanted.
-  size_t at_once(size_t wanted) const { return std::min(wanted, size_t(s_.threads)); }
+  size_t at_once(size_t wanted) const { return std::min(wanted, size_t(s_.workers)); }
 
   void compile(const std::vector<size_t>& which, std::vector<Racer>& racers) {
     std::vector<Outcome*> outcomes;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/entries.h"
 #include "base/error.h"
 #include "base/folder.h"
-#include "base/records.h"
+#include "base/sha256.h"
+#include "base/text.h"
 #include "driver/results.h"
 #include "ir/text.h"
 #include "search/patterns/learn.h"
@@ -16,9 +18,7 @@ namespace tessera {
 namespace {
 
 // Raised when the search finds what it did not find before.
-constexpr int kSearchVersion = 2;
-// "tessera learnt SHA256\n", then what the checksum is of: "seconds complete pattern\n" ("-": none)
-// and the program found, if one was, its inputs in the order of the key.
+constexpr int kSearchVersion = 3;
 // A search that had so much more time is another one.
 constexpr double kMoreTime = 1.1;
 constexpr double kCheckSeconds = 1;  // a user waits for them
@@ -65,7 +65,7 @@ std::optional<Graph> fitted(const std::string& text, const Graph& program,
 std::string file_name(const patterns::SemanticKey& key, const std::string& options) {
   std::string sizes;
   for (int64_t n : key.sizes) sizes += " " + std::to_string(n);
-  return sha256_hex(key.meaning + sizes + "\n" + options) + ".search";
+  return sha256_hex(key.meaning + sizes + "\n" + options) + ".entry";
 }
 
 void prune(const std::string& folder, const std::string& extension) {
@@ -98,16 +98,14 @@ std::optional<KnownSearch> LearntKernels::recall(const Graph& program, double se
   const auto key = patterns::semantic_key(program);
   if (!key) return std::nullopt;
   const auto text = read_file(folder_ + "/" + file_name(*key, options_key_));
-  const auto body = text ? unsealed(*text) : std::nullopt;
-  RecordReader reader(body ? std::string_view(*body) : std::string_view());
-  double had = 0;
-  bool complete = false;
-  std::string pattern, graph;
-  reader(had, complete, pattern, graph);
-  if (!reader.complete()) return std::nullopt;
-  if (!complete && seconds > kMoreTime * had) return std::nullopt;
+  const auto fields = text ? readable_entry(*text) : std::nullopt;
+  if (!fields) return std::nullopt;
+  const auto had = number_from<double>(field_of(*fields, "seconds"));
+  if (!had || (field_of(*fields, "complete") != "yes" && seconds > kMoreTime * *had))
+    return std::nullopt;
+  const std::string pattern(field_of(*fields, "pattern")), graph(field_of(*fields, "graph"));
   KnownSearch known;
-  known.note = "an earlier search of " + significant(had, 2) + " s found ";
+  known.note = "an earlier search of " + significant(*had, 2) + " s found ";
   if (graph.empty()) {
     known.note += "nothing faster; --refresh searches again";
     return known;
@@ -140,11 +138,14 @@ void LearntKernels::remember(const Graph& program, const Graph* found, double se
         pattern.clear();
     }
   }
-  RecordWriter writer;
-  writer(seconds, complete, pattern, graph);
-  write_atomically(folder_ + "/" + file_name(*key, options_key_), sealed(writer.take()));
+  write_atomically(folder_ + "/" + file_name(*key, options_key_),
+                   print_entry({{"kind", "search"},
+                                {"seconds", exact(seconds)},
+                                {"complete", complete ? "yes" : "no"},
+                                {"pattern", pattern},
+                                {"graph", graph}}));
   prune(folder_, ".pattern");
-  prune(folder_, ".search");
+  prune(folder_, ".entry");
 }
 
 }  // namespace tessera

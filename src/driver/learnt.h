@@ -1,6 +1,6 @@
 // What µGraph searches came to, kept between runs by what their programs mean: kernels that were
 // found become patterns (search/patterns/learn.h) and are found again in other programs; that
-// nothing was found is kept too. In the cache's folder learnt/, NAME.pattern and KEY.search, each
+// nothing was found is kept too. In the cache's folder learnt/, NAME.pattern and KEY.entry, each
 // written by an atomic rename; the oldest go where there are more than kMostLearnt of either.
 #pragma once
 #include <optional>

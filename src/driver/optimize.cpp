@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "backend/compiler.h"
 #include "base/check.h"
@@ -102,6 +103,7 @@ class Optimizer {
       // A search is of no use without; the original may have been compiled before.
       able = s_.place.gpu || has_compiler();
       finished = !able || improve_program();
+      if (options_.compile_only) return finish();
       if (!result_.improved()) keep_original();
     } catch (const Interrupted&) {  // with the best so far
       finished = false;
@@ -125,10 +127,12 @@ class Optimizer {
     const bool cancelled = s_.deadline.cancelled();
     if (options_.use_cache && able && !cancelled && !s_.report.too_noisy && has_code() &&
         (result_.improved() || (finished && !s_.deadline.proofs_ended()))) {
-      if (!options_.tune) store_result(s_.cache, key, result_);
+      const bool proposed = options_.only_proposals;
       // A tuning that the budget cut short is worth another try.
-      else if (!s_.deadline.over())
-        store_result(s_.cache, tuned_key(program_, options_, s_.described), result_);
+      if (options_.tune ? !s_.deadline.over() : proposed && result_.improved())
+        store_result(s_.cache, tuned_options(options_), s_.described, result_);
+      else if (!options_.tune && (!proposed || options_.searched))
+        store_result(s_.cache, options_, s_.described, result_);
     }
     s_.report.tuned = options_.tune && !cancelled && !s_.deadline.over();
     return finish();
@@ -145,6 +149,8 @@ class Optimizer {
       out.report.stop = StopReason::TimeBudget;
     }
     out.candidates = std::move(sink.candidates);
+    if (options_.bound > 0)
+      std::erase_if(out.candidates, [&](const Candidate& c) { return c.cost > options_.bound; });
     out.resumed = saved_.note();
     const bool cut =
         out.report.stop == StopReason::TimeBudget || out.report.stop == StopReason::Cancelled;
@@ -158,8 +164,9 @@ class Optimizer {
  private:
   SearchReport run_engine(SearchMemory& memory, CandidateSink& sink) {
     const double seconds = options_.budget_seconds;
+    const bool first = options_.slice == 0;
     if (options_.engine == "synth") {
-      if (!options_.proved && !options_.disable.count("fold"))
+      if (first && !options_.proved && !options_.disable.count("fold"))
         for (Folding& f : fold_weights(program_)) {
           const double cost = AnalyticalModel(s_.target).cost(f.graph).seconds;
           sink.offer({std::move(f.graph), cost, "fold", std::move(f.derivation), {}, false});
@@ -167,7 +174,8 @@ class Optimizer {
       return s_.synthesize(program_, seconds, sink, options_.proved);
     }
     if (options_.engine == "mutate") return s_.mutants(program_, seconds, sink);
-    if (options_.engine == "patterns") return s_.experts(program_, seconds, sink, options_.proved);
+    if (options_.engine == "patterns")
+      return first ? s_.experts(program_, seconds, sink, options_.proved) : SearchReport();
     return s_.search(program_, "", seconds, &memory, sink);
   }
 
@@ -175,7 +183,7 @@ class Optimizer {
   bool improve_program() {
     base_ = simplified(s_, program_);
     const bool simpler = !(base_ == program_);
-    s_.measure_convolutions(base_);
+    if (!options_.compile_only) s_.measure_convolutions(base_);
     const std::vector<Part> parts =
         partition_across_reshapes(base_, s_.computed_with_images(base_));
     s_.report.parts = int(parts.size());
@@ -194,8 +202,19 @@ class Optimizer {
       take(std::move(found));
       return searched;
     }
+    const bool proposed = propose_wholes();
     if (parts.empty() && !simpler && !mutants_) return finished;
-    return improve_parts(parts) && finished;
+    return (proposed || improve_parts(parts)) && finished;
+  }
+
+  // Whole programs that were found elsewhere; true where one is faster.
+  bool propose_wholes() {
+    for (const Proposal& p : options_.proposals) {
+      if (!(p.of == program_) || s_.deadline.proofs_ended()) continue;
+      std::optional<Graph> between = program_between(p.between);
+      race_proposal(p.candidate, between ? &*between : nullptr);
+    }
+    return result_.improved();
   }
 
   OptimizeResult finish() {
@@ -208,8 +227,8 @@ class Optimizer {
 
   bool remembered(const std::string& key) {
     // What was tuned once, with whatever budget, serves everybody.
-    if (auto tuned = load_result(s_.cache, tuned_key(program_, options_, s_.described));
-        tuned && tuned->improved && restore(*tuned)) {
+    const std::string as_tuned = result_key(program_, tuned_options(options_), s_.described);
+    if (auto tuned = load_result(s_.cache, as_tuned); tuned && tuned->improved && restore(*tuned)) {
       s_.report.from_cache = s_.report.tuned = true;
     } else if (auto stored = load_result(s_.cache, key); stored && restore(*stored)) {
       s_.report.from_cache = true;
@@ -235,7 +254,9 @@ class Optimizer {
 
   // Mutants of the program's linear subprograms. True where nothing was cut short.
   bool propose_mutants() {
-    if (s_.place.gpu || options_.disable.count("mutate") || options_.max_block_ops) return true;
+    if (s_.place.gpu || options_.disable.count("mutate") || options_.max_block_ops ||
+        options_.only_proposals)
+      return true;
     mutants_ = std::make_unique<ProgramOptimizer>(s_, base_);
     const double now = s_.deadline.spent(), left = s_.deadline.left();
     const bool finished = mutants_->propose(now + kMutateLeast * left, now + kMutateMost * left);
@@ -410,6 +431,20 @@ class Optimizer {
       for (const SubprogramReport& r : s_.report.subprograms)
         for (const auto& a : r.alternatives)
           if (a.chosen) whole.derivation += r.name + ":\n" + a.derivation;
+    race_and_keep(std::move(whole), between);
+  }
+
+  void race_proposal(const Candidate& c, const Graph* between) {
+    Outcome whole;
+    whole.graph = c.graph;
+    whole.origin = c.origin;
+    whole.derivation = c.derivation;
+    whole.notes = c.notes;
+    whole.model_seconds = c.cost;
+    race_and_keep(std::move(whole), between);
+  }
+
+  void race_and_keep(Outcome whole, const Graph* between) {
     whole.rank = 1;
     whole.part = -1;
     if (const CompiledCode code = s_.code_for(whole)) race_whole(whole, code, between);
@@ -420,6 +455,7 @@ class Optimizer {
     CompiledCode original;
     try {
       original = s_.compiled(program_);
+      if (options_.compile_only) return;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       return;
@@ -502,7 +538,8 @@ class Optimizer {
       Outcome o = stored.winner;
       s_.tell("verify", "", 0, 1);
       Verifier verifier(program_, s_.verify_options());
-      const std::optional<Graph> between = program_between(stored);
+      o.graph = with_names(program_, std::move(o.graph));
+      const std::optional<Graph> between = program_between(stored.between);
       auto verified = s_.prove(verifier, o, between ? &*between : nullptr);
       const CompiledCode code = verified ? s_.code_for(o) : CompiledCode();
       if (!code) return false;
@@ -521,10 +558,27 @@ class Optimizer {
     return true;
   }
 
-  std::optional<Graph> program_between(const StoredResult& stored) const {
-    if (stored.between.empty()) return std::nullopt;
+  // The same program with the inputs' names of another, where it has others.
+  static Graph with_names(const Graph& like, Graph g) {
+    g.set_name(like.name());
+    std::set<std::string> names;
+    bool same = g.inputs().size() == like.inputs().size();
+    for (size_t i = 0; same && i < g.inputs().size(); i++) {
+      names.insert(like.tensor(like.inputs()[i]).name);
+      same = g.tensor(g.inputs()[i]).name == like.tensor(like.inputs()[i]).name;
+    }
+    if (same || g.inputs().size() != like.inputs().size()) return g;
+    for (uint32_t t = 0; t < g.tensors().size(); t++)
+      if (names.count(g.tensors()[t].name)) g.set_tensor_name(TensorId(t), "");
+    for (size_t i = 0; i < g.inputs().size(); i++)
+      g.set_tensor_name(g.inputs()[i], like.tensor(like.inputs()[i]).name);
+    return g;
+  }
+
+  std::optional<Graph> program_between(const std::string& text) const {
+    if (text.empty()) return std::nullopt;
     try {
-      Graph between = parse(stored.between, "<cached result>");
+      Graph between = parse(text, "<stored result>");
       validate(between);
       if (!interface_difference(program_, between)) return between;
     } catch (const Error&) {  // as good as none

@@ -19,13 +19,21 @@
 
 namespace tessera {
 
+// A program that was found elsewhere, and is believed as little as any other.
+struct Proposal {
+  Graph of;  // the program, or one of its parts
+  Candidate candidate;
+  std::string between;  // a program that a proof may go by, as text; or empty
+};
+
 struct OptimizeOptions {
   // "cpu" (this machine), "cuda" (its GPU), "cuda:sm_90a" (an architecture), or a description: name
   // or path.
   std::string target = "cpu";
   std::string target_directory;         // where descriptions by name are; empty: built-in ones only
   double budget_seconds = 30;           // of wall time for everything
-  int threads = 0;                      // 0: default_threads()
+  int threads = 0;                      // that the result runs on; 0: default_threads()
+  int workers = 0;                      // threads of search and proof; 0: as many
   uint64_t seed = 0;                    // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
   bool accept_tested = false;           // see VerifyOptions
@@ -60,6 +68,18 @@ struct OptimizeOptions {
   bool use_cache = true;  // of results; machine code is always cached
   // Searches again in place of what is remembered: results, learnt kernels and failed searches.
   bool refresh = false;
+  // Of search(): steps in place of the engine's own number (0), so that what is found does not
+  // depend on the machine where `budget_seconds` suffice; and see Budget.
+  int64_t steps = 0;
+  int slice = 0, slices = 1;
+  double bound = 0;
+  // Race with what the engines find; `only_proposals`: in place of it, and what comes of it is
+  // remembered as tuned results are. `searched`: they are all that a finished search found, so that
+  // is remembered too if none is faster.
+  std::vector<Proposal> proposals;
+  bool only_proposals = false, searched = false;
+  // Ends where races would begin: what they need is compiled then, and in the cache.
+  bool compile_only = false;
   // Goes on where an unfinished search of the same program with the same options stopped.
   bool resume = false;
 };

@@ -1,12 +1,17 @@
 #include "driver/results.h"
 
 #include <algorithm>
+#include <ctime>
 #include <sstream>
+#include <type_traits>
 
 #include "backend/body_records.h"
 #include "backend/cpu/compile.h"
+#include "backend/cpu/conv_costs.h"
 #include "base/error.h"
-#include "base/records.h"
+#include "base/folder.h"
+#include "base/sha256.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "driver/code.h"
 #include "ir/text.h"
@@ -17,7 +22,7 @@ namespace tessera {
 namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
-constexpr int kResultVersion = 10;
+constexpr int kResultVersion = 11;
 
 // Where code for a GPU runs, and that it does.
 std::string gpu_of(const OptimizeOptions& o) {
@@ -46,52 +51,71 @@ std::string checked_bodies(const OptimizeOptions& o, const Graph& program) {
   return text;
 }
 
-}  // namespace
-
-static void record(RecordWriter& a, Graph& graph) {
-  std::string text = print(graph);
-  a(text);
-}
-static void record(RecordReader& a, Graph& graph) {
-  std::string text;
-  a(text);
-  graph = parse(text, "<cached result>");
-}
-template <class Archive> void record(Archive& a, StoredResult& r) {
-  Outcome& w = r.winner;
-  a(r.improved, w.rank, w.model_seconds, r.original_s, w.seconds, w.speedup, w.origin, w.derivation,
-    r.checked, r.between);
-  record(a, w.graph);
+std::string tools() {
+  return "result " + num(kResultVersion) + " verifier " + num(kVerifierVersion) + " codegen " +
+         num(kCodegenVersion);
 }
 
-std::string options_key(const OptimizeOptions& o, const Target& target) {
+// What measures and runs the result.
+std::string device(const OptimizeOptions& o) {
+  const std::string gpu = gpu_of(o);
+  const int threads = o.threads > 0 ? o.threads : default_threads();
+  return gpu.empty() ? processor_name() + ", " + to_string(best_isa()) + ", " + num(threads) +
+                           (threads == 1 ? " thread" : " threads")
+                     : gpu;
+}
+
+std::string options_text(const OptimizeOptions& o) {
   std::ostringstream text;
-  text << "result " << kResultVersion << " verifier " << kVerifierVersion << " codegen "
-       << kCodegenVersion << "\n"
-       << target.str() << to_string(best_isa()) << "\n"
-       << gpu_of(o) << "\n"
-       << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed
-       << " tested " << o.accept_tested << " level " << name(o.level) << " special " << o.special
-       << " tf32 " << o.tf32 << " tune " << o.tune << " budget " << o.budget_seconds
-       << " max_block_ops " << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost
-       << "\n";
+  text << "seed " << o.seed << " tested " << o.accept_tested << " special " << o.special << " tf32 "
+       << o.tf32 << " tune " << o.tune << " budget " << o.budget_seconds << " max_block_ops "
+       << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost << " level "
+       << name(o.level) << " threads " << (o.threads > 0 ? o.threads : default_threads()) << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
   return text.str();
 }
 
-std::string result_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
-  std::string patterns;
-  if (!o.pattern_folders.empty() && !o.disable.count("patterns"))
-    patterns = "patterns " + patterns::warehouse_key(o.pattern_folders, program) +
-               checked_bodies(o, program) + "\n";
-  return sha256_hex(options_key(o, target) + patterns + print(program));
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%d", &utc)};
 }
 
-std::string tuned_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
-  OptimizeOptions any = o;
-  any.tune = true;
-  any.budget_seconds = 0;
-  return result_key(program, any, target);
+}  // namespace
+
+std::string options_key(const OptimizeOptions& o, const Target& target) {
+  std::ostringstream text;
+  text << tools() << "\n" << target.str() << device(o) << "\n";
+  text << options_text(o);
+  return text.str();
+}
+
+EntryFields provenance(const Graph& program, const OptimizeOptions& o, const Target& target) {
+  std::string options = options_text(o) + "target " + sha256_hex(target.str()) + "\n";
+  if (!o.pattern_folders.empty() && !o.disable.count("patterns"))
+    options += "patterns " + patterns::warehouse_key(o.pattern_folders, program) +
+               checked_bodies(o, program) + "\n";
+  EntryFields fields = {{"program", sha256_hex(print_canonical(program))},
+                        {"level", name(o.level)},
+                        {"device", device(o)},
+                        {"tools", tools()},
+                        {"options", options}};
+  std::string all;
+  for (const auto& [field, value] : fields) all += field + " " + value + "\n";
+  fields.insert(fields.begin(), {"key", sha256_hex(all)});
+  return fields;
+}
+
+std::string result_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
+  return std::string(field_of(provenance(program, o, target), "key"));
+}
+
+OptimizeOptions tuned_options(OptimizeOptions o) {
+  o.tune = true;
+  o.budget_seconds = 0;
+  return o;
 }
 
 std::string search_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
@@ -101,20 +125,74 @@ std::string search_key(const Graph& program, const OptimizeOptions& o, const Tar
   return sha256_hex("search " + result_key(program, any, target));
 }
 
-std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
-  const auto text = cache.find_text(key);
-  return text ? read_result(*text) : std::nullopt;
+// --- entries -----------------------------------------------------------------------------------
+
+EntryFields fields_of(const StoredResult& r) {
+  const Outcome& w = r.winner;
+  EntryFields fields = {{"improved", r.improved ? "yes" : "no"},
+                        {"original_s", exact(r.original_s)},
+                        {"seconds", exact(w.seconds)},
+                        {"spread", exact(w.spread)},
+                        {"speedup", exact(w.speedup)},
+                        {"model_s", exact(w.model_seconds)},
+                        {"rank", num(w.rank)},
+                        {"origin", w.origin},
+                        {"derivation", w.derivation}};
+  if (!r.checked.empty()) fields.emplace_back("checked", r.checked);
+  if (!r.between.empty()) fields.emplace_back("between", r.between);
+  fields.emplace_back("graph", print(w.graph));
+  return fields;
 }
+
+std::optional<StoredResult> result_from(const EntryFields& fields) {
+  StoredResult r;
+  Outcome& w = r.winner;
+  bool complete = true;
+  const auto number = [&](std::string_view name, auto& to) {
+    const auto n = number_from<std::remove_reference_t<decltype(to)>>(field_of(fields, name));
+    complete = complete && n;
+    to = n.value_or(0);
+  };
+  number("original_s", r.original_s);
+  number("seconds", w.seconds);
+  number("spread", w.spread);
+  number("speedup", w.speedup);
+  number("model_s", w.model_seconds);
+  number("rank", w.rank);
+  if (!complete) return std::nullopt;
+  r.improved = field_of(fields, "improved") == "yes";
+  w.origin = field_of(fields, "origin");
+  w.derivation = field_of(fields, "derivation");
+  r.checked = field_of(fields, "checked");
+  r.between = field_of(fields, "between");
+  try {
+    w.graph = parse(field_of(fields, "graph"), "<stored result>");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return r;
+}
+
+std::string print_result(const StoredResult& r) { return print_entry(fields_of(r)); }
 
 std::optional<StoredResult> read_result(const std::string& text) {
-  try {
-    return from_text<StoredResult>(text);
-  } catch (const Error&) {
-    return std::nullopt;  // as good as absent; it will be written anew
-  }
+  const auto fields = readable_entry(text);
+  return fields ? result_from(*fields) : std::nullopt;
 }
 
-void store_result(Cache& cache, const std::string& key, const OptimizeResult& result) {
+std::string results_folder(Cache& cache) { return cache.folder("results"); }
+
+std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
+  const std::string folder = results_folder(cache);
+  const auto text = folder.empty() ? std::nullopt : read_file(folder + "/" + key + ".entry");
+  const auto fields = text ? readable_entry(*text) : std::nullopt;
+  return fields && field_of(*fields, "key") == key ? result_from(*fields) : std::nullopt;
+}
+
+void store_result(Cache& cache, const OptimizeOptions& options, const Target& target,
+                  const OptimizeResult& result) {
+  const std::string folder = results_folder(cache);
+  if (folder.empty()) return;
   StoredResult r;
   for (const Outcome& o : result.candidates)
     if (o.fate == Fate::Chosen && o.graph == result.graph()) r.winner = o;
@@ -125,9 +203,15 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
   r.original_s = result.original_s;
   if (result.improved()) r.between = result.certificate()->between;
   if (const CompiledCode code = result.code()) r.checked = sha256_hex(code.source());
-  cache.store_text(key, print_result(r));
+  EntryFields fields = provenance(result.original, options, target);
+  const std::string key(field_of(fields, "key"));
+  fields.insert(fields.begin(), {"kind", "program"});
+  fields.emplace_back("made", today());
+  fields.emplace_back("original_spread", exact(result.original_spread));
+  fields.emplace_back("original", print(result.original));
+  for (auto& f : fields_of(r)) fields.push_back(std::move(f));
+  if (const Certificate* c = result.certificate()) fields.emplace_back("certificate", c->str());
+  write_atomically(folder + "/" + key + ".entry", print_entry(fields));
 }
-
-std::string print_result(const StoredResult& r) { return to_text(r); }
 
 }  // namespace tessera

@@ -54,8 +54,9 @@ Session::Session(const OptimizeOptions& o, const std::function<void(const Progre
                  const std::atomic<bool>* cancel, const std::atomic<bool>* abandon)
     : options(o), deadline(o.budget_seconds, cancel, abandon),
       place(place_of(o.target, o.target_directory)), described(resolve_target(o)),
-      target(described), threads(o.threads > 0 ? o.threads : default_threads()), eval_pool(threads),
-      learnt(cache, o, described), progress_(progress), cancel_(cancel) {
+      target(described), threads(o.threads > 0 ? o.threads : default_threads()),
+      workers(o.workers > 0 ? o.workers : threads), eval_pool(workers), learnt(cache, o, described),
+      progress_(progress), cancel_(cancel) {
   target.transforms = plan_options().images ? plan_options().transforms : Transforms::None;
   if (place.gpu && !place.context)
     report.not_measured = place.why_not;
@@ -87,8 +88,16 @@ SearchReport Session::within(double seconds, const std::function<SearchReport()>
   }
 }
 
+Budget Session::budget(double seconds, int64_t steps) const {
+  Budget b{.steps = options.steps > 0 ? options.steps : steps, .seconds = std::max(0.0, seconds)};
+  b.slice = options.slice;
+  b.slices = options.slices;
+  b.bound = options.bound;
+  return b;
+}
+
 Context Session::context(const CostModel* cost) const {
-  return {&target, cost, options.seed, threads, cancel_, nullptr, {}};
+  return {&target, cost, options.seed, workers, cancel_, nullptr, {}};
 }
 
 SearchReport Session::search(const Graph& graph, const std::string& part, double seconds,
@@ -98,7 +107,7 @@ SearchReport Session::search(const Graph& graph, const std::string& part, double
   Context context = this->context(&cost);
   context.memory = memory;
   context.progress = [&](const SearchReport& r) { tell("search", part, 0, 0, &r); };
-  Budget budget{.seconds = std::max(0.0, seconds)};
+  const Budget budget = this->budget(seconds);
   MugraphOptions engine_options;
   engine_options.max_block_ops = options.max_block_ops;
   for (const std::string& name : options.disable)
@@ -131,7 +140,7 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
                                  bool proved) {
   Stopwatch watch(report.search_s);
   Context context = this->context();
-  Budget budget{1'000'000, std::max(0.0, seconds)};
+  const Budget budget = this->budget(seconds, 1'000'000);
   SynthOptions engine_options;
   synth::Rates& rates = engine_options.rates;
   rates.set(options.costs);
@@ -159,6 +168,7 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
 
 SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink) {
   MutateOptions engine_options;
+  if (options.steps > 0) engine_options.steps = options.steps;
   engine_options.seconds = seconds;  // all that who names the engine allows
   return run_mutate(std::move(engine_options), graph, seconds, sink, nullptr);
 }
@@ -176,7 +186,7 @@ SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& grap
   Stopwatch watch(report.search_s);
   AnalyticalModel model(target);
   Context context = this->context(cost ? cost : &model);
-  Budget budget{.seconds = std::max(0.0, seconds)};
+  const Budget budget = this->budget(seconds);
   for (const std::string& name : options.disable)
     if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
   return within(seconds, [&] {
@@ -203,7 +213,7 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
     mark_unusable(*patterns_, cache, place.gpu, best_isa(), place.device());
   }
   Context context = this->context();
-  Budget budget{.seconds = std::max(0.0, seconds)};
+  Budget budget = this->budget(seconds);
   // Who asks for this engine alone wants to see every place.
   if (options.engine == "patterns") budget.candidates = options.candidates;
   PatternsOptions engine_options{.warehouse = &*patterns_, .verify = proved};
@@ -530,7 +540,7 @@ VerifyOptions Session::verify_options() const {
   v.special = options.special;
   v.accept_tested = options.accept_tested;
   v.seed = options.verify_seed;
-  v.threads = threads;
+  v.threads = workers;
   v.minimise = false;
   v.cancel = deadline.proofs();
   return v;

@@ -104,7 +104,7 @@ class Session {
   // As the description and the device have it: for limits and for keys. `target` is that as
   // measurements on the device have corrected it: for costs.
   Target described, target;
-  int threads;
+  int threads, workers;  // see OptimizeOptions
   ThreadPool eval_pool;
   Cache cache;
   LearntKernels learnt;
@@ -120,7 +120,8 @@ class Session {
   void learn(const std::vector<CompiledCode>& codes, const std::vector<Timing>& timings);
   void fit_model();
   // Whether NaN, infinities and zeros are to stay where they are.
-  Context context(const CostModel* cost = nullptr) const;  // of a search
+  Context context(const CostModel* cost = nullptr) const;               // of a search
+  Budget budget(double seconds, int64_t steps = Budget{}.steps) const;  // unless the options say
   bool keeps_special() const { return options.level == Accuracy::Bitwise || options.special; }
   PlanOptions plan_options() const;
   // An engine's run; one that does not end by itself soon after `seconds` is interrupted, and what

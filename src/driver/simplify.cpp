@@ -10,7 +10,8 @@ namespace tessera {
 Graph simplified(Session& s, const Graph& given) {
   constexpr double kLeastGain = 0.97, kShare = 0.1, kMostSeconds = 0.25;
   constexpr size_t kTried = 4;
-  if (s.options.disable.count("synth") || s.options.max_block_ops) return given;
+  if (s.options.disable.count("synth") || s.options.max_block_ops || s.options.only_proposals)
+    return given;
   const AnalyticalModel model(s.target);
   std::optional<Verifier> verifier;
   const auto is_equal = [&](const Graph& g, std::string origin) {

@@ -172,16 +172,19 @@ std::vector<std::string> print_ops(const Graph& g) {
   return lines;
 }
 
-std::string print_cone(const Graph& g, TensorId of) {
+namespace {
+
+// What these tensors are computed from, and their names in it.
+std::string print_nameless(const Graph& g, const std::vector<TensorId>& of) {
   std::vector<std::string> names(g.tensors().size());
   for (size_t i = 0; i < g.inputs().size(); ++i)
     names[g.inputs()[i].index] = "in" + std::to_string(i);
   std::vector<bool> wanted(g.ops().size(), false);
-  wanted[g.tensor(of).producer.index] = true;
+  for (TensorId t : of) wanted[g.tensor(t).producer.index] = true;
   for (size_t i = g.ops().size(); i-- > 0;)
     if (wanted[i])
       for (TensorId t : g.ops()[i].inputs) wanted[g.tensor(t).producer.index] = true;
-  std::string lines;
+  std::string lines, results;
   size_t made = 0;
   Printer p;
   for (size_t i = 0; i < g.ops().size(); ++i) {
@@ -192,7 +195,18 @@ std::string print_cone(const Graph& g, TensorId of) {
         names[op.result(r).index] = "t" + std::to_string(made++);
     lines += p.statement(g, op, names, 0) + "\n";
   }
-  return lines + names[of.index];
+  for (TensorId t : of) results += (results.empty() ? "" : ", ") + names[t.index];
+  return lines + results;
+}
+
+}  // namespace
+
+std::string print_cone(const Graph& g, TensorId of) { return print_nameless(g, {of}); }
+
+std::string print_canonical(const Graph& g) {
+  std::string inputs;
+  for (TensorId t : g.inputs()) inputs += g.type(t).str() + (g.is_weight(t) ? " weight\n" : "\n");
+  return inputs + print_nameless(g, g.outputs());
 }
 
 }  // namespace tessera

@@ -16,6 +16,8 @@ std::vector<std::string> print_ops(const Graph& graph);
 // What a tensor of a kernel graph is computed from, names aside: equal texts of two graphs that are
 // given the same inputs at the same places mean equal values.
 std::string print_cone(const Graph& graph, TensorId of);
+// A whole kernel graph, names and what nothing needs aside: equal texts mean equal programs.
+std::string print_canonical(const Graph& graph);
 
 struct ParseLimits {
   size_t bytes = size_t(64) << 20;

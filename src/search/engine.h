@@ -57,6 +57,11 @@ struct Budget {
   int64_t steps = 600'000;  // deterministic unit: one expanded search state
   double seconds = 30;      // wall limit; hitting it makes results depend on the machine
   int candidates = 32;      // at most this many are offered
+  // One of several searches that together look at all that one without slices does: each takes
+  // every `slices`-th branch of the engine's outermost choice, with steps of its own.
+  int slice = 0, slices = 1;
+  double bound = 0;  // seconds; what costs more is of no use. 0: there is no bound
+  bool has_branch(int64_t number) const { return number % slices == slice; }
 };
 
 // Texts by name that outlive a run. An engine keeps finished pieces of its work here, and takes

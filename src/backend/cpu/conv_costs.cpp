@@ -129,7 +129,8 @@ const std::string& processor_name() {
   static const std::string found = [] {
     std::ifstream in("/proc/cpuinfo");
     for (std::string line; std::getline(in, line);)
-      if (line.starts_with("model name")) return line;
+      if (line.starts_with("model name"))
+        return line.substr(std::min(line.find(": ") + 2, line.size()));
     return std::string("unknown");
   }();
   return found;

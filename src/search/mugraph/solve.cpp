@@ -38,8 +38,11 @@ class RegionSolver {
       formulations.push_back({{16, true}, ""});
     }
     formulations.push_back({{2, max_shift}, "", true});
+    // Slices differ in the first region alone.
+    const bool sliced = run_.before_seconds == 0;
     for (const Formulation& f : formulations) {
       if (run_.interrupted()) break;
+      if (sliced && !run_.budget.has_branch(&f - formulations.data())) continue;
       std::unique_ptr<World> world = make_world(region, f);
       if (!world) {
         run_.detail = "a constant of the program has no exact normal form";
@@ -200,6 +203,7 @@ class RegionSolver {
                KernelCounters& counters) {
     // A program of library operators may be hard to match; one's own plans always compete.
     double start = run_.program_seconds;
+    if (run_.budget.bound > 0 && run_.regions == 1) start = std::min(start, run_.budget.bound);
     for (const Choice& c : out.choices) start = std::min(start, c.plan.seconds);
     if (!out.choices.empty()) start = std::max(start, least(out) / 4);
     PlanOptions plan_options;

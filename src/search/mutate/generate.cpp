@@ -220,6 +220,7 @@ class Search {
           std::ranges::find(step.operands, int(v)) == step.operands.end())
         waiting++;
     if (waiting > depth_ - n) return;
+    if (n == 0 && first_++ % options_.slices != options_.slice) return;
     if (++found_.tried >= options_.steps) {
       over_ = true;
       found_.stop = StopReason::StepBudget;
@@ -598,7 +599,8 @@ class Search {
   uint64_t needed_ = 0;
   Generated found_;
   uint64_t asked_ = 0;
-  int depth_ = 0;  // of the programs being built
+  int64_t first_ = 0;  // operators that were tried as the first
+  int depth_ = 0;      // of the programs being built
   bool over_ = false, windows_only_ = false, bundles_only_ = false;
 };
 

@@ -90,6 +90,7 @@ class Run {
       auto g = realise(original_, r);
       if (!g || !seen.insert(structural_hash(*g)).second) continue;
       const double cost = options_.cost->cost(*g).seconds;
+      if (cost > options_.bound) continue;
       ways[way_of(*g)].push_back({std::move(*g), &r, cost});
     }
     auto cheaper = [](const Mutant& a, const Mutant& b) {
@@ -131,6 +132,7 @@ class Run {
         MutantRecord r = record;
         r.correction = c.how;
         r.cost = options_.cost->cost(c.graph).seconds;
+        if (r.cost > options_.bound) continue;
         found_.push_back({std::move(c.graph), std::move(r)});
         any = true;
       }
@@ -240,6 +242,9 @@ SearchReport Mutate::run(const Subprogram& subprogram, Context& context, const B
   options.steps = std::min(options.steps, budget.steps);
   options.seconds = std::min(options.seconds, budget.seconds);
   options.candidates = std::min(options.candidates, budget.candidates);
+  options.slice = budget.slice;
+  options.slices = budget.slices;
+  if (budget.bound > 0) options.bound = budget.bound;
   options.seed = context.seed;
   options.cancel = context.cancel;
   MutateReport told;

@@ -3,6 +3,7 @@
 // compared box by box in a prime field (§5), and corrected where they differ. What is returned has
 // passed the ordinary verifier at full shapes, unless the caller leaves that to itself.
 #pragma once
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct MutateOptions {
   // Steps switched off, of those that mutate_passes() names.
   std::set<std::string> disabled;
   const std::atomic<bool>* cancel = nullptr;
+  int slice = 0, slices = 1;  // see Budget: every so many-th first operator
+  double bound = INFINITY;    // seconds, by `cost`: mutants that take longer are left out
 };
 
 // Names of the steps that can be switched off: "rearrange", "windows", "matmul", "bundles",

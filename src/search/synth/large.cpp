@@ -193,8 +193,10 @@ class Improvement {
 
   // Looks at each part once; whether one got cheaper, after which the parts are others.
   bool sweep(int most, const Effort& effort) {
+    int64_t number = 0;
     for (const Part& part : parts_of(now_, most, [&] { return over(); })) {
       if (over()) return false;
+      if (!budget_.has_branch(number++)) continue;
       if (improve(part, most, effort)) return true;
     }
     return false;

@@ -413,6 +413,7 @@ class Search {
       }
       if (!best) break;
       done.insert({best->target, best->leaves});
+      if (!budget_.has_branch(windows_++)) continue;
       WindowLimits limits;
       limits.max_size = narrow ? options_.max_size : std::min(options_.max_size, 2);
       limits.holes = options_.holes;
@@ -520,10 +521,11 @@ class Search {
 
   void offer(const EGraph& graph, const Choice& choice) {
     if (options_.accepts && !accepted(graph, choice)) return;
+    const double most = budget_.bound > 0 ? std::min(budget_.bound, 1e9) : 1e9;
     std::vector<Candidate> found;
     auto add = [&](const Choice& c) {
       const double s = graph.seconds(c, outputs_);
-      if (!(s < 1e9)) return;
+      if (!(s <= most)) return;
       if (wrong(graph, c, graph.order(c, outputs_)) != kNone) return;
       Graph g = lower(program_, graph, c, outputs_);
       for (const Candidate& f : found)
@@ -578,7 +580,7 @@ class Search {
   std::optional<Trials> trials_;
   std::vector<std::pair<Graph, bool>> asked_;  // of the verifier, and what it said
   std::string derivation_;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, windows_ = 0;
   SearchReport report_;
   const WallClock clock_;
   const std::function<bool()> stop_ = [this] { return stopped(); };
@@ -622,10 +624,7 @@ SearchReport improved(const SynthOptions& options, const Graph& program, Context
         its.patience = std::min(options.patience, effort.patience);
         its.window_steps = std::min(options.window_steps, effort.window_steps);
         its.probes = std::min(options.probes, 5 * its.window_steps);
-        Budget share = rest;
-        share.steps = effort.steps;
-        share.seconds = effort.seconds;
-        share.candidates = 1;
+        const Budget share{.steps = effort.steps, .seconds = effort.seconds, .candidates = 1};
         Search search(its, part, context, share, found, elsewhere);
         SearchReport report = search.run();
         return PartReport{std::move(report), search.steps()};

@@ -11,7 +11,7 @@
 
 #include "backend/cache.h"
 #include "base/folder.h"
-#include "base/records.h"
+#include "base/entries.h"
 #include "driver/own_cache.h"
 #include "ir/text.h"
 #include "search/patterns/pattern.h"
@@ -79,10 +79,10 @@ TEST_F(LearntKernelsTest, AFailedSearchIsRememberedByMeaningOptionsAndBudget) {
 TEST_F(LearntKernelsTest, WhatIsDamagedIsAbsent) {
   const Graph program = parse(kSoftmax);
   learnt().remember(program, nullptr, 2, true, "");
-  ASSERT_EQ(files(".search").size(), 1u);
-  const std::string path = files(".search")[0], text = *read_file(path);
+  ASSERT_EQ(files(".entry").size(), 1u);
+  const std::string path = files(".entry")[0], text = *read_file(path);
   std::string other = text;
-  other[text.find('\n') + 1] = '9';  // seconds
+  other[text.find("seconds ") + 8] = '9';  // seconds
   for (const std::string& damaged :
        {other, text.substr(0, text.size() - 3), std::string("tessera learnt"), std::string(),
         text + "x", std::string("\0\n\xff", 3)}) {
@@ -94,9 +94,9 @@ TEST_F(LearntKernelsTest, WhatIsDamagedIsAbsent) {
 TEST_F(LearntKernelsTest, OldOnesGo) {
   const std::string folder = learnt_folder(cache());
   for (size_t i = 0; i < kMostLearnt + 5; i++)
-    std::ofstream(folder + "/" + std::to_string(i) + ".search") << "old";
+    std::ofstream(folder + "/" + std::to_string(i) + ".entry") << "old";
   learnt().remember(parse(kSoftmax), nullptr, 2, true, "");
-  EXPECT_EQ(files(".search").size(), kMostLearnt);
+  EXPECT_EQ(files(".entry").size(), kMostLearnt);
   EXPECT_TRUE(learnt().recall(parse(kSoftmax), 1)) << "the newest stays";
 }
 
@@ -139,16 +139,16 @@ TEST_F(LearntKernelsTest, ProcessesShareTheFolder) {
   std::vector<pid_t> children = {in_process([&] { learns(1); }), in_process([&] { learns(1000); }),
                                  in_process([&] {
                                    for (int i = 0; i < 40 * kRounds; i++) {
-                                     for (const char* kind : {".search", ".pattern"})
+                                     for (const char* kind : {".entry", ".pattern"})
                                        for (const std::string& f : files(kind)) unlink(f.c_str());
                                      usleep(200);
                                    }
                                  })};
   int read = 0;
   while (!children.empty()) {
-    for (const std::string& file : files(".search"))
+    for (const std::string& file : files(".entry"))
       if (const auto text = read_file(file)) {
-        ASSERT_TRUE(unsealed(*text)) << *text;
+        ASSERT_TRUE(readable_entry(*text)) << *text;
         read++;
       }
     for (const std::string& file : files(".pattern"))
@@ -167,7 +167,7 @@ TEST_F(LearntKernelsTest, ProcessesShareTheFolder) {
   }
   EXPECT_GT(read, 0);
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    EXPECT_TRUE(entry.path().extension() == ".search" || entry.path().extension() == ".pattern")
+    EXPECT_TRUE(entry.path().extension() == ".entry" || entry.path().extension() == ".pattern")
         << "left behind: " << entry.path();
   learnt().remember(program, &found, 5000, true, "the last");
   ASSERT_TRUE(learnt().recall(program, 1));

@@ -125,7 +125,12 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   planted.winner.graph = wrong;
   planted.winner.origin = "mugraph";
   planted.winner.speedup = 9;
-  cache.store_text(key, print_result(planted));
+  const auto plant = [&](const StoredResult& result) {
+    EntryFields fields = fields_of(result);
+    fields.insert(fields.begin(), {"key", key});
+    write_atomically(results_folder(cache) + "/" + key + ".entry", print_entry(fields));
+  };
+  plant(planted);
   ASSERT_TRUE(load_result(cache, key));
   OptimizeResult r = optimize(program, options());
   EXPECT_FALSE(r.report.from_cache);
@@ -134,7 +139,7 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   for (const std::string& between : {print(program), print(wrong), std::string("proved\n")}) {
     planted.between = between;
     planted.checked = std::string(64, '0');
-    cache.store_text(key, print_result(planted));
+    plant(planted);
     ASSERT_TRUE(load_result(cache, key));
     EXPECT_EQ(load_result(cache, key)->between, between);
     EXPECT_FALSE(optimize(program, options()).report.from_cache);
@@ -142,7 +147,7 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   // And a right one is taken.
   planted.between = planted.checked = "";
   planted.winner.graph = program;
-  cache.store_text(key, print_result(planted));
+  plant(planted);
   OptimizeResult again = optimize(program, options());
   EXPECT_TRUE(again.report.from_cache);
   EXPECT_TRUE((again.certificate() != nullptr));
