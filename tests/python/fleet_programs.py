@@ -24,6 +24,9 @@ TEXTS = {
     "S = add L, K E = exp S return E",
     "norm": "X = input : f32[16,64] W = input : f32[64,16] A = sqr X "
     "M = mean A {axes=[1], keepdims=true} Y = div X, M O = matmul Y, W return O",
+    # Reshapes part it, and synthesis of the whole leaves a sum of products.
+    "diagonal": "X = input : f32[96,96] Y = input : f32[96,96] P = matmul X, Y "
+    "F = reshape P {shape=[9216]} D = slice F {starts=[0], stops=[9216], steps=[97]} return D",
     # More operators than a search in one piece gets.
     "long": "X = input : f32[16,16] Y = input : f32[16,16] A = add X, Y B = sub X, Y C = mul A, B "
     "D = exp C E = add D, X F = mul E, Y G = sqr F H = add G, D I = relu H J = mul I, A "

@@ -49,7 +49,7 @@ _LAST = 6  # programs that the live table shows
               help="Of each search: what is found depends on them, not on time.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(min=1), default=2, show_default=True, metavar="N",
               help="Programs that race, for each engine and part.")  # fmt: skip
-@click.option("--no-measure", is_flag=True, help="Search and prove only; measure another time.")
+@click.option("--no-measure", is_flag=True, help="Search, prove, compile; measure another time.")
 @click.option("--patience", type=float, default=900, show_default=True, metavar="SECONDS",
               help="After which a task is asked for again, of another worker.")  # fmt: skip
 @click.option("--check", type=click.FloatRange(0, 1), default=1.0, show_default=True,

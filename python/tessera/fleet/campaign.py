@@ -10,7 +10,7 @@ import queue
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from tessera.store.stores import Store
 
 _AHEAD = 2  # tasks for each worker that are with the executor
 _POLL_S = 0.5
+_UNWRITTEN = 32  # answers, at most
 _ORDER = ("search", "prepare", "measure")
 
 
@@ -71,6 +72,8 @@ class Campaign:
         self._faults: Counter[str] = Counter()  # by task
         self._heard = time.monotonic()  # of a task of another shard
         self._reminded = 0.0
+        self._writers = ThreadPoolExecutor(4)  # disks take milliseconds to be sure of a file
+        self._writes: deque[Future[None]] = deque()
         self._open = 0
 
     def run(self) -> list[Outcome]:
@@ -84,7 +87,10 @@ class Campaign:
                 elif not self._ready() and self._open:
                     time.sleep(_POLL_S)
         finally:
+            self._writers.shutdown()
             self._executor.close()
+        for write in self._writes:
+            write.result()
         return self.progress.outcomes
 
     # --- asking
@@ -224,8 +230,10 @@ class Campaign:
         if entry["task"] == "measure":
             if entry["failed"]:
                 return  # by noise, it may be: worth another try
-            self._store.put(Entry.parse(entry["result"]))
-        self._store.put(entry)
+            self._writes.append(self._writers.submit(self._store.put, Entry.parse(entry["result"])))
+        self._writes.append(self._writers.submit(self._store.put, entry))
+        while len(self._writes) > _UNWRITTEN:
+            self._writes.popleft().result()
 
     def _deliver(self, job: _Job, entry: Entry) -> None:
         del self._jobs[job.request.key]

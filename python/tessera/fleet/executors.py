@@ -140,7 +140,7 @@ class DaskExecutor:
         return max(1, sum(int(w["nthreads"]) for w in self._workers().values()))
 
     def submit(self, task: str, request: str) -> Future[str]:
-        executor = self._measuring if task == "measure" else self._any
+        executor = self._any if task == "search" else self._measuring
         return executor.submit(TASKS[task], request)
 
     def owns(self, key: str) -> bool:
@@ -173,7 +173,7 @@ class RayExecutor:
 
     def submit(self, task: str, request: str) -> Future[str]:
         if task not in self._tasks:
-            only = {"resources": {"measure": 1}} if task == "measure" and self.apart else {}
+            only = {"resources": {"measure": 1}} if task != "search" and self.apart else {}
             self._tasks[task] = self._ray.remote(num_cpus=1, max_retries=2, **only)(TASKS[task])
         future: Future[str] = self._tasks[task].remote(request).future()
         return future

@@ -20,8 +20,8 @@ from tessera.store.receive import interface, text_of
 from tessera.types import Object, Record
 
 # Options that the work of others depends on; who measures has all of them.
-_SEARCH = ("level", "accept", "seed", "tf32", "max_block_ops", "disable")
-_MEASURE = (*_SEARCH, "target", "threads", "budget", "tune", "verify_seed")
+_SEARCH = ("level", "accept", "seed", "tf32", "max_block_ops", "disable", "threads")
+_MEASURE = (*_SEARCH, "target", "budget", "tune", "verify_seed")
 _MOST_FOUND = 4096
 
 
@@ -51,11 +51,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A program that a search found for a part, and the key of the task that did."""
+    """A program that searches found for a part, and the keys of their tasks."""
 
     told: dict[str, str]  # what an optimisation is given: of, graph, origin, derivation, between
     cost: float
-    task: str
+    tasks: tuple[str, ...]
 
 
 def search_request(part: _core.Graph, fields: Mapping[str, str]) -> Request:
@@ -76,6 +76,7 @@ def race_request(task: str, program: _core.Graph, proposals: Sequence[Proposal],
 def options_text(options: Options, special: bool, measure: bool) -> str:
     """What a search, or a measurement, depends on, as one line."""
     told = {name: getattr(options, name) for name in (_MEASURE if measure else _SEARCH)}
+    told["threads"] = options.threads or _core.default_threads()  # those of results
     return json.dumps({**told, "special": special}, sort_keys=True)
 
 
@@ -88,7 +89,7 @@ def options_of(text: str, **others: Object) -> tuple[Options, bool]:
 
 def answer(request: Entry, **fields: str) -> str:
     """The text of an answer."""
-    names = ("task", "name", "of", "engine", "tasks")
+    names = ("task", "name", "of", "engine", "slice", "tasks")
     same = {name: request[name] for name in names if request[name]}
     return Entry({"kind": "proposals", "key": request.key, **same, **fields}).text
 
@@ -98,7 +99,7 @@ def read_answer(request: Request, text: str) -> Entry:
     if not isinstance(text, str):
         raise RefusedError(f"the answer is no text but {type(text).__name__}")
     entry = Entry.parse(text)
-    for name in ("kind", "key", "task", "of", "engine"):
+    for name in ("kind", "key", "task", "of", "engine", "slice"):
         if entry[name] != request.entry[name]:
             raise RefusedError(f"it answers another question: {name} is {entry[name][:80]!r}")
     for name in ("seconds", "cpu_s", "alone_s"):
@@ -125,13 +126,15 @@ def proposals_of(request: Entry, entry: Entry) -> list[Proposal]:
             raise RefusedError("what was found is not told in full")
         if _interface(told["graph"]) != part:
             raise RefusedError("what was found has other arguments or results than the program")
-        proposals.append(Proposal(told, float(cost), request.key))
+        proposals.append(Proposal(told, float(cost), (request.key,)))
     return proposals
 
 
 def _interface(text: str) -> tuple[list[str], list[str]]:
     try:
-        return interface(_core.parse(text, "<answer>"))
+        program = _core.parse(text, "<answer>")
+        program.validate()
+        return interface(program)
     except Error as error:
         raise RefusedError(f"it is no program: {error.message}") from None
 

@@ -6,6 +6,7 @@ those of the user who runs the worker.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -80,11 +81,7 @@ def _require_tools(asked: Entry, program: _core.Graph) -> dict[str, str]:
 def _search(asked: Entry) -> list[Record]:
     program = Graph.parse(asked["program"]).core
     _require_tools(asked, program)
-    options, special = options_of(asked["options"], threads=1, cache=False, budget=_SEARCH_S)
-    fields = options.fields() | {"special": special, "target": _target(asked["target"])}
-    for name in ("rule_folders", "pattern_folders"):
-        fields[name] = fields[name][:1]  # those that ship
-    fields["disable"] |= {"learnt"}
+    fields = dict(_search_fields(asked["options"], asked["target"]))
     index, count = map(int, asked["slice"].split())
     fields |= {"engine": asked["engine"], "steps": int(asked["steps"]), "slice": (index, count),
                "bound": float(asked["bound"])}  # fmt: skip
@@ -95,6 +92,15 @@ def _search(asked: Entry) -> list[Record]:
     except UnsupportedError:  # by this engine
         return []
     return _proved(program, record["candidates"], int(asked["keep"]), fields)
+
+
+@functools.lru_cache(16)
+def _search_fields(options: str, target: str) -> Record:
+    chosen, special = options_of(options, cache=False, budget=_SEARCH_S)
+    fields = chosen.fields() | {"special": special, "target": _target(target), "workers": 1}
+    for name in ("rule_folders", "pattern_folders"):
+        fields[name] = fields[name][:1]  # those that ship
+    return fields | {"disable": fields["disable"] | {"learnt"}}
 
 
 def _uninterrupted(record: Record) -> Record:
@@ -135,24 +141,11 @@ def _target(text: str) -> str:
 
 
 def _prepare(asked: Entry) -> list[int]:
-    find_compiler()
-    program = Graph.parse(asked["program"]).core
-    _compile(program)
-    wrong = []
-    for i, proposal in enumerate(json.loads(asked["proposals"])):
-        part, found = (Graph.parse(proposal[name]) for name in ("of", "graph"))
-        if computes_otherwise(part, found):
-            wrong.append(i)
-        else:
-            _compile(_core.with_parts(program, [(part.core, found.core)]))
-    return wrong
-
-
-def _compile(core: _core.Graph) -> None:
-    try:
-        _core.compile(core)
-    except Error:
-        return  # the race says so
+    program, fields = _race(asked)
+    _core.optimize(program, fields | {"compile_only": True, "workers": 1})
+    told = enumerate(json.loads(asked["proposals"]))
+    return [i for i, p in told
+            if computes_otherwise(Graph.parse(p["of"]), Graph.parse(p["graph"]))]  # fmt: skip
 
 
 def computes_otherwise(spec: Graph, candidate: Graph) -> bool:
@@ -172,27 +165,32 @@ def computes_otherwise(spec: Graph, candidate: Graph) -> bool:
     return False
 
 
-def _measure(asked: Entry) -> dict[str, str]:
-    program = Graph.parse(asked["program"])
-    mine = _require_tools(asked, program.core)
+def _race(asked: Entry) -> tuple[_core.Graph, Record]:
+    """The program, and the options of an optimisation that only has its proposals race."""
+    program = _core.parse(asked["program"], "<request>")
+    mine = _require_tools(asked, program)
     if mine["device"] != asked["device"]:
         raise RefusedError(f"the race is for {asked['device']}, this machine is {mine['device']}")
     options, special = options_of(asked["options"], refresh=True)
     find_compiler()
     find_highs()
-    plain = {**options.fields(), "special": special}
-    race = {"proposals": json.loads(asked["proposals"]), "only_proposals": True, "searched": True,
-            "may_lack_code": True}  # fmt: skip
+    return program, {**options.fields(), "special": special, "may_lack_code": True,
+                     "proposals": json.loads(asked["proposals"]), "only_proposals": True,
+                     "searched": True}  # fmt: skip
+
+
+def _measure(asked: Entry) -> dict[str, str]:
+    program, fields = _race(asked)
     with measuring():
         start = time.perf_counter()
         for _ in range(_RACES):
-            record = _uninterrupted(_core.optimize(program.core, plain | race))
+            record = _uninterrupted(_core.optimize(program, fields))
             if not record["report"]["too_noisy"]:
                 break
         alone = time.perf_counter() - start
     # What is fastest of all that was found is kept as tuned, which it is.
-    kept = plain | ({"tune": True, "budget": 0.0} if record["improved"] else {})
-    result = local_store().get(_core.entry_key(program.core, kept)["key"])
+    kept = fields | ({"tune": True, "budget": 0.0} if record["improved"] else {})
+    result = local_store().get(_core.entry_key(program, kept)["key"])
     if result is None:
         why = record["report"]["original_failed"] or "noise hid which program is the fastest"
         return {"failed": " ".join(why.split())}
