@@ -55,9 +55,9 @@ from tessera.store.stores import FolderStore
 
 Row = dict[str, Any]
 Waves = list[list[float]]
-_STEPS, _GROUPS, _TINY = 2000, 10, 200
+_STEPS, _KEEP, _GROUPS, _TINY = 500, 1, 5, 200
 _EACH = 8  # programs for each simulated worker
-_MOST = 300  # operators of a program of the batch
+_MOST = 40  # operators of a program of the batch
 
 
 def batch(count: int) -> list[Named]:
@@ -87,7 +87,7 @@ class Watched(LocalExecutor):
 def run_group(texts: list[tuple[str, str]], workers: int, measure: bool) -> Row:
     """In a process of its own: a group of programs, with an empty cache and an empty store."""
     programs = [Named(name, Graph.parse(text)) for name, text in texts]
-    settings = Settings(Options(budget=10.0), steps=_STEPS, measure=measure, check=0.0)
+    settings = Settings(Options(budget=10.0), steps=_STEPS, keep=_KEEP, measure=measure, check=0.0)
     with tempfile.TemporaryDirectory(prefix="tessera-fleet-") as folder:
         executor = LocalExecutor(workers) if workers > 1 else Watched()
         store = FolderStore(Path(folder) / "store")
@@ -164,13 +164,15 @@ def efficiency(count: int) -> tuple[Row, list[Waves]]:
     programs = batch(count)
     random.Random(0).shuffle(programs)
     texts = [(p.name, str(p.graph)) for p in programs]
-    one, two, waves = [], [], list[Waves]()
+    one, two, waves = list[Row](), list[Row](), list[Waves]()
+    loads = []  # of the machine, by others too: 1 and 2 are our own
     for i in range(_GROUPS):
         group = texts[i::_GROUPS]
         pair = {n: asked(group, n) for n in ((1, 2) if i % 2 else (2, 1))}
         one.append(pair[1])
         two.append(pair[2])
         waves += pair[1]["programs"]
+        loads.append(round(os.getloadavg()[0], 1))
         print(f"{i}: 1: {pair[1]['seconds']:.1f} s, 2: {pair[2]['seconds']:.1f} s, efficiency "
               f"{pair[1]['seconds'] / 2 / pair[2]['seconds']:.2f}, load {os.getloadavg()[0]:.1f}",
               flush=True)  # fmt: skip
@@ -180,6 +182,7 @@ def efficiency(count: int) -> tuple[Row, list[Waves]]:
     return {
         "part": "batch", "programs": len(programs), "tasks": sum(r["tasks"] for r in one),
         "one_s": t1, "two_s": t2, "efficiency": t1 / 2 / t2, "efficiency_of_groups": each,
+        "loads": loads,
         "median_efficiency": median(each),
         "driver_ms": 1e3 * median(r["driver_s"] for r in one),
         "measuring_share": raced["alone_s"] / raced["task_s"],

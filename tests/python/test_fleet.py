@@ -25,7 +25,7 @@ from tessera.errors import UsageError
 from tessera.fleet.campaign import Campaign
 from tessera.fleet.executors import LocalExecutor, ShardExecutor, make_executor
 from tessera.fleet.locks import measuring, searching
-from tessera.fleet.messages import read_answer
+from tessera.fleet.messages import Request, answer, proposals_of, read_answer
 from tessera.fleet.plan import ProgramPlan
 from tessera.fleet.progress import Outcome
 from tessera.fleet.tasks import measure_task, search_task
@@ -56,17 +56,60 @@ def test_large_searches_are_cut_and_small_ones_are_not() -> None:
     assert cuts["factor"] == [1]
 
 
+def through_plan(plan: ProgramPlan) -> list[Request]:
+    """All searches of a plan, done here."""
+    steps = plan.run()
+    asked = list[Request]()
+    requests = next(steps)
+    while requests[0].task == "search":
+        asked += requests
+        requests = steps.send({r.key: read_answer(r, search_task(r.text)) for r in requests})
+    return asked
+
+
+def test_bounds_come_from_earlier_waves_alone() -> None:
+    [program] = programs("long")
+    plan = ProgramPlan("long", program.graph, SEARCH)  # keeps two
+    steps = plan.run()
+    first = next(steps)
+    costs = {"0 4": [5e-6, 1e-6], "1 4": [3e-6, 2e-6]}
+
+    def answered(request: Request) -> Entry:
+        mine = costs.get(request.entry["slice"], []) if request.entry["engine"] == "mugraph" else []
+        found = [
+            {"graph": str(program.graph).replace("long", f"g{c:.0e}".replace("-", "")), "cost": c,
+             "origin": "mugraph", "derivation": ""} for c in mine
+        ]  # fmt: skip
+        return read_answer(request, answer(request.entry, found=json.dumps(found)))
+
+    second = steps.send({r.key: answered(r) for r in reversed(first)})
+    bounds = {r.entry["slice"]: float(r.entry["bound"]) for r in first + second
+              if r.entry["engine"] == "mugraph"}  # fmt: skip
+    assert bounds == {"0 4": 0.0, "1 4": 0.0, "2 4": 2e-6, "3 4": 2e-6}
+
+
+def test_bounds_lose_no_winner() -> None:
+    plan = ProgramPlan("long", programs("long")[0].graph, SEARCH)
+    slices = [r for r in through_plan(plan)
+              if r.entry["engine"] == "mugraph" and r.entry["slice"] != "0 1"]  # fmt: skip
+    assert len(slices) == 4
+    found = {}
+    for request in slices:
+        fields = {**request.entry.fields, "bound": "0.0"}
+        free = Request.of("search", {k: v for k, v in fields.items() if k not in ("kind", "key")})
+        for p in proposals_of(free.entry, read_answer(free, search_task(free.text))):
+            found[p.told["graph"]] = p.cost
+    best = sorted(found, key=lambda text: (found[text], text))[: SEARCH.keep]
+    assert best == [w.told["graph"] for w in plan.winners if w.told["origin"] == "mugraph"]
+
+
 def test_what_synthesis_leaves_is_given_kernels_too() -> None:
     [program] = programs("diagonal")
     assert _core.program_hash(_core.parts(program.graph.core)[0]) != _core.program_hash(
         program.graph.core
     )
     plan = ProgramPlan("diagonal", program.graph, dataclasses.replace(SEARCH, steps=5000))
-    steps = plan.run()
-    requests = next(steps)
-    while requests[0].task == "search":
-        found = {r.key: read_answer(r, search_task(r.text)) for r in requests}
-        requests = steps.send(found)
+    through_plan(plan)
     last = plan.winners[-1].told
     assert last["origin"] == "synth"
     assert " kernel " in last["graph"]
