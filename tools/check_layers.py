@@ -2,7 +2,7 @@
 """Hold every #include of src/, and every import of python/tessera, against a chain of layers: each
 may use only what stands left.
 
-    base < solve < ir < eval < {verify, cost} < {search, plan} < backend < driver
+    base < solve < ir < eval < kernel < {verify, cost} < {search, plan} < backend < driver
 
 Siblings in braces never see each other, nor do the engines in search/ or the back ends. The
 public headers (include/tessera) are the driver's, and include the standard library and each other
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-CHAIN = ["base", "solve", "ir", "eval", "verify cost", "search plan", "backend", "driver"]
+CHAIN = ["base", "solve", "ir", "eval", "kernel", "verify cost", "search plan", "backend", "driver"]
 LEVEL = {folder: i for i, layer in enumerate(CHAIN) for folder in layer.split()}
 # Subfolders that may use their parent folder but neither each other nor be used by the parent.
 ISLANDS = {"search": {"mugraph", "synth", "mutate", "patterns"}}

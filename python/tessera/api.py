@@ -23,6 +23,7 @@ from tessera.options import Options, is_gpu, package_folders
 from tessera.race_processes import children
 from tessera.result import ENGINES, Result
 from tessera.store import receive
+from tessera.store.ranking import count_named
 from tessera.types import Function, Object, Record, Value
 
 Progress = Callable[[Record], None]
@@ -135,6 +136,9 @@ def _optimize_graph(
     result = Result({**record, **asked}, call)
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)
+        for candidate in result.candidates if result.improved else ():
+            if candidate.fate == "chosen":
+                count_named(graph.core, candidate.derivation, result.speedup)
     return result
 
 

@@ -92,7 +92,7 @@ class JsonLines:
 
     def recent(self, count: int | None = None) -> list[Record]:
         """The newest rows first."""
-        if not (self.path.is_file() and is_own(self.path.parent, alone=True)):
+        if not (os.path.isfile(self.path) and is_own(self.path.parent, alone=True)):
             return []
         rows = map(self._row, self.path.read_bytes().splitlines())
         return [row for row in reversed(list(rows)) if row][:count]

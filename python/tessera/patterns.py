@@ -222,7 +222,7 @@ def learnt() -> Learnt:
     files = _learnt_files()
     kinds = [path.suffix for path in files]
     size = sum(path.stat().st_size for path in files)
-    return Learnt(kinds.count(SUFFIX), kinds.count(".search"), size, str(users("learnt")))
+    return Learnt(kinds.count(SUFFIX), kinds.count(".entry"), size, str(users("learnt")))
 
 
 def forget() -> Learnt:
@@ -237,7 +237,7 @@ def forget() -> Learnt:
 def _learnt_files() -> list[Path]:
     folder = users("learnt")
     found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in found if path.suffix in (SUFFIX, ".search"))
+    return sorted(path for path in found if path.suffix in (SUFFIX, ".entry"))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Race, Times
 from tessera.rewrite_arena import ALIKE, HOPE, Arena, Contestant, fastest_first, medians_of
+from tessera.store.ranking import count_named
 from tessera.types import Function, Record
 from tessera.verification import verify_by
 
@@ -168,6 +169,7 @@ def rewrite(
         narrower = [*ranges(graph, result.graph), *numbers_only(graph, result.graph)]
         notes += [f"equal where {c}" for c in narrower]
         result.conditions += narrower
+        count_named(graph.core, result.derivation, result.speedup)
     if result.other_sizes:
         result.all_sizes = drop_in.proved_for_all_sizes(result.graph, **spelling)
         others = f"at these sizes and at {result.other_sizes} others of the same ranks"

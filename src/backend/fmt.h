@@ -16,6 +16,7 @@ struct Piece {
   std::string text;
   Piece(std::string text) : text(std::move(text)) {}
   Piece(const char* text) : text(text) {}
+  Piece(const Expr& number) : text(number.text()) {}
   Piece(std::integral auto number) : text(std::to_string(number)) {}
 };
 

@@ -29,19 +29,15 @@ void Code::close(int levels) {
   for (int i = 0; i < levels; ++i) close();
 }
 
-void Code::open_if(const std::string& condition) {
-  if (!condition.empty()) open("if (" + condition + ")");
+void Code::open_if(const Condition& condition) {
+  if (!condition.always()) open("if (" + condition.text() + ")");
 }
-void Code::close_if(const std::string& condition) {
-  if (!condition.empty()) close();
+void Code::close_if(const Condition& condition) {
+  if (!condition.always()) close();
 }
 void Code::otherwise() {
   close(" else {");
   ++indent_;
-}
-
-std::string both(const std::string& a, const std::string& b) {
-  return a + (a.empty() || b.empty() ? "" : " && ") + b;
 }
 
 const char* storage_type(DType dtype, Dialect dialect) {
@@ -109,84 +105,53 @@ std::string held(const std::string& x, DType dtype, bool to, bool device,
 
 }  // namespace
 
-std::string element_place(const Memory& memory, const std::string& offset) {
-  if (memory.swizzle_mask == 0) return offset;
-  if (memory.box_columns > memory.swizzle_mask + 8)
-    return "ts::boxed<" + std::to_string(memory.box_rows) + ", " +
-           std::to_string(memory.box_columns) + ", " + std::to_string(memory.swizzle_mask + 8) +
-           ">(" + offset + ")";
-  return "ts::swizzled<" + std::to_string(memory.swizzle_shift) + ", " +
-         std::to_string(memory.swizzle_mask) + ">(" + offset + ")";
+std::string element_address(const Memory& memory, const Expr& offset) {
+  if (offset.is(0)) return memory.pointer;
+  std::string place = offset.text();
+  if (memory.swizzle_mask != 0 && memory.box_columns > memory.swizzle_mask + 8)
+    place = "ts::boxed<" + std::to_string(memory.box_rows) + ", " +
+            std::to_string(memory.box_columns) + ", " + std::to_string(memory.swizzle_mask + 8) +
+            ">(" + place + ")";
+  else if (memory.swizzle_mask != 0)
+    place = "ts::swizzled<" + std::to_string(memory.swizzle_shift) + ", " +
+            std::to_string(memory.swizzle_mask) + ">(" + place + ")";
+  return memory.pointer + " + " + place;
 }
 
 std::string lowest(DType dtype, Dialect dialect) { return extreme(dtype, true, dialect); }
 std::string highest(DType dtype, Dialect dialect) { return extreme(dtype, false, dialect); }
 
-std::string load(const Memory& memory, const std::string& offset, std::set<std::string>& prelude) {
+std::string load(const Memory& memory, const Expr& offset, std::set<std::string>& prelude) {
   if (memory.space == Space::Plain)
-    return held(memory.pointer + "[" + offset + "]", memory.storage, false, false, prelude);
+    return held(memory.pointer + "[" + offset.text() + "]", memory.storage, false, false, prelude);
   const char* from = memory.space == Space::Global ? "ts::load_global(" : "ts::load_shared(";
-  const std::string at = element_place(memory, offset);
-  return held(from + memory.pointer + (at == "0" ? "" : " + " + at) + ")", memory.storage, false,
-              true, prelude);
+  return held(from + element_address(memory, offset) + ")", memory.storage, false, true, prelude);
 }
 
-std::string store(const Memory& memory, const std::string& offset, const std::string& value,
+std::string store(const Memory& memory, const Expr& offset, const std::string& value,
                   std::set<std::string>& prelude) {
   const bool device = memory.space != Space::Plain;
   std::string stored = held(value, memory.storage, true, device, prelude);
-  if (!device) return memory.pointer + "[" + offset + "] = " + stored + ";";
+  if (!device) return memory.pointer + "[" + offset.text() + "] = " + stored + ";";
   if (!is_sixteen(memory.storage))
     stored = std::string("static_cast<") + storage_type(memory.storage, Dialect::Cuda) + ">(" +
              value + ")";
   const char* to = memory.space == Space::Global ? "ts::store_global(" : "ts::store_shared(";
-  const std::string at = element_place(memory, offset);
-  return to + memory.pointer + (at == "0" ? "" : " + " + at) + ", " + stored + ");";
+  return to + element_address(memory, offset) + ", " + stored + ");";
 }
 
-// --- indices -----------------------------------------------------------------------------------
+Expr Nest::offset(const std::vector<Expr>& index, const std::vector<int64_t>& strides) {
+  Expr result;
+  for (size_t i = 0; i < index.size(); ++i) result += index[i] * strides[i];
+  return result;
+}
 
 namespace {
 
-bool is_zero(const Index& i) { return i.text == "0"; }
-
-Index plus(const Index& i, int64_t c) {
-  if (c == 0) return i;
-  if (is_zero(i)) return {std::to_string(c), -1};
-  return {"(" + i.text + (c < 0 ? " - " : " + ") + std::to_string(std::llabs(c)) + ")", i.level};
-}
-Index times(const Index& i, int64_t c) {
-  if (c == 1 || is_zero(i)) return i;
-  if (c == 0) return {};
-  return {i.text + "*" + std::to_string(c), i.level};
-}
-Index sum(const Index& a, const Index& b) {
-  if (is_zero(a)) return b;
-  if (is_zero(b)) return a;
-  return {"(" + a.text + " + " + b.text + ")", std::max(a.level, b.level)};
-}
 // An index that is clamped, so that the load is always allowed.
-std::string clamped(const std::string& i, int64_t low, int64_t high) {
-  const std::string first = std::to_string(low), last = std::to_string(high);
-  return i + " < " + first + " ? " + first + " : " + i + " > " + last + " ? " + last + " : " + i;
-}
+Expr clamped(const Expr& i, int64_t low, int64_t high) { return least(greatest(i, low), high); }
 
 }  // namespace
-
-Index Nest::offset(const std::vector<Index>& index, const std::vector<int64_t>& strides) {
-  Index result;
-  for (size_t i = 0; i < index.size(); ++i) {
-    if (strides[i] == 0 || is_zero(index[i])) continue;
-    const Index term = times(index[i], strides[i]);
-    if (is_zero(result)) {
-      result = term;
-    } else {
-      result.text += " + " + term.text;
-      result.level = std::max(result.level, term.level);
-    }
-  }
-  return result;
-}
 
 // --- the nest ----------------------------------------------------------------------------------
 
@@ -194,19 +159,20 @@ std::string Nest::builtin(const std::string& function) const {
   return (dialect_ == Dialect::Cpp ? "__builtin_" : "") + function;
 }
 
-void Nest::known(int id, const std::vector<Index>& index, const std::string& name) {
+void Nest::known(int id, const std::vector<Expr>& index, const std::string& name) {
   std::string at = std::to_string(id);
-  for (const Index& i : index) at += "," + i.text;
+  for (const Expr& i : index) at += "," + i.text();
   given_[at] = name;
 }
 
-Index Nest::loop(const std::string& to, const std::string& from, const std::string& step) {
-  if (to == "1" && from == "0") return {};
-  const std::string variable = "i" + std::to_string(loops_.size());
+Expr Nest::loop(const Expr& to, const Expr& from, int64_t step) {
+  if (to.is(1) && from.is(0)) return 0;
+  const int level = int(loops_.size());
+  const std::string variable = "i" + std::to_string(level);
   loops_.push_back({variable, from, to, step});
   statements_.emplace_back();
   after_.emplace_back();
-  return {variable, int(loops_.size()) - 1};
+  return Expr::variable(variable, {from.range().least, to.range().most - 1}, level);
 }
 
 void Nest::statement(int level, const std::string& text) {
@@ -226,9 +192,11 @@ void Nest::emit(Code& code) const {
     }
     if (innermost && unroll_ > 1) code.line("#pragma unroll " + std::to_string(unroll_));
     if (innermost && vectorise_) code.line("#pragma omp simd" + (simd_.empty() ? "" : " " + simd_));
-    code.open("for (" + std::string(index_type()) + " " + loop.variable + " = " + loop.from + "; " +
-              loop.variable + " < " + loop.to + "; " +
-              (loop.step == "1" ? "++" + loop.variable : loop.variable + " += " + loop.step) + ")");
+    code.open("for (" + std::string(index_type()) + " " + loop.variable + " = " + loop.from.text() +
+              "; " + loop.variable + " < " + loop.to.text() + "; " +
+              (loop.step == 1 ? "++" + loop.variable
+                              : loop.variable + " += " + std::to_string(loop.step)) +
+              ")");
     for (const std::string& s : statements_[l + 1]) code.line(s);
   }
   for (size_t l = loops_.size(); l-- > 0;) {
@@ -255,20 +223,26 @@ void Nest::emit_lanes(Code& code, const Loop& loop, const std::vector<std::strin
     code.line(after_vector_);
     code.close();
   };
-  const bool known = loop.from == "0" && loop.to.find_first_not_of("0123456789") == loop.to.npos;
-  const long n = known ? std::atol(loop.to.c_str()) : 0;
-  const bool several = loop.step != "1";  // vectors, of which the body names each
-  code.line("long " + first + " = " + loop.from + ";");
-  code.open("for (; " + first + " + " + (several ? loop.step : lanes) + " <= " + loop.to + "; " +
-            first + " += " + (several ? loop.step : lanes) + ")");
+  const auto n = loop.from.is(0) ? loop.to.constant() : std::nullopt;
+  const bool several = loop.step != 1;  // vectors, of which the body names each
+  const std::string at_once = several ? std::to_string(loop.step) : lanes;
+  code.line("long " + first + " = " + loop.from.text() + ";");
+  code.open("for (; " + first + " + " + at_once + " <= " + loop.to.text() + "; " + first +
+            " += " + at_once + ")");
   vector(lanes);
   code.close();
   if (several) return;  // what is left is a loop of its own
-  if (!known || n % lanes_ != 0)
-    vector(known ? std::to_string(n % lanes_) : loop.to + " - " + first);
+  if (!n || *n % lanes_ != 0)
+    vector(n ? std::to_string(*n % lanes_) : loop.to.text() + " - " + first);
 }
 
-Index Nest::named(const char* type, const std::string& expression, int level) {
+Expr Nest::declared(const Expr& index) {
+  if (index.constant() || index.text().find(' ') == std::string::npos) return index;
+  return Expr::variable(named(index_type(), index.text(), index.level()).text, index.range(),
+                        index.level());
+}
+
+Scalar Nest::named(const char* type, const std::string& expression, int level) {
   const auto [known, fresh] = known_.try_emplace(std::to_string(level) + expression);
   if (fresh) {
     known->second = {"t" + std::to_string(names_++), level};
@@ -278,34 +252,39 @@ Index Nest::named(const char* type, const std::string& expression, int level) {
   return known->second;
 }
 
-Index Nest::load(const Memory& memory, DType dtype, const std::vector<Index>& index) {
+Scalar Nest::load(const Value& value, const std::vector<Expr>& index) {
+  const Memory& memory = value.memory;
   CHECK(memory.panel == 0) << memory.pointer << " lies in panels, which only products read";
-  const Index at = offset(index, memory.strides);
-  return named(compute_type(dtype), tessera::load(memory, at.text, prelude_), at.level);
+  for (size_t i = 0; i < index.size(); ++i) {
+    const Range r = index[i].range();
+    CHECK(r.least >= 0 && r.most < std::max<int64_t>(value.extents[i].nominal, 1))
+        << memory.pointer << " has no element " << index[i].text() << " along axis " << i
+        << ", which is one of " << r.least << " to " << r.most;
+  }
+  const Expr at = offset(index, memory.strides);
+  return named(compute_type(value.dtype), tessera::load(memory, at, prelude_), at.level());
 }
 
-std::string Nest::element(int id, const std::vector<Index>& index) {
-  return scalar(id, index).text;
-}
+std::string Nest::element(int id, const std::vector<Expr>& index) { return scalar(id, index).text; }
 
-Index Nest::scalar(int id, const std::vector<Index>& index) {
+Scalar Nest::scalar(int id, const std::vector<Expr>& index) {
   interruption_point();
   const Value& value = kernel_.values[size_t(id)];
   CHECK(index.size() == value.extents.size());
   std::string at = std::to_string(id);
   int level = -1;
-  for (const Index& i : index) at += "," + i.text, level = std::max(level, i.level);
+  for (const Expr& i : index) at += "," + i.text(), level = std::max(level, i.level());
   if (const auto it = given_.find(at); it != given_.end()) {
     touched_.push_back(id);
     return {it->second, level};
   }
   if (value.in_memory) {
     touched_.push_back(id);
-    return load(value.memory, value.dtype, index);
+    return load(value, index);
   }
   // Each once: the operands of what is read twice would be asked for four times.
   if (const auto it = made_.find(at); it != made_.end()) return it->second;
-  const Index made =
+  const Scalar made =
       has(value.kind, algebra::Pointwise) ? pointwise(value, index) : movement(id, value, index);
   return made_[at] = made;
 }
@@ -358,17 +337,17 @@ bool Nest::rounds_each() const {
              kernel_.values, [](const Value& v) { return is_sum(v.kind) || is_product(v.kind); });
 }
 
-Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
+Scalar Nest::pointwise(const Value& value, const std::vector<Expr>& index) {
   const bool each = rounds_each();
-  std::vector<Index> x;
+  std::vector<Scalar> x;
   int level = -1;
   for (int input : value.inputs) {
     const Value& operand = kernel_.values[size_t(input)];
     const size_t skip = index.size() - operand.extents.size();
-    std::vector<Index> at;
+    std::vector<Expr> at;
     for (size_t i = 0; i < operand.extents.size(); ++i) {
       const bool repeated = operand.extents[i].nominal == 1 && value.extents[skip + i].nominal != 1;
-      at.push_back(repeated ? Index{} : index[skip + i]);
+      at.push_back(repeated ? Expr() : index[skip + i]);
     }
     x.push_back(scalar(input, at));
     if (kernel_.rounds && !is_held(input) &&
@@ -434,7 +413,7 @@ std::string Nest::cast(const Value& value, std::string x) {
   return "(" + type + ")" + x;
 }
 
-std::string Nest::expression(const Value& value, const std::vector<Index>& operands) {
+std::string Nest::expression(const Value& value, const std::vector<Scalar>& operands) {
   const DType dtype = value.dtype;
   const std::string type = compute_type(dtype);
   const bool real = is_float(dtype), wide = dtype == DType::F64;
@@ -444,7 +423,7 @@ std::string Nest::expression(const Value& value, const std::vector<Index>& opera
                       : dtype == DType::I64            ? "(unsigned long)"
                                                        : "(unsigned)";
   std::vector<std::string> x;
-  for (const Index& operand : operands)
+  for (const Scalar& operand : operands)
     x.push_back((has(value.kind, algebra::Ring) || value.kind == OpKind::Pow ? wraps : "") +
                 operand.text);
   const auto call = [&](const std::string& function, const std::string& group) {
@@ -490,9 +469,9 @@ std::string Nest::expression(const Value& value, const std::vector<Index>& opera
     const int level = operands[1].level;
     if (!real || wide || level >= operands[0].level || kernel_.rounds) return x[0] + " / " + x[1];
     // One reciprocal for many elements; k keeps it finite where the divisor is subnormal.
-    const Index k =
+    const Scalar k =
         named("float", builtin("fabsf") + "(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", level);
-    const Index r = named("float", "1.0f / (" + x[1] + " * " + k.text + ")", level);
+    const Scalar r = named("float", "1.0f / (" + x[1] + " * " + k.text + ")", level);
     return x[0] + " * " + r.text + " * " + k.text;
   }
   case OpKind::Where: return x[0] + " ? " + x[1] + " : " + x[2];
@@ -508,11 +487,11 @@ std::string Nest::expression(const Value& value, const std::vector<Index>& opera
 
 // --- data movement -----------------------------------------------------------------------------
 
-Index Nest::reshape(const Value& value, const std::vector<Index>& index) {
+Scalar Nest::reshape(const Value& value, const std::vector<Expr>& index) {
   const int input = value.inputs[0];
   const Value& x = kernel_.values[size_t(input)];
   // Walk both shapes from the left; each group of axes with equal products is mapped on its own.
-  std::vector<Index> at(x.extents.size());
+  std::vector<Expr> at(x.extents.size());
   size_t i = 0, j = 0;
   while (i < x.extents.size() || j < index.size()) {
     size_t i_end = i, j_end = j;
@@ -524,42 +503,32 @@ Index Nest::reshape(const Value& value, const std::vector<Index>& index) {
         to *= value.extents[j_end++].nominal;
     } while (from != to);
     // Flat index within the group, then taken apart again.
-    Index flat;
-    std::vector<size_t> big;
-    for (size_t k = i; k < i_end; ++k)
-      if (x.extents[k].nominal != 1) big.push_back(k);
+    Expr flat;
     int64_t stride = 1;
     for (size_t k = j_end; k-- > j;) {
-      flat = sum(times(index[k], stride), flat);
+      flat += index[k] * stride;
       stride *= value.extents[k].nominal;
     }
-    if (big.size() == 1) {
-      at[big[0]] = flat;
-    } else if (!big.empty()) {
-      int64_t below = 1;
-      for (size_t b = big.size(); b-- > 0;) {
-        const int64_t n = x.extents[big[b]].nominal;
-        std::string text = flat.text;
-        if (below != 1) text = "(" + text + ") / " + std::to_string(below);
-        if (b != 0) text = "(" + text + ") % " + std::to_string(n);
-        at[big[b]] = is_zero(flat) ? Index{} : Index{"(" + text + ")", flat.level};
-        below *= n;
-      }
+    int64_t below = 1;
+    for (size_t k = i_end; k-- > i;) {
+      const int64_t n = x.extents[k].nominal;
+      if (n > 0) at[k] = flat / below % n;
+      below *= std::max<int64_t>(n, 1);
     }
     i = i_end, j = j_end;
   }
   return scalar(input, at);
 }
 
-Index Nest::movement(int id, const Value& value, const std::vector<Index>& index) {
+Scalar Nest::movement(int id, const Value& value, const std::vector<Expr>& index) {
   const char* type = compute_type(value.dtype);
   // clang-format off
   if (value.kind == OpKind::Const)
     return {constant(std::get<ConstAttrs>(value.attrs).value, value.dtype), -1};
   // clang-format on
   if (value.kind == OpKind::Iota) {
-    const Index& i = index[size_t(std::get<IotaAttrs>(value.attrs).axis)];
-    return named(type, "(" + std::string(type) + ")" + i.text, i.level);
+    const Expr& i = index[size_t(std::get<IotaAttrs>(value.attrs).axis)];
+    return named(type, "(" + std::string(type) + ")(" + i.text() + ")", i.level());
   }
   if (value.kind == OpKind::Reshape) return reshape(value, index);
   const int rank = value.inputs.empty() ? 0 : operand(value, 0).rank();
@@ -568,26 +537,25 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
   if (value.kind == OpKind::Pad) return padded(value, index);
   if (is_triangle(value.kind)) {
     const int64_t k = std::get<DiagonalAttrs>(value.attrs).k;
-    const Index& row = index[index.size() - 2];
-    const Index& column = index[index.size() - 1];
-    const Index x = scalar(value.inputs[0], index);
+    const Expr above = index[index.size() - 1] - index[index.size() - 2];
+    const Scalar x = scalar(value.inputs[0], index);
     const char* keep = value.kind == OpKind::Triu ? " >= " : " <= ";
     return named(type,
-                 column.text + " - " + row.text + keep + std::to_string(k) + "L ? " + x.text +
-                     " : (" + type + ")0",
-                 std::max({x.level, row.level, column.level}));
+                 above.text() + keep + std::to_string(k) + "L ? " + x.text + " : (" + type + ")0",
+                 std::max(x.level, above.level()));
   }
   if (value.kind == OpKind::Concat || value.kind == OpKind::Stack) return piece(value, index);
   if (value.kind == OpKind::Gather) {
     const size_t axis = size_t(std::get<AxisAttrs>(value.attrs).axis);
     const size_t inner = operand(value, 1).extents.size();
     const auto begin = index.begin() + long(axis);
-    const Index which = scalar(value.inputs[1], {begin, begin + long(inner)});
+    const Scalar which = scalar(value.inputs[1], {begin, begin + long(inner)});
+    const Extent& from = operand(value, 0).extents[axis];
     prelude_.insert("t_index");
-    std::vector<Index> at(index.begin(), begin);
-    at.push_back(named(
-        index_type(), "t_index(" + which.text + ", " + operand(value, 0).extents[axis].text() + ")",
-        which.level));
+    std::vector<Expr> at(index.begin(), begin);
+    const Scalar place =
+        named(index_type(), "t_index(" + which.text + ", " + from.text() + ")", which.level);
+    at.push_back(Expr::variable(place.text, {0, from.nominal - 1}, place.level));
     at.insert(at.end(), begin + long(inner), index.end());
     return scalar(value.inputs[0], at);
   }
@@ -595,40 +563,37 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
   unreachable("movement");
 }
 
-std::vector<Index> Nest::read_axes(const Value& value, const std::vector<AxisRead>& reads,
-                                   const std::vector<Index>& index) const {
-  std::vector<Index> at;
+std::vector<Expr> Nest::read_axes(const Value& value, const std::vector<AxisRead>& reads,
+                                  const std::vector<Expr>& index) const {
+  std::vector<Expr> at;
   for (size_t i = 0; i < reads.size(); ++i) {
     const AxisRead& r = reads[i];
     const int64_t n = operand(value, 0).extents[i].nominal;
-    if (r.axis < 0 || (r.wraps && n == 1)) {
-      at.push_back({});
-      continue;
-    }
-    const Index& own = index[size_t(r.axis)];
-    if (r.wraps && n != value.extents[size_t(r.axis)].nominal)
-      at.push_back({"(" + own.text + " % " + std::to_string(n) + ")", own.level});
+    if (r.axis < 0 || (r.wraps && n == 1))
+      at.emplace_back(0);
+    else if (r.wraps)
+      at.push_back(index[size_t(r.axis)] % n);
     else
-      at.push_back(plus(times(own, r.step), r.start));
+      at.push_back(index[size_t(r.axis)] * r.step + r.start);
   }
   return at;
 }
 
-Index Nest::padded(const Value& value, const std::vector<Index>& index) {
+Scalar Nest::padded(const Value& value, const std::vector<Expr>& index) {
   const auto& a = std::get<PadAttrs>(value.attrs);
-  std::vector<Index> at = index;
-  std::string inside;
+  std::vector<Expr> at = index;
+  std::string inside;  // without a jump, so that loops over it vectorise
   int level = -1;
   for (size_t i = 0; i < index.size(); ++i) {
     if (a.low[i] == 0 && a.high[i] == 0) continue;
     // The selection below discards what lies outside.
-    const Index shifted = named(index_type(), plus(index[i], -a.low[i]).text, index[i].level);
-    const int64_t last = operand(value, 0).extents[i].nominal - 1;
-    at[i] = named(index_type(), clamped(shifted.text, 0, last), shifted.level);
-    inside += (inside.empty() ? "" : " & ") + ("(" + shifted.text + " == " + at[i].text + ")");
-    level = std::max(level, shifted.level);
+    const Expr shifted = declared(index[i] - a.low[i]);
+    at[i] = declared(clamped(shifted, 0, operand(value, 0).extents[i].nominal - 1));
+    const Condition same = equal(shifted, at[i]);
+    if (!same.always()) inside += (inside.empty() ? "(" : " & (") + same.text() + ")";
+    level = std::max(level, shifted.level());
   }
-  const Index x = scalar(value.inputs[0], at);
+  const Scalar x = scalar(value.inputs[0], at);
   if (inside.empty()) return x;
   return named(compute_type(value.dtype),
                inside + " ? " + x.text + " : " + constant(a.value, value.dtype),
@@ -636,30 +601,26 @@ Index Nest::padded(const Value& value, const std::vector<Index>& index) {
 }
 
 // Of arrays that are joined.
-Index Nest::piece(const Value& value, const std::vector<Index>& index) {
+Scalar Nest::piece(const Value& value, const std::vector<Expr>& index) {
   const size_t axis = size_t(std::get<AxisAttrs>(value.attrs).axis);
   const bool stack = value.kind == OpKind::Stack;
-  const Index& along = index[axis];
+  const Expr& along = index[axis];
   std::string text;
-  int level = along.level;
+  int level = along.level();
   int64_t start = 0;
   for (size_t i = 0; i < value.inputs.size(); ++i) {
     const int64_t n = stack ? 1 : operand(value, i).extents[axis].nominal;
-    std::vector<Index> piece = index;
+    std::vector<Expr> piece = index;
     if (stack)
       piece.erase(piece.begin() + long(axis));
-    else if (along.level < 0 && is_zero(along))
-      piece[axis] = {};
     else  // the selection below takes the right one
-      piece[axis] = plus(
-          named(index_type(), "(" + clamped(along.text, start, start + n - 1) + ")", along.level),
-          -start);
-    const Index x = scalar(value.inputs[i], piece);
+      piece[axis] = declared(clamped(along, start, start + n - 1) - start);
+    const Scalar x = scalar(value.inputs[i], piece);
     level = std::max(level, x.level);
     start += n;
     text += i + 1 == value.inputs.size()
                 ? x.text
-                : along.text + " < " + std::to_string(start) + "L ? " + x.text + " : ";
+                : along.text() + " < " + std::to_string(start) + "L ? " + x.text + " : ";
   }
   return named(compute_type(value.dtype), text, level);
 }

@@ -20,9 +20,10 @@ class Code {
   void open(const std::string& text);  // "text {"
   void close(const std::string& after = "");
   void close(int levels);
-  // The same around what is under a condition, nothing where it is empty; and what holds otherwise.
-  void open_if(const std::string& condition);
-  void close_if(const std::string& condition);
+  // The same around what is under a condition, nothing where it always holds; and what holds
+  // otherwise.
+  void open_if(const Condition& condition);
+  void close_if(const Condition& condition);
   void otherwise();
   const std::string& text() const { return text_; }
   int indent() const { return indent_; }
@@ -47,9 +48,9 @@ std::string literal(const Rational& value, DType dtype, Dialect dialect = Dialec
 std::string lowest(DType dtype, Dialect dialect = Dialect::Cpp);
 std::string highest(DType dtype, Dialect dialect = Dialect::Cpp);
 
-// An index expression; `level` is the loop of the nest it varies with, -1 for none.
-struct Index {
-  std::string text = "0";
+// The expression of an element; `level` is the loop of the nest it varies with, -1 for none.
+struct Scalar {
+  std::string text;
   int level = -1;
 };
 
@@ -64,7 +65,7 @@ class Nest {
   }
 
   // Adds an innermost loop over [from, to) and returns its index. Loops of extent 1 vanish.
-  Index loop(const std::string& to, const std::string& from = "0", const std::string& step = "1");
+  Expr loop(const Expr& to, const Expr& from = 0, int64_t step = 1);
   int depth() const { return int(loops_.size()); }
   // Clauses of `#pragma omp simd` for the innermost loop, such as "reduction(+:s)".
   void set_simd(const std::string& clauses) { simd_ = clauses, vectorise_ = true; }
@@ -79,18 +80,19 @@ class Nest {
     before_vector_ = before, after_vector_ = after;
   }
 
-  // Expression for the element of value `id` at `index`, one entry per axis.
-  std::string element(int id, const std::vector<Index>& index);
+  // Expression for the element of value `id` at `index`, one entry per axis, all within its
+  // extents.
+  std::string element(int id, const std::vector<Expr>& index);
   // The same, with what loop it varies with.
-  Index scalar(int id, const std::vector<Index>& index);
+  Scalar scalar(int id, const std::vector<Expr>& index);
   // Adds a statement inside loop `level` (-1: before all loops), after what it was given so far.
   void statement(int level, const std::string& text);
   // The same, after the loops inside `level`.
   void after(int level, const std::string& text);
   // Elements of value `id` at exactly `index` are in the variable `name` already.
-  void known(int id, const std::vector<Index>& index, const std::string& name);
-  // Text of an address offset: sum of index times stride.
-  static Index offset(const std::vector<Index>& index, const std::vector<int64_t>& strides);
+  void known(int id, const std::vector<Expr>& index, const std::string& name);
+  // An address offset: sum of index times stride.
+  static Expr offset(const std::vector<Expr>& index, const std::vector<int64_t>& strides);
 
   void emit(Code& code) const;
   // Iterations of the innermost loop that the compiler is to take together.
@@ -98,16 +100,20 @@ class Nest {
 
  private:
   struct Loop {
-    std::string variable, from, to, step;
+    std::string variable;
+    Expr from, to;
+    int64_t step = 1;
   };
   void emit_lanes(Code& code, const Loop& loop, const std::vector<std::string>& body) const;
-  Index named(const char* type, const std::string& expression, int level);
-  Index load(const Memory& memory, DType dtype, const std::vector<Index>& index);
+  // An index that is declared, in the loop it varies with.
+  Expr declared(const Expr& index);
+  Scalar named(const char* type, const std::string& expression, int level);
+  Scalar load(const Value& value, const std::vector<Expr>& index);
   std::string rounded(const std::string& x, DType as);
   bool is_held(int id) const;
   bool rounds_each() const;
-  Index pointwise(const Value& value, const std::vector<Index>& index);
-  std::string expression(const Value& value, const std::vector<Index>& operands);
+  Scalar pointwise(const Value& value, const std::vector<Expr>& index);
+  std::string expression(const Value& value, const std::vector<Scalar>& operands);
   bool by_function(DType dtype) const {  // are products made
     return kernel_.rounds && is_float(dtype) && dialect_ == Dialect::Cuda;
   }
@@ -120,12 +126,12 @@ class Nest {
   const Value& operand(const Value& value, size_t i) const {
     return kernel_.values[size_t(value.inputs[i])];
   }
-  Index movement(int id, const Value& value, const std::vector<Index>& index);
-  std::vector<Index> read_axes(const Value& value, const std::vector<AxisRead>& reads,
-                               const std::vector<Index>& index) const;
-  Index padded(const Value& value, const std::vector<Index>& index);
-  Index piece(const Value& value, const std::vector<Index>& index);
-  Index reshape(const Value& value, const std::vector<Index>& index);
+  Scalar movement(int id, const Value& value, const std::vector<Expr>& index);
+  std::vector<Expr> read_axes(const Value& value, const std::vector<AxisRead>& reads,
+                              const std::vector<Expr>& index) const;
+  Scalar padded(const Value& value, const std::vector<Expr>& index);
+  Scalar piece(const Value& value, const std::vector<Expr>& index);
+  Scalar reshape(const Value& value, const std::vector<Expr>& index);
 
   std::string builtin(const std::string& function) const;
   const char* index_type() const { return dialect_ == Dialect::Cpp ? "long" : "int"; }
@@ -138,11 +144,11 @@ class Nest {
   std::vector<int>& touched_;
   Dialect dialect_;
   std::map<std::string, std::string> given_;  // elements known from elsewhere
-  std::map<std::string, Index> made_;         // elements computed so far
+  std::map<std::string, Scalar> made_;        // elements computed so far
   std::vector<Loop> loops_;
   std::vector<std::vector<std::string>> statements_;  // [level + 1]
   std::vector<std::vector<std::string>> after_;       // [level + 1]
-  std::map<std::string, Index> known_;
+  std::map<std::string, Scalar> known_;
   int names_ = 0;
   bool vectorise_ = true;
   int unroll_ = 1;
@@ -151,15 +157,12 @@ class Nest {
   std::string simd_;
 };
 
-// "a && b", of which either may be empty: no condition.
-std::string both(const std::string& a, const std::string& b);
-
-// Where in memory the element at an offset is.
-std::string element_place(const Memory& memory, const std::string& offset);
+// "pointer + offset", where in memory the element at an offset is.
+std::string element_address(const Memory& memory, const Expr& offset);
 // The expression that reads pointer[offset] as compute type.
-std::string load(const Memory& memory, const std::string& offset, std::set<std::string>& prelude);
+std::string load(const Memory& memory, const Expr& offset, std::set<std::string>& prelude);
 // "store `value` (of compute type) at pointer[offset]" as one statement.
-std::string store(const Memory& memory, const std::string& offset, const std::string& value,
+std::string store(const Memory& memory, const Expr& offset, const std::string& value,
                   std::set<std::string>& prelude);
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 
 #include "ir/block.h"
 #include "ir/graph.h"
+#include "kernel/expr.h"
 #include "plan/layout.h"
 
 namespace tessera {
@@ -21,7 +22,8 @@ struct Extent {
   uint8_t loops = 0;   // loops whose iteration it varies with
 
   bool exact() const { return actual.empty(); }
-  std::string text() const { return exact() ? std::to_string(nominal) : actual; }
+  std::string text() const { return expr().text(); }
+  Expr expr() const { return exact() ? Expr(nominal) : Expr::variable(actual, {0, nominal}); }
 };
 
 // How memory is accessed: plainly in C++; by device functions in CUDA.

@@ -96,10 +96,12 @@ KernelValues whole_values(const Graph& block, Space space, std::vector<int>& arg
 }
 
 // Indices i0, i1, …; along axes of one element 0.
-std::vector<Index> indices(const Shape& shape) {
-  std::vector<Index> index;
+std::vector<Expr> indices(const Shape& shape) {
+  std::vector<Expr> index;
   for (size_t d = 0; d < shape.size(); d++)
-    index.push_back(shape[d].is_one() ? Index{} : Index{"i" + num(int64_t(d)), -1});
+    index.push_back(shape[d].is_one()
+                        ? Expr()
+                        : Expr::variable("i" + num(int64_t(d)), {0, shape[d].extent - 1}));
   return index;
 }
 
@@ -169,7 +171,7 @@ class Writer {
     }
     const TensorId result{uint32_t(attrs_.result)};
     const std::string name = r_.pattern->def.tensor(r_.pattern->def.outputs()[0]).name;
-    const std::vector<Index> index = indices(block_.type(result).shape);
+    const std::vector<Expr> index = indices(block_.type(result).shape);
     text += open("h_" + name, result, std::string(real_) + " v", "void");
     text += watch(block_.type(result).shape, true, -1);
     const Op& save = block_.producer(block_.outputs()[0]);
@@ -180,7 +182,7 @@ class Writer {
     Nest nest(values_, prelude_, touched_, dialect());
     nest.known(int(result.index), index, "v");
     const std::string x = nest.element(int(last.index), index);
-    nest.statement(-1, tessera::store(to, Nest::offset(index, to.strides).text, x, prelude_));
+    nest.statement(-1, tessera::store(to, Nest::offset(index, to.strides), x, prelude_));
     text += lines(nest) + "  };\n";
     if (text_.vectors && !index.empty()) text += vector_store(name, result);
     return text;
@@ -221,7 +223,7 @@ class Writer {
                        num(tensor) + ", line" + all + "); return" + (writes ? "" : " 0") + "; }\n";
     if (!writes) return text;
     const std::string offset =
-        Nest::offset(indices(shape), contiguous_strides(extents(shape))).text;
+        Nest::offset(indices(shape), contiguous_strides(extents(shape))).text();
     return text + "    if (t_owner[" + offset + "] != 0 && t_owner[" + offset +
            "] != unit + 1) { h_fault(3, -1, line" + all + "); return; }\n    t_owner[" + offset +
            "] = int(unit + 1);\n";

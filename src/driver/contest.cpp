@@ -147,7 +147,11 @@ class Contest {
   void propose() {
     CollectingSink sink;
     for (const Proposal& p : s_.options.proposals)
-      if (p.of == spec_) sink.candidates.push_back(p.candidate);
+      if (p.of == spec_) {
+        sink.candidates.push_back(p.candidate);
+        Graph& graph = sink.candidates.back().graph;
+        graph = with_names_of(spec_, std::move(graph));
+      }
     searched_ = true;
     if (!s_.options.only_proposals) {
       Stopwatch watch(s_.report.search_s);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "backend/compiler.h"
 #include "base/check.h"
@@ -204,7 +203,7 @@ class Optimizer {
     }
     const bool proposed = propose_wholes();
     if (parts.empty() && !simpler && !mutants_) return finished;
-    return (proposed || improve_parts(parts)) && finished;
+    return ((proposed && options_.only_proposals) || improve_parts(parts)) && finished;
   }
 
   // Whole programs that were found elsewhere; true where one is faster.
@@ -436,7 +435,7 @@ class Optimizer {
 
   void race_proposal(const Candidate& c, const Graph* between) {
     Outcome whole;
-    whole.graph = c.graph;
+    whole.graph = with_names_of(program_, c.graph);
     whole.origin = c.origin;
     whole.derivation = c.derivation;
     whole.notes = c.notes;
@@ -538,7 +537,7 @@ class Optimizer {
       Outcome o = stored.winner;
       s_.tell("verify", "", 0, 1);
       Verifier verifier(program_, s_.verify_options());
-      o.graph = with_names(program_, std::move(o.graph));
+      o.graph = with_names_of(program_, std::move(o.graph));
       const std::optional<Graph> between = program_between(stored.between);
       auto verified = s_.prove(verifier, o, between ? &*between : nullptr);
       const CompiledCode code = verified ? s_.code_for(o) : CompiledCode();
@@ -556,23 +555,6 @@ class Optimizer {
       keep_original(stored.checked);
     }
     return true;
-  }
-
-  // The same program with the inputs' names of another, where it has others.
-  static Graph with_names(const Graph& like, Graph g) {
-    g.set_name(like.name());
-    std::set<std::string> names;
-    bool same = g.inputs().size() == like.inputs().size();
-    for (size_t i = 0; same && i < g.inputs().size(); i++) {
-      names.insert(like.tensor(like.inputs()[i]).name);
-      same = g.tensor(g.inputs()[i]).name == like.tensor(like.inputs()[i]).name;
-    }
-    if (same || g.inputs().size() != like.inputs().size()) return g;
-    for (uint32_t t = 0; t < g.tensors().size(); t++)
-      if (names.count(g.tensors()[t].name)) g.set_tensor_name(TensorId(t), "");
-    for (size_t i = 0; i < g.inputs().size(); i++)
-      g.set_tensor_name(g.inputs()[i], like.tensor(like.inputs()[i]).name);
-    return g;
   }
 
   std::optional<Graph> program_between(const std::string& text) const {

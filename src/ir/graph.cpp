@@ -1,6 +1,7 @@
 #include "ir/graph.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -337,6 +338,18 @@ Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int6
   }
   for (TensorId t : g.outputs()) out.add_output(to[t.index]);
   return out;
+}
+
+Graph with_names_of(const Graph& like, Graph g) {
+  g.set_name(like.name());
+  if (g.inputs().size() != like.inputs().size()) return g;
+  std::set<std::string> taken;
+  for (TensorId t : like.inputs()) taken.insert(like.tensor(t).name);
+  for (uint32_t t = 0; t < g.tensors().size(); t++)
+    if (taken.count(g.tensors()[t].name)) g.set_tensor_name(TensorId(t), "");
+  for (size_t i = 0; i < g.inputs().size(); i++)
+    g.set_tensor_name(g.inputs()[i], like.tensor(like.inputs()[i]).name);
+  return g;
 }
 
 Graph without_dead_code(const Graph& g) {

@@ -97,6 +97,8 @@ void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& 
 void copy_ops(const Graph& from, Graph& to, std::vector<TensorId>& map);
 // A copy of a kernel graph in which every kernel has the body that `rewrite` makes for it.
 Graph map_kernels(const Graph&, const std::function<Graph(const Op& kernel)>& rewrite);
+// The same program with the name and the inputs' names of `like`, where it has as many of them.
+Graph with_names_of(const Graph& like, Graph g);
 // A copy without the operators no output needs; inputs stay.
 Graph without_dead_code(const Graph&);
 

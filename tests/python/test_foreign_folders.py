@@ -156,11 +156,12 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_odd_places_for_the_cache(tmp_path: Path, place: str) -> None:
+def test_odd_places_for_the_cache_and_stores(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    env = {**os.environ, "PYTHONPATH": str(PYTHON), "TESSERA_CACHE_DIR": place}
+    env = {**os.environ, "PYTHONPATH": str(PYTHON), "TESSERA_CACHE_DIR": place,
+           "TESSERA_STORES": place}  # fmt: skip
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=tmp_path, env=env, capture_output=True, timeout=120
     )

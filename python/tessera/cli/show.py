@@ -13,6 +13,7 @@ from tessera.cli import common
 from tessera.race import Times
 from tessera.result import Result
 from tessera.rewrite import Improvement, Rewrite
+from tessera.store import receive
 from tessera.types import Fields, Record
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print(f"searched {common.count(data['states'])} states in {took}: {counts(data)}")
         if pruned := common.prunes(data["pruned"], 6):
             console.print(f"pruned: {pruned}")
+    for r in result.details.get("stores", ()):
+        console.print(f"{r['origin']}: {receive.Received(**r)}", markup=False)
     if convolutions := result.details.get("convolutions"):
         console.print("convolutions:")
         for line in convolutions:

@@ -54,7 +54,8 @@ def _store(where: str | None) -> Store:
 @kind_option
 @common.json_option
 def list_entries(where: str | None, kind: str | None, as_json: bool) -> int:
-    """List what a store has: programs with their speed-ups, rules, patterns.
+    """List what a store has: programs with their speed-ups, rules, patterns; with --json also the
+    devices they were found on.
 
     \b
     Examples:
@@ -70,12 +71,13 @@ def list_entries(where: str | None, kind: str | None, as_json: bool) -> int:
     if as_json:
         common.print_json({"entries": rows})
         return 0
-    names = ("key", "kind", "name", "level", "speed-up", "device", "made", "uses", "regret")
-    table = Table(*(Column(n, overflow="fold") for n in names), box=None, pad_edge=False)
+    names = ("key", "kind", "name", "level", "speed-up", "made", "uses", "regret")
+    columns = [Column(n, no_wrap=n != "name", overflow="fold") for n in names]
+    table = Table(*columns, box=None, pad_edge=False)
     for r in rows:
         gain = f"{r['speedup']:.2f}x" if r["speedup"] else ""
-        table.add_row(r["key"][:12], r["kind"], r["name"], r["level"], gain, r["device"],
-                      r["made"], str(r["uses"] or ""), f"{r['regret'] or '':.4}")  # fmt: skip
+        table.add_row(r["key"][:12], r["kind"], r["name"], r["level"], gain, r["made"],
+                      str(r["uses"] or ""), f"{r['regret'] or '':.4}")  # fmt: skip
     if rows:
         common.stdout().print(table, markup=False)
     common.stdout().print(f"{len(rows)} entries")
@@ -108,7 +110,7 @@ def push(where: str, kind: str | None, as_json: bool) -> int:
     Entries say of which program, device and tools they are; no file names or code is in them.
     """
     to = open_store(where)
-    mine = [*local_store().list(), *own_texts()]
+    mine = [*map(_shared, local_store().list()), *own_texts()]
     done = [_kept(to, e) for e in mine if kind in (None, e.kind)]
     return _tell(done, as_json)
 
@@ -190,6 +192,12 @@ def gc(where: str | None, keep: int, dry_run: bool, as_json: bool) -> int:
     return _tell(done, as_json)
 
 
+def _shared(entry: Entry) -> Entry:
+    """An entry for others, whom the places of stores here do not concern."""
+    origin = "store" if entry["origin"].startswith("store: ") else entry["origin"]
+    return Entry({**entry.fields, "origin": origin} if origin else entry.fields)
+
+
 def _kept(to: Store, entry: Entry) -> Received:
     there = to.get(entry.key)
     if there is not None and newer(there, entry) == there:
@@ -218,10 +226,8 @@ def _tell(done: list[Received], as_json: bool) -> int:
         return 1 if counts["refused"] else 0
     console = common.stdout()
     for one in done:
-        timed = f" {one.measured:.2f}x here, {one.recorded:.2f}x there" if one.measured else ""
-        if one.reason or timed:
-            why = f": {one.reason}" if one.reason else ""
-            console.print(f"{one.key[:12]} {one.name}: {one.fate}{timed}{why}", markup=False)
+        if one.reason or one.measured:
+            console.print(f"{one.key[:12]} {one}", markup=False)
     told = ", ".join(f"{n} {fate}" for fate, n in sorted(counts.items()))
     console.print(f"{len(done)} entries" + (f": {told}" if told else ""), markup=False)
     return 1 if counts["refused"] else 0

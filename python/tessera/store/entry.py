@@ -72,8 +72,6 @@ class Entry:
         if not is_key(self.key):
             raise RefusedError(f"the key is no SHA-256: {self.key[:80]!r}")
         if self.kind == "program":
-            if self["improved"] not in ("yes", "no"):
-                raise RefusedError("'improved' is yes or no")
             for name in _NUMBERS:
                 self.number(name)
         if self.key != self.own_key():

@@ -6,17 +6,21 @@ drops and which of several are tried first.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tessera import _core
 from tessera.cache_folder import JsonLines, cache_directory
 from tessera.files import Plain
+from tessera.options import users
 from tessera.store.entry import Entry
-from tessera.types import Record
+from tessera.types import Record, format_type
 
 _UNPROVED = 0.5  # of what an entry says it gains, until it was tried here
 
@@ -38,6 +42,28 @@ class Uses(JsonLines):
         what it said."""
         self.append({"time": time.time(), "key": key, "program": program, "recorded": recorded,
                      "measured": measured, "replayed": replayed})  # fmt: skip
+
+
+def count_named(program: _core.Graph, derivation: str, speedup: float) -> None:
+    """Counts as used the user's own rules and patterns that the derivation of a result names."""
+    named = set(re.findall(r"(?:\[rule |^pattern )([\w.-]+)", derivation, re.M))
+    for name in named & _own_names() if named else ():
+        Uses.default().add(name, described(program), 1.0, speedup, True)
+
+
+def _own_names() -> set[str]:
+    names: set[str] = set()
+    for folder in ("patterns", "learnt", "rules"):
+        with contextlib.suppress(OSError):  # there is none, or its name is none
+            for path in users(folder).iterdir():
+                text = path.read_text(errors="replace") if path.suffix == ".rules" else ""
+                names |= {path.stem, *re.findall(r"^rule (\S+)", text, re.M)}
+    return names
+
+
+def described(program: _core.Graph) -> str:
+    """A program's name, and the types of its inputs."""
+    return " ".join([program.name, *(format_type(*program.type(t)) for t in program.inputs)])
 
 
 @dataclass(frozen=True)

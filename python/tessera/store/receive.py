@@ -6,24 +6,31 @@ finds); rules and patterns are proved before they join the user's own. No code t
 
 from __future__ import annotations
 
+import itertools
+import math
+import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tessera import _core
-from tessera.errors import Error
+from tessera.errors import CancelledError, Error
 from tessera.files import Plain, read_text, write_text
 from tessera.graph import Graph
 from tessera.options import LEVELS, Options, users
 from tessera.patterns import SUFFIX, add_pattern, check_pattern, read_pattern, read_patterns
 from tessera.rules import add_to_user_rules, load_rules, rule_of
 from tessera.store.entry import Entry, RefusedError
-from tessera.store.ranking import Rank, Uses, rank_of, ranks
+from tessera.store.ranking import Rank, Uses, described, rank_of, ranks
 from tessera.store.stores import configured, local_store
 from tessera.types import Fields, Record, format_type
 
+_MOST_GROWTH, _MODEST = 16, 1 << 20  # of a graph's largest tensor; elements that never matter
+_INTERRUPTED = "interrupted; what was received before is kept"
+_KEPT = 3  # entries of a program that an optimisation tries
 _FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _REFUSED = {"refuted": "it computes something else", "check failed": "its code computes something "
             "else", "not compiled": "it does not compile", "unknown": "no proof"}  # fmt: skip
@@ -43,6 +50,11 @@ class Received(Plain):
     reason: str = ""
     recorded: float = 0.0  # how many times faster than the original it was said to be
     measured: float = 0.0  # the same, here; 0: not measured
+    origin: str = ""  # "store: NAME", where it was raced
+
+    def __str__(self) -> str:
+        timed = f" {self.measured:.2f}x here, {self.recorded:.2f}x there" if self.measured else ""
+        return f"{self.name}: {self.fate}{timed}" + (f": {self.reason}" if self.reason else "")
 
 
 @dataclass(frozen=True)
@@ -54,8 +66,9 @@ class Claim:
     graph: _core.Graph
 
     @classmethod
-    def of(cls, entry: Entry) -> Claim:
-        """Raises RefusedError where the entry contradicts itself."""
+    def of(cls, entry: Entry, replay: bool = True) -> Claim:
+        """Raises RefusedError where the entry contradicts itself. Without `replay` a certificate
+        must be of these programs, and whether it holds is left to the proof that follows."""
         if entry["level"] not in LEVELS:
             raise RefusedError(f"there is no level {entry['level'][:40]!r}")
         original, graph = _graph(entry, "original"), _graph(entry, "graph")
@@ -63,14 +76,16 @@ class Claim:
             raise RefusedError("the original is another program than the entry is about")
         if interface(original) != interface(graph):
             raise RefusedError("the graph has other inputs or results than the original")
+        if _largest(graph) > _MOST_GROWTH * _largest(original) + _MODEST:
+            raise RefusedError("the graph has tensors far larger than those of the original")
         if not entry.improved and _core.program_hash(graph) != entry["program"]:
             raise RefusedError("it says that nothing was found, and has another graph")
         claim = cls(entry, original, graph)
         if entry.improved and f" verifier {_core.verifier_version} " in f" {entry['tools']} ":
-            claim.require_certificate()  # those of other verifiers say nothing here
+            claim.require_certificate(replay)  # those of other verifiers say nothing here
         return claim
 
-    def require_certificate(self) -> None:
+    def require_certificate(self, replay: bool) -> None:
         """Refuses a certificate that is of other programs, of another level, or does not hold."""
         text = self.entry["certificate"]
         if not text:
@@ -83,14 +98,16 @@ class Claim:
             raise RefusedError("the certificate is of other programs")
         if certificate.record()["level"] != self.entry["level"]:
             raise RefusedError("the certificate is of another level")
-        holds, what = _core.recheck(certificate, self.original, self.graph)
+        holds, what = True, ""
+        if replay:
+            holds, what = _core.recheck(certificate, self.original, self.graph)
         if not holds:
             raise RefusedError(f"the certificate does not hold: {what}")
 
     def proposal(self, store: str, of: _core.Graph | None = None) -> Record:
         """For the core, which believes nothing of it."""
         e = self.entry
-        return {"of": text_of(of or self.original), "graph": text_of(self.graph),
+        return {"of": str(Graph.from_core(of or self.original)), "graph": e["graph"],
                 "origin": f"store: {store}", "derivation": e["derivation"],
                 "between": e["between"]}  # fmt: skip
 
@@ -105,18 +122,20 @@ def _graph(entry: Entry, field: str) -> _core.Graph:
 
 
 def _sound(entries: Iterable[Entry]) -> Iterator[Claim]:
-    """Those that claim another program than the original, and do not contradict themselves."""
+    """Those that claim another program than the original, and do not contradict themselves, for
+    the core to prove."""
     for entry in entries:
         if entry.improved:
             try:
-                yield Claim.of(entry)
+                yield Claim.of(entry, replay=False)
             except RefusedError:
                 Uses.default().add(entry.key, entry.name, entry.number("speedup"), 0.0, False)
 
 
-def text_of(graph: _core.Graph) -> str:
-    """The program as text."""
-    return str(Graph.from_core(graph))
+def _largest(graph: _core.Graph) -> int:
+    """Elements of a program's largest tensor, of those inside kernels too."""
+    types = re.findall(r"\w\[([\d,]+)\]", str(Graph.from_core(graph)))
+    return max((math.prod(map(int, extents.split(","))) for extents in types), default=1)
 
 
 def interface(graph: _core.Graph) -> tuple[list[str], list[str]]:
@@ -144,10 +163,8 @@ def receive(
     options = options or Options()
     groups: dict[tuple[str, str, bool], list[Claim]] = {}
     for entry in entries:
-        if entry.kind == "rule":
-            yield _receive_rule(entry)
-        elif entry.kind == "pattern":
-            yield _receive_pattern(entry)
+        if entry.kind in ("rule", "pattern"):
+            yield _join(entry)
         elif entry.kind == "program":
             try:
                 claim = Claim.of(entry)
@@ -167,29 +184,57 @@ def _race(
     claims: Sequence[Claim], store: str, options: Options, special: bool, top: int
 ) -> Iterator[Received]:
     """The claims about one program against each other, the original, and what is known here."""
-    known = ranks()
-    original = claims[0].original
-    tried = [c for c in claims if c.entry.improved]
-    tried.sort(key=lambda c: (-rank_of(c.entry, known).worth(c.entry.number("speedup")),
-                              c.entry.key))  # fmt: skip
-    for claim in [c for c in claims if not c.entry.improved] + tried[top:]:
-        why = "others promise more" if claim.entry.improved else "nothing was found there"
-        yield _received(claim.entry, "passed over", why)
-    tried = tried[:top]
+    known, original = ranks(), claims[0].original
+    fields = {**options.fields(), "special": special or original.asks_for_nan,
+              "only_proposals": True}  # fmt: skip
+    graphs: dict[str, list[Claim]] = {}
+    for claim in sorted(claims, key=lambda c: (-_worth(c.entry, known), c.entry.key)):
+        if claim.entry.improved:
+            graphs.setdefault(_core.program_hash(claim.graph), []).append(claim)
+    tried = list(graphs.values())[:top]
+    for same in list(graphs.values())[top:]:
+        yield from (_received(c.entry, "passed over", "others promise more") for c in same)
+    for claim in claims:
+        if not claim.entry.improved:
+            yield _received(claim.entry, *_nothing_found(claim, fields))
     if not tried:
         return
-    fields = {**options.fields(), "special": special or original.asks_for_nan, "refresh": True,
-              "only_proposals": True, "proposals": [c.proposal(store) for c in tried]}  # fmt: skip
     here = local_store().list("program", claims[0].entry["program"])
-    fields["proposals"] += [{**c.proposal("", original), "origin": c.entry["origin"]}
-                            for c in _sound(here) if c.entry["level"] == options.level]  # fmt: skip
-    record = _core.optimize(original, fields)
-    yield from told(tried, record)
+    proposals = [same[0].proposal(store) for same in tried]
+    proposals += [{**c.proposal("", original), "origin": c.entry["origin"]}
+                  for c in _sound(here) if c.entry["level"] == options.level]  # fmt: skip
+    try:
+        record = _core.optimize(original, {**fields, "refresh": True, "proposals": proposals})
+    except CancelledError:
+        raise
+    except Error as error:
+        why = f"the race failed: {error.message}"
+        yield from (_received(c.entry, "passed over", why) for same in tried for c in same)
+        return
+    yield from told([c for same in tried for c in same], record)
+    if record["interrupted"]:
+        raise CancelledError(_INTERRUPTED)
+
+
+def _nothing_found(claim: Claim, fields: Record) -> tuple[str, str]:
+    """What becomes of an entry that says that a search found nothing: it spares the same search, if
+    it was made with options of which only the budget may differ from those here."""
+    budget = re.search(r" budget (\d+(?:\.\d+)?) ", claim.entry["options"])
+    fields = {**fields, "budget": float(budget[1]) if budget else 1.0, "searched": True}
+    if _core.entry_key(claim.original, fields)["key"] != claim.entry.key:
+        return "passed over", "nothing was found there"
+    _core.optimize(claim.original, fields)
+    return "accepted", "nothing is to be found with these options on this device"
+
+
+def _worth(entry: Entry, known: dict[str, Rank]) -> float:
+    return rank_of(entry, known).worth(entry.number("speedup"))
 
 
 def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
     """What became of claims in an optimisation; it counts as a use of them."""
-    fates = {_core.program_hash(c["graph"]): c for c in reversed(record["candidates"])}
+    in_order = sorted(record["candidates"], key=lambda c: bool(c["fate"] == "chosen"))
+    fates = {_core.program_hash(c["graph"]): c for c in in_order}
     for claim in claims:
         entry, found = claim.entry, fates.get(_core.program_hash(claim.graph))
         recorded = entry.number("speedup")
@@ -198,11 +243,11 @@ def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
             continue
         measured = float(found.get("speedup", 0.0))
         refused = _REFUSED.get(found["fate"], "")
-        program = f"{entry.name} {' '.join(interface(claim.original)[0])}"
-        Uses.default().add(entry.key, program, recorded, measured, not refused)
+        Uses.default().add(entry.key, described(claim.original), recorded, measured, not refused)
         fate = "refused" if refused else "faster" if found["fate"] == "chosen" else "slower"
-        reason = f"{refused}: {found['why']}" if refused and found["why"] else refused
-        yield Received(entry.key, entry.name, fate, reason, recorded, measured)
+        reason = "; ".join([refused, *found["why"].splitlines()[:3]]) if refused else ""
+        origin = str(found["origin"])
+        yield Received(entry.key, entry.name, fate, reason, recorded, measured, origin)
 
 
 def _received(entry: Entry, fate: str, reason: str) -> Received:
@@ -223,44 +268,50 @@ def own_texts() -> Iterator[Entry]:
             yield Entry.of_text("pattern", pattern.name, read_text(Path(pattern.file)))
 
 
-def _receive_rule(entry: Entry) -> Received:
-    text = entry["text"] + "\n"
+def _join(entry: Entry) -> Received:
+    """Adds a rule or a pattern to the user's own, where it holds."""
+    known = load_rules() if entry.kind == "rule" else read_patterns()[0]
+    if any(one.name == entry["name"] for one in known):
+        return _received(entry, "known", f"there is a {entry.kind} of that name")
     try:
-        found = _core.parse_rules(text, "<rule>")
-        if len(found) != 1 or found[0]["name"] != entry["name"]:
-            return _received(entry, "refused", "it is not one rule of that name")
-        if any(rule.name == entry["name"] for rule in load_rules()):
-            return _received(entry, "known", "there is a rule of that name")
-        checked = _core.check_rules(text, "<rule>")[0]
-        if not checked["holds"]:
-            return _received(entry, "refused", f"it does not hold: {checked['why']}")
+        fault = _join_rule(entry) if entry.kind == "rule" else _join_pattern(entry)
+    except CancelledError:
+        raise
     except Error as error:
-        return _received(entry, "refused", str(error))
+        fault = str(error)
+    return _received(entry, *(("refused", fault) if fault else ("accepted", "it holds here")))
+
+
+def _join_rule(entry: Entry) -> str:
+    text = entry["text"] + "\n"
+    found = _core.parse_rules(text, "<rule>")
+    if [rule["name"] for rule in found] != [entry["name"]]:
+        return "it is not one rule of that name"
+    checked = _core.check_rules(text, "<rule>")[0]
+    if checked["why"] == "cancelled":
+        raise CancelledError(_INTERRUPTED)
+    if not checked["holds"]:
+        return f"it does not hold: {checked['why']}"
     add_to_user_rules([rule_of(found[0])])
-    return _received(entry, "accepted", "it holds here")
+    return ""
 
 
-def _receive_pattern(entry: Entry) -> Received:
+def _join_pattern(entry: Entry) -> str:
     if not _FILE_NAME.fullmatch(entry["name"]):
-        return _received(entry, "refused", "its name is no file's")
+        return "its name is no file's"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / (entry["name"] + SUFFIX)
         write_text(path, entry["text"] + "\n")
-        try:
-            pattern = read_pattern(path)
-            if pattern.name != entry["name"]:
-                return _received(entry, "refused", "it is a pattern of another name")
-            if pattern.written():
-                return _received(entry, "refused", "it has code that a person wrote")
-            if any(p.name == pattern.name for p in read_patterns()[0]):
-                return _received(entry, "known", "there is a pattern of that name")
-            checked = check_pattern(path)
-            if not checked.holds:
-                return _received(entry, "refused", f"it does not hold: {checked.why}")
-        except Error as error:
-            return _received(entry, "refused", str(error))
+        pattern = read_pattern(path)
+        if pattern.name != entry["name"]:
+            return "it is a pattern of another name"
+        if pattern.written():
+            return "it has code that a person wrote"
+        checked = check_pattern(path)
+        if not checked.holds:
+            return f"it does not hold: {checked.why}"
         add_pattern(path, users("learnt") if entry["name"].startswith("learnt-") else None)
-    return _received(entry, "accepted", "it holds here")
+    return ""
 
 
 # --- optimisations that have no result of their own ----------------------------------------------
@@ -271,7 +322,6 @@ def optimize(
     fields: Fields,
     progress: Callable[[Record], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    top: int = 3,
 ) -> Record:
     """`_core.optimize`, which looks into the stores of TESSERA_STORES where there is no local
     result.
@@ -280,31 +330,44 @@ def optimize(
     what others found takes part in it. Times are not believed; that nothing was found is, where the
     options and the device are the same.
     """
-    stores, claims = configured(), []
+    stores = configured()
     if not stores.stores or not fields["cache"] or fields["refresh"] or fields["resume"]:
         return _core.optimize(program, fields, progress, stop)
     here = _core.entry_key(program, fields)
     tuned = _core.entry_key(program, {**fields, "tune": True, "budget": 0.0})
-    if any(local_store().path(k["key"]).exists() for k in (here, tuned)):
+    if any(os.path.exists(local_store().path(k["key"])) for k in (here, tuned)):
         return _core.optimize(program, fields, progress, stop)
-    proposals: list[Record] = []
     known, vain, near = ranks(), False, False
-    for of in [program, *_core.parts(program)]:
-        found = list(stores.named("program", _core.program_hash(of)))
-        vain = vain or any(e.key == here["key"] and not e.improved for _, e in found)
-        names = {e.key: name for name, e in found}
-        fit = list(_sound(e for _, e in found if _keeps(e, fields["level"])))
-        fit.sort(key=lambda c: _order(c, here, known), reverse=True)
-        near = near or (of is program and any(_order(c, here, known)[0] for c in fit))
-        claims += fit[:top]
-        proposals += [c.proposal(names[c.entry.key], of) for c in fit[:top]]
-        if fit or vain:
-            break  # its parts are for programs that nobody has as a whole
-    more = {"proposals": proposals, "only_proposals": near or vain, "searched": vain}
-    record = _core.optimize(program, {**fields, **more}, progress, stop)
-    record["report"]["stores"] = [r.json() for r in told(claims, record)]
-    if near and not (record["improved"] or vain or record["interrupted"]):
+    claims: list[Claim] = []
+    proposals: list[Record] = []
+    parts = {_core.program_hash(of): of for of in [program, *_core.parts(program)]}
+    for number, (program_hash, of) in enumerate(parts.items()):
+        if number and (claims or vain):
+            break  # parts are for programs that nobody has as a whole
+        found = list(stores.named("program", program_hash))
+        names = {entry.key: name for name, entry in found}
+        fit = [entry for _, entry in found if _keeps(entry, fields["level"])]
+        fit.sort(key=lambda e: (_alike(e, here), _worth(e, known), e.key), reverse=True)
+        best = list(itertools.islice(_sound(fit), _KEPT))
+        claims += best
+        proposals += [c.proposal(names[c.entry.key], of) for c in best]
+        if not number:
+            near = any(_alike(c.entry, here) for c in best)
+            vain = any(e.key == here["key"] and not e.improved for e in fit)
+    only = (near or vain) and not fields["tune"]
+    more = {"proposals": proposals, "only_proposals": only, "searched": only and vain}
+    try:
+        record = _core.optimize(program, {**fields, **more}, progress, stop)
+    except Error as error:
+        if isinstance(error, CancelledError) or not claims:
+            raise
+        text = f"tessera: what the stores have cannot be tried: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
         return _core.optimize(program, fields, progress, stop)
+    stores_said = [r.json() for r in told(claims, record)]
+    if only and not (record["improved"] or vain or record["interrupted"]):
+        record = _core.optimize(program, fields, progress, stop)
+    record["report"]["stores"] = stores_said
     return record
 
 
@@ -313,8 +376,6 @@ def _keeps(entry: Entry, level: str) -> bool:
     return entry["level"] in LEVELS and LEVELS.index(entry["level"]) <= LEVELS.index(level)
 
 
-def _order(claim: Claim, here: Fields, known: dict[str, Rank]) -> tuple[bool, float]:
-    """Whether it is from here, as it were, and what can be expected of it."""
-    entry = claim.entry
-    same = all(entry[name] == here[name] for name in ("device", "tools"))
-    return same, rank_of(entry, known).worth(entry.number("speedup"))
+def _alike(entry: Entry, here: Fields) -> bool:
+    """Whether it could be from here."""
+    return all(entry[name] == here[name] for name in ("device", "tools"))

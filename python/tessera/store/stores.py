@@ -11,15 +11,12 @@ import importlib
 import os
 import re
 import sqlite3
-import stat
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
-from tessera.cache_folder import cache_directory
+from tessera.cache_folder import cache_directory, make_own
 from tessera.errors import BadInputError, Error, IoError, ToolMissingError
 from tessera.files import told_of, write_text
 from tessera.options import shipped
@@ -30,51 +27,30 @@ SUFFIX = ".entry"
 _TOGETHER = 256  # entries that are asked for at once of a store far away
 
 
-class Store(Protocol):
-    """What keeps entries by their keys."""
-
-    name: str
-
-    def get(self, key: str) -> Entry | None:
-        """The entry of a key; None where there is none that is sound."""
-
-    def put(self, entry: Entry) -> None:
-        """Keeps an entry, in place of another with its key."""
-
-    def list(self, kind: str | None = None, program: str | None = None) -> Iterator[Entry]:
-        """All sound entries, or those of a kind or of the program with this hash, by key."""
-
-    def delete(self, key: str) -> None:
-        """Forgets what there is of a key, damaged or not."""
-
-    def damaged(self) -> Iterator[tuple[str, str]]:
-        """Keys of what is no sound entry, with what is wrong."""
-
-
-class _Texts(ABC):
-    """A store over texts by key. Where entries have stamps, which change with them, those that a
-    search for a program cannot want are read once only."""
+class Store:
+    """Entries by their keys, over texts by key: what keeps those says how it does."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._warned = False
-        self._seen: dict[str, tuple[Hashable, str, str]] = {}  # key: stamp, kind, program
+        self._seen: dict[str, tuple[str, str]] = {}  # kind and program, which keys stand for
 
-    @abstractmethod
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
-        """The keys there are, and what changes with their entries (None: nobody knows)."""
+    def _keys(self, program: str | None) -> Iterable[str]:
+        """What may be a key; those of a program are enough, where it is known which they are."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         """Their texts, as far as there are any."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _write(self, entry: Entry) -> None: ...
+    def _write(self, entry: Entry) -> None:
+        raise NotImplementedError
 
-    @abstractmethod
-    def _remove(self, key: str) -> None: ...
+    def _remove(self, key: str) -> None:
+        raise NotImplementedError
 
     def get(self, key: str) -> Entry | None:
+        """The entry of a key; None where there is none that is sound."""
         if not is_key(key):
             raise BadInputError(f"{key!r} is no key of an entry")
         for _, found in self._entries([key]):
@@ -84,40 +60,40 @@ class _Texts(ABC):
         return None
 
     def put(self, entry: Entry) -> None:
+        """Keeps an entry, in place of another with its key."""
         entry.checked()
         with self._told():
             self._write(entry)
 
     def delete(self, key: str) -> None:
+        """Forgets what there is of a key, damaged or not."""
         with self._told():
             self._remove(key)
 
     def list(self, kind: str | None = None, program: str | None = None) -> Iterator[Entry]:
+        """All sound entries, or those of a kind or of the program with this hash, by key."""
         with self._told():
-            stamps = self._stamps(program)
-        self._seen = {key: seen for key, seen in self._seen.items() if key in stamps}
-        wanted = [key for key, stamp in sorted(stamps.items())
-                  if self._may_be(key, stamp, kind, program)]  # fmt: skip
+            keys = sorted(filter(is_key, self._keys(program)))
+
+        def fits(seen: tuple[str, str]) -> bool:
+            return kind in (None, seen[0]) and program in (None, seen[1])
+
+        wanted = [key for key in keys if key not in self._seen or fits(self._seen[key])]
         for key, found in self._entries(wanted):
-            if not isinstance(found, Entry):
+            if isinstance(found, Entry):
+                self._seen[key] = (found.kind, found["program"])
+                if fits(self._seen[key]):
+                    yield found
+            else:
                 self._warn(key, found)
-                continue
-            self._seen[key] = (stamps[key], found.kind, found["program"])
-            if kind in (None, found.kind) and program in (None, found["program"]):
-                yield found
 
     def damaged(self) -> Iterator[tuple[str, str]]:
+        """Keys of what is no sound entry, with what is wrong."""
         with self._told():
-            keys = sorted(self._stamps(None))
+            keys = sorted(filter(is_key, self._keys(None)))
         for key, found in self._entries(keys):
             if not isinstance(found, Entry):
                 yield key, found
-
-    def _may_be(self, key: str, stamp: Hashable, kind: str | None, program: str | None) -> bool:
-        seen = self._seen.get(key)
-        if seen is None or stamp is None or seen[0] != stamp:
-            return True
-        return kind in (None, seen[1]) and program in (None, seen[2])
 
     def _entries(self, keys: Sequence[str]) -> Iterator[tuple[str, Entry | str]]:
         """Entries, or why there is none."""
@@ -155,7 +131,7 @@ def _sound(key: str, data: bytes) -> Entry | str:
     return entry if entry.key == key else "it is kept under another key than its own"
 
 
-class FolderStore(_Texts):
+class FolderStore(Store):
     """A file for each entry, `ab/abcd….entry`, which a rename puts there: fit for git."""
 
     def __init__(self, folder: Path, flat: bool = False) -> None:
@@ -166,30 +142,28 @@ class FolderStore(_Texts):
         """Where an entry is."""
         return (self.folder if self._flat else self.folder / key[:2]) / (key + SUFFIX)
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
-        found: dict[str, Hashable] = {}
-        folders = [self.folder] if self._flat else sorted(self.folder.glob("[0-9a-f][0-9a-f]"))
-        for folder in folders:
-            for item in os.scandir(folder) if folder.is_dir() else ():
-                key = item.name.removesuffix(SUFFIX)
-                if is_key(key) and self.path(key).name == item.name and item.is_file():
-                    at = item.stat()
-                    found[key] = (at.st_mtime_ns, at.st_size, at.st_ino)
-        return found
+    def _keys(self, program: str | None) -> Iterator[str]:
+        for path in self.folder.glob(f"*{SUFFIX}" if self._flat else f"[0-9a-f][0-9a-f]/*{SUFFIX}"):
+            if path == self.path(path.stem) and path.is_file():
+                yield path.stem
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         for key in keys:
             try:
                 # A pipe would keep us waiting.
                 with open(os.open(self.path(key), os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                    plain = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-                    yield key, file.read(MOST_BYTES + 1) if plain else None
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                yield key, None
+                    data = file.read(MOST_BYTES + 1)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                data = b""  # as good as damaged
+            yield key, data
 
     def _write(self, entry: Entry) -> None:
         path = self.path(entry.key)
         with told_of(path, "written"):
+            if self._flat:
+                make_own(path.parent)
             path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, entry.text)
 
@@ -197,7 +171,7 @@ class FolderStore(_Texts):
         self.path(key).unlink(missing_ok=True)
 
 
-class SqliteStore(_Texts):
+class SqliteStore(Store):
     """A table in a file of SQLite."""
 
     def __init__(self, path: Path) -> None:
@@ -213,18 +187,19 @@ class SqliteStore(_Texts):
             db.execute("CREATE INDEX IF NOT EXISTS programs ON entries(program)")
             yield db
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
+    def _keys(self, program: str | None) -> list[str]:
+        if not self._path.exists():
+            return []
         where, values = ("", ()) if program is None else (" WHERE program = ?", (program,))
         with self._open() as db:
-            rows = db.execute(f"SELECT key FROM entries{where}", values).fetchall()
-        return {key: None for (key,) in rows if isinstance(key, str) and is_key(key)}
+            return [str(key) for (key,) in db.execute(f"SELECT key FROM entries{where}", values)]
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         query = f"SELECT substr(CAST(text AS BLOB), 1, {MOST_BYTES + 1}) FROM entries WHERE key = ?"
-        for key in keys:
+        for key in keys if self._path.exists() else ():
             with self._open() as db:
                 row = db.execute(query, (key,)).fetchone()
-            yield key, row[0] if row and isinstance(row[0], bytes) else None
+            yield key, row[0] if row else None
 
     def _write(self, entry: Entry) -> None:
         row = (entry.key, entry["program"], entry.text.encode())
@@ -236,30 +211,24 @@ class SqliteStore(_Texts):
             db.execute("DELETE FROM entries WHERE key = ?", (key,))
 
 
-class FsspecStore(_Texts):
+class FsspecStore(Store):
     """The files of a folder store in whatever fsspec opens: S3 and its like, memory, SFTP, …"""
 
     def __init__(self, url: str) -> None:
         super().__init__(_without_password(url))
-        self._fs, self._root = _package("fsspec").url_to_fs(url)
+        with self._told():
+            self._fs, self._root = _package("fsspec").url_to_fs(url)
 
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key[:2]}/{key}{SUFFIX}"
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
+    def _keys(self, program: str | None) -> list[str]:
         self._fs.invalidate_cache()  # others write there, too
         try:
-            files = self._fs.find(self._root, detail=True)
+            files = self._fs.find(self._root)
         except FileNotFoundError:
-            return {}
-        found = {path.rpartition("/")[2].removesuffix(SUFFIX): facts
-                 for path, facts in files.items() if path.endswith(SUFFIX)}  # fmt: skip
-        marks = ("ETag", "mtime", "LastModified", "created")
-        return {
-            key: next(((facts["size"], str(facts[m])) for m in marks if facts.get(m)), None)
-            for key, facts in found.items()
-            if is_key(key)
-        }
+            return []
+        return [f.rpartition("/")[2].removesuffix(SUFFIX) for f in files if f.endswith(SUFFIX)]
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         for start in range(0, len(keys), _TOGETHER):
@@ -281,7 +250,7 @@ class FsspecStore(_Texts):
             self._fs.rm_file(self._path(key))
 
 
-class RedisStore(_Texts):
+class RedisStore(Store):
     """Entries as strings of Redis, and for each program the set of its keys."""
 
     _PREFIX = "tessera:entry:"
@@ -290,13 +259,10 @@ class RedisStore(_Texts):
         super().__init__(_without_password(url))
         self._redis: Value = _package("redis").Redis.from_url(url, socket_connect_timeout=5)
 
-    def _stamps(self, program: str | None) -> dict[str, Hashable]:
-        if program is None:
-            every = self._redis.scan_iter(match=f"{self._PREFIX}*", count=1000)
-            keys = [key[len(self._PREFIX) :] for key in every]
-        else:
-            keys = self._redis.smembers(f"tessera:program:{program}")
-        return {key: None for k in keys if is_key(key := k.decode(errors="replace"))}
+    def _keys(self, program: str | None) -> Iterator[str]:
+        found = (self._redis.scan_iter(match=f"{self._PREFIX}*", count=1000) if program is None
+                 else self._redis.smembers(f"tessera:program:{program}"))  # fmt: skip
+        return (key.decode(errors="replace").removeprefix(self._PREFIX) for key in found)
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         for key in keys:
@@ -313,13 +279,13 @@ class RedisStore(_Texts):
         self._redis.delete(self._PREFIX + key)
 
 
-class Union:
+class Union(Store):
     """Several stores in order: of two entries with one key the first stands; the first is written
     to."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
+        super().__init__(", ".join(store.name for store in stores))
         self.stores = stores
-        self.name = ", ".join(store.name for store in stores)
 
     def get(self, key: str) -> Entry | None:
         return next((e for store in self.stores if (e := store.get(key)) is not None), None)
@@ -382,10 +348,16 @@ def configured() -> Union:
     value = os.environ.get("TESSERA_STORES", "")
     folder = shipped("data/store")
     places = [*_split(value), *([str(folder)] if folder else [])]
-    return Union([_opened(place) for place in places])
+    return Union([store for place in places if (store := _opened(place)) is not None])
 
 
-_opened = functools.lru_cache(open_store)  # they remember what they have read
+@functools.cache  # stores remember what they have read
+def _opened(place: str) -> Store | None:
+    try:
+        return open_store(place)
+    except Error as error:
+        warnings.warn(f"tessera: passed over: {error}", RuntimeWarning, stacklevel=2)
+        return None
 
 
 def _split(value: str) -> list[str]:

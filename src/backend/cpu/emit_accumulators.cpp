@@ -57,9 +57,9 @@ void KernelEmitter::accumulate(int id) {
   if (v.kind == OpKind::AccumRescale) return rescale(id);
   code_.line(fmt("// $0 accumulates", v.memory.pointer));
   Nest loops = nest();
-  const std::vector<Index> index = all_loops(loops, extents);
+  const std::vector<Expr> index = all_loops(loops, extents);
   const std::string x = loops.element(from, index);
-  std::string at = fmt("$0[$1", v.memory.pointer, Nest::offset(index, v.memory.strides).text);
+  std::string at = fmt("$0[$1", v.memory.pointer, Nest::offset(index, v.memory.strides));
   std::string statement;
   switch (a.kind) {
   case AccumKind::Sum: statement = fmt("$0] += $1;", at, x); break;
@@ -102,9 +102,9 @@ void KernelEmitter::rescale(int id) {
   const std::string type = compute_type(v.dtype);
   if (scaled_.insert(scales).second) {
     Nest loops = nest();
-    const std::vector<Index> index = all_loops(loops, m.extents);
+    const std::vector<Expr> index = all_loops(loops, m.extents);
     const std::string x = loops.element(v.inputs[1], index);
-    const std::string at = fmt("[$0]", Nest::offset(index, strides).text);
+    const std::string at = fmt("[$0]", Nest::offset(index, strides));
     const int level = loops.depth() - 1;
     loops.statement(level, fmt("const $0 old = $1m$2, top = t_max(old, $3);", type, scales, at, x));
     loops.statement(level, fmt("$0m$1 = top;", scales, at));
@@ -116,14 +116,14 @@ void KernelEmitter::rescale(int id) {
   }
   Nest loops = nest();
   const std::vector<Extent>& extents = value(v.inputs[0]).extents;
-  const std::vector<Index> index = all_loops(loops, extents);
-  std::vector<Index> narrow;
+  const std::vector<Expr> index = all_loops(loops, extents);
+  std::vector<Expr> narrow;
   const size_t skip = index.size() - m.extents.size();
   for (size_t i = 0; i < m.extents.size(); ++i)
-    narrow.push_back(m.extents[i].nominal == 1 ? Index{} : index[skip + i]);
+    narrow.push_back(m.extents[i].nominal == 1 ? Expr() : index[skip + i]);
   const std::string x = loops.element(v.inputs[0], index);
-  const std::string at = fmt("$0[$1]", p, Nest::offset(index, v.memory.strides).text);
-  const std::string by = fmt("[$0]", Nest::offset(narrow, strides).text);
+  const std::string at = fmt("$0[$1]", p, Nest::offset(index, v.memory.strides));
+  const std::string by = fmt("[$0]", Nest::offset(narrow, strides));
   loops.statement(loops.depth() - 1, fmt("$0 = $0 * $1s$2 + $3 * $1p$2;", at, scales, by, x));
   emit(loops);
   touch(id);

@@ -28,7 +28,7 @@ int64_t unit_elements(int64_t all) {
 // as long as the same in products.
 class WideQuotients {
  public:
-  WideQuotients(const KernelValues& values, const std::vector<Index>& index, UnitContext& unit)
+  WideQuotients(const KernelValues& values, const std::vector<Expr>& index, UnitContext& unit)
       : values_(values), index_(index), unit_(unit) {}
 
   // Statements that write a value's 16 elements from `index` on to a place; none where they cannot,
@@ -98,12 +98,12 @@ class WideQuotients {
     if (v.memory.storage != DType::F32 || v.memory.panel > 0 ||
         (varies(id) && v.memory.strides.back() != 1))
       return "";
-    std::vector<Index> at = index_;
+    std::vector<Expr> at = index_;
     at.erase(at.begin(), at.end() - long(v.extents.size()));
     for (size_t i = 0; i < at.size(); ++i)
-      if (v.extents[i].nominal == 1) at[i] = {};
+      if (v.extents[i].nominal == 1) at[i] = 0;
     return named(fmt(varies(id) ? "*(const t_wide*)($0 + $1)" : "t_all(*($0 + $1))",
-                     v.memory.pointer, Nest::offset(at, v.memory.strides).text));
+                     v.memory.pointer, Nest::offset(at, v.memory.strides)));
   }
   std::string named(const std::string& expression) {
     const auto [known, fresh] = names_.try_emplace(expression, fmt("w$0", names_.size()));
@@ -112,7 +112,7 @@ class WideQuotients {
   }
 
   const KernelValues& values_;
-  const std::vector<Index>& index_;
+  const std::vector<Expr>& index_;
   UnitContext& unit_;
   bool worth_ = false;
   // By value, each found out once.
@@ -316,7 +316,7 @@ KernelText emit_map(const std::string& name, const KernelValues& values,
   open_function(code, name, argument_dtypes, operands, values.argument_layouts);
   std::vector<int> touched;
   Nest nest(values, unit.prelude, touched);
-  std::vector<Index> index;
+  std::vector<Expr> index;
   const std::string n = split > 0 ? std::to_string(extents[split - 1]) : "",
                     step = std::to_string(slab);
   if (split == 1) {  // neighbouring units are one piece
@@ -330,30 +330,32 @@ KernelText emit_map(const std::string& name, const KernelValues& values,
     for (size_t j = i + 1; j + 1 < split; ++j) stride *= extents[j];
     const std::string variable = "u" + std::to_string(i);
     code.line(fmt("const long $0 = unit / $1 % $2;", variable, stride, extents[i]));
-    index.push_back({variable, -1});
+    index.push_back(Expr::variable(variable, {0, extents[i] - 1}));
   }
   if (split > 1) {
     code.line(fmt("const long lo = unit % $0 * $1;", slabs, step));
     code.line(fmt("const long hi = lo + $0 < $1 ? lo + $0 : $1;", step, n));
   }
   const auto place_of = [&](int argument) {
-    return fmt("a$0 + $1", argument, Nest::offset(index, contiguous_strides(extents)).text);
+    return fmt("a$0 + $1", argument, Nest::offset(index, contiguous_strides(extents)));
   };
   for (size_t i = split > 0 ? split - 1 : 0; i < extents.size(); ++i) {
     const bool sliced = i + 1 == split;
-    const std::string from = sliced ? "lo" : "0", to = sliced ? "hi" : std::to_string(extents[i]);
+    const Range places{0, extents[i]};
+    const Expr from = sliced ? Expr::variable("lo", places) : 0,
+               to = sliced ? Expr::variable("hi", places) : extents[i];
     if (i + 1 < extents.size() || extents[i] < 16 || results.size() != 1 ||
         argument_dtypes[size_t(results[0].second)] != DType::F32) {
       index.push_back(nest.loop(to, from));
       continue;
     }
-    index.push_back({"wide", nest.depth() - 1});
+    index.push_back(Expr::variable("wide", {0, extents[i] - 16}, nest.depth() - 1));
     WideQuotients quotients(values, index, unit);
     if (const auto text = quotients.text(results[0].first, place_of(results[0].second))) {
       nest.statement(nest.depth() - 1, fmt("long wide = $0;", from));
       nest.statement(nest.depth() - 1,
                      fmt("for (; wide + 16 <= $0; wide += 16) { $1 }", to, *text));
-      index.back() = nest.loop(to, "wide");
+      index.back() = nest.loop(to, Expr::variable("wide", places));
     } else {
       index.back() = nest.loop(to, from);
     }
@@ -362,8 +364,7 @@ KernelText emit_map(const std::string& name, const KernelValues& values,
     const std::string x = nest.element(id, index);
     const Memory to{"a" + std::to_string(argument), argument_dtypes[size_t(argument)],
                     contiguous_strides(extents)};
-    nest.statement(nest.depth() - 1,
-                   store(to, Nest::offset(index, to.strides).text, x, unit.prelude));
+    nest.statement(nest.depth() - 1, store(to, Nest::offset(index, to.strides), x, unit.prelude));
   }
   nest.emit(code);
   if (split != 1) code.close();

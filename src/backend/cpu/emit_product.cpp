@@ -42,14 +42,13 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
   const size_t rank = v.extents.size();
   const Extent& k_left = value(a).extents.back();
   const Extent& k_right = value(b).extents[value(b).extents.size() - 2];
-  const std::string k_text = k_left.exact() ? k_right.text() : k_left.text();
-  const auto operand = [&](int id, std::vector<Index> index, const Index& row,
-                           const Index& column) {
+  const Expr depth = (k_left.exact() ? k_right : k_left).expr();
+  const auto operand = [&](int id, std::vector<Expr> index, const Expr& row, const Expr& column) {
     const Value& x = value(id);
-    std::vector<Index> at;
+    std::vector<Expr> at;
     const size_t skip = rank - x.extents.size();
     for (size_t i = 0; i + 2 < x.extents.size(); ++i)
-      at.push_back(x.extents[i].nominal == 1 ? Index{} : index[skip + i]);
+      at.push_back(x.extents[i].nominal == 1 ? Expr() : index[skip + i]);
     at.push_back(row);
     at.push_back(column);
     return at;
@@ -57,30 +56,30 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
   const std::string type =
       is_float(v.dtype) || v.dtype == DType::I64 ? compute_type(v.dtype) : "int";
   const bool across = v.extents[rank - 1].nominal >= 4;
-  std::vector<Index> index;
+  std::vector<Expr> index;
   if (across && !accumulate) {
     Nest clear = nest();
     index = all_loops(clear, v.extents);
     clear.statement(clear.depth() - 1,
-                    fmt("$0[$1] = 0;", to.pointer, Nest::offset(index, to.strides).text));
+                    fmt("$0[$1] = 0;", to.pointer, Nest::offset(index, to.strides)));
     emit(clear);
   }
   Nest loops = nest();
   index.clear();
-  for (size_t i = 0; i + 1 < rank; ++i) index.push_back(loops.loop(v.extents[i].text()));
-  Index k, column;
+  for (size_t i = 0; i + 1 < rank; ++i) index.push_back(loops.loop(v.extents[i].expr()));
+  Expr k, column;
   int outside = 0;
   if (across) {
-    k = loops.loop(k_text);
-    column = loops.loop(v.extents[rank - 1].text());
+    k = loops.loop(depth);
+    column = loops.loop(v.extents[rank - 1].expr());
   } else {
-    column = loops.loop(v.extents[rank - 1].text());
+    column = loops.loop(v.extents[rank - 1].expr());
     outside = loops.depth() - 1;
-    k = loops.loop(k_text);
+    k = loops.loop(depth);
   }
   index.push_back(column);
   const int inside = loops.depth() - 1;
-  const std::string at = fmt("$0[$1]", to.pointer, Nest::offset(index, to.strides).text);
+  const std::string at = fmt("$0[$1]", to.pointer, Nest::offset(index, to.strides));
   if (!across) loops.statement(outside, type + " s = 0;");
   const std::string x = loops.element(a, operand(a, index, index[rank - 2], k));
   const std::string y = loops.element(b, operand(b, index, k, column));

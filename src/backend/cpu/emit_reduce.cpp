@@ -14,7 +14,7 @@ constexpr int64_t kLongSum = 4096;
 
 }  // namespace
 
-std::string KernelEmitter::fetch_ahead(int id, const std::vector<Index>& index) const {
+std::string KernelEmitter::fetch_ahead(int id, const std::vector<Expr>& index) const {
   while (!value(id).in_memory) {
     const Value& v = value(id);
     if (!has(v.kind, algebra::Pointwise) || v.inputs.empty() ||
@@ -29,7 +29,7 @@ std::string KernelEmitter::fetch_ahead(int id, const std::vector<Index>& index) 
       v.memory.strides[rank - 2] != v.extents[rank - 1].nominal)
     return "";
   return fmt("__builtin_prefetch($0 + $1 + $2, 0, 2);", v.memory.pointer,
-             Nest::offset(index, v.memory.strides).text,
+             Nest::offset(index, v.memory.strides),
              kDenseAheadBytes / size_in_bytes(v.memory.storage));
 }
 
@@ -62,19 +62,19 @@ struct KernelEmitter::Fold {
   bool sum() const { return kind == AccumKind::Sum; }
   bool real() const { return is_float(dtype); }
   // Loops over the axes that stay, or that go.
-  void open(Nest& loops, std::vector<Index>& index, bool going, size_t first_axes = 64) const {
+  void open(Nest& loops, std::vector<Expr>& index, bool going, size_t first_axes = 64) const {
     for (size_t i = 0; i < std::min(first_axes, gone.size()); ++i)
-      if (gone[i] == going) index[i] = loops.loop(extents[i].text());
+      if (gone[i] == going) index[i] = loops.loop(extents[i].expr());
   }
   // The result element, in such memory, for an index of the operand.
-  std::string place(const Memory& memory, const std::vector<Index>& index) const {
-    std::vector<Index> kept;
+  std::string place(const Memory& memory, const std::vector<Expr>& index) const {
+    std::vector<Expr> kept;
     for (size_t i = 0; i < gone.size(); ++i)
       if (!gone[i])
         kept.push_back(index[i]);
       else if (keeps)
-        kept.push_back({});
-    return fmt("$0[$1]", memory.pointer, Nest::offset(kept, memory.strides).text);
+        kept.emplace_back(0);
+    return fmt("$0[$1]", memory.pointer, Nest::offset(kept, memory.strides));
   }
   std::string add(const std::string& at, const std::string& x) const {
     if (sum()) return fmt("$0 += $1;", at, x);
@@ -108,7 +108,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
 // One result element at a time; the innermost loop runs along the reduction.
 void KernelEmitter::reduce_along(const Fold& fold, const Memory& to, bool accumulate) {
   const bool sum = fold.sum(), real = fold.real(), wide = fold.dtype == DType::F64;
-  std::vector<Index> index(fold.gone.size());
+  std::vector<Expr> index(fold.gone.size());
   Nest loops = nest();
   fold.open(loops, index, false);
   const int outside = loops.depth() - 1;
@@ -116,12 +116,11 @@ void KernelEmitter::reduce_along(const Fold& fold, const Memory& to, bool accumu
   int part = outside;  // the loop whose body adds up one part
   for (size_t i = 0; i < index.size(); ++i) {
     if (!fold.gone[i]) continue;
-    const std::string n = fold.extents[i].text();
+    const Expr n = fold.extents[i].expr();
     if (in_parts && i == fold.inner) {
-      const std::string c = loops.loop(fmt("($0 + $1 - 1) / $1", n, kLongSum)).text;
+      const Expr c = loops.loop((n + (kLongSum - 1)) / kLongSum);
       part = loops.depth() - 1;
-      index[i] = loops.loop(fmt("(($0 + 1)*$1 < $2 ? ($0 + 1)*$1 : $2)", c, kLongSum, n),
-                            fmt("$0*$1", c, kLongSum));
+      index[i] = loops.loop(least((c + 1) * kLongSum, n), c * kLongSum);
     } else {
       index[i] = loops.loop(n);
     }
@@ -182,7 +181,7 @@ void KernelEmitter::reduce_along(const Fold& fold, const Memory& to, bool accumu
 // Whole rows of results at a time: the innermost loop runs across them.
 void KernelEmitter::reduce_across(const Fold& fold, const Value& v, const Memory& to,
                                   bool accumulate) {
-  std::vector<Index> index(fold.gone.size());
+  std::vector<Expr> index(fold.gone.size());
   Memory into = to;
   const bool wide = fold.sum() && fold.type == "float" && fold.terms > kLongSum;
   // Tiles are summed by themselves: terms added to the sum of all before them would lose digits.
@@ -203,8 +202,8 @@ void KernelEmitter::reduce_across(const Fold& fold, const Value& v, const Memory
   Nest loops = nest();
   fold.open(loops, index, false, fold.inner);
   fold.open(loops, index, true);
-  index[fold.inner] = loops.loop(fold.extents[fold.inner].text());
-  for (size_t i = fold.inner + 1; i < index.size(); ++i) index[i] = {};
+  index[fold.inner] = loops.loop(fold.extents[fold.inner].expr());
+  for (size_t i = fold.inner + 1; i < index.size(); ++i) index[i] = 0;
   const std::string e = loops.element(fold.from, index);
   loops.statement(loops.depth() - 1, fold.add(fold.place(into, index), e));
   emit(loops);
@@ -241,22 +240,22 @@ std::vector<int> KernelEmitter::sums_along(int id) const {
 }
 
 std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
-                                   std::vector<Index> index, int lanes, bool whole) {
+                                   std::vector<Expr> index, int lanes, bool whole) {
   const Value& v = value(sum);
   const auto& a = std::get<ReduceAttrs>(v.attrs);
   allocate_value(sum);
   summed_.insert(sum);
   code_.line(fmt("// $0: sum", v.memory.pointer));
-  std::vector<Index> kept;
+  std::vector<Expr> kept;
   for (size_t i = 0; i < index.size(); ++i)
     if (!std::ranges::binary_search(a.axes, int(i)))
       kept.push_back(index[i]);
     else if (a.keepdims)
-      kept.push_back({});
+      kept.emplace_back(0);
   const std::string s = "s" + std::to_string(names_++);
   const int inside = loops.depth() - 1;
   const std::string type = compute_type(v.dtype);
-  const std::string at = fmt("$0[$1]", v.memory.pointer, Nest::offset(kept, v.memory.strides).text);
+  const std::string at = fmt("$0[$1]", v.memory.pointer, Nest::offset(kept, v.memory.strides));
   if (lanes == 0) {
     loops.statement(inside - 1, fmt("$0 $1 = 0;", type, s));
     loops.statement(inside, fmt("$0 += $1;", s, x));
@@ -296,14 +295,13 @@ void KernelEmitter::cumsum(int id) {
   const DType running = v.memory.storage == DType::F32 ? DType::F64 : v.memory.storage;
   const std::string sums = v.memory.pointer + "r";
   Nest loops = nest();
-  std::vector<Index> index(v.extents.size());
-  for (size_t i = 0; i < axis; ++i) index[i] = loops.loop(v.extents[i].text());
+  std::vector<Expr> index(v.extents.size());
+  for (size_t i = 0; i < axis; ++i) index[i] = loops.loop(v.extents[i].expr());
   const int outside = loops.depth() - 1;
-  for (size_t i = axis; i < v.extents.size(); ++i) index[i] = loops.loop(v.extents[i].text());
+  for (size_t i = axis; i < v.extents.size(); ++i) index[i] = loops.loop(v.extents[i].expr());
   const int inside = loops.depth() - 1;
   const std::string x = loops.element(v.inputs[0], index);
-  const std::string at =
-      fmt("$0[$1]", v.memory.pointer, Nest::offset(index, v.memory.strides).text);
+  const std::string at = fmt("$0[$1]", v.memory.pointer, Nest::offset(index, v.memory.strides));
   if (last) {
     loops.no_simd();
     loops.statement(outside, std::string(storage_type(running)) + " s = 0;");
@@ -312,9 +310,9 @@ void KernelEmitter::cumsum(int id) {
   } else {
     const int64_t row = v.memory.strides[axis];
     allocate(sums, running, row);
-    std::vector<Index> within = index;
-    for (size_t i = 0; i <= axis; ++i) within[i] = {};
-    const std::string s = fmt("$0[$1]", sums, Nest::offset(within, v.memory.strides).text);
+    std::vector<Expr> within = index;
+    for (size_t i = 0; i <= axis; ++i) within[i] = 0;
+    const std::string s = fmt("$0[$1]", sums, Nest::offset(within, v.memory.strides));
     loops.statement(outside, fmt("for (long j = 0; j < $0; ++j) $1[j] = 0;", row, sums));
     loops.statement(inside, fmt("$0 += $1;", s, x));
     loops.statement(inside, fmt("$0 = ($1)$2;", at, type, s));

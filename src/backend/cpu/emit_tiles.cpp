@@ -16,9 +16,9 @@ int64_t KernelEmitter::buffer_elements(const Value& v) const {
   return n;
 }
 
-std::vector<Index> KernelEmitter::all_loops(Nest& loops, const std::vector<Extent>& extents) const {
-  std::vector<Index> index;
-  for (const Extent& e : extents) index.push_back(loops.loop(e.text()));
+std::vector<Expr> KernelEmitter::all_loops(Nest& loops, const std::vector<Extent>& extents) const {
+  std::vector<Expr> index;
+  for (const Extent& e : extents) index.push_back(loops.loop(e.expr()));
   return index;
 }
 
@@ -101,10 +101,10 @@ void KernelEmitter::copy_tile(int id) {
   v.memory.storage = v.dtype;
   v.memory.strides = kernel_.argument_pitch(v.argument);
   Nest loops = nest();
-  const std::vector<Index> index = all_loops(loops, v.extents);
+  const std::vector<Expr> index = all_loops(loops, v.extents);
   const std::string x = loops.element(id, index);
   loops.statement(loops.depth() - 1,
-                  store(copy, Nest::offset(index, copy.strides).text, x, unit_.prelude));
+                  store(copy, Nest::offset(index, copy.strides), x, unit_.prelude));
   emit(loops);
   v.memory = copy;
 }
@@ -120,18 +120,15 @@ void KernelEmitter::save(int id) {
   // The tile of the result may be shorter than the value, or the other way round.
   const Value& x = value(v.inputs[0]);
   Nest loops = nest();
-  std::vector<Index> index;
+  std::vector<Expr> index;
   for (size_t i = 0; i < v.extents.size(); ++i) {
     const Extent &to = v.extents[i], &from = x.extents[i];
-    if (to.exact() || from.exact()) {
-      index.push_back(loops.loop(to.exact() ? from.text() : to.text()));
-    } else {
-      unit_.prelude.insert("t_least");
-      index.push_back(loops.loop(fmt("t_least($0, $1)", to.text(), from.text())));
-    }
+    index.push_back(loops.loop(to.exact()     ? from.expr()
+                               : from.exact() ? to.expr()
+                                              : least(to.expr(), from.expr())));
   }
   const std::string element = loops.element(v.inputs[0], index);
-  const std::string at = Nest::offset(index, memory.strides).text;
+  const Expr at = Nest::offset(index, memory.strides);
   const int lanes = streams(v.argument) ? row_lanes(v.extents.back(), memory.storage) : 0;
   if (lanes > 0 && memory.storage == compute_dtype(memory.storage)) {
     unit_.prelude.insert("t_stream");
@@ -164,10 +161,10 @@ bool KernelEmitter::streams(int argument) const {
 void KernelEmitter::fill(const Memory& memory, const std::vector<Extent>& extents,
                          const std::string& x) {
   Nest loops = nest();
-  std::vector<Index> index;
-  for (const Extent& e : extents) index.push_back(loops.loop(std::to_string(e.nominal)));
+  std::vector<Expr> index;
+  for (const Extent& e : extents) index.push_back(loops.loop(e.nominal));
   loops.statement(loops.depth() - 1,
-                  fmt("$0[$1] = $2;", memory.pointer, Nest::offset(index, memory.strides).text, x));
+                  fmt("$0[$1] = $2;", memory.pointer, Nest::offset(index, memory.strides), x));
   emit(loops);
 }
 

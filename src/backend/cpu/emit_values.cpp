@@ -33,13 +33,13 @@ void KernelEmitter::compute(int id) {
   if (is_scan(v.kind)) return cumsum(id);
   if (transpose(id) || concatenate(id)) return;
   Nest loops = nest();
-  const std::vector<Index> index = all_loops(loops, v.extents);
+  const std::vector<Expr> index = all_loops(loops, v.extents);
   const std::string x = elementwise(loops, id, index);
   const std::vector<int> sums = sums_along(id);
   size_t inner = v.extents.size();  // the axis of the innermost loop
   while (inner > 0 && v.extents[inner - 1].nominal == 1) --inner;
   const int lanes = inner == 0 ? 0 : row_lanes(v.extents[inner - 1], v.dtype);
-  const std::string at = Nest::offset(index, v.memory.strides).text;
+  const Expr at = Nest::offset(index, v.memory.strides);
   // Rounded, and added up, by the vector.
   const bool rounds = lanes > 0 && v.memory.storage == DType::BF16 && panels_take_bf16(unit_.isa);
   std::string clauses, whole = fmt("t_round_bf16($0 + $1, out, count);", v.memory.pointer, at);
@@ -76,9 +76,9 @@ bool KernelEmitter::transpose(int id) {
   if (row == last || strides[last] == 1 || v.extents[last].nominal < 8) return false;
   unit_.prelude.insert("t_transpose");
   Nest loops = nest();
-  std::vector<Index> index(v.extents.size());
+  std::vector<Expr> index(v.extents.size());
   for (size_t i = 0; i < last; ++i)
-    if (i != row) index[i] = loops.loop(v.extents[i].text());
+    if (i != row) index[i] = loops.loop(v.extents[i].expr());
   loops.no_simd();
   touched_.push_back(v.inputs[0]);
   for (int through = v.inputs[0]; !value(through).in_memory;) {
@@ -87,8 +87,8 @@ bool KernelEmitter::transpose(int id) {
   }
   loops.statement(loops.depth() - 1,
                   fmt("t_transpose<$0>($1 + $2, $3, $4 + $5, $6, $7, $8);",
-                      storage_type(from->storage), from->pointer, Nest::offset(index, strides).text,
-                      strides[last], v.memory.pointer, Nest::offset(index, v.memory.strides).text,
+                      storage_type(from->storage), from->pointer, Nest::offset(index, strides),
+                      strides[last], v.memory.pointer, Nest::offset(index, v.memory.strides),
                       v.memory.strides[row], v.extents[row].text(), v.extents[last].text()));
   emit(loops);
   touch(id);
@@ -104,9 +104,8 @@ bool KernelEmitter::concatenate(int id) {
     Nest loops = nest();
     std::vector<Extent> extents = v.extents;
     extents[axis] = value(input).extents[axis];
-    const std::vector<Index> index = all_loops(loops, extents);
-    const std::string at =
-        fmt("$0 + $1", Nest::offset(index, v.memory.strides).text, start * v.memory.strides[axis]);
+    const std::vector<Expr> index = all_loops(loops, extents);
+    const Expr at = Nest::offset(index, v.memory.strides) + start * v.memory.strides[axis];
     const std::string x = loops.element(input, index);
     loops.statement(loops.depth() - 1, store(v.memory, at, x, unit_.prelude));
     emit(loops);
@@ -116,7 +115,7 @@ bool KernelEmitter::concatenate(int id) {
   return true;
 }
 
-std::string KernelEmitter::elementwise(Nest& loops, int id, const std::vector<Index>& index) {
+std::string KernelEmitter::elementwise(Nest& loops, int id, const std::vector<Expr>& index) {
   // The value itself counts as virtual while it is computed.
   kernel_.values[size_t(id)].in_memory = false;
   const std::string x = loops.element(id, index);

@@ -46,7 +46,7 @@ class SumEmitter {
     const std::vector<Layout>& layouts = whole_.values.argument_layouts;
     if (along && kept_ == 0 && shared_out()) {
       open_function(code_, name + "_once", dtypes_, operands, layouts, "double");
-      if (whole_.summed.back() < 2 * lanes_ || !sum_rows("0", 1)) return std::nullopt;
+      if (whole_.summed.back() < 2 * lanes_ || !sum_rows(0, 1)) return std::nullopt;
       code_.close();
       open_function(code_, name, dtypes_, operands, layouts, "double");
       add_parts();
@@ -102,7 +102,7 @@ class SumEmitter {
       code_.line(fmt("for (long unit = 0; unit < $0; ++unit) $1 += workspace[unit * $2 + $3];",
                      units_, d, part_stride(), s));
     }
-    save("0", [&](size_t s) { return fmt("($0)d$1", storage_type(type_), sum_name(s, 0)); });
+    save(0, [&](size_t s) { return fmt("($0)d$1", storage_type(type_), sum_name(s, 0)); });
   }
 
   std::string sum_name(size_t sum, int copy) const { return fmt("s$0_$1", sum, copy); }
@@ -118,13 +118,13 @@ class SumEmitter {
   }
 
   // One `for` over all summed axes but the last; their indices.
-  std::vector<Index> open_outer(const std::string& first_from, const std::string& first_to) {
-    std::vector<Index> index;
+  std::vector<Expr> open_outer(const Expr& first_from, const Expr& first_to) {
+    std::vector<Expr> index;
     for (size_t i = 0; i + 1 < whole_.summed.size(); ++i) {
       const std::string k = "k" + num(int64_t(i));
-      code_.open(fmt("for (long $0 = $1; $0 < $2; ++$0)", k, i == 0 ? first_from : "0",
-                     i == 0 ? first_to : num(whole_.summed[i])));
-      index.push_back({k, -1});
+      code_.open(fmt("for (long $0 = $1; $0 < $2; ++$0)", k, i == 0 ? first_from : Expr(0),
+                     i == 0 ? first_to : Expr(whole_.summed[i])));
+      index.push_back(Expr::variable(k, {0, whole_.summed[i] - 1}));
     }
     return index;
   }
@@ -134,16 +134,18 @@ class SumEmitter {
 
   // Adds terms at `from` + `first` vectors on, to the sums of `rows` rows or of `vectors` vectors.
   // With `end`, as many times as there are whole such steps before it.
-  void add_vectors(const std::string& row, int rows, int vectors, const std::vector<Index>& outer,
-                   const std::string& from, const std::string& end) {
+  void add_vectors(const Expr& row, int rows, int vectors, const std::vector<Expr>& outer,
+                   const Expr& from, const Expr& end) {
     Nest nest(whole_.values, unit_.prelude, touched_);
-    const Index i = nest.loop(end, from, num(vectors * lanes_));
+    const Expr i = nest.loop(end, from, vectors * lanes_);
     for (int copy = 0; copy < std::max(rows, vectors); ++copy) {
-      std::vector<Index> index;
-      if (kept_ > 0) index.push_back({rows > 1 ? fmt("($0 + $1)", row, copy) : row, -1});
+      std::vector<Expr> index;
+      if (kept_ > 0) index.push_back(rows > 1 ? row + copy : row);
       index.insert(index.end(), outer.begin(), outer.end());
-      const int64_t ahead = rows > 1 ? 0 : copy * lanes_;
-      index.push_back(ahead == 0 ? i : Index{fmt("($0 + $1)", i.text, ahead), i.level});
+      // Of the first vector of several.
+      index.push_back(rows > 1 || copy == 0
+                          ? i
+                          : i.within(whole_.summed.back() - copy * lanes_) + copy * lanes_);
       for (size_t s = 0; s < whole_.sums.size(); ++s)
         nest.statement(nest.depth() - 1, fmt("$0[lane] += $1;", sum_name(s, copy),
                                              nest.element(value(whole_.sums[s]).inputs[0], index)));
@@ -154,57 +156,58 @@ class SumEmitter {
 
   // The same for the last elements, less than a vector: to sums of their own, which need not be in
   // registers as whole vectors.
-  void add_rest(const std::string& row, int rows, const std::vector<Index>& outer,
-                const std::string& from, const std::string& to) {
+  void add_rest(const Expr& row, int rows, const std::vector<Expr>& outer, const Expr& from,
+                const Expr& to) {
     Nest nest(whole_.values, unit_.prelude, touched_);
-    const Index lane = nest.loop(from == to ? "0" : fmt("$0 - $1", to, from));
+    const Expr lane = nest.loop(to - from);
     for (int r = 0; r < rows; ++r) {
-      std::vector<Index> index;
-      if (kept_ > 0) index.push_back({rows > 1 ? fmt("($0 + $1)", row, r) : row, -1});
+      std::vector<Expr> index;
+      if (kept_ > 0) index.push_back(rows > 1 ? row + r : row);
       index.insert(index.end(), outer.begin(), outer.end());
-      index.push_back({fmt("($0 + $1)", from, lane.text), lane.level});
+      index.push_back((from + lane).within(whole_.summed.back()));
       for (size_t s = 0; s < whole_.sums.size(); ++s)
-        nest.statement(nest.depth() - 1, fmt("$0[$1] += $2;", sum_name(s, rest_ + r), lane.text,
+        nest.statement(nest.depth() - 1, fmt("$0[$1] += $2;", sum_name(s, rest_ + r), lane,
                                              nest.element(value(whole_.sums[s]).inputs[0], index)));
     }
     nest.emit(code_);
   }
 
   // Adds the terms of `rows` rows at `row` with `copies` vectors at a time; n: how many, or -1.
-  void add_terms(const std::string& row, int rows, int copies, const std::vector<Index>& outer,
-                 const std::string& from, const std::string& to, int64_t n) {
+  void add_terms(const Expr& row, int rows, int copies, const std::vector<Expr>& outer,
+                 const Expr& from, const Expr& to, int64_t n) {
     const int64_t step = copies * lanes_;
     if (n >= 0) {
       const int64_t whole = n / lanes_ * lanes_, most = n / step * step;
-      if (most > 0) add_vectors(row, rows, copies, outer, "0", num(most));
-      if (whole > most)
-        add_vectors(row, rows, int((whole - most) / lanes_), outer, num(most), num(whole));
-      if (n > whole) add_rest(row, rows, outer, num(whole), num(n));
+      if (most > 0) add_vectors(row, rows, copies, outer, 0, most);
+      if (whole > most) add_vectors(row, rows, int((whole - most) / lanes_), outer, most, whole);
+      if (n > whole) add_rest(row, rows, outer, whole, n);
       return;
     }
     const auto down = [&](int64_t unit) { return fmt("$0 + ($1 - $0) / $2 * $2", from, to, unit); };
     code_.line(fmt("const long most = $0, whole = $1;", down(step), down(lanes_)));
-    add_vectors(row, rows, copies, outer, from, "most");
-    if (copies > 1) add_vectors(row, rows, 1, outer, "most", "whole");
-    add_rest(row, rows, outer, "whole", to);
+    const Expr most = Expr::variable("most", to.range()),
+               whole = Expr::variable("whole", to.range());
+    add_vectors(row, rows, copies, outer, from, most);
+    if (copies > 1) add_vectors(row, rows, 1, outer, most, whole);
+    add_rest(row, rows, outer, whole, to);
   }
 
   // What follows from the sums of one row, whose totals have names.
-  void save(const std::string& row, const std::function<std::string(size_t)>& total) {
+  void save(const Expr& row, const std::function<std::string(size_t)>& total) {
     Nest nest(whole_.values, unit_.prelude, touched_);
-    std::vector<Index> index(all_);
-    if (kept_ > 0) index[0] = {row, -1};
+    std::vector<Expr> index(all_);
+    if (kept_ > 0) index[0] = row;
     for (size_t s = 0; s < whole_.sums.size(); ++s) nest.known(whole_.sums[s], index, total(s));
     store_results(nest, index);
     nest.emit(code_);
   }
 
-  void store_results(Nest& nest, const std::vector<Index>& index) {
+  void store_results(Nest& nest, const std::vector<Expr>& index) {
     for (const auto& [id, argument] : whole_.results) {
       const std::string x = nest.element(id, index);
       const Memory to{"a" + num(argument), dtypes_[size_t(argument)],
                       std::vector<int64_t>(kept_, 1)};
-      const std::string at = kept_ > 0 ? index[0].text : "0";
+      const Expr at = kept_ > 0 ? index[0] : 0;
       nest.statement(nest.depth() - 1, store(to, at, x, unit_.prelude));
     }
   }
@@ -220,7 +223,7 @@ class SumEmitter {
   }
 
   // All sums of `rows` rows at `row`.
-  bool sum_rows(const std::string& row, int rows) {
+  bool sum_rows(const Expr& row, int rows) {
     const int copies = rows > 1 ? 1 : vectors_together(whole_.summed.back());
     // Sums of more 32-bit terms than this per lane are added up in parts, and the parts in f64:
     // rounding errors then grow with the length of a part.
@@ -250,13 +253,14 @@ class SumEmitter {
       }
       code_.line(fmt("const long stop = part + $0 < $1 ? part + $0 : $1;", part, first));
     }
-    const std::string from = parts ? "part" : "0", to = parts ? "stop" : num(first);
+    const Expr from = parts ? Expr::variable("part", {0, first}) : 0,
+               to = parts ? Expr::variable("stop", {0, first}) : first;
     rest_ = std::max(rows, copies);
     const int64_t n = flat && parts ? -1 : whole_.summed.back();
     const bool rest = n < 0 || n % lanes_ != 0;
     declare(rest_ + (rest ? rows : 0));
-    const std::vector<Index> outer = open_outer(from, to);
-    add_terms(row, rows, copies, outer, flat ? from : "0", flat ? to : num(n), n);
+    const std::vector<Expr> outer = open_outer(from, to);
+    add_terms(row, rows, copies, outer, flat ? from : 0, flat ? to : Expr(n), n);
     close_outer();
     for (size_t s = 0; s < whole_.sums.size(); ++s) {
       for (int r = 0; rest && r < rows; ++r)
@@ -277,8 +281,9 @@ class SumEmitter {
     }
     if (parts) code_.close();
     for (int r = 0; !shared && r < rows; ++r) {
-      const std::string at = rows > 1 ? fmt("($0 + $1)", row, r) : row;
-      save(at, [&](size_t s) { return std::string(parts ? "(float)d" : "d") + sum_name(s, r); });
+      save(
+          rows > 1 ? row + r : row,
+          [&](size_t s) { return std::string(parts ? "(float)d" : "d") + sum_name(s, r); });
     }
     code_.close();
     return true;
@@ -287,7 +292,7 @@ class SumEmitter {
   // The sums run along memory: some rows at a time, every lane with sums of its own.
   bool rows() {
     if (whole_.summed.back() < 2 * lanes_) return false;
-    if (kept_ == 0) return sum_rows("0", 1);
+    if (kept_ == 0) return sum_rows(0, 1);
     const int64_t n = whole_.kept[0];
     const bool together = n >= kRowsTogether;
     const int64_t step = together ? kRowsTogether : 1;
@@ -297,12 +302,12 @@ class SumEmitter {
     bool fits = true;
     if (together) {
       code_.open(fmt("for (; row + $0 <= hi; row += $0)", step));
-      fits = sum_rows("row", kRowsTogether);
+      fits = sum_rows(Expr::variable("row", {0, n - step}), kRowsTogether);
       code_.close();
     }
     if (together && n % step == 0) return fits;
     code_.open("for (; row < hi; ++row)");
-    fits = fits && sum_rows("row", 1);
+    fits = fits && sum_rows(Expr::variable("row", {0, n - 1}), 1);
     code_.close();
     return fits;
   }
@@ -329,35 +334,35 @@ class SumEmitter {
       code_.line(fmt("const long b$0 = $1 < last ? $1 : last;", c, at));
     }
     declare(copies);
-    std::vector<Index> index(1);
+    std::vector<Expr> index(1);
     for (size_t i = 0; i < whole_.summed.size(); ++i) {
       const std::string k = "k" + num(int64_t(i));
       code_.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", k, whole_.summed[i]));
-      index.push_back({k, -1});
+      index.push_back(Expr::variable(k, {0, whole_.summed[i] - 1}));
     }
-    const auto in_strip = [&](Nest& nest, const Index& lane, int c) {
-      index[0] = {fmt("(b$0 + $1)", c, lane.text), nest.depth() - 1};
+    const auto in_strip = [&](const Expr& lane, int c) {
+      index[0] = Expr::variable(fmt("b$0", c), {0, n - lanes_}) + lane;
     };
     {
       Nest nest(whole_.values, unit_.prelude, touched_);
-      const Index lane = nest.loop(num(lanes_));
+      const Expr lane = nest.loop(lanes_);
       for (int c = 0; c < copies; ++c) {
-        in_strip(nest, lane, c);
+        in_strip(lane, c);
         for (size_t s = 0; s < whole_.sums.size(); ++s)
           nest.statement(nest.depth() - 1,
-                         fmt("$0[$1] += $2;", sum_name(s, c), lane.text,
+                         fmt("$0[$1] += $2;", sum_name(s, c), lane,
                              nest.element(value(whole_.sums[s]).inputs[0], index)));
       }
       nest.emit(code_);
     }
     for (size_t i = 0; i < whole_.summed.size(); ++i) code_.close();
-    std::fill(index.begin() + 1, index.end(), Index{});
+    std::fill(index.begin() + 1, index.end(), Expr());
     for (int c = 0; c < copies; ++c) {
       Nest nest(whole_.values, unit_.prelude, touched_);
-      const Index lane = nest.loop(num(lanes_));
-      in_strip(nest, lane, c);
+      const Expr lane = nest.loop(lanes_);
+      in_strip(lane, c);
       for (size_t s = 0; s < whole_.sums.size(); ++s)
-        nest.known(whole_.sums[s], index, fmt("$0[$1]", sum_name(s, c), lane.text));
+        nest.known(whole_.sums[s], index, fmt("$0[$1]", sum_name(s, c), lane));
       store_results(nest, index);
       nest.emit(code_);
     }

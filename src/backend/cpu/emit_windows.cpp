@@ -15,7 +15,7 @@ constexpr int64_t kUnitProducts = int64_t{1} << 20;  // work worth handing to a 
 constexpr int64_t kUnitElements = 8192;
 
 // An element as it is computed with.
-std::string loaded(DType storage, const std::string& pointer, const std::string& offset,
+std::string loaded(DType storage, const std::string& pointer, const Expr& offset,
                    UnitContext& unit) {
   return load({pointer, storage, {}}, offset, unit.prelude);
 }
@@ -187,7 +187,7 @@ class Convolution {
                 "place", place, "row", row, "inside", inside, "line", plane_[last], "position",
                 position(last, "q"), "within", within(last, "y"), "before", before, "end",
                 std::clamp<int64_t>(a.in + a.low, before, plane_[last]), "shift", -a.low, "value",
-                loaded(dtype_, "source", "y", unit_));
+                loaded(dtype_, "source", Expr::variable("y", {0, size_ - 1}), unit_));
     names.write(code, R"(
       $type* const line = plane + $residue * $size + $place;)");
     if (!inside.empty())
@@ -227,8 +227,12 @@ class Convolution {
   // Weights as [G·F, C, T].
   void stage_filter(Code& code, int64_t first) {
     names_.set("first", first);
-    names_.set("value",
-               loaded(dtype_, "weights", names_.fill("(f * $channels + c) * $taps + t"), unit_));
+    names_.set("value", loaded(dtype_, "weights",
+                               (Expr::variable("f", {0, groups_ * filters_ - 1}) * channels_ +
+                                Expr::variable("c", {0, channels_ - 1})) *
+                                       taps_ +
+                                   Expr::variable("t", {0, taps_ - 1}),
+                               unit_));
     names_.write(code, R"(
       const long f = unit - $first;
       for (long c = 0; c < $channels; ++c) {
@@ -280,7 +284,7 @@ class Convolution {
     }
     names_.set("skip", skip);
     names_.set("place", place);
-    names_.set("store", store({"line", dtype_, {}}, "j",
+    names_.set("store", store({"line", dtype_, {}}, Expr::variable("j", {0, tile_.columns() - 1}),
                               is_float(dtype_) ? "from[j]" : names_.fill("($stored)from[j]"),
                               unit_.prelude));
     names_.write(code, R"(
@@ -348,14 +352,20 @@ KernelText emit_pooling(const std::string& name, const Graph& graph, const Op& o
   text.scratch_bytes = line.out * 8;
   const int64_t per_unit = std::max<int64_t>(1, kUnitElements / std::max(in, out));
   text.units = ceil_div(planes, per_unit);
+  const Expr element = Expr::variable("o", {0, line.out - 1});
   const std::string x =
-      fmt("($0)$1", type, loaded(dtype, "from", fmt("o * $0 + shift", line.stride), unit));
-  Names names(
-      "stored", stored, "type", type, "start", start, "each", per_unit, "planes", planes, "lines",
-      lines, "out", line.out, "in", line.in, "room", line.in - 1, "taps", line.taps, "dilation",
-      line.dilation, "low", line.low, "stride", line.stride, "up", line.stride - 1, "fold",
-      fmt(maximum ? "t_max(sums[o], $0)" : "sums[o] + $0", x), "store",
-      store({"to", dtype, {}}, "o", real ? "sums[o]" : fmt("($0)sums[o]", stored), unit.prelude));
+      fmt("($0)$1", type,
+          loaded(dtype, "from",
+                 element * line.stride +
+                     Expr::variable("shift", {-line.low, line.dilation * line.taps}),
+                 unit));
+  Names names("stored", stored, "type", type, "start", start, "each", per_unit, "planes", planes,
+              "lines", lines, "out", line.out, "in", line.in, "room", line.in - 1, "taps",
+              line.taps, "dilation", line.dilation, "low", line.low, "stride", line.stride, "up",
+              line.stride - 1, "fold", fmt(maximum ? "t_max(sums[o], $0)" : "sums[o] + $0", x),
+              "store",
+              store({"to", dtype, {}}, element, real ? "sums[o]" : fmt("($0)sums[o]", stored),
+                    unit.prelude));
   Code code;
   open_kernel(code, name);
   names.write(code, R"(

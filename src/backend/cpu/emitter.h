@@ -107,10 +107,10 @@ class KernelEmitter {
   // A copy with exchanged axes, in tiles; false where the loops of `elementwise` do as well.
   bool transpose(int id);
   bool concatenate(int id);  // piece by piece, without choices inside of loops
-  std::string elementwise(Nest& loops, int id, const std::vector<Index>& index);
+  std::string elementwise(Nest& loops, int id, const std::vector<Expr>& index);
   // An operand that dies with the element-by-element value `id`, which may take over its memory.
   std::optional<int> dying_operand(int id) const;
-  std::vector<Index> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
+  std::vector<Expr> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
   std::string tile_offset(int id) const;
   // Declares begin and extent of tiles that may be shorter, in the body of the loop they vary with.
   void declare_extents(uint8_t loops, int last);
@@ -131,7 +131,7 @@ class KernelEmitter {
   std::vector<int> sums_along(int id) const;
   // Adds one of them to the loops; returns its part of a reduction clause, or with `whole` the
   // statement that adds the vector `out`.
-  std::string row_sum(Nest& loops, int sum, const std::string& x, std::vector<Index> index,
+  std::string row_sum(Nest& loops, int sum, const std::string& x, std::vector<Expr> index,
                       int lanes, bool whole);
   // Lanes of the vectors that an innermost loop along such an axis is cut into; 0: too short.
   int row_lanes(const Extent& along, DType dtype) const;
@@ -139,7 +139,7 @@ class KernelEmitter {
   // emit_reduce.cpp
   // Asks for what lies behind the elements of `id` at `index`, if they are read densely from an
   // operand; empty where they are not.
-  std::string fetch_ahead(int id, const std::vector<Index>& index) const;
+  std::string fetch_ahead(int id, const std::vector<Expr>& index) const;
   void reduce(int id, const Memory& to, bool accumulate);
   struct Fold;
   void reduce_along(const Fold& fold, const Memory& to, bool accumulate);

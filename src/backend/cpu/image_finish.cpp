@@ -76,14 +76,14 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
   }
   std::vector<int> touched;
   Nest nest(kernel, unit.prelude, touched);
-  const Index j = nest.loop("columns");
+  const Expr j = nest.loop(Expr::variable("columns", {0, channels}));
   std::string x;
   for (const int id : made) {  // each once, however many want it
-    x = nest.element(id, {Index{}, j});
-    nest.known(id, {Index{}, j}, x);
+    x = nest.element(id, {Expr(), j});
+    nest.known(id, {Expr(), j}, x);
   }
   nest.statement(nest.depth() - 1,
-                 store({fmt("(to + row * $0)", c), DType::F32, {}}, j.text, x, unit.prelude));
+                 store({fmt("(to + row * $0)", c), DType::F32, {}}, j, x, unit.prelude));
   nest.emit(code);
   code.close(2);
   finish.text = code.text();

@@ -145,18 +145,17 @@ class BlockEmitter {
   // How each() gives elements to threads: one after the other.
   std::string mapping_of(const std::vector<Extent>& extents, int width = 1) const;
   // Declares an index for each axis, from that of the element, or of the vector of `width`.
-  std::vector<Index> indices(const std::vector<Extent>& extents, const std::string& flat,
-                             int width = 1);
+  std::vector<Expr> indices(const std::vector<Extent>& extents, const Expr& flat, int width = 1);
   // Opens a block of code that knows where the tile of a result begins.
   Memory open_result(int id);
-  void store_element(int id, const std::vector<Index>& index, const Memory& to);
-  // Whether an element lies within a tile that may be shorter; empty where it always does.
-  std::string guard(const std::vector<Extent>& extents, const std::vector<Index>& index) const;
+  void store_element(int id, const std::vector<Expr>& index, const Memory& to);
+  // Whether an element lies within a tile that may be shorter.
+  Condition guard(const std::vector<Extent>& extents, const std::vector<Expr>& index) const;
   // Opens a loop over `i` below `elements`.
   void open_each(int64_t elements);
-  std::vector<Index> each(std::vector<Extent> extents, int width = 1);
+  std::vector<Expr> each(std::vector<Extent> extents, int width = 1);
   Nest nest() { return Nest(kernel_, prelude_, touched_, Dialect::Cuda); }
-  std::string element(Nest& nest, int id, const std::vector<Index>& index);
+  std::string element(Nest& nest, int id, const std::vector<Expr>& index);
   std::string shape_text(const Value& v) const;
   void elementwise(int id);
   void cumsum(int id);
@@ -176,7 +175,7 @@ class BlockEmitter {
   std::string scales_of(int id) const;
   Memory scale_memory(int id, const char* part) const;
   void scales(int id);
-  std::string factor(int id, const char* part, const std::vector<Index>& index);
+  std::string factor(int id, const char* part, const std::vector<Expr>& index);
 
   // emit_product.cpp
   std::string unit_shape(const Units& u) const;
@@ -186,11 +185,11 @@ class BlockEmitter {
   void open_matrices(int product);
   void unrolled(const char* index, int64_t count);  // opens a loop over 0 … count − 1
   void product(int id, int into);
-  std::string matrix_of(int operand, const Memory& m) const;
+  Expr matrix_of(int operand, const Memory& m) const;
   void fragments(int id, const Pair& pair, const Units& u, const std::string& sums, int number);
   void scalars(int id, const Pair& pair, const Units& u, const std::string& sums);
   void each_sum(int id, const Units& u, const std::string& sums, bool padded,
-                const std::function<void(const std::string&, const std::vector<Index>&)>& inside);
+                const std::function<void(const std::string&, const std::vector<Expr>&)>& inside);
   void store_sums(int id, int into, const Units& u, const std::string& sums, bool accumulates);
   void rescale_sums(int id, int into, const Units& u);
   void spill(int accumulator);
@@ -200,14 +199,18 @@ class BlockEmitter {
   // `into`: a product that takes the holder as its left operand from there.
   std::optional<std::set<int>> fragment_steps(int holder, const Units& u, int into = -1) const;
   void choose_fragments();
-  std::string row_of_fragment(const Units& u) const;
+  static Expr lane() { return Expr::variable("ts::lane()", {0, 31}); }
+  Expr first_row(const Units& u) const;  // of a thread's fragments
+  Expr row_of_fragment(const Units& u) const;
+  // Row and column of a number that a thread holds: of y and the pair x, x + 1, whichever of them
+  // is the row.
+  std::pair<Expr, Expr> places_in_registers(const Units& u) const;
   std::string held_number(int holder, const Units& u) const;
-  std::vector<Index> index_in(const Value& v, const std::string& row,
-                              const std::string& column) const;
-  Nest nest_over(int step, const Units& u, const std::vector<Index>& index);
+  std::vector<Expr> index_in(const Value& v, const Expr& row, const Expr& column) const;
+  Nest nest_over(int step, const Units& u, const std::vector<Expr>& index);
   void reads_held(int step);
-  std::string within(const Units& u, const Value& v, const Value* also, const std::string& row,
-                     const std::string& column) const;
+  Condition within(const Units& u, const Value& v, const Value* also,
+                   const std::optional<Expr>& row, const std::optional<Expr>& column) const;
   // Operands that go from one product to the next without shared memory.
   void keep_operands();
   void align_rows();
@@ -261,7 +264,7 @@ class BlockEmitter {
   Code code_;
   std::vector<int> touched_;
   std::set<std::string> scaled_;
-  std::vector<Index> leading_;  // of the product's unit that is being written
+  std::vector<Expr> leading_;  // of the product's unit that is being written
 };
 
 }  // namespace tessera

@@ -16,8 +16,8 @@ std::vector<Extent> nominal(std::vector<Extent> extents) {
 void BlockEmitter::fill(const std::string& pointer, const Value& shape, const Memory& memory,
                         const std::string& x) {
   const std::vector<Extent> extents = nominal(shape.extents);
-  const std::vector<Index> index = each(extents);
-  code_.line(store(memory, Nest::offset(index, memory.strides).text, x, prelude_));
+  const std::vector<Expr> index = each(extents);
+  code_.line(store(memory, Nest::offset(index, memory.strides), x, prelude_));
   code_.close();
   writes(pointer, mapping_of(extents));
 }
@@ -92,16 +92,17 @@ void BlockEmitter::accumulate(int id) {
   const std::vector<Extent>& extents = value(from).extents;
   const Memory& m = v.memory;
   begin(m.pointer + " accumulates");
-  const std::vector<Index> index = each(extents);
-  const std::string inside = guard(extents, index);
+  const std::vector<Expr> index = each(extents);
+  const Condition inside = guard(extents, index);
   code_.open_if(inside);
   Nest loops = nest();
   const std::string x = loops.element(from, index);
-  std::string at = Nest::offset(index, m.strides).text;
+  Expr at = Nest::offset(index, m.strides);
   std::string mapping = mapping_of(extents);
   if (a.kind == AccumKind::Concat) {
     const size_t axis = size_t(a.axis);
-    at += " + l" + n(a.loops[0]) + "*" + n(extents[axis].nominal * m.strides[axis]);
+    at += Expr::variable("l" + n(a.loops[0]), {0, kernel_.loops[size_t(a.loops[0])] - 1}) *
+          (extents[axis].nominal * m.strides[axis]);
     mapping = "";
     loops.statement(-1, store(m, at, x, prelude_));
   } else {
@@ -152,13 +153,13 @@ void BlockEmitter::scales(int id) {
   const std::vector<Extent>& extents = value(v.inputs[1]).extents;
   const std::string type = compute_type(v.dtype);
   begin(p + ": new maximum and scales");
-  const std::vector<Index> index = each(extents);
-  const std::string inside = guard(extents, index);
+  const std::vector<Expr> index = each(extents);
+  const Condition inside = guard(extents, index);
   code_.open_if(inside);
   Nest loops = nest();
   const std::string x = loops.element(v.inputs[1], index);
   const Memory maximum = scale_memory(id, "m");
-  const std::string at = Nest::offset(index, maximum.strides).text;
+  const Expr at = Nest::offset(index, maximum.strides);
   loops.statement(-1, "const " + type + " old = " + load(maximum, at, prelude_) +
                           ", top = t_max(old, " + x + ");");
   loops.statement(-1, store(maximum, at, "top", prelude_));
@@ -176,14 +177,14 @@ void BlockEmitter::scales(int id) {
   finish();
 }
 
-std::string BlockEmitter::factor(int id, const char* part, const std::vector<Index>& index) {
+std::string BlockEmitter::factor(int id, const char* part, const std::vector<Expr>& index) {
   const Value& m = value(value(id).inputs[1]);
-  std::vector<Index> narrow;
+  std::vector<Expr> narrow;
   const size_t skip = index.size() - m.extents.size();
   for (size_t i = 0; i < m.extents.size(); ++i)
-    narrow.push_back(m.extents[i].nominal == 1 ? Index{} : index[skip + i]);
+    narrow.push_back(m.extents[i].nominal == 1 ? Expr() : index[skip + i]);
   const Memory memory = scale_memory(id, part);
-  return load(memory, Nest::offset(narrow, memory.strides).text, prelude_);
+  return load(memory, Nest::offset(narrow, memory.strides), prelude_);
 }
 
 }  // namespace tessera

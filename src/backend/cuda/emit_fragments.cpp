@@ -194,9 +194,22 @@ void BlockEmitter::keep_operands() {
   }
 }
 
-std::string BlockEmitter::row_of_fragment(const Units& u) const {
-  return u.wide ? "row + ts::warp() % 4 * 16 + ts::lane() / 4 + 8 * h"
-                : "row + 16 * i + ts::lane() / 4 + 8 * h";
+Expr BlockEmitter::first_row(const Units& u) const {
+  const Expr row = Expr::variable("row", {0, covered(u).first});
+  return u.wide ? row + Expr::variable("ts::warp()", {0, threads_ / 32 - 1}) % 4 * 16
+                : row + Expr::variable("i", {0, u.rows - 1}) * 16;
+}
+
+std::pair<Expr, Expr> BlockEmitter::places_in_registers(const Units& u) const {
+  const auto [rows, columns] = covered(u);
+  const Expr y = Expr::variable("y", {0, (u.swapped ? columns : rows) - 1}),
+             x = Expr::variable("x", {0, (u.swapped ? rows : columns) - 2}),
+             in_pair = x + Expr::variable("e", {0, 1});
+  return u.swapped ? std::pair(in_pair, y) : std::pair(y, in_pair);
+}
+
+Expr BlockEmitter::row_of_fragment(const Units& u) const {
+  return first_row(u) + lane() / 4 + Expr::variable("h", {0, 1}) * 8;
 }
 
 // The number of a holder that belongs to those loops' variables.
@@ -205,16 +218,18 @@ std::string BlockEmitter::held_number(int holder, const Units& u) const {
 }
 
 // The index, in a matrix of `v`, of what those loops have; along an axis of 1 it does not matter.
-std::vector<Index> BlockEmitter::index_in(const Value& v, const std::string& row,
-                                          const std::string& column) const {
-  std::vector<Index> index = leading_;
-  for (const std::string& i : {row, column})
-    index.push_back(v.extents[index.size()].nominal == 1 ? Index{} : Index{i, -1});
+std::vector<Expr> BlockEmitter::index_in(const Value& v, const Expr& row,
+                                         const Expr& column) const {
+  std::vector<Expr> index = leading_;
+  for (const Expr& i : {row, column}) {
+    const int64_t extent = v.extents[index.size()].nominal;
+    index.push_back(extent == 1 ? 0 : i.within(extent));
+  }
   return index;
 }
 
 // Expressions over what `step` finds in registers.
-Nest BlockEmitter::nest_over(int step, const Units& u, const std::vector<Index>& index) {
+Nest BlockEmitter::nest_over(int step, const Units& u, const std::vector<Expr>& index) {
   Nest loops = nest();
   for (int holder : held_for_.at(step)) loops.known(holder, index, held_number(holder, u));
   return loops;
@@ -226,22 +241,27 @@ void BlockEmitter::reads_held(int step) {
 }
 
 // What keeps an element within the values `v` and `also`, and within the matrix.
-std::string BlockEmitter::within(const Units& u, const Value& v, const Value* also,
-                                 const std::string& row, const std::string& column) const {
+Condition BlockEmitter::within(const Units& u, const Value& v, const Value* also,
+                               const std::optional<Expr>& row,
+                               const std::optional<Expr>& column) const {
   const auto [rows, columns] = covered(u);
   const size_t rank = v.extents.size();
-  std::string inside;
-  const auto add = [&](const std::string& x) {
-    if (inside.find(x) == std::string::npos) inside = both(inside, x);
+  std::vector<std::string> seen;
+  Condition inside;
+  const auto add = [&](const Expr& i, const Expr& extent) {
+    const Condition more(i.text() + " < " + extent.text());
+    if (std::ranges::find(seen, more.text()) != seen.end()) return;
+    seen.push_back(more.text());
+    inside = inside && more;
   };
   for (size_t axis = 0; axis < rank; ++axis) {
     const bool last = axis + 1 == rank, matrix = axis + 2 >= rank;
-    const std::string i = !matrix ? leading_[axis].text : last ? column : row;
-    if (i.empty()) continue;
+    const std::optional<Expr> i = !matrix ? std::optional(leading_[axis]) : last ? column : row;
+    if (!i) continue;
     const int64_t all = last ? columns : rows;
-    if (matrix && all > v.extents[axis].nominal) add(i + " < " + n(v.extents[axis].nominal));
+    if (matrix && all > v.extents[axis].nominal) add(*i, v.extents[axis].nominal);
     for (const Value* of : {&v, also})
-      if (of != nullptr && !of->extents[axis].exact()) add(i + " < " + of->extents[axis].actual);
+      if (of != nullptr && !of->extents[axis].exact()) add(*i, of->extents[axis].expr());
   }
   return inside;
 }
@@ -286,14 +306,15 @@ void BlockEmitter::hold_operand(int id) {
   unrolled("j", u.columns);
   unrolled("h", 2);
   unrolled("e", 2);
-  code_.line("const int y = " + row_of_fragment(u) +
+  code_.line("const int y = " + row_of_fragment(u).text() +
              ", x = column + 8 * j + ts::lane() % 4 * 2 + e;");
-  const std::vector<Index> index = index_in(v, "y", "x");
-  const std::string inside = within(u, v, nullptr, "y", "x"), number = held_number(id, u);
-  if (!inside.empty()) {
-    code_.line(number + " = 0;");
-    code_.open("if (" + inside + ")");
-  }
+  const auto [rows, columns] = covered(u);
+  const Expr y = Expr::variable("y", {0, rows - 1}), c = Expr::variable("x", {0, columns - 1});
+  const std::vector<Expr> index = index_in(v, y, c);
+  const Condition inside = within(u, v, nullptr, y, c);
+  const std::string number = held_number(id, u);
+  if (!inside.always()) code_.line(number + " = 0;");
+  code_.open_if(inside);
   Nest loops = nest_over(id, u, index);
   const std::string x = element(loops, id, index);
   loops.statement(-1, number + " = " + x + ";");
@@ -332,9 +353,10 @@ void BlockEmitter::store_held(int id) {
   if (!u.wide) unrolled("i", u.rows);
   unrolled("j", u.columns);
   unrolled("h", 2);
-  code_.line("const int y = " + row_of_fragment(u) + ", x = column + 8 * j + ts::lane() % 4 * 2;");
-  const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
-  const std::vector<Index> index = index_in(v, row, column);
+  code_.line("const int y = " + row_of_fragment(u).text() +
+             ", x = column + 8 * j + ts::lane() % 4 * 2;");
+  const auto [row, column] = places_in_registers(u);
+  const std::vector<Expr> index = index_in(v, row, column);
   // An operand is zero in what fills it up; beyond that there is no memory.
   const bool zeros = !save && operand_[size_t(id)];
   Value bounds = v;
@@ -344,45 +366,43 @@ void BlockEmitter::store_held(int id) {
       bounds.extents[axis].actual.clear();
     }
   // Where a row or column of one is filled up, its zeros have places of their own.
-  std::vector<Index> place = index;
-  if (zeros && stored(id, rank - 2) > 1) place[rank - 2] = {row, -1};
-  if (zeros && stored(id, rank - 1) > 1) place[rank - 1] = {column, -1};
-  const std::string outer = zeros ? within(u, bounds, nullptr, row, column) : "";
-  const std::string inside = within(u, v, also, row, pairs ? "" : column),
-                    beyond = pairs ? within(u, v, also, "", "x") : "";
+  std::vector<Expr> place = index;
+  if (zeros && stored(id, rank - 2) > 1) place[rank - 2] = row;
+  if (zeros && stored(id, rank - 1) > 1) place[rank - 1] = column;
+  const Expr x0 = Expr::variable("x", column.range());  // of a pair
+  const Condition outer =
+      zeros ? within(u, bounds, nullptr, row, pairs ? x0 : column) : Condition();
+  const Condition inside = within(u, v, also, row, pairs ? std::nullopt : std::optional(column)),
+                  beyond = pairs ? within(u, v, also, std::nullopt, x0) : Condition();
   Nest loops = nest_over(id, u, index);
   if (pairs) {
-    const std::string all = both(inside, beyond);
-    std::string pair_outer = outer;
-    for (size_t at; (at = pair_outer.find("(x + e)")) != std::string::npos;)
-      pair_outer.replace(at, 7, "x");
-    code_.open_if(pair_outer);
+    const Condition all = inside && beyond;
+    code_.open_if(outer);
     code_.line(std::string(compute_type(save ? also->dtype : v.dtype)) + " z[2]" +
-               std::string(all.empty() ? "" : " = {}") + ";");
+               std::string(all.always() ? "" : " = {}") + ";");
     code_.open_if(all);
     unrolled("e", 2);
     const std::string x = save ? loops.element(v.inputs[0], index) : element(loops, id, index);
     loops.statement(-1, "z[e] = " + x + ";");
     loops.emit(code_);
     code_.close();
-    if (!all.empty() && zeros) code_.close();
-    std::vector<Index> first = place;
-    if (first.back().text != "0") first.back().text = "x";
-    const std::string at = element_place(m, Nest::offset(first, m.strides).text);
-    code_.line(std::string(save ? "ts::store_global(" : "ts::store_shared(") + m.pointer +
-               (at == "0" ? "" : " + " + at) + ", z);");
-    if (!all.empty() && !zeros) code_.close();
-    code_.close_if(pair_outer);
+    if (!all.always() && zeros) code_.close();
+    std::vector<Expr> first = place;
+    if (!first.back().is(0)) first.back() = x0;
+    code_.line(std::string(save ? "ts::store_global(" : "ts::store_shared(") +
+               element_address(m, Nest::offset(first, m.strides)) + ", z);");
+    if (!all.always() && !zeros) code_.close();
+    code_.close_if(outer);
   } else {
     unrolled("e", 2);
     code_.open_if(outer);
     code_.open_if(inside);
     const std::string x = save ? loops.element(v.inputs[0], index) : element(loops, id, index);
-    const std::string at = Nest::offset(place, m.strides).text;
+    const Expr at = Nest::offset(place, m.strides);
     loops.statement(-1, store(m, at, x, prelude_));
     loops.emit(code_);
-    if (!inside.empty()) code_.close(zeros ? " else {" : "");
-    if (zeros && !inside.empty()) {
+    if (!inside.always()) code_.close(zeros ? " else {" : "");
+    if (zeros && !inside.always()) {
       code_.set_indent(code_.indent() + 1);
       code_.line(store(m, at, "0", prelude_));
       code_.close();

@@ -21,7 +21,9 @@ void BlockEmitter::know_matrix(int product) {
   const Value& v = value(product);
   std::vector<Extent> leading(v.extents.begin(), v.extents.end() - 2);
   for (Extent& e : leading) e.actual.clear();
-  leading_ = indices(leading, "matrix");
+  int64_t matrices = 1;
+  for (const Extent& e : leading) matrices *= e.nominal;
+  leading_ = indices(leading, Expr::variable("matrix", {0, matrices - 1}));
 }
 
 // For each unit of the worker: its first row and column, and which of the matrices it is of.
@@ -42,17 +44,11 @@ void BlockEmitter::open_units(const Units& u) {
   }
   code_.line("const int u = " + worker + (u.slots > 1 ? " + s * " + n(u.workers) : "") + ";");
   code_.open(int64_t(u.slots) * u.workers == u.units() ? "" : "if (u < " + n(u.units()) + ")");
-  const auto times = [&](const std::string& x, int by) { return by == 1 ? x : x + " * " + n(by); };
-  const int64_t per_matrix = u.row_units * u.column_units;
-  code_.line("const int column = " +
-             (u.column_units == 1 ? "0" : times("u % " + n(u.column_units), column)) + ", row = " +
-             (u.row_units == 1 ? "0"
-                               : times((u.column_units == 1 ? "u" : "u / " + n(u.column_units)) +
-                                           (u.batch == 1 ? "" : " % " + n(u.row_units)),
-                                       row)) +
-             ";");
+  const Expr unit = Expr::variable("u", {0, u.units() - 1});
+  code_.line("const int column = " + (unit % u.column_units * column).text() +
+             ", row = " + (unit / u.column_units % u.row_units * row).text() + ";");
   if (u.batch > 1)
-    code_.line("const int matrix = u" + (per_matrix == 1 ? "" : " / " + n(per_matrix)) + ";");
+    code_.line("const int matrix = " + (unit / (u.row_units * u.column_units)).text() + ";");
 }
 
 void BlockEmitter::open_matrices(int product) {
@@ -110,16 +106,16 @@ void BlockEmitter::product(int id, int into) {
 }
 
 // Pointer to the operand's matrix that belongs to the unit's.
-std::string BlockEmitter::matrix_of(int operand, const Memory& m) const {
+Expr BlockEmitter::matrix_of(int operand, const Memory& m) const {
   const Value& x = value(operand);
   const size_t axes = x.extents.size() - 2, skip = leading_.size() - axes;
-  std::vector<Index> index;
+  std::vector<Expr> index;
   std::vector<int64_t> strides;
   for (size_t i = 0; i < axes; ++i) {
-    index.push_back(x.extents[i].nominal == 1 ? Index{} : leading_[skip + i]);
+    index.push_back(x.extents[i].nominal == 1 ? Expr() : leading_[skip + i]);
     strides.push_back(m.strides[i]);
   }
-  return Nest::offset(index, strides).text;
+  return Nest::offset(index, strides);
 }
 
 void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std::string& sums,
@@ -132,18 +128,18 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
     const int64_t row = m->strides[m->strides.size() - 2], column = m->strides.back();
     const bool transposed = column != 1;
     CHECK(!transposed || row == 1 || u.tf32) << "an operand of tensor cores lies across";
-    const std::string offset = matrix_of(operand, *m);
+    const Expr offset = matrix_of(operand, *m);
+    const std::string matrix = m->pointer + (offset.is(0) ? "" : " + " + offset.text());
     if (u.tf32) {
       code_.line("const ts::Tile32<" + n(row) + ", " + n(column) + ", " + n(m->swizzle_shift) +
-                 ", " + n(m->swizzle_mask) + "> " + side + n(number) + "{" + m->pointer +
-                 (offset == "0" ? "" : " + " + offset) + "};");
+                 ", " + n(m->swizzle_mask) + "> " + side + n(number) + "{" + matrix + "};");
       return;
     }
     const bool blocks = m->box_columns > m->swizzle_mask + 8;
     code_.line("const ts::Tile<" + type + ", " + n(transposed ? column : row) + ", " +
                n(m->swizzle_shift) + ", " + n(m->swizzle_mask) + ", " +
                (transposed ? "true" : "false") + (blocks ? ", " + n(m->box_rows) : "") + "> " +
-               side + n(number) + "{" + m->pointer + (offset == "0" ? "" : " + " + offset) + "};");
+               side + n(number) + "{" + matrix + "};");
   };
   const bool kept = home(pair.left) == Home::Fragment;
   if (!kept) tile(pair.left, "left");
@@ -197,27 +193,24 @@ void BlockEmitter::scalars(int id, const Pair& pair, const Units& u, const std::
   // Neighbouring threads have neighbouring rows and columns, those of one thread lie apart.
   const auto along = [&](const char* first, const char* i, int64_t step, int count,
                          int64_t extent) {
-    std::string at = first;
-    if (count > 1) at += std::string(" + ") + i + " * " + n(step);
-    return step * count > extent ? "ts::least(" + at + ", " + n(extent - 1) + ")" : "(" + at + ")";
+    const Expr at = Expr::variable(first, {0, step - 1}) + Expr::variable(i, {0, count - 1}) * step;
+    return least(at, extent - 1);
   };
-  const auto element = [&](int operand, const Memory& m, const std::string& row,
-                           const std::string& column) {
-    const std::string offset = matrix_of(operand, m);
-    const int64_t rs = m.strides[m.strides.size() - 2], cs = m.strides.back();
+  const auto element = [&](int operand, const Memory& m, const Expr& row, const Expr& column) {
     return load(m,
-                (offset == "0" ? "" : offset + " + ") + row + " * " + n(rs) + " + " + column +
-                    " * " + n(cs),
+                matrix_of(operand, m) +
+                    Nest::offset({row, column}, {m.strides.end() - 2, m.strides.end()}),
                 prelude_);
   };
+  const Expr depth = Expr::variable("k", {0, k.nominal - 1});
   unrolled("i", u.rows);
   code_.line("a[i] = " +
-             element(pair.left, *left, along("row", "i", u.row_units, u.rows, rows), "k") + ";");
+             element(pair.left, *left, along("row", "i", u.row_units, u.rows, rows), depth) + ";");
   code_.close();
   unrolled("j", u.columns);
   code_.line(
       "b[j] = " +
-      element(pair.right, *right, "k", along("column", "j", u.column_units, u.columns, columns)) +
+      element(pair.right, *right, depth, along("column", "j", u.column_units, u.columns, columns)) +
       ";");
   code_.close();
   unrolled("i", u.rows);
@@ -229,7 +222,7 @@ void BlockEmitter::scalars(int id, const Pair& pair, const Units& u, const std::
 // Runs `inside` for every number of the unit that lies in the matrix: its name, its indices.
 void BlockEmitter::each_sum(
     int id, const Units& u, const std::string& sums, bool padded,
-    const std::function<void(const std::string&, const std::vector<Index>&)>& inside) {
+    const std::function<void(const std::string&, const std::vector<Expr>&)>& inside) {
   const Value& v = value(id);
   const size_t rank = v.extents.size();
   int64_t rows = v.extents[rank - 2].nominal, columns = v.extents[rank - 1].nominal;
@@ -240,8 +233,9 @@ void BlockEmitter::each_sum(
   std::string number = sums + "[i][j]";
   if (u.tensor_cores) {
     unrolled("e", 4);
-    code_.line("const int y = row + " + std::string(u.wide ? "ts::warp() % 4 * 16" : "16 * i") +
-               " + ts::lane() / 4 + e / 2 * 8, x = column + 8 * j + ts::lane() % 4 * 2 + e % 2;");
+    const Expr e = Expr::variable("e", {0, 3});
+    code_.line("const int y = " + (first_row(u) + lane() / 4 + e / 2 * 8).text() +
+               ", x = column + 8 * j + ts::lane() % 4 * 2 + e % 2;");
     number = u.wide ? sums + "[4 * j + e]" : number + "[e]";
   } else {
     code_.line("const int y = row + i * " + n(u.row_units) + ", x = column + j * " +
@@ -249,12 +243,13 @@ void BlockEmitter::each_sum(
   }
   auto [covered_rows, covered_columns] = covered(u);
   if (u.swapped) std::swap(covered_rows, covered_columns);
-  std::string within = covered_rows > rows ? "y < " + n(rows) : "";
-  if (covered_columns > columns) within = both(within, "x < " + n(columns));
+  const Expr y = Expr::variable("y", {0, covered_rows - 1}),
+             x = Expr::variable("x", {0, covered_columns - 1});
+  const Condition within = y < Expr(rows) && x < Expr(columns);
   code_.open_if(within);
-  std::vector<Index> index = leading_;
-  index.push_back({u.swapped ? "x" : "y", -1});
-  index.push_back({u.swapped ? "y" : "x", -1});
+  std::vector<Expr> index = leading_;
+  index.push_back(u.swapped ? x.within(columns) : y.within(rows));
+  index.push_back(u.swapped ? y.within(rows) : x.within(columns));
   inside(number, index);
   code_.close_if(within);
   if (u.tensor_cores) code_.close();
@@ -266,29 +261,31 @@ void BlockEmitter::store_sums(int id, int into, const Units& u, const std::strin
                               bool accumulates) {
   const Memory& m = value(into).memory;
   each_sum(id, u, sums, fragment_[size_t(into)],
-           [&](const std::string& number, const std::vector<Index>& index) {
-             const std::string at = Nest::offset(index, m.strides).text;
-             std::string x = number, only;
+           [&](const std::string& number, const std::vector<Expr>& index) {
+             const Expr at = Nest::offset(index, m.strides);
+             std::string x = number;
+             Condition only;
              if (accumulates && value(into).kind == OpKind::AccumRescale)
                x = load(m, at, prelude_) + " * " + factor(into, "s", index) + " + " + number +
                    " * " + factor(into, "p", index),
                only = guard(value(id).extents, index);
              else if (accumulates)
                x = load(m, at, prelude_) + " + " + number;
-             code_.line((only.empty() ? "" : "if (" + only + ") ") + store(m, at, x, prelude_));
+             code_.line((only.always() ? "" : "if (" + only.text() + ") ") +
+                        store(m, at, x, prelude_));
            });
 }
 
 void BlockEmitter::rescale_sums(int id, int into, const Units& u) {
   each_sum(
       id, u, "d", false,
-      [&](const std::string& number, const std::vector<Index>& index) {
+      [&](const std::string& number, const std::vector<Expr>& index) {
         const std::string sum = "r" + n(into) + "[s]" + number.substr(1);
         // Rows beyond the end of a shorter tile have no scales.
-        const std::string inside = guard(value(id).extents, index);
-        code_.line((inside.empty() ? "" : "if (" + inside + ") ") + sum + " = " + sum + " * " +
-                   factor(into, "s", index) + " + " + number + " * " + factor(into, "p", index) +
-                   ";");
+        const Condition inside = guard(value(id).extents, index);
+        code_.line((inside.always() ? "" : "if (" + inside.text() + ") ") + sum + " = " + sum +
+                   " * " + factor(into, "s", index) + " + " + number + " * " +
+                   factor(into, "p", index) + ";");
       });
 }
 

@@ -35,9 +35,10 @@ class ReductionCode {
     while (lanes < e_.threads_ && lanes < terms_ && outputs_ * lanes < e_.threads_) lanes *= 2;
     const int64_t warps = std::max<int64_t>(1, lanes / 32);  // that share a result
     begin(warps, " of " + n(terms_) + ", " + n(lanes) + " threads each");
-    const std::vector<Index> output = open_outputs(lanes);
-    std::string inside = outputs_ % (e_.threads_ / lanes) == 0 ? "" : "o < " + n(outputs_);
-    inside = both(inside, e_.guard(kept_, output));
+    const std::vector<Expr> output = open_outputs(lanes);
+    const Condition all =
+        outputs_ % (e_.threads_ / lanes) == 0 ? Condition() : Condition("o < " + n(outputs_));
+    const Condition inside = all && e_.guard(kept_, output);
     code_.line(type_ + " r = " + start_ + ";");
     code_.open_if(inside);
     fold_terms(output, lanes);
@@ -47,12 +48,13 @@ class ReductionCode {
                  "; lanes > 0; lanes /= 2) r = " + folded("r", "ts::shuffle_xor(r, lanes)") + ";");
     const std::string mapping = "reduced " + n(outputs_) + " by " + n(lanes);
     if (warps == 1) {
-      const std::string who = both(inside, lanes > 1 ? "ts::thread() % " + n(lanes) + " == 0" : "");
+      const Condition who =
+          inside && (lanes > 1 ? Condition("ts::thread() % " + n(lanes) + " == 0") : Condition());
       code_.open_if(who);
       put(output);
       code_.close_if(who);
     } else {
-      code_.open_if(both("ts::lane() == 0", inside));
+      code_.open_if(Condition("ts::lane() == 0") && inside);
       put_part("o", warps, "ts::warp() % " + n(warps));
       code_.close();
     }
@@ -70,9 +72,9 @@ class ReductionCode {
     const int64_t parts = u.swapped ? u.row_units * 4 : u.column_units;
     begin(parts, " of rows in registers");
     e_.open_matrices(product);
-    const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
-    const std::vector<Index> index = e_.index_in(x_, row, column);
-    const std::string inside = e_.within(u, x_, nullptr, row, column);
+    const auto [row, column] = e_.places_in_registers(u);
+    const std::vector<Expr> index = e_.index_in(x_, row, column);
+    const Condition inside = e_.within(u, x_, nullptr, row, column);
     const int outer = u.swapped ? open_columns(u) : open_rows(u);
     code_.line(type_ + " r = " + start_ + ";");
     const int inner = u.swapped ? open_rows(u) : open_columns(u);
@@ -85,12 +87,13 @@ class ReductionCode {
     code_.close(inner);
     for (int lanes : u.swapped ? std::vector<int>{4, 8, 16} : std::vector<int>{1, 2})
       code_.line("r = " + folded("r", "ts::shuffle_xor(r, " + n(lanes) + ")") + ";");
-    code_.open_if(both(u.swapped ? "ts::lane() / 4 == 0" : "ts::lane() % 4 == 0",
-                       e_.within(u, x_, nullptr, row, "")));
+    code_.open_if(Condition(u.swapped ? "ts::lane() / 4 == 0" : "ts::lane() % 4 == 0") &&
+                  e_.within(u, x_, nullptr, row, std::nullopt));
     if (parts == 1)
       put({index.begin(), index.end() - 1});
     else
-      put_part("(" + std::string(u.batch > 1 ? "matrix * " + n(rows) + " + " : "") + row + ")",
+      put_part("(" + std::string(u.batch > 1 ? "matrix * " + n(rows) + " + " : "") + row.text() +
+                   ")",
                parts,
                u.swapped ? (u.row_units > 1 ? "row / 16 + " : "") + std::string("ts::warp() % 4")
                          : "u % " + n(u.column_units));
@@ -123,8 +126,8 @@ class ReductionCode {
     if (parts == 1) return;
     e_.begin("");
     e_.open_each(outputs_);
-    const std::vector<Index> output = e_.indices(kept_, "i");
-    const std::string inside = e_.guard(kept_, output);
+    const std::vector<Expr> output = e_.indices(kept_, Expr::variable("i", {0, outputs_ - 1}));
+    const Condition inside = e_.guard(kept_, output);
     code_.open_if(inside);
     code_.line(type_ + " r = " + start_ + ";");
     code_.line("for (int w = 0; w < " + n(parts) + "; ++w) r = " +
@@ -138,15 +141,15 @@ class ReductionCode {
   }
 
   // Stores `r`, the result's element that has `output` as its place among the axes that are kept.
-  void put(const std::vector<Index>& output) {
-    std::vector<Index> index;
+  void put(const std::vector<Expr>& output) {
+    std::vector<Expr> index;
     size_t next = 0;
     for (bool gone : reduced_)
       if (!gone)
         index.push_back(output[next++]);
       else if (keeps_)
-        index.push_back({});
-    const std::string at = Nest::offset(index, m_.strides).text;
+        index.emplace_back(0);
+    const Expr at = Nest::offset(index, m_.strides);
     const std::string total = v_.kind == OpKind::Mean ? mean() : "r";
     code_.line(store(m_, at, into_ != id_ ? folded(load(m_, at, e_.prelude_), total) : total,
                      e_.prelude_));
@@ -167,7 +170,7 @@ class ReductionCode {
   }
 
   // Opens a block, or a loop, in which this thread is one of `lanes` that have the same result.
-  std::vector<Index> open_outputs(int64_t lanes) {
+  std::vector<Expr> open_outputs(int64_t lanes) {
     const int64_t at_once = e_.threads_ / lanes;
     const bool once = outputs_ <= at_once;
     code_.open(once ? ""
@@ -175,19 +178,19 @@ class ReductionCode {
                           ")");
     code_.line("const int o = " + std::string(once ? "" : "first + ") +
                (lanes == 1 ? "ts::thread()" : "ts::thread() / " + n(lanes)) + ";");
-    return e_.indices(kept_, "o");
+    return e_.indices(kept_, Expr::variable("o", {0, std::max(outputs_, at_once) - 1}));
   }
 
   // Folds each of so many terms of an output into `r`.
-  void fold_terms(const std::vector<Index>& output, int64_t lanes) {
+  void fold_terms(const std::vector<Expr>& output, int64_t lanes) {
     Nest loops = e_.nest();
-    const std::string by = n(lanes), from = lanes == 1 ? "0" : "ts::thread() % " + by;
+    const Expr from = Expr::variable("ts::thread()", {0, e_.threads_ - 1}) % lanes;
     const bool one = gone_.size() == 1;
-    const Index along = loops.loop(one ? gone_[0].text() : n(terms_), from, by);
-    std::vector<Index> index;
+    const Expr along = loops.loop(one ? gone_[0].expr() : terms_, from, lanes);
+    std::vector<Expr> index;
     int64_t below = terms_;
     size_t next = 0;
-    std::string within;
+    Condition within;
     for (size_t i = 0; i < x_.extents.size(); ++i) {
       const Extent& extent = x_.extents[i];
       if (!reduced_[i] || one) {
@@ -195,13 +198,11 @@ class ReductionCode {
         continue;
       }
       below /= extent.nominal;
-      const std::string at =
-          "(" + along.text + (below == 1 ? "" : " / " + n(below)) + " % " + n(extent.nominal) + ")";
-      index.push_back(extent.nominal == 1 ? Index{} : Index{at, along.level});
-      if (!extent.exact()) within = both(within, at + " < " + extent.actual);
+      index.push_back(along / below % extent.nominal);
+      if (!extent.exact()) within = within && index.back() < extent.expr();
     }
     const int inner = loops.depth() - 1;
-    if (!within.empty()) loops.statement(inner, "if (!(" + within + ")) continue;");
+    if (!within.always()) loops.statement(inner, "if (!(" + within.text() + ")) continue;");
     const std::string x = loops.element(v_.inputs[0], index);
     loops.statement(inner, "r = " + folded("r", x) + ";");
     // Many loads from global memory on their way at once, not one after the other.
@@ -216,7 +217,7 @@ class ReductionCode {
   int open_rows(const BlockEmitter::Units& u) {
     if (!u.wide) e_.unrolled("i", u.rows);
     e_.unrolled("h", 2);
-    code_.line("const int y = " + e_.row_of_fragment(u) + ";");
+    code_.line("const int y = " + e_.row_of_fragment(u).text() + ";");
     return u.wide ? 1 : 2;
   }
   int open_columns(const BlockEmitter::Units& u) {

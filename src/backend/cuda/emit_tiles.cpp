@@ -117,26 +117,25 @@ void BlockEmitter::copy_code(int id, Code& code) const {
   for (int64_t e : stored) pieces *= e;
   code.open("for (int i = ts::thread(); i < " + n(pieces) + "; i += " + n(threads_) + ")");
   int64_t below = pieces;
-  std::string rest = "i", to, where, inside;
+  const Expr place = Expr::variable("i", {0, pieces - 1});
+  std::vector<Expr> index;
+  Condition inside;
   for (size_t axis = 0; axis < rank; ++axis) {
     below /= stored[axis];
     const std::string x = "x" + n(int64_t(axis));
-    std::string index = below == 1 ? "i" : "i / " + n(below);
-    if (axis > 0) index += " % " + n(stored[axis]);
     const bool last = axis + 1 == rank;
-    if (last && piece > 1) index = (axis > 0 ? "(" + index + ")" : index) + " * " + n(piece);
-    if (stored[axis] == 1 && !(last && piece > 1)) index = "0";
-    if (stored[axis] == 1 && last) index = "0";
-    code.line("const int " + x + " = " + index + ";");
-    to += (to.empty() ? "" : " + ") + x + (m.strides[axis] == 1 ? "" : "*" + n(m.strides[axis]));
-    where += (where.empty() ? "" : " + ") + x + (strides[axis] == 1 ? "" : "*" + n(strides[axis]));
+    const Expr at = place / below % stored[axis] * (last ? piece : 1);
+    code.line("const int " + x + " = " + at.text() + ";");
+    index.push_back(Expr::variable(x, at.range()));
     const Extent& e = v.extents[axis];
     const int64_t covered = stored[axis] * (last ? piece : 1);
     if ((!last || piece == 1) && (!e.exact() || covered != e.nominal))
-      inside = both(inside, x + " < " + e.text());
+      inside = inside && index.back() < e.expr();
   }
-  if (to.empty()) to = where = "0";
-  to = element_place(m, to);
+  Memory tile = m;
+  tile.pointer = "to";
+  const std::string to = element_address(tile, Nest::offset(index, m.strides)),
+                    where = "from + " + Nest::offset(index, strides).text();
   if (bytes >= 4) {
     const Extent& e = v.extents[rank == 0 ? 0 : rank - 1];
     const int64_t covered = rank == 0 ? 1 : stored[rank - 1] * piece;
@@ -144,14 +143,14 @@ void BlockEmitter::copy_code(int id, Code& code) const {
     if (rank > 0 && piece > 1 && (!e.exact() || covered != e.nominal))
       read = "ts::clamped((" + e.text() + " - x" + n(int64_t(rank) - 1) + ") * " + n(size) + ", " +
              n(bytes) + ")";
-    if (!inside.empty()) read = inside + " ? " + (read.empty() ? n(bytes) : read) + " : 0";
-    code.line("ts::copy_async<" + n(bytes) + ">(to + " + to + ", from + " + where +
+    if (!inside.always()) read = inside.text() + " ? " + (read.empty() ? n(bytes) : read) + " : 0";
+    code.line("ts::copy_async<" + n(bytes) + ">(" + to + ", " + where +
               (read.empty() ? "" : ", " + read) + ");");
   } else {
     const std::string zero = is_sixteen(v.dtype) ? type + "{}" : "static_cast<" + type + ">(0)";
-    const std::string x = "ts::load_global(from + " + where + ")";
-    code.line("ts::store_shared(to + " + to + ", " +
-              (inside.empty() ? x : inside + " ? " + x + " : " + zero) + ");");
+    const std::string x = "ts::load_global(" + where + ")";
+    code.line("ts::store_shared(" + to + ", " +
+              (inside.always() ? x : inside.text() + " ? " + x + " : " + zero) + ");");
   }
   code.close();
 }

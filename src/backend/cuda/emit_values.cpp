@@ -19,37 +19,32 @@ std::string BlockEmitter::mapping_of(const std::vector<Extent>& extents, int wid
   return elements == 1 ? "first" : mapping;
 }
 
-std::vector<Index> BlockEmitter::indices(const std::vector<Extent>& extents,
-                                         const std::string& flat, int width) {
+std::vector<Expr> BlockEmitter::indices(const std::vector<Extent>& extents, const Expr& flat,
+                                        int width) {
   int64_t below = 1;
   for (const Extent& e : extents) below *= e.nominal;
-  std::vector<Index> index;
-  bool first = true;
+  const Expr place = flat.within(below);
+  std::vector<Expr> index;
   for (size_t axis = 0; axis < extents.size(); ++axis) {
     const int64_t extent = extents[axis].nominal;
     if (extent == 1) {
-      index.push_back({});
+      index.emplace_back(0);
       continue;
     }
     below /= extent;
-    std::string text = below == 1 ? flat : flat + " / " + n(below);
-    if (!first) text += " % " + n(extent);
-    if (width > 1 && axis + 1 == extents.size())
-      text = (first ? text : "(" + text + ")") + " * " + n(width);
-    first = false;
+    const Expr at = place / below % extent * (axis + 1 == extents.size() ? width : 1);
     const std::string x = "x" + n(int64_t(axis));
-    code_.line("const int " + x + " = " + text + ";");
-    index.push_back({x, -1});
+    code_.line("const int " + x + " = " + at.text() + ";");
+    index.push_back(Expr::variable(x, at.range()));
   }
   return index;
 }
 
-std::string BlockEmitter::guard(const std::vector<Extent>& extents,
-                                const std::vector<Index>& index) const {
-  std::string inside;
+Condition BlockEmitter::guard(const std::vector<Extent>& extents,
+                              const std::vector<Expr>& index) const {
+  Condition inside;
   for (size_t axis = 0; axis < extents.size(); ++axis)
-    if (!extents[axis].exact())
-      inside = both(inside, index[axis].text + " < " + extents[axis].actual);
+    if (!extents[axis].exact()) inside = inside && index[axis] < extents[axis].expr();
   return inside;
 }
 
@@ -62,15 +57,15 @@ void BlockEmitter::open_each(int64_t elements) {
   }
 }
 
-std::vector<Index> BlockEmitter::each(std::vector<Extent> extents, int width) {
+std::vector<Expr> BlockEmitter::each(std::vector<Extent> extents, int width) {
   if (width > 1) extents.back().nominal /= width;
   int64_t elements = 1;
   for (const Extent& e : extents) elements *= e.nominal;
   open_each(elements);
-  return indices(extents, "i", width);
+  return indices(extents, Expr::variable("i", {0, elements - 1}), width);
 }
 
-std::string BlockEmitter::element(Nest& nest, int id, const std::vector<Index>& index) {
+std::string BlockEmitter::element(Nest& nest, int id, const std::vector<Expr>& index) {
   // The value itself counts as virtual while it is computed.
   const bool in_memory = value(id).in_memory;
   value(id).in_memory = false;
@@ -95,15 +90,17 @@ void BlockEmitter::elementwise(int id) {
   const bool padded = !extents.empty() && extents.back().nominal != v.extents.back().nominal;
   const bool tail = !v.extents.empty() && !v.extents.back().exact();
   const int width = padded || tail ? 1 : vector_width(m, extents, threads_);
-  const std::vector<Index> index = each(extents, width);
-  std::vector<Index> real = index;
+  const std::vector<Expr> index = each(extents, width);
+  std::vector<Expr> real = index;
   for (size_t axis = 0; axis < real.size(); ++axis)
-    if (v.extents[axis].nominal == 1) real[axis] = {};
-  std::string inside = guard(v.extents, real);
+    if (v.extents[axis].nominal == 1) real[axis] = 0;
+  Condition inside = guard(v.extents, real);
   for (size_t axis = 0; axis < extents.size(); ++axis)
-    if (v.extents[axis].exact() && extents[axis].nominal != v.extents[axis].nominal)
-      inside = both(inside, index[axis].text + " < " + v.extents[axis].text());
-  const std::string at = Nest::offset(index, m.strides).text;
+    if (extents[axis].nominal != v.extents[axis].nominal) {
+      if (v.extents[axis].exact()) inside = inside && index[axis] < v.extents[axis].expr();
+      real[axis] = real[axis].within(v.extents[axis].nominal);
+    }
+  const Expr at = Nest::offset(index, m.strides);
   code_.open_if(inside);
   if (width > 1) {
     value(id).in_memory = false;  // counts as virtual while it is computed
@@ -115,13 +112,13 @@ void BlockEmitter::elementwise(int id) {
     loops.statement(loops.depth() - 1, store(m, at, x, prelude_));
     loops.emit(code_);
   }
-  const bool zeros = !inside.empty() && operand_[size_t(id)];
-  if (!inside.empty()) code_.close(zeros ? " else {" : "");
+  const bool zeros = !inside.always() && operand_[size_t(id)];
+  if (!inside.always()) code_.close(zeros ? " else {" : "");
   if (zeros) {
     code_.set_indent(code_.indent() + 1);
     if (width > 1) {
       code_.line("const " + std::string(compute_type(m.storage)) + " out[" + n(width) + "] = {};");
-      code_.line("ts::store_shared(" + m.pointer + " + " + element_place(m, at) + ", out);");
+      code_.line("ts::store_shared(" + element_address(m, at) + ", out);");
     } else {
       code_.line(store(m, at, "0", prelude_));
     }
@@ -142,17 +139,16 @@ void BlockEmitter::cumsum(int id) {
   const size_t along = size_t(std::get<AxisAttrs>(v.attrs).axis);
   std::vector<Extent> lines = v.extents;
   lines[along] = {1, "", 0};
-  std::vector<Index> index = each(lines);
-  const std::string inside = guard(lines, index);
+  std::vector<Expr> index = each(lines);
+  const Condition inside = guard(lines, index);
   code_.open_if(inside);
   Nest loops = nest();
   const std::string type = compute_type(v.dtype);
   loops.statement(-1, type + " sum = 0;");
-  index[along] = loops.loop(v.extents[along].text());
+  index[along] = loops.loop(v.extents[along].expr());
   const std::string x = loops.element(v.inputs[0], index);
   loops.statement(loops.depth() - 1, "sum += " + x + ";");
-  loops.statement(loops.depth() - 1,
-                  store(m, Nest::offset(index, m.strides).text, "sum", prelude_));
+  loops.statement(loops.depth() - 1, store(m, Nest::offset(index, m.strides), "sum", prelude_));
   loops.emit(code_);
   code_.close_if(inside);
   code_.close();
@@ -185,13 +181,13 @@ void BlockEmitter::save(int id) {
   // The tile of the result may be shorter than the value, or the other way round.
   const bool same = v.extents.empty() || v.extents.back().nominal == x.extents.back().nominal;
   const int width = same ? vector_width(memory, v.extents, threads_) : 1;
-  const std::vector<Index> index = each(v.extents, width);
-  std::string inside = guard(v.extents, index);
-  const std::string also = guard(x.extents, index);
-  if (also != inside) inside = both(inside, also);
-  for (size_t axis = 0; axis < v.extents.size(); ++axis)
-    if (x.extents[axis].nominal < v.extents[axis].nominal)
-      inside = both(inside, index[axis].text + " < " + n(x.extents[axis].nominal));
+  const std::vector<Expr> index = each(v.extents, width);
+  Condition inside = guard(v.extents, index) && guard(x.extents, index);
+  std::vector<Expr> held = index;
+  for (size_t axis = 0; axis < v.extents.size(); ++axis) {
+    inside = inside && index[axis] < Expr(x.extents[axis].nominal);
+    held[axis] = held[axis].within(x.extents[axis].nominal);
+  }
   code_.open_if(inside);
   if (width > 1) {
     // Near the end of a shorter tile one by one.
@@ -199,19 +195,19 @@ void BlockEmitter::save(int id) {
     for (const Extent* e : {&v.extents.back(), &x.extents.back()})
       if (!e->exact() && (end.empty() || end != e->actual))
         end = end.empty() ? e->actual : "ts::least(" + end + ", " + e->actual + ")";
-    const std::string first = index.back().text;
+    const std::string first = index.back().text();
     if (!end.empty()) code_.open("if (" + first + " + " + n(width) + " <= " + end + ")");
-    write_vector(code_, kernel_, v.inputs[0], index, memory, width, prelude_, touched_);
+    write_vector(code_, kernel_, v.inputs[0], held, memory, width, prelude_, touched_);
     if (!end.empty()) {
       code_.otherwise();
       code_.open("for (int y = " + first + "; y < " + end + "; ++y)");
-      std::vector<Index> single = index;
-      single.back() = {"y", -1};
+      std::vector<Expr> single = held;
+      single.back() = Expr::variable("y", {0, x.extents.back().nominal - 1});
       store_element(v.inputs[0], single, memory);
       code_.close(2);
     }
   } else {
-    store_element(v.inputs[0], index, memory);
+    store_element(v.inputs[0], held, memory);
   }
   code_.close_if(inside);
   code_.close(2);
@@ -219,10 +215,10 @@ void BlockEmitter::save(int id) {
   finish();
 }
 
-void BlockEmitter::store_element(int id, const std::vector<Index>& index, const Memory& to) {
+void BlockEmitter::store_element(int id, const std::vector<Expr>& index, const Memory& to) {
   Nest loops = nest();
   const std::string x = loops.element(id, index);
-  loops.statement(-1, store(to, Nest::offset(index, to.strides).text, x, prelude_));
+  loops.statement(-1, store(to, Nest::offset(index, to.strides), x, prelude_));
   loops.emit(code_);
 }
 

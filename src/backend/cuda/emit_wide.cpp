@@ -249,11 +249,11 @@ void BlockEmitter::wide_fragments(int id, const Units& u, const std::string& sum
       CHECK(m && m->box_rows > 0) << "an operand of four warps does not lie in boxes";
       const bool rows_in_memory = m->strides.back() == 1;  // else columns
       const bool transposed = left != rows_in_memory;
-      const std::string offset = matrix_of(operand, *m),
-                        name = (left ? "left" : "right") + n(number);
+      const Expr offset = matrix_of(operand, *m);
+      const std::string name = (left ? "left" : "right") + n(number);
       code_.line("const ts::WideTile<" + type + ", " + n(m->box_rows) + ", " +
                  n(m->swizzle_mask + 8) + ", " + (transposed ? "true" : "false") + "> " + name +
-                 "{" + m->pointer + (offset == "0" ? "" : " + " + offset) + "};");
+                 "{" + m->pointer + (offset.is(0) ? "" : " + " + offset.text()) + "};");
       return std::pair{name, transposed};
     };
     const int64_t depth = ceil_div(value(pair.left).extents.back().nominal, 16) * 16;
@@ -314,23 +314,21 @@ void BlockEmitter::store_as_matrices(int id) {
              ", left = column + 8 * j0;");
   // Whole matrices lie in the memory or beyond it, for all lanes alike.
   const auto [rows, columns] = covered(u);
-  std::string inside;
-  if (rows > stored(id, rank - 2))
-    inside = std::string(u.swapped ? "left" : "top") + " < " + n(stored(id, rank - 2));
-  if (columns > stored(id, rank - 1))
-    inside =
-        both(inside, std::string(u.swapped ? "top" : "left") + " < " + n(stored(id, rank - 1)));
-  code_.open(inside.empty() ? "" : "if (" + inside + ")");
+  const Expr top = Expr::variable("top", {0, (u.swapped ? columns : rows) - 1}),
+             left = Expr::variable("left", {0, (u.swapped ? rows : columns) - 1});
+  const Condition inside = (u.swapped ? left : top) < Expr(stored(id, rank - 2)) &&
+                           (u.swapped ? top : left) < Expr(stored(id, rank - 1));
+  code_.open(inside.always() ? "" : "if (" + inside.text() + ")");
   code_.line("unsigned parts[" + n(2 * across) + "];");
   unrolled("q", across);
   unrolled("h", 2);
-  code_.line("const int j = j0 + q, y = " + row_of_fragment(u) +
+  code_.line("const int j = j0 + q, y = " + row_of_fragment(u).text() +
              ", x = left + 8 * q + ts::lane() % 4 * 2;");
-  const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
-  const std::vector<Index> index = index_in(v, row, column);
+  const auto [row, column] = places_in_registers(u);
+  const std::vector<Expr> index = index_in(v, row, column);
   code_.line(std::string(compute_type(v.dtype)) + " z[2] = {};");
   unrolled("e", 2);
-  const std::string real = within(u, v, nullptr, row, column);
+  const Condition real = within(u, v, nullptr, row, column);
   code_.open_if(real);
   Nest loops = nest_over(id, u, index);
   const std::string x = element(loops, id, index);
@@ -341,18 +339,12 @@ void BlockEmitter::store_as_matrices(int id) {
   code_.line("parts[2 * q + h] = ts::pair_of<" +
              std::string(storage_type(m.storage, Dialect::Cuda)) + ">(z[0], z[1]);");
   code_.close(2);
-  const std::string second = across == 2 ? " + ts::lane() / 16 * 8" : "";
-  std::vector<Index> place = leading_;
-  if (u.swapped) {
-    place.push_back({"(left" + second + " + ts::lane() % 8)", -1});
-    place.push_back({"(top + ts::lane() / 8 % 2 * 8)", -1});
-  } else {
-    place.push_back({"(top + ts::lane() % 16)", -1});
-    place.push_back({"(left" + second + ")", -1});
-  }
+  const Expr second = across == 2 ? left + lane() / 16 * 8 : left;
+  std::vector<Expr> place = leading_;
+  place.push_back(u.swapped ? second + lane() % 8 : top + lane() % 16);
+  place.push_back(u.swapped ? top + lane() / 8 % 2 * 8 : second);
   code_.line(std::string("ts::store_matrices") + (u.swapped ? "_transposed" : "") + "(" +
-             m.pointer + " + " + element_place(m, Nest::offset(place, m.strides).text) +
-             ", parts);");
+             element_address(m, Nest::offset(place, m.strides)) + ", parts);");
   for (int i = u.wide ? 2 : 3; i > 0; --i) code_.close();
   code_.close(2);
   reads_held(id);

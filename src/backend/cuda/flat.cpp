@@ -53,25 +53,22 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
   code.open(head);
   code.line("const int i = ts::block(0) * " + std::to_string(kThreads) + " + ts::thread();");
   code.line("if (i >= " + std::to_string(vectors) + ") return;");
-  std::vector<Index> index;
+  std::vector<Expr> index;
   int64_t below = vectors;
-  bool first = true;
+  const Expr flat = Expr::variable("i", {0, vectors - 1});
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     const bool last = axis + 1 == shape.size();
     const int64_t n = last ? shape[axis] / width : shape[axis];
     if (n == 1) {
-      index.push_back({});
+      index.emplace_back(0);
       continue;
     }
     below /= n;
-    std::string text = below == 1 ? "i" : "i / " + std::to_string(below);
-    if (!first) text += " % " + std::to_string(n);
-    if (last && width > 1) text = (first ? text : "(" + text + ")") + " * " + std::to_string(width);
-    if (wide != "int") text = "static_cast<long long>(" + text + ")";
-    first = false;
+    const Expr at = flat / below % n * (last ? width : 1);
     const std::string x = "x" + std::to_string(axis);
-    code.line("const " + wide + " " + x + " = " + text + ";");
-    index.push_back({x, -1});
+    code.line("const " + wide + " " + x + " = " +
+              (wide == "int" ? at.text() : "static_cast<long long>(" + at.text() + ")") + ";");
+    index.push_back(Expr::variable(x, at.range()));
   }
   std::vector<int> touched;
   if (width > 1) {
@@ -79,7 +76,7 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
   } else {
     Nest nest(kernel, prelude, touched, Dialect::Cuda);
     const std::string x = nest.element(root, index);
-    nest.statement(-1, store(to, Nest::offset(index, to.strides).text, x, prelude));
+    nest.statement(-1, store(to, Nest::offset(index, to.strides), x, prelude));
     nest.emit(code);
   }
   code.close();

@@ -22,9 +22,8 @@ const char* accessor(const Memory& m, bool read) {
   return read ? "ts::load_shared(" : "ts::store_shared(";
 }
 
-std::string address(const Memory& m, const std::vector<Index>& index) {
-  const std::string at = element_place(m, Nest::offset(index, m.strides).text);
-  return m.pointer + (at == "0" ? "" : " + " + at);
+std::string address(const Memory& m, const std::vector<Expr>& index) {
+  return element_address(m, Nest::offset(index, m.strides));
 }
 
 }  // namespace
@@ -41,56 +40,57 @@ int vector_width(const Memory& to, const std::vector<Extent>& extents, int64_t l
   return width * size >= 4 ? width : 1;
 }
 
-std::vector<Index> in_vector(std::vector<Index> index) {
-  Index& last = index.back();
-  last.text = last.text == "0" ? "e" : "(" + last.text + " + e)";
+std::vector<Expr> in_vector(std::vector<Expr> index, int width) {
+  const Range first = index.back().range();
+  index.back() += Expr::variable("e", {0, width - 1});
+  index.back() = index.back().within(first.most / width * width + width);
   return index;
 }
 
 void load_vectors(Code& code, Nest& nest, const KernelValues& kernel, int root,
-                  const std::vector<Index>& index, int width) {
+                  const std::vector<Expr>& index, int width) {
   const int64_t along = kernel.values[size_t(root)].extents.back().nominal;
   std::set<std::string> loaded;
-  const std::function<void(int, const std::vector<Index>&)> walk =
-      [&](int id, const std::vector<Index>& at) {
-        const Value& v = kernel.values[size_t(id)];
-        if (v.in_memory && id != root) {
-          if (v.extents.empty() || v.extents.back().nominal != along ||
-              v.memory.space == Space::Plain || !side_by_side(v.memory, v.extents, width))
-            return;
-          std::string key = std::to_string(id);
-          for (const Index& i : at) key += "," + i.text;
-          if (!loaded.insert(key).second) return;
-          const std::string name = "r" + std::to_string(id) +
-                                   (loaded.size() > 1 ? "_" + std::to_string(loaded.size()) : "");
-          code.line(std::string(compute_type(v.memory.storage)) + " " + name + "[" +
-                    std::to_string(width) + "];");
-          code.line(accessor(v.memory, true) + name + ", " + address(v.memory, at) + ");");
-          nest.known(id, in_vector(at), name + "[e]");
-          return;
-        }
-        if (!has(v.kind, algebra::Pointwise)) return;
-        for (int input : v.inputs) {
-          const Value& x = kernel.values[size_t(input)];
-          const size_t skip = at.size() - x.extents.size();
-          std::vector<Index> of;
-          for (size_t i = 0; i < x.extents.size(); ++i) {
-            const bool repeated = x.extents[i].nominal == 1 && v.extents[skip + i].nominal != 1;
-            of.push_back(repeated ? Index{} : at[skip + i]);
-          }
-          if (x.extents.empty() || (x.extents.back().nominal == 1 && along != 1)) continue;
-          walk(input, of);
-        }
-      };
+  const std::function<void(int, const std::vector<Expr>&)> walk = [&](int id,
+                                                                      const std::vector<Expr>& at) {
+    const Value& v = kernel.values[size_t(id)];
+    if (v.in_memory && id != root) {
+      if (v.extents.empty() || v.extents.back().nominal != along ||
+          v.memory.space == Space::Plain || !side_by_side(v.memory, v.extents, width))
+        return;
+      std::string key = std::to_string(id);
+      for (const Expr& i : at) key += "," + i.text();
+      if (!loaded.insert(key).second) return;
+      const std::string name =
+          "r" + std::to_string(id) + (loaded.size() > 1 ? "_" + std::to_string(loaded.size()) : "");
+      code.line(std::string(compute_type(v.memory.storage)) + " " + name + "[" +
+                std::to_string(width) + "];");
+      code.line(accessor(v.memory, true) + name + ", " + address(v.memory, at) + ");");
+      nest.known(id, in_vector(at, width), name + "[e]");
+      return;
+    }
+    if (!has(v.kind, algebra::Pointwise)) return;
+    for (int input : v.inputs) {
+      const Value& x = kernel.values[size_t(input)];
+      const size_t skip = at.size() - x.extents.size();
+      std::vector<Expr> of;
+      for (size_t i = 0; i < x.extents.size(); ++i) {
+        const bool repeated = x.extents[i].nominal == 1 && v.extents[skip + i].nominal != 1;
+        of.push_back(repeated ? Expr() : at[skip + i]);
+      }
+      if (x.extents.empty() || (x.extents.back().nominal == 1 && along != 1)) continue;
+      walk(input, of);
+    }
+  };
   walk(root, index);
 }
 
-void write_vector(Code& code, const KernelValues& kernel, int root, const std::vector<Index>& index,
+void write_vector(Code& code, const KernelValues& kernel, int root, const std::vector<Expr>& index,
                   const Memory& to, int width, std::set<std::string>& prelude,
                   std::vector<int>& touched) {
   Nest nest(kernel, prelude, touched, Dialect::Cuda);
   load_vectors(code, nest, kernel, root, index, width);
-  const std::string x = nest.element(root, in_vector(index));
+  const std::string x = nest.element(root, in_vector(index, width));
   nest.statement(-1, "y[e] = " + x + ";");
   code.line(std::string(compute_type(to.storage)) + " y[" + std::to_string(width) + "];");
   code.line("#pragma unroll");

@@ -16,16 +16,16 @@ namespace tessera {
 int vector_width(const Memory& to, const std::vector<Extent>& extents, int64_t least_threads);
 
 // Code that computes the `width` elements of value `root` from `index` on and writes them to `to`.
-void write_vector(Code& code, const KernelValues& kernel, int root, const std::vector<Index>& index,
+void write_vector(Code& code, const KernelValues& kernel, int root, const std::vector<Expr>& index,
                   const Memory& to, int width, std::set<std::string>& prelude,
                   std::vector<int>& touched);
 
 // Declares an array of the `width` elements of each value in memory that `root` reads at its own
 // index, and tells `nest` of them; `index` is that of the first, `e` counts.
 void load_vectors(Code& code, Nest& nest, const KernelValues& kernel, int root,
-                  const std::vector<Index>& index, int width);
+                  const std::vector<Expr>& index, int width);
 
 // The index of element `e` of a vector.
-std::vector<Index> in_vector(std::vector<Index> index);
+std::vector<Expr> in_vector(std::vector<Expr> index, int width);
 
 }  // namespace tessera

@@ -63,22 +63,23 @@ class WindowCode {
     const int64_t blocks_of_filters = w_.filters / several;
     const int64_t threads = w_.images * w_.groups * blocks_of_filters * w_.windows;
     begin(name, threads, {w_.result.dtype}, w_.convolution ? 2 : 1);
-    std::vector<std::string> at = indices("o", w_.windows);
-    line("const " + wide_ + " p = i / " + text(w_.windows) + ";");
+    const Expr i = Expr::variable("i", {0, threads - 1});
+    const std::vector<Expr> at = indices("o", i, w_.windows);
+    const Expr p = declare("p", i / w_.windows);
+    Expr f, g, n, c;
     if (w_.convolution) {
-      line("const int f = " + rest("p", 1, blocks_of_filters, several) + ";");
-      line("const int g = " + rest("p", blocks_of_filters, w_.groups, 1) + ";");
-      line("const " + wide_ + " n = p / " + text(blocks_of_filters * w_.groups) + ";");
+      f = declare("f", p % blocks_of_filters * several);
+      g = declare("g", p / blocks_of_filters % w_.groups);
+      n = declare("n", p / (blocks_of_filters * w_.groups));
+      c = Expr::variable("c", {0, w_.channels - 1});
     }
     const std::string type = compute_type(w_.x.dtype);
     const bool most = kind == OpKind::PoolMax;
     const std::string start = most ? lowest(compute_dtype(w_.x.dtype), Dialect::Cuda) : "0";
     for (int64_t s = 0; s < several; ++s) line(type + " s" + text(s) + " = " + start + ";");
-    if (w_.convolution) code_.open("for (int c = 0; c < " + text(w_.channels) + "; ++c)");
+    if (w_.convolution) code_.open("for (" + wide_ + " c = 0; c < " + text(w_.channels) + "; ++c)");
     open_taps(at);
-    const std::string image =
-        w_.convolution ? "((n * " + text(w_.groups) + " + g) * " + text(w_.channels) + " + c)"
-                       : "p";
+    const Expr image = w_.convolution ? (n * w_.groups + g) * w_.channels + c : p;
     line("const " + type + " v = " + load(memory("a0", w_.x.dtype), element(image), prelude_) +
          ";");
     if (most) {
@@ -88,50 +89,43 @@ class WindowCode {
     } else if (!w_.convolution) {
       line("s0 += v;");
     } else {
-      const std::string tap = flat("t", [](const WindowAxis& a) { return a.taps; });
+      const Expr tap = flat("t", &WindowAxis::taps);
       const int64_t next = (w_.transposed ? 1 : w_.channels) * w_.taps;
-      const std::string first =
-          w_.transposed ? "((g * " + text(w_.channels) + " + c) * " + text(w_.filters) + " + f)"
-                        : "((g * " + text(w_.filters) + " + f) * " + text(w_.channels) + " + c)";
+      const Expr first = w_.transposed ? (g * w_.channels + c) * w_.filters + f
+                                       : (g * w_.filters + f) * w_.channels + c;
       for (int64_t s = 0; s < several; ++s)
         line("s" + text(s) + " += v * " +
-             load(memory("a1", w_.x.dtype),
-                  first + " * " + text(w_.taps) + " + " + tap + " + " + text(s * next), prelude_) +
-             ";");
+             load(memory("a1", w_.x.dtype), first * w_.taps + tap + s * next, prelude_) + ";");
     }
     for (size_t k = 0; k < w_.axes.size() + (w_.convolution ? 1 : 0); ++k) code_.close();
-    const std::string place = flat("o", [](const WindowAxis& a) { return a.out; });
-    const std::string row =
-        w_.convolution ? "((n * " + text(w_.groups) + " + g) * " + text(w_.filters) + " + f)" : "p";
+    const Expr place = flat("o", &WindowAxis::out);
+    const Expr row = w_.convolution ? (n * w_.groups + g) * w_.filters + f : p;
     for (int64_t s = 0; s < several; ++s)
-      line(store(memory("out", w_.result.dtype),
-                 row + " * " + text(w_.windows) + " + " + place + " + " + text(s * w_.windows),
-                 "s" + text(s), prelude_));
+      line(store(memory("out", w_.result.dtype), (row + s) * w_.windows + place, "s" + text(s),
+                 prelude_));
     return finish(threads);
   }
 
   BlockText columns(const std::string& name) {
     const int64_t threads = w_.images * w_.groups * w_.depth() * w_.windows;
     begin(name, threads, {w_.x.dtype}, 1);
-    std::vector<std::string> at = indices("o", w_.windows);
-    line("const " + wide_ + " p = i / " + text(w_.windows) + ";");
+    const Expr i = Expr::variable("i", {0, threads - 1});
+    const std::vector<Expr> at = indices("o", i, w_.windows);
+    const Expr p = declare("p", i / w_.windows);
     int64_t below = w_.taps;
     for (size_t k = 0; k < w_.axes.size(); ++k) {
       below /= w_.axes[k].taps;
-      line("const int t" + text(int64_t(k)) + " = " + rest("p", below, w_.axes[k].taps, 1) + ";");
+      declare("t" + text(int64_t(k)), p / below % w_.axes[k].taps);
     }
     const std::string type = compute_type(w_.x.dtype);
     line(type + " v = 0;");
-    std::string within;
-    for (size_t k = 0; k < w_.axes.size(); ++k) {
-      line("const int y" + text(int64_t(k)) + " = " + met(k, at[k]) + ";");
-      within = both(within, bounds(k));
-    }
+    Condition within;
+    for (size_t k = 0; k < w_.axes.size(); ++k)
+      within = within && bounds(k, declare("y" + text(int64_t(k)), met(k, at[k])));
     const std::string read =
-        "v = " + load(memory("a0", w_.x.dtype), element("(p / " + text(w_.taps) + ")"), prelude_) +
-        ";";
-    line(within.empty() ? read : "if (" + within + ") " + read);
-    line(store(memory("out", w_.x.dtype), "i", "v", prelude_));
+        "v = " + load(memory("a0", w_.x.dtype), element(p / w_.taps), prelude_) + ";";
+    line(within.always() ? read : "if (" + within.text() + ") " + read);
+    line(store(memory("out", w_.x.dtype), i, "v", prelude_));
     return finish(threads);
   }
 
@@ -171,77 +165,59 @@ class WindowCode {
     return out;
   }
 
-  // What of `from` counts in steps of `below`, up to `count`, times `scale`.
-  std::string rest(const std::string& from, int64_t below, int64_t count, int64_t scale) const {
-    if (count == 1) return "0";
-    std::string s = below == 1 ? from : from + " / " + text(below);
-    s += " % " + text(count);
-    if (wide_ != "int") s = "int(" + s + ")";
-    return scale == 1 ? s : s + " * " + text(scale);
+  Expr declare(const std::string& name, const Expr& value) {
+    line("const " + wide_ + " " + name + " = " + value.text() + ";");
+    return Expr::variable(name, value.range());
   }
   // The window of the thread, an index per axis.
-  std::vector<std::string> indices(const std::string& prefix, int64_t below) {
-    std::vector<std::string> names;
+  std::vector<Expr> indices(const std::string& prefix, const Expr& thread, int64_t below) {
+    std::vector<Expr> all;
     for (size_t k = 0; k < w_.axes.size(); ++k) {
-      below /= std::max<int64_t>(w_.axes[k].out, 1);
-      names.push_back(prefix + text(int64_t(k)));
-      line("const int " + names.back() + " = " + rest("i", below, w_.axes[k].out, 1) + ";");
+      const int64_t n = std::max<int64_t>(w_.axes[k].out, 1);
+      below /= n;
+      all.push_back(declare(prefix + text(int64_t(k)), thread / below % n));
     }
-    return names;
+    return all;
   }
   // Where the tap meets the operand along an axis; of a transposed one, times the stride.
-  std::string met(size_t k, const std::string& o) const {
+  Expr met(size_t k, const Expr& o) const {
     const WindowAxis& a = w_.axes[k];
-    const std::string tap =
-        "t" + text(int64_t(k)) + (a.dilation == 1 ? "" : " * " + text(a.dilation));
-    const std::string low = a.low == 0 ? "" : text(a.low);
-    if (w_.transposed) return o + (low.empty() ? "" : " + " + low) + " - " + tap;
-    return o + (a.stride == 1 ? "" : " * " + text(a.stride)) + (a.taps == 1 ? "" : " + " + tap) +
-           (low.empty() ? "" : " - " + low);
+    const Expr tap = Expr::variable("t" + text(int64_t(k)), {0, a.taps - 1}) * a.dilation;
+    return w_.transposed ? o + a.low - tap : o * a.stride + tap - a.low;
   }
-  // What y of an axis must be; empty where it always is.
-  std::string bounds(size_t k) const {
-    const WindowAxis& a = w_.axes[k];
-    const std::string y = "y" + text(int64_t(k));
-    const int64_t last = (a.out - 1) * a.stride + (a.taps - 1) * a.dilation - a.low;
-    std::string in = a.low > 0 ? y + " >= 0" : "";
-    if (last >= a.in) in = both(in, y + " < " + text(a.in));
-    return in;
+  // What y of an axis must be.
+  Condition bounds(size_t k, const Expr& y) const {
+    return Expr(-1) < y && y < Expr(w_.axes[k].in);
   }
-  void open_taps(const std::vector<std::string>& at) {
+  void open_taps(const std::vector<Expr>& at) {
     for (size_t k = 0; k < w_.axes.size(); ++k) {
       const WindowAxis& a = w_.axes[k];
       const std::string t = "t" + text(int64_t(k)), y = "y" + text(int64_t(k));
       code_.open("for (int " + t + " = 0; " + t + " < " + text(a.taps) + "; ++" + t + ")");
       if (w_.transposed) {
-        line("const int u" + text(int64_t(k)) + " = " + met(k, at[k]) + ";");
-        const std::string u = "u" + text(int64_t(k)), s = text(a.stride);
+        const std::string u = declare("u" + text(int64_t(k)), met(k, at[k])).text(),
+                          s = text(a.stride);
         const std::string element = a.stride == 1 ? u : u + " / " + s;
         line("if (" + u + " < 0 || " + (a.stride == 1 ? "" : u + " % " + s + " != 0 || ") +
              element + " >= " + text(a.in) + ") continue;");
         line("const int " + y + " = " + element + ";");
       } else {
-        line("const int " + y + " = " + met(k, at[k]) + ";");
-        if (const std::string in = bounds(k); !in.empty()) line("if (!(" + in + ")) continue;");
+        const Condition in = bounds(k, declare(y, met(k, at[k])));
+        if (!in.always()) line("if (!(" + in.text() + ")) continue;");
       }
     }
   }
   // Indices of all axes as one.
-  template <class Extent> std::string flat(const std::string& prefix, Extent extent) const {
-    std::string s;
+  Expr flat(const std::string& prefix, int64_t WindowAxis::*extent) const {
+    Expr all;
     for (size_t k = 0; k < w_.axes.size(); ++k) {
-      const std::string name = prefix + text(int64_t(k));
-      s = k == 0 ? name
-                 : (k == 1 ? s : "(" + s + ")") + " * " + text(extent(w_.axes[k])) + " + " + name;
+      const int64_t n = w_.axes[k].*extent;
+      all = all * n + Expr::variable(prefix + text(int64_t(k)), {0, n - 1});
     }
-    return w_.axes.size() == 1 ? s : "(" + s + ")";
+    return all;
   }
   // Offset of the operand's element that the tap meets, in an image of one channel.
-  std::string element(const std::string& image) const {
-    return image + " * " + text(w_.inside) + " + " +
-           flat(
-               "y", [](const WindowAxis& a) { return a.in; });
-  }
+  Expr element(const Expr& image) const { return image * w_.inside + flat("y", &WindowAxis::in); }
 
   const Windows& w_;
   std::set<std::string>& prelude_;
