@@ -190,7 +190,10 @@ class Campaign:
         """An answer in the store, if it is one to this request."""
         entry = self._store.get(request.key)
         try:
-            return None if entry is None else read_answer(request, entry.text)
+            if entry is not None:
+                read_answer(request, entry.text)
+                self._require_sound(entry, replay=False)
+            return entry
         except RefusedError as error:
             self.progress.trouble(f"in the store: {error.message}", refused=True)
             return None
@@ -208,7 +211,7 @@ class Campaign:
             return  # a second copy of it
         try:
             entry = read_answer(job.request, future.result())
-            self._require_proof(entry)
+            self._require_sound(entry, replay=True)
         except RefusedError as error:
             self._again(job, f"refused: {error.message}", refused=True)
         except (Exception, CancelledError) as error:
@@ -219,12 +222,13 @@ class Campaign:
             self._keep(entry)
             self._deliver(job, entry)
 
-    def _require_proof(self, entry: Entry) -> None:
+    def _require_sound(self, entry: Entry, replay: bool) -> None:
+        """Refuses a result that contradicts itself; those of the share that is checked are proved
+        again."""
         if entry["task"] == "measure" and not entry["failed"]:
-            share = int(entry.key[:8], 16) / 2**32
-            if share < self._settings.check:
-                with searching():
-                    Claim.of(Entry.parse(entry["result"]))
+            checked = int(entry.key[:8], 16) / 2**32 < self._settings.check
+            with searching():
+                Claim.of(Entry.parse(entry["result"]), replay and checked)
 
     def _keep(self, entry: Entry) -> None:
         if entry["task"] == "measure":

@@ -16,7 +16,7 @@ from tessera import _core
 from tessera.errors import Error
 from tessera.options import Options
 from tessera.store.entry import Entry, RefusedError
-from tessera.store.receive import interface, text_of
+from tessera.store.receive import interface
 from tessera.types import Object, Record
 
 # Options that the work of others depends on; who measures has all of them.
@@ -61,7 +61,7 @@ class Proposal:
 def search_request(part: _core.Graph, fields: Mapping[str, str]) -> Request:
     """Looks with one engine through one slice of what there is for a part; names do not matter."""
     return Request.of("search", {**fields, "of": _core.program_hash(part),
-                                 "program": text_of(part)})  # fmt: skip
+                                 "program": str(part)})  # fmt: skip
 
 
 def race_request(task: str, program: _core.Graph, proposals: Sequence[Proposal],
@@ -70,7 +70,7 @@ def race_request(task: str, program: _core.Graph, proposals: Sequence[Proposal],
     the one that they are for."""
     told = json.dumps([p.told for p in proposals])
     return Request.of(task, {**fields, "of": _core.program_hash(program), "proposals": told,
-                             "program": text_of(program)})  # fmt: skip
+                             "program": str(program)})  # fmt: skip
 
 
 def options_text(options: Options, special: bool, measure: bool) -> str:

@@ -23,7 +23,6 @@ from tessera.fleet.tasks import computes_otherwise
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.store.entry import Entry
-from tessera.store.receive import text_of
 from tessera.types import Record
 
 ENGINES = ("patterns", "synth", "mutate", "mugraph")
@@ -156,7 +155,7 @@ class ProgramPlan:
                     pairs.append((part, _core.parse(chosen[0].told["graph"])))
                     tasks += chosen[0].tasks
             if pairs:
-                graph = text_of(_core.with_parts(less, pairs))
+                graph = str(_core.with_parts(less, pairs))
                 told = {**best[0].told, "graph": graph, "between": best[0].told["graph"]}
                 self.winners.append(Proposal(told, 0.0, tuple(tasks)))
 

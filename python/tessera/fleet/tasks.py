@@ -27,7 +27,6 @@ from tessera.fleet.messages import answer, options_of
 from tessera.frontends.traced import arguments
 from tessera.graph import Graph
 from tessera.store.entry import Entry, RefusedError
-from tessera.store.receive import text_of
 from tessera.store.stores import local_store
 from tessera.types import Record
 
@@ -125,7 +124,7 @@ def _proved(
                              budget=_PROOF_S, accept_tested=fields["accept_tested"],
                              special=fields["special"])  # fmt: skip
         if proof["verdict"] == "equal":
-            found.append({"graph": text_of(c["graph"]), "cost": float(c["model_s"]),
+            found.append({"graph": str(c["graph"]), "cost": float(c["model_s"]),
                           "origin": c["origin"], "derivation": c["derivation"]})  # fmt: skip
     return found
 
@@ -194,7 +193,7 @@ def _measure(asked: Entry) -> dict[str, str]:
     if result is None:
         why = record["report"]["original_failed"] or "noise hid which program is the fastest"
         return {"failed": " ".join(why.split())}
-    raced = [{"graph": text_of(c["graph"]), "origin": c["origin"], "fate": c["fate"],
+    raced = [{"graph": str(c["graph"]), "origin": c["origin"], "fate": c["fate"],
               "speedup": c["speedup"], "why": c["why"]} for c in record["candidates"]]  # fmt: skip
     return {"alone_s": f"{alone:.6f}", "raced": to_json(raced, indent=None), "result": result.text}
 
