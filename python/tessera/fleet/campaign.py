@@ -71,7 +71,7 @@ class Campaign:
         self._answered: queue.SimpleQueue[Future[str]] = queue.SimpleQueue()
         self._faults: Counter[str] = Counter()  # by task
         self._heard = time.monotonic()  # of a task of another shard
-        self._reminded = 0.0
+        self._looked = 0.0
         self._writers = ThreadPoolExecutor(4)  # disks take milliseconds to be sure of a file
         self._writes: deque[Future[None]] = deque()
         self._open = 0
@@ -81,10 +81,13 @@ class Campaign:
         try:
             while self._later or self._open:
                 self._fill()
-                self._look_elsewhere()
+                if time.monotonic() - self._looked > _POLL_S:
+                    self._looked = time.monotonic()
+                    self._remind()
+                    self._look_elsewhere()
                 if self._running or not self._answered.empty():
                     self._collect()
-                elif not self._ready() and self._open:
+                elif not self._ready() and self._open:  # for other shards
                     time.sleep(_POLL_S)
         finally:
             self._writers.shutdown()
@@ -201,7 +204,6 @@ class Campaign:
     # --- answers
     def _collect(self) -> None:
         """Takes one answer, or looks for workers that are late."""
-        self._remind()
         try:
             future = self._answered.get(timeout=_POLL_S)
         except queue.Empty:
@@ -263,9 +265,6 @@ class Campaign:
     def _remind(self) -> None:
         """Asks again, elsewhere, for what has taken too long."""
         now = time.monotonic()
-        if now - self._reminded < _POLL_S:
-            return
-        self._reminded = now
         for job in {id(j): j for j in self._running.values()}.values():
             late = now - job.asked_at > self._settings.patience
             if late and job.request.key in self._jobs and job.copies < self._settings.tries:
