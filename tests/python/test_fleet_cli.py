@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -97,6 +101,19 @@ def test_suites(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tune, "in_clone", lambda module: False)
     assert main(["tune", "stenso"]) == 64
     assert "clone Tessera's repository" in " ".join(capsys.readouterr().err.split())
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    command = [sys.executable, "-m", "tessera", "tune", "stenso:8", "--workers", "1"]
+    driver = subprocess.Popen([*command, "--store", str(store)], stdout=subprocess.PIPE, text=True)
+    while not list(store.glob("*/*.entry")) and driver.poll() is None:
+        time.sleep(0.01)
+    driver.send_signal(signal.SIGINT)
+    out, _ = driver.communicate(timeout=20)
+    assert driver.returncode == 2
+    assert "interrupted: the same command goes on from here" in out
+    assert list(store.glob("*/*.entry"))
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

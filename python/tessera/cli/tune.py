@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -117,15 +118,25 @@ def tune_command(
     chosen = list(read_programs(programs, shapes, lambda line: err.print(line, markup=False)))
     progress = Progress()
     interrupted = False
-    with _shown(progress, as_json):
-        try:
-            tune(
-                chosen, settings, store, make_executor(executor, address, workers, shard), progress
-            )
-        except KeyboardInterrupt:
-            interrupted = True
+    before = signal.signal(signal.SIGINT, _stop)
+    try:
+        with _shown(progress, as_json):
+            crew = make_executor(executor, address, workers, shard)
+            tune(chosen, settings, store, crew, progress)
+    except _Stopped:
+        interrupted = True
+    finally:
+        signal.signal(signal.SIGINT, before)
     _summarise(progress, store, as_json, interrupted)
     return 2 if interrupted or any(o.why for o in progress.outcomes) else 0
+
+
+class _Stopped(BaseException):
+    """Ctrl-C; not KeyboardInterrupt, which asks the core for the best so far."""
+
+
+def _stop(*_: Object) -> None:
+    raise _Stopped
 
 
 # --- programs

@@ -20,7 +20,7 @@ from tessera import _core
 from tessera.api import find_highs
 from tessera.cache_folder import cache_directory, make_own
 from tessera.compilers import find_compiler
-from tessera.errors import Error, UnsupportedError
+from tessera.errors import BadInputError, CancelledError, Error, UnsupportedError
 from tessera.files import to_json, write_text
 from tessera.fleet.locks import measuring, searching
 from tessera.fleet.messages import answer, options_of
@@ -61,9 +61,11 @@ def _answered(asked: Entry, work: Callable[[], dict[str, str]]) -> str:
     start, cpu = time.perf_counter(), time.process_time()
     try:
         found = work()
-    except (RefusedError, OSError):
-        raise  # this worker's own trouble: others may do better
-    except Error as error:
+    except CancelledError:
+        raise KeyboardInterrupt from None
+    except RefusedError:
+        raise  # this worker's own trouble, as other errors are: others may do better
+    except (UnsupportedError, BadInputError) as error:
         found = {"failed": " ".join(error.message.split())}
     return answer(asked, worker=f"{platform.node()}:{os.getpid()}",
                   seconds=f"{time.perf_counter() - start:.6f}",
