@@ -49,6 +49,7 @@ PYTHON_CHAIN = [
     " decorator api background_process mirage",
     "torch_programs torch_device torch_padded torch_parts torch_explain torch_support torch_rest"
     " torch_backend",
+    "fleet",
     "cli __main__",
 ]
 PYTHON_LEVEL = {name: i for i, layer in enumerate(PYTHON_CHAIN) for name in layer.split()}

@@ -23,6 +23,7 @@ from tessera.cli.patterns import patterns
 from tessera.cli.report import report
 from tessera.cli.rules import rules
 from tessera.cli.store import store
+from tessera.cli.tune import tune_command
 from tessera.cli.verify import verify
 from tessera.errors import Error
 
@@ -40,6 +41,7 @@ Examples:
   tessera verify before.ug after.ug               are two programs equal?
   tessera emit prog.ug                            the generated C++
   tessera report examples/softmax.ug -o page.html  the whole story of one run, for a browser
+  tessera tune kernels/ --executor dask           many programs, on a cluster
   tessera rules list matmul                       what it has learnt about matrix products
   tessera patterns check mine.pattern             is this kernel what it says it computes?
   tessera store pull s3://team/tessera            what others found, proved and raced here
@@ -54,8 +56,8 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    demo, optimize, search, explain, verify, emit, report, bench, patterns, rules, store,
-    doctor, cache,
+    demo, optimize, search, explain, verify, emit, tune_command, report, bench, patterns, rules,
+    store, doctor, cache,
 )  # fmt: skip
 for command in _COMMANDS:
     cli.add_command(command)

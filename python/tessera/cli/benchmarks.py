@@ -29,11 +29,18 @@ def _elsewhere(arguments: tuple[str, ...]) -> int:
     )
 
 
-def _command() -> click.Command:
-    if not (_ROOT / "bench" / "cli.py").is_file():
-        return _elsewhere
+def in_clone(module: str) -> bool:
+    """Whether there is a module of the repository's bench/; it can be imported then."""
+    if not (_ROOT / "bench" / module).is_file():
+        return False
     if str(_ROOT) not in sys.path:
         sys.path.append(str(_ROOT))
+    return True
+
+
+def _command() -> click.Command:
+    if not in_clone("cli.py"):
+        return _elsewhere
     from bench.cli import bench as command
 
     return command

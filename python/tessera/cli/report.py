@@ -1,4 +1,4 @@
-"""`tessera report`: one self-contained HTML page about one run."""
+"""`tessera report`: one self-contained HTML page about one run, or about a campaign."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tessera.cli import common
 from tessera.cli.optimize import optimize_program
 from tessera.errors import BadInputError, Location
 from tessera.files import read_text, require_folder, write_text
-from tessera.report import page, record
+from tessera.report import campaign_page, page, record
 from tessera.report.record import FORMAT
+from tessera.store.stores import open_store
 from tessera.types import Object, Record
 
 
@@ -30,19 +31,25 @@ def report(run: str, shapes: tuple[str, ...], output: str, **values: Object) -> 
     Examples:
       tessera optimize prog.ug -o run.json && tessera report run.json -o report.html
       tessera report prog.ug -o report.html        searches first
+      tessera report .tessera/store -o page.html   what `tessera tune` did there
 
-    RUN is a .json that `tessera optimize -o` wrote, or a program (SRC). The page works without a
-    network.
+    RUN is a .json that `tessera optimize -o` wrote, a program (SRC), or the store of a campaign:
+    its programs by engines, wins, losses, time. The page works without a network.
     """
     require_folder(Path(output))
-    if Path(run).suffix == ".json":
-        data = _read(Path(run))
+    if Path(run).is_dir() or "://" in run or run.startswith("sqlite:"):
+        entries = list(open_store(run).list("proposals"))
+        if not any(entry["task"] == "measure" for entry in entries):
+            raise BadInputError("there is no campaign that measured", Location(run))
+        write_text(Path(output), campaign_page(run, entries))
+    elif Path(run).suffix == ".json":
+        write_text(Path(output), page(_read(Path(run))))
     else:
         # Searched anew, because a remembered result has no search to tell about.
         options = common.options_from(cache=False, **values)
         with common.ProgressLine() as progress:
             data = record(optimize_program(common.read_program(run, shapes), options, progress))
-    write_text(Path(output), page(data))
+        write_text(Path(output), page(data))
     click.echo(f"wrote {output}")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -29,18 +30,23 @@ def page(data: Fields) -> str:
         ("source", "Generated source", _source(data)),
         ("machine", "Machine", _machine(data)),
     ]
+    return document(str(data["program"]), sections, str(data.get("written", "")))
+
+
+def document(title: str, sections: Sequence[tuple[str, str, str]], written: str) -> str:
+    """A page that stands alone, of sections: anchor, heading, HTML (where it is empty, none)."""
     links = "".join(f'<a href="#{i}">{escape(t)}</a>' for i, t, _ in sections)
     body = "".join(
         f'<section id="{i}"><h2>{escape(t)}</h2>{html}</section>' for i, t, html in sections if html
     )
-    name = escape(str(data["program"]))
+    name = escape(title)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{name} · Tessera</title><style>{_asset('style.css')}</style></head><body>"
         f'<header><div class="bar"><h1>{name}</h1><nav>{links}</nav>'
         '<button id="theme" title="light or dark">◐</button></div></header>'
-        f"<main>{body}</main><footer>Tessera · {escape(str(data.get('written', '')))}</footer>"
+        f"<main>{body}</main><footer>Tessera · {escape(written)}</footer>"
         f"<script>{_asset('page.js')}</script></body></html>\n"
     )
 
@@ -49,7 +55,8 @@ def _asset(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
 
 
-def _tile(value: str, label: str, kind: str = "") -> str:
+def tile(value: str, label: str, kind: str = "") -> str:
+    """A figure with what it is."""
     return f'<div class="tile {kind}"><b>{value}</b><span>{escape(label)}</span></div>'
 
 
@@ -65,20 +72,20 @@ def _time(us: float | None) -> str:
 def _summary(data: Fields) -> str:
     work = data["work"]
     tiles = [
-        _tile(f"{data['speedup']:.2f}×", "as fast as the original", "good")
+        tile(f"{data['speedup']:.2f}×", "as fast as the original", "good")
         if data["improved"]
-        else _tile("original", "nothing faster was found"),
-        _tile(_time(data["original_us"]), "the original, compiled as it is"),
-        _tile(_time(data["ours_us"]), "the result"),
-        _tile(f"{work['before']['kernels']} → {work['after']['kernels']}", "kernels"),
-        _tile(
+        else tile("original", "nothing faster was found"),
+        tile(_time(data["original_us"]), "the original, compiled as it is"),
+        tile(_time(data["ours_us"]), "the result"),
+        tile(f"{work['before']['kernels']} → {work['after']['kernels']}", "kernels"),
+        tile(
             f"{_bytes(work['before']['bytes'])} → {_bytes(work['after']['bytes'])}",
             "moved between kernels",
         ),
-        _tile(duration(data["search_s"]), "search"),
+        tile(duration(data["search_s"]), "search"),
     ]
     if data["certificate"]:
-        tiles.append(_tile("equal", "proved, and its code checked", "good"))
+        tiles.append(tile("equal", "proved, and its code checked", "good"))
     notes = []
     if data["from_cache"]:
         notes.append(
@@ -141,8 +148,8 @@ def _search(data: Fields) -> str:
     if data["from_cache"]:
         return ""
     tiles = "".join(
-        _tile(count(data[k]), k) for k in ("values", "edges", "graphs", "tilings")
-    ) + _tile(", ".join(dict.fromkeys(data["stop"])) or "none", "why it stopped")
+        tile(count(data[k]), k) for k in ("values", "edges", "graphs", "tilings")
+    ) + tile(", ".join(dict.fromkeys(data["stop"])) or "none", "why it stopped")
     return f'<div class="tiles small">{tiles}</div>{time_strip(data)}{search_chart(data)}'
 
 

@@ -1,0 +1,310 @@
+"""A campaign: programs become tasks, tasks entries, entries results.
+
+Its only state is the store. A task whose answer is there is not asked for again, so a campaign that
+was killed goes on where it was, with other workers if need be.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tessera.errors import Error
+from tessera.fleet.executors import LocalExecutor, TaskExecutor
+from tessera.fleet.locks import searching
+from tessera.fleet.messages import Request, read_answer
+from tessera.fleet.plan import Liar, Plan, ProgramPlan, Settings
+from tessera.fleet.progress import Outcome, Progress
+from tessera.graph import Graph
+from tessera.store.entry import Entry, RefusedError
+from tessera.store.receive import Claim
+from tessera.store.stores import Store
+
+_AHEAD = 2  # tasks for each worker that are with the executor
+_POLL_S = 0.5
+_UNWRITTEN = 32  # answers, at most
+_ORDER = ("search", "prepare", "measure")
+
+
+class Named(NamedTuple):
+    """A program of a campaign."""
+
+    name: str
+    graph: Graph
+
+
+@dataclass
+class _Run:
+    plan: ProgramPlan
+    steps: Plan
+    answers: dict[str, Entry] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    over: bool = False
+
+
+@dataclass
+class _Job:
+    request: Request
+    runs: list[_Run]
+    copies: int = 0  # with workers, now and before
+    asked_at: float = 0.0
+
+
+class Campaign:
+    """Tunes programs with the workers of an executor; `run` returns what became of each."""
+
+    def __init__(self, programs: Iterable[Named], settings: Settings, store: Store,
+                 executor: TaskExecutor, progress: Progress | None = None) -> None:  # fmt: skip
+        self._later = deque(programs)
+        self._settings, self._store, self._executor = settings, store, executor
+        self.progress = progress or Progress()
+        self.progress.programs = len(self._later)
+        self._jobs: dict[str, _Job] = {}
+        self._waiting: dict[str, deque[_Job]] = {task: deque() for task in _ORDER}
+        self._elsewhere: dict[str, _Job] = {}  # of other shards
+        self._running: dict[Future[str], _Job] = {}
+        self._answered: queue.SimpleQueue[Future[str]] = queue.SimpleQueue()
+        self._faults: Counter[str] = Counter()  # by task
+        self._heard = time.monotonic()  # of a task of another shard
+        self._looked = 0.0
+        self._writers = ThreadPoolExecutor(4)  # disks take milliseconds to be sure of a file
+        self._writes: deque[Future[None]] = deque()
+        self._open = 0
+
+    def run(self) -> list[Outcome]:
+        """Works until all programs are through; what is done is in the store at any time."""
+        try:
+            while self._later or self._open:
+                self._fill()
+                if time.monotonic() - self._looked > _POLL_S:
+                    self._looked = time.monotonic()
+                    self._remind()
+                    self._look_elsewhere()
+                if self._running or not self._answered.empty():
+                    self._collect()
+                elif not self._ready() and self._open:  # for other shards
+                    time.sleep(_POLL_S)
+        finally:
+            self._writers.shutdown()
+            self._executor.close()
+        for write in self._writes:
+            write.result()
+        return self.progress.outcomes
+
+    # --- asking
+    def _fill(self) -> None:
+        """Gives the executor what it can take: searches first, so that measuring, which is done
+        alone, holds up nobody."""
+        self.progress.workers = workers = self._executor.workers
+        most = _AHEAD * workers if workers > 1 else 1
+        while len(self._running) < most:
+            while not self._waiting["search"] and self._later:
+                self._begin(self._later.popleft())
+            job = self._next()
+            if job is None:
+                return
+            self._submit(job)
+
+    def _next(self) -> _Job | None:
+        searches = bool(self._waiting["search"]) or any(
+            job.request.task != "measure" for job in self._running.values()
+        )
+        for task in _ORDER:
+            held = task == "measure" and searches and not self._executor.apart
+            if self._waiting[task] and not held:
+                return self._waiting[task].popleft()
+        return None
+
+    def _ready(self) -> bool:
+        return any(self._waiting.values()) or bool(self._later)
+
+    def _submit(self, job: _Job) -> None:
+        request = job.request
+        job.copies += 1
+        job.asked_at = time.monotonic()
+        submit = self._executor.submit
+        if self._faults[request.key] >= self._settings.tries - 1:
+            submit = LocalExecutor().submit  # whom we trust
+        future = submit(request.task, request.text)
+        self._running[future] = job
+        future.add_done_callback(self._answered.put)
+
+    def _begin(self, program: Named) -> None:
+        self.progress.begun += 1
+        try:
+            plan = ProgramPlan(program.name, program.graph, self._settings)
+        except Error as error:
+            self.progress.finished(Outcome(program.name, why=error.message))
+            return
+        self.progress.planned += plan.tasks()
+        self._open += 1
+        self._advance(_Run(plan, plan.run()))
+
+    def _advance(self, run: _Run) -> None:
+        """Goes on with a program whose answers are all there."""
+        while not run.over and not run.missing:
+            try:
+                requests = run.steps.send(run.answers) if run.answers else next(run.steps)
+            except StopIteration as stop:
+                self._finish(run, _outcome(run.plan, stop.value))
+                return
+            except Liar as liar:
+                requests = self._distrust(run, liar)
+            except Error as error:
+                self._finish(run, Outcome(run.plan.name, why=error.message))
+                return
+            run.answers = {}
+            run.missing = {request.key for request in requests}
+            for request in requests:
+                self._ask(run, request)
+
+    def _distrust(self, run: _Run, liar: Liar) -> list[Request]:
+        """Forgets answers that were wrong and begins again; the others are in the store."""
+        for key in set(liar.keys):
+            self._store.delete(key)
+            self._faults[key] += 1
+            line = f"{run.plan.name}: a worker's program is not equal; asked again"
+            self.progress.trouble(line, refused=True)
+        run.steps = run.plan.run()
+        return next(run.steps)
+
+    def _ask(self, run: _Run, request: Request) -> None:
+        if request.key in self._jobs:
+            self._jobs[request.key].runs.append(run)
+            return
+        entry = self._kept(request)
+        if entry is not None:
+            self.progress.kept += 1
+            run.answers[request.key] = entry
+            run.missing.discard(request.key)
+            return
+        job = self._jobs[request.key] = _Job(request, [run])
+        if self._executor.owns(request.key):
+            self._waiting[request.task].append(job)
+        else:
+            self._elsewhere[request.key] = job
+
+    def _kept(self, request: Request) -> Entry | None:
+        """An answer in the store, if it is one to this request."""
+        entry = self._store.get(request.key)
+        try:
+            if entry is not None:
+                read_answer(request, entry.text)
+                self._require_sound(entry, replay=False)
+            return entry
+        except RefusedError as error:
+            self.progress.trouble(f"in the store: {error.message}", refused=True)
+            return None
+
+    # --- answers
+    def _collect(self) -> None:
+        """Takes one answer, or looks for workers that are late."""
+        try:
+            future = self._answered.get(timeout=_POLL_S)
+        except queue.Empty:
+            return
+        job = self._running.pop(future)
+        if job.request.key not in self._jobs:
+            return  # a second copy of it
+        try:
+            entry = read_answer(job.request, future.result())
+            self._require_sound(entry, replay=True)
+        except RefusedError as error:
+            self._again(job, f"refused: {error.message}", refused=True)
+        except (Exception, CancelledError) as error:
+            what = " ".join(str(error).split())[:200] or type(error).__name__
+            self._again(job, f"lost: {what}", refused=False)
+        else:
+            self.progress.answered(entry)
+            self._keep(entry)
+            self._deliver(job, entry)
+
+    def _require_sound(self, entry: Entry, replay: bool) -> None:
+        """Refuses a result that contradicts itself; those of the share that is checked are proved
+        again."""
+        if entry["task"] == "measure" and not entry["failed"]:
+            checked = int(entry.key[:8], 16) / 2**32 < self._settings.check
+            with searching():
+                Claim.of(Entry.parse(entry["result"]), replay and checked)
+
+    def _keep(self, entry: Entry) -> None:
+        if entry["task"] == "measure":
+            if entry["failed"]:
+                return  # by noise, it may be: worth another try
+            self._writes.append(self._writers.submit(self._store.put, Entry.parse(entry["result"])))
+        self._writes.append(self._writers.submit(self._store.put, entry))
+        while len(self._writes) > _UNWRITTEN:
+            self._writes.popleft().result()
+
+    def _deliver(self, job: _Job, entry: Entry) -> None:
+        del self._jobs[job.request.key]
+        for run in job.runs:
+            run.answers[entry.key] = entry
+            run.missing.discard(entry.key)
+            self._advance(run)
+
+    def _again(self, job: _Job, why: str, refused: bool) -> None:
+        key, name = job.request.key, job.runs[0].plan.name
+        self.progress.trouble(f"{name}: {job.request.task} {why}", refused)
+        self._faults[key] += 1 if refused else 0
+        if any(other is job for other in self._running.values()):
+            return  # another copy of it is under way
+        if job.copies < self._settings.tries:
+            self._waiting[job.request.task].append(job)
+            return
+        del self._jobs[key]
+        for run in job.runs:
+            if not run.over:
+                self._finish(run, Outcome(run.plan.name, why=why))
+
+    def _remind(self) -> None:
+        """Asks again, elsewhere, for what has taken too long."""
+        now = time.monotonic()
+        for job in {id(j): j for j in self._running.values()}.values():
+            late = now - job.asked_at > self._settings.patience
+            if late and job.request.key in self._jobs and job.copies < self._settings.tries:
+                line = f"{job.runs[0].plan.name}: {job.request.task} is late; asked again elsewhere"
+                self.progress.trouble(line, refused=False)
+                self._submit(job)
+
+    def _look_elsewhere(self) -> None:
+        """Takes what other shards have done; what nobody does for long is done here."""
+        for key, job in list(self._elsewhere.items()):
+            if (entry := self._kept(job.request)) is not None:
+                self._heard = time.monotonic()
+                del self._elsewhere[key]
+                self.progress.kept += 1
+                self._deliver(job, entry)
+        idle = not self._running and not self._ready()
+        if self._elsewhere and idle and time.monotonic() - self._heard > self._settings.wait:
+            key, job = next(iter(self._elsewhere.items()))
+            del self._elsewhere[key]
+            self._waiting[job.request.task].append(job)
+
+    def _finish(self, run: _Run, outcome: Outcome) -> None:
+        run.over = True
+        self._open -= 1
+        self.progress.finished(outcome)
+
+
+def _outcome(plan: ProgramPlan, measured: Entry) -> Outcome:
+    winners = tuple(winner.told["graph"] for winner in plan.winners)
+    if measured["failed"] or measured["task"] != "measure":
+        return Outcome(plan.name, why=measured["failed"], winners=winners)
+    result = Entry.parse(measured["result"])
+    return Outcome(
+        plan.name, result.number("speedup") if result.improved else 1.0, result.improved,
+        result["origin"] if result.improved else "", result.number("original_s"),
+        result.number("seconds"), key=result.key, winners=winners,
+    )  # fmt: skip
+
+
+def tune(programs: Sequence[Named], settings: Settings, store: Store,
+         executor: TaskExecutor, progress: Progress | None = None) -> list[Outcome]:  # fmt: skip
+    """Tunes programs; what there is in the store is not done again."""
+    return Campaign(programs, settings, store, executor, progress).run()

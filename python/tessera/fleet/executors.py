@@ -1,0 +1,211 @@
+"""Who does the tasks: this process, processes of this machine, Dask, Ray, a shard of a job array.
+
+Dask and Ray schedule, retry and show what they do by their own means. What they carry by pickle is
+the name of a function and texts; workers and scheduler trust each other, as they always do there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Protocol
+
+from tessera.errors import ToolMissingError, UsageError
+from tessera.fleet.tasks import TASKS
+from tessera.race_processes import Child, LostError
+from tessera.store.entry import RefusedError
+from tessera.types import Value
+
+_FOREVER_S = 1e6
+
+
+class TaskExecutor(Protocol):
+    """What a campaign needs of one."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at a time, now."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether measuring has machines of its own, so that it need not wait for searches."""
+
+    def submit(self, task: str, request: str) -> Future[str]:
+        """Has a worker do a task of TASKS; the future may tell that the worker failed."""
+
+    def owns(self, key: str) -> bool:
+        """Whether this task is to be done by workers of this executor."""
+
+    def close(self) -> None:
+        """Ends what it started, whatever that is doing."""
+
+
+class LocalExecutor:
+    """This process, or several on this machine, each with a thread that waits for its answers."""
+
+    apart = False
+
+    def __init__(self, workers: int = 1) -> None:
+        self.workers = workers
+        self._threads = ThreadPoolExecutor(workers)
+        self._all: set[Child] = set()
+        self._idle: list[Child] = []
+
+    def submit(self, task: str, request: str) -> Future[str]:
+        if self.workers > 1:
+            return self._threads.submit(self._ask, task, request)
+        future: Future[str] = Future()
+        try:
+            future.set_result(TASKS[task](request))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def _ask(self, task: str, request: str) -> str:
+        try:
+            child = self._idle.pop()
+        except IndexError:
+            child = Child("tessera", "all", "fleet.worker")
+            self._all.add(child)
+        try:
+            answer, _ = child.ask({"task": task, "request": request}, (), _FOREVER_S)
+        except LostError:
+            self._all.discard(child)
+            raise
+        self._idle.append(child)
+        if "failed" in answer:
+            refused = answer["kind"] == RefusedError.__name__
+            raise RefusedError(answer["said"]) if refused else LostError(answer["failed"])
+        return str(answer["answer"])
+
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [child.pid for child in self._all]
+
+    def owns(self, key: str) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for child in list(self._all):
+            child.terminate()
+
+
+class ShardExecutor(LocalExecutor):
+    """Of all tasks the i-th n-th, by their keys; others do the rest, at the same time or not."""
+
+    def __init__(self, shard: str, workers: int = 1) -> None:
+        super().__init__(workers)
+        index, _, count = shard.partition("/")
+        if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
+            raise UsageError(f"--shard {shard}: write i/n with 1 <= i <= n, for example 1/8")
+        self._index, self._count = int(index) - 1, int(count)
+
+    def owns(self, key: str) -> bool:
+        return int(key[:8], 16) % self._count == self._index
+
+
+class DaskExecutor:
+    """Workers of Dask distributed: those of a scheduler, or a cluster of this machine with TLS."""
+
+    def __init__(self, address: str = "", workers: int = 2, client: Value = None) -> None:
+        distributed = _package("distributed", "dask")
+        self._close: list[Callable[[], Value]] = []
+        if client is None and not address:
+            security = distributed.Security.temporary()
+            cluster = distributed.LocalCluster(
+                n_workers=workers, threads_per_worker=1, security=security, dashboard_address=None,
+                scheduler_port=0, silence_logs=50,
+            )  # fmt: skip
+            client = distributed.Client(cluster)
+            self._close = [client.close, cluster.close]
+        elif client is None:
+            client = distributed.Client(address)
+            self._close = [client.close]
+        self._client = client
+        resources = [w.get("resources", {}) for w in self._workers().values()]
+        self.apart = any("measure" in r for r in resources)
+        self._any: Executor = client.get_executor(pure=False)
+        only = {"resources": {"measure": 1}} if self.apart else {}
+        self._measuring: Executor = client.get_executor(pure=False, **only)
+
+    def _workers(self) -> dict[str, Value]:
+        workers: dict[str, Value] = self._client.scheduler_info()["workers"]
+        return workers
+
+    @property
+    def workers(self) -> int:
+        return max(1, sum(int(w["nthreads"]) for w in self._workers().values()))
+
+    def submit(self, task: str, request: str) -> Future[str]:
+        executor = self._any if task == "search" else self._measuring
+        return executor.submit(TASKS[task], request)
+
+    def owns(self, key: str) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._any.shutdown(wait=False)
+        self._measuring.shutdown(wait=False)
+        for close in self._close:
+            close()
+
+
+class RayExecutor:
+    """Workers of Ray: those of a cluster, or processes of this machine."""
+
+    def __init__(self, address: str = "", workers: int = 2) -> None:
+        self._ray = ray = _package("ray", "ray")
+        self._mine = not ray.is_initialized()
+        if self._mine and address:
+            ray.init(address=address, log_to_driver=False, logging_level="error")
+        elif self._mine:
+            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False,
+                     logging_level="error", configure_logging=False)  # fmt: skip
+        self.apart = "measure" in ray.cluster_resources()
+        self._tasks: dict[str, Value] = {}
+
+    @property
+    def workers(self) -> int:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def submit(self, task: str, request: str) -> Future[str]:
+        if task not in self._tasks:
+            only = {"resources": {"measure": 1}} if task != "search" and self.apart else {}
+            self._tasks[task] = self._ray.remote(num_cpus=1, max_retries=2, **only)(TASKS[task])
+        future: Future[str] = self._tasks[task].remote(request).future()
+        return future
+
+    def owns(self, key: str) -> bool:
+        return True
+
+    def close(self) -> None:
+        if self._mine:
+            self._ray.shutdown()
+
+
+def _package(name: str, extra: str) -> Value:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ToolMissingError(
+            f"this executor needs {name}: pip install 'tessera-opt[{extra}]'"
+        ) from None
+
+
+def make_executor(name: str, address: str, workers: int, shard: str) -> TaskExecutor:
+    """The executor that the command line names; `workers` 0: as many as there are processors."""
+    if shard and name not in ("local", "shard"):
+        raise UsageError("--shard goes with --executor shard")
+    if address and name not in ("dask", "ray"):
+        raise UsageError(f"--address goes with dask and ray, not with {name}")
+    workers = workers or len(os.sched_getaffinity(0))
+    if name == "dask":
+        return DaskExecutor(address, workers)
+    if name == "ray":
+        return RayExecutor(address, workers)
+    if shard or name == "shard":
+        return ShardExecutor(shard or "1/1", workers)
+    return LocalExecutor(workers)
