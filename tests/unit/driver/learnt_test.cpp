@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "backend/cache.h"
-#include "base/folder.h"
 #include "base/entries.h"
+#include "base/folder.h"
 #include "driver/own_cache.h"
 #include "ir/text.h"
 #include "search/patterns/pattern.h"
