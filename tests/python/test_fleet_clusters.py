@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -70,7 +71,9 @@ def test_ray_has_the_same_winners_though_a_worker_is_killed(
     tmp_path: Path, alone: dict[str, tuple[str, ...]]
 ) -> None:
     executor = RayExecutor(workers=2)
-    campaign = Campaign(programs(), SEARCH, FolderStore(tmp_path), executor)
+    # Ray may be long in noticing that a worker is gone.
+    impatient = dataclasses.replace(SEARCH, patience=8.0, tries=5)
+    campaign = Campaign(programs(), impatient, FolderStore(tmp_path), executor)
     killed_on_the_way(campaign)
     assert winners(campaign.progress.outcomes) == alone
     assert len(campaign.progress.by_worker) >= 2

@@ -80,11 +80,12 @@ class Campaign:
         """Works until all programs are through; what is done is in the store at any time."""
         try:
             while self._later or self._open:
-                self._fill()
                 if time.monotonic() - self._looked > _POLL_S:
                     self._looked = time.monotonic()
+                    self.progress.workers = self._executor.workers  # who come and go
                     self._remind()
                     self._look_elsewhere()
+                self._fill()
                 if self._running or not self._answered.empty():
                     self._collect()
                 elif not self._ready() and self._open:  # for other shards
@@ -100,7 +101,7 @@ class Campaign:
     def _fill(self) -> None:
         """Gives the executor what it can take: searches first, so that measuring, which is done
         alone, holds up nobody."""
-        self.progress.workers = workers = self._executor.workers
+        workers = self.progress.workers
         most = _AHEAD * workers if workers > 1 else 1
         while len(self._running) < most:
             while not self._waiting["search"] and self._later:
