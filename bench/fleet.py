@@ -57,7 +57,7 @@ from tessera.store.stores import FolderStore
 
 Row = dict[str, Any]
 Waves = list[list[float]]
-_STEPS, _KEEP, _GROUPS, _TINY = 500, 1, 5, 200
+_STEPS, _KEEP, _GROUPS, _TINY = 500, 1, 2, 200
 _EACH = 8  # programs for each simulated worker
 _SCHEDULER_S = 1e-3  # of Dask's scheduler, for a task
 _MOST = 40  # operators of a program of the batch
