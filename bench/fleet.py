@@ -17,9 +17,11 @@ by task; all is in it: the campaign's own work, the store (a file for each task)
 - A task that is not measured waits for any free worker; each costs it the measured overhead of Dask
   on top. Races take place on other machines, which are not counted: this is about efficiency of
   search, proof and compilation.
+- Dask's scheduler hands out one task after another, a millisecond each, as its documentation says.
 - One driver answers one task after another, each in the processor time that was measured for it,
   and keeps two tasks a worker with the executor, as the campaign does. It proves no results again
   (`--check 0`; whoever receives them does).
+- `longer` 10: all tasks ten times as long, as those of larger programs; these are small ones.
 - No worker fails. Efficiency is the time of all tasks over (workers x time from the first task to
   the last answer).
 """
@@ -55,8 +57,9 @@ from tessera.store.stores import FolderStore
 
 Row = dict[str, Any]
 Waves = list[list[float]]
-_STEPS, _KEEP, _GROUPS, _TINY = 500, 1, 5, 200
+_STEPS, _KEEP, _GROUPS, _TINY = 500, 1, 2, 200
 _EACH = 8  # programs for each simulated worker
+_SCHEDULER_S = 1e-3  # of Dask's scheduler, for a task
 _MOST = 40  # operators of a program of the batch
 
 
@@ -223,7 +226,7 @@ def simulated(programs: list[Waves], workers: int, overhead_s: float, driver_s: 
     open_tasks = [0] * len(drawn)
     wave_of = [-1] * len(drawn)
     events: list[tuple[float, int, int]] = []  # a worker's answer: when, which, whose
-    begun, number, now, driver, work = 0, 0, 0.0, 0.0, 0.0
+    begun, number, now, driver, scheduler, work = 0, 0, 0.0, 0.0, 0.0, 0.0
     busy = with_executor = 0
     waiting: deque[tuple[int, float]] = deque()  # with the executor, no worker yet
 
@@ -235,7 +238,7 @@ def simulated(programs: list[Waves], workers: int, overhead_s: float, driver_s: 
             todo.extend((program, longer * s) for s in tasks)
 
     def fill(at: float) -> None:
-        nonlocal begun, with_executor, busy, number, work
+        nonlocal begun, with_executor, busy, number, work, scheduler
         while with_executor < 2 * workers:
             while not todo and begun < len(drawn):
                 next_wave(begun)
@@ -249,7 +252,8 @@ def simulated(programs: list[Waves], workers: int, overhead_s: float, driver_s: 
             busy += 1
             work += seconds
             number += 1
-            heapq.heappush(events, (at + overhead_s + seconds, number, program))
+            scheduler = max(scheduler, at) + _SCHEDULER_S
+            heapq.heappush(events, (scheduler + overhead_s + seconds, number, program))
 
     fill(0.0)
     answers: deque[tuple[float, int]] = deque()
@@ -300,7 +304,8 @@ def main() -> None:
         dask = next(r for r in rows["overhead"] if r["executor"] == "dask")
         rows["simulation"] = [
             simulated(rows["recorded"], workers, dask["overhead_ms"] / 1e3,
-                      rows["batch"]["driver_ms"] / 1e3)
+                      rows["batch"]["driver_ms"] / 1e3, longer)
+            for longer in (1.0, 10.0)
             for workers in (1, 2, 10, 100, 300, 1000)
         ]  # fmt: skip
     for part in ("batch", "overhead", "simulation"):

@@ -6,6 +6,7 @@ was killed goes on where it was, with other workers if need be.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections import Counter, deque
@@ -60,7 +61,8 @@ class Campaign:
 
     def __init__(self, programs: Iterable[Named], settings: Settings, store: Store,
                  executor: TaskExecutor, progress: Progress | None = None) -> None:  # fmt: skip
-        self._later = deque(programs)
+        # The largest first, so that none of them is left for the end.
+        self._later = deque(sorted(programs, key=lambda p: -_size(p.graph)))
         self._settings, self._store, self._executor = settings, store, executor
         self.progress = progress or Progress()
         self.progress.programs = len(self._later)
@@ -291,6 +293,12 @@ class Campaign:
         run.over = True
         self._open -= 1
         self.progress.finished(outcome)
+
+
+def _size(graph: Graph) -> int:
+    """About how much there is to search and prove."""
+    shapes = [[n for n in shape if isinstance(n, int)] for _, shape in graph.input_types().values()]
+    return len(graph.ops) * sum(map(math.prod, shapes))
 
 
 def _outcome(plan: ProgramPlan, measured: Entry) -> Outcome:
