@@ -90,7 +90,7 @@ esac
 # The package is used in place: no reinstall after an edit.
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 printf '%s\n%s\n' "$PWD/python" "$PWD" > "$site/tessera-in-place.pth"
-printf '#!%s\nimport sys\nfrom tessera.cli import main\nsys.exit(main())\n' "$PWD/.venv/bin/python" > .venv/bin/tessera
+printf '#!%s\nimport sys\nfrom tessera.cli import main\nif __name__ == "__main__":\n    sys.exit(main())\n' "$PWD/.venv/bin/python" > .venv/bin/tessera
 chmod +x .venv/bin/tessera
 
 touch ".venv/stamp-run"

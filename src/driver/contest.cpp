@@ -8,6 +8,7 @@
 #include "cost/analytical.h"
 #include "driver/partition.h"
 #include "driver/race.h"
+#include "driver/results.h"
 #include "driver/tiles.h"
 #include "search/fold/fold.h"
 
@@ -150,7 +151,7 @@ class Contest {
       if (p.of == spec_) {
         sink.candidates.push_back(p.candidate);
         Graph& graph = sink.candidates.back().graph;
-        graph = with_names_of(spec_, std::move(graph));
+        graph = fitted_to(spec_, std::move(graph));
       }
     searched_ = true;
     if (!s_.options.only_proposals) {

@@ -128,9 +128,10 @@ class Optimizer {
         (result_.improved() || (finished && !s_.deadline.proofs_ended()))) {
       const bool proposed = options_.only_proposals;
       // A tuning that the budget cut short is worth another try.
-      if (options_.tune ? !s_.deadline.over() : proposed && result_.improved())
+      const bool strong = options_.budget_seconds >= OptimizeOptions().budget_seconds;
+      if (options_.tune ? !s_.deadline.over() : proposed && result_.improved() && strong)
         store_result(s_.cache, tuned_options(options_), s_.described, result_);
-      else if (!options_.tune && (!proposed || options_.searched))
+      else if (!options_.tune && (!proposed || options_.searched || result_.improved()))
         store_result(s_.cache, options_, s_.described, result_);
     }
     s_.report.tuned = options_.tune && !cancelled && !s_.deadline.over();
@@ -435,7 +436,7 @@ class Optimizer {
 
   void race_proposal(const Candidate& c, const Graph* between) {
     Outcome whole;
-    whole.graph = with_names_of(program_, c.graph);
+    whole.graph = fitted_to(program_, c.graph);
     whole.origin = c.origin;
     whole.derivation = c.derivation;
     whole.notes = c.notes;
@@ -537,7 +538,7 @@ class Optimizer {
       Outcome o = stored.winner;
       s_.tell("verify", "", 0, 1);
       Verifier verifier(program_, s_.verify_options());
-      o.graph = with_names_of(program_, std::move(o.graph));
+      o.graph = fitted_to(program_, std::move(o.graph));
       const std::optional<Graph> between = program_between(stored.between);
       auto verified = s_.prove(verifier, o, between ? &*between : nullptr);
       const CompiledCode code = verified ? s_.code_for(o) : CompiledCode();

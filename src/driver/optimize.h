@@ -74,8 +74,8 @@ struct OptimizeOptions {
   int slice = 0, slices = 1;
   double bound = 0;
   // Race with what the engines find; `only_proposals`: in place of it, and what comes of it is
-  // remembered as tuned results are. `searched`: they are all that a finished search found, so that
-  // is remembered too if none is faster.
+  // remembered as tuned results are, if the budget is the usual one at least. `searched`: they are
+  // all that a finished search found, so that is remembered too if none is faster.
   std::vector<Proposal> proposals;
   bool only_proposals = false, searched = false;
   // Ends where races would begin: what they need is compiled then, and in the cache.

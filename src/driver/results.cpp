@@ -180,6 +180,13 @@ std::optional<StoredResult> read_result(const std::string& text) {
   return fields ? result_from(*fields) : std::nullopt;
 }
 
+Graph fitted_to(const Graph& of, Graph g) {
+  g = with_names_of(of, std::move(g));
+  for (size_t i = 0; i < std::min(g.inputs().size(), of.inputs().size()); i++)
+    g.set_weight(i, of.is_weight(of.inputs()[i]));
+  return g;
+}
+
 std::string results_folder(Cache& cache) { return cache.folder("results"); }
 
 std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {

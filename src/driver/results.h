@@ -41,6 +41,8 @@ std::optional<StoredResult> result_from(const EntryFields& fields);
 // The same as a text without a key, for what is kept elsewhere.
 std::string print_result(const StoredResult& result);
 std::optional<StoredResult> read_result(const std::string& text);
+// A program that is to stand in for `of`, with the names of its inputs and the same weights.
+Graph fitted_to(const Graph& of, Graph g);
 // Where the entries are; empty where nothing persists.
 std::string results_folder(Cache& cache);
 

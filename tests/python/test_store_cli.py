@@ -128,7 +128,7 @@ def test_merge_does_not_depend_on_the_order(
 def test_rank_counts_uses_regret_and_flips() -> None:
     e = entry()
     for measured, replayed, program in ((2.0, True, "a"), (1.0, True, "b"), (0.0, False, "b")):
-        Uses.default().add(e.key, program, 4.0, measured, replayed)
+        Uses.default().add(e.mark, program, 4.0, measured, replayed)
     rank = rank_of(e, ranks())
     assert (rank.uses, rank.flips, rank.sizes) == (3, 1, 2)
     assert rank.regret == pytest.approx(1.5)  # 4x became 2x, and none
@@ -164,8 +164,8 @@ def test_gc_drops_the_damaged_the_refuted_the_old_and_the_worst(
         team.put(e)
     team.path("a" * 64).parent.mkdir(exist_ok=True)
     team.path("a" * 64).write_text("nothing")
-    Uses.default().add(liar.key, "p", 9.0, 0.0, False)
-    Uses.default().add(good.key, "p", 2.0, 8.0, True)
+    Uses.default().add(liar.mark, "p", 9.0, 0.0, False)
+    Uses.default().add(good.mark, "p", 2.0, 8.0, True)
     with pytest.warns(RuntimeWarning, match="passed over"):
         dropped = {e.key: why for e, why in to_drop(team.list(), 3)}
     assert set(dropped) == {liar.key, old.key, rest[0].key}

@@ -208,14 +208,20 @@ def _kept(to: Store, entry: Entry) -> Received:
 
 def _checked(entries: Iterable[Entry], options: Options | None) -> Iterator[tuple[Entry, Received]]:
     for entry in entries:
-        why = ""
+        why, fate = "", "sound"
         try:
-            if entry.kind == "program":
-                claim = Claim.of(entry)
-                why = proved(claim, options) if options is not None and entry.improved else ""
+            result = Entry.parse(entry["result"]) if entry["result"] else entry
+            if result.kind == "program":
+                claim = Claim.of(result)
+                if options is not None and result.improved:
+                    why = proved(claim, options)
+                elif not claim.replayed:
+                    fate = "not checked"
+            else:
+                fate = "not checked"  # before it is used
         except RefusedError as error:
             why = error.message
-        yield entry, Received(entry.key, entry.name, "refused" if why else "sound", why)
+        yield entry, Received(entry.key, entry.name, "refused" if why else fate, why)
 
 
 def _tell(done: list[Received], as_json: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 from collections import Counter
@@ -24,6 +25,7 @@ from tessera.fleet.campaign import Named, tune
 from tessera.fleet.executors import make_executor
 from tessera.fleet.plan import Settings
 from tessera.fleet.progress import Progress
+from tessera.store.entry import Entry
 from tessera.store.stores import Store, open_store
 from tessera.types import Object, Record
 
@@ -111,9 +113,15 @@ def tune_command(
     are proved again here, and again by whoever takes them from the store. Ctrl-C: exit code 2.
     """
     options = common.options_from(**values)
+    for name, given in (("patience", patience), ("check", check), ("wait", wait)):
+        if not (math.isfinite(given) and given >= 0):
+            raise UsageError(f"--{name} {given}: a number from 0 on")
     settings = Settings(options, steps=steps, keep=keep, measure=not no_measure,
                         patience=patience, check=check, wait=wait)  # fmt: skip
     store = open_store(where or str(cache_directory() / "campaigns"))
+    trial = Entry.of_text("rule", "trial", f"rule trial {os.getpid()}")
+    store.put(trial)  # work of hours had better find a place at its end
+    store.delete(trial.key)
     err = common.stderr()
     chosen = list(read_programs(programs, shapes, lambda line: err.print(line, markup=False)))
     progress = Progress()

@@ -196,9 +196,10 @@ class Campaign:
         """An answer in the store, if it is one to this request."""
         entry = self._store.get(request.key)
         try:
-            if entry is not None:
-                read_answer(request, entry.text)
-                self._require_sound(entry, replay=False)
+            if entry is None or (request.task == "measure" and entry["failed"]):
+                return None
+            read_answer(request, entry.text)
+            self._require_sound(entry)
             return entry
         except RefusedError as error:
             self.progress.trouble(f"in the store: {error.message}", refused=True)
@@ -216,7 +217,7 @@ class Campaign:
             return  # a second copy of it
         try:
             entry = read_answer(job.request, future.result())
-            self._require_sound(entry, replay=True)
+            self._require_sound(entry)
         except RefusedError as error:
             self._again(job, f"refused: {error.message}", refused=True)
         except (Exception, CancelledError) as error:
@@ -227,13 +228,13 @@ class Campaign:
             self._keep(entry)
             self._deliver(job, entry)
 
-    def _require_sound(self, entry: Entry, replay: bool) -> None:
+    def _require_sound(self, entry: Entry) -> None:
         """Refuses a result that contradicts itself; those of the share that is checked are proved
         again."""
         if entry["task"] == "measure" and not entry["failed"]:
             checked = int(entry.key[:8], 16) / 2**32 < self._settings.check
             with searching():
-                Claim.of(Entry.parse(entry["result"]), replay and checked)
+                Claim.of(Entry.parse(entry["result"]), checked)
 
     def _keep(self, entry: Entry) -> None:
         if entry["task"] == "measure":

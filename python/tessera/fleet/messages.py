@@ -148,8 +148,11 @@ def _read_prepared(request: Entry, entry: Entry) -> None:
 def _read_measured(request: Entry, entry: Entry) -> None:
     """The result is for this program and this device; whether it holds is Claim's to say."""
     for item in _json_list(entry["raced"]):
-        if not isinstance(item.get("graph"), str) or not isinstance(item.get("fate"), str):
+        texts = all(isinstance(item.get(name), str) for name in ("graph", "fate", "origin", "why"))
+        gain = item.get("speedup")
+        if not texts or not isinstance(gain, (int, float)) or not math.isfinite(gain):
             raise RefusedError("the race is not told in full")
+        _interface(item["graph"])
     result = Entry.parse(entry["result"])
     wanted = {"kind": "program", "program": request["of"], "device": request["device"],
               "tools": request["tools"],

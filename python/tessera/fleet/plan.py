@@ -79,7 +79,8 @@ class ProgramPlan:
             "steps": str(settings.steps), "keep": str(settings.keep), "tools": here["tools"],
             "options": options_text(settings.options, special, False), "target": settings.target,
         }  # fmt: skip
-        self._measure = {"name": name, "device": here["device"], "tools": here["tools"],
+        self._measure = {"name": name, "steps": str(settings.steps), "device": here["device"],
+                         "tools": here["tools"],
                          "options": options_text(settings.options, special, True)}  # fmt: skip
         engines = [e for e in settings.engines if e not in settings.options.disable]
         parts = {_core.program_hash(part): part for part in _core.parts(self.program)}

@@ -26,12 +26,14 @@ from tessera.fleet.locks import measuring, searching
 from tessera.fleet.messages import answer, options_of
 from tessera.frontends.traced import arguments
 from tessera.graph import Graph
+from tessera.options import Options
 from tessera.store.entry import Entry, RefusedError
 from tessera.store.stores import local_store
 from tessera.types import Record
 
 _SEARCH_S, _PROOF_S = 3600.0, 120.0  # guards; steps end a search
 _RACES = 3  # at most, where noise hides who is the fastest
+_USUAL_STEPS, _WEAK_S = 20_000, 1.0  # fewer steps are remembered as a search of a second is
 _TOLERANCE = 0.05  # of the largest number: what is further off is another program
 
 
@@ -175,7 +177,9 @@ def _race(asked: Entry) -> tuple[_core.Graph, Record]:
     options, special = options_of(asked["options"], refresh=True)
     find_compiler()
     find_highs()
-    return program, {**options.fields(), "special": special, "may_lack_code": True,
+    strong = int(asked["steps"]) >= _USUAL_STEPS  # others are not kept from searching further
+    weak = {} if strong else {"budget": _WEAK_S}
+    return program, {**options.fields(), **weak, "special": special, "may_lack_code": True,
                      "proposals": json.loads(asked["proposals"]), "only_proposals": True,
                      "searched": True}  # fmt: skip
 
@@ -190,10 +194,14 @@ def _measure(asked: Entry) -> dict[str, str]:
                 break
         alone = time.perf_counter() - start
     # What is fastest of all that was found is kept as tuned, which it is.
-    kept = fields | ({"tune": True, "budget": 0.0} if record["improved"] else {})
+    tuned = record["improved"] and fields["budget"] >= Options().budget
+    kept = fields | ({"tune": True, "budget": 0.0} if tuned else {})
     result = local_store().get(_core.entry_key(program, kept)["key"])
     if result is None:
-        why = record["report"]["original_failed"] or "noise hid which program is the fastest"
+        hidden = "noise hid which program is the fastest"
+        lost = "the result was not kept: see `tessera doctor` about the cache folder"
+        noisy = record["report"]["too_noisy"]
+        why = record["report"]["original_failed"] or (hidden if noisy else lost)
         return {"failed": " ".join(why.split())}
     raced = [{"graph": str(c["graph"]), "origin": c["origin"], "fate": c["fate"],
               "speedup": c["speedup"], "why": c["why"]} for c in record["candidates"]]  # fmt: skip

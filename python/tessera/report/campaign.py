@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from tessera.clock import duration
+from tessera.errors import Error
 from tessera.report.page import document, tile
 from tessera.store.entry import Entry
 
@@ -51,15 +52,18 @@ def _rows(entries: Sequence[Entry]) -> list[_Row]:
     for entry in entries:
         if entry["task"] != "measure":
             continue
-        row = _Row(entry["name"], Entry.parse(entry["result"]), entry.number("seconds"))
+        try:
+            row = _Row(entry["name"], Entry.parse(entry["result"]), entry.number("seconds"))
+            raced = [(str(i["origin"]), float(i["speedup"])) for i in json.loads(entry["raced"])]
+        except (Error, ValueError, TypeError, KeyError, RecursionError):
+            continue  # nothing to tell
         for key in entry["tasks"].split():
             if (search := searches.get(key)) is not None:
                 engine = search["engine"]
                 spent = row.search_s.get(engine, 0.0)
                 row.search_s[engine] = spent + search.number("seconds")
-        for item in json.loads(entry["raced"]):
-            if (gain := float(item.get("speedup", 0.0))) > 0:
-                engine = str(item.get("origin", ""))
+        for engine, gain in raced:
+            if gain > 0:
                 row.gains[engine] = max(gain, row.gains.get(engine, 0.0))
         rows.append(row)
     return sorted(rows, key=lambda r: (-r.speedup, r.name))

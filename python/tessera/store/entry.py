@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import hashlib
 import math
@@ -24,6 +25,8 @@ _FIELDS = {
 KINDS = tuple(_FIELDS)
 _NUMBERS = ("original_s", "original_spread", "seconds", "spread", "speedup")
 _KEY = re.compile(r"[0-9a-f]{64}")
+_TOOLS = re.compile(r"result \d{1,6} verifier \d{1,6} codegen \d{1,6}")
+_NAME = re.compile(r"[\w.-]{1,100}")
 # Whose SHA-256 is the key. Kinds that are not here have keys that only their makers can tell.
 _KEYED = {
     "program": ("program", "level", "device", "tools", "options"),
@@ -71,12 +74,31 @@ class Entry:
                 raise RefusedError(f"the field '{name}' is missing")
         if not is_key(self.key):
             raise RefusedError(f"the key is no SHA-256: {self.key[:80]!r}")
+        for name in _NUMBERS:
+            self.number(name)
         if self.kind == "program":
-            for name in _NUMBERS:
-                self.number(name)
+            self._require_provenance()
+        elif self["name"] and self.kind in _KEYED and not _NAME.fullmatch(self["name"]):
+            raise RefusedError("its name is none")
         if self.key != self.own_key():
             raise RefusedError("the key belongs to something else than this entry says")
         return self
+
+    def _require_provenance(self) -> None:
+        if not _TOOLS.fullmatch(self["tools"]):
+            raise RefusedError(f"these are no tools: {self['tools'][:40]!r}")
+        try:
+            made = datetime.date.fromisoformat(self["made"])
+        except ValueError:
+            raise RefusedError(f"this is no date: {self['made'][:40]!r}") from None
+        if made > datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1):
+            raise RefusedError(f"it was made in the future, on {made}")
+
+    @property
+    def mark(self) -> str:
+        """Of what it says about its key: another entry with the same key has another."""
+        said = self["graph"] + "\n" + self["text"]
+        return f"{self.key[:32]}-{hashlib.sha256(said.encode()).hexdigest()[:32]}"
 
     def own_key(self) -> str:
         """The key that follows from what the entry says."""
@@ -134,5 +156,6 @@ def is_key(text: str) -> bool:
 
 
 def newer(a: Entry, b: Entry) -> Entry:
-    """Of two entries with one key the one that stays, in whatever order they come."""
-    return max(a, b, key=lambda e: (e["made"], e.text))
+    """Of two entries with one key the one that stays, in whatever order they come: one that has
+    found something before one that has not."""
+    return max(a, b, key=lambda e: (e.improved, e["made"], e.text))

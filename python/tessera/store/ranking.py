@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import re
 import time
@@ -102,7 +103,7 @@ class Rank(Plain):
 
 
 def ranks() -> dict[str, Rank]:
-    """By key of an entry, or the name of a rule or pattern."""
+    """By mark of an entry, or the name of a rule or pattern."""
     rows: dict[str, list[Record]] = {}
     for row in Uses.default().recent():
         rows.setdefault(row["key"], []).append(row)
@@ -111,7 +112,7 @@ def ranks() -> dict[str, Rank]:
 
 def rank_of(entry: Entry, known: dict[str, Rank]) -> Rank:
     """Of an entry; rules and patterns are used by their names."""
-    return known.get(entry.key) or known.get(entry["name"]) or Rank()
+    return known.get(entry.mark) or known.get(entry["name"]) or Rank()
 
 
 def to_drop(entries: Iterable[Entry], keep: int) -> list[tuple[Entry, str]]:
@@ -120,15 +121,18 @@ def to_drop(entries: Iterable[Entry], keep: int) -> list[tuple[Entry, str]]:
     known = ranks()
     dropped: list[tuple[Entry, str]] = []
     stay: list[tuple[float, Entry]] = []
-    newest: dict[tuple[str, ...], tuple[list[int], str]] = {}
     entries = list(entries)
+    newest: dict[tuple[object, ...], list[int]] = {}
     for e in entries:
-        newest[_alike(e)] = max(newest.get(_alike(e), _age(e)), _age(e))
+        if _tools(e) <= _own_tools():  # of others nobody here can say what they are
+            for improved in {False, e.improved}:
+                alike = (*_alike(e), improved)
+                newest[alike] = max(newest.get(alike, []), _tools(e))
     for e in entries:
         rank = rank_of(e, known)
         if rank.uses and not rank.fidelity:
             dropped.append((e, f"tried {rank.uses} times, and never what it says"))
-        elif _age(e)[0] < newest[_alike(e)][0]:
+        elif _tools(e) < newest.get((*_alike(e), e.improved), []):
             dropped.append((e, "newer tools have made it anew"))
         else:
             stay.append((rank.worth(e.number("speedup")), e))
@@ -141,8 +145,14 @@ def _alike(e: Entry) -> tuple[str, ...]:
     return tuple(e[n] for n in ("program", "level", "device")) if e["program"] else (e.key,)
 
 
-def _age(e: Entry) -> tuple[list[int], str]:
-    return [int(n) for n in e["tools"].split() if n.isdecimal()], e["made"]
+def _tools(e: Entry) -> list[int]:
+    return [int(n) for n in e["tools"].split() if n.isdecimal() and len(n) < 7]
+
+
+@functools.cache
+def _own_tools() -> list[int]:
+    any_program = _core.parse("graph any { x = input : f32[1] y = neg x return y }")
+    return [int(n) for n in _core.entry_key(any_program, {})["tools"].split() if n.isdecimal()]
 
 
 def _log2(speedup: float) -> float:

@@ -31,6 +31,7 @@ from tessera.types import Fields, Record, format_type
 _MOST_GROWTH, _MODEST = 16, 1 << 20  # of a graph's largest tensor; elements that never matter
 _INTERRUPTED = "interrupted; what was received before is kept"
 _KEPT = 3  # entries of a program that an optimisation tries
+_AS_PROMISED = 0.8  # of a speed-up: less is worth a search
 _FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _REFUSED = {"refuted": "it computes something else", "check failed": "its code computes something "
             "else", "not compiled": "it does not compile", "unknown": "no proof"}  # fmt: skip
@@ -65,6 +66,12 @@ class Claim:
     original: _core.Graph
     graph: _core.Graph
 
+    @property
+    def replayed(self) -> bool:
+        """Whether its certificate says something: those of other verifiers do not."""
+        mine = f" verifier {_core.verifier_version} " in f" {self.entry['tools']} "
+        return mine or not self.entry.improved
+
     @classmethod
     def of(cls, entry: Entry, replay: bool = True) -> Claim:
         """Raises RefusedError where the entry contradicts itself. Without `replay` a certificate
@@ -81,8 +88,8 @@ class Claim:
         if not entry.improved and _core.program_hash(graph) != entry["program"]:
             raise RefusedError("it says that nothing was found, and has another graph")
         claim = cls(entry, original, graph)
-        if entry.improved and f" verifier {_core.verifier_version} " in f" {entry['tools']} ":
-            claim.require_certificate(replay)  # those of other verifiers say nothing here
+        if entry.improved and claim.replayed:
+            claim.require_certificate(replay)
         return claim
 
     def require_certificate(self, replay: bool) -> None:
@@ -129,7 +136,7 @@ def _sound(entries: Iterable[Entry]) -> Iterator[Claim]:
             try:
                 yield Claim.of(entry, replay=False)
             except RefusedError:
-                Uses.default().add(entry.key, entry.name, entry.number("speedup"), 0.0, False)
+                Uses.default().add(entry.mark, entry.name, entry.number("speedup"), 0.0, False)
 
 
 def _largest(graph: _core.Graph) -> int:
@@ -139,9 +146,10 @@ def _largest(graph: _core.Graph) -> int:
 
 
 def interface(graph: _core.Graph) -> tuple[list[str], list[str]]:
-    """Types of a program's inputs and results."""
-    ins, outs = ([format_type(*graph.type(t)) for t in ts] for ts in (graph.inputs, graph.outputs))
-    return ins, outs
+    """Types of a program's inputs, and which of them are weights; and of its results."""
+    weight = {False: "", True: " weight"}
+    ins = [format_type(*graph.type(t)) + weight[graph.is_weight(t)] for t in graph.inputs]
+    return ins, [format_type(*graph.type(t)) for t in graph.outputs]
 
 
 def proved(claim: Claim, options: Options) -> str:
@@ -169,7 +177,7 @@ def receive(
             try:
                 claim = Claim.of(entry)
             except RefusedError as error:
-                Uses.default().add(entry.key, entry.name, entry.number("speedup"), 0.0, False)
+                Uses.default().add(entry.mark, entry.name, entry.number("speedup"), 0.0, False)
                 yield _received(entry, "refused", error.message)
                 continue
             special = " special 1 " in entry["options"]
@@ -243,7 +251,7 @@ def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
             continue
         measured = float(found.get("speedup", 0.0))
         refused = _REFUSED.get(found["fate"], "")
-        Uses.default().add(entry.key, described(claim.original), recorded, measured, not refused)
+        Uses.default().add(entry.mark, described(claim.original), recorded, measured, not refused)
         fate = "refused" if refused else "faster" if found["fate"] == "chosen" else "slower"
         reason = "; ".join([refused, *found["why"].splitlines()[:3]]) if refused else ""
         origin = str(found["origin"])
@@ -326,9 +334,9 @@ def optimize(
     """`_core.optimize`, which looks into the stores of TESSERA_STORES where there is no local
     result.
 
-    What was found with these tools on this device spares the search, unless nothing of it holds;
-    what others found takes part in it. Times are not believed; that nothing was found is, where the
-    options and the device are the same.
+    What the same search found on such a device, with the same tools and options, spares it, unless
+    less comes of it here than was promised; what others found takes part in it. Times are not
+    believed; that a finished search found nothing better is, where options and device are the same.
     """
     stores = configured()
     if not stores.stores or not fields["cache"] or fields["refresh"] or fields["resume"]:
@@ -337,7 +345,8 @@ def optimize(
     tuned = _core.entry_key(program, {**fields, "tune": True, "budget": 0.0})
     if any(os.path.exists(local_store().path(k["key"])) for k in (here, tuned)):
         return _core.optimize(program, fields, progress, stop)
-    known, vain, near = ranks(), False, False
+    known, vain, promised = ranks(), False, 0.0
+    keys = {here["key"], tuned["key"]}
     claims: list[Claim] = []
     proposals: list[Record] = []
     parts = {_core.program_hash(of): of for of in [program, *_core.parts(program)]}
@@ -347,14 +356,15 @@ def optimize(
         found = list(stores.named("program", program_hash))
         names = {entry.key: name for name, entry in found}
         fit = [entry for _, entry in found if _keeps(entry, fields["level"])]
-        fit.sort(key=lambda e: (_alike(e, here), _worth(e, known), e.key), reverse=True)
+        fit.sort(key=lambda e: (e.key in keys, _alike(e, here), _worth(e, known)), reverse=True)
         best = list(itertools.islice(_sound(fit), _KEPT))
         claims += best
         proposals += [c.proposal(names[c.entry.key], of) for c in best]
         if not number:
-            near = any(_alike(c.entry, here) for c in best)
+            promised = max((c.entry.number("speedup") for c in best if c.entry.key in keys),
+                           default=0.0)  # fmt: skip
             vain = any(e.key == here["key"] and not e.improved for e in fit)
-    only = (near or vain) and not fields["tune"]
+    only = (promised > 0 or vain) and not fields["tune"]
     more = {"proposals": proposals, "only_proposals": only, "searched": only and vain}
     try:
         record = _core.optimize(program, {**fields, **more}, progress, stop)
@@ -365,8 +375,10 @@ def optimize(
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return _core.optimize(program, fields, progress, stop)
     stores_said = [r.json() for r in told(claims, record)]
-    if only and not (record["improved"] or vain or record["interrupted"]):
-        record = _core.optimize(program, fields, progress, stop)
+    kept = record["improved"] and record["speedup"] >= _AS_PROMISED * promised
+    if only and not (kept or vain or record["interrupted"]):
+        again = {**fields, "proposals": proposals if record["improved"] else [], "refresh": True}
+        record = _core.optimize(program, again, progress, stop)
     record["report"]["stores"] = stores_said
     return record
 

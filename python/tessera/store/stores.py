@@ -144,7 +144,7 @@ class FolderStore(Store):
 
     def _keys(self, program: str | None) -> Iterator[str]:
         for path in self.folder.glob(f"*{SUFFIX}" if self._flat else f"[0-9a-f][0-9a-f]/*{SUFFIX}"):
-            if path == self.path(path.stem) and path.is_file():
+            if path == self.path(path.stem) and not path.parent.is_symlink():
                 yield path.stem
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
@@ -325,7 +325,8 @@ class Union(Store):
 def open_store(where: str) -> Store:
     """The store at a path or URL: a folder, `sqlite:FILE`, `redis://…`, or what fsspec opens."""
     scheme, _, rest = where.partition(":")
-    if scheme == "sqlite" or Path(where).suffix in (".sqlite", ".db"):
+    named = "://" not in where and Path(where).suffix in (".sqlite", ".db")
+    if scheme == "sqlite" or named:
         return SqliteStore(Path(rest if scheme == "sqlite" else where))
     if scheme in ("redis", "rediss", "unix"):
         return RedisStore(where)
