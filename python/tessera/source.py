@@ -226,17 +226,29 @@ def _choose(path: Path, names: Fields, name: str) -> Value:
         if not isinstance(names[name], Graph) and not callable(names[name]):
             raise BadInputError(f"'{name}' is neither a function nor a Graph", Location(str(path)))
         return names[name]
+    candidates = _candidates(path, names)
+    if len(candidates) > 1:
+        choice = ", ".join(f"{path}:{c}" for c in candidates)
+        raise UsageError(f"{path} defines several programs; name one of {choice}")
+    return names[candidates[0]]
+
+
+def programs_in(path: Path) -> list[str]:
+    """Names of the programs that a file of Python defines, of which `load_program` takes one."""
+    with OwnCalls(path).watch():
+        return _candidates(path, run_file(path))
+
+
+def _candidates(path: Path, names: Fields) -> list[str]:
+    """Graphs, or else decorated functions, or else functions."""
     module = f"_tessera_{path.stem}"
     graphs = [n for n, v in names.items() if isinstance(v, Graph)]
     marked = [n for n, v in names.items() if getattr(v, "is_tessera_function", False)]
     own = [n for n, v in names.items() if inspect.isfunction(v) and v.__module__ == module]
     functions = [n for n in own if not n.startswith("_") and n != "example_inputs"]
     for candidates in (graphs, marked, functions):
-        if len(candidates) == 1:
-            return names[candidates[0]]
         if candidates:
-            choice = ", ".join(f"{path}:{c}" for c in candidates)
-            raise UsageError(f"{path} defines several programs; name one of {choice}")
+            return candidates
     raise BadInputError("there is neither a function nor a Graph in this file", Location(str(path)))
 
 

@@ -40,6 +40,23 @@ def store(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_all_programs_of_a_file_are_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "more.py").write_text(
+        'def twice(x: "f32[8]"):\n    return x + x\n\n'
+        'def square(x: "f32[8]"):\n    return x * x\n\n'
+        "def unknown(x):\n    return x\n"
+    )
+    notes: list[str] = []
+    found = list(tune.read_programs([str(tmp_path)], (), notes.append))
+    assert [p.name for p in found] == ["more:twice", "more:square"]
+    assert [note.split(":")[0] for note in notes] == ["left out"]
+    (tmp_path / "more.py").unlink()
+    assert main(["tune", str(tmp_path)]) == 64
+    assert "there is no program to tune" in capsys.readouterr().err
+
+
 def test_again_everything_is_there(
     sources: Path, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

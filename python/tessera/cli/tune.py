@@ -25,6 +25,7 @@ from tessera.fleet.campaign import Named, tune
 from tessera.fleet.executors import make_executor
 from tessera.fleet.plan import Settings
 from tessera.fleet.progress import Progress
+from tessera.source import programs_in
 from tessera.store.entry import Entry
 from tessera.store.stores import Store, open_store
 from tessera.types import Object, Record
@@ -86,7 +87,8 @@ def tune_command(
 
     \b
     PROGRAMS are
-      prog.ug, model.onnx, file.py, file.py:name       as `tessera optimize` takes them
+      prog.ug, model.onnx, file.py:name                as `tessera optimize` takes them
+      file.py                                          all programs in it
       a folder                                         all such files in it
       stenso, onnx-nodes, outside, outside:20          suites (20 of one), in a clone
 
@@ -124,6 +126,8 @@ def tune_command(
     store.delete(trial.key)
     err = common.stderr()
     chosen = list(read_programs(programs, shapes, lambda line: err.print(line, markup=False)))
+    if not chosen:
+        raise UsageError(f"there is no program to tune in {', '.join(programs)}")
     progress = Progress()
     interrupted = False
     before = signal.signal(signal.SIGINT, _stop)
@@ -161,14 +165,30 @@ def _read(source: str, shapes: Sequence[str], note: Note) -> Iterator[Named]:
     if path.is_dir():
         for file in sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES):
             try:
-                name = str(file.relative_to(path).with_suffix(""))
-                yield Named(name, common.read_program(str(file), ()).graph)
+                named = _named(file, str(file.relative_to(path).with_suffix("")))
             except Error as error:
                 note(f"left out: {error}")
+                continue
+            for name, program in named:
+                try:
+                    yield Named(name, common.read_program(program, ()).graph)
+                except Error as error:
+                    note(f"left out: {error}")
+    elif path.suffix in _SUFFIXES and path.exists():
+        for name, program in _named(path, path.stem):
+            yield Named(name, common.read_program(program, shapes).graph)
     elif path.suffix in _SUFFIXES or ".py:" in source or path.exists():
         yield Named(path.stem, common.read_program(source, shapes).graph)
     else:
         yield from _suite(source)
+
+
+def _named(file: Path, name: str) -> list[tuple[str, str]]:
+    """Names and places of the programs of a file: all functions of a file of Python."""
+    own = programs_in(file) if file.suffix == ".py" else [""]
+    if len(own) == 1:
+        return [(name, str(file))]
+    return [(f"{name}:{each}", f"{file}:{each}") for each in own]
 
 
 def _suite(source: str) -> Iterator[Named]:
