@@ -14,7 +14,7 @@ from tessera.options import Options
 from tessera.store.entry import KINDS, Entry, RefusedError, newer
 from tessera.store.ranking import rank_of, ranks, to_drop
 from tessera.store.receive import Claim, Received, own_texts, proved, receive
-from tessera.store.stores import Store, local_store, open_store
+from tessera.store.stores import FolderStore, Store, local_store, open_store
 from tessera.types import Record
 
 kind_option = click.option("--kind", type=click.Choice(KINDS), help="Only entries of this kind.")
@@ -46,7 +46,10 @@ def store() -> None:
 
 
 def _store(where: str | None) -> Store:
-    return open_store(where) if where else local_store()
+    found = open_store(where) if where else local_store()
+    if where and isinstance(found, FolderStore) and not found.folder.is_dir():
+        raise NotFoundError(f"there is no folder {found.folder}")
+    return found
 
 
 @store.command("list")
@@ -129,7 +132,7 @@ def pull(where: str, kind: str | None, top: int, budget: float, as_json: bool) -
     What is refused is told with the reason; exit code 1 if anything is. Of a program that was found
     on another device only the graph counts, and so it is with all recorded times.
     """
-    found = open_store(where)
+    found = _store(where)
     refused = [Received(key, "", "refused", why) for key, why in found.damaged()]
     with common.ProgressLine(not as_json) as line:
         done = refused

@@ -195,7 +195,8 @@ void BlockEmitter::keep_operands() {
 }
 
 Expr BlockEmitter::first_row(const Units& u) const {
-  const Expr row = Expr::variable("row", {0, covered(u).first});
+  const auto [rows, columns] = covered(u);
+  const Expr row = Expr::variable("row", {0, (u.swapped ? columns : rows) - 1});
   return u.wide ? row + Expr::variable("ts::warp()", {0, threads_ / 32 - 1}) % 4 * 16
                 : row + Expr::variable("i", {0, u.rows - 1}) * 16;
 }
