@@ -13,8 +13,9 @@ from tessera import _core
 from tessera.cache_folder import make_own
 from tessera.cli import main
 from tessera.options import users
-from tessera.store.entry import Entry
+from tessera.store.entry import Entry, RefusedError, newer
 from tessera.store.ranking import Rank, Uses, count_named, rank_of, ranks, to_drop
+from tessera.store.receive import receive
 from tessera.store.stores import FolderStore, local_store
 
 
@@ -136,6 +137,24 @@ def test_rank_counts_uses_regret_and_flips() -> None:
     assert rank.fidelity == pytest.approx(2 / 3)
     assert Rank().worth(4.0) > Rank().worth(2.0) > Rank().worth(0.5) == 0
     assert rank.worth(4.0) < Rank().worth(4.0)
+
+
+def test_a_forgery_does_not_displace_what_it_imitates(team: FolderStore) -> None:
+    genuine = resealed(entry(), made="2026-03-01")
+    forged = resealed(genuine, graph=genuine["original"], improved="no", made="2026-04-01")
+    assert forged.key == genuine.key
+    assert newer(forged, genuine) == newer(genuine, forged) == genuine
+    team.put(genuine)
+    team.put(resealed(forged, tools="result 999 verifier 999 codegen 999"))
+    Uses.default().add(forged.mark, "p", 9.0, 0.0, False)
+    assert to_drop(team.list(), 10) == []
+    for changes in ({"made": "9999-12-31"}, {"made": "soon"}, {"tools": "result " + "9" * 5000}):
+        with pytest.raises(RefusedError):
+            resealed(genuine, **changes).checked()
+    (weights,) = receive([resealed(entry(), graph=genuine["graph"].replace(
+        "input", "input {weight=true}"))])  # fmt: skip
+    assert weights.fate == "refused"
+    assert "other inputs" in weights.reason
 
 
 def test_own_rules_and_patterns_are_used_where_derivations_name_them() -> None:

@@ -70,6 +70,15 @@ TEST_F(Proposals, ARightOneIsProvedRacedAndRemembered) {
   EXPECT_EQ(again.graph().tensor(again.graph().inputs()[0]).name, "Q");
 }
 
+TEST_F(Proposals, WhatIsAWeightIsTheProgramsToSay) {
+  std::string flagged = kFast;
+  for (size_t at; (at = flagged.find("= input :")) != flagged.npos;)
+    flagged.replace(at, 9, "= input {weight=true} :");
+  const OptimizeResult r = optimize(parse(kSlow), with(options(), kSlow, flagged.c_str()));
+  ASSERT_TRUE(r.improved());
+  for (TensorId t : r.graph().inputs()) EXPECT_FALSE(r.graph().is_weight(t));
+}
+
 TEST_F(Proposals, AWrongOneIsRefusedAndNothingIsRemembered) {
   const Graph program = parse(kSlow);
   const OptimizeResult r = optimize(program, with(options(), kSlow, kWrong));
