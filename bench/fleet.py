@@ -12,16 +12,17 @@ by task; all is in it: the campaign's own work, the store (a file for each task)
 
 `simulation`: discrete events, from the recorded times of the batch's tasks. Assumptions:
 - Programs are drawn with replacement from the batch, eight for each worker; each is the recorded
-  waves of tasks, and a wave begins when the one before is answered.
+  waves of tasks, and a wave begins when the one before is answered. The largest begin first, and
+  searches come before compilation, as in a campaign.
 - Workers are alike, as fast as the one that was recorded, and do not slow each other down.
-- A task that is not measured waits for any free worker; each costs it the measured overhead of Dask
-  on top. Races take place on other machines, which are not counted: this is about efficiency of
-  search, proof and compilation.
-- Dask's scheduler hands out one task after another, a millisecond each, as its documentation says.
+- Tasks go to any free worker in bundles, as large as a campaign makes them of the mean time so far
+  (here of all tasks); each bundle costs the worker the measured overhead of Dask on top. Races take
+  place on other machines, which are not counted: this is about search, proof and compilation.
+- Dask's scheduler hands out one bundle after another, a millisecond each, as its documentation says
+  of tasks.
 - One driver answers one task after another, each in the processor time that was measured for it,
-  and keeps two tasks a worker with the executor, as the campaign does. It proves no results again
+  and keeps two bundles a worker with the executor, as the campaign does. It proves no results again
   (`--check 0`; whoever receives them does).
-- `longer` 10: all tasks ten times as long, as those of larger programs; these are small ones.
 - No worker fails. Efficiency is the time of all tasks over (workers x time from the first task to
   the last answer).
 """
@@ -40,13 +41,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench import tunable
 from tessera.files import to_json
-from tessera.fleet.campaign import Campaign, Named
+from tessera.fleet.campaign import Campaign, Named, bundle_size, program_size
 from tessera.fleet.executors import DaskExecutor, LocalExecutor, RayExecutor, TaskExecutor
 from tessera.fleet.plan import Settings
 from tessera.graph import Graph
@@ -56,11 +58,17 @@ from tessera.store.entry import Entry
 from tessera.store.stores import FolderStore
 
 Row = dict[str, Any]
-Waves = list[list[float]]
 _STEPS, _KEEP, _GROUPS, _TINY = 500, 1, 2, 200
 _EACH = 8  # programs for each simulated worker
 _SCHEDULER_S = 1e-3  # of Dask's scheduler, for a task
 _MOST = 40  # operators of a program of the batch
+
+
+class Recorded(NamedTuple):
+    """A program: its size, as campaigns order them, and seconds of its tasks, wave by wave."""
+
+    size: int
+    waves: list[list[float]]
 
 
 def batch(count: int) -> list[Named]:
@@ -80,9 +88,9 @@ class Watched(LocalExecutor):
         super().__init__()
         self.inside = 0.0
 
-    def submit(self, task: str, request: str) -> Future[str]:
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
         start = time.process_time()
-        future = super().submit(task, request)
+        future = super().submit(task, requests)
         self.inside += time.process_time() - start
         return future
 
@@ -111,7 +119,7 @@ def run_group(texts: list[tuple[str, str]], workers: int, measure: bool) -> Row:
             "alone_s": sum(e.number("alone_s") for e in entries),
             "driver_s": (cpu - (executor.inside if isinstance(executor, Watched) else 0)) / tasks,
             "failed": [f"{o.name}: {o.why}" for o in campaign.progress.outcomes if o.why],
-            "programs": recorded({e.key: e for e in entries}),
+            "programs": recorded({e.key: e for e in entries}, programs),
         }
 
 
@@ -126,8 +134,8 @@ class _Open:
     def workers(self) -> int:
         return self._executor.workers
 
-    def submit(self, task: str, request: str) -> Future[str]:
-        return self._executor.submit(task, request)
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
+        return self._executor.submit(task, requests)
 
     def owns(self, key: str) -> bool:
         return True
@@ -136,16 +144,18 @@ class _Open:
         return
 
 
-def recorded(entries: dict[str, Entry]) -> list[Waves]:
+def recorded(entries: dict[str, Entry], programs: list[Named]) -> list[Recorded]:
     """For each program the seconds of its tasks, wave by wave."""
+    sizes = {p.name: program_size(p.graph) for p in programs}
     found = []
     for last in (e for e in entries.values() if e["task"] == "prepare"):
-        waves: Waves = []
+        waves = list[list[float]]()
         searches = [entries[key] for key in last["tasks"].split()]
         for wave in range(2):
             waves.append([e.number("seconds") for e in searches
                           if int(e["slice"].split()[0]) // 2 == wave])  # fmt: skip
-        found.append([w for w in [*waves, [last.number("seconds")]] if w])
+        waves = [w for w in [*waves, [last.number("seconds")]] if w]
+        found.append(Recorded(sizes[last["name"]], waves))
     return found
 
 
@@ -162,12 +172,12 @@ def asked(texts: list[tuple[str, str]], workers: int, measure: bool = False) -> 
     return row
 
 
-def efficiency(count: int) -> tuple[Row, list[Waves]]:
+def efficiency(count: int) -> tuple[Row, list[Recorded]]:
     """One process against two, group by group."""
     programs = batch(count)
     random.Random(0).shuffle(programs)
     texts = [(p.name, str(p.graph)) for p in programs]
-    one, two, waves = list[Row](), list[Row](), list[Waves]()
+    one, two, waves = list[Row](), list[Row](), list[Recorded]()
     loads = []  # of the machine, by others too: 1 and 2 are our own
     for i in range(_GROUPS):
         group = texts[i::_GROUPS]
@@ -218,60 +228,81 @@ def overhead(name: str, executor: TaskExecutor) -> Row:
 
 
 # --- simulation
-def simulated(programs: list[Waves], workers: int, overhead_s: float, driver_s: float,
-              longer: float = 1.0) -> Row:  # fmt: skip
-    """One campaign of events: see above. `longer`: tasks so many times as long as recorded."""
-    drawn = random.Random(0).choices(programs, k=_EACH * workers)
-    todo: deque[tuple[int, float]] = deque()
-    open_tasks = [0] * len(drawn)
-    wave_of = [-1] * len(drawn)
-    events: list[tuple[float, int, int]] = []  # a worker's answer: when, which, whose
-    begun, number, now, driver, scheduler, work = 0, 0, 0.0, 0.0, 0.0, 0.0
-    busy = with_executor = 0
-    waiting: deque[tuple[int, float]] = deque()  # with the executor, no worker yet
+class Simulation:
+    """One campaign of events: see above."""
 
-    def next_wave(program: int) -> None:
-        while open_tasks[program] == 0 and wave_of[program] + 1 < len(drawn[program]):
-            wave_of[program] += 1
-            tasks = drawn[program][wave_of[program]]
-            open_tasks[program] = len(tasks)
-            todo.extend((program, longer * s) for s in tasks)
+    def __init__(self, programs: list[Recorded], workers: int, overhead_s: float,
+                 driver_s: float) -> None:  # fmt: skip
+        drawn = random.Random(0).choices(programs, k=_EACH * workers)
+        self._later = deque(sorted(drawn, key=lambda p: -p.size))
+        self._workers, self._overhead_s, self._driver_s = workers, overhead_s, driver_s
+        self._todo: dict[bool, list[tuple[_Run, float]]] = {False: [], True: []}  # searches; others
+        self._left = self._tasks = sum(len(w) for p in drawn for w in p.waves)
+        self._work = sum(sum(w) for p in drawn for w in p.waves)
+        self._done_s, self._busy, self._with_executor = 0.0, 0, 0
+        self._queued: deque[list[tuple[_Run, float]]] = deque()  # with the executor, no worker yet
+        self._events: list[tuple[float, int, list[tuple[_Run, float]]]] = []
+        self._scheduler = 0.0
+        self._bundles = self._begun = 0
 
-    def fill(at: float) -> None:
-        nonlocal begun, with_executor, busy, number, work, scheduler
-        while with_executor < 2 * workers:
-            while not todo and begun < len(drawn):
-                next_wave(begun)
-                begun += 1
+    def run(self) -> Row:
+        """The whole of it."""
+        now = driver = 0.0
+        answers: deque[tuple[float, list[tuple[_Run, float]]]] = deque()
+        self._fill(now)
+        while self._events or answers:
+            if answers and (not self._events or max(driver, answers[0][0]) <= self._events[0][0]):
+                came, bundle = answers.popleft()
+                now = driver = max(driver, came) + self._driver_s * len(bundle)
+                self._with_executor -= 1
+                for run, seconds in bundle:
+                    self._done_s += seconds
+                    self._left -= 1
+                    run.open -= 1
+                    self._advance(run)
+            else:
+                now, _, bundle = heapq.heappop(self._events)
+                self._busy -= 1
+                answers.append((now, bundle))
+            self._fill(now)
+        return {"part": "simulation", "workers": self._workers, "tasks": self._tasks,
+                "bundles": self._bundles, "mean_task_s": self._work / self._tasks,
+                "makespan_s": now, "efficiency": self._work / (self._workers * now)}  # fmt: skip
+
+    def _advance(self, run: _Run) -> None:
+        if run.open == 0 and run.waves:
+            wave = run.waves.popleft()
+            run.open = len(wave)
+            for seconds in wave:
+                heapq.heappush(self._todo[not run.waves], (run, seconds))
+
+    def _fill(self, now: float) -> None:
+        done = self._tasks - self._left
+        running = sum(len(b) for b in self._queued) + sum(len(e[2]) for e in self._events)
+        size = bundle_size(done, self._done_s, self._left - running, self._workers)
+        while self._with_executor < 2 * self._workers:
+            while len(self._todo[False]) < size and self._later:
+                self._begun += 1
+                self._advance(_Run(self._begun, deque(self._later.popleft().waves)))
+            todo = self._todo[False] or self._todo[True]
             if not todo:
                 break
-            waiting.append(todo.popleft())
-            with_executor += 1
-        while waiting and busy < workers:
-            program, seconds = waiting.popleft()
-            busy += 1
-            work += seconds
-            number += 1
-            scheduler = max(scheduler, at) + _SCHEDULER_S
-            heapq.heappush(events, (scheduler + overhead_s + seconds, number, program))
+            self._queued.append([heapq.heappop(todo) for _ in range(min(size, len(todo)))])
+            self._with_executor += 1
+        while self._queued and self._busy < self._workers:
+            bundle = self._queued.popleft()
+            self._busy += 1
+            self._bundles += 1
+            self._scheduler = max(self._scheduler, now) + _SCHEDULER_S
+            seconds = self._overhead_s + sum(s for _, s in bundle)
+            heapq.heappush(self._events, (self._scheduler + seconds, self._bundles, bundle))
 
-    fill(0.0)
-    answers: deque[tuple[float, int]] = deque()
-    while events or answers:
-        if answers and (not events or max(driver, answers[0][0]) + driver_s <= events[0][0]):
-            came, program = answers.popleft()
-            now = driver = max(driver, came) + driver_s
-            with_executor -= 1
-            open_tasks[program] -= 1
-            next_wave(program)
-        else:
-            now, _, program = heapq.heappop(events)
-            busy -= 1
-            answers.append((now, program))
-        fill(now)
-    return {"part": "simulation", "workers": workers, "longer": longer, "programs": len(drawn),
-            "tasks": number, "mean_task_s": work / number, "makespan_s": now,
-            "efficiency": work / (workers * now)}  # fmt: skip
+
+@dataclass(order=True)
+class _Run:
+    order: int
+    waves: deque[list[float]]
+    open: int = 0
 
 
 def main() -> None:
@@ -303,9 +334,8 @@ def main() -> None:
     if "simulation" in parts:
         dask = next(r for r in rows["overhead"] if r["executor"] == "dask")
         rows["simulation"] = [
-            simulated(rows["recorded"], workers, dask["overhead_ms"] / 1e3,
-                      rows["batch"]["driver_ms"] / 1e3, longer)
-            for longer in (1.0, 10.0)
+            Simulation([Recorded(*p) for p in rows["recorded"]], workers,
+                       dask["overhead_ms"] / 1e3, rows["batch"]["driver_ms"] / 1e3).run()
             for workers in (1, 2, 10, 100, 300, 1000)
         ]  # fmt: skip
     for part in ("batch", "overhead", "simulation"):

@@ -60,10 +60,11 @@ class Changing(LocalExecutor):
         super().__init__()
         self._change = change
 
-    def submit(self, task: str, request: str) -> Future[str]:
-        honest = super().submit(task, request)
-        future: Future[str] = Future()
-        future.set_result(self._change(task, request, honest.result()))
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
+        honest = super().submit(task, requests).result()
+        pairs = zip(requests, honest, strict=True)
+        future: Future[list[str]] = Future()
+        future.set_result([self._change(task, request, answer) for request, answer in pairs])
         return future
 
 
@@ -74,15 +75,15 @@ class AnyOrder(LocalExecutor):
         super().__init__()
         self.workers = workers
         self._random = random.Random(seed)
-        self._open: list[tuple[str, str, Future[str]]] = []
+        self._open: list[tuple[str, list[str], Future[list[str]]]] = []
         self._lock = threading.Lock()
         self._over = False
         threading.Thread(target=self._work, daemon=True).start()
 
-    def submit(self, task: str, request: str) -> Future[str]:
-        future: Future[str] = Future()
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
+        future: Future[list[str]] = Future()
         with self._lock:
-            self._open.append((task, request, future))
+            self._open.append((task, requests, future))
         return future
 
     def _work(self) -> None:
@@ -109,8 +110,8 @@ class Deaf(LocalExecutor):
         self._left = count
         self._one = LocalExecutor()
 
-    def submit(self, task: str, request: str) -> Future[str]:
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
         if self._left > 0:
             self._left -= 1
             return Future()
-        return self._one.submit(task, request)
+        return self._one.submit(task, requests)

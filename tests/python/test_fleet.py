@@ -6,6 +6,7 @@ import dataclasses
 import json
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from fleet_programs import (
 
 from tessera import _core
 from tessera.errors import UsageError
-from tessera.fleet.campaign import Campaign
+from tessera.fleet.campaign import Campaign, bundle_size
 from tessera.fleet.executors import LocalExecutor, ShardExecutor, make_executor
 from tessera.fleet.locks import measuring, searching
 from tessera.fleet.messages import Request, answer, proposals_of, read_answer
@@ -145,6 +146,43 @@ def test_two_processes_have_the_same_winners_also_if_one_is_killed(
     killer.join(5)
     assert killed
     assert len(campaign.progress.by_worker) >= 2
+
+
+def test_what_is_lost_with_others_is_asked_for_alone(
+    tmp_path: Path, alone: dict[str, tuple[str, ...]]
+) -> None:
+    sizes = list[int]()
+
+    class Frail(LocalExecutor):
+        def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
+            large = sum(n > 1 for n in sizes)
+            sizes.append(len(requests))
+            if len(requests) == 1 or large > 1:
+                return super().submit(task, requests)
+            future: Future[list[str]] = Future()
+            if large == 0:
+                future.set_exception(MemoryError("none left"))
+            else:
+                future.set_result(super().submit(task, requests).result()[1:])
+            return future
+
+    campaign = run(tmp_path, Frail())
+    assert winners(campaign.progress.outcomes) == alone
+    first, second, *_ = (n for n in sizes if n > 1)
+    assert len(campaign.progress.lost) == first
+    assert len(campaign.progress.refused) == second
+    place = sizes.index(first)
+    assert sizes[place + 1 :].count(1) >= first
+    assert any(n > 1 for n in sizes[place + 2 :])  # those that never failed go together
+
+
+def test_bundles_are_some_seconds_and_shrink_at_the_end() -> None:
+    assert bundle_size(3, 0.001, 1e6, 2) == 1  # nobody knows yet
+    assert bundle_size(10, 1.0, 1e6, 2) == 20
+    assert bundle_size(10, 1.0, 40, 2) == 5
+    assert bundle_size(10, 1.0, -3, 2) == 1
+    assert bundle_size(10, 50.0, 1e6, 2) == 1
+    assert bundle_size(10, 0.0, 16, 2) == 2
 
 
 def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ was killed goes on where it was, with other workers if need be.
 
 from __future__ import annotations
 
+import heapq
 import math
 import queue
 import time
@@ -26,7 +27,9 @@ from tessera.store.entry import Entry, RefusedError
 from tessera.store.receive import Claim
 from tessera.store.stores import Store
 
-_AHEAD = 2  # tasks for each worker that are with the executor
+_AHEAD = 2  # bundles for each worker that are with the executor
+_BUNDLE_S = 2.0  # of work that goes to a worker at once, where there is much of it
+_SHARES = 4  # bundles for each worker that the rest is cut into at least
 _POLL_S = 0.5
 _UNWRITTEN = 32  # answers, at most
 _ORDER = ("search", "prepare", "measure")
@@ -41,6 +44,7 @@ class Named(NamedTuple):
 
 @dataclass
 class _Run:
+    order: int  # of programs, as they were begun
     plan: ProgramPlan
     steps: Plan
     answers: dict[str, Entry] = field(default_factory=dict)
@@ -55,6 +59,9 @@ class _Job:
     copies: int = 0  # with workers, now and before
     asked_at: float = 0.0
 
+    def __lt__(self, other: _Job) -> bool:  # as heaps ask
+        return self.runs[0].order < other.runs[0].order
+
 
 class Campaign:
     """Tunes programs with the workers of an executor; `run` returns what became of each."""
@@ -62,15 +69,15 @@ class Campaign:
     def __init__(self, programs: Iterable[Named], settings: Settings, store: Store,
                  executor: TaskExecutor, progress: Progress | None = None) -> None:  # fmt: skip
         # The largest first, so that none of them is left for the end.
-        self._later = deque(sorted(programs, key=lambda p: -_size(p.graph)))
+        self._later = deque(sorted(programs, key=lambda p: -program_size(p.graph)))
         self._settings, self._store, self._executor = settings, store, executor
         self.progress = progress or Progress()
         self.progress.programs = len(self._later)
         self._jobs: dict[str, _Job] = {}
-        self._waiting: dict[str, deque[_Job]] = {task: deque() for task in _ORDER}
+        self._waiting: dict[str, list[_Job]] = {task: [] for task in _ORDER}  # heaps
         self._elsewhere: dict[str, _Job] = {}  # of other shards
-        self._running: dict[Future[str], _Job] = {}
-        self._answered: queue.SimpleQueue[Future[str]] = queue.SimpleQueue()
+        self._running: dict[Future[list[str]], list[_Job]] = {}
+        self._answered: queue.SimpleQueue[Future[list[str]]] = queue.SimpleQueue()
         self._faults: Counter[str] = Counter()  # by task
         self._heard = time.monotonic()  # of a task of another shard
         self._looked = 0.0
@@ -106,35 +113,56 @@ class Campaign:
         workers = self.progress.workers
         most = _AHEAD * workers if workers > 1 else 1
         while len(self._running) < most:
-            while not self._waiting["search"] and self._later:
+            while len(self._waiting["search"]) < self._bundle("search") and self._later:
                 self._begin(self._later.popleft())
-            job = self._next()
-            if job is None:
+            jobs = self._next()
+            if not jobs:
                 return
-            self._submit(job)
+            self._submit(jobs)
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> list[_Job]:
+        """What one worker does next; what failed before goes alone, so that others do not fail
+        with it."""
         searches = bool(self._waiting["search"]) or any(
-            job.request.task != "measure" for job in self._running.values()
+            jobs[0].request.task != "measure" for jobs in self._running.values()
         )
         for task in _ORDER:
-            held = task == "measure" and searches and not self._executor.apart
-            if self._waiting[task] and not held:
-                return self._waiting[task].popleft()
-        return None
+            waiting, jobs = self._waiting[task], list[_Job]()
+            if task == "measure" and searches and not self._executor.apart:
+                continue
+            while waiting and len(jobs) < self._bundle(task):
+                alone = waiting[0].copies > 0 or self._faults[waiting[0].request.key] > 0
+                if alone and jobs:
+                    break
+                jobs.append(heapq.heappop(waiting))
+                if alone:
+                    break
+            if jobs:
+                return jobs
+        return []
+
+    def _bundle(self, task: str) -> int:
+        progress = self.progress
+        left = progress.left() - sum(map(len, self._running.values()))
+        done, spent = progress.done[task], float(progress.spent[task])
+        return 1 if task == "measure" else bundle_size(done, spent, left, progress.workers)
+
+    def _wait(self, job: _Job) -> None:
+        """The tasks of large programs come first; those of their later waves, too."""
+        heapq.heappush(self._waiting[job.request.task], job)
 
     def _ready(self) -> bool:
         return any(self._waiting.values()) or bool(self._later)
 
-    def _submit(self, job: _Job) -> None:
-        request = job.request
-        job.copies += 1
-        job.asked_at = time.monotonic()
+    def _submit(self, jobs: list[_Job]) -> None:
+        for job in jobs:
+            job.copies += 1
+            job.asked_at = time.monotonic()
         submit = self._executor.submit
-        if self._faults[request.key] >= self._settings.tries - 1:
+        if self._faults[jobs[0].request.key] >= self._settings.tries - 1:
             submit = LocalExecutor().submit  # whom we trust
-        future = submit(request.task, request.text)
-        self._running[future] = job
+        future = submit(jobs[0].request.task, [job.request.text for job in jobs])
+        self._running[future] = jobs
         future.add_done_callback(self._answered.put)
 
     def _begin(self, program: Named) -> None:
@@ -146,7 +174,7 @@ class Campaign:
             return
         self.progress.planned += plan.tasks()
         self._open += 1
-        self._advance(_Run(plan, plan.run()))
+        self._advance(_Run(self.progress.begun, plan, plan.run()))
 
     def _advance(self, run: _Run) -> None:
         """Goes on with a program whose answers are all there."""
@@ -188,7 +216,7 @@ class Campaign:
             return
         job = self._jobs[request.key] = _Job(request, [run])
         if self._executor.owns(request.key):
-            self._waiting[request.task].append(job)
+            self._wait(job)
         else:
             self._elsewhere[request.key] = job
 
@@ -207,22 +235,36 @@ class Campaign:
 
     # --- answers
     def _collect(self) -> None:
-        """Takes one answer, or looks for workers that are late."""
+        """Takes the answers of one bundle."""
         try:
             future = self._answered.get(timeout=_POLL_S)
         except queue.Empty:
             return
-        job = self._running.pop(future)
-        if job.request.key not in self._jobs:
-            return  # a second copy of it
+        jobs, texts = self._running.pop(future), list[str]()
         try:
-            entry = read_answer(job.request, future.result())
+            texts = future.result()
+            if len(texts) != len(jobs):
+                raise RefusedError(f"{len(texts)} answers to {len(jobs)} questions")
+            lost, refused = "", False
+        except RefusedError as error:
+            lost, refused = f"refused: {error.message}", True
+        except (Exception, CancelledError) as error:
+            what = " ".join(str(error).split())[:200] or type(error).__name__
+            lost, refused = f"lost: {what}", False
+        for i, job in enumerate(jobs):
+            if job.request.key not in self._jobs:
+                continue  # a second copy of it
+            if lost:
+                self._again(job, lost, refused)
+            else:
+                self._take(job, texts[i])
+
+    def _take(self, job: _Job, text: str) -> None:
+        try:
+            entry = read_answer(job.request, text)
             self._require_sound(entry)
         except RefusedError as error:
             self._again(job, f"refused: {error.message}", refused=True)
-        except (Exception, CancelledError) as error:
-            what = " ".join(str(error).split())[:200] or type(error).__name__
-            self._again(job, f"lost: {what}", refused=False)
         else:
             self.progress.answered(entry)
             self._keep(entry)
@@ -256,10 +298,10 @@ class Campaign:
         key, name = job.request.key, job.runs[0].plan.name
         self.progress.trouble(f"{name}: {job.request.task} {why}", refused)
         self._faults[key] += 1 if refused else 0
-        if any(other is job for other in self._running.values()):
+        if any(other is job for jobs in self._running.values() for other in jobs):
             return  # another copy of it is under way
         if job.copies < self._settings.tries:
-            self._waiting[job.request.task].append(job)
+            self._wait(job)
             return
         del self._jobs[key]
         for run in job.runs:
@@ -269,12 +311,12 @@ class Campaign:
     def _remind(self) -> None:
         """Asks again, elsewhere, for what has taken too long."""
         now = time.monotonic()
-        for job in {id(j): j for j in self._running.values()}.values():
+        for job in {id(j): j for jobs in self._running.values() for j in jobs}.values():
             late = now - job.asked_at > self._settings.patience
             if late and job.request.key in self._jobs and job.copies < self._settings.tries:
                 line = f"{job.runs[0].plan.name}: {job.request.task} is late; asked again elsewhere"
                 self.progress.trouble(line, refused=False)
-                self._submit(job)
+                self._submit([job])
 
     def _look_elsewhere(self) -> None:
         """Takes what other shards have done; what nobody does for long is done here."""
@@ -288,7 +330,7 @@ class Campaign:
         if self._elsewhere and idle and time.monotonic() - self._heard > self._settings.wait:
             key, job = next(iter(self._elsewhere.items()))
             del self._elsewhere[key]
-            self._waiting[job.request.task].append(job)
+            self._wait(job)
 
     def _finish(self, run: _Run, outcome: Outcome) -> None:
         run.over = True
@@ -296,7 +338,15 @@ class Campaign:
         self.progress.finished(outcome)
 
 
-def _size(graph: Graph) -> int:
+def bundle_size(done: int, spent: float, left: float, workers: int) -> int:
+    """How many of the tasks that are left go to one worker at once, where so many took so many
+    seconds: some seconds of work, less towards the end. Schedulers take their time for each."""
+    if done < _AHEAD * workers:  # the first answers are those of the shortest tasks
+        return 1
+    return max(1, int(min(_BUNDLE_S * done / max(spent, 1e-9), left / (_SHARES * workers))))
+
+
+def program_size(graph: Graph) -> int:
     """About how much there is to search and prove."""
     shapes = [[n for n in shape if isinstance(n, int)] for _, shape in graph.input_types().values()]
     return len(graph.ops) * sum(map(math.prod, shapes))

@@ -13,7 +13,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Protocol
 
 from tessera.errors import ToolMissingError, UsageError
-from tessera.fleet.tasks import TASKS
+from tessera.fleet.tasks import work
 from tessera.race_processes import Child, LostError
 from tessera.store.entry import RefusedError
 from tessera.types import Value
@@ -32,8 +32,8 @@ class TaskExecutor(Protocol):
     def apart(self) -> bool:
         """Whether measuring has machines of its own, so that it need not wait for searches."""
 
-    def submit(self, task: str, request: str) -> Future[str]:
-        """Has a worker do a task of TASKS; the future may tell that the worker failed."""
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
+        """Has a worker do some of a kind of TASKS; the future may tell that the worker failed."""
 
     def owns(self, key: str) -> bool:
         """Whether this task is to be done by workers of this executor."""
@@ -53,24 +53,24 @@ class LocalExecutor:
         self._all: set[Child] = set()
         self._idle: list[Child] = []
 
-    def submit(self, task: str, request: str) -> Future[str]:
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
         if self.workers > 1:
-            return self._threads.submit(self._ask, task, request)
-        future: Future[str] = Future()
+            return self._threads.submit(self._ask, task, requests)
+        future: Future[list[str]] = Future()
         try:
-            future.set_result(TASKS[task](request))
+            future.set_result(work(task, requests))
         except Exception as error:
             future.set_exception(error)
         return future
 
-    def _ask(self, task: str, request: str) -> str:
+    def _ask(self, task: str, requests: list[str]) -> list[str]:
         try:
             child = self._idle.pop()
         except IndexError:
             child = Child("tessera", "all", "fleet.worker")
             self._all.add(child)
         try:
-            answer, _ = child.ask({"task": task, "request": request}, (), _FOREVER_S)
+            answer, _ = child.ask({"task": task, "requests": requests}, (), _FOREVER_S)
         except LostError:
             self._all.discard(child)
             raise
@@ -78,7 +78,8 @@ class LocalExecutor:
         if "failed" in answer:
             refused = answer["kind"] == RefusedError.__name__
             raise RefusedError(answer["said"]) if refused else LostError(answer["failed"])
-        return str(answer["answer"])
+        found: list[str] = answer["answers"]
+        return found
 
     def pids(self) -> list[int]:
         """The processes."""
@@ -139,9 +140,9 @@ class DaskExecutor:
     def workers(self) -> int:
         return max(1, sum(int(w["nthreads"]) for w in self._workers().values()))
 
-    def submit(self, task: str, request: str) -> Future[str]:
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
         executor = self._any if task == "search" else self._measuring
-        return executor.submit(TASKS[task], request)
+        return executor.submit(work, task, requests)
 
     def owns(self, key: str) -> bool:
         return True
@@ -171,11 +172,11 @@ class RayExecutor:
     def workers(self) -> int:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def submit(self, task: str, request: str) -> Future[str]:
+    def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
         if task not in self._tasks:
             only = {"resources": {"measure": 1}} if task != "search" and self.apart else {}
-            self._tasks[task] = self._ray.remote(num_cpus=1, max_retries=2, **only)(TASKS[task])
-        future: Future[str] = self._tasks[task].remote(request).future()
+            self._tasks[task] = self._ray.remote(num_cpus=1, max_retries=2, **only)(work)
+        future: Future[list[str]] = self._tasks[task].remote(task, requests).future()
         return future
 
     def owns(self, key: str) -> bool:

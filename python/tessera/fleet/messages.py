@@ -6,6 +6,7 @@ store is not asked again.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -130,6 +131,7 @@ def proposals_of(request: Entry, entry: Entry) -> list[Proposal]:
     return proposals
 
 
+@functools.lru_cache(4096)  # engines are asked about the same parts
 def _interface(text: str) -> tuple[list[str], list[str]]:
     try:
         program = _core.parse(text, "<answer>")

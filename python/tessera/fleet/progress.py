@@ -78,10 +78,11 @@ class Progress:
     def best(self) -> Outcome | None:
         return max((o for o in self.outcomes if o.improved), key=lambda o: o.speedup, default=None)
 
+    def left(self) -> float:
+        """About how many tasks there still are."""
+        expected = self.planned / max(1, self.begun) * self.programs
+        return max(0.0, expected - self.kept - sum(self.done.values()))
+
     def left_s(self) -> float | None:
         """Seconds that the rest will take at this pace; None before anybody knows."""
-        answered = sum(self.done.values())
-        if not answered or not self.begun:
-            return None
-        expected = self.planned / self.begun * self.programs
-        return max(0.0, expected - self.kept - answered) / self.throughput
+        return self.left() / self.throughput if self.done and self.begun else None

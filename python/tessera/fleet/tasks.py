@@ -211,3 +211,8 @@ def _measure(asked: Entry) -> dict[str, str]:
 TASKS: dict[str, Callable[[str], str]] = {
     "search": search_task, "prepare": prepare_task, "measure": measure_task,
 }  # fmt: skip
+
+
+def work(task: str, requests: list[str]) -> list[str]:
+    """Does some tasks of a kind, one after the other."""
+    return [TASKS[task](request) for request in requests]
