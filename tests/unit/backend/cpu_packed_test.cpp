@@ -9,27 +9,17 @@
 #include "backend/cpu/emit.h"
 #include "backend/cpu/operands.h"
 #include "backend/testing.h"
+#include "base/text.h"
+#include "counting.h"
 #include "ir/validate.h"
 
 namespace tessera {
 namespace {
 
-size_t count(const std::string& text, const std::string& what) {
-  size_t n = 0;
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++n;
-  return n;
-}
-
-std::string num(int64_t i) { return std::to_string(i); }
 std::string type(std::initializer_list<int64_t> dims) {
   std::string s;
   for (int64_t d : dims) s += (s.empty() ? "" : ",") + num(d);
   return "bf16[" + s + "]";
-}
-
-void expect_right_everywhere(const Graph& graph) {
-  validate(graph);
-  for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
 }
 
 // What runs on this machine and packs tiles for a product of so many rows.

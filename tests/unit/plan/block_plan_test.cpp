@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-using namespace testing;
-
 BlockLimits hopper() {
   BlockLimits l;
   l.shared_bytes = 227 * 1024;
@@ -148,7 +146,7 @@ TEST(BlockPlan, BadBlocksAreRefused) {
                                  StepKind::Compute,
                                  -1,
                                  {16, 16},
-                                 {linear(1, 2)},
+                                 {linear_walk(1, 2)},
                                  {{3, {1, 0}}},
                                  {{3, {0, 1}}}});
             }).find("other threads read"),

@@ -14,19 +14,19 @@
 namespace tessera {
 namespace {
 
-struct Found {
+struct FoundParts {
   SearchReport report;
   std::vector<Candidate> candidates;
 };
 
-Found search(const Graph& g, double seconds = 30) {
+FoundParts search(const Graph& g, double seconds = 30) {
   const Target target = default_cpu_target();
   Context context;
   context.target = &target;
   CollectingSink sink;
   Budget budget;
   budget.seconds = seconds;
-  Found f;
+  FoundParts f;
   f.report = Mugraph().run({g}, context, budget, sink);
   f.candidates = std::move(sink.candidates);
   return f;
@@ -75,7 +75,7 @@ TEST(Partition, CausalMaskDoesNotCutAttention) {
   int regions = 0;
   for (const mugraph::Step& s : mugraph::partition(g)) regions += !s.kept.valid();
   EXPECT_EQ(regions, 1);
-  Found f = search(g);
+  FoundParts f = search(g);
   ASSERT_FALSE(f.candidates.empty());
   bool one = false;
   for (const Candidate& c : f.candidates) one = one || kernels(c) == 1;
@@ -97,7 +97,7 @@ TEST(Partition, OutputsOfDifferentWidthShareAKernel) {
   R = matmul n, B
   return P, R
 })");
-  Found f = search(g);
+  FoundParts f = search(g);
   int shared = 0;
   for (const Candidate& c : f.candidates) {
     for (const Graph& b : c.graph.bodies()) {
@@ -137,7 +137,7 @@ TEST(Partition, LargerProgramsAreCutIntoRegions) {
   }
   EXPECT_GE(regions, 120 / 32);
   EXPECT_LE(regions, 12);
-  Found f = search(g);
+  FoundParts f = search(g);
   ASSERT_FALSE(f.candidates.empty());
   EXPECT_LT(kernels(f.candidates[0]), 40u);
   f.candidates.resize(std::min<size_t>(f.candidates.size(), 6));
@@ -150,7 +150,7 @@ TEST(Partition, LongChainsKeepTheBudget) {
     text += "  t" + std::to_string(i) + " = tanh t" + std::to_string(i - 1) + "\n";
   Graph g = parse(text + "  return t2999\n}");
   const auto start = std::chrono::steady_clock::now();
-  Found f = search(g, 1.0);
+  FoundParts f = search(g, 1.0);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_LT(s, 4.0);  // generous: other work may run on the machine
   EXPECT_FALSE(f.candidates.empty());

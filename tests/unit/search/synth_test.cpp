@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/target.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "search/synth/reroll.h"
@@ -28,18 +29,6 @@ Synthesis synthesize(const Graph& g, uint64_t seed = 0) {
   s.report = Synth().run(Subprogram{g}, context, budget, sink);
   s.candidates = std::move(sink.candidates);
   return s;
-}
-
-int count(const Graph& g, OpKind kind) {
-  int n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
-}
-int computing(const Graph& g) {
-  int n = 0;
-  for (const Op& op : g.ops())
-    n += op.kind != OpKind::Input && op.kind != OpKind::Const && !has(op.kind, algebra::Movement);
-  return n;
 }
 
 // The best program for `text`: proved equal and cheaper.
