@@ -17,6 +17,10 @@
 
 namespace tessera {
 
+double smallest_of(DType dtype) {
+  return dtype == DType::F64 ? 0x1p-1022 : dtype == DType::F16 ? 0x1p-24 : 0x1p-126;
+}
+
 FloatFormat format_of(DType dtype) {
   switch (dtype) {
   case DType::F64: return {53, -1022, 1023};
@@ -33,10 +37,6 @@ FloatFormat format_of(DType dtype) {
 }
 
 namespace {
-
-double smallest_of(DType dtype) {
-  return dtype == DType::F64 ? 0x1p-1022 : dtype == DType::F16 ? 0x1p-24 : 0x1p-126;
-}
 
 double largest(DType dtype) {
   const FloatFormat f = format_of(dtype);

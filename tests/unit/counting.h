@@ -14,7 +14,7 @@ inline int count(const Graph& g, OpKind kind) {
 }
 
 // Operators that compute something.
-inline int computing(const Graph& g) {
+inline int computing_ops(const Graph& g) {
   int n = 0;
   for (const Op& op : g.ops())
     n += op.kind != OpKind::Input && op.kind != OpKind::Const && !has(op.kind, algebra::Movement);

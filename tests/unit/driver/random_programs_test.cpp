@@ -25,7 +25,7 @@
 namespace tessera {
 namespace {
 
-uint64_t number_from(const char* name, uint64_t otherwise) {
+uint64_t environment_number(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
@@ -121,14 +121,14 @@ AsCuda expect_right_as_cuda(const std::vector<FoundProgram>& batch) {
 }
 
 TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
-  const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", 100);
-  const uint64_t start = number_from("TESSERA_RANDOM_SEED", 1);
+  const uint64_t count = environment_number("TESSERA_RANDOM_PROGRAMS", 100);
+  const uint64_t start = environment_number("TESSERA_RANDOM_SEED", 1);
   constexpr size_t kTogether = 32;
   std::string pattern = "/tmp/tessera-test-XXXXXX";
   const std::string directory = mkdtemp(pattern.data());
   Cache cache({directory, {}});
   // Of the first ones CUDA is made as well.
-  const uint64_t as_cuda = std::min(count, number_from("TESSERA_RANDOM_CUDA_PROGRAMS", 48));
+  const uint64_t as_cuda = std::min(count, environment_number("TESSERA_RANDOM_CUDA_PROGRAMS", 48));
   AsCuda cuda;
   std::vector<FoundProgram> batch;
   int rewritten = 0, passes = 0, unsupported = 0, undecided = 0, compared = 0;

@@ -20,7 +20,7 @@ using synth::Spec;
 using synth::World;
 
 // Every rewrite found, each of which has to be proved.
-std::vector<Graph> rewrites(const std::string& text) {
+std::vector<Graph> offered_rewrites(const std::string& text) {
   const Graph g = program(text);
   const Target target = default_cpu_target();
   Context context;
@@ -40,7 +40,7 @@ std::vector<Graph> rewrites(const std::string& text) {
   return all;
 }
 std::string best_text(const std::string& text) {
-  const std::vector<Graph> all = rewrites(text);
+  const std::vector<Graph> all = offered_rewrites(text);
   return all.empty() ? "nothing found" : print(all[0]);
 }
 int count_ops(const std::string& text, const std::string& op) {
@@ -119,7 +119,8 @@ TEST(SynthIntegers, WhatWrapsIsNotCancelled) {
   for (const char* body : {"B = add A, one; C = max A, B; return C",
                            "B = abs A; C = abs B; D = neg C; E = abs D; return E",
                            "B = add A, A; C = add one, one; D = lt B, C; return D"}) {
-    rewrites("A = input : i8[90,70]; one = const {value=1} : i8[]; " + std::string(body) + "");
+    offered_rewrites("A = input : i8[90,70]; one = const {value=1} : i8[]; " + std::string(body) +
+                     "");
   }
   const std::string most = best_text(
       "A = input : i8[90,70]; one = const {value=1} : i8[]; o = add A, one; B = sub o, A; "
@@ -130,7 +131,8 @@ TEST(SynthIntegers, WhatWrapsIsNotCancelled) {
 TEST(SynthIntegers, CastsOfSumsAreNotSumsOfCasts) {
   const char* wrapped = "A = input : u8[30,20]; B = input : u8[30,20]; C = add A, B; "
                         "D = cast C {dtype=f32}; return D";
-  for (const Graph& g : rewrites(wrapped)) EXPECT_EQ(count_ops(print(g), "cast"), 1) << print(g);
+  for (const Graph& g : offered_rewrites(wrapped))
+    EXPECT_EQ(count_ops(print(g), "cast"), 1) << print(g);
   const char* apart = "A = input : u8[30,20]; B = input : u8[30,20]; C = cast A {dtype=f32}; "
                       "D = cast B {dtype=f32}; E = add C, D; return E";
   const Verdict v = verify(program(wrapped), program(apart));

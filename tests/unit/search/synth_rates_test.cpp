@@ -155,7 +155,7 @@ TEST(SynthRates, WithoutHolesTheEnumerationAloneSearches) {
 })";
   const FoundByRates with = synthesize(text, whole), without = synthesize(text, plain);
   ASSERT_FALSE(with.candidates.empty());
-  EXPECT_EQ(computing(with.candidates[0].graph), 2) << print(with.candidates[0].graph);
+  EXPECT_EQ(computing_ops(with.candidates[0].graph), 2) << print(with.candidates[0].graph);
   EXPECT_NE(with.report.best_cost, without.report.best_cost);
 }
 
