@@ -17,7 +17,8 @@ by task; all is in it: the campaign's own work, the store (a file for each task)
 - Workers are alike, as fast as the one that was recorded, and do not slow each other down.
 - Tasks go to any free worker in bundles, as large as a campaign makes them of the mean time so far
   (here of all tasks); each bundle costs the worker the measured overhead of Dask on top. Races take
-  place on other machines, which are not counted: this is about search, proof and compilation.
+  place on other machines, which are not counted: this is about search, proof and compilation. A
+  worker answers after two seconds; what it has not begun is asked for again.
 - Dask's scheduler hands out one bundle after another, a millisecond each, as its documentation says
   of tasks.
 - One driver answers one task after another, each in the processor time that was measured for it,
@@ -51,6 +52,7 @@ from tessera.files import to_json
 from tessera.fleet.campaign import Campaign, Named, bundle_size, program_size
 from tessera.fleet.executors import DaskExecutor, LocalExecutor, RayExecutor, TaskExecutor
 from tessera.fleet.plan import Settings
+from tessera.fleet.tasks import BUNDLE_S
 from tessera.graph import Graph
 from tessera.machine import machine_description
 from tessera.options import Options
@@ -228,6 +230,16 @@ def overhead(name: str, executor: TaskExecutor) -> Row:
 
 
 # --- simulation
+@dataclass(order=True)
+class _Run:
+    order: int
+    waves: deque[list[float]]
+    open: int = 0
+
+
+_Tasks = list[tuple[_Run, float]]
+
+
 class Simulation:
     """One campaign of events: see above."""
 
@@ -236,19 +248,19 @@ class Simulation:
         drawn = random.Random(0).choices(programs, k=_EACH * workers)
         self._later = deque(sorted(drawn, key=lambda p: -p.size))
         self._workers, self._overhead_s, self._driver_s = workers, overhead_s, driver_s
-        self._todo: dict[bool, list[tuple[_Run, float]]] = {False: [], True: []}  # searches; others
+        self._todo: dict[bool, _Tasks] = {False: [], True: []}  # searches; others
         self._left = self._tasks = sum(len(w) for p in drawn for w in p.waves)
         self._work = sum(sum(w) for p in drawn for w in p.waves)
         self._done_s, self._busy, self._with_executor = 0.0, 0, 0
-        self._queued: deque[list[tuple[_Run, float]]] = deque()  # with the executor, no worker yet
-        self._events: list[tuple[float, int, list[tuple[_Run, float]]]] = []
+        self._queued: deque[_Tasks] = deque()  # with the executor, no worker yet
+        self._events: list[tuple[float, int, _Tasks, _Tasks]] = []  # done, left
         self._scheduler = 0.0
         self._bundles = self._begun = 0
 
     def run(self) -> Row:
         """The whole of it."""
         now = driver = 0.0
-        answers: deque[tuple[float, list[tuple[_Run, float]]]] = deque()
+        answers: deque[tuple[float, _Tasks]] = deque()
         self._fill(now)
         while self._events or answers:
             if answers and (not self._events or max(driver, answers[0][0]) <= self._events[0][0]):
@@ -261,8 +273,10 @@ class Simulation:
                     run.open -= 1
                     self._advance(run)
             else:
-                now, _, bundle = heapq.heappop(self._events)
+                now, _, bundle, rest = heapq.heappop(self._events)
                 self._busy -= 1
+                for run, seconds in rest:
+                    self._wait(run, seconds)
                 answers.append((now, bundle))
             self._fill(now)
         return {"part": "simulation", "workers": self._workers, "tasks": self._tasks,
@@ -274,7 +288,10 @@ class Simulation:
             wave = run.waves.popleft()
             run.open = len(wave)
             for seconds in wave:
-                heapq.heappush(self._todo[not run.waves], (run, seconds))
+                self._wait(run, seconds)
+
+    def _wait(self, run: _Run, seconds: float) -> None:
+        heapq.heappush(self._todo[not run.waves], (run, seconds))
 
     def _fill(self, now: float) -> None:
         done = self._tasks - self._left
@@ -294,15 +311,12 @@ class Simulation:
             self._busy += 1
             self._bundles += 1
             self._scheduler = max(self._scheduler, now) + _SCHEDULER_S
-            seconds = self._overhead_s + sum(s for _, s in bundle)
-            heapq.heappush(self._events, (self._scheduler + seconds, self._bundles, bundle))
-
-
-@dataclass(order=True)
-class _Run:
-    order: int
-    waves: deque[list[float]]
-    open: int = 0
+            seconds, done = self._overhead_s, 0
+            while done < len(bundle) and (done == 0 or seconds <= self._overhead_s + BUNDLE_S):
+                seconds += bundle[done][1]
+                done += 1
+            event = (self._scheduler + seconds, self._bundles, bundle[:done], bundle[done:])
+            heapq.heappush(self._events, event)
 
 
 def main() -> None:

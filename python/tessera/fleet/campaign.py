@@ -22,13 +22,13 @@ from tessera.fleet.locks import searching
 from tessera.fleet.messages import Request, read_answer
 from tessera.fleet.plan import Liar, Plan, ProgramPlan, Settings
 from tessera.fleet.progress import Outcome, Progress
+from tessera.fleet.tasks import BUNDLE_S
 from tessera.graph import Graph
 from tessera.store.entry import Entry, RefusedError
 from tessera.store.receive import Claim
 from tessera.store.stores import Store
 
 _AHEAD = 2  # bundles for each worker that are with the executor
-_BUNDLE_S = 2.0  # of work that goes to a worker at once, where there is much of it
 _SHARES = 4  # bundles for each worker that the rest is cut into at least
 _POLL_S = 0.5
 _UNWRITTEN = 32  # answers, at most
@@ -243,7 +243,7 @@ class Campaign:
         jobs, texts = self._running.pop(future), list[str]()
         try:
             texts = future.result()
-            if len(texts) != len(jobs):
+            if not 0 < len(texts) <= len(jobs):
                 raise RefusedError(f"{len(texts)} answers to {len(jobs)} questions")
             lost, refused = "", False
         except RefusedError as error:
@@ -256,8 +256,11 @@ class Campaign:
                 continue  # a second copy of it
             if lost:
                 self._again(job, lost, refused)
-            else:
+            elif i < len(texts):
                 self._take(job, texts[i])
+            else:  # there was no time for it
+                job.copies -= 1
+                self._wait(job)
 
     def _take(self, job: _Job, text: str) -> None:
         try:
@@ -343,7 +346,7 @@ def bundle_size(done: int, spent: float, left: float, workers: int) -> int:
     seconds: some seconds of work, less towards the end. Schedulers take their time for each."""
     if done < _AHEAD * workers:  # the first answers are those of the shortest tasks
         return 1
-    return max(1, int(min(_BUNDLE_S * done / max(spent, 1e-9), left / (_SHARES * workers))))
+    return max(1, int(min(BUNDLE_S * done / max(spent, 1e-9), left / (_SHARES * workers))))
 
 
 def program_size(graph: Graph) -> int:
