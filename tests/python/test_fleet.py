@@ -187,13 +187,12 @@ def test_workers_answer_after_some_seconds(
     assert not campaign.progress.refused
 
 
-def test_bundles_are_some_seconds_and_shrink_at_the_end() -> None:
-    assert bundle_size(3, 0.001, 1e6, 2) == 1  # nobody knows yet
-    assert bundle_size(10, 1.0, 1e6, 2) == 20
-    assert bundle_size(10, 1.0, 40, 2) == 5
-    assert bundle_size(10, 1.0, -3, 2) == 1
-    assert bundle_size(10, 50.0, 1e6, 2) == 1
-    assert bundle_size(10, 0.0, 16, 2) == 2
+def test_bundles_shrink_at_the_end() -> None:
+    assert bundle_size(1e-9, 1e6, 2) == 32
+    assert bundle_size(0.1, 1e6, 2) == 10
+    assert bundle_size(0.1, 40, 2) == 5
+    assert bundle_size(0.1, -3, 2) == 1
+    assert bundle_size(5.0, 1e6, 2) == 1
 
 
 def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
