@@ -14,6 +14,8 @@
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Of a build folder that is made: a dozen files are compiled at a time, in half the time.
+UNITY ?= ON
 PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
@@ -32,7 +34,7 @@ all: build
 
 # Only what `import tessera` needs.
 build/release/build.ninja: .venv/stamp-run
-	@$(CMAKE) -S . -B build/release -DCMAKE_BUILD_TYPE=Release
+	@$(CMAKE) -S . -B build/release -DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=$(UNITY)
 	@touch $@
 
 core: build/release/build.ninja
@@ -49,7 +51,7 @@ build: .venv/stamp-dev build/release/build.ninja
 
 build/asan/build.ninja: .venv/stamp-dev
 	@$(CMAKE) -S . -B build/asan -DCMAKE_BUILD_TYPE=Release -DTESSERA_OPTIMIZE=-O1 \
-	  -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF
+	  -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF -DCMAKE_UNITY_BUILD=$(UNITY)
 	@touch $@
 
 # What takes a second and needs nothing, before minutes of building.

@@ -170,15 +170,15 @@ class DeviceArray {
   std::shared_ptr<DeviceMemory> memory_;
 };
 
-void run_module(const CudaModule& module, const std::vector<CudaAddress>& inputs,
-                const std::vector<CudaAddress>& outputs, const CudaWeights* prepared,
-                uint64_t stream) {
+void run_cuda(const CudaModule& module, const std::vector<CudaAddress>& inputs,
+              const std::vector<CudaAddress>& outputs, const CudaWeights* prepared,
+              uint64_t stream) {
   nb::gil_scoped_release release;
   module.run(inputs, outputs, prepared, reinterpret_cast<CudaStream>(stream));
 }
 
-std::shared_ptr<CudaWeights>
-prepare_module(const CudaModule& module, const std::vector<CudaAddress>& inputs, uint64_t stream) {
+std::shared_ptr<CudaWeights> prepare_cuda(const CudaModule& module,
+                                          const std::vector<CudaAddress>& inputs, uint64_t stream) {
   nb::gil_scoped_release release;
   return std::const_pointer_cast<CudaWeights>(
       module.prepare(inputs, reinterpret_cast<CudaStream>(stream)));
@@ -269,9 +269,9 @@ void bind_cuda(nb::module_& m) {
   nb::class_<CudaWeights>(m, "CudaWeights").def_prop_ro("bytes", &CudaWeights::bytes);
 
   nb::class_<CudaModule>(m, "CudaModule")
-      .def("run", &run_module, nb::arg("inputs"), nb::arg("outputs"),
+      .def("run", &run_cuda, nb::arg("inputs"), nb::arg("outputs"),
            nb::arg("prepared").none() = nb::none(), nb::arg("stream") = 0)
-      .def("prepare", &prepare_module, nb::arg("inputs"), nb::arg("stream") = 0)
+      .def("prepare", &prepare_cuda, nb::arg("inputs"), nb::arg("stream") = 0)
       .def("may_overwrite", &CudaModule::may_overwrite, nb::arg("input"), nb::arg("output"))
       .def_prop_ro("weights", &CudaModule::weights)
       .def_prop_ro("prepared_bytes", &CudaModule::prepared_bytes)

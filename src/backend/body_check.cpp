@@ -30,7 +30,7 @@ using patterns::Body;
 using patterns::Language;
 using patterns::Pattern;
 
-using BodyFunction = void (*)(void** arguments, long begin, long end, char* scratch);
+using CompiledBody = void (*)(void** arguments, long begin, long end, char* scratch);
 
 constexpr size_t kPage = 4096;
 constexpr unsigned char kCanary = 0xA5;
@@ -142,7 +142,7 @@ class CpuRun {
       if (written_kernel(g, op))
         kernel_ = &op;
       else if (!is_input(op.kind))
-        throw Error(ErrorKind::BadInput, "a body with operators around it");
+        bad_input("a body with operators around it");
     UnitContext unit;
     unit.isa = options.isa;
     unit.prelude = {"t_bits"};
@@ -152,7 +152,7 @@ class CpuRun {
     compile.isa = options.isa;
     compile.cancel = options.cancel;
     library_ = compile_and_load(prelude(unit.prelude) + text.text, compile, cache);
-    function_ = reinterpret_cast<BodyFunction>(library_->symbol("body"));
+    function_ = reinterpret_cast<CompiledBody>(library_->symbol("body"));
     units_ = text.units;
   }
 
@@ -233,7 +233,7 @@ class CpuRun {
   const BodyCheckOptions& options_;
   const Op* kernel_ = nullptr;
   std::unique_ptr<Library> library_;
-  BodyFunction function_ = nullptr;
+  CompiledBody function_ = nullptr;
   int64_t units_ = 1;
 };
 

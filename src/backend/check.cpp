@@ -19,17 +19,12 @@
 namespace tessera {
 namespace {
 
-double unit_of(DType dtype) {
+double unit_roundoff(DType dtype) {
   return is_float(dtype) ? std::ldexp(1.0, -format_of(dtype).bits) : 0;
 }
 
 double largest_of(DType dtype) {
   return dtype == DType::F64 ? 0x1p1023 : dtype == DType::F16 ? 65504.0 : 0x1p127;
-}
-
-// What lies below may be flushed or rounded away.
-double smallest_of(DType dtype) {
-  return dtype == DType::F64 ? 0x1p-1022 : dtype == DType::F16 ? 0x1p-24 : 0x1p-126;
 }
 
 struct Arrays {
@@ -46,7 +41,7 @@ struct Arrays {
 constexpr size_t kGuard = 256;
 constexpr unsigned char kPoison = 0xA5;
 
-std::string position(const Type& type, size_t flat) {
+std::string index_text(const Type& type, size_t flat) {
   std::string s;
   for (size_t d = type.shape.size(); d-- > 0;) {
     const size_t n = size_t(type.shape[d].extent);
@@ -250,7 +245,8 @@ class Checker {
         std::vector<NDArray> near = family_.inputs;
         for (NDArray& a : near)
           for (double& x : a.reals)
-            x = round_to(a.dtype, x * (1 + 4 * unit_of(a.dtype) * double(rng.between(-2, 2))));
+            x = round_to(a.dtype,
+                         x * (1 + 4 * unit_roundoff(a.dtype) * double(rng.between(-2, 2))));
         const std::vector<NDArray> y = checker_.interpreted(near);
         for (size_t o = 0; o < y.size(); ++o)
           for (size_t i = 0; i < y[o].reals.size(); ++i) {
@@ -271,7 +267,7 @@ class Checker {
   void differs(const Family& family, size_t output, size_t element, double got, double want,
                double allowed) {
     const Type& type = graph_.type(graph_.outputs()[output]);
-    fail(family.name + ": output " + std::to_string(output) + " at " + position(type, element) +
+    fail(family.name + ": output " + std::to_string(output) + " at " + index_text(type, element) +
          " is " + significant(got, 9) + " instead of " + significant(want, 9) +
          (allowed > 0 ? " (allowed difference " + significant(allowed, 9) + ")" : ""));
   }
@@ -322,7 +318,7 @@ class Checker {
     }
     // Roundings of sums and products cancel like a random walk. Functions may be off by two units
     // in the last place (four roundings) each, all to one side.
-    const double unit = std::max(unit_of(rounded_[k]), options_.least_unit);
+    const double unit = std::max(unit_roundoff(rounded_[k]), options_.least_unit);
     const double relative =
         std::max(2 * native_error, unit * (options_.c * spread_ + 4 * functions_));
     const double underflow = lost_to_underflow(got.dtype, want);

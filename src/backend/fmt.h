@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+// Stands for a function's name until it is known whether there is one with the same text.
+inline const std::string kUnnamed = "k@";
+
 // What patterns are filled with: a text or a whole number.
 struct Piece {
   std::string text;

@@ -24,7 +24,7 @@ std::string with_headers(std::string text) {
 }
 
 // Calls a kernel with parameters that lie in memory.
-constexpr const char* kEntries = R"(
+constexpr const char* kEntrySource = R"(
 #include <utility>
 namespace tessera_entries {
 struct Entry {
@@ -60,7 +60,7 @@ std::unique_ptr<Library> load_host_kernels(const std::string& source,
   std::string own = source;
   const std::string line = "#include \"device.cuh\"\n";
   if (const size_t at = own.find(line); at != std::string::npos) own.replace(at, line.size(), "\n");
-  text += "#line 1\n" + own + kEntries;
+  text += "#line 1\n" + own + kEntrySource;
   for (const std::string& k : std::set<std::string>(kernels.begin(), kernels.end()))
     text += "TESSERA_EXPORTED tessera_entries::Entry tessera_entry_" + k +
             " = tessera_entries::entry<" + k + ", " + std::to_string(smallest_element(source)) +

@@ -17,7 +17,7 @@ bool is_fused(OpKind kind) {
   return is_product(kind) || (is_windowed(kind) && has(kind, algebra::Ring));
 }
 
-class Walk {
+class JumpAnalysis {
  public:
   bool jumps = false;        // something in the last operator of a graph of kernels, or inside, did
   std::vector<bool> jumped;  // of all its operators
@@ -75,7 +75,7 @@ class Walk {
 }  // namespace
 
 std::set<OpId> before_jumps(const Graph& graph) {
-  Walk walk;
+  JumpAnalysis walk;
   walk.results(graph, {});
   std::set<OpId> found;
   std::vector<bool> read(graph.tensors().size());  // by an operator that was found

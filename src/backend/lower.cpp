@@ -9,10 +9,6 @@
 namespace tessera {
 namespace {
 
-Shape shape_of(const std::vector<int64_t>& extents) {
-  return Shape(extents.begin(), extents.end());
-}
-
 GridMap grid_on(int axis) {
   GridMap map = kNoGrid;
   map[0] = int8_t(axis);
@@ -193,8 +189,8 @@ std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, const Lowe
 
 void require_runnable(const Graph& graph) {
   if (graph.level() != Level::Kernel)
-    throw Error(ErrorKind::BadInput, std::string("only kernel graphs can be run, not a ") +
-                                         name(graph.level()) + " graph");
+    bad_input(std::string("only kernel graphs can be run, not a ") + name(graph.level()) +
+              " graph");
   for (const Tensor& t : graph.tensors())
     if (!is_static(t.type.shape))
       throw Error(ErrorKind::Unsupported, "code needs known extents, but a tensor is " +

@@ -20,9 +20,9 @@ uint8_t folded_loops(const AccumAttrs& a) {
   return loops;
 }
 
-class Builder {
+class KernelValuesBuilder {
  public:
-  Builder(const Graph& graph, const std::vector<Layout>& layouts)
+  KernelValuesBuilder(const Graph& graph, const std::vector<Layout>& layouts)
       : graph_(graph), phase_(phases(graph)) {
     result_.argument_layouts = layouts;
     result_.grid = graph.grid();
@@ -584,7 +584,7 @@ const Layout* KernelValues::tiles_of(int argument, size_t axis) const {
 }
 
 KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& layouts) {
-  return Builder(block_graph, layouts).run();
+  return KernelValuesBuilder(block_graph, layouts).run();
 }
 
 std::vector<KernelValues::Split> KernelValues::splits(const Value& tile, size_t axis) const {

@@ -26,25 +26,23 @@ struct Resolved {
   std::vector<Rational> numbers;
 };
 
-[[noreturn]] void bad(const std::string& what) { throw Error(ErrorKind::BadInput, what); }
-
 Resolved resolve(const Graph& block, const WrittenKernel& attrs, const WrittenSources& sources) {
   const auto known = sources.find(attrs.source);
-  if (known == sources.end()) bad("the body of " + attrs.pattern + " is not checked here");
+  if (known == sources.end()) bad_input("the body of " + attrs.pattern + " is not checked here");
   Resolved r;
   r.pattern = &known->second;
   const Pattern& p = *r.pattern;
   r.body = &p.bodies.at(0);
-  if (attrs.operands.size() != p.def.inputs().size()) bad("a body with other operands");
+  if (attrs.operands.size() != p.def.inputs().size()) bad_input("a body with other operands");
   r.dtype = block.type(TensorId(uint32_t(attrs.result))).dtype;
   for (size_t i = 0; i < attrs.operands.size(); i++) {
     const TensorId t{uint32_t(attrs.operands[i])};
     const Shape &mine = block.type(t).shape, &its = p.def.type(p.def.inputs()[i]).shape;
-    if (mine.size() != its.size()) bad("a body with an operand of other axes");
+    if (mine.size() != its.size()) bad_input("a body with an operand of other axes");
     for (size_t d = 0; d < mine.size(); d++)
       if (its[d].symbolic()) r.values[its[d].symbol] = mine[d].extent;
     const Op& op = block.producer(t);
-    if (p.is_number(i) != (op.constant() && mine.empty())) bad("a body's numbers");
+    if (p.is_number(i) != (op.constant() && mine.empty())) bad_input("a body's numbers");
     r.numbers.push_back(p.is_number(i) ? *op.constant() : Rational());
   }
   std::istringstream settings(attrs.values);
@@ -55,14 +53,14 @@ Resolved resolve(const Graph& block, const WrittenKernel& attrs, const WrittenSo
     for (const auto& [tuned, choices] : p.tune)
       for (int64_t v : choices)
         if (tuned == name && text == "=" + num(v)) r.values[name] = v, found = true;
-    if (!found) bad("'" + one + "' is no setting of " + p.name);
+    if (!found) bad_input("'" + one + "' is no setting of " + p.name);
   }
   for (const auto* all : {&p.when, &r.body->when})
     for (const patterns::Condition& c : *all)
-      if (!c.holds(r.values, r.dtype)) bad("'" + c.str() + "' does not hold");
+      if (!c.holds(r.values, r.dtype)) bad_input("'" + c.str() + "' does not hold");
   Values symbols = r.values;
   if (!(patterns::meaning_of(block, attrs) == patterns::meaning_of(p, symbols, r.dtype, r.numbers)))
-    bad("the kernel does not mean what the def of " + p.name + " says");
+    bad_input("the kernel does not mean what the def of " + p.name + " says");
   return r;
 }
 
@@ -105,10 +103,10 @@ std::vector<Expr> indices(const Shape& shape) {
   return index;
 }
 
-class Writer {
+class KernelWriter {
  public:
-  Writer(const Graph& block, const WrittenKernel& attrs, const WrittenSources& sources, bool cuda,
-         std::set<std::string>& prelude, bool watched)
+  KernelWriter(const Graph& block, const WrittenKernel& attrs, const WrittenSources& sources,
+               bool cuda, std::set<std::string>& prelude, bool watched)
       : block_(block), attrs_(attrs), r_(resolve(block, attrs, sources)), cuda_(cuda),
         watched_(watched), prelude_(prelude),
         values_(whole_values(block, cuda ? Space::Global : Space::Plain, argument_of_)),
@@ -297,7 +295,7 @@ const std::vector<BodyFunction> kBodyFunctions = {
     {"fma", "", "template <class V> T V f_fma(V a, V b, V c) { return a * b + c; }\n", false},
 };
 
-std::string functions(const Writer& w, std::set<std::string>& prelude) {
+std::string body_functions(const KernelWriter& w, std::set<std::string>& prelude) {
   const bool cuda = w.dialect() == Dialect::Cuda;
   std::string text;
   for (const BodyFunction& f : kBodyFunctions) {
@@ -322,7 +320,7 @@ std::string functions(const Writer& w, std::set<std::string>& prelude) {
   return text;
 }
 
-const char* const kVectors = R"(T t_vec f_fill(REAL x) { return x - t_vec{}; }
+const char* const kVectorFunctions = R"(T t_vec f_fill(REAL x) { return x - t_vec{}; }
 T REAL f_add_lanes(t_vec v) {
   REAL a[h_lanes];
   __builtin_memcpy(a, &v, sizeof v);
@@ -401,7 +399,7 @@ bool uses(const CodeText& code, const std::string& function) {
 }
 
 // The text of a body, whose lines are the file's where faults are to be told.
-std::string placed(const Writer& w, bool watched) {
+std::string placed(const KernelWriter& w, bool watched) {
   if (!watched) return w.code().text + "\n";
   return "\n#line " + num(w.body().line) + " \"body\"\n" + w.code().text +
          "\n#line 2000000 \"generated\"\n";
@@ -411,8 +409,8 @@ std::string placed(const Writer& w, bool watched) {
 
 WrittenText emit_written(const std::string& name, const Graph& block, const WrittenKernel& attrs,
                          const WrittenSources& sources, UnitContext& unit, bool watched) {
-  Writer w(block, attrs, sources, false, unit.prelude, watched);
-  if (w.body().language != Language::Cpp) bad("a body for GPUs on a CPU");
+  KernelWriter w(block, attrs, sources, false, unit.prelude, watched);
+  if (w.body().language != Language::Cpp) bad_input("a body for GPUs on a CPU");
   const std::string real = w.real(), inlined = "static inline __attribute__((always_inline)) ";
   const int bytes = real == "float" ? 4 : 8, lanes = vector_bytes(unit.isa) / bytes;
   const std::string holes = w.holes();  // tells the prelude what it needs
@@ -435,8 +433,8 @@ WrittenText emit_written(const std::string& name, const Graph& block, const Writ
       std::string(watched ? "    if (i < 0 || i >= n) { h_fault(4, n, line, i); return v[0]; }\n"
                           : "") +
       "    return v[i];\n  }\n};\n";
-  if (w.code().vectors) text += replaced(replaced(kVectors, "T ", inlined), "REAL", real);
-  text += functions(w, unit.prelude);
+  if (w.code().vectors) text += replaced(replaced(kVectorFunctions, "T ", inlined), "REAL", real);
+  text += body_functions(w, unit.prelude);
   text += "extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
           "(void** args, long begin, long end, char*) {\n";
   const size_t operands = block.inputs().size();
@@ -461,8 +459,8 @@ BlockText emit_written_cuda(const std::string& name, const Graph& block, const W
   for (const Tensor& t : block.tensors())
     if (num_elements(t.type.shape) > 0x7fffffff)
       throw Error(ErrorKind::Unsupported, "a body's tensor has more elements than an int counts");
-  Writer w(block, attrs, sources, true, prelude, watched);
-  if (w.body().language == Language::Cpp) bad("a body for CPUs on a GPU");
+  KernelWriter w(block, attrs, sources, true, prelude, watched);
+  if (w.body().language == Language::Cpp) bad_input("a body for CPUs on a GPU");
   if (w.units() > 0x7fffffff) throw Error(ErrorKind::Unsupported, "more than 2^31 blocks");
   const CodeText& code = w.code();
   const std::string real = w.real();
@@ -489,7 +487,8 @@ BlockText emit_written_cuda(const std::string& name, const Graph& block, const W
       std::string(watched ? "    if (i < 0 || i >= n) ts::host::api->access("
                             "ts::host::Access::ReadShared, nullptr, 4, line);\n"
                           : "") +
-      "    return v[i];\n  }\n};\n" + kCudaMeetings + functions(w, prelude) + "#undef TS_FIRST\n";
+      "    return v[i];\n  }\n};\n" + kCudaMeetings + body_functions(w, prelude) +
+      "#undef TS_FIRST\n";
   text += "extern \"C\" __global__ void __launch_bounds__(" + num(code.threads) + ") " + name +
           "(" + w.argument_types("__restrict__ ") +
           storage_type(block.attrs<SaveAttrs>(block.producer(block.outputs()[0])).type.dtype,
@@ -533,21 +532,21 @@ WrittenCall written_call(const Graph& block, const WrittenKernel& attrs,
     // The program of the meaning has each of its inputs once.
     if (call.product && first - attrs.operands.begin() < std::ptrdiff_t(i)) continue;
     const Op& op = block.producer(t);
-    if (!is_load(op.kind)) bad("a call of something that is computed in its kernel");
+    if (!is_load(op.kind)) bad_input("a call of something that is computed in its kernel");
     const auto& all = block.inputs();
     call.operands.push_back(size_t(std::ranges::find(all, op.inputs[0]) - all.begin()));
     call.step.operands.push_back(block.type(t));
   }
   call.step.results = {block.type(TensorId(uint32_t(attrs.result)))};
   if (block.producer(block.outputs()[0]).inputs[0] != TensorId(uint32_t(attrs.result)))
-    bad("a call behind which its kernel computes more");
+    bad_input("a call behind which its kernel computes more");
   return call;
 }
 
 std::vector<std::pair<size_t, int64_t>>
 written_alignment(const Graph& block, const WrittenKernel& attrs, const WrittenSources& sources) {
   const auto known = sources.find(attrs.source);
-  if (known == sources.end()) bad("the body of " + attrs.pattern + " is not checked here");
+  if (known == sources.end()) bad_input("the body of " + attrs.pattern + " is not checked here");
   const Pattern& p = known->second;
   std::vector<std::pair<size_t, int64_t>> found;
   for (const auto* all : {&p.when, &p.bodies.at(0).when})

@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kBlock = 4096;
-constexpr size_t kWords = kBlock / sizeof(uint64_t);
+constexpr size_t kBlockBytes = 4096;
+constexpr size_t kWords = kBlockBytes / sizeof(uint64_t);
 constexpr uint64_t kPrime = (uint64_t(1) << 61) - 1;
 
 struct Keys {
@@ -87,11 +87,11 @@ Fingerprint fingerprint(std::span<const std::byte> bytes) {
   Fingerprint joined{1, 1};
   while (!bytes.empty()) {
     const std::byte* block = bytes.data();
-    const size_t size = std::min(kBlock, bytes.size());
-    std::array<std::byte, kBlock> padded;  // with zeros: how long ranges are is known
-    if (size < kBlock) {
+    const size_t size = std::min(kBlockBytes, bytes.size());
+    std::array<std::byte, kBlockBytes> padded;  // with zeros: how long ranges are is known
+    if (size < kBlockBytes) {
       std::memcpy(padded.data(), block, size);
-      std::memset(padded.data() + size, 0, kBlock - size);
+      std::memset(padded.data() + size, 0, kBlockBytes - size);
       block = padded.data();
     }
     const Fingerprint part = hash(block, keys);

@@ -45,8 +45,7 @@ class EntryReader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::BadInput,
-                file_ + ":" + std::to_string(std::max(line_, 1)) + ": " + what);
+    bad_input(file_ + ":" + std::to_string(std::max(line_, 1)) + ": " + what);
   }
   std::string_view line() {
     const size_t end = std::min(text_.find('\n'), text_.size());
@@ -79,8 +78,7 @@ std::string print_entry(const EntryFields& fields) {
   std::set<std::string_view> names;
   for (const auto& [name, value] : fields) {
     if (!is_name(name) || !names.insert(name).second)
-      throw Error(ErrorKind::BadInput,
-                  "an entry has no field of the name " + in_quotes(name) + ", or has it twice");
+      bad_input("an entry has no field of the name " + in_quotes(name) + ", or has it twice");
     if (!value.empty() && value != "|" && value.find('\n') == value.npos) {
       text += name + " " + value + "\n";
       continue;

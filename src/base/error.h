@@ -51,4 +51,8 @@ class Error : public std::exception {
   std::string what_;
 };
 
+[[noreturn]] inline void bad_input(const std::string& what) {
+  throw Error(ErrorKind::BadInput, what);
+}
+
 }  // namespace tessera

@@ -7,9 +7,9 @@ namespace tessera {
 namespace {
 
 using Wide = __int128;
-constexpr Wide kMax = Wide(1) << 62;
+constexpr Wide kBound = Wide(1) << 62;
 
-Wide gcd(Wide a, Wide b) {
+Wide positive_gcd(Wide a, Wide b) {
   if (a < 0) a = -a;
   while (b != 0) {
     Wide t = a % b;
@@ -19,14 +19,14 @@ Wide gcd(Wide a, Wide b) {
   return a == 0 ? 1 : a;
 }
 
-bool fits(Wide x) { return x < kMax && x > -kMax; }
+bool fits(Wide x) { return x < kBound && x > -kBound; }
 
 std::optional<Rational> reduced(Wide num, Wide den) {
   if (den < 0) {
     num = -num;
     den = -den;
   }
-  Wide g = gcd(num, den);
+  Wide g = positive_gcd(num, den);
   num /= g;
   den /= g;
   if (!fits(num) || !fits(den)) return std::nullopt;
@@ -63,7 +63,7 @@ Rational Rational::ratio(int64_t num, int64_t den) {
   }
   Wide n = num, d = den;
   if (d < 0) n = -n, d = -d;
-  Wide g = gcd(n, d);
+  Wide g = positive_gcd(n, d);
   r.num_ = int64_t(n / g);
   r.den_ = int64_t(d / g);
   return r;
@@ -152,7 +152,7 @@ std::optional<Rational> Rational::parse(std::string_view text) {
     if (c == '.' && !seen_point) {
       seen_point = true;
     } else if (c >= '0' && c <= '9') {
-      if (mantissa > kMax / 10) {
+      if (mantissa > kBound / 10) {
         overflow = true;
         if (!seen_point) exponent++;
         continue;
@@ -215,13 +215,13 @@ Rational Rational::operator-() const {
 
 std::optional<Rational> Rational::mul(const Rational& a, const Rational& b) {
   if (!a.finite() || !b.finite() || a.exp2_ || b.exp2_) return std::nullopt;
-  Wide g1 = gcd(a.num_, b.den_), g2 = gcd(b.num_, a.den_);
+  Wide g1 = positive_gcd(a.num_, b.den_), g2 = positive_gcd(b.num_, a.den_);
   return reduced((a.num_ / g1) * (b.num_ / g2), (a.den_ / g2) * (b.den_ / g1));
 }
 
 std::optional<Rational> Rational::add(const Rational& a, const Rational& b) {
   if (!a.finite() || !b.finite() || a.exp2_ || b.exp2_) return std::nullopt;
-  Wide g = gcd(a.den_, b.den_);
+  Wide g = positive_gcd(a.den_, b.den_);
   Wide left = Wide(a.num_) * (b.den_ / g), right = Wide(b.num_) * (a.den_ / g);
   Wide den = Wide(a.den_) * (b.den_ / g);
   return reduced(left + right, den);

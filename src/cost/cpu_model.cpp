@@ -9,7 +9,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kHidden = 0.15;  // share of the shorter of compute and traffic that still shows
 constexpr double kOpSeconds = 15e-9;  // entering one operator's loops
 constexpr double kMaxCompute = 1e6;
 

@@ -11,9 +11,9 @@
 namespace tessera {
 namespace {
 
-constexpr int kTerms = 4, kRounds = 40;
+constexpr int kTerms = 4, kFitRounds = 40;
 constexpr double kPull = 1e-3;  // towards 1, of one row's weight
-constexpr double kLeast = 0.2, kMost = 5;
+constexpr double kLeastFactor = 0.2, kMostFactor = 5;
 
 using Vector = std::array<double, kTerms>;
 
@@ -127,7 +127,7 @@ Fit fit_scales(std::span<const MeasuredKernels> all) {
   if (rows.empty()) return fit;
   Vector x{1, 1, 1, 1};
   double best = objective(rows, x);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kFitRounds; ++round) {
     std::array<Vector, kTerms> a{};
     Vector b{};
     for (const MeasuredKernels* r : rows) {
@@ -149,7 +149,7 @@ Fit fit_scales(std::span<const MeasuredKernels> all) {
     for (double length = 1; length > 0.01 && !better; length /= 2) {
       Vector next = x;
       for (size_t i = 0; i < kTerms; ++i)
-        next[i] = std::clamp(x[i] + length * step[i], kLeast, kMost);
+        next[i] = std::clamp(x[i] + length * step[i], kLeastFactor, kMostFactor);
       const double o = objective(rows, next);
       better = o < best * (1 - 1e-9);
       if (better) {

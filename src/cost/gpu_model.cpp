@@ -8,8 +8,8 @@ namespace tessera {
 namespace {
 
 constexpr double kPart = 16;  // multiprocessors of a GPC of H100, H200, B200: 16, some have 18 [wp]
-constexpr double kHidden = 0.15;  // share of the shorter of two that still shows
-constexpr double kStep = 30e-9;   // a barrier before an operator, and the latency of its chain
+constexpr double kBarrierSeconds =
+    30e-9;  // a barrier before an operator, and the latency of its chain
 constexpr int kMostStages = 16;
 // Registers of a thread that are not accumulators: addresses, fragments, temporaries.
 constexpr double kOtherRegisters = 56, kMostRegisters = 255;
@@ -22,7 +22,7 @@ double specials(OpKind kind) {
   return has(kind, algebra::Division) || has(kind, algebra::Call) ? 1 : 0;
 }
 
-double round_up(double n, double to) { return std::ceil(n / to) * to; }
+double rounded_up(double n, double to) { return std::ceil(n / to) * to; }
 
 }  // namespace
 
@@ -47,10 +47,10 @@ double GpuMachine::matmul(DType t, double batch, double m, double n, double k) c
 
 double GpuMachine::product(DType t, bool tensor, double batch, double m, double n, double k) const {
   // Without tensor cores, lanes compute tiles of 8 by 8 each.
-  const double e = size_in_bytes(t), depth = tensor ? round_up(k, 32 / e) : k;
+  const double e = size_in_bytes(t), depth = tensor ? rounded_up(k, 32 / e) : k;
   const double rate = tensor ? fma_[size_t(t)] : lanes_[size_t(t)];
   auto shaped = [&](double rows, double columns) {
-    const double r = round_up(rows, tensor ? 16 : 4), c = round_up(columns, tensor ? 8 : 4);
+    const double r = rounded_up(rows, tensor ? 16 : 4), c = rounded_up(columns, tensor ? 8 : 4);
     // What warps read from shared memory: each operand once per tile of 64 of the other side.
     const double bytes = depth * e * (r * std::ceil(c / 64) + c * std::ceil(r / 64));
     return std::max(2 * r * c * depth / rate, bytes / block_memory_bandwidth_);
@@ -128,7 +128,7 @@ GpuTimes GpuMachine::times(const KernelWork& w, double cores) const {
   }
   // Accumulators beyond them go to memory and come back in every iteration.
   const double spilled = std::max(0.0, registers - kMostRegisters) * threads * 4;
-  registers = std::min(round_up(registers, 8), kMostRegisters);
+  registers = std::min(rounded_up(registers, 8), kMostRegisters);
   if (cores == 0) cores = target_.cores;
   const double n = std::ceil(w.blocks / cores);  // of the busiest multiprocessor
   const double compute = n * w.block_compute;
@@ -156,7 +156,7 @@ GpuTimes GpuMachine::times(const KernelWork& w, double cores) const {
     now.chain =
         target_.scale.latency *
         (waves * (target_.block_seconds + (loop ? w.iterations : 0) * target_.iteration_seconds +
-                  w.steps * kStep + w.restarts * sm.l2_latency) +
+                  w.steps * kBarrierSeconds + w.restarts * sm.l2_latency) +
          (waves - 1) * sm.dram_latency);
     now.memory = memory;
     now.overlap = std::max(kHidden, 1 / (n * (loop ? w.iterations : 1)));
@@ -191,10 +191,12 @@ GpuTimes GpuMachine::joined_times(const KernelWork& first, const KernelWork& sec
       std::min(core_bandwidth_, in_flight / (target_.scale.memory * sm.l2_latency));
   const double memory = std::max(second.cache_traffic, blocks * block_bytes / reach);
   const double compute = blocks * second.block_compute;
-  const double chain = blocks * ((loop ? second.iterations : 0) * target_.iteration_seconds +
-                                 second.steps * kStep + (1 + second.restarts) * sm.l2_latency);
+  const double chain =
+      blocks * ((loop ? second.iterations : 0) * target_.iteration_seconds +
+                second.steps * kBarrierSeconds + (1 + second.restarts) * sm.l2_latency);
   const double busy = std::max(compute, memory) + kHidden * std::min(compute, memory);
-  const double meet = cluster ? sm.l2_latency + kStep : 2 * (sm.l2_latency + kStep);
+  const double meet =
+      cluster ? sm.l2_latency + kBarrierSeconds : 2 * (sm.l2_latency + kBarrierSeconds);
   t.first_load +=
       target_.scale.latency * meet + std::max(busy, chain) + kHidden * std::min(busy, chain);
   t.seconds = t.scaled({});

@@ -47,9 +47,9 @@ struct Ref {
 };
 
 // Follows a block's values into thread graphs and out of them.
-class Block {
+class BlockValues {
  public:
-  explicit Block(const Graph& block) : block_(block) {}
+  explicit BlockValues(const Graph& block) : block_(block) {}
 
   // The operator that computes the value, and where its operands are.
   struct Step {
@@ -96,9 +96,9 @@ std::optional<LibraryCall> of_block(const Graph& g) {
     save = &op;
   }
   if (!save) return std::nullopt;
-  const Block block(g);
+  const BlockValues block(g);
   const SaveAttrs& to = g.attrs<SaveAttrs>(*save);
-  Block::Step at = block.producer(Ref{&g, nullptr, save->inputs[0]});
+  BlockValues::Step at = block.producer(Ref{&g, nullptr, save->inputs[0]});
   LibraryCall::Epilogue epilogue = LibraryCall::Epilogue::None;
   size_t operators = 0;  // of those below, to see that there are no others
   if (at.op->kind == OpKind::Relu || at.op->kind == OpKind::GeluTanh) {
@@ -109,7 +109,7 @@ std::optional<LibraryCall> of_block(const Graph& g) {
   }
   const Op* bias = nullptr;
   if (at.op->kind == OpKind::Add) {
-    const Block::Step a = block.producer(at, 0), b = block.producer(at, 1);
+    const BlockValues::Step a = block.producer(at, 0), b = block.producer(at, 1);
     if ((is_load(a.op->kind)) == (is_load(b.op->kind))) return std::nullopt;
     bias = is_load(a.op->kind) ? a.op : b.op;
     at = is_load(a.op->kind) ? b : a;

@@ -29,6 +29,8 @@ struct KernelWork {
   double accumulators = 0;     // 4-byte values of a block that live as long as its loop
 };
 
+inline constexpr double kHidden = 0.15;  // share of the shorter of compute and traffic that shows
+
 class Machine {
  public:
   static std::unique_ptr<const Machine> of(Target target);

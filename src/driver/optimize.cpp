@@ -603,8 +603,7 @@ OptimizeOptions with_special(const Graph& program, OptimizeOptions options) {
 
 void require_static(const Graph& program) {
   validate(program);
-  if (program.level() != Level::Kernel)
-    throw Error(ErrorKind::BadInput, "only kernel graphs can be optimized");
+  if (program.level() != Level::Kernel) bad_input("only kernel graphs can be optimized");
   for (const Tensor& t : program.tensors())
     if (!is_static(t.type.shape))
       throw Error(ErrorKind::Unsupported, "tensor " + t.name + " has the symbolic shape " +

@@ -260,8 +260,7 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
       same = r.type(r.inputs()[i]) == g.type(part.inputs[i]);
     for (size_t i = 0; same && i < part.outputs.size(); i++)
       same = r.type(r.outputs()[i]) == g.type(part.outputs[i]);
-    if (!same)
-      throw Error(ErrorKind::BadInput, "a replacement's interface differs from its part's");
+    if (!same) bad_input("a replacement's interface differs from its part's");
     std::vector<TensorId> map(r.tensors().size());
     for (size_t i = 0; i < part.inputs.size(); i++)
       map[r.inputs()[i].index] = to[part.inputs[i].index];

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kRounds = 4;             // of mutants of mutants (PET §8.1: r = 4)
+constexpr int kMutationRounds = 4;     // of mutants of mutants (PET §8.1: r = 4)
 constexpr int64_t kSteps = 24'000;     // of the first round, half as many in the next
 constexpr double kSearchShare = 0.5;   // of the time; the rest is for timing
 constexpr size_t kKept = 3;            // of a round's mutants, which the next one mutates
@@ -29,7 +29,7 @@ constexpr size_t kMostViews = 4;       // of tensors with only element-by-elemen
 
 constexpr const char* kGainLost = "no gain found: what an alternative saves, copies around it cost";
 
-std::string describe(const Graph& g) {
+std::string described_operators(const Graph& g) {
   std::string text;
   for (const Op& op : g.ops()) {
     if (is_given(op.kind)) continue;
@@ -201,7 +201,7 @@ bool ProgramOptimizer::propose(double least, double most) {
     const size_t i = order[n];
     const Graph& graph = groups[i][0]->graph;
     SubprogramReport report;
-    report.name = describe(graph);
+    report.name = described_operators(graph);
     report.times = int(groups[i].size());
     report.original_s = cost[i] / double(groups[i].size());
     s_.report.subprograms.push_back(report);
@@ -295,7 +295,7 @@ ProgramOptimizer::explore(size_t subprogram, const std::vector<const Part*>& pla
   std::vector<Item>& found = e.found;
   mutate(original, -1, until, found);
   size_t begin = 0;
-  for (int round = 1; round < kRounds && begin < found.size(); round++) {
+  for (int round = 1; round < kMutationRounds && begin < found.size(); round++) {
     std::vector<size_t> best;
     for (size_t i = begin; i < found.size(); i++)
       if (found[i].seconds < original.seconds) best.push_back(i);

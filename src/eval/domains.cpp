@@ -14,9 +14,9 @@ template <class T> Buffer absolute(const View& v, int plane) {
 }
 
 // How a view's magnitudes compare with the absolute values of its elements.
-enum class Scales { Equal, NotBelow, Neither };
+enum class MagnitudeOrder { Equal, NotBelow, Neither };
 
-template <class T> Scales scales_of(const View& v) {
+template <class T> MagnitudeOrder scales_of(const View& v) {
   bool equal = true;
   for (int64_t i = 0; i < v.shape[0]; ++i) {
     const T *x = v.as<const T>(0) + i * v.stride[0], *m = v.as<const T>(1) + i * v.stride[0];
@@ -26,9 +26,9 @@ template <class T> Scales scales_of(const View& v) {
       not_below &= scale >= value;
       equal &= scale == value;
     }
-    if (!not_below) return Scales::Neither;
+    if (!not_below) return MagnitudeOrder::Neither;
   }
-  return equal ? Scales::Equal : Scales::NotBelow;
+  return equal ? MagnitudeOrder::Equal : MagnitudeOrder::NotBelow;
 }
 
 void multiply(int64_t m, int64_t n, int64_t k, Matrix<const double> a, Matrix<const double> b,
@@ -105,9 +105,9 @@ void MagnitudeDomain<T>::matmul(const View& a, const View& b, const View& c,
   product(plane(a, 0), plane(b, 0), values);
   // Magnitudes are never below the values: where those of one operand are its values, as of inputs
   // and weights, its product with the other's magnitudes is the larger one.
-  const Scales left = scales_of<T>(a), right = scales_of<T>(b);
-  if (left != Scales::Neither && right != Scales::Neither &&
-      (left == Scales::Equal || right == Scales::Equal))
+  const MagnitudeOrder left = scales_of<T>(a), right = scales_of<T>(b);
+  if (left != MagnitudeOrder::Neither && right != MagnitudeOrder::Neither &&
+      (left == MagnitudeOrder::Equal || right == MagnitudeOrder::Equal))
     return product(plane(a, 1), plane(b, 1), magnitudes);
   const Buffer abs_a = absolute<T>(a, 0), abs_b = absolute<T>(b, 0);
   Buffer other(size_t(m * n) * sizeof(T));

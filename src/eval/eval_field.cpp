@@ -55,9 +55,7 @@ View view_of(const FieldArray& a) {
 
 void check_field_inputs(const Graph& g, const FieldModel& model,
                         const std::vector<FieldArray>& inputs, const Demand& demand) {
-  auto bad = [](const std::string& what) {
-    throw Error(ErrorKind::BadInput, "eval_field: " + what);
-  };
+  auto bad = [](const std::string& what) { bad_input("eval_field: " + what); };
   if (g.level() != Level::Kernel) bad("only kernel graphs can be evaluated");
   if (inputs.size() != g.inputs().size()) bad("wrong number of inputs");
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -6,7 +6,7 @@ namespace tessera {
 namespace {
 
 void check_inputs(const Graph& g, const std::vector<NDArray>& inputs) {
-  auto bad = [](const std::string& what) { throw Error(ErrorKind::BadInput, "eval: " + what); };
+  auto bad = [](const std::string& what) { bad_input("eval: " + what); };
   if (g.level() != Level::Kernel) bad("only kernel graphs can be evaluated");
   if (inputs.size() != g.inputs().size()) {
     bad(std::to_string(inputs.size()) + " inputs for a graph that takes " +
@@ -82,7 +82,7 @@ void evaluate(const Graph& g, const std::vector<NDArray>& inputs, const D& domai
       for (size_t i = 0; i < out.size(); ++i) {
         if (results[i].shape !=
             std::vector<int64_t>(out[i].shape.begin(), out[i].shape.begin() + out[i].rank))
-          throw Error(ErrorKind::BadInput, "opaque: a result has another shape than its type");
+          bad_input("opaque: a result has another shape than its type");
         for (int p = 0; p < 2; ++p)
           if (out[i].plane[size_t(p)] != nullptr) from_array<T>(results[i], out[i], p, p == 1);
       }

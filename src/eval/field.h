@@ -42,15 +42,15 @@ inline constexpr uint64_t kPrimes61[] = {
     2164963239941261759u, 2221014621562376639u, 2227728857653659359u, 2277461801944318079u,
     2279824272690444479u, 2295475485352838879u, 2298275918392403039u, 2300352466917785279u};
 
-template <class W> struct Wide;
-template <> struct Wide<uint32_t> { using Type = uint64_t; };
-template <> struct Wide<uint64_t> { using Type = uint128; };
+template <class W> struct DoubleWord;
+template <> struct DoubleWord<uint32_t> { using Type = uint64_t; };
+template <> struct DoubleWord<uint64_t> { using Type = uint128; };
 
 // Arithmetic modulo an odd prime below 2^31 (W = u32) or 2^61 (W = u64); operands and results are
 // canonical Montgomery residues x·R mod p with R = 2^32 or 2^64.
 template <class W> struct Modulus {
   using Word = W;
-  using Double = typename Wide<W>::Type;
+  using Double = typename DoubleWord<W>::Type;
   static constexpr int kBits = int(sizeof(W) * 8);
 
   W p = 3;

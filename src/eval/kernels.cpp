@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "eval/kernels_impl.h"
+#include "ir/block.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kMaxTile = 32;          // no micro-kernel has more rows or columns
 constexpr int64_t kBytesPerElement = 16;  // two limbs of 8 bytes
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Runs `product` on pieces of C: columns are split first (whole panels), rows when few columns.
 template <class Product>

@@ -14,7 +14,7 @@ constexpr size_t kMaxTraceEntries = size_t(1) << 22;  // of one kernel; beyond t
 constexpr int kPatience = 16;
 // Of many elements that could move some do at once.
 constexpr int kPatienceOfMany = 2;
-constexpr int64_t kMany = 64;
+constexpr int64_t kManyUndefined = 64;
 constexpr double kProgress = 0.97;  // of the undefined elements, at most so many are left
 
 // Keeps of `demand` what decides definedness: partial operators (or roots only) and their
@@ -84,10 +84,10 @@ struct KernelTrace {
 };
 
 // One evaluation, and from its undefined elements back to the inputs.
-template <class W> class Round {
+template <class W> class RedrawRound {
  public:
-  Round(const Graph& g, const FieldModel& model, const std::vector<FieldArray>& inputs,
-        const FieldOptions& options, const Demand& demand)
+  RedrawRound(const Graph& g, const FieldModel& model, const std::vector<FieldArray>& inputs,
+              const FieldOptions& options, const Demand& demand)
       : g_(g), demand_(demand), marks_(g), indices_(g.ops().size()) {
     Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool,
                                             opaque_function<W>(model));
@@ -186,7 +186,7 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
   int best_round = 0;
   bool everything = false;
   for (report.rounds = 1;; ++report.rounds) {
-    Round<W> round(g, model, inputs, options, demand);
+    RedrawRound<W> round(g, model, inputs, options, demand);
     report.still_undefined = round.undefined();
     if (report.still_undefined == 0 || report.rounds > rounds) return report;
     if (options.cancel != nullptr && options.cancel->load()) return report;
@@ -194,9 +194,9 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
     // First what feeds undefined elements only. When there is nothing of the kind, or no progress
     // for long (some undefined element may be fed by shared inputs alone), all that feeds them, for
     // as long as that helps.
-    const int patience = everything                       ? 1
-                         : report.still_undefined > kMany ? kPatienceOfMany
-                                                          : kPatience;
+    const int patience = everything                                ? 1
+                         : report.still_undefined > kManyUndefined ? kPatienceOfMany
+                                                                   : kPatience;
     if (double(report.still_undefined) < kProgress * double(best)) {
       best = report.still_undefined;
       best_round = report.rounds;

@@ -13,7 +13,7 @@ namespace {
 
 // How a tensor lies in memory: its order of axes, which NumPy's and PyTorch's elementwise results
 // take over, and all of it with distances, which only views do.
-struct Layout {
+struct TermLayout {
   uint64_t axes = 0, all = 0;
 };
 
@@ -35,22 +35,22 @@ class Layouts {
   }
   std::vector<uint64_t> all() const {
     std::vector<uint64_t> numbers;
-    for (const Layout& l : of_) numbers.push_back(l.all);
+    for (const TermLayout& l : of_) numbers.push_back(l.all);
     return numbers;
   }
 
  private:
-  static Layout made(uint64_t label, const std::vector<uint64_t>& parts) {
+  static TermLayout made(uint64_t label, const std::vector<uint64_t>& parts) {
     uint64_t h = label;
     for (uint64_t p : parts) h = derive_key(h, p);
     return {h, derive_key(h, 1)};
   }
-  Layout result(const Op& op, uint32_t r) const {
+  TermLayout result(const Op& op, uint32_t r) const {
     std::vector<uint64_t> axes, all;
     for (TensorId t : op.inputs) axes.push_back(axes_of(t)), all.push_back(of_[t.index].all);
     const uint64_t what = derive_key(uint64_t(op.kind) + 100 * r, attributes_hash(op));
     if (has(op.kind, algebra::Pointwise)) return elementwise(op);
-    Layout l = made(what, axes);
+    TermLayout l = made(what, axes);
     if (!has(op.kind, algebra::Movement)) return l;
     l.all = made(what, all).axes;
     const auto* slice = std::get_if<SliceAttrs>(&op.attrs);
@@ -61,7 +61,7 @@ class Layouts {
     return l;
   }
   uint64_t axes_of(TensorId t) const { return is_line(g_.type(t)) ? 0 : of_[t.index].axes; }
-  Layout elementwise(const Op& op) const {
+  TermLayout elementwise(const Op& op) const {
     std::vector<uint64_t> axes;
     bool whole = false;
     for (TensorId t : op.inputs) {
@@ -71,12 +71,12 @@ class Layouts {
     }
     if (axes.size() == 1 && whole) return {axes[0], derive_key(axes[0], 2)};
     std::ranges::sort(axes);  // where they differ C's order wins, whoever has it
-    const Layout mixed = made(2, axes);
+    const TermLayout mixed = made(2, axes);
     return {mixed.axes, derive_key(mixed.axes, 2)};
   }
 
   const Graph& g_;
-  std::vector<Layout> of_;
+  std::vector<TermLayout> of_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ir/validate.h"
 
 namespace tessera {
 
@@ -43,8 +44,7 @@ Shape nominal_tile(const Shape& shape, const GridMap& grid_map, const LoopMap& l
   auto split = [&](int axis, int64_t parts) {
     if (axis < 0 || parts == 1) return;
     Dim& d = result[size_t(axis)];
-    if (d.symbolic())
-      throw Error(ErrorKind::BadInput, "a symbolic dimension (" + d.symbol + ") cannot be split");
+    if (d.symbolic()) bad_input("a symbolic dimension (" + d.symbol + ") cannot be split");
     d = Dim(ceil_div(d.extent, parts));
   };
   for (size_t i = 0; i < g.grid().size(); i++) split(grid_map[i], g.grid()[i]);
@@ -53,12 +53,6 @@ Shape nominal_tile(const Shape& shape, const GridMap& grid_map, const LoopMap& l
 }
 
 namespace {
-
-[[noreturn]] void bad(const Graph& g, const Op& op, const std::string& what) {
-  std::string who = name(op.kind);
-  if (const std::string& n = g.tensor(op.result()).name; !n.empty()) who += " " + n;
-  throw Error(ErrorKind::BadInput, who + ": " + what);
-}
 
 uint8_t mapped(const LoopMap& map) {
   uint8_t bits = 0;
@@ -72,18 +66,18 @@ Phase phase_of(const Graph& g, const Op& op, Phase operands) {
   if (is_accumulator(op.kind)) {
     uint8_t fold = 0;
     for (int l : g.attrs<AccumAttrs>(op).loops) fold = uint8_t(fold | (1u << l));
-    if (fold & ~operands.varies) bad(g, op, "folds a loop that its operand does not vary with");
+    if (fold & ~operands.varies) bad_op(g, op, "folds a loop that its operand does not vary with");
     auto rest = unsigned(operands.varies & ~fold);
     if (int(std::bit_width(rest)) > std::countr_zero(unsigned(fold)))
-      bad(g, op, "folds a loop outside one that its operand still varies with");
+      bad_op(g, op, "folds a loop outside one that its operand still varies with");
     return {uint8_t(rest), uint8_t(operands.folded | fold)};
   }
   if (is_store(op.kind)) {
     uint8_t streams = mapped(g.attrs<SaveAttrs>(op).fmap);
     if (operands.varies & ~streams)
-      bad(g, op, "stores a loop value; accumulate it first or map the loop to an axis (fmap)");
+      bad_op(g, op, "stores a loop value; accumulate it first or map the loop to an axis (fmap)");
     if (streams & ~operands.varies)
-      bad(g, op, "fmap names a loop that the value does not vary with");
+      bad_op(g, op, "fmap names a loop that the value does not vary with");
   }
   return operands;  // every other operator computes in its operands' phase
 }
@@ -101,7 +95,8 @@ std::vector<Phase> phases(const Graph& g) {
       all.varies |= result[t.index].varies;
       all.folded |= result[t.index].folded;
     }
-    if (all.varies & all.folded) bad(g, op, "mixes a value inside a loop with one folded over it");
+    if (all.varies & all.folded)
+      bad_op(g, op, "mixes a value inside a loop with one folded over it");
     Phase p = phase_of(g, op, all);
     for (uint32_t i = 0; i < op.num_results; i++) result[op.result(i).index] = p;
   }

@@ -8,6 +8,9 @@ namespace tessera {
 // ⌈a/b⌉ for b > 0, without overflow.
 inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
+// The smallest multiple of `to` that is n or more.
+inline int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
+
 // The half-open interval of one axis that a block and iteration see.
 struct Interval {
   int64_t begin = 0, end = 0;

@@ -88,8 +88,8 @@ class Scheduler {
         continue;
       }
       if (accumulated) {
-        throw Error(ErrorKind::BadInput, who(op) + ": is used inside a loop that it is folded "
-                                                   "outside of; list its loops first");
+        bad_input(who(op) + ": is used inside a loop that it is folded "
+                            "outside of; list its loops first");
       }
       here.insert(i);
       for (TensorId t : op.inputs) todo.push_back(producer(t));
@@ -130,9 +130,9 @@ class Scheduler {
     for (size_t k = 0; k < inners.size(); ++k) {
       if (ran[k]) continue;
       const int l = result_.bodies[size_t(inners[k].body)].loop;
-      throw Error(ErrorKind::BadInput, "loop " + std::to_string(l) +
-                                           " needs a second pass over its iterations: give the "
-                                           "block another loop for it");
+      bad_input("loop " + std::to_string(l) +
+                " needs a second pass over its iterations: give the "
+                "block another loop for it");
     }
     CHECK(done.size() == here.size()) << "an operator of a loop body cannot be scheduled";
   }

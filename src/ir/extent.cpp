@@ -10,8 +10,6 @@ namespace tessera {
 namespace {
 constexpr size_t kMostTerms = 64, kMostFactors = 16;
 
-[[noreturn]] void bad(const std::string& what) { throw Error(ErrorKind::BadInput, what); }
-
 std::vector<std::string_view> parts(std::string_view text, char between) {
   std::vector<std::string_view> result;
   for (size_t at = 0; at <= text.size();) {
@@ -49,7 +47,8 @@ SymbolicExtent SymbolicExtent::parse(std::string_view text) {
     if (minus != std::string_view::npos && minus > 0 && term[minus - 1] != '*') {
       const char* end = term.data() + term.size();
       const auto [stop, error] = std::from_chars(term.data() + minus, end, constant);
-      if (error != std::errc() || stop != end) bad("'" + std::string(text) + "' is no extent");
+      if (error != std::errc() || stop != end)
+        bad_input("'" + std::string(text) + "' is no extent");
       term = term.substr(0, minus);
     }
     Factors factors;
@@ -58,7 +57,7 @@ SymbolicExtent SymbolicExtent::parse(std::string_view text) {
       const auto [stop, error] = std::from_chars(factor.data(), factor.data() + factor.size(), n);
       const bool number = error == std::errc() && stop == factor.data() + factor.size();
       if (number ? __builtin_mul_overflow(coefficient, n, &coefficient) : !is_symbol(factor))
-        bad("'" + std::string(text) + "' is no extent");
+        bad_input("'" + std::string(text) + "' is no extent");
       if (!number) factors.emplace_back(factor);
     }
     std::ranges::sort(factors);
@@ -71,9 +70,9 @@ SymbolicExtent SymbolicExtent::parse(std::string_view text) {
 void SymbolicExtent::add(const Factors& factors, int64_t coefficient) {
   int64_t& sum = terms_[factors];
   if (__builtin_add_overflow(sum, coefficient, &sum) || factors.size() > kMostFactors)
-    bad("an extent is too large");
+    bad_input("an extent is too large");
   if (sum == 0) terms_.erase(factors);
-  if (terms_.size() > kMostTerms) bad("an extent has too many terms");
+  if (terms_.size() > kMostTerms) bad_input("an extent has too many terms");
 }
 
 Dim SymbolicExtent::dim() const {
@@ -130,7 +129,7 @@ SymbolicExtent operator*(const SymbolicExtent& a, const SymbolicExtent& b) {
       factors.insert(factors.end(), y.begin(), y.end());
       std::ranges::sort(factors);
       int64_t coefficient = 0;
-      if (__builtin_mul_overflow(m, n, &coefficient)) bad("an extent is too large");
+      if (__builtin_mul_overflow(m, n, &coefficient)) bad_input("an extent is too large");
       result.add(factors, coefficient);
     }
   return result;

@@ -14,8 +14,6 @@
 namespace tessera {
 namespace {
 
-[[noreturn]] void bad(const std::string& message) { throw Error(ErrorKind::BadInput, message); }
-
 OpId append(std::vector<Op>& ops, std::vector<Tensor>& tensors, Op op, std::vector<Type> results,
             const std::vector<std::string>& names) {
   op.first_result = TensorId(tensors.size());
@@ -31,19 +29,19 @@ OpId append(std::vector<Op>& ops, std::vector<Tensor>& tensors, Op op, std::vect
 
 Graph Graph::block(std::vector<int64_t> grid, std::vector<int64_t> loops) {
   if (grid.empty() || grid.size() > kMaxGridDims)
-    bad("a block graph has 1 to 3 grid dimensions, not " + std::to_string(grid.size()));
+    bad_input("a block graph has 1 to 3 grid dimensions, not " + std::to_string(grid.size()));
   if (loops.size() > kMaxLoops)
-    bad("a block graph has at most 4 loops, not " + std::to_string(loops.size()));
+    bad_input("a block graph has at most 4 loops, not " + std::to_string(loops.size()));
   int64_t blocks = 1;
   for (int64_t n : grid) {
     if (n < 1 || n > (int64_t(1) << 31))
-      bad("grid dimension " + std::to_string(n) + " is out of range");
+      bad_input("grid dimension " + std::to_string(n) + " is out of range");
     blocks *= n;
-    if (blocks > (int64_t(1) << 40)) bad("too many blocks in the grid");
+    if (blocks > (int64_t(1) << 40)) bad_input("too many blocks in the grid");
   }
   for (int64_t n : loops)
     if (n < 1 || n > (int64_t(1) << 40))
-      bad("loop count " + std::to_string(n) + " is out of range");
+      bad_input("loop count " + std::to_string(n) + " is out of range");
   Graph g("", Level::Block);
   g.grid_ = std::move(grid);
   g.loops_ = std::move(loops);
@@ -80,17 +78,19 @@ OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
   const OpInfo& row = info(kind);
   const std::string who = row.name;
   CHECK(!is_input(kind)) << "use add_input";
-  if (is_kernel(kind) || is_thread(kind)) bad(who + " needs a body");
+  if (is_kernel(kind) || is_thread(kind)) bad_input(who + " needs a body");
   if (std::holds_alternative<NoAttrs>(attrs)) attrs = row.default_attrs;
-  if (attrs.index() != row.default_attrs.index()) bad(who + ": attributes of another operator");
+  if (attrs.index() != row.default_attrs.index())
+    bad_input(who + ": attributes of another operator");
   if (!allowed_at(kind, level_))
-    bad(who + " is not an operator of " + tessera::name(level_) + " graphs");
+    bad_input(who + " is not an operator of " + tessera::name(level_) + " graphs");
   if (int(inputs.size()) < row.min_arity ||
       (row.max_arity >= 0 && int(inputs.size()) > row.max_arity))
-    bad(who + " takes " +
-        (row.max_arity < 0 ? "at least " + std::to_string(row.min_arity)
-                           : std::to_string(row.min_arity)) +
-        " operand" + (row.min_arity == 1 ? "" : "s") + ", not " + std::to_string(inputs.size()));
+    bad_input(who + " takes " +
+              (row.max_arity < 0 ? "at least " + std::to_string(row.min_arity)
+                                 : std::to_string(row.min_arity)) +
+              " operand" + (row.min_arity == 1 ? "" : "s") + ", not " +
+              std::to_string(inputs.size()));
   std::vector<Type> operands;
   for (TensorId t : inputs) {
     CHECK(t.index < tensors_.size()) << who << ": operand " << t.index << " does not exist";
@@ -109,10 +109,10 @@ OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
   const std::string who = tessera::name(kind);
   CHECK(is_kernel(kind) || is_thread(kind)) << who << " has no body";
   if (!allowed_at(kind, level_))
-    bad(who + " is not an operator of " + tessera::name(level_) + " graphs");
+    bad_input(who + " is not an operator of " + tessera::name(level_) + " graphs");
   Level wanted = is_kernel(kind) ? Level::Block : Level::Thread;
   if (body.level() != wanted)
-    bad(who + ": its body must be a " + std::string(tessera::name(wanted)) + " graph");
+    bad_input(who + ": its body must be a " + std::string(tessera::name(wanted)) + " graph");
   std::vector<Type> operands;
   for (TensorId t : inputs) {
     CHECK(t.index < tensors_.size()) << who << ": operand " << t.index << " does not exist";

@@ -17,7 +17,7 @@ class Inference {
   Inference(OpKind kind, const std::vector<Type>& operands) : kind_(kind), operands_(operands) {}
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::BadInput, std::string(name(kind_)) + ": " + what);
+    bad_input(std::string(name(kind_)) + ": " + what);
   }
   const Type& operand(size_t i = 0) const { return operands_[i]; }
   std::string types() const {
@@ -378,9 +378,7 @@ Type accum(const Inference& in, OpKind kind, AccumAttrs& a, const Graph& graph) 
 }  // namespace
 
 void check_type(const Type& type, const std::string& where) {
-  auto fail = [&](const std::string& what) {
-    throw Error(ErrorKind::BadInput, where + ": " + what);
-  };
+  auto fail = [&](const std::string& what) { bad_input(where + ": " + what); };
   if (type.rank() > kMaxRank)
     fail("rank " + std::to_string(type.rank()) + " exceeds the limit of " +
          std::to_string(kMaxRank));

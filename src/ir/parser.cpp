@@ -496,8 +496,7 @@ class Parser {
     at(op_token, [&] {
       if (is_input(kind)) {
         if (!inputs.empty())
-          throw Error(ErrorKind::BadInput,
-                      "input takes 0 operands, not " + std::to_string(inputs.size()));
+          bad_input("input takes 0 operands, not " + std::to_string(inputs.size()));
         g.add_input(types[0], names[0], std::get<InputAttrs>(attrs).weight);
         return;
       }

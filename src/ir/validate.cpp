@@ -10,14 +10,15 @@
 #include "ir/written.h"
 
 namespace tessera {
-namespace {
 
-[[noreturn]] void bad(const Graph& g, const Op& op, const std::string& what) {
+void bad_op(const Graph& g, const Op& op, const std::string& what) {
   std::string who = name(op.kind);
   if (op.num_results > 0)
     if (const std::string& n = g.tensor(op.result()).name; !n.empty()) who += " " + n;
-  throw Error(ErrorKind::BadInput, who + ": " + what);
+  bad_input(who + ": " + what);
 }
+
+namespace {
 
 // How tiles of one axis get shorter than their nominal size: empty when they never do, else the
 // split that causes it. Axes that meet in one operator must be clipped alike.
@@ -66,7 +67,7 @@ class ClipCheck {
     if (g_.type(t).shape[axis].is_one() && clips_[t.index][axis].empty()) return;
     const Clip& c = clips_[t.index][axis];
     if (!first && c != into)
-      bad(g_, op, "its operands' tiles are cut differently at the tensor's edge");
+      bad_op(g_, op, "its operands' tiles are cut differently at the tensor's edge");
     into = c;
   }
   void broadcast_like(const Op& op, std::vector<Clip>& out, size_t skip_last = 0) {
@@ -100,9 +101,9 @@ class ClipCheck {
                         ? Clip()
                         : clip_of(a.type.shape[d].extent, int(d), a.omap, a.fmap, g_);
         if (want != in(0)[d])
-          bad(g_, op,
-              "axis " + std::to_string(d) + " of the value is cut differently from " +
-                  a.type.str());
+          bad_op(g_, op,
+                 "axis " + std::to_string(d) + " of the value is cut differently from " +
+                     a.type.str());
       }
       return;
     }
@@ -112,9 +113,9 @@ class ClipCheck {
       bool concat = a.kind == AccumKind::Concat;
       for (size_t d = 0; d < out.size(); d++) {
         if (concat && int(d) == a.axis) {
-          if (!out[d].empty()) bad(g_, op, "joins tiles that are cut at the tensor's edge");
+          if (!out[d].empty()) bad_op(g_, op, "joins tiles that are cut at the tensor's edge");
         } else if (varies_with(out[d], a.loops)) {
-          bad(g_, op, "folds tiles of different sizes");
+          bad_op(g_, op, "folds tiles of different sizes");
         }
       }
       return;
@@ -123,14 +124,14 @@ class ClipCheck {
       out = in(0);
       for (const Clip& c : out)
         if (varies_with(c, g_.attrs<AccumAttrs>(op).loops))
-          bad(g_, op, "folds tiles of different sizes");
+          bad_op(g_, op, "folds tiles of different sizes");
       std::vector<Clip> merged(out.size());
       broadcast_like(op, merged);
       return;
     }
     case OpKind::Matmul: {
       const auto &x = in(0), &y = in(1);
-      if (x.back() != y[y.size() - 2]) bad(g_, op, "the contracted axes are cut differently");
+      if (x.back() != y[y.size() - 2]) bad_op(g_, op, "the contracted axes are cut differently");
       broadcast_like(op, out, 2);
       out[out.size() - 2] = x[x.size() - 2];
       out.back() = y.back();
@@ -159,7 +160,7 @@ class ClipCheck {
       for (size_t d = 0; d < in(0).size(); d++) {
         bool gone = std::ranges::binary_search(a->axes, int(d));
         if (gone && op.kind == OpKind::Mean && !in(0)[d].empty())
-          bad(g_, op, "the mean over a cut tile is not a part of the whole mean; sum and scale");
+          bad_op(g_, op, "the mean over a cut tile is not a part of the whole mean; sum and scale");
         if (!gone)
           out[o++] = in(0)[d];
         else if (a->keepdims)
@@ -174,7 +175,7 @@ class ClipCheck {
       return;
     }
     for (TensorId t : op.inputs)
-      if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
+      if (clipped(t)) bad_op(g_, op, "its operand's tile is cut at the tensor's edge");
   }
   static bool varies_with(const Clip& clip, const std::vector<int>& loops) {
     return std::ranges::any_of(
@@ -195,15 +196,15 @@ void check_mirage_paths(const Graph& g) {
     for (TensorId t : op.inputs) {
       int c = counts[t.index];
       if (c < 0) continue;
-      if (n >= 0 && n != c) bad(g, op, "paths with different numbers of accumulators meet");
+      if (n >= 0 && n != c) bad_op(g, op, "paths with different numbers of accumulators meet");
       n = c;
     }
     if (is_input(op.kind)) n = 0;
     if (is_accumulator(op.kind)) n++;
     if (is_store(op.kind) && n != 1)
-      bad(g, op,
-          "a path to it passes " + std::to_string(std::max(n, 0)) +
-              " accumulators, not exactly one (Definition 2.1)");
+      bad_op(g, op,
+             "a path to it passes " + std::to_string(std::max(n, 0)) +
+                 " accumulators, not exactly one (Definition 2.1)");
     counts[op.result().index] = n;
   }
 }
@@ -211,7 +212,7 @@ void check_mirage_paths(const Graph& g) {
 void check_names(const Graph& g) {
   for (TensorId t : g.outputs())
     if (t.index >= g.tensors().size())
-      throw Error(ErrorKind::BadInput, "graph " + g.name() + ": an output does not exist");
+      bad_input("graph " + g.name() + ": an output does not exist");
 }
 
 void validate_block(const Graph& g, const ValidateOptions& options, const Op& op,
@@ -222,21 +223,21 @@ void validate_block(const Graph& g, const ValidateOptions& options, const Op& op
     for (TensorId t : o.inputs) {
       bool argument = is_input(g.producer(t).kind);
       if (argument != (is_load(o.kind)))
-        bad(g, o,
-            argument ? "reads an argument; take a tile of it with iter first"
-                     : "iter takes an argument of the block graph");
-      if (is_store(g.producer(t).kind)) bad(g, o, "reads a saved result");
+        bad_op(g, o,
+               argument ? "reads an argument; take a tile of it with iter first"
+                        : "iter takes an argument of the block graph");
+      if (is_store(g.producer(t).kind)) bad_op(g, o, "reads a saved result");
     }
   }
   for (TensorId t : g.outputs())
     if (!is_store(g.producer(t).kind))
-      bad(parent, op, "its body returns a value that is not saved");
+      bad_op(parent, op, "its body returns a value that is not saved");
   if (options.mirage_strict) check_mirage_paths(g);
   if (written_kernel(parent, op)) return;  // its code has tiles of its own
   if (int64_t peak = block_memory(g).peak(); peak > options.block_bytes)
-    bad(parent, op,
-        "a block needs " + std::to_string(peak) + " bytes, the limit is " +
-            std::to_string(options.block_bytes));
+    bad_op(parent, op,
+           "a block needs " + std::to_string(peak) + " bytes, the limit is " +
+               std::to_string(options.block_bytes));
 }
 
 }  // namespace
@@ -249,20 +250,19 @@ void validate_body(const Graph& g, const Op& op, const ValidateOptions& options)
     int64_t registers = 0;
     for (const Tensor& t : body.tensors()) registers += size_in_bytes(t.type.dtype);
     if (registers > options.thread_bytes)
-      bad(g, op,
-          "a thread needs " + std::to_string(registers) + " bytes, the limit is " +
-              std::to_string(options.thread_bytes));
+      bad_op(g, op,
+             "a thread needs " + std::to_string(registers) + " bytes, the limit is " +
+                 std::to_string(options.thread_bytes));
   }
 }
 
 void validate(const Graph& g, const ValidateOptions& options) {
   check_names(g);
-  if (g.outputs().empty())
-    throw Error(ErrorKind::BadInput, "graph " + g.name() + " returns nothing");
+  if (g.outputs().empty()) bad_input("graph " + g.name() + " returns nothing");
   int64_t bytes = 0;
   for (const Op& op : g.ops()) {
     if (is_input(op.kind) && g.level() != Level::Kernel && g.is_weight(op.result()))
-      bad(g, op, "only inputs of the whole program can be weights");
+      bad_op(g, op, "only inputs of the whole program can be weights");
     for (uint32_t i = 0; i < op.num_results; i++) {
       const Type& type = g.type(op.result(i));
       if (is_static(type.shape)) bytes += type.bytes();
@@ -271,9 +271,8 @@ void validate(const Graph& g, const ValidateOptions& options) {
     validate_body(g, op, options);
   }
   if (g.level() == Level::Kernel && bytes > options.kernel_bytes)
-    throw Error(ErrorKind::BadInput, "graph " + g.name() + " needs " + std::to_string(bytes) +
-                                         " bytes, the limit is " +
-                                         std::to_string(options.kernel_bytes));
+    bad_input("graph " + g.name() + " needs " + std::to_string(bytes) + " bytes, the limit is " +
+              std::to_string(options.kernel_bytes));
 }
 
 }  // namespace tessera

@@ -17,4 +17,7 @@ void validate(const Graph& graph, const ValidateOptions& options = {});
 // The same for the body of one kernel or thread operator of `graph`.
 void validate_body(const Graph& graph, const Op& op, const ValidateOptions& options = {});
 
+// Throws Error(BadInput) that names the operator.
+[[noreturn]] void bad_op(const Graph& graph, const Op& op, const std::string& what);
+
 }  // namespace tessera

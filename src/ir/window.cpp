@@ -44,9 +44,7 @@ std::vector<WindowAxis> window_axes(const Graph& g, const Op& op) {
 void complete_window(const char* name, size_t n, std::vector<int64_t>& strides,
                      std::vector<int64_t>& dilations, std::vector<int64_t>& low,
                      std::vector<int64_t>& high) {
-  auto fail = [&](const std::string& what) {
-    throw Error(ErrorKind::BadInput, std::string(name) + ": " + what);
-  };
+  auto fail = [&](const std::string& what) { bad_input(std::string(name) + ": " + what); };
   auto complete = [&](std::vector<int64_t>& list, int64_t value, const char* what) {
     if (list.empty()) list.assign(n, value);
     if (list.size() != n)

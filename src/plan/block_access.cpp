@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/block.h"
 
 namespace tessera {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Elements of the value per step along each axis of the space, 0 where it does not change.
 std::vector<int64_t> strides_in(const Block& block, const BlockStep& step, const BlockAccess& a) {
@@ -49,10 +48,10 @@ class Outer {
 
 using Visit = std::function<void(int, const Round&)>;
 
-class Rounds {
+class AccessRounds {
  public:
-  Rounds(const Block& block, const BlockStep& step, const Walk& walk, const BlockAccess& access,
-         bool write, const Visit& visit)
+  AccessRounds(const Block& block, const BlockStep& step, const Walk& walk,
+               const BlockAccess& access, bool write, const Visit& visit)
       : block_(block), step_(step), walk_(walk), write_(write), visit_(visit),
         strides_(strides_in(block, step, access)),
         bytes_(size_in_bytes(block.values[size_t(access.value)].dtype)) {}
@@ -255,7 +254,7 @@ void for_each_round(const Block& block, const BlockStep& step, const Walk& walk,
   const bool updates = std::ranges::any_of(step.writes, [&](const BlockAccess& w) {
     return w.value == access.value && w.axes == access.axes;
   });
-  Rounds(block, step, walk, access, write || updates, visit).run(kind);
+  AccessRounds(block, step, walk, access, write || updates, visit).run(kind);
 }
 
 void for_each_matrix(const Block& block, const BlockStep& step, const Walk& walk,

@@ -6,10 +6,10 @@
 namespace tessera {
 namespace {
 
-class Writer {
+class ActionWriter {
  public:
-  Writer(const Block& block, const BlockPlan& plan, const BlockOrder& order,
-         const std::vector<std::vector<PlacedAccess>>& accesses)
+  ActionWriter(const Block& block, const BlockPlan& plan, const BlockOrder& order,
+               const std::vector<std::vector<PlacedAccess>>& accesses)
       : block_(block), plan_(plan), order_(order), accesses_(accesses) {
     of_step_.resize(block.steps.size());
     for (size_t v = 0; v < accesses.size(); ++v)
@@ -257,7 +257,7 @@ class Writer {
 std::vector<Action> block_actions(const Block& block, const BlockPlan& plan,
                                   const BlockOrder& order,
                                   const std::vector<std::vector<PlacedAccess>>& accesses) {
-  return Writer(block, plan, order, accesses).run();
+  return ActionWriter(block, plan, order, accesses).run();
 }
 
 }  // namespace tessera

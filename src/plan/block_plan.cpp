@@ -25,10 +25,10 @@ struct Manner {
   bool serial = false;
 };
 
-class Planner {
+class BlockPlanner {
  public:
-  Planner(const Block& block, const std::vector<FlowTile>& tiles,
-          const std::vector<FlowAccess>& accesses, const BlockLimits& limits)
+  BlockPlanner(const Block& block, const std::vector<FlowTile>& tiles,
+               const std::vector<FlowAccess>& accesses, const BlockLimits& limits)
       : block_(block), tiles_(tiles), limits_(limits), accesses_(tiles.size()) {
     base_.values.resize(tiles.size());
     base_.steps.resize(block.steps.size());
@@ -380,7 +380,7 @@ class Planner {
 
 BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
                     const std::vector<FlowAccess>& accesses, const BlockLimits& limits) {
-  return Planner(block, tiles, accesses, limits).run();
+  return BlockPlanner(block, tiles, accesses, limits).run();
 }
 
 }  // namespace tessera

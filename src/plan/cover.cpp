@@ -24,8 +24,7 @@ class Chooser {
   Cover run() {
     Cover best;
     best.kernels = in_order(known_);
-    if (!complete(best.kernels))
-      throw Error(ErrorKind::BadInput, "the known kernels do not compute what is wanted");
+    if (!complete(best.kernels)) bad_input("the known kernels do not compute what is wanted");
     best.seconds = seconds(best.kernels);
     best.solver = "none";
     find_inevitable();

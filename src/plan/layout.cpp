@@ -4,11 +4,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "ir/block.h"
 
 namespace tessera {
 namespace {
-
-int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 size_t axis(const Layout& layout, size_t i) {
   return layout.order.empty() ? i : size_t(layout.order[i]);
@@ -46,15 +45,13 @@ void check_layout(const Layout& layout, size_t rank) {
     good = good && layout.strides.size() == rank && sorted.empty() && layout.panel == 0 &&
            layout.offset >= 0;
   }
-  if (!good) {
-    throw Error(ErrorKind::BadInput,
-                "layout " + layout.str() + " does not fit " + std::to_string(rank) + " axes");
-  }
+  if (!good)
+    bad_input("layout " + layout.str() + " does not fit " + std::to_string(rank) + " axes");
 }
 
 int64_t panel_columns(const Layout& layout, int64_t n) {
-  if (layout.tile == 0) return up(n, layout.panel);
-  return up(n, layout.tile) / layout.tile * up(layout.tile, layout.panel);
+  if (layout.tile == 0) return round_up(n, layout.panel);
+  return round_up(n, layout.tile) / layout.tile * round_up(layout.tile, layout.panel);
 }
 
 int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extents) {
@@ -67,7 +64,7 @@ int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extent
   for (size_t i = 0; i < extents.size(); ++i) {
     int64_t e = extents[axis(layout, i)];
     if (layout.panel > 0 && i + 1 == extents.size()) e = panel_columns(layout, e);
-    if (layout.panel > 0 && i + 2 == extents.size()) e = up(e, layout.group);
+    if (layout.panel > 0 && i + 2 == extents.size()) e = round_up(e, layout.group);
     n *= e;
   }
   return n;

@@ -13,9 +13,10 @@ bool overlap_in_time(const MemoryRequest& a, const MemoryRequest& b) {
   return a.birth <= b.death && b.birth <= a.death;
 }
 
-class Planner {
+class MemoryPlanner {
  public:
-  Planner(const std::vector<MemoryRequest>& requests, int64_t alignment) : requests_(requests) {
+  MemoryPlanner(const std::vector<MemoryRequest>& requests, int64_t alignment)
+      : requests_(requests) {
     for (const MemoryRequest& r : requests) {
       CHECK(r.bytes >= 0 && r.birth <= r.death) << "request " << r.name;
       sizes_.push_back((r.bytes + alignment - 1) / alignment * alignment);
@@ -92,7 +93,7 @@ class Planner {
 }  // namespace
 
 MemoryPlan plan_memory(const std::vector<MemoryRequest>& requests, int64_t alignment) {
-  MemoryPlan plan = Planner(requests, alignment).run();
+  MemoryPlan plan = MemoryPlanner(requests, alignment).run();
   check_memory_plan(requests, plan);
   return plan;
 }

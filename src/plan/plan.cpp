@@ -191,14 +191,14 @@ void PlanBuilder::add(Task task) {
 namespace {
 
 // The tasks of one part of the plan (once, or run) as the scheduler sees them.
-struct Part {
+struct PlanPart {
   std::vector<int> ids;  // positions in the plan's tasks
   std::vector<ScheduleTask> tasks;
   std::vector<ScheduleBuffer> buffers;
 };
 
-Part part_of(const Plan& plan, bool once) {
-  Part part;
+PlanPart plan_part(const Plan& plan, bool once) {
+  PlanPart part;
   std::map<int, size_t> buffer_of;  // by root slot
   for (size_t i = 0; i < plan.tasks.size(); ++i) {
     const Task& t = plan.tasks[i];
@@ -226,7 +226,7 @@ Part part_of(const Plan& plan, bool once) {
 }
 
 Schedule schedule_part(const Plan& plan, bool once, const PlanOptions& options) {
-  const Part part = part_of(plan, once);
+  const PlanPart part = plan_part(plan, once);
   Schedule s = options.schedule
                    ? schedule_by_depth(part.tasks, part.buffers, options.most_live_bytes)
                    : schedule_serially(part.tasks, part.buffers);

@@ -10,7 +10,7 @@ namespace {
 
 // Longer rows of a product are not kept in a block, so that nothing is computed from whole ones.
 // Shorter ones are computed one by one, faster without what follows.
-constexpr int64_t kMostColumns = 1024, kLeastColumns = 8;
+constexpr int64_t kMostColumns = 1024, kLeastKeptColumns = 8;
 // Bytes of a product's right operand where every block of rows reads it whole: at all, of heads of
 // any width and of second products, and for few rows.
 constexpr int64_t kMostShared = int64_t{4} << 20, kMostOfHeads = int64_t{1} << 20;
@@ -151,7 +151,7 @@ RowGroups::Operands RowGroups::multiplied(const RowGroup& g, const Op& op) const
   if (product_of(without_last(out)) != product_of(g.rows))
     return std::nullopt;  // a column of results is no single row
   const int64_t k = b[b.size() - 2], n = b.back();
-  if (g.rows.size() == 1 && n < kLeastColumns && !once(view(right).root)) return std::nullopt;
+  if (g.rows.size() == 1 && n < kLeastKeptColumns && !once(view(right).root)) return std::nullopt;
   const auto x = operand(g, left, joined(without_last(out), {k}), {k}, g.rows);
   const Extents lead = without_last(g.rows);
   auto y = operand(g, right, joined(without_last(out, 2), {k, n}), {k, n}, lead);

@@ -13,16 +13,14 @@ namespace {
 
 // Blocks of rows: enough for all threads, few to launch. Fewer of short ones, more of long ones.
 constexpr int64_t kBlocks = 32, kShortBlock = 4096, kLongBlock = 16384;  // elements
-constexpr int64_t kLeastColumns = 256;  // of a block that takes a part of its rows
-constexpr int64_t kDepth = 256;         // of a product, in one step of a loop
+constexpr int64_t kLeastBlockColumns = 256;  // of a block that takes a part of its rows
+constexpr int64_t kDepth = 256;              // of a product, in one step of a loop
 // Multiplications that are worth a second block; fewer columns fill no vectors of what follows.
 constexpr int64_t kWorth = int64_t{1} << 17, kNarrow = 16;
 // Rows that a block of a product keeps whole.
 constexpr int64_t kTileElements = int64_t{32} << 10, kTileRows = 64;
 constexpr int64_t kMostOfFew = int64_t{1} << 15;  // elements of rows that are fewer than threads
 constexpr int64_t kShortRow = 16;                 // elements
-
-Shape shape_of(const Extents& extents) { return Shape(extents.begin(), extents.end()); }
 
 Extents with(Extents rows, int64_t width) {
   rows.push_back(width);
@@ -152,7 +150,7 @@ class RowKernel {
       grid_.emplace_back(i, std::min(n, left));
       left = ceil_div(left, n);
     }
-    const int64_t parts = std::min(left, widest_ / kLeastColumns);
+    const int64_t parts = std::min(left, widest_ / kLeastBlockColumns);
     if (parts < 2 || !pointwise(group_)) return;
     columns_ = widest_;
     grid_.emplace_back(last_, parts);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "ir/block.h"
+
 namespace tessera {
 namespace {
-
-int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Elements from row to row of the innermost axis.
 int64_t pitch(const SharedLayout& l, const std::vector<int64_t>& extents) {
@@ -44,7 +44,7 @@ int64_t shared_bytes(const SharedLayout& l, const std::vector<int64_t>& extents,
   int64_t n = pitch(l, extents);
   for (size_t i = 0; i + 1 < rank; ++i) n *= extents[size_t(l.axis(i, rank))];
   // Exchanged bits stay within aligned pieces; the last one is needed whole.
-  return up(n * element_bytes, l.swizzle_bits > 0 ? int64_t{16} << l.swizzle_bits : 1);
+  return round_up(n * element_bytes, l.swizzle_bits > 0 ? int64_t{16} << l.swizzle_bits : 1);
 }
 
 std::vector<int64_t> shared_offsets(const SharedLayout& l, const std::vector<int64_t>& extents,

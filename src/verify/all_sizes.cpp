@@ -17,10 +17,10 @@ namespace {
 constexpr int kInstances = 5;
 constexpr int64_t kLargestCoefficient = 64, kLargestOffset = 4096;
 
-using Instances = std::vector<Graph>;
+using InstanceGraphs = std::vector<Graph>;
 using Numbers64 = std::vector<int64_t>;  // one number in all instances
 
-Numbers64 extents_at(const Instances& all, TensorId t, size_t axis) {
+Numbers64 extents_at(const InstanceGraphs& all, TensorId t, size_t axis) {
   Numbers64 v;
   for (const Graph& g : all) v.push_back(g.type(t).shape[axis].extent);
   return v;
@@ -37,9 +37,9 @@ std::optional<int64_t> offset(const Numbers64& v, const Numbers64& from) {
 }
 
 // Extents as terms of symbols.
-class Extents {
+class SymbolicExtents {
  public:
-  explicit Extents(Sums& sums) : sums_(sums), t_(sums.terms()) {}
+  explicit SymbolicExtents(Sums& sums) : sums_(sums), t_(sums.terms()) {}
 
   void add_symbol(const Numbers64& values, int64_t least) {
     symbols_.push_back({{values, sums_.extent(least)}, least});
@@ -121,9 +121,9 @@ class Extents {
 };
 
 // One of the two programs, by elements.
-class Program {
+class ProgramElements {
  public:
-  Program(Sums& sums, Extents& extents, const Instances& g)
+  ProgramElements(Sums& sums, SymbolicExtents& extents, const InstanceGraphs& g)
       : s_(sums), t_(sums.terms()), extents_(extents), all_(g), g_(g[0]) {}
 
   using Index = std::vector<TermId>;
@@ -441,15 +441,15 @@ class Program {
 
   Sums& s_;
   Terms& t_;
-  Extents& extents_;
-  const Instances& all_;
+  SymbolicExtents& extents_;
+  const InstanceGraphs& all_;
   const Graph& g_;
   std::map<uint32_t, std::map<Index, TermId>> known_;
   int steps_ = 0;
 };
 
 // The axes of inputs that are not one number, smaller ones first.
-std::vector<Numbers64> varying_axes(const Instances& all) {
+std::vector<Numbers64> varying_axes(const InstanceGraphs& all) {
   std::set<Numbers64> found;
   for (size_t i = 0; i < all[0].inputs().size(); ++i)
     for (size_t d = 0; d < all[0].type(all[0].inputs()[i]).shape.size(); ++d) {
@@ -494,7 +494,7 @@ bool alike(const Graph& a, const Graph& b) {
 }
 
 // From where on every extent is at least 1, for symbols that occur alone: N − 2 asks for N >= 3.
-void raise(std::map<Numbers64, int64_t>& least, const Instances& all) {
+void raise(std::map<Numbers64, int64_t>& least, const InstanceGraphs& all) {
   for (size_t t = 0; t < all[0].tensors().size(); ++t)
     for (size_t d = 0; d < all[0].tensors()[t].type.shape.size(); ++d)
       for (auto& [values, low] : least)
@@ -503,7 +503,8 @@ void raise(std::map<Numbers64, int64_t>& least, const Instances& all) {
           low = std::max(low, 1 - *off);
 }
 
-std::string told(const Instances& all, const Extents& extents, const SymbolNames& names) {
+std::string told(const InstanceGraphs& all, const SymbolicExtents& extents,
+                 const SymbolNames& names) {
   static const char* const kNames[] = {"N", "M", "K", "L", "P", "Q", "R", "S"};
   std::vector<std::string> called;
   for (size_t k = 0; k < extents.symbols().size(); ++k) {
@@ -546,7 +547,8 @@ std::vector<std::string> symbols_of(const std::vector<const Graph*>& programs) {
   return all;
 }
 
-AllSizes equal_for_all_sizes(const Instances& a, const Instances& b, const SymbolNames& names) {
+AllSizes equal_for_all_sizes(const InstanceGraphs& a, const InstanceGraphs& b,
+                             const SymbolNames& names) {
   CHECK(a.size() == b.size() && a.size() >= 3) << "instances of a program of any sizes";
   try {
     for (size_t k = 1; k < a.size(); ++k)
@@ -555,17 +557,17 @@ AllSizes equal_for_all_sizes(const Instances& a, const Instances& b, const Symbo
     const std::vector<Numbers64> axes = varying_axes(a);
     if (axes.empty()) return {false, kNoSizes};
     Sums sums(1);
-    Extents extents(sums);
+    SymbolicExtents extents(sums);
     std::map<Numbers64, int64_t> least;
     for (const Numbers64& v : axes) least[v] = 1;
     raise(least, a);
     raise(least, b);
     for (const Numbers64& v : axes)
       if (!extents.read(v)) extents.add_symbol(v, least[v]);
-    Program left(sums, extents, a), right(sums, extents, b);
+    ProgramElements left(sums, extents, a), right(sums, extents, b);
     for (size_t k = 0; k < a[0].outputs().size(); ++k) {
       const TensorId ta = a[0].outputs()[k], tb = b[0].outputs()[k];
-      Program::Index index;
+      ProgramElements::Index index;
       for (TermId extent : left.shape(ta))
         index.push_back(extent == Terms::kOne ? Terms::kZero : sums.position(extent));
       if (left.shape(ta) != right.shape(tb)) throw NoTerms{"results of different shapes"};
@@ -584,7 +586,7 @@ AllSizes equal_for_all_sizes(const Graph& a, const Graph& b, uint64_t seed) {
   SymbolNames names;
   for (const std::string& s : symbols_of({&a, &b})) names.emplace_back(s, Numbers64());
   Rng rng(seed);
-  Instances left, right;
+  InstanceGraphs left, right;
   try {
     for (int k = 0; k < kInstances; ++k) {
       std::vector<std::pair<std::string, int64_t>> binding;

@@ -11,60 +11,60 @@ namespace {
 using Wide = __int128;
 
 // As a domain of eval/pointwise.h. Results of arithmetic wrap where they are too far.
-struct Range : Bounds {
-  static Range of(Wide low, Wide high) {
+struct BoundsVec : Bounds {
+  static BoundsVec of(Wide low, Wide high) {
     if (low <= -kFar || high >= kFar) return {};
     return {{int64_t(low), int64_t(high)}};
   }
-  Range constant(const Rational& c) const {
-    return c.is_integer() ? of(c.num(), c.num()) : Range();
+  BoundsVec constant(const Rational& c) const {
+    return c.is_integer() ? of(c.num(), c.num()) : BoundsVec();
   }
-  Range unknown() const { return {}; }
-  void assign_integers(const Range& x) { *this = x; }
+  BoundsVec unknown() const { return {}; }
+  void assign_integers(const BoundsVec& x) { *this = x; }
 };
 
-constexpr Range kTruth{{0, 1}};
+constexpr BoundsVec kTruth{{0, 1}};
 
-Range operator-(const Range& x) { return Range::of(-Wide(x.high), -Wide(x.low)); }
-Range operator+(const Range& x, const Range& y) {
-  return Range::of(Wide(x.low) + y.low, Wide(x.high) + y.high);
+BoundsVec operator-(const BoundsVec& x) { return BoundsVec::of(-Wide(x.high), -Wide(x.low)); }
+BoundsVec operator+(const BoundsVec& x, const BoundsVec& y) {
+  return BoundsVec::of(Wide(x.low) + y.low, Wide(x.high) + y.high);
 }
-Range operator-(const Range& x, const Range& y) { return x + -y; }
-Range operator*(const Range& x, const Range& y) {
+BoundsVec operator-(const BoundsVec& x, const BoundsVec& y) { return x + -y; }
+BoundsVec operator*(const BoundsVec& x, const BoundsVec& y) {
   const Wide all[] = {Wide(x.low) * y.low, Wide(x.low) * y.high, Wide(x.high) * y.low,
                       Wide(x.high) * y.high};
   const auto [least, most] = std::minmax_element(all, all + 4);
-  return Range::of(*least, *most);
+  return BoundsVec::of(*least, *most);
 }
-Range operator/(const Range&, const Range&) { return {}; }
-Range max(const Range& x, const Range& y) {
+BoundsVec operator/(const BoundsVec&, const BoundsVec&) { return {}; }
+BoundsVec max(const BoundsVec& x, const BoundsVec& y) {
   return {{std::max(x.low, y.low), std::max(x.high, y.high)}};
 }
-Range min(const Range& x, const Range& y) {
+BoundsVec min(const BoundsVec& x, const BoundsVec& y) {
   return {{std::min(x.low, y.low), std::min(x.high, y.high)}};
 }
-Range relu(const Range& x) { return max(x, {{0, 0}}); }
-Range abs(const Range& x) {
-  return Range::of(std::max<int64_t>({0, x.low, -x.high}), std::max(-x.low, x.high));
+BoundsVec relu(const BoundsVec& x) { return max(x, {{0, 0}}); }
+BoundsVec abs(const BoundsVec& x) {
+  return BoundsVec::of(std::max<int64_t>({0, x.low, -x.high}), std::max(-x.low, x.high));
 }
-Range sign(const Range&) { return {{-1, 1}}; }
-Range power(const Range&, const Range&) { return {}; }
-Range atan2(const Range&, const Range&) { return {}; }
-Range mod(const Range&, const Range& y) {  // has the divisor's sign
-  return y.low > 0 ? Range{{0, y.high - 1}} : Range();
+BoundsVec sign(const BoundsVec&) { return {{-1, 1}}; }
+BoundsVec power(const BoundsVec&, const BoundsVec&) { return {}; }
+BoundsVec atan2(const BoundsVec&, const BoundsVec&) { return {}; }
+BoundsVec mod(const BoundsVec&, const BoundsVec& y) {  // has the divisor's sign
+  return y.low > 0 ? BoundsVec{{0, y.high - 1}} : BoundsVec();
 }
-Range not_zero(const Range&) { return kTruth; }
-Range logical_not(const Range&) { return kTruth; }
-Range compare(const Range&, const Range&, Order) { return kTruth; }
-Range select(const Range&, const Range& x, const Range& y) { return {hull(x, y)}; }
+BoundsVec not_zero(const BoundsVec&) { return kTruth; }
+BoundsVec logical_not(const BoundsVec&) { return kTruth; }
+BoundsVec compare(const BoundsVec&, const BoundsVec&, Order) { return kTruth; }
+BoundsVec select(const BoundsVec&, const BoundsVec& x, const BoundsVec& y) { return {hull(x, y)}; }
 
 // Of what takes many elements together: how many at least and at most.
-Range terms(const Graph& g, const Op& op) {
+BoundsVec terms(const Graph& g, const Op& op) {
   const double most = terms_of(g, op);
   const int64_t n = most < double(kFar) ? int64_t(most) : kFar;
   // Windows may see padding only, and tiles are clipped.
   if (is_windowed(op.kind) || g.level() != Level::Kernel) return {{0, n}};
-  return is_scan(op.kind) ? Range{{1, n}} : Range{{n, n}};
+  return is_scan(op.kind) ? BoundsVec{{1, n}} : BoundsVec{{n, n}};
 }
 
 }  // namespace
@@ -90,11 +90,11 @@ Bounds bounds_of(DType dtype) {
 
 Bounds computed(const Graph& g, const Op& op, const std::vector<Bounds>& operands) {
   const Type& type = g.type(op.result());
-  if (const Rational* value = op.constant()) return Range().constant(*value);
+  if (const Rational* value = op.constant()) return BoundsVec().constant(*value);
   if (const auto* a = std::get_if<IotaAttrs>(&op.attrs))
     return {0, std::max<int64_t>(0, type.shape[size_t(a->axis)].extent - 1)};
   if (operands.empty()) return {};
-  std::vector<Range> in;
+  std::vector<BoundsVec> in;
   for (const Bounds& b : operands) in.push_back({b});
   if (has(op.kind, algebra::Pointwise))
     return apply_to_one(op, g.type(op.inputs[first_value(op.kind)]).dtype, type.dtype, in);
@@ -103,7 +103,7 @@ Bounds computed(const Graph& g, const Op& op, const std::vector<Bounds>& operand
     if (op.kind == OpKind::Gather) return all;
     for (const Bounds& b : operands) all = hull(all, b);
     if (const auto* pad = std::get_if<PadAttrs>(&op.attrs))
-      return hull(all, Range().constant(pad->value));
+      return hull(all, BoundsVec().constant(pad->value));
     return has(op.kind, algebra::Fills) ? hull(all, {0, 0}) : all;
   }
   if (is_tile(op.kind)) return operands[0];

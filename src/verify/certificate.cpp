@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-struct Program {
+struct HashedName {
   uint64_t& hash;
   std::string& name;
 };
@@ -46,8 +46,8 @@ template <class Each> void each_field(GateFamily& g, Each&& each) {
 }
 
 template <class Each> void each_entry(Certificate& c, Each&& each) {
-  each("spec", Program{c.spec_hash, c.spec_name});
-  each("candidate", Program{c.candidate_hash, c.candidate_name});
+  each("spec", HashedName{c.spec_hash, c.spec_name});
+  each("candidate", HashedName{c.candidate_hash, c.candidate_name});
   each("seed", c.seed);
   each("level", c.level);
   each("input", c.inputs);
@@ -72,7 +72,7 @@ template <class Each> void each_entry(Certificate& c, Each&& each) {
 template <class T>
 concept Record = std::same_as<T, FieldDraw> || std::same_as<T, GateFamily>;
 template <class T>
-concept Number = std::integral<T> || std::same_as<T, double>;
+concept PlainNumber = std::integral<T> || std::same_as<T, double>;
 
 // --- values as text
 
@@ -80,7 +80,7 @@ std::string text_of(const std::string& s) { return one_line(s); }
 std::string text_of(double x) { return exact(x); }
 std::string text_of(std::integral auto n) { return std::to_string(n); }
 std::string text_of(Accuracy level) { return name(level) + std::string(": ") + meaning(level); }
-std::string text_of(const Program& p) {
+std::string text_of(const HashedName& p) {
   char hash[20];
   std::snprintf(hash, sizeof hash, "%016llx ", static_cast<unsigned long long>(p.hash));
   return hash + text_of(p.name);
@@ -104,16 +104,16 @@ template <Record R> std::string text_of(R record) {
 
 // --- and back
 
-class Reader {
+class CertificateReader {
  public:
-  Reader(std::string_view text, const std::string& file) : scanner_(text, file) {}
+  CertificateReader(std::string_view text, const std::string& file) : scanner_(text, file) {}
 
   [[noreturn]] void fail(const std::string& what, std::string_view at) const {
     scanner_.fail("certificate: " + what, size_t(at.data() - scanner_.text().data()));
   }
 
   void read(std::string_view s, std::string& text) const { text = from_one_line(s); }
-  template <Number T> void read(std::string_view s, T& value) const {
+  template <PlainNumber T> void read(std::string_view s, T& value) const {
     const auto n = number_from<T>(s);
     if (!n)
       fail(std::string("expected a ") + (std::integral<T> ? "whole " : "") + "number, not '" +
@@ -128,7 +128,7 @@ class Reader {
       fail(e.message(), s);
     }
   }
-  void read(std::string_view s, Program p) const {
+  void read(std::string_view s, HashedName p) const {
     const auto [hash, name] = at(s, ' ');
     const auto [end, error] = std::from_chars(hash.data(), hash.data() + hash.size(), p.hash, 16);
     if (error != std::errc() || end != hash.data() + hash.size())
@@ -238,12 +238,12 @@ std::string Certificate::str() const {
 }
 
 Certificate Certificate::parse(std::string_view text, const std::string& file) {
-  const Reader reader(text, file);
+  const CertificateReader reader(text, file);
   Certificate c;
   std::map<std::string_view, std::function<void(std::string_view)>> entries;
   each_entry(c, [&]<class T>(const char* key, T&& value) {
     using V = std::remove_cvref_t<T>;
-    if constexpr (std::same_as<V, Program>)
+    if constexpr (std::same_as<V, HashedName>)
       entries[key] = [&reader, value](std::string_view s) { reader.read(s, value); };
     else if constexpr (requires { value.front().part; } || std::same_as<V, std::vector<Binding>> ||
                        std::same_as<V, std::vector<std::string>> ||

@@ -36,22 +36,23 @@ std::vector<TensorId> candidates_for_cuts(const Graph& g) {
   return list;
 }
 
-struct Value {
+struct CutValue {
   TensorId tensor;
   NDArray array;
   double sum = 0, squares = 0, largest = 0;
 };
 
-std::vector<Value> evaluate(const Graph& g, const std::vector<NDArray>& inputs, ThreadPool* pool) {
+std::vector<CutValue> evaluate(const Graph& g, const std::vector<NDArray>& inputs,
+                               ThreadPool* pool) {
   const std::vector<TensorId> tensors = candidates_for_cuts(g);
   Graph all = g;
   all.set_outputs(tensors);
   EvalOptions options;
   options.pool = pool;
   std::vector<NDArray> arrays = eval(all, inputs, options);
-  std::vector<Value> values;
+  std::vector<CutValue> values;
   for (size_t i = 0; i < tensors.size(); i++) {
-    Value v{tensors[i], std::move(arrays[i])};
+    CutValue v{tensors[i], std::move(arrays[i])};
     bool finite = !v.array.reals.empty();
     for (double x : v.array.reals) {
       finite = finite && std::isfinite(x);
@@ -68,7 +69,7 @@ std::vector<Value> evaluate(const Graph& g, const std::vector<NDArray>& inputs, 
 bool close(double a, double b, double scale) { return std::fabs(a - b) <= kLooksEqual * scale; }
 
 // Whether the elements of y in their order are those of x with its axes permuted.
-bool same_elements(const Value& x, const Value& y, const std::vector<int>& axes) {
+bool same_elements(const CutValue& x, const CutValue& y, const std::vector<int>& axes) {
   interruption_point();
   const size_t rank = axes.size();
   std::vector<int64_t> shape(rank), stride(rank), at(rank, 0);
@@ -96,7 +97,7 @@ bool same_elements(const Value& x, const Value& y, const std::vector<int>& axes)
   return true;
 }
 
-std::optional<std::vector<int>> permutation_between(const Value& x, const Value& y) {
+std::optional<std::vector<int>> permutation_between(const CutValue& x, const CutValue& y) {
   if (x.array.dtype != y.array.dtype || x.array.reals.size() != y.array.reals.size() ||
       !close(x.largest, y.largest, x.largest) || !close(x.sum, y.sum, x.sum) ||
       !close(x.squares, y.squares, x.squares))
@@ -236,7 +237,7 @@ std::vector<ValuePair> values_that_look_equal(const Graph& spec, const Graph& ca
                                               uint64_t seed, ThreadPool* pool) {
   const std::vector<NDArray> inputs =
       make_inputs(spec, "normal", seed, integer_ranges(spec, candidate, {-8, 8}));
-  std::vector<Value> a, b;
+  std::vector<CutValue> a, b;
   try {
     a = evaluate(spec, inputs, pool);
     b = evaluate(candidate, inputs, pool);
@@ -244,9 +245,9 @@ std::vector<ValuePair> values_that_look_equal(const Graph& spec, const Graph& ca
     return {};  // opaque operators have no meaning in numbers
   }
   std::vector<ValuePair> pairs;
-  for (const Value& y : b) {
+  for (const CutValue& y : b) {
     std::optional<ValuePair> best;
-    for (const Value& x : a) {
+    for (const CutValue& x : a) {
       const auto axes = permutation_between(x, y);
       if (!axes) continue;
       const bool plain = axes->empty() && x.array.shape == y.array.shape;

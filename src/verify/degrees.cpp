@@ -9,9 +9,8 @@
 #include "verify/degree_algebra.h"
 
 namespace tessera {
+namespace degree_algebra {
 namespace {
-
-using namespace degree_algebra;
 
 // One element as a domain of eval/pointwise.h: `mask` is what it depends on, see Use.
 struct DegreeVec {
@@ -310,31 +309,33 @@ class Analysis : public Algebra {
 };
 
 }  // namespace
+}  // namespace degree_algebra
 
 Degrees degrees(const Graph& graph, Signs signs) {
-  Analysis analysis(signs);
-  std::vector<Value> arguments;
+  degree_algebra::Analysis analysis(signs);
+  std::vector<degree_algebra::Value> arguments;
   for (TensorId t : graph.inputs()) {
-    Value v;
+    degree_algebra::Value v;
     const DType dtype = graph.type(t).dtype;
     v.degree = is_float(dtype) ? 1 : 0;
     v.sampled = is_integer(dtype);
     if (dtype == DType::Bool) v.signs = v.sign_degree = 1;  // a fair coin
     arguments.push_back(v);
   }
-  std::vector<Value> values = analysis.run(graph, arguments);
+  std::vector<degree_algebra::Value> values = analysis.run(graph, arguments);
   Degrees d;
   for (TensorId t : graph.outputs()) {
-    const Value& v = values[t.index];
+    const degree_algebra::Value& v = values[t.index];
     auto most = [](double& a, double b) { a = std::max(a, b); };
     most(d.numerator, v.degree);
     most(d.denominator, analysis.den_degree(v));
     most(d.log_terms_num, v.log_terms);
     most(d.log_terms_den, analysis.den_terms(v));
     most(d.exponent_degree, v.exponent_degree);
-    most(d.log_exponent_size,
-         std::max(0.0, log_add(v.log_exponent_size, analysis.den_exponent_size(v))) +
-             v.log_exponent_scale);
+    most(
+        d.log_exponent_size,
+        std::max(0.0, degree_algebra::log_add(v.log_exponent_size, analysis.den_exponent_size(v))) +
+            v.log_exponent_scale);
     d.has_exp = d.has_exp || v.has_exp;
     d.hard_exponent = d.hard_exponent || v.hard;
     double roots = 0;

@@ -116,12 +116,12 @@ namespace {
 
 // Scales by dtype: logits that overflow an unshifted exp, and sizes whose products of a few factors
 // stay finite, so that sound reorderings of a product are not refused.
-struct Scales {
+struct InputScales {
   double large, huge, tiny;
   double most, least;  // the largest number and the smallest subnormal one
   double decades;      // and its inverse: quotients that round away what is added to them
 };
-Scales scales_of(DType dtype) {
+InputScales scales_of(DType dtype) {
   if (dtype == DType::F16) return {30, 60, 1e-2, 65504, 0x1p-24, 1e2};
   if (dtype == DType::F64)
     return {1000, 1e8, 1e-8, std::numeric_limits<double>::max(), 0x1p-1074, 1e12};
@@ -149,13 +149,13 @@ class Maker {
   void fill(NDArray& a, const std::string& family) {
     if (family == "integers" || family == "neighbours") return fill(a, "normal");
     const int64_t row = a.shape.empty() ? 1 : a.shape.back();
-    const Scales s = scales_of(a.dtype);
+    const InputScales s = scales_of(a.dtype);
     for (int64_t start = 0; start < int64_t(a.reals.size()); start += row)
       fill_row(&a.reals[size_t(start)], row, family, s, int64_t(a.reals.size()));
     for (double& x : a.reals) x = round_to(a.dtype, x);
   }
 
-  void fill_row(double* x, int64_t n, const std::string& family, const Scales& s,
+  void fill_row(double* x, int64_t n, const std::string& family, const InputScales& s,
                 int64_t size = 1) {
     auto each = [&](auto f) {
       for (int64_t i = 0; i < n; i++) x[i] = f(i);
@@ -266,7 +266,7 @@ class Maker {
                                                   "equal",  "shifted", "huge",  "outliers",
                                                   "ties",   "all_zero"};
     const int64_t n = a.shape.back();
-    const Scales s = scales_of(a.dtype);
+    const InputScales s = scales_of(a.dtype);
     for (int64_t r = 0; r * n < int64_t(a.reals.size()); r++)
       fill_row(&a.reals[size_t(r * n)], n, rows[size_t(r) % rows.size()], s);
     for (double& x : a.reals) x = round_to(a.dtype, x);

@@ -42,9 +42,9 @@ Base base_of(const Graph& g, TensorId t) {
   return b;
 }
 
-class Rewriter {
+class LogarithmRewriter {
  public:
-  Rewriter(const Graph& g, const std::map<size_t, bool>& logged) : g_(g), out_(g.name()) {
+  LogarithmRewriter(const Graph& g, const std::map<size_t, bool>& logged) : g_(g), out_(g.name()) {
     to_.resize(g.tensors().size());
     for (size_t k = 0; k < g.inputs().size(); ++k) {
       const TensorId t = g.inputs()[k], in = out_.add_input(g.type(t), g.tensor(t).name);
@@ -132,7 +132,7 @@ std::optional<Logged> with_logarithms_as_inputs(const Graph& spec, const Graph& 
            !(only_squared(spec, entry.first) && only_squared(candidate, entry.first));
   });
   if (!any || !analytic(spec, false) || !analytic(candidate, false)) return std::nullopt;
-  return Logged{Rewriter(spec, logged).run(), Rewriter(candidate, logged).run()};
+  return Logged{LogarithmRewriter(spec, logged).run(), LogarithmRewriter(candidate, logged).run()};
 }
 
 }  // namespace tessera

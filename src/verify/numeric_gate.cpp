@@ -15,12 +15,7 @@
 namespace tessera {
 namespace {
 
-double unit_of(DType dtype) { return std::ldexp(1.0, 1 - format_of(dtype).bits); }
-
-// The smallest spacing: results below it may be flushed or rounded away.
-double smallest_of(DType dtype) {
-  return dtype == DType::F64 ? 0x1p-1022 : dtype == DType::F16 ? 0x1p-24 : 0x1p-126;
-}
+double epsilon_of(DType dtype) { return std::ldexp(1.0, 1 - format_of(dtype).bits); }
 
 bool same_special(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b; }
 
@@ -71,9 +66,9 @@ struct Worst {
   bool undefined = false;  // one side is not finite
 };
 
-class Comparison {
+class GateComparison {
  public:
-  Comparison(Reference& reference, const Graph& candidate, const GateOptions& options)
+  GateComparison(Reference& reference, const Graph& candidate, const GateOptions& options)
       : reference_(reference), spec_(reference.spec()), candidate_(candidate), o_(options) {
     const Graph& spec = spec_;
     length_ = std::sqrt(std::max(rounding_length(spec), rounding_length(candidate)));
@@ -114,7 +109,8 @@ class Comparison {
   }
   // Whether two results of output `k` that are `off` apart can only be on two sides of a jump.
   bool jumps(size_t k, double magnitude, double off) const {
-    const double unit = is_float(spec_.type(spec_.outputs()[k]).dtype) ? unit_of(rounded_[k]) : 0;
+    const double unit =
+        is_float(spec_.type(spec_.outputs()[k]).dtype) ? epsilon_of(rounded_[k]) : 0;
     return off > std::min(0x1p-6, 4096 * unit * length_) * magnitude;
   }
   // Of many draws the first at which the rewrite jumps elsewhere; one in 10,000 numbers tells.
@@ -186,7 +182,7 @@ class Comparison {
     for (int trial = 0; trial < 16; trial++) {
       std::vector<NDArray> near = inputs;
       for (NDArray& a : near) {
-        const double step = 4 * (f64 ? 0x1p-52 : is_float(a.dtype) ? unit_of(a.dtype) : 0);
+        const double step = 4 * (f64 ? 0x1p-52 : is_float(a.dtype) ? epsilon_of(a.dtype) : 0);
         for (double& x : a.reals) x *= 1 + step * double(rng.between(-2, 2)) / 2;
       }
       std::vector<NDArray> y;
@@ -365,7 +361,7 @@ bool adds_up(const Graph& g) {
 }
 
 // Looks for the scales at which formats break; false if that ends the gate.
-bool breaks_nowhere(const Comparison& cmp, Reference& reference, const Graph& candidate,
+bool breaks_nowhere(const GateComparison& cmp, Reference& reference, const Graph& candidate,
                     const GateOptions& o, GateResult& result) {
   RangeOptions ranges;
   ranges.seed = Rng(o.seed).split(5000)();
@@ -393,7 +389,7 @@ bool breaks_nowhere(const Comparison& cmp, Reference& reference, const Graph& ca
 }
 
 // Whether NaN or infinities turn a condition that falls one way at ordinary inputs.
-bool asks_by_conditions(const Comparison& cmp, const Graph& spec, const GateOptions& o) {
+bool asks_by_conditions(const GateComparison& cmp, const Graph& spec, const GateOptions& o) {
   std::vector<TensorId> conditions;
   for (const Op& op : spec.ops())
     if (spec.type(op.result()).dtype == DType::Bool && !op.inputs.empty())
@@ -423,8 +419,8 @@ bool asks_by_conditions(const Comparison& cmp, const Graph& spec, const GateOpti
 class AtInputs {
  public:
   // `keeps`: what is made of NaN and infinities counts; `elementwise`: neither program adds up.
-  AtInputs(const Comparison& cmp, const Graph& candidate, const GateOptions& o, Reference::Run& run,
-           std::string family, uint64_t seed, bool keeps, bool elementwise)
+  AtInputs(const GateComparison& cmp, const Graph& candidate, const GateOptions& o,
+           Reference::Run& run, std::string family, uint64_t seed, bool keeps, bool elementwise)
       : cmp_(cmp), candidate_(candidate), o_(o), run_(run), keeps_(keeps),
         elementwise_(elementwise) {
     figures_.family = std::move(family);
@@ -462,7 +458,7 @@ class AtInputs {
   bool larger_domain() const { return larger_domain_; }
 
  private:
-  using Sensitivity = Comparison::Sensitivity;
+  using Sensitivity = GateComparison::Sensitivity;
 
   // A jump that was found may be made to tie: of values that are rounded, rounding decides; the
   // rewrite's alone excuses nothing at whole numbers at which the original is right.
@@ -517,7 +513,7 @@ class AtInputs {
   }
   double off(size_t k, size_t i, double x) const { return e_.spec[k].error(i, x); }
   // The error that rounding explains, as a part of Σ|terms|.
-  double explained(size_t k) const { return o_.c * unit_of(cmp_.rounding(k)) * cmp_.length(); }
+  double explained(size_t k) const { return o_.c * epsilon_of(cmp_.rounding(k)) * cmp_.length(); }
 
   // The original's largest error beside Σ|terms|; notes both programs' errors.
   double measure(size_t k, const Sensitivity* excuse) {
@@ -611,7 +607,7 @@ class AtInputs {
   }
   std::string at() const { return " (inputs: " + figures_.family + ")"; }
 
-  const Comparison& cmp_;
+  const GateComparison& cmp_;
   const Graph& candidate_;
   const GateOptions& o_;
   Reference::Run& run_;
@@ -638,7 +634,7 @@ bool is_unlike_others(const std::string& family) {
 GateResult numeric_gate(Reference& reference, const Graph& candidate, const GateOptions& o) {
   GateResult result;
   const Graph& spec = reference.spec();
-  const Comparison cmp(reference, candidate, o);
+  const GateComparison cmp(reference, candidate, o);
   double spent = 0;
   bool larger_domain = false;
   const bool elementwise = !adds_up(spec) && !adds_up(candidate);
@@ -688,7 +684,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
 std::optional<Counterexample> difference_at(Reference& spec, const Graph& candidate,
                                             const std::vector<NDArray>& inputs,
                                             const GateOptions& o) {
-  const Comparison cmp(spec, candidate, o);
+  const GateComparison cmp(spec, candidate, o);
   Exact at = cmp.exact(inputs);
   // At a pole Σ|terms| is infinite as where f64 overflows; beside a pole it is not.
   std::vector<NDArray> near = inputs;
@@ -711,7 +707,7 @@ std::optional<Counterexample> difference_at(Reference& spec, const Graph& candid
 
 std::optional<Counterexample> find_difference(Reference& spec, const Graph& candidate,
                                               const GateOptions& o) {
-  const Comparison cmp(spec, candidate, o);
+  const GateComparison cmp(spec, candidate, o);
   double spent = 0;
   for (uint64_t round = 0; round < 6; round++)
     for (const std::string& family : cmp.families()) {

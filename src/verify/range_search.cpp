@@ -17,6 +17,10 @@
 
 namespace tessera {
 
+double smallest_of(DType dtype) {
+  return dtype == DType::F64 ? 0x1p-1022 : dtype == DType::F16 ? 0x1p-24 : 0x1p-126;
+}
+
 FloatFormat format_of(DType dtype) {
   switch (dtype) {
   case DType::F64: return {53, -1022, 1023};
@@ -39,7 +43,7 @@ double largest(DType dtype) {
   return std::ldexp(2 - std::ldexp(1.0, 1 - f.bits), f.most);
 }
 
-constexpr double kStep = 0.25;  // octaves: how exactly the edge of a range is found
+constexpr double kOctaveStep = 0.25;  // octaves: how exactly the edge of a range is found
 constexpr int kLeastPoints = 4;
 constexpr int kMostPoints = 600;
 constexpr size_t kMostConstants = 6;
@@ -107,9 +111,9 @@ bool has_narrowing(const Graph& g) {
       });
 }
 
-class Search {
+class RangeSearch {
  public:
-  Search(Reference& reference, const Graph& candidate, const RangeOptions& options)
+  RangeSearch(Reference& reference, const Graph& candidate, const RangeOptions& options)
       : reference_(reference), spec_(reference.spec()), candidate_(candidate), o_(options),
         overflow_(spec_),
         length_(std::sqrt(std::max(rounding_length(spec_), rounding_length(candidate)))),
@@ -449,7 +453,7 @@ class Search {
       cancel = cancel || type(k).dtype != DType::F16;
     }
     if (!d.up) return std::max(e - widest.bits / 3, std::min(double(widest.least), e));
-    return std::min(e + std::max(kStep, cancel ? headroom_ : 0), double(widest.most));
+    return std::min(e + std::max(kOctaveStep, cancel ? headroom_ : 0), double(widest.most));
   }
   static bool changes(const Direction& d, size_t input) {
     return d.input < 0 || size_t(d.input) == input;
@@ -459,7 +463,7 @@ class Search {
     std::set<double> exponents;
     for (const double x : turning_points(spec_, candidate_))
       if (std::fabs(x) > 8 || (x != 0 && std::fabs(x) < 0.125))
-        exponents.insert(std::round(std::log2(std::fabs(x)) / kStep) * kStep);
+        exponents.insert(std::round(std::log2(std::fabs(x)) / kOctaveStep) * kOctaveStep);
     return {exponents.begin(), exponents.end()};
   }
 
@@ -501,14 +505,14 @@ class Search {
         try_point(d, e);
       return;
     }
-    while (!over() && std::fabs(edge - inner) > kStep) {
+    while (!over() && std::fabs(edge - inner) > kOctaveStep) {
       const double middle = rounded((edge + inner) / 2);
       (try_point(d, middle) ? edge : inner) = middle;
     }
   }
   static const inline std::vector<double> kParts = {0.5,   0.25, 0.75, 0.9, 0.125, 0.375,
                                                     0.625, 0.8,  0.7,  0.3, 0.2,   0.1};
-  static double rounded(double e) { return std::round(e / kStep) * kStep; }
+  static double rounded(double e) { return std::round(e / kOctaveStep) * kOctaveStep; }
 
   // Whether an element lies on the one half of the squares of a chessboard.
   bool is_odd(size_t k, size_t i) const {
@@ -779,7 +783,7 @@ bool InnerOverflow::any(const std::vector<NDArray>& inputs, ThreadPool* pool,
 }
 
 RangeResult search_ranges(Reference& spec, const Graph& candidate, const RangeOptions& options) {
-  return Search(spec, candidate, options).run();
+  return RangeSearch(spec, candidate, options).run();
 }
 
 }  // namespace tessera

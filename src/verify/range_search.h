@@ -16,6 +16,8 @@ struct FloatFormat {
   int bits = 53, least = -1022, most = 1023;
 };
 FloatFormat format_of(DType dtype);
+// The smallest spacing: what lies below it may be flushed or rounded away.
+double smallest_of(DType dtype);
 
 // Whether a value on the way, or the sum of its terms' magnitudes, leaves the range of its dtype:
 // what follows may be finite by saturation (1 / inf) or by the order of a sum, but is no measure.

@@ -28,7 +28,7 @@ constexpr int kMaxFailures = 8;     // one after another, of targets that are on
 constexpr int kMaxTries = 2;        // and of one of them
 constexpr size_t kMaxResults = 16;  // of one layer in both programs that are tried with each other
 constexpr int kMaxGuesses = 20'000;
-constexpr double kGrowth = 2;         // a region that failed is tried again with so much more work
+constexpr double kWorkGrowth = 2;     // a region that failed is tried again with so much more work
 constexpr double kNearlyWhole = 0.7;  // of the programs' work: they are better tested as they are
 
 // --- which values to prove equal
@@ -163,7 +163,7 @@ struct Forms {
 
 // Whether it may be no number of numbers, by its form; whoever adds an operator looks whether it
 // may.
-bool is_partial(OpKind kind) {
+bool may_make_nan(OpKind kind) {
   static_assert(int(OpKind::Save) + 1 == 77);
   const bool plain = has(kind, algebra::Pointwise) || has(kind, algebra::Movement) ||
                      has(kind, algebra::Linear) || is_leaf(kind) || is_reduction(kind) ||
@@ -206,7 +206,7 @@ Forms forms_of(const Graph& g) {
     } else if (op.kind == OpKind::Div && is_nonzero_constant(g, op.inputs[1])) {
       partial = false;
     } else {
-      partial = is_partial(op.kind);
+      partial = may_make_nan(op.kind);
     }
     if (partial && weight && !other)
       assumed = true;
@@ -404,7 +404,7 @@ class Regions {
       const double work = count_work(programs->spec) + count_work(programs->candidate);
       if (work > kNearlyWhole * work_ || is_cancelled()) return false;
       bool tried = false;
-      if (related || work >= kGrowth * failed) {
+      if (related || work >= kWorkGrowth * failed) {
         Proof proof{{target, cuts}, {}};
         if (test(proof)) {
           failures_ = 0;

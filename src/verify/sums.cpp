@@ -107,7 +107,7 @@ bool Sums::has_any(TermId a, const Ids& ids) {
   return std::ranges::any_of(ids, [&](int64_t id) { return mine.count(id) != 0; });
 }
 
-TermId Sums::substitute(TermId a, const Substitution& s) {
+TermId Sums::substitute(TermId a, const VariableValues& s) {
   const std::set<int64_t>& mine = free(a);
   if (std::ranges::none_of(s, [&](const auto& p) { return mine.count(p.first) != 0; })) return a;
   if (t_.work() > 300'000) throw NoTerms{"too long an expression"};
@@ -127,8 +127,8 @@ TermId Sums::substitute(TermId a, const Substitution& s) {
   return t_.sum(sum);
 }
 
-TermId Sums::substitute_atom(const Atom& a, const Substitution& outer) {
-  Substitution s = outer;
+TermId Sums::substitute_atom(const Atom& a, const VariableValues& outer) {
+  VariableValues s = outer;
   for (int64_t id : bound_by(a)) {
     s.erase(id);
     for (const auto& [from, to] : s)
@@ -226,7 +226,7 @@ bool Sums::never_negative(TermId e) {
   } catch (const NoTerms&) {
     return false;
   }
-  Substitution shifted;
+  VariableValues shifted;
   for (int64_t id : free(e)) shifted[id] = t_.add(t_.variable(id), t_.integer(least_.at(id)));
   const Term& t = t_.term(substitute(e, shifted));
   return std::ranges::all_of(t.sum, [](const auto& p) { return p.second.num >= 0; });
@@ -420,7 +420,7 @@ std::optional<TermId> Sums::opened(Ids& ids, uint32_t m) {
     for (TermId other : factors(m))
       if (other != t_.of_atom(f.atom, f.power)) r = t_.mul(r, other);
     for (int32_t power = 0; power < f.power; ++power) {
-      Substitution fresh;
+      VariableValues fresh;
       const Ids names = bound_by(atom);
       for (size_t k = 0; k < names.size(); ++k) {
         fresh[names[k]] = position(atom.operands[1 + k]);
@@ -552,7 +552,7 @@ std::vector<Sums::Ids> Sums::orders(const Ids& ids, const std::vector<TermId>& p
   for (size_t round = 0; round <= ids.size(); ++round) {
     std::map<int64_t, std::vector<TermId>> key;
     for (int64_t id : ids) {
-      Substitution marks;
+      VariableValues marks;
       for (int64_t other : ids) marks[other] = t_.variable(kMarks + 1 + int64_t(colour[other]));
       marks[id] = t_.variable(kMarks);
       for (TermId p : parts)
@@ -597,7 +597,7 @@ TermId Sums::bind(const char* how, const Ids& ids, const std::vector<TermId>& pa
   TermId factor = Terms::kOne;
   std::optional<std::pair<TermId, std::vector<TermId>>> best;
   for (const Ids& order : orders(ids, parts)) {
-    Substitution names;
+    VariableValues names;
     std::vector<TermId> ranges;
     for (size_t k = 0; k < order.size(); ++k) {
       names[order[k]] = t_.variable(-height - 1 - int64_t(k));
@@ -656,7 +656,7 @@ TermId Sums::largest(Ids ids, TermId body) {
         one.sum.size() == 1 && one.sum[0].second == Fraction{1, 1}) {
       const Atom atom = t_.atom(mono.factors[0].atom);
       if (atom.kind == AtomKind::Function && atom.name.rfind("max ", 0) == 0) {
-        Substitution fresh;
+        VariableValues fresh;
         const Ids names = bound_by(atom);
         for (size_t k = 0; k < names.size(); ++k) {
           fresh[names[k]] = position(atom.operands[1 + k]);

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-using Substitution = std::map<int64_t, TermId>;  // of variables
+using VariableValues = std::map<int64_t, TermId>;  // of variables
 
 class Sums {
  public:
@@ -54,8 +54,8 @@ class Sums {
   const std::set<int64_t>& free(TermId a);
   int64_t highest_bound(TermId a);
   bool has_any(TermId a, const Ids& ids);
-  TermId substitute(TermId a, const Substitution& s);
-  TermId substitute_atom(const Atom& a, const Substitution& s);
+  TermId substitute(TermId a, const VariableValues& s);
+  TermId substitute_atom(const Atom& a, const VariableValues& s);
   TermId monomial(uint32_t m, const Fraction& c);
   std::vector<TermId> factors(uint32_t m);
   Ids with_splits(const std::vector<TermId>& positions, TermId& body);

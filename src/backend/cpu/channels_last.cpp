@@ -56,9 +56,9 @@ bool takes(const Graph& graph, const Op& op, CpuIsa isa) {
   return window_axes(graph, op).size() + 2 == rank && result.shape[1].extent >= lanes;
 }
 
-class Rewriter {
+class ChannelsLastRewriter {
  public:
-  Rewriter(const Graph& from, CpuIsa isa)
+  ChannelsLastRewriter(const Graph& from, CpuIsa isa)
       : from_(from), isa_(isa), to_(from.name()), first_(from.tensors().size()),
         last_(from.tensors().size()) {}
 
@@ -268,7 +268,7 @@ Graph channels_last(const Graph& given, CpuIsa isa) {
                           [](const Tensor& t) { return t.type.dtype == DType::F32; }) &&
       std::ranges::any_of(graph.ops(), [&](const Op& op) { return takes(graph, op, isa); });
   if (!any) return graph;
-  Rewriter rewriter(graph, isa);
+  ChannelsLastRewriter rewriter(graph, isa);
   const Graph laid_out = rewriter.run();
   return with_short_chains(laid_out, isa, rewriter.turns());
 }

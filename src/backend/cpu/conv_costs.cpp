@@ -49,7 +49,7 @@ Graph alone(const Graph& graph, const ImageStep& step) {
   return g;
 }
 
-struct Candidate {
+struct TimedModule {
   std::unique_ptr<Module> module;
   std::vector<std::shared_ptr<const PreparedWeights>> weights;  // taken in turn
   size_t turn = 0;
@@ -74,7 +74,7 @@ ConvCosts time_all(const Graph& g, const std::vector<ConvAlgorithm>& algorithms,
       static_cast<float*>(buffer->data())[i] = float(i * 7919 % 2003) / 1001.5f - 1;
   const std::vector<const void*> in{image.data(), weights.data()};
   const std::vector<void*> out{result.data()};
-  std::vector<Candidate> candidates;
+  std::vector<TimedModule> candidates;
   std::vector<Contestant> contestants;
   for (ConvAlgorithm a : algorithms) {
     ModuleOptions options;
@@ -85,12 +85,12 @@ ConvCosts time_all(const Graph& g, const std::vector<ConvAlgorithm>& algorithms,
     candidates.push_back({Module::load(g, emit_program(g, isa, options.plan), cache, options), {}});
   }
   int64_t largest = 0;
-  for (const Candidate& c : candidates) largest = std::max(largest, c.module->prepared_bytes());
-  for (Candidate& c : candidates)
+  for (const TimedModule& c : candidates) largest = std::max(largest, c.module->prepared_bytes());
+  for (TimedModule& c : candidates)
     for (size_t i = 0; i < copies_of(largest); ++i) c.weights.push_back(c.module->prepare(in));
   for (size_t i = 0; i < candidates.size(); ++i)
     contestants.push_back({name(algorithms[i]), [&, i](int) {
-                             Candidate& c = candidates[i];
+                             TimedModule& c = candidates[i];
                              c.turn = (c.turn + 1) % c.weights.size();
                              c.module->run(in, out, c.weights[c.turn].get());
                            }});
@@ -111,12 +111,12 @@ ConvCosts time_all(const Graph& g, const std::vector<ConvAlgorithm>& algorithms,
 
 // Of the algorithms that were measured, the fastest that `options` let a step's convolution have;
 // the end where there is none.
-using Cost = std::map<std::string, double>::const_iterator;
-Cost fastest(const ConvCosts& costs, const Graph& laid_out, const ImageStep& step,
-             const PlanOptions& options) {
+using CostEntry = std::map<std::string, double>::const_iterator;
+CostEntry fastest(const ConvCosts& costs, const Graph& laid_out, const ImageStep& step,
+                  const PlanOptions& options) {
   const std::vector<WindowAxis> axes = window_axes(laid_out, laid_out.op(step.window));
-  Cost best = costs.seconds.end();
-  for (Cost c = costs.seconds.begin(); c != costs.seconds.end(); ++c)
+  CostEntry best = costs.seconds.end();
+  for (CostEntry c = costs.seconds.begin(); c != costs.seconds.end(); ++c)
     if (may_use(*conv_algorithm_from(c->first), options, axes) &&
         (best == costs.seconds.end() || c->second < best->second))
       best = c;
@@ -163,7 +163,7 @@ std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, Cpu
     const std::string key = signature(laid_out, step);
     const auto costs = known_costs(key, isa, threads, cache);
     if (!costs) continue;
-    const Cost best = fastest(*costs, laid_out, step, options);
+    const CostEntry best = fastest(*costs, laid_out, step, options);
     if (best != costs->seconds.end()) found[key] = best->first;
   }
   return found;
@@ -175,7 +175,7 @@ std::optional<double> fastest_seconds(const Graph& convolution, CpuIsa isa, int 
   for (const ImageStep& step : image_steps(laid_out, isa)) {
     const auto costs = known_costs(signature(laid_out, step), isa, threads, cache);
     if (!costs) continue;
-    const Cost best = fastest(*costs, laid_out, step, options);
+    const CostEntry best = fastest(*costs, laid_out, step, options);
     return best != costs->seconds.end() ? best->second : std::numeric_limits<double>::infinity();
   }
   return std::nullopt;

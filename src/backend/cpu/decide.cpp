@@ -27,7 +27,7 @@ constexpr int64_t kMostTurned = int64_t{256} << 10;
 // A workspace that would fall out of the cache is not worth it.
 constexpr int64_t kMostWorkspace = int64_t{8} << 20;
 
-KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part part)
+KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, KernelPart part)
     : kernel_(kernel), unit_(unit), part_(part), users_(kernel_.users()) {
   fused_.assign(kernel_.values.size(), -1);
   mark_needed(saves());
@@ -90,7 +90,7 @@ void KernelEmitter::share() {
     workspace_bytes_ = 0;
   }
   if (shared_.empty()) return;
-  if (part_ == Part::Once) {
+  if (part_ == KernelPart::Once) {
     std::vector<int> roots;
     for (const auto& [id, offset] : shared_) roots.push_back(id);
     mark_needed(roots);
@@ -109,7 +109,7 @@ void KernelEmitter::share() {
 bool KernelEmitter::root(int id) const {
   const Value& v = value(id);
   return is_store(v.kind) || is_accumulator(v.kind) ||
-         (part_ == Part::Once && shared_.count(id) != 0);
+         (part_ == KernelPart::Once && shared_.count(id) != 0);
 }
 
 bool is_tiled_product(const Value& v, CpuIsa isa) {

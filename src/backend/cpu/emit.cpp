@@ -44,9 +44,6 @@ bool innermost_two(const Layout& layout) {
   return layout.order.size() >= 2;
 }
 
-// Stands for a function's name until it is known whether there is one with the same text.
-const std::string kUnnamed = "k@";
-
 struct OpCode {
   OpId id;
   std::optional<Graph> lowered;  // block graph of an operator that has none of its own
@@ -168,10 +165,10 @@ std::optional<KernelText> short_kernel(const std::string& name, const Graph& blo
 }
 
 // Writes the code of one operator after the other, and the tasks and steps that run it.
-class ProgramEmitter {
+class CpuProgramEmitter {
  public:
-  ProgramEmitter(const Graph& graph, CpuIsa isa, const PlanOptions& options, const Target& target,
-                 const WrittenSources* written, bool exact)
+  CpuProgramEmitter(const Graph& graph, CpuIsa isa, const PlanOptions& options,
+                    const Target& target, const WrittenSources* written, bool exact)
       : graph_(graph), options_(options), target_(target), written_(written), plan_(graph, options),
         lines_(print_ops(graph)), rounded_(before_jumps(graph)) {
     unit_.isa = isa;
@@ -478,7 +475,7 @@ class ProgramEmitter {
 Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
                      const Target& target, const WrittenSources* written, bool exact) {
   require_runnable(graph);
-  return ProgramEmitter(graph, isa, options, target, written, exact).run();
+  return CpuProgramEmitter(graph, isa, options, target, written, exact).run();
 }
 
 std::string emit_source(const Graph& graph, CpuIsa isa) {

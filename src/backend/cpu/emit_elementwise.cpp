@@ -12,8 +12,7 @@
 namespace tessera {
 namespace {
 
-// Elements per unit of work: at most some microseconds, so that sharing them out costs little.
-constexpr int64_t kUnitElements = 8192, kLeastUnit = 512;
+constexpr int64_t kLeastUnit = 512;  // elements
 
 // Units start at multiples of this in the innermost axis, so that each writes cache lines of its
 // own.

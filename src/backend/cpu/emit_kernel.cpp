@@ -15,11 +15,11 @@ KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitCo
   kernel.rounds = unit.rounds;
   KernelText out;
   out.units = block_graph.num_blocks();
-  KernelEmitter blocks(kernel, unit, Part::Blocks);
+  KernelEmitter blocks(kernel, unit, KernelPart::Blocks);
   if (blocks.has_shared()) {
     out.workspace_bytes = blocks.workspace_bytes();
     out.text =
-        KernelEmitter(kernel, unit, Part::Once).run(name + "_once", out.scratch_bytes) + "\n";
+        KernelEmitter(kernel, unit, KernelPart::Once).run(name + "_once", out.scratch_bytes) + "\n";
   }
   out.text += blocks.run(name, out.scratch_bytes);
   out.together = blocks.blocks_together();
@@ -51,7 +51,7 @@ void KernelEmitter::workspace_pointer(int id) {
 
 void KernelEmitter::allocate_value(int id) {
   const Value& v = value(id);
-  if (part_ == Part::Once && shared_.count(id) != 0)
+  if (part_ == KernelPart::Once && shared_.count(id) != 0)
     workspace_pointer(id);
   else
     allocate(v.memory.pointer, v.memory.storage, buffer_elements(v));
@@ -80,7 +80,7 @@ Nest KernelEmitter::nest() { return Nest(kernel_, unit_.prelude, touched_); }
 // --- regions: the body of each loop ------------------------------------------------------------
 
 std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) {
-  code_.set_indent(part_ == Part::Once ? 1 : 2);
+  code_.set_indent(part_ == KernelPart::Once ? 1 : 2);
   region(0, -1);
   // Offsets by lifetime.
   std::vector<MemoryRequest> requests;
@@ -104,7 +104,7 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
       head.line(fmt("$0* const w$1 = ($0*)(workspace + $2);", type, m.pointer.substr(1), offset));
     }
   }
-  if (part_ == Part::Once) {
+  if (part_ == KernelPart::Once) {
     // What all blocks share may still name a grid dimension of one block.
     for (size_t d = 0; d < kernel_.grid.size(); ++d)
       if (kernel_.grid[d] == 1) head.line("const long g" + std::to_string(d) + " = 0;");

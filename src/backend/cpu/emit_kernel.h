@@ -20,6 +20,9 @@
 
 namespace tessera {
 
+// Elements per unit of work: at most some microseconds, so that sharing them out costs little.
+inline constexpr int64_t kUnitElements = 8192;
+
 // What the kernels of one translation unit share.
 struct UnitContext {
   CpuIsa isa = CpuIsa::Generic;

@@ -68,7 +68,7 @@ int64_t KernelEmitter::packed_elements(const RightOperand& tile) const {
 }
 
 void KernelEmitter::keep_packed() {
-  if (part_ == Part::Once) return;
+  if (part_ == KernelPart::Once) return;
   int64_t bytes = 0;
   for (const auto& [tile, shape] : packed_) {
     const Value& v = value(tile.iter);

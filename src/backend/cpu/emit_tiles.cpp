@@ -37,7 +37,7 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
       unit_.prelude.insert("t_least");
       const int64_t whole = kernel_.argument_extents[size_t(v.argument)][axis];
       const std::vector<KernelValues::Split> parts = kernel_.splits(v, axis);
-      if (part_ == Part::Once && parts.front().variable[0] == 'g')
+      if (part_ == KernelPart::Once && parts.front().variable[0] == 'g')
         continue;  // of no block in particular
       std::string low = "0", high = std::to_string(whole);
       int step = 0;

@@ -12,19 +12,18 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kUnitProducts = int64_t{1} << 20;  // work worth handing to a thread
-constexpr int64_t kUnitElements = 8192;
 
 // An element as it is computed with.
-std::string loaded(DType storage, const std::string& pointer, const Expr& offset,
-                   UnitContext& unit) {
+std::string loaded_element(DType storage, const std::string& pointer, const Expr& offset,
+                           UnitContext& unit) {
   return load({pointer, storage, {}}, offset, unit.prelude);
 }
 
 // --- convolutions
 
-class Convolution {
+class ConvolutionEmitter {
  public:
-  Convolution(const std::string& name, const Graph& graph, const Op& op, UnitContext& unit)
+  ConvolutionEmitter(const std::string& name, const Graph& graph, const Op& op, UnitContext& unit)
       : name_(name), unit_(unit), axes_(window_axes(graph, op)) {
     const std::vector<int64_t> x = extents(graph.type(op.inputs[0]).shape);
     const std::vector<int64_t> out = extents(graph.type(op.result()).shape);
@@ -187,7 +186,7 @@ class Convolution {
                 "place", place, "row", row, "inside", inside, "line", plane_[last], "position",
                 position(last, "q"), "within", within(last, "y"), "before", before, "end",
                 std::clamp<int64_t>(a.in + a.low, before, plane_[last]), "shift", -a.low, "value",
-                loaded(dtype_, "source", Expr::variable("y", {0, size_ - 1}), unit_));
+                loaded_element(dtype_, "source", Expr::variable("y", {0, size_ - 1}), unit_));
     names.write(code, R"(
       $type* const line = plane + $residue * $size + $place;)");
     if (!inside.empty())
@@ -227,12 +226,13 @@ class Convolution {
   // Weights as [G·F, C, T].
   void stage_filter(Code& code, int64_t first) {
     names_.set("first", first);
-    names_.set("value", loaded(dtype_, "weights",
-                               (Expr::variable("f", {0, groups_ * filters_ - 1}) * channels_ +
-                                Expr::variable("c", {0, channels_ - 1})) *
-                                       taps_ +
-                                   Expr::variable("t", {0, taps_ - 1}),
-                               unit_));
+    names_.set("value",
+               loaded_element(dtype_, "weights",
+                              (Expr::variable("f", {0, groups_ * filters_ - 1}) * channels_ +
+                               Expr::variable("c", {0, channels_ - 1})) *
+                                      taps_ +
+                                  Expr::variable("t", {0, taps_ - 1}),
+                              unit_));
     names_.write(code, R"(
       const long f = unit - $first;
       for (long c = 0; c < $channels; ++c) {
@@ -355,10 +355,10 @@ KernelText emit_pooling(const std::string& name, const Graph& graph, const Op& o
   const Expr element = Expr::variable("o", {0, line.out - 1});
   const std::string x =
       fmt("($0)$1", type,
-          loaded(dtype, "from",
-                 element * line.stride +
-                     Expr::variable("shift", {-line.low, line.dilation * line.taps}),
-                 unit));
+          loaded_element(dtype, "from",
+                         element * line.stride +
+                             Expr::variable("shift", {-line.low, line.dilation * line.taps}),
+                         unit));
   Names names("stored", stored, "type", type, "start", start, "each", per_unit, "planes", planes,
               "lines", lines, "out", line.out, "in", line.in, "room", line.in - 1, "taps",
               line.taps, "dilation", line.dilation, "low", line.low, "stride", line.stride, "up",
@@ -411,7 +411,7 @@ KernelText emit_pooling(const std::string& name, const Graph& graph, const Op& o
 
 KernelText emit_windows(const std::string& name, const Graph& graph, const Op& op,
                         UnitContext& unit) {
-  if (is_convolution(op.kind)) return Convolution(name, graph, op, unit).emit();
+  if (is_convolution(op.kind)) return ConvolutionEmitter(name, graph, op, unit).emit();
   return emit_pooling(name, graph, op, unit);
 }
 

@@ -26,11 +26,11 @@ bool is_costly(OpKind kind);
 
 // Which of a kernel's two functions: values that are the same in all blocks are computed once, into
 // a workspace that the blocks then read.
-enum class Part { Once, Blocks };
+enum class KernelPart { Once, Blocks };
 
 class KernelEmitter {
  public:
-  KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part part);
+  KernelEmitter(const KernelValues& kernel, UnitContext& unit, KernelPart part);
   // True when some value is worth computing once.
   bool has_shared() const { return workspace_bytes_ > 0; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
@@ -211,7 +211,7 @@ class KernelEmitter {
 
   KernelValues kernel_;
   UnitContext& unit_;
-  Part part_;
+  KernelPart part_;
   std::map<int, int64_t> shared_;  // values in the workspace: offset in bytes
   int64_t workspace_bytes_ = 0;
   std::vector<std::vector<int>> users_;

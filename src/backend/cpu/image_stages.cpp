@@ -11,10 +11,9 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kUnitElements = 8192;
-
 constexpr int64_t kMostPlaces = 4096;  // of a tile's windows in the image, where several share them
-constexpr int64_t kBlock = 256;  // channels whose sums are in the cache when they are finished
+constexpr int64_t kChannelBlock =
+    256;  // channels whose sums are in the cache when they are finished
 
 // A window's fold over images, channel by channel. Neighbouring pixels of a line are a tile: their
 // windows share pixels and weights, each of which is read once for all, and their sums are in
@@ -72,8 +71,8 @@ class WindowFolds {
     }
     code.line(fmt("const bool inside = $0;", inside));
     emit_pointers(code, span(widest), products);
-    code.open(fmt("for (long first = 0; first < $0; first += $1)", g_.channels, kBlock));
-    code.line(fmt("const long last = $0;", clipped("first", kBlock, num(g_.channels))));
+    code.open(fmt("for (long first = 0; first < $0; first += $1)", g_.channels, kChannelBlock));
+    code.line(fmt("const long last = $0;", clipped("first", kChannelBlock, num(g_.channels))));
     code.open("switch (pixels)");
     for (int64_t pixels : sizes_)
       code.line(fmt("case $0: (inside ? $1 : $2)(at, by, count, sums, first, last); break;", pixels,
@@ -143,7 +142,7 @@ class WindowFolds {
     const bool products = fold_ == WindowFold::Products;
     int64_t vectors = 1;  // enough sums to hide what an addition takes
     while (vectors < 4 && 2 * vectors * pixels <= 8 &&
-           2 * vectors * lanes_ <= std::min(g_.channels, kBlock))
+           2 * vectors * lanes_ <= std::min(g_.channels, kChannelBlock))
       vectors *= 2;
     const int64_t width = vectors * lanes_, row = span(*sizes_.rbegin());
     const std::string v = name_ + "_v";

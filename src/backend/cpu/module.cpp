@@ -18,12 +18,11 @@
 #include "ir/text.h"
 
 namespace tessera {
-namespace {
 
 using KernelFunction = void (*)(void** arguments, long begin, long end, char* scratch);
 
 // One call, ready to go: each run fills a table of all arguments.
-struct Call {
+struct KernelCall {
   KernelFunction function = nullptr;
   const LibraryStage* library = nullptr;
   const HostStep* host = nullptr;  // alone in its phase
@@ -34,19 +33,9 @@ struct Call {
   bool is_short = false;
 };
 
-// Units to hand out at a time; 0: the pool chooses. Whole groups of units that share work, unless
-// some thread would then have nothing to do.
-int64_t chunk_of(const Call& call, int threads) {
-  if (call.is_short) return (call.units + threads - 1) / threads;
-  if (call.together <= 1) return 0;
-  const int64_t usual = std::max<int64_t>(1, call.units / (threads * 8));
-  const int64_t whole = (usual + call.together - 1) / call.together * call.together;
-  return std::min(whole, (call.units + threads - 1) / threads);
-}
-
 // Calls that may run side by side; then everybody waits.
 struct CallPhase {
-  std::vector<Call> calls;
+  std::vector<KernelCall> calls;
   int64_t units = 0;
 };
 
@@ -59,6 +48,18 @@ struct RunBuffers {
   std::vector<AlignedBuffer> aligned;
   std::vector<void*> instead_of;
 };
+
+namespace {
+
+// Units to hand out at a time; 0: the pool chooses. Whole groups of units that share work, unless
+// some thread would then have nothing to do.
+int64_t chunk_of(const KernelCall& call, int threads) {
+  if (call.is_short) return (call.units + threads - 1) / threads;
+  if (call.together <= 1) return 0;
+  const int64_t usual = std::max<int64_t>(1, call.units / (threads * 8));
+  const int64_t whole = (usual + call.together - 1) / call.together * call.together;
+  return std::min(whole, (call.units + threads - 1) / threads);
+}
 
 }  // namespace
 
@@ -180,7 +181,7 @@ void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& bu
                   scratch_per_worker};
   for (const CallPhase& phase : list) {
     if (phase.calls.empty()) continue;
-    const Call& first = phase.calls[0];
+    const KernelCall& first = phase.calls[0];
     if (first.host != nullptr) {
       call_host(*first.host, context.arguments + first.arguments, pool->threads());
       continue;
@@ -192,7 +193,7 @@ void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& bu
           const Context& at = *static_cast<Context*>(c);
           char* const scratch = at.scratch + size_t(worker) * at.scratch_per_worker;
           long base = 0;  // units of the calls before
-          for (const Call& call : at.phase->calls) {
+          for (const KernelCall& call : at.phase->calls) {
             if (base >= end) break;
             const long from = std::max(begin, base) - base;
             const long to = std::min(end, base + call.units) - base;
@@ -259,7 +260,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
       CallPhase phase;
       for (int t : tasks) {
         const Step& step = impl->program.steps[size_t(t)];
-        Call call;
+        KernelCall call;
         call.task = t;
         if (step.library) call.library = &step.library;
         if (step.host)
@@ -346,7 +347,7 @@ Module::prepare(std::span<const void* const> inputs,
       for (int s : task.reads) needed[size_t(plan.root(s))] = true;
   for (const Plan::Copy& copy : plan.copies) needed[size_t(plan.root(int(copy.from.index)))] = true;
   for (size_t p = once.size(); p-- > 0;) {
-    std::erase_if(once[p].calls, [&](const Call& call) {
+    std::erase_if(once[p].calls, [&](const KernelCall& call) {
       const std::vector<int>& made = plan.tasks[size_t(call.task)].writes;
       return std::ranges::none_of(made, [&](int s) {
         const auto at = size_t(plan.root(s));
@@ -354,7 +355,7 @@ Module::prepare(std::span<const void* const> inputs,
       });
     });
     once[p].units = 0;
-    for (const Call& call : once[p].calls) {
+    for (const KernelCall& call : once[p].calls) {
       once[p].units += call.units;
       for (int s : plan.tasks[size_t(call.task)].reads) needed[size_t(plan.root(s))] = true;
     }
@@ -392,10 +393,9 @@ void Module::run(std::span<const void* const> inputs, std::span<void* const> out
                  const PreparedWeights* prepared) const {
   const Impl& m = *impl_;
   if (inputs.size() != m.inputs.size() || outputs.size() != m.outputs.size()) {
-    throw Error(ErrorKind::BadInput,
-                "the program takes " + std::to_string(m.inputs.size()) + " inputs and gives " +
-                    std::to_string(m.outputs.size()) + " outputs, but was called with " +
-                    std::to_string(inputs.size()) + " and " + std::to_string(outputs.size()));
+    bad_input("the program takes " + std::to_string(m.inputs.size()) + " inputs and gives " +
+              std::to_string(m.outputs.size()) + " outputs, but was called with " +
+              std::to_string(inputs.size()) + " and " + std::to_string(outputs.size()));
   }
   std::shared_ptr<const PreparedWeights> own;
   if (prepared == nullptr) {

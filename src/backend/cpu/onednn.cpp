@@ -41,7 +41,7 @@ constexpr int kArgSource = 1, kArgResult = 17, kArgWeights = 33, kArgScratchpad 
               kArgSecond = 2, kArgPostOp = 32768;
 constexpr unsigned kInOrder = 1, kSequential = 1, kOpenMp = 2, kThreadPool = 8;  // runtimes
 
-struct Api {
+struct OneDnnApi {
   // Remembers where a function is to be put; null until it was found.
   template <class F> F named(F& function, const char* name) {
     functions.emplace_back(name, reinterpret_cast<void**>(&function));
@@ -95,13 +95,13 @@ struct Api {
   void* engine = nullptr;
 };
 
-std::mutex mutex;  // of what follows
-std::string named, folder;
-bool looked = false;
-std::shared_ptr<const Api> loaded;
+std::mutex onednn_mutex;  // of what follows
+std::string onednn_path, onednn_folder;
+bool looked_for_onednn = false;
+std::shared_ptr<const OneDnnApi> loaded_onednn;
 OneDnnState state;
 
-std::string load(void* library, Api& api) {
+std::string load_onednn(void* library, OneDnnApi& api) {
   const auto find = [&](const char* of) {  // all whose names begin so
     return std::ranges::all_of(api.functions, [&](const auto& f) {
       return !f.first.starts_with(of) || (*f.second = dlsym(library, f.first.c_str())) != nullptr;
@@ -121,23 +121,23 @@ std::string load(void* library, Api& api) {
   return "";
 }
 
-std::shared_ptr<const Api> library() {
-  std::lock_guard lock(mutex);
-  if (looked) return loaded;
-  looked = true;
-  loaded = nullptr;
+std::shared_ptr<const OneDnnApi> library() {
+  std::lock_guard lock(onednn_mutex);
+  if (looked_for_onednn) return loaded_onednn;
+  looked_for_onednn = true;
+  loaded_onednn = nullptr;
   state = {};
   std::vector<std::string> places;
   const char* path = std::getenv("TESSERA_ONEDNN");
-  if (!named.empty()) {
-    places.push_back(named);
+  if (!onednn_path.empty()) {
+    places.push_back(onednn_path);
   } else if (path != nullptr && *path != '\0') {
     places.emplace_back(path);
   } else {
-    if (!folder.empty()) places.push_back(folder + "/libdnnl.so.3");
+    if (!onednn_folder.empty()) places.push_back(onednn_folder + "/libdnnl.so.3");
     places.emplace_back("libdnnl.so.3");
   }
-  const bool told = !named.empty() || (path != nullptr && *path != '\0');
+  const bool told = !onednn_path.empty() || (path != nullptr && *path != '\0');
   state.problem = "not found (optional): pip install onednn-cpu-gomp, or set TESSERA_ONEDNN to "
                   "libdnnl.so";
   for (const std::string& place : places) {
@@ -149,19 +149,19 @@ std::shared_ptr<const Api> library() {
       if (told || std::filesystem::exists(place, none)) state.problem = why;
       continue;
     }
-    auto api = std::make_shared<Api>();
-    state.problem = load(handle, *api);
+    auto api = std::make_shared<OneDnnApi>();
+    state.problem = load_onednn(handle, *api);
     if (!state.problem.empty()) continue;  // stays loaded: its threads may be at work
-    loaded = std::move(api);
+    loaded_onednn = std::move(api);
     break;
   }
-  return loaded;
+  return loaded_onednn;
 }
 
 // One thread for the library, on this thread; what the caller had comes back.
 class OneThread {
  public:
-  explicit OneThread(const Api& api) : api_(api) {
+  explicit OneThread(const OneDnnApi& api) : api_(api) {
     if (api_.omp_threads == nullptr) return;
     before_ = api_.omp_threads();
     if (before_ != 1) api_.set_omp_threads(1);
@@ -173,23 +173,23 @@ class OneThread {
   }
 
  private:
-  const Api& api_;
+  const OneDnnApi& api_;
   int before_ = 1;
 };
 
-using Handle = std::unique_ptr<void, int (*)(void*)>;
+using OneDnnHandle = std::unique_ptr<void, int (*)(void*)>;
 // What `make` writes a handle of; null where it fails.
-template <class F> Handle made(F make, int (*destroy)(void*)) {
+template <class F> OneDnnHandle made(F make, int (*destroy)(void*)) {
   void* handle = nullptr;
   if (make(&handle) != 0) handle = nullptr;
   return {handle, destroy};
 }
 
 struct Primitive {
-  Handle desc{nullptr, nullptr}, code{nullptr, nullptr};
+  OneDnnHandle desc{nullptr, nullptr}, code{nullptr, nullptr};
 
   // `describe` writes the description. False where the library has no way.
-  template <class F> bool make(const Api& api, F describe) {
+  template <class F> bool make(const OneDnnApi& api, F describe) {
     desc = made(describe, api.primitive_desc_destroy);
     if (desc)
       code = made([&](void** c) { return api.primitive_create(c, desc.get()); },
@@ -197,11 +197,11 @@ struct Primitive {
     return code != nullptr;
   }
 };
-int64_t scratch_of(const Api& api, const Primitive& p) {
+int64_t scratch_of(const OneDnnApi& api, const Primitive& p) {
   return int64_t(api.desc_size(api.query(p.desc.get(), kScratchpad, 0)));
 }
-Handle strided(const Api& api, const std::vector<int64_t>& dims,
-               const std::vector<int64_t>& strides) {
+OneDnnHandle strided(const OneDnnApi& api, const std::vector<int64_t>& dims,
+                     const std::vector<int64_t>& strides) {
   return made(
       [&](void** d) {
         return api.desc_with_strides(d, int(dims.size()), dims.data(), kF32, strides.data());
@@ -215,11 +215,11 @@ struct At {
   const void* desc;
   void* data;
 };
-void execute(const Api& api, const Primitive& primitive, const std::vector<At>& memory) {
+void execute(const OneDnnApi& api, const Primitive& primitive, const std::vector<At>& memory) {
   const OneThread one(api);
-  const Handle stream = made([&](void** s) { return api.stream_create(s, api.engine, kInOrder); },
-                             api.stream_destroy);
-  std::vector<Handle> held;
+  const OneDnnHandle stream = made(
+      [&](void** s) { return api.stream_create(s, api.engine, kInOrder); }, api.stream_destroy);
+  std::vector<OneDnnHandle> held;
   std::vector<Argument> arguments;
   for (const At& at : memory) {
     held.push_back(
@@ -234,11 +234,11 @@ void execute(const Api& api, const Primitive& primitive, const std::vector<At>& 
 
 // What is laid out once: as it lies, as the library likes it, and the way from one to the other.
 struct Weights {
-  Handle plain{nullptr, nullptr}, any{nullptr, nullptr};
+  OneDnnHandle plain{nullptr, nullptr}, any{nullptr, nullptr};
   const void* chosen = nullptr;  // belongs to the primitive that chose it
   Primitive reorder;
 
-  bool describe(const Api& api, const std::vector<int64_t>& dims,
+  bool describe(const OneDnnApi& api, const std::vector<int64_t>& dims,
                 const std::vector<int64_t>& strides) {
     plain = strided(api, dims, strides);
     any = made(
@@ -247,18 +247,18 @@ struct Weights {
     return plain && any;
   }
   // All primitives read them as the first wants them.
-  void choose(const Api& api, const Primitive& first) {
+  void choose(const OneDnnApi& api, const Primitive& first) {
     if (chosen == nullptr) chosen = api.query(first.desc.get(), kWeights, 0);
   }
-  bool finish(const Api& api) {
+  bool finish(const OneDnnApi& api) {
     return reorder.make(
         api,
         [&](void** d) {
           return api.reorder(d, plain.get(), api.engine, chosen, api.engine, nullptr);
         });
   }
-  int64_t bytes(const Api& api) const { return int64_t(api.desc_size(chosen)); }
-  void pack(const Api& api, const void* weights, void* packed) const {
+  int64_t bytes(const OneDnnApi& api) const { return int64_t(api.desc_size(chosen)); }
+  void pack(const OneDnnApi& api, const void* weights, void* packed) const {
     execute(api, reorder,
             {{kArgSource, plain.get(), const_cast<void*>(weights)}, {kArgResult, chosen, packed}});
   }
@@ -268,27 +268,27 @@ struct Weights {
 
 OneDnnState onednn() {
   library();
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(onednn_mutex);
   return state;
 }
 
 void set_onednn_folder(const std::string& where) {
-  std::lock_guard lock(mutex);
-  folder = where;
-  looked = false;
+  std::lock_guard lock(onednn_mutex);
+  onednn_folder = where;
+  looked_for_onednn = false;
 }
 
 void use_onednn(const std::string& path) {
-  std::lock_guard lock(mutex);
-  named = path;
-  looked = false;
+  std::lock_guard lock(onednn_mutex);
+  onednn_path = path;
+  looked_for_onednn = false;
 }
 
 namespace {
 
 // What calls have in common.
-struct Call : OneDnnCall {
-  std::shared_ptr<const Api> api = library();
+struct OneDnnCallBase : OneDnnCall {
+  std::shared_ptr<const OneDnnApi> api = library();
   Weights laid_out;
 
   void keep_scratch(const Primitive& p) {
@@ -302,14 +302,14 @@ struct Call : OneDnnCall {
   void pack(const void* from, void* packed) const override { laid_out.pack(*api, from, packed); }
 };
 
-struct Convolution final : Call {
+struct OneDnnConvolution final : OneDnnCallBase {
   int64_t slices = 1;
   int64_t image_elements = 0, result_elements = 0;  // of one image
   int64_t image_row = 0, result_row = 0;            // elements, along the outermost axis
   struct Slice {
     const Primitive* primitive = nullptr;
-    Handle source, result;  // descriptions
-    int64_t first_row = 0;  // of the image
+    OneDnnHandle source, result;  // descriptions
+    int64_t first_row = 0;        // of the image
   };
   std::vector<Slice> of;
   std::map<std::array<int64_t, 3>, Primitive> primitives;  // by rows of the image, zeros around
@@ -318,7 +318,7 @@ struct Convolution final : Call {
   void run(void* const* arguments, int64_t unit, char* scratch) const override;
 };
 
-bool Convolution::make(const ImageGeometry& g, int threads) {
+bool OneDnnConvolution::make(const ImageGeometry& g, int threads) {
   const OneThread one(*api);
   const size_t rank = g.axes.size();
   const auto image = [&](int64_t channels, const std::vector<int64_t>& extents) {
@@ -348,7 +348,7 @@ bool Convolution::make(const ImageGeometry& g, int threads) {
     in.push_back(a.in);
     out.push_back(a.out);
   }
-  const Handle attr = made(api->attr_create, api->attr_destroy);
+  const OneDnnHandle attr = made(api->attr_create, api->attr_destroy);
   if (!laid_out.describe(*api, weight_dims, contiguous_strides(weight_dims)) || !attr ||
       api->attr_scratchpad(attr.get(), kUserScratchpad) != 0)
     return false;
@@ -397,7 +397,7 @@ bool Convolution::make(const ImageGeometry& g, int threads) {
   return finish();
 }
 
-void Convolution::run(void* const* arguments, int64_t unit, char* scratch) const {
+void OneDnnConvolution::run(void* const* arguments, int64_t unit, char* scratch) const {
   const int64_t image = unit / slices, at = unit % slices;
   const Slice& slice = of[size_t(at)];
   float* from =
@@ -423,21 +423,22 @@ struct After {
 };
 
 // What is done with the value alone, or with it and an operand, in this order.
-struct Known {
+struct PostOpAlgorithm {
   OpKind kind;
   int algorithm;
   float alpha = 0;
 };
-constexpr Known kFunctions[] = {
+constexpr PostOpAlgorithm kEltwise[] = {
     {OpKind::Relu, kRelu},    {OpKind::Tanh, kTanh},      {OpKind::Sqr, kSquare},
     {OpKind::Abs, kAbs},      {OpKind::Sqrt, kSqrt},      {OpKind::Sigmoid, kLogistic},
     {OpKind::Exp, kExp},      {OpKind::Log, kLog},        {OpKind::GeluTanh, kGeluTanh},
     {OpKind::Gelu, kGeluErf}, {OpKind::Neg, kLinear, -1}, {OpKind::Silu, kSwish, 1}};
-constexpr Known kBinary[] = {{OpKind::Add, kAdd}, {OpKind::Mul, kMul}, {OpKind::Max, kMax},
-                             {OpKind::Min, kMin}, {OpKind::Sub, kSub}, {OpKind::Div, kDiv}};
-template <size_t n> const Known* find(const Known (&all)[n], OpKind kind) {
-  const Known* const at =
-      std::find_if(all, all + n, [&](const Known& one) { return one.kind == kind; });
+constexpr PostOpAlgorithm kBinary[] = {{OpKind::Add, kAdd}, {OpKind::Mul, kMul},
+                                       {OpKind::Max, kMax}, {OpKind::Min, kMin},
+                                       {OpKind::Sub, kSub}, {OpKind::Div, kDiv}};
+template <size_t n> const PostOpAlgorithm* find(const PostOpAlgorithm (&all)[n], OpKind kind) {
+  const PostOpAlgorithm* const at =
+      std::find_if(all, all + n, [&](const PostOpAlgorithm& one) { return one.kind == kind; });
   return at == all + n ? nullptr : at;
 }
 
@@ -445,15 +446,15 @@ template <size_t n> const Known* find(const Known (&all)[n], OpKind kind) {
   throw Error(ErrorKind::Unsupported, "oneDNN: " + why);
 }
 
-struct Product final : Call {
+struct OneDnnProduct final : OneDnnCallBase {
   size_t source = 0, result = 0;  // inputs of the program; how many there are
   bool turned = false;
   int64_t m = 0, k = 0, n = 0;
   std::vector<After> after;
   struct Slice {
     Primitive primitive;
-    Handle source{nullptr, nullptr}, result{nullptr, nullptr};
-    std::vector<Handle> operands;
+    OneDnnHandle source{nullptr, nullptr}, result{nullptr, nullptr};
+    std::vector<OneDnnHandle> operands;
   };
   Slice whole, rest;  // the last slice may have fewer rows
 
@@ -462,7 +463,7 @@ struct Product final : Call {
   void run(void* const* arguments, int64_t unit, char* scratch) const override;
 };
 
-void Product::read(const Graph& g) {
+void OneDnnProduct::read(const Graph& g) {
   const auto input = [&](TensorId t) {
     const auto at = std::ranges::find(g.inputs(), t);
     if (at == g.inputs().end()) no("an operand that is computed");
@@ -484,8 +485,8 @@ void Product::read(const Graph& g) {
       weights = input(turned ? by.inputs[0] : op.inputs[1]);
       const std::vector<int64_t> a = extents(g.type(op.inputs[0]).shape);
       m = a[0], k = a[1], n = g.type(op.result()).shape[1].extent;
-    } else if (op.inputs.size() == 1 && op.inputs[0] == value && find(kFunctions, op.kind)) {
-      const Known& f = *find(kFunctions, op.kind);
+    } else if (op.inputs.size() == 1 && op.inputs[0] == value && find(kEltwise, op.kind)) {
+      const PostOpAlgorithm& f = *find(kEltwise, op.kind);
       after.push_back({f.algorithm, f.alpha});
     } else if (op.inputs.size() == 2 && find(kBinary, op.kind) &&
                (op.inputs[0] == value || has(op.kind, algebra::Commutative)) &&
@@ -517,11 +518,11 @@ void Product::read(const Graph& g) {
     no("the def is no product and what follows it");
 }
 
-void Product::make(Slice& slice, int64_t height, bool packed) {
+void OneDnnProduct::make(Slice& slice, int64_t height, bool packed) {
   slice.source = strided(*api, {height, k}, {k, 1});
   slice.result = strided(*api, {height, n}, {n, 1});
-  const Handle attr = made(api->attr_create, api->attr_destroy);
-  const Handle post = made(api->post_create, api->post_destroy);
+  const OneDnnHandle attr = made(api->attr_create, api->attr_destroy);
+  const OneDnnHandle post = made(api->post_create, api->post_destroy);
   bool right = slice.source && slice.result && attr && post &&
                api->attr_scratchpad(attr.get(), kUserScratchpad) == 0;
   for (const After& a : after) {
@@ -543,7 +544,7 @@ void Product::make(Slice& slice, int64_t height, bool packed) {
   keep_scratch(slice.primitive);
 }
 
-void Product::run(void* const* arguments, int64_t unit, char* scratch) const {
+void OneDnnProduct::run(void* const* arguments, int64_t unit, char* scratch) const {
   const int64_t first = unit * rows;
   const Slice& slice = first + rows <= m ? whole : rest;
   const auto from = [&](size_t argument, int64_t elements) {
@@ -566,15 +567,15 @@ void Product::run(void* const* arguments, int64_t unit, char* scratch) const {
 }  // namespace
 
 std::unique_ptr<const OneDnnCall> OneDnnCall::convolution(const ImageGeometry& g, int threads) {
-  auto call = std::make_unique<Convolution>();
+  auto call = std::make_unique<OneDnnConvolution>();
   if (call->api == nullptr || !call->make(g, threads)) return nullptr;
   return call;
 }
 
 std::unique_ptr<const OneDnnCall> OneDnnCall::product(const Graph& meaning, bool packed,
                                                       int threads) {
-  auto call = std::make_unique<Product>();
-  Product& p = *call;
+  auto call = std::make_unique<OneDnnProduct>();
+  OneDnnProduct& p = *call;
   if (p.api == nullptr) no(onednn().problem);
   p.read(meaning);
   const OneThread one(*p.api);

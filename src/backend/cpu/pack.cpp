@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kRows = 32;  // of a panel that are copied at a time
+constexpr int64_t kRowsAtATime = 32;  // of a panel that are copied at a time
 
 // Row-major strides of the array, by axis of the layout, outermost first.
 struct Axes {
@@ -67,8 +67,8 @@ void pack(const PackJob& job, const Axes& a, const T* from, T* to, int64_t begin
       for (int64_t k = 0; k < depth; ++k) std::memcpy(y + k * p, x + k * sk, size_t(w) * sizeof(T));
       continue;
     }
-    for (int64_t k0 = 0; k0 < depth; k0 += kRows) {
-      const int64_t k1 = std::min(depth, k0 + kRows);
+    for (int64_t k0 = 0; k0 < depth; k0 += kRowsAtATime) {
+      const int64_t k1 = std::min(depth, k0 + kRowsAtATime);
       for (int64_t j = 0; j < w; ++j)
         for (int64_t k = k0; k < k1; ++k) y[k / g * g * p + j * g + k % g] = x[k * sk + j * sn];
     }

@@ -7,7 +7,7 @@ namespace {
 
 // Polynomials are Chebyshev interpolants computed at 50 digits; the comments give their error.
 // Selections (?:) keep both sides evaluated, so that loops over these functions vectorise.
-const std::vector<PreludeFunction>& functions() {
+const std::vector<PreludeFunction>& cpu_functions() {
   static const std::vector<PreludeFunction> table = {
       {"t_poly", {}, R"(
 // A polynomial in x by Horner's rule; its coefficients begin with that of the highest power.
@@ -737,7 +737,7 @@ INLINE long t_index(long i, long n) {
 std::string prelude(const std::set<std::string>& used) {
   // Calls would keep the loops around them from being vectorised.
   const char* const is = "#define INLINE static inline __attribute__((always_inline))\n";
-  return used.empty() ? "" : is + prelude_text(functions(), used);
+  return used.empty() ? "" : is + prelude_text(cpu_functions(), used);
 }
 
 }  // namespace tessera

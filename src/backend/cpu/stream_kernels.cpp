@@ -11,7 +11,7 @@ namespace {
 
 // Rows of each stream whose products are summed before they are added to the result: sums of short
 // sums keep the rounding errors of long ones small. A multiple of every group.
-constexpr int kRows = 64;
+constexpr int kStreamRows = 64;
 
 std::string sum_at(int s, int i, int j) { return fmt("c$0_$1_$2", s, i, j); }
 
@@ -86,13 +86,13 @@ std::string text_of(SharedText& shared, CpuIsa isa, DType sums_type, DType store
     }
     return text;
   };
-  const std::string rows = num(kRows), all = num(streams.streams);
+  const std::string rows = num(kStreamRows), all = num(streams.streams);
   std::string out =
       fmt("\ntemplate <long ARS, long P, long LDC, int ACCUMULATE>\nstatic "
           "__attribute__((noinline)) void $0(const $1* a, const $2* b, $1* c, long k) {\n",
           fmt("streams_$0_$1x$2", name(stored_type), tile.rows, tile.vectors), sums, stored);
-  out += fmt("  const long depth = k / $0 * $1;\n  long i = 0;\n", int64_t{kRows} * streams.streams,
-             rows);
+  out += fmt("  const long depth = k / $0 * $1;\n  long i = 0;\n",
+             int64_t{kStreamRows} * streams.streams, rows);
   out += fmt("  for (; i < depth; i += $0, a += $0, b += $0 * P) {\n$1  }\n", rows,
              block(streams.streams, rows, "ACCUMULATE || i > 0"));
   out += fmt("  k -= $0 * depth;\n  a += ($0 - 1) * depth;\n  b += ($0 - 1) * depth * P;\n", all);

@@ -55,9 +55,9 @@ struct Axis {
   }
 };
 
-class Rewriter {
+class TransposedConvolutionRewriter {
  public:
-  explicit Rewriter(const Graph& graph)
+  explicit TransposedConvolutionRewriter(const Graph& graph)
       : from_(graph), to_(graph.name()), at_(graph.tensors().size()) {}
 
   Graph run() {
@@ -220,7 +220,7 @@ class Rewriter {
 Graph without_transposed_convolutions(const Graph& graph) {
   const bool any = std::ranges::any_of(
       graph.ops(), [](const Op& op) { return op.kind == OpKind::ConvTranspose; });
-  return any ? Rewriter(graph).run() : graph;
+  return any ? TransposedConvolutionRewriter(graph).run() : graph;
 }
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ using Cut = std::vector<int>;
 constexpr int kFirstLoop = 64;
 
 // A value without the tiles: whole extents, and what cut them.
-struct Shape {
+struct WholeShape {
   std::vector<int64_t> extents;
   std::vector<Cut> cuts;
   uint8_t open = 0;  // loops over whose iterations it is yet to be added up
@@ -52,7 +52,7 @@ class Untiler {
     for (const Layout& layout : kernel_.argument_layouts)
       if (!layout.row_major() && !layout.view()) return std::nullopt;
     for (const Value& v : kernel_.values) {
-      std::optional<Shape> s = shape_of(v);
+      std::optional<WholeShape> s = shape_of(v);
       if (!s) return std::nullopt;
       shapes_.push_back(*std::move(s));
     }
@@ -69,15 +69,15 @@ class Untiler {
   }
 
  private:
-  const Shape& shape(int id) const { return shapes_[size_t(id)]; }
+  const WholeShape& shape(int id) const { return shapes_[size_t(id)]; }
   const Value& given(int id) const { return kernel_.values[size_t(id)]; }
   Value& made(int id) { return out_.values.values[size_t(id)]; }
 
   // --- from operands to results: what each value is without tiles -------------------------------
 
-  std::optional<Shape> shape_of(const Value& v) const {
+  std::optional<WholeShape> shape_of(const Value& v) const {
     if (has(v.kind, algebra::Pointwise)) return pointwise(v);
-    Shape s;
+    WholeShape s;
     if (is_load(v.kind)) {
       const auto& a = std::get<IterAttrs>(v.attrs);
       s.extents = kernel_.argument_extents[size_t(v.argument)];
@@ -94,7 +94,7 @@ class Untiler {
       return s;
     }
     if (adds_or_drops_ones(v.kind)) {
-      const Shape& x = shape(v.inputs[0]);
+      const WholeShape& x = shape(v.inputs[0]);
       s = {std::vector<int64_t>(v.extents.size(), 1), std::vector<Cut>(v.extents.size()), x.open};
       const auto reads = axis_reads(v.kind, v.attrs, int(x.extents.size()), v.rank());
       for (size_t i = 0; i < reads->size(); ++i) {
@@ -130,10 +130,10 @@ class Untiler {
     return std::nullopt;
   }
 
-  std::optional<Shape> pointwise(const Value& v) const {
-    Shape s;
+  std::optional<WholeShape> pointwise(const Value& v) const {
+    WholeShape s;
     for (int input : v.inputs) {
-      const Shape& x = shape(input);
+      const WholeShape& x = shape(input);
       if (x.open != 0) return std::nullopt;
       const size_t rank = std::max(s.extents.size(), x.extents.size());
       s.extents.insert(s.extents.begin(), rank - s.extents.size(), 1);
@@ -152,10 +152,10 @@ class Untiler {
     return s;
   }
 
-  std::optional<Shape> sum(const Value& v) const {
+  std::optional<WholeShape> sum(const Value& v) const {
     if (!is_float(v.dtype)) return std::nullopt;
     const auto& a = std::get<ReduceAttrs>(v.attrs);
-    Shape s = shape(v.inputs[0]);
+    WholeShape s = shape(v.inputs[0]);
     for (size_t i = a.axes.size(); i-- > 0;) {
       const size_t axis = size_t(a.axes[i]);
       const std::optional<uint8_t> loops = loops_of(s.cuts[axis]);
@@ -171,14 +171,14 @@ class Untiler {
   }
 
   // A matrix by a column, or a row by a matrix.
-  std::optional<Shape> product(const Value& v) const {
-    const Shape &x = shape(v.inputs[0]), &y = shape(v.inputs[1]);
+  std::optional<WholeShape> product(const Value& v) const {
+    const WholeShape &x = shape(v.inputs[0]), &y = shape(v.inputs[1]);
     if (!is_float(v.dtype) || x.extents.size() != 2 || y.extents.size() != 2 || x.open != 0 ||
         y.open != 0 || (x.extents[0] != 1 && y.extents[1] != 1) || x.cuts[1] != y.cuts[0])
       return std::nullopt;
     const std::optional<uint8_t> loops = loops_of(x.cuts[1]);
     if (!loops) return std::nullopt;
-    return Shape{{x.extents[0], y.extents[1]}, {x.cuts[0], y.cuts[1]}, *loops};
+    return WholeShape{{x.extents[0], y.extents[1]}, {x.cuts[0], y.cuts[1]}, *loops};
   }
 
   // --- from results to operands: values by the axes that they vary with -------------------------
@@ -422,7 +422,7 @@ class Untiler {
   }
 
   const KernelValues& kernel_;
-  std::vector<Shape> shapes_;
+  std::vector<WholeShape> shapes_;
   WholeKernel out_;
   std::map<std::tuple<int, Axes, bool>, int> made_;
   std::vector<std::pair<int, Axes>> axes_of_;  // of new operands

@@ -14,18 +14,18 @@ namespace tessera {
 namespace {
 
 // Rows of Bᵀ (images), G (weights) and Aᵀ (results) of F(m, taps).
-struct Transforms {
+struct WinogradRows {
   std::vector<std::vector<double>> image, weights, result;
 };
 
 // Toom and Cook's: a tile and a window are polynomials, multiplied at m + taps − 2 points and at
 // infinity; then transposed. With p = Π (x − points), the rows of Bᵀ are the coefficients of
 // p / (x − point), and p itself for infinity.
-Transforms make_transforms(int m, int64_t taps) {
+WinogradRows make_transforms(int m, int64_t taps) {
   static constexpr double kPoints[] = {0, 1, -1, 2, -2, 0.5, -0.5};
   const size_t finite = size_t(m + taps - 2), r = size_t(taps);
   CHECK(finite <= std::size(kPoints));
-  Transforms t;
+  WinogradRows t;
   t.result.assign(size_t(m), std::vector<double>(finite + 1, 0));
   if (finite == 0) return {{{1}}, {{1}}, {{1}}};
   const auto all_but = [&](size_t left_out) {
@@ -112,7 +112,7 @@ struct Tiling {
     images = g.batch * padded * per_frame;
     all = g.batch * frames.out * per_frame;
   }
-  Transforms transforms(size_t axis) const { return make_transforms(m[axis], axes[axis].taps); }
+  WinogradRows transforms(size_t axis) const { return make_transforms(m[axis], axes[axis].taps); }
 };
 
 // The tile `tile`: its frame, and the pixel (y0, x0) of that its results begin with.
@@ -128,7 +128,7 @@ void place_of_tile(Code& code, const Tiling& t) {
 // [F, C, frames, taps…] as panels of [frames, C, columns of the panel] for each place.
 ImageStage transform_weights(const std::string& name, const ImageGeometry& g, const Tiling& t,
                              const ChannelPanels& panels) {
-  const Transforms down = t.transforms(0), right = t.transforms(1);
+  const WinogradRows down = t.transforms(0), right = t.transforms(1);
   ImageStage stage;
   stage.of_weights = true;
   stage.units = g.channels;
@@ -202,7 +202,7 @@ void transformed(Code& code, const Tiling& t, const std::vector<std::vector<doub
 
 ImageStage transform_image(const std::string& name, const ImageGeometry& g, const Tiling& t,
                            int lanes) {
-  const Transforms down = t.transforms(0), right = t.transforms(1);
+  const WinogradRows down = t.transforms(0), right = t.transforms(1);
   ImageStage stage;
   stage.units = t.images;
   Code& code = stage.code;
@@ -288,7 +288,7 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
 
 ImageStage transform_back(const std::string& name, const ImageGeometry& g, const Tiling& t,
                           const ChannelPanels& panels, const Finish& finish, int lanes) {
-  const Transforms down = t.transforms(0), right = t.transforms(1);
+  const WinogradRows down = t.transforms(0), right = t.transforms(1);
   // Channels at a time: the results of a tile stay in the first-level cache.
   const int64_t most = std::min<int64_t>(panels.channels(), 128);
   ImageStage stage;

@@ -38,6 +38,9 @@ struct EmitLimits {
   int cluster = 1;    // blocks of a cluster at most
 };
 
+// Registers of a thread that sums of products may take.
+inline constexpr int kMostSums = 128;
+
 class BlockEmitter {
  public:
   BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,

@@ -22,7 +22,7 @@ struct Way {
 static_assert(sizeof(Way) == 96);
 
 // Of cuBLASLt's interface (docs.nvidia.com/cuda/cublas, "Using the cuBLASLt API").
-struct Api {
+struct CublasLtApi {
   int (*create)(void**);
   int (*destroy)(void*);
   size_t (*version)();
@@ -48,21 +48,23 @@ constexpr int kBatchCount = 5, kBatchStride = 6;                         // of l
 // Of preferences: bytes of workspace, and what addresses of left, right, bias and result are
 // multiples of.
 constexpr int kMostWorkspace = 1, kAlignments[4] = {5, 6, 7, 8};
-constexpr uint32_t kAlignment = 16;
-constexpr int kPlain = 1, kRelu = 2, kBias = 4, kGelu = 32;  // epilogues
-constexpr int kNotSupported = 15;                            // a status
+constexpr uint32_t kOperandAlignment = 16;
+constexpr int kPlainEpilogue = 1, kReluEpilogue = 2, kBiasEpilogue = 4,
+              kGeluEpilogue = 32;  // epilogues
+constexpr int kNotSupported = 15;  // a status
 
 std::mutex mutex;  // of what follows
-std::string path;
-std::shared_ptr<const Api> loaded;
+std::string cublaslt_path;
+std::shared_ptr<const CublasLtApi> loaded_cublaslt;
 
-std::shared_ptr<const Api> cublaslt() {
+std::shared_ptr<const CublasLtApi> cublaslt() {
   std::lock_guard lock(mutex);
-  if (loaded) return loaded;
-  const SharedLibrary library("cuBLASLt", "version 12 or later",
-                              cuda_places(path, {"libcublasLt.so.13", "libcublasLt.so.12"}),
-                              "cuBLASLt is not found: pip install nvidia-cublas");
-  auto api = std::make_shared<Api>();
+  if (loaded_cublaslt) return loaded_cublaslt;
+  const SharedLibrary library(
+      "cuBLASLt", "version 12 or later",
+      cuda_places(cublaslt_path, {"libcublasLt.so.13", "libcublasLt.so.12"}),
+      "cuBLASLt is not found: pip install nvidia-cublas");
+  auto api = std::make_shared<CublasLtApi>();
   library.need(api->create, "cublasLtCreate");
   library.need(api->destroy, "cublasLtDestroy");
   library.need(api->version, "cublasLtGetVersion");
@@ -77,7 +79,7 @@ std::shared_ptr<const Api> cublaslt() {
   library.need(api->preference_set, "cublasLtMatmulPreferenceSetAttribute");
   library.need(api->ways, "cublasLtMatmulAlgoGetHeuristic");
   library.need(api->run, "cublasLtMatmul");
-  loaded = api;
+  loaded_cublaslt = api;
   return api;
 }
 
@@ -104,10 +106,10 @@ int type_of(const LibraryCall& p) {
 }
 
 int epilogue_of(const LibraryCall& p) {
-  int e = p.bias >= 0 ? kBias : 0;
-  if (p.epilogue == LibraryCall::Epilogue::Relu) e |= kRelu;
-  if (p.epilogue == LibraryCall::Epilogue::GeluTanh) e |= kGelu;
-  return e == 0 ? kPlain : e;
+  int e = p.bias >= 0 ? kBiasEpilogue : 0;
+  if (p.epilogue == LibraryCall::Epilogue::Relu) e |= kReluEpilogue;
+  if (p.epilogue == LibraryCall::Epilogue::GeluTanh) e |= kGeluEpilogue;
+  return e == 0 ? kPlainEpilogue : e;
 }
 
 }  // namespace
@@ -122,7 +124,7 @@ bool has_cublaslt() {
     const bool stand_in = CudaDriver::get()->runs_host_code();
     cublaslt();
     const std::lock_guard lock(mutex);
-    return stand_in == !path.empty();
+    return stand_in == !cublaslt_path.empty();
   } catch (const Error&) {
     return false;
   }
@@ -131,18 +133,19 @@ bool has_cublaslt() {
 void use_cublaslt(const std::string& where) {
   {
     std::lock_guard lock(mutex);
-    path = where;
-    loaded.reset();
+    cublaslt_path = where;
+    loaded_cublaslt.reset();
   }
   forget_library_calls();
 }
 
 namespace {
 
-class Product : public LibraryCallable {
+class CublasLtProduct : public LibraryCallable {
  public:
-  Product(std::shared_ptr<CudaContext> context, const LibraryCall& product, int64_t most_workspace);
-  ~Product() override;
+  CublasLtProduct(std::shared_ptr<CudaContext> context, const LibraryCall& product,
+                  int64_t most_workspace);
+  ~CublasLtProduct() override;
   int64_t workspace_bytes() const override;
   void run(std::span<const CudaAddress> operands, CudaAddress out, CudaAddress workspace,
            CudaStream stream) const override;
@@ -152,8 +155,8 @@ class Product : public LibraryCallable {
   std::unique_ptr<Impl> impl_;
 };
 
-struct Product::Impl {
-  std::shared_ptr<const Api> api;
+struct CublasLtProduct::Impl {
+  std::shared_ptr<const CublasLtApi> api;
   std::shared_ptr<CudaContext> context;
   LibraryCall product;
   void *handle = nullptr, *matmul = nullptr, *preference = nullptr;
@@ -182,8 +185,8 @@ struct Product::Impl {
   }
 };
 
-Product::Product(std::shared_ptr<CudaContext> context, const LibraryCall& product,
-                 int64_t most_workspace)
+CublasLtProduct::CublasLtProduct(std::shared_ptr<CudaContext> context, const LibraryCall& product,
+                         int64_t most_workspace)
     : impl_(std::make_unique<Impl>()) {
   Impl& m = *impl_;
   m.api = cublaslt();
@@ -207,7 +210,7 @@ Product::Product(std::shared_ptr<CudaContext> context, const LibraryCall& produc
   check(m.api->preference_set(m.preference, kMostWorkspace, &most, sizeof most),
         "describe " + product.str());
   for (const int which : kAlignments)
-    check(m.api->preference_set(m.preference, which, &kAlignment, sizeof kAlignment),
+    check(m.api->preference_set(m.preference, which, &kOperandAlignment, sizeof kOperandAlignment),
           "describe " + product.str());
   int found = 0;
   const int status = m.api->ways(m.handle, m.matmul, m.right, m.left, m.out, m.out, m.preference, 1,
@@ -218,7 +221,7 @@ Product::Product(std::shared_ptr<CudaContext> context, const LibraryCall& produc
   check(status, "choose a way for " + product.str());
 }
 
-Product::~Product() {
+CublasLtProduct::~CublasLtProduct() {
   const std::shared_ptr<CudaContext> context = impl_->context;  // outlives what is in it
   try {
     const CudaContext::Current current(*context);
@@ -228,10 +231,10 @@ Product::~Product() {
   }
 }
 
-int64_t Product::workspace_bytes() const { return int64_t(impl_->way.workspace); }
+int64_t CublasLtProduct::workspace_bytes() const { return int64_t(impl_->way.workspace); }
 
-void Product::run(std::span<const CudaAddress> operands, CudaAddress out, CudaAddress workspace,
-                  CudaStream stream) const {
+void CublasLtProduct::run(std::span<const CudaAddress> operands, CudaAddress out,
+                          CudaAddress workspace, CudaStream stream) const {
   Impl& m = *impl_;
   const CudaAddress left = operands[size_t(m.product.left)];
   const CudaAddress right = operands[size_t(m.product.right)];
@@ -258,7 +261,7 @@ void Product::run(std::span<const CudaAddress> operands, CudaAddress out, CudaAd
 std::unique_ptr<const LibraryCallable> make_cublaslt_callable(std::shared_ptr<CudaContext> context,
                                                               const LibraryCall& call,
                                                               int64_t most_workspace) {
-  return std::make_unique<Product>(std::move(context), call, most_workspace);
+  return std::make_unique<CublasLtProduct>(std::move(context), call, most_workspace);
 }
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kAlignment = 16;  // of arrays, in bytes: that of the widest access
+constexpr int kArrayAlignment = 16;  // of arrays, in bytes: that of the widest access
 constexpr size_t kMostBuffers = 32;
 constexpr int kInvalidClusterSize = 912;  // CUDA_ERROR_INVALID_CLUSTER_SIZE
 
@@ -260,8 +260,8 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
                                   unsigned(k.grid[2]), unsigned(k.threads), 1, 1,
                                   unsigned(k.shared_bytes), stream, parameters.data(), nullptr);
     if (result == cuda_error::kInvalidHandle)
-      throw Error(ErrorKind::BadInput, "the stream is not one of " + context_->device().str() +
-                                           ", where the program is loaded");
+      bad_input("the stream is not one of " + context_->device().str() +
+                ", where the program is loaded");
     if (result == kInvalidClusterSize)
       throw Error(ErrorKind::Unsupported, no_room(k, context_->device()));
     context_->check(result, "launch " + k.name);
@@ -275,26 +275,24 @@ void CudaModule::require_array(CudaAddress address, const char* what, size_t ind
   const CudaApi& api = context_->driver().api();
   int device = -1;
   if (address == 0 || api.pointer_attribute(&device, cuda_attribute::kPointerDevice, address) != 0)
-    throw Error(ErrorKind::BadInput, name + " is not in memory that CUDA knows; the program runs " +
-                                         "on " + context_->device().str());
+    bad_input(name + " is not in memory that CUDA knows; the program runs on " +
+              context_->device().str());
   if (device != context_->device().ordinal)
-    throw Error(ErrorKind::BadInput, name + " is on cuda:" + std::to_string(device) +
-                                         ", and the program is loaded on " +
-                                         context_->device().str());
-  if (address % kAlignment != 0)
+    bad_input(name + " is on cuda:" + std::to_string(device) + ", and the program is loaded on " +
+              context_->device().str());
+  if (address % kArrayAlignment != 0)
     throw Error(
         ErrorKind::BadInput,
-        name + " begins at an address that is no multiple of " + std::to_string(kAlignment) +
+        name + " begins at an address that is no multiple of " + std::to_string(kArrayAlignment) +
             " bytes (a part of another array?); give it memory of its own, as clone() does");
 }
 
 void CudaModule::run(std::span<const CudaAddress> inputs, std::span<const CudaAddress> outputs,
                      const CudaWeights* prepared, CudaStream stream) const {
   if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
-    throw Error(ErrorKind::BadInput,
-                "the program takes " + std::to_string(inputs_.size()) + " inputs and gives " +
-                    std::to_string(outputs_.size()) + " outputs, but was called with " +
-                    std::to_string(inputs.size()) + " and " + std::to_string(outputs.size()));
+    bad_input("the program takes " + std::to_string(inputs_.size()) + " inputs and gives " +
+              std::to_string(outputs_.size()) + " outputs, but was called with " +
+              std::to_string(inputs.size()) + " and " + std::to_string(outputs.size()));
   const CudaContext::Current current(*context_);
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < inputs.size(); ++i) require_array(inputs[i], "input", i, inputs_[i]);

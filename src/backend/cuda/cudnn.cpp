@@ -13,9 +13,8 @@
 #include "base/shared_library.h"
 
 namespace tessera {
+namespace cudnn {
 namespace {
-
-using namespace cudnn;  // numbers of the interface
 
 constexpr size_t kLeastVersion = 90000;
 
@@ -38,7 +37,7 @@ std::mutex mutex;  // of what follows
 std::string path;
 std::shared_ptr<const CudnnApi> loaded;
 
-std::shared_ptr<const CudnnApi> cudnn_api() {
+std::shared_ptr<const CudnnApi> api() {
   const std::lock_guard lock(mutex);
   if (loaded) return loaded;
   try {
@@ -88,7 +87,7 @@ struct Handle {
   static std::shared_ptr<Handle> of(const std::shared_ptr<CudaContext>& context) {
     static std::mutex mutex;
     static std::map<const CudaContext*, std::weak_ptr<Handle>> handles;
-    auto api = cudnn_api();
+    auto api = cudnn::api();
     const std::lock_guard lock(mutex);
     auto& known = handles[context.get()];
     if (auto made = known.lock(); made && made->api == api) return made;
@@ -231,9 +230,10 @@ class Call : public LibraryCallable {
 };
 
 }  // namespace
+}  // namespace cudnn
 
 std::string cudnn_version() {
-  const size_t v = cudnn_api()->version();
+  const size_t v = cudnn::api()->version();
   return std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100) + "." +
          std::to_string(v % 100);
 }
@@ -241,10 +241,10 @@ std::string cudnn_version() {
 bool has_cudnn() {
   try {
     const auto driver = CudaDriver::get();
-    const size_t made_with = cudnn_api()->cudart_version();
+    const size_t made_with = cudnn::api()->cudart_version();
     require_driver_for(*driver, int(made_with / 1000), int(made_with % 1000 / 10));
-    const std::lock_guard lock(mutex);
-    return driver->runs_host_code() == !path.empty();
+    const std::lock_guard lock(cudnn::mutex);
+    return driver->runs_host_code() == !cudnn::path.empty();
   } catch (const Error&) {
     return false;
   }
@@ -252,9 +252,9 @@ bool has_cudnn() {
 
 void use_cudnn(const std::string& where) {
   {
-    const std::lock_guard lock(mutex);
-    path = where;
-    loaded.reset();
+    const std::lock_guard lock(cudnn::mutex);
+    cudnn::path = where;
+    cudnn::loaded.reset();
   }
   forget_library_calls();
 }
@@ -262,7 +262,7 @@ void use_cudnn(const std::string& where) {
 std::unique_ptr<const LibraryCallable> make_cudnn_callable(std::shared_ptr<CudaContext> context,
                                                            const LibraryCall& call,
                                                            int64_t most_workspace) {
-  return std::make_unique<Call>(context, call, most_workspace);
+  return std::make_unique<cudnn::Call>(context, call, most_workspace);
 }
 
 }  // namespace tessera

@@ -7,8 +7,7 @@
 
 namespace tessera {
 
-using namespace cudnn;  // numbers of the interface, in this file alone
-
+namespace cudnn {
 namespace {
 
 // Kinds of descriptors.
@@ -267,6 +266,7 @@ class Builder {
 };
 
 }  // namespace
+}  // namespace cudnn
 
 void check_cudnn(const CudnnApi& api, int status, const std::string& doing) {
   if (status == 0) return;
@@ -296,11 +296,11 @@ void CudnnDescriptor::set(int name, int type, int64_t count, const void* values)
 }
 void CudnnDescriptor::set(int name, const CudnnDescriptor& value) {
   void* d = value.get();
-  set(name, kDescriptor, 1, &d);
+  set(name, cudnn::kDescriptor, 1, &d);
 }
-void CudnnDescriptor::set_number(int name, int64_t value) { set(name, kInt64, 1, &value); }
+void CudnnDescriptor::set_number(int name, int64_t value) { set(name, cudnn::kInt64, 1, &value); }
 void CudnnDescriptor::set_numbers(int name, const std::vector<int64_t>& values) {
-  set(name, kInt64, int64_t(values.size()), values.data());
+  set(name, cudnn::kInt64, int64_t(values.size()), values.data());
 }
 void CudnnDescriptor::set_mode(int name, int type, int value) { set(name, type, 1, &value); }
 
@@ -312,7 +312,7 @@ bool CudnnDescriptor::finish() {
 }
 
 CudnnOperations cudnn_operations(const CudnnApi& api, const LibraryCall& call) {
-  Builder builder(api, call);
+  cudnn::Builder builder(api, call);
   switch (call.kind) {
   case LibraryCall::Kind::Matmul:
     throw Error(ErrorKind::Unsupported, "cuDNN is not asked for " + call.str());

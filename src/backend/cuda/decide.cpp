@@ -6,13 +6,6 @@
 #include "cost/block_values.h"
 
 namespace tessera {
-namespace {
-
-// Registers of a thread that sums of products may take.
-constexpr int kMostSums = 128;
-
-}  // namespace
-
 BlockEmitter::BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
                            std::set<std::string>& prelude)
     : kernel_(kernel), limits_(limits), prelude_(prelude) {

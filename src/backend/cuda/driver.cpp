@@ -13,9 +13,9 @@ namespace {
 constexpr const char* kHostCodeMark = "tessera_stand_in_driver";
 constexpr int kOldest = 11040;  // CUDA 11.4
 
-std::mutex mutex;  // of what follows
+std::mutex driver_mutex;  // of what follows
 std::string library_path;
-std::shared_ptr<const CudaDriver> loaded;
+std::shared_ptr<const CudaDriver> loaded_driver;
 std::map<int, std::weak_ptr<CudaContext>> contexts;
 
 // Errors that no context survives.
@@ -122,15 +122,15 @@ CudaDriver::CudaDriver(const std::string& path) {
 }
 
 std::shared_ptr<const CudaDriver> CudaDriver::get() {
-  std::lock_guard lock(mutex);
-  if (!loaded) loaded.reset(new CudaDriver(library_path));
-  return loaded;
+  std::lock_guard lock(driver_mutex);
+  if (!loaded_driver) loaded_driver.reset(new CudaDriver(library_path));
+  return loaded_driver;
 }
 
 void CudaDriver::use_library(const std::string& path) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(driver_mutex);
   library_path = path;
-  loaded.reset();
+  loaded_driver.reset();
   contexts.clear();
 }
 
@@ -259,7 +259,7 @@ CudaContext::~CudaContext() { driver_->api().primary_release(number_); }
 
 std::shared_ptr<CudaContext> CudaContext::of(int ordinal) {
   const auto driver = CudaDriver::get();
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(driver_mutex);
   if (auto known = contexts[ordinal].lock()) return known;
   const int count = count_devices(*driver);
   if (ordinal < 0 || ordinal >= count)

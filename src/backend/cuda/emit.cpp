@@ -8,6 +8,7 @@
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/prelude.h"
 #include "backend/cuda/windows.h"
+#include "backend/fmt.h"
 #include "backend/jumps.h"
 #include "backend/lower.h"
 #include "backend/written.h"
@@ -46,9 +47,6 @@ Lowering gpu_lowering(const Target& target) {
 // Columns of windows take so much intermediate memory at most; frameworks let cuDNN have as much.
 constexpr int64_t kMostColumnBytes = int64_t{256} << 20;
 
-// Stands for a function's name until it is known whether there is one with the same text.
-const std::string kUnnamed = "k@";
-
 // What fits in a block besides what the driver keeps for itself.
 int64_t shared_limit(const CudaArch& arch, const Target& target) {
   const int64_t most = arch.shared_bytes();
@@ -65,11 +63,12 @@ EmitLimits emit_limits(const CudaArch& arch, const Target& target) {
   return limits;
 }
 
-class ProgramEmitter {
+class CudaProgramEmitter {
  public:
-  ProgramEmitter(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
-                 const Target& target, const LibraryCalls& calls,
-                 const std::vector<KernelJoin>& joins, const WrittenSources& written, bool watched)
+  CudaProgramEmitter(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
+                     const Target& target, const LibraryCalls& calls,
+                     const std::vector<KernelJoin>& joins, const WrittenSources& written,
+                     bool watched)
       : graph_(graph), calls_(calls), written_(written), watched_(watched), plan_(graph, options),
         lines_(print_ops(graph)), lowering_(gpu_lowering(target)),
         limits_(emit_limits(arch, target)), rounded_(before_jumps(graph)) {
@@ -342,7 +341,7 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
                                  const LibraryCalls& calls, const std::vector<KernelJoin>& joins,
                                  const WrittenSources& written, bool watched) {
   require_runnable(graph);
-  return ProgramEmitter(graph, arch, options, target, calls, joins, written, watched).run();
+  return CudaProgramEmitter(graph, arch, options, target, calls, joins, written, watched).run();
 }
 
 int64_t CudaProgram::ticket_bytes() const {

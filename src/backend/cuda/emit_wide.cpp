@@ -7,8 +7,6 @@
 namespace tessera {
 namespace {
 
-// Registers of a thread that sums of products may take.
-constexpr int kMostSums = 128;
 constexpr int64_t kMostBox = 256;  // rows or columns of a box
 
 // Columns that four warps multiply at once; wgmma has all multiples of 8.

@@ -25,9 +25,9 @@ struct Stop {
 
 // What is known of threads of other blocks: the times until which their writes are there, by block
 // and thread.
-using Known = std::map<int, std::vector<uint32_t>>;
+using KnownWrites = std::map<int, std::vector<uint32_t>>;
 
-void join(Known& into, const Known& more) {
+void join(KnownWrites& into, const KnownWrites& more) {
   for (const auto& [block, clock] : more) {
     std::vector<uint32_t>& mine = into[block];
     if (mine.empty()) mine.resize(clock.size());
@@ -261,7 +261,7 @@ class Emulator {
   // --- an order between blocks
   void fence_device(int) {
     // Fences are cumulative: what others wrote that this thread has met is fenced too.
-    Known& mine = b_.fenced[size_t(thread_)];
+    KnownWrites& mine = b_.fenced[size_t(thread_)];
     mine[block_number()] = b_.clocks->of(thread_);
     for (const Learnt& l : b_.learnt)
       if (b_.clocks->knows(thread_, l.thread, l.time)) join(mine, l.what);
@@ -272,7 +272,7 @@ class Emulator {
   unsigned take_ticket(unsigned* counter, unsigned count, int line) {
     access(ts::host::Access::AtomicGlobal, counter, 4, line);
     if (count == 0) fail("tickets of nobody", line);
-    Known& told = told_[counter];
+    KnownWrites& told = told_[counter];
     join(b_.seen[size_t(thread_)], told);
     join(told, b_.fenced[size_t(thread_)]);
     const unsigned was = *counter;
@@ -619,7 +619,7 @@ class Emulator {
         }
     std::swap(b_, waiting.back());
     for (size_t left = waiting.size(); left > 0;) {
-      Known all;
+      KnownWrites all;
       for (const Block& b : waiting) {
         std::vector<uint32_t>& clock = all[number_of(b.place)];
         clock.resize(size_t(b.clocks->threads()));
@@ -770,14 +770,14 @@ class Emulator {
   struct Learnt {
     int thread;
     uint32_t time;  // from which on it knows, and whoever hears of that
-    Known what;
+    KnownWrites what;
   };
   const EmulatedLaunch& launch_;
   const std::function<void()>& kernel_;
   Rng rng_;
   std::vector<Shadow> shadows_;  // of the buffers
   std::vector<Owners> owners_;
-  std::map<const unsigned*, Known> told_;  // by whoever took a ticket, by counter
+  std::map<const unsigned*, KnownWrites> told_;  // by whoever took a ticket, by counter
   // What there is of a block.
   struct Block {
     std::array<int, 3> place{};
@@ -797,9 +797,10 @@ class Emulator {
     std::vector<Stores> stores;                         // of threads
     std::map<int, std::shared_ptr<Product>> gathering;  // of groups of warps
     std::vector<Products> products;                     // of threads
-    std::vector<Known> fenced, seen;  // of threads: what the next ticket tells, and what was told
-    std::vector<Learnt> learnt;       // of other blocks, by threads of this one
-    std::vector<Place> where;         // threads wait
+    std::vector<KnownWrites> fenced,
+        seen;                    // of threads: what the next ticket tells, and what was told
+    std::vector<Learnt> learnt;  // of other blocks, by threads of this one
+    std::vector<Place> where;    // threads wait
     std::vector<int> ready;
   };
   Block b_;  // the one that runs

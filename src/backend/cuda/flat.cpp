@@ -8,17 +8,17 @@
 namespace tessera {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kFlatThreads = 256;
 // Below so many, threads matter more than long vectors.
-constexpr int64_t kFewThreads = 4096;
+constexpr int64_t kFewFlatThreads = 4096;
 
 }  // namespace
 
 BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
                     std::set<std::string>& prelude, const std::vector<Layout>& views) {
   KernelValues kernel = operator_values(graph, op, views);
-  std::string head = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(kThreads) +
-                     ") " + name + "(";
+  std::string head = "extern \"C\" __global__ void __launch_bounds__(" +
+                     std::to_string(kFlatThreads) + ") " + name + "(";
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     Value& v = kernel.values[i];
     v.memory.space = Space::Global;
@@ -38,7 +38,7 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
   to.space = Space::Global;
   const int root = int(op.inputs.size());
   const int width = has(op.kind, algebra::Pointwise)
-                        ? vector_width(to, kernel.values[size_t(root)].extents, kFewThreads)
+                        ? vector_width(to, kernel.values[size_t(root)].extents, kFewFlatThreads)
                         : 1;
   int64_t vectors = 1;
   for (int64_t n : shape) vectors *= n;
@@ -47,11 +47,11 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
     throw Error(ErrorKind::Unsupported, std::string(tessera::name(op.kind)) + " of " +
                                             std::to_string(vectors) + " elements in one kernel");
   // Offsets of what has more elements than an int counts.
-  const std::string wide = vectors * width > 0x7fffffff - kThreads ? "long long" : "int";
+  const std::string wide = vectors * width > 0x7fffffff - kFlatThreads ? "long long" : "int";
 
   Code code;
   code.open(head);
-  code.line("const int i = ts::block(0) * " + std::to_string(kThreads) + " + ts::thread();");
+  code.line("const int i = ts::block(0) * " + std::to_string(kFlatThreads) + " + ts::thread();");
   code.line("if (i >= " + std::to_string(vectors) + ") return;");
   std::vector<Expr> index;
   int64_t below = vectors;
@@ -82,8 +82,8 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
   code.close();
   BlockText out;
   out.text = code.text();
-  out.threads = kThreads;
-  out.grid[0] = int(ceil_div(vectors, kThreads));
+  out.threads = kFlatThreads;
+  out.grid[0] = int(ceil_div(vectors, kFlatThreads));
   return out;
 }
 

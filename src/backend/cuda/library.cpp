@@ -12,15 +12,15 @@ namespace {
 
 // What is known of calls: whether there is a way, and those that are in use. Building one asks
 // heuristics and may compile kernels, which takes cuDNN a tenth of a second.
-struct Known {
+struct KnownCall {
   std::weak_ptr<CudaContext> context;
   LibraryCall call;
   bool has_way = false;
   std::weak_ptr<const LibraryCallable> callable;
 };
 
-std::mutex mutex;  // of what follows
-std::vector<Known> all_known;
+std::mutex calls_mutex;  // of what follows
+std::vector<KnownCall> all_known;
 
 constexpr size_t kMostKnown = 4096;
 
@@ -31,10 +31,10 @@ LibraryCall anywhere(LibraryCall call) {
   return call;
 }
 
-Known& known(const std::shared_ptr<CudaContext>& context, const LibraryCall& call) {
-  for (Known& k : all_known)
+KnownCall& known(const std::shared_ptr<CudaContext>& context, const LibraryCall& call) {
+  for (KnownCall& k : all_known)
     if (k.call == call && k.context.lock() == context) return k;
-  std::erase_if(all_known, [](const Known& k) { return k.context.expired(); });
+  std::erase_if(all_known, [](const KnownCall& k) { return k.context.expired(); });
   if (all_known.size() >= kMostKnown) all_known.clear();
   std::shared_ptr<const LibraryCallable> made;
   bool has_way = true;
@@ -51,7 +51,7 @@ Known& known(const std::shared_ptr<CudaContext>& context, const LibraryCall& cal
 }  // namespace
 
 void forget_library_calls() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(calls_mutex);
   all_known.clear();
 }
 
@@ -73,20 +73,20 @@ std::unique_ptr<const LibraryCallable> make_library_callable(std::shared_ptr<Cud
 std::shared_ptr<const LibraryCallable> library_callable(const std::shared_ptr<CudaContext>& context,
                                                         const LibraryCall& asked) {
   const LibraryCall call = anywhere(asked);
-  const std::lock_guard lock(mutex);
-  for (const Known& k : all_known)
+  const std::lock_guard lock(calls_mutex);
+  for (const KnownCall& k : all_known)
     if (k.call == call && k.context.lock() == context)
       if (auto made = k.callable.lock()) return made;
   std::shared_ptr<const LibraryCallable> made =
       make_library_callable(context, call, most_library_bytes(call, context->device()));
   std::erase_if(all_known,
-                [&](const Known& k) { return k.call == call && k.context.lock() == context; });
+                [&](const KnownCall& k) { return k.call == call && k.context.lock() == context; });
   all_known.push_back({context, call, true, made});
   return made;
 }
 
 bool library_has_way(const std::shared_ptr<CudaContext>& context, const LibraryCall& call) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(calls_mutex);
   return known(context, anywhere(call)).has_way;
 }
 

@@ -31,7 +31,7 @@ struct Nvrtc {
   const char* (*error)(int);
 };
 
-std::mutex mutex;  // of what follows
+std::mutex folders_mutex;  // of what follows
 std::vector<std::string> folders;
 
 // NVRTC loads its built-ins by name when it compiles, and finds those that are loaded already; by
@@ -45,7 +45,7 @@ void load_builtins(const std::string& nvrtc) {
       dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-Nvrtc load() {
+Nvrtc load_nvrtc() {
   std::vector<std::string> places =
       cuda_places("", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"});
   if (const char* path = std::getenv("TESSERA_NVRTC")) places.insert(places.begin(), path);
@@ -69,7 +69,7 @@ Nvrtc load() {
 }
 
 const Nvrtc& nvrtc() {
-  static const Nvrtc loaded = load();
+  static const Nvrtc loaded = load_nvrtc();
   return loaded;
 }
 
@@ -99,7 +99,7 @@ std::string why_serialized(const std::string& log, const std::string& kernel) {
 }  // namespace
 
 void set_cuda_folders(std::vector<std::string> where) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(folders_mutex);
   folders = std::move(where);
 }
 
@@ -116,7 +116,7 @@ std::vector<std::string> cuda_places(const std::string& path,
   const auto below = [&](const std::string& folder) {
     for (const std::string& name : names) places.push_back(folder + name);
   };
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(folders_mutex);
   for (const std::string& folder : folders) below(folder + "/");
   below("");
   below("/usr/local/cuda/lib64/");

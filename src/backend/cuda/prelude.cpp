@@ -11,7 +11,7 @@ std::string both(const std::string& name, const std::string& of) {
          name + "(double x) { return " + of + "(x); }\n";
 }
 
-const std::vector<PreludeFunction>& functions() {
+const std::vector<PreludeFunction>& cuda_functions() {
   static const std::vector<PreludeFunction> table = {
       {"t_max", {}, R"(
 // Maximum and minimum that keep NaN, as NumPy's do.
@@ -110,7 +110,7 @@ TS_DEVICE int t_index(long i, int n) {
 }  // namespace
 
 std::string cuda_prelude(const std::set<std::string>& used) {
-  return prelude_text(functions(), used);
+  return prelude_text(cuda_functions(), used);
 }
 
 }  // namespace tessera

@@ -4,21 +4,20 @@
 
 #include "backend/nest.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "ir/build.h"
 #include "ir/window.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kWindowThreads = 256;
 // Filters of a thread: each element that it reads counts for so many sums.
 constexpr int64_t kMostFilters = 8;
 // Below so many threads, threads matter more than that.
-constexpr int64_t kFewThreads = 16384;
+constexpr int64_t kFewWindowThreads = 16384;
 // Products below that are too small for tiles.
 constexpr int64_t kLeastFilters = 8, kLeastDepth = 16;
-
-std::string text(int64_t n) { return std::to_string(n); }
 
 // Geometry that the kernels share.
 struct Windows {
@@ -58,7 +57,7 @@ class WindowCode {
     int64_t several = 1;
     if (w_.convolution)
       while (several * 2 <= kMostFilters && w_.filters % (several * 2) == 0 &&
-             w_.images * w_.groups * w_.filters * w_.windows / (several * 2) >= kFewThreads)
+             w_.images * w_.groups * w_.filters * w_.windows / (several * 2) >= kFewWindowThreads)
         several *= 2;
     const int64_t blocks_of_filters = w_.filters / several;
     const int64_t threads = w_.images * w_.groups * blocks_of_filters * w_.windows;
@@ -76,8 +75,8 @@ class WindowCode {
     const std::string type = compute_type(w_.x.dtype);
     const bool most = kind == OpKind::PoolMax;
     const std::string start = most ? lowest(compute_dtype(w_.x.dtype), Dialect::Cuda) : "0";
-    for (int64_t s = 0; s < several; ++s) line(type + " s" + text(s) + " = " + start + ";");
-    if (w_.convolution) code_.open("for (" + wide_ + " c = 0; c < " + text(w_.channels) + "; ++c)");
+    for (int64_t s = 0; s < several; ++s) line(type + " s" + num(s) + " = " + start + ";");
+    if (w_.convolution) code_.open("for (" + wide_ + " c = 0; c < " + num(w_.channels) + "; ++c)");
     open_taps(at);
     const Expr image = w_.convolution ? (n * w_.groups + g) * w_.channels + c : p;
     line("const " + type + " v = " + load(memory("a0", w_.x.dtype), element(image), prelude_) +
@@ -94,14 +93,14 @@ class WindowCode {
       const Expr first = w_.transposed ? (g * w_.channels + c) * w_.filters + f
                                        : (g * w_.filters + f) * w_.channels + c;
       for (int64_t s = 0; s < several; ++s)
-        line("s" + text(s) + " += v * " +
+        line("s" + num(s) + " += v * " +
              load(memory("a1", w_.x.dtype), first * w_.taps + tap + s * next, prelude_) + ";");
     }
     for (size_t k = 0; k < w_.axes.size() + (w_.convolution ? 1 : 0); ++k) code_.close();
     const Expr place = flat("o", &WindowAxis::out);
     const Expr row = w_.convolution ? (n * w_.groups + g) * w_.filters + f : p;
     for (int64_t s = 0; s < several; ++s)
-      line(store(memory("out", w_.result.dtype), (row + s) * w_.windows + place, "s" + text(s),
+      line(store(memory("out", w_.result.dtype), (row + s) * w_.windows + place, "s" + num(s),
                  prelude_));
     return finish(threads);
   }
@@ -115,13 +114,13 @@ class WindowCode {
     int64_t below = w_.taps;
     for (size_t k = 0; k < w_.axes.size(); ++k) {
       below /= w_.axes[k].taps;
-      declare("t" + text(int64_t(k)), p / below % w_.axes[k].taps);
+      declare("t" + num(int64_t(k)), p / below % w_.axes[k].taps);
     }
     const std::string type = compute_type(w_.x.dtype);
     line(type + " v = 0;");
     Condition within;
     for (size_t k = 0; k < w_.axes.size(); ++k)
-      within = within && bounds(k, declare("y" + text(int64_t(k)), met(k, at[k])));
+      within = within && bounds(k, declare("y" + num(int64_t(k)), met(k, at[k])));
     const std::string read =
         "v = " + load(memory("a0", w_.x.dtype), element(p / w_.taps), prelude_) + ";";
     line(within.always() ? read : "if (" + within.text() + ") " + read);
@@ -139,29 +138,28 @@ class WindowCode {
 
   // `i` is the thread's element; offsets that an int cannot count are long long.
   void begin(const std::string& name, int64_t threads, DType out, int operands) {
-    if ((threads + kThreads - 1) / kThreads > 0x7fffffffLL)
-      throw Error(ErrorKind::Unsupported,
-                  "windows of " + text(threads) + " elements in one kernel");
-    const int64_t most =
-        std::max({threads + kThreads, num_elements(w_.x.shape), num_elements(w_.result.shape)});
+    if ((threads + kWindowThreads - 1) / kWindowThreads > 0x7fffffffLL)
+      throw Error(ErrorKind::Unsupported, "windows of " + num(threads) + " elements in one kernel");
+    const int64_t most = std::max(
+        {threads + kWindowThreads, num_elements(w_.x.shape), num_elements(w_.result.shape)});
     wide_ = most > 0x7fffffffLL ? "long long" : "int";
     std::string head =
-        "extern \"C\" __global__ void __launch_bounds__(" + text(kThreads) + ") " + name + "(";
+        "extern \"C\" __global__ void __launch_bounds__(" + num(kWindowThreads) + ") " + name + "(";
     for (int k = 0; k < operands; ++k)
       head += std::string("const ") + storage_type(w_.x.dtype, Dialect::Cuda) + "* __restrict__ a" +
-              text(k) + ", ";
+              num(k) + ", ";
     code_.open(head + storage_type(out, Dialect::Cuda) + "* __restrict__ out)");
     const std::string block =
         wide_ == "int" ? "ts::block(0)" : "static_cast<long long>(ts::block(0))";
-    line("const " + wide_ + " i = " + block + " * " + text(kThreads) + " + ts::thread();");
-    line("if (i >= " + text(threads) + (wide_ == "int" ? "" : "LL") + ") return;");
+    line("const " + wide_ + " i = " + block + " * " + num(kWindowThreads) + " + ts::thread();");
+    line("if (i >= " + num(threads) + (wide_ == "int" ? "" : "LL") + ") return;");
   }
   BlockText finish(int64_t threads) {
     code_.close();
     BlockText out;
     out.text = code_.text();
-    out.threads = kThreads;
-    out.grid[0] = int((threads + kThreads - 1) / kThreads);
+    out.threads = kWindowThreads;
+    out.grid[0] = int((threads + kWindowThreads - 1) / kWindowThreads);
     return out;
   }
 
@@ -175,14 +173,14 @@ class WindowCode {
     for (size_t k = 0; k < w_.axes.size(); ++k) {
       const int64_t n = std::max<int64_t>(w_.axes[k].out, 1);
       below /= n;
-      all.push_back(declare(prefix + text(int64_t(k)), thread / below % n));
+      all.push_back(declare(prefix + num(int64_t(k)), thread / below % n));
     }
     return all;
   }
   // Where the tap meets the operand along an axis; of a transposed one, times the stride.
   Expr met(size_t k, const Expr& o) const {
     const WindowAxis& a = w_.axes[k];
-    const Expr tap = Expr::variable("t" + text(int64_t(k)), {0, a.taps - 1}) * a.dilation;
+    const Expr tap = Expr::variable("t" + num(int64_t(k)), {0, a.taps - 1}) * a.dilation;
     return w_.transposed ? o + a.low - tap : o * a.stride + tap - a.low;
   }
   // What y of an axis must be.
@@ -192,14 +190,14 @@ class WindowCode {
   void open_taps(const std::vector<Expr>& at) {
     for (size_t k = 0; k < w_.axes.size(); ++k) {
       const WindowAxis& a = w_.axes[k];
-      const std::string t = "t" + text(int64_t(k)), y = "y" + text(int64_t(k));
-      code_.open("for (int " + t + " = 0; " + t + " < " + text(a.taps) + "; ++" + t + ")");
+      const std::string t = "t" + num(int64_t(k)), y = "y" + num(int64_t(k));
+      code_.open("for (int " + t + " = 0; " + t + " < " + num(a.taps) + "; ++" + t + ")");
       if (w_.transposed) {
-        const std::string u = declare("u" + text(int64_t(k)), met(k, at[k])).text(),
-                          s = text(a.stride);
+        const std::string u = declare("u" + num(int64_t(k)), met(k, at[k])).text(),
+                          s = num(a.stride);
         const std::string element = a.stride == 1 ? u : u + " / " + s;
         line("if (" + u + " < 0 || " + (a.stride == 1 ? "" : u + " % " + s + " != 0 || ") +
-             element + " >= " + text(a.in) + ") continue;");
+             element + " >= " + num(a.in) + ") continue;");
         line("const int " + y + " = " + element + ";");
       } else {
         const Condition in = bounds(k, declare(y, met(k, at[k])));
@@ -212,7 +210,7 @@ class WindowCode {
     Expr all;
     for (size_t k = 0; k < w_.axes.size(); ++k) {
       const int64_t n = w_.axes[k].*extent;
-      all = all * n + Expr::variable(prefix + text(int64_t(k)), {0, n - 1});
+      all = all * n + Expr::variable(prefix + num(int64_t(k)), {0, n - 1});
     }
     return all;
   }

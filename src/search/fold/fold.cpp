@@ -14,14 +14,14 @@ namespace {
 // Builds the new value of one tensor; `to` has the new ids of everything before it.
 using Build = std::function<TensorId(Graph&, const std::vector<TensorId>& to)>;
 
-struct Rewrite {
+struct OpRewrite {
   OpId at;
   Build build;
   std::string rule;
 };
 
 // The program with the only result of one operator made another way.
-Graph rebuilt(const Graph& g, const Rewrite& rewrite) {
+Graph rebuilt(const Graph& g, const OpRewrite& rewrite) {
   Graph out(g.name());
   std::vector<TensorId> to(g.tensors().size());
   for (size_t i = 0; i < g.ops().size(); ++i) {
@@ -55,8 +55,8 @@ class Rules {
     }
   }
 
-  std::vector<Rewrite> all() const {
-    std::vector<Rewrite> found;
+  std::vector<OpRewrite> all() const {
+    std::vector<OpRewrite> found;
     for (size_t i = 0; i < g_.ops().size(); ++i) {
       const Op& op = g_.ops()[i];
       if (op.num_results != 1 || fixed_[op.result().index]) continue;
@@ -79,7 +79,7 @@ class Rules {
   const Shape& shape(TensorId t) const { return g_.type(t).shape; }
 
   // (x·g) W → x (g W), or W (g·x) → (W g) x.
-  void scaled_operand(OpId at, bool left, std::vector<Rewrite>& found) const {
+  void scaled_operand(OpId at, bool left, std::vector<OpRewrite>& found) const {
     const Op& op = g_.op(at);
     const TensorId w = op.inputs[left ? 0 : 1], a = op.inputs[left ? 1 : 0];
     if (!fixed(w) || fixed(a)) return;
@@ -109,7 +109,7 @@ class Rules {
   }
 
   // (x A) B → x (A B), or A (B x) → (A B) x.
-  void chain(OpId at, bool left, std::vector<Rewrite>& found) const {
+  void chain(OpId at, bool left, std::vector<OpRewrite>& found) const {
     const Op& op = g_.op(at);
     const TensorId outer = op.inputs[left ? 0 : 1], inner_result = op.inputs[left ? 1 : 0];
     const Op& inner = g_.producer(inner_result);
@@ -129,7 +129,7 @@ class Rules {
   }
 
   // (x W)·c → x (W·c), or (W x)·c → (c·W) x.
-  void scaled_result(OpId at, std::vector<Rewrite>& found) const {
+  void scaled_result(OpId at, std::vector<OpRewrite>& found) const {
     const Op& op = g_.op(at);
     for (size_t side = 0; side < 2; ++side) {
       if (op.kind == OpKind::Div && side == 0) continue;
@@ -155,7 +155,7 @@ class Rules {
   }
 
   // x A ± x B → x (A ± B), or A x ± B x → (A ± B) x.
-  void sum(OpId at, std::vector<Rewrite>& found) const {
+  void sum(OpId at, std::vector<OpRewrite>& found) const {
     const Op& op = g_.op(at);
     const Op &p = g_.producer(op.inputs[0]), &q = g_.producer(op.inputs[1]);
     if (p.kind != OpKind::Matmul || q.kind != OpKind::Matmul) return;
@@ -177,7 +177,7 @@ class Rules {
   }
 
   // (x A + b) B → x A B + b B.
-  void shifted_operand(OpId at, std::vector<Rewrite>& found) const {
+  void shifted_operand(OpId at, std::vector<OpRewrite>& found) const {
     const TensorId w = g_.op(at).inputs[1];
     const auto [y, b, kind] = shifted(g_.op(at).inputs[0]);
     if (!fixed(w) || !y.valid() || !only_along(shape(b), 1) || shape(w).size() != 2 ||
@@ -196,7 +196,7 @@ class Rules {
   //   L(y + b) → L(y) + L(b);  L(y·c) → L(y)·c for c that is not added up
   //   L(x W) → x L(W)          L along the columns
   //   L(conv(x, w)) → Σ(x) w   L over all of an image, Σ the sums of x that each element of w meets
-  void total(OpId at, std::vector<Rewrite>& found) const {
+  void total(OpId at, std::vector<OpRewrite>& found) const {
     const Op& op = g_.op(at);
     TensorId v = op.inputs[0];
     const size_t rank = shape(v).size();
@@ -263,7 +263,7 @@ class Rules {
     if (reduce) total_of_image(at, v, found);
   }
 
-  void total_of_image(OpId at, TensorId v, std::vector<Rewrite>& found) const {
+  void total_of_image(OpId at, TensorId v, std::vector<OpRewrite>& found) const {
     const Op &op = g_.op(at), &conv = g_.producer(v);
     const auto* attrs = std::get_if<ConvAttrs>(&conv.attrs);
     const size_t rank = shape(v).size();
@@ -432,7 +432,7 @@ std::vector<Folding> fold_weights(const Graph& program, int depth, size_t most) 
     for (; from < end; ++from) {
       const Graph g = reached[from].graph;  // `reached` grows
       const Rules rules(g);                 // what it finds refers to it
-      for (const Rewrite& r : rules.all()) {
+      for (const OpRewrite& r : rules.all()) {
         if (reached.size() >= kMostPrograms) break;
         Graph next = rebuilt(g, r);
         if (!known.insert(structural_hash(next)).second) continue;

@@ -11,8 +11,6 @@
 
 namespace tessera::mugraph {
 
-namespace {
-
 // A set of values.
 struct Bits {
   std::array<uint64_t, kMaxValues / 64> words{};
@@ -25,17 +23,17 @@ struct Bits {
 // there after so many, a value inside it in one of so many. Of several demands the least counts.
 using Demands = std::array<Bits, kMaxPasses + 1>;
 
-struct Key {
+struct DemandKey {
   Demands open;
   Bits loads;
-  bool operator==(const Key& o) const {
+  bool operator==(const DemandKey& o) const {
     for (size_t q = 0; q < open.size(); ++q)
       if (open[q].words != o.open[q].words) return false;
     return loads.words == o.loads.words;
   }
 };
-struct KeyHash {
-  size_t operator()(const Key& k) const {
+struct DemandKeyHash {
+  size_t operator()(const DemandKey& k) const {
     uint64_t h = 0;
     auto mix = [&](const Bits& b) {
       for (uint64_t w : b.words) h = (h ^ w) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
@@ -50,19 +48,17 @@ struct ChainNode {
   uint32_t edge;
   int32_t previous;
 };
-struct Entry {
+struct ChainEntry {
   double bound;
   int64_t sequence;
   uint32_t state;
-  bool operator>(const Entry& o) const {
+  bool operator>(const ChainEntry& o) const {
     return bound != o.bound ? bound > o.bound : sequence > o.sequence;
   }
 };
 
 // Passes as counted from the first one, which comes after nothing.
-uint8_t pass_bit(int pass) { return uint8_t(1u << (pass - 1)); }
-
-}  // namespace
+static uint8_t pass_bit(int pass) { return uint8_t(1u << (pass - 1)); }
 
 // A partly built kernel: values still to be computed, from the highest rank downwards.
 struct KernelSearch::State {
@@ -477,8 +473,9 @@ class KernelSearch::Enumeration {
   AxisMask inner_ = 0;  // reductions over these alone leave partial results inside the loop
   std::vector<State> states_;
   std::vector<ChainNode> chain_;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
-  std::unordered_map<Key, std::vector<double>, KeyHash> seen_;  // dominance, per open set and loads
+  std::priority_queue<ChainEntry, std::vector<ChainEntry>, std::greater<>> queue_;
+  std::unordered_map<DemandKey, std::vector<double>, DemandKeyHash>
+      seen_;  // dominance, per open set and loads
   std::map<std::vector<ValueId>, std::vector<Kernel>> found_;
   int complete_ = 0;
 };

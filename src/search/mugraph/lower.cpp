@@ -60,7 +60,7 @@ std::vector<int> axis_order(const Region& region) {
   return order;
 }
 
-struct Stored {
+struct StoredTensor {
   TensorId tensor;
   std::vector<int> dims;
   Coef coef = 1;
@@ -78,7 +78,7 @@ class KernelLowering {
  public:
   KernelLowering(const Kernel& kernel, const Hypergraph& values, const Region& region,
                  const RegionForms& forms, const KernelSearch& kernels,
-                 const std::vector<int>& order, const std::map<ValueId, Stored>& stored,
+                 const std::vector<int>& order, const std::map<ValueId, StoredTensor>& stored,
                  const Graph& graph)
       : kernel_(kernel), values_(values), region_(region), forms_(forms), kernels_(kernels),
         phase_(kernels.phases(kernel)), stored_(stored), graph_(graph),
@@ -232,7 +232,7 @@ class KernelLowering {
   }
 
   void load(ValueId v) {
-    const Stored& s = stored_.at(v);
+    const StoredTensor& s = stored_.at(v);
     Real r;
     r.dims = s.dims;
     r.coef = s.coef;
@@ -582,7 +582,7 @@ class KernelLowering {
   const RegionForms& forms_;
   const KernelSearch& kernels_;
   std::map<ValueId, Placed> phase_;
-  const std::map<ValueId, Stored>& stored_;
+  const std::map<ValueId, StoredTensor>& stored_;
   const Graph& graph_;
   std::vector<int> position_;
   Graph empty_block_, block_;
@@ -602,7 +602,7 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
                 const RegionForms& forms, const KernelSearch& kernels, const Graph& program,
                 Graph& graph, std::vector<TensorId>& tensors) {
   const std::vector<int> order = axis_order(region);
-  std::map<ValueId, Stored> stored;
+  std::map<ValueId, StoredTensor> stored;
   for (ValueId v = 0; v < values.values.size(); ++v) {
     int view = values.values[v].view;
     if (view < 0) continue;

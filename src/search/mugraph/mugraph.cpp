@@ -9,9 +9,8 @@
 #include "search/mugraph/solve.h"
 
 namespace tessera {
+namespace mugraph {
 namespace {
-
-using namespace mugraph;
 
 class Search {
  public:
@@ -110,6 +109,7 @@ void add(SearchReport& report, const SearchReport& more) {
 }
 
 }  // namespace
+}  // namespace mugraph
 
 const std::set<std::string>& ablations() {
   static const std::set<std::string> names = {
@@ -129,11 +129,11 @@ SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget&
                 "mugraph has no rule '" + name + "' to disable; there are " + known);
   }
   const std::optional<Graph> fine =
-      options_.ablate.count("finer axes") ? std::nullopt : refine_axes(sub.graph);
-  if (!fine) return Search(options_, sub, context, budget, sink).run();
+      options_.ablate.count("finer axes") ? std::nullopt : mugraph::refine_axes(sub.graph);
+  if (!fine) return mugraph::Search(options_, sub, context, budget, sink).run();
   // Reshapes cut the program into regions: once as it is, once over finer axes without them.
   CollectingSink found;
-  SearchReport report = Search(options_, sub, context, budget, found).run();
+  SearchReport report = mugraph::Search(options_, sub, context, budget, found).run();
   Subprogram finer;
   finer.graph = *fine;
   Budget rest = budget;
@@ -144,7 +144,7 @@ SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget&
   else if (rest.seconds <= 0)
     report.stop = StopReason::TimeBudget;
   else
-    add(report, Search(options_, finer, context, rest, found).run());
+    mugraph::add(report, mugraph::Search(options_, finer, context, rest, found).run());
   std::ranges::stable_sort(found.candidates, {}, &Candidate::cost);
   int64_t offered = 0;
   for (Candidate& c : found.candidates) {

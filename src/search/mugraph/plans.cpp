@@ -20,10 +20,10 @@ struct PlanNode {
   bool expanded = false;
 };
 
-struct Entry {
+struct PlanEntry {
   double estimate;
   uint32_t node;
-  bool operator>(const Entry& o) const {
+  bool operator>(const PlanEntry& o) const {
     return estimate != o.estimate ? estimate > o.estimate : node > o.node;
   }
 };
@@ -83,7 +83,7 @@ class PlanSearch {
     int64_t popped = 0, proven = 0;
     while (!queue_.empty() && int(result_.plans.size()) < options_.wanted) {
       if (stopped()) break;
-      const Entry top = queue_.top();
+      const PlanEntry top = queue_.top();
       queue_.pop();
       if (top.estimate > worth()) break;
       // Once the cheapest plan is known, a part of the effort so far may go into alternatives.
@@ -350,7 +350,7 @@ class PlanSearch {
   std::map<Pending, int> expanded_times_;
   std::set<std::string> structures_;
   std::vector<PlanNode> nodes_;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+  std::priority_queue<PlanEntry, std::vector<PlanEntry>, std::greater<>> queue_;
 };
 
 }  // namespace

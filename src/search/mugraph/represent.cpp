@@ -23,7 +23,7 @@ struct Carried {
 };
 
 // How a value reaches other kernels: tensors of the kernel graph. No m: an ordinary tensor.
-struct Stored {
+struct StoredValue {
   std::optional<TensorId> v, m;
   bool reduced = false;
 };
@@ -31,7 +31,7 @@ struct Stored {
 // The least finite number: a maximum of nothing but -inf is raised to it, so that differences of
 // exponents are never inf - inf and what is masked out weighs nothing. Values inside blocks are
 // f32 where the program is 16-bit.
-Rational lowest(DType dtype) {
+Rational least_finite(DType dtype) {
   return *Rational::parse(dtype == DType::F64 ? "-9007199254740991*2^971" : "-16777215*2^104");
 }
 
@@ -78,13 +78,13 @@ bool shifted_by_maximum(const Graph& g, TensorId x) {
 class BlockWriter {
  public:
   // `operands` says how each input of the old graph arrives; tensors are of `kernels`.
-  BlockWriter(const Graph& old, const std::vector<Stored>& operands, const Graph& kernels)
+  BlockWriter(const Graph& old, const std::vector<StoredValue>& operands, const Graph& kernels)
       : old_(old), values_(old.tensors().size()), new_(Graph::block(old.grid(), old.loops())) {
     find_summed();
     size_t next = 0;
     std::vector<Arrival> arrivals(old.tensors().size());
     for (TensorId t : old.inputs()) {
-      const Stored& s = operands[next++];
+      const StoredValue& s = operands[next++];
       Arrival& a = arrivals[t.index];
       a.reduced = s.reduced;
       for (bool exponent : {false, true}) {
@@ -314,7 +314,7 @@ class BlockWriter {
   // A maximum that is finite unless it is +inf or NaN.
   TensorId raised(TensorId m, DType as) {
     if (raised_.count(m.index) != 0) return m;
-    const TensorId out = add(OpKind::Max, {m, constant(lowest(as), as)});
+    const TensorId out = add(OpKind::Max, {m, constant(least_finite(as), as)});
     raised_.insert(out.index);
     return out;
   }
@@ -521,7 +521,7 @@ class BlockWriter {
       Carried out;
       out.reduced = value(t).reduced;
       out.v = choose(factor(t), constant(0, as));
-      out.m = {{choose(total(value(t).m, as), constant(lowest(as), as)), Rational(1)}};
+      out.m = {{choose(total(value(t).m, as), constant(least_finite(as), as)), Rational(1)}};
       return define(op, std::move(out));
     }
     std::vector<TensorId> v;
@@ -618,7 +618,7 @@ class BlockWriter {
 Graph rewrite(const Graph& old, bool& changed) {
   Graph g(old.name());
   std::vector<TensorId> plain(old.tensors().size());  // of `stored`, what is no pair
-  std::vector<Stored> stored(old.tensors().size());
+  std::vector<StoredValue> stored(old.tensors().size());
   std::vector<bool> kernels_only(old.tensors().size(), true);
   for (const Op& op : old.ops()) {
     if (is_kernel(op.kind)) continue;
@@ -632,7 +632,7 @@ Graph rewrite(const Graph& old, bool& changed) {
         stored[op.result(i).index].v = plain[op.result(i).index];
       continue;
     }
-    std::vector<Stored> operands;
+    std::vector<StoredValue> operands;
     std::vector<bool> may_pair;
     for (TensorId t : op.inputs) operands.push_back(stored[t.index]);
     for (uint32_t i = 0; i < op.num_results; ++i)
@@ -645,7 +645,7 @@ Graph rewrite(const Graph& old, bool& changed) {
     const OpId id = g.add_graph_op(OpKind::Kernel, writer.operands(), std::move(body), new_names);
     for (uint32_t i = 0; i < op.num_results; ++i) {
       const BlockWriter::Result& r = results[i];
-      Stored& s = stored[op.result(i).index];
+      StoredValue& s = stored[op.result(i).index];
       s.reduced = r.reduced;
       if (r.v >= 0) s.v = plain[op.result(i).index] = g.op(id).result(uint32_t(r.v));
       if (r.m >= 0) s.m = g.op(id).result(uint32_t(r.m));

@@ -13,9 +13,7 @@
 #include "verify/funnel.h"
 
 namespace tessera {
-
-using namespace mutants;
-
+namespace mutants {
 namespace {
 
 constexpr size_t kPerWay = 3;         // mutants of one way to compute whose boxes are tested
@@ -203,6 +201,7 @@ class Run {
 };
 
 }  // namespace
+}  // namespace mutants
 
 const std::vector<std::string>& mutate_passes() {
   static const std::vector<std::string> names = {"rearrange", "windows", "matmul", "bundles",
@@ -219,7 +218,7 @@ std::vector<Candidate> mutate(const Graph& subprogram, const MutateOptions& opti
   MutateReport own;
   MutateReport& told = report ? *report : own;
   told = {};
-  told.detail = unsupported(subprogram);
+  told.detail = mutants::unsupported(subprogram);
   if (told.detail.empty() && subprogram.inputs().size() > 64)
     told.detail = "more than 64 inputs: split the program";
   if (!told.detail.empty()) {
@@ -227,7 +226,7 @@ std::vector<Candidate> mutate(const Graph& subprogram, const MutateOptions& opti
     return {};
   }
   const WallClock clock;
-  std::vector<Candidate> found = Run(subprogram, options, told).run();
+  std::vector<Candidate> found = mutants::Run(subprogram, options, told).run();
   if (options.cancel && options.cancel->load(std::memory_order_relaxed))
     told.stop = StopReason::Cancelled;
   told.seconds = clock.seconds();

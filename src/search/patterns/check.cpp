@@ -66,9 +66,9 @@ Graph region_of(const Pattern& p, const Graph& def, Match& m, bool holes = false
 }
 
 // Sizes for which a body may be used with some setting, small ones first.
-class Sizes {
+class SizeDraws {
  public:
-  Sizes(const Pattern& p, const Body& b, uint64_t seed, DType dtype)
+  SizeDraws(const Pattern& p, const Body& b, uint64_t seed, DType dtype)
       : p_(p), b_(b), dtype_(dtype), symbols_(p.symbols()), all_(settings(p)), rng_(seed) {}
 
   std::optional<Values> next() {
@@ -166,7 +166,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
   };
   for (const Body& b : p.bodies) {
     const DType dtype = checked_dtype(p);
-    Sizes all(p, b, options.seed, dtype);
+    SizeDraws all(p, b, options.seed, dtype);
     for (int n = 0; n < options.sizes; n++) {
       const std::optional<Values> sizes = all.next();
       if (!sizes && n == 0) result.why = no_sizes(b);
@@ -187,7 +187,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
           options.settings > 0 ? std::max<size_t>(1, tuned.size() / size_t(options.settings)) : 1;
       for (size_t at = 0; at < tuned.size() && result.ok(); at += step) {
         if (!all.allowed(*sizes, tuned[at])) continue;
-        const std::string place = " (" + text(Sizes::with(*sizes, tuned[at])) + ")";
+        const std::string place = " (" + text(SizeDraws::with(*sizes, tuned[at])) + ")";
         try {
           const Graph g = instantiate(p, b, m, tuned[at], region);
           const uint64_t hash = structural_hash(g);
@@ -213,7 +213,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
 std::vector<Example> examples(const Pattern& p, const Body& b, DType dtype, uint64_t seed,
                               int sizes, int settings) {
   std::vector<Example> all;
-  Sizes next(p, b, seed, dtype);
+  SizeDraws next(p, b, seed, dtype);
   const std::vector<Values>& tuned = next.settings_of_pattern();
   std::vector<Values> tried;
   for (int n = 0; n < sizes; n++)
@@ -237,7 +237,7 @@ std::vector<Example> examples(const Pattern& p, const Body& b, DType dtype, uint
         m.symbols = chosen;
         Graph g = instantiate(p, b, m, allowed[at], region);
         if (!known.insert(structural_hash(g)).second) continue;
-        all.push_back({Sizes::with(chosen, allowed[at]), holes, region, std::move(g)});
+        all.push_back({SizeDraws::with(chosen, allowed[at]), holes, region, std::move(g)});
       }
     }
   }
@@ -246,10 +246,10 @@ std::vector<Example> examples(const Pattern& p, const Body& b, DType dtype, uint
 }
 
 std::pair<Graph, Graph> example(const Pattern& p, size_t body) {
-  if (body >= p.bodies.size()) throw Error(ErrorKind::BadInput, "there is no such body");
+  if (body >= p.bodies.size()) bad_input("there is no such body");
   const Body& b = p.bodies[body];
   const DType dtype = checked_dtype(p);
-  Sizes all(p, b, 1, dtype);
+  SizeDraws all(p, b, 1, dtype);
   const std::optional<Values> sizes = all.next();
   if (!sizes) throw Error(ErrorKind::BadInput, no_sizes(b), SourceLocation{p.file, b.line, 1});
   Match m;

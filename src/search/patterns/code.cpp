@@ -13,7 +13,7 @@
 namespace tessera::patterns {
 namespace {
 
-constexpr size_t kMaxBytes = 64 << 10;
+constexpr size_t kMaxBodyBytes = 64 << 10;
 constexpr int64_t kMaxArray = 48 << 10;  // bytes of the arrays of a body
 
 struct Token {
@@ -50,7 +50,7 @@ class Translator {
         cuda_(b.language != Language::Cpp), raw_(b.language == Language::Raw) {}
 
   CodeText run() {
-    if (b_.text.size() > kMaxBytes) fail_at({}, "a body of more than 64 KiB");
+    if (b_.text.size() > kMaxBodyBytes) fail_at({}, "a body of more than 64 KiB");
     result_ = p_.def.tensor(p_.def.outputs()[0]).name;
     for (const auto& [name, term] : b_.units) {
       Token here;
@@ -542,7 +542,7 @@ Graph meaning_of(const Graph& block, const WrittenKernel& attrs) {
   for (uint32_t i : known) {
     const Op& op = block.op(OpId(i));
     if (is_tile(op.kind) || is_input(op.kind))
-      throw Error(ErrorKind::BadInput, "the kernel computes something else than its body's def");
+      bad_input("the kernel computes something else than its body's def");
     copy_op(block, op, g, map);
   }
   g.add_output(map[size_t(attrs.result)]);

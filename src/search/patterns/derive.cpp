@@ -13,7 +13,7 @@
 namespace tessera::patterns {
 namespace {
 
-constexpr size_t kMaxOps = 512;
+constexpr size_t kMaxDerivedOps = 512;
 
 struct Item {
   OpId id;
@@ -42,7 +42,7 @@ class Deriver {
 
   Derived run() {
     Derived result;
-    if (items_.size() > kMaxOps) return {{}, "more than 512 operators"};
+    if (items_.size() > kMaxDerivedOps) return {{}, "more than 512 operators"};
     for (const Item& i : items_)
       if (!has_loops(g_, g_.op(i.id)))
         return {{}, std::string(name(g_.op(i.id).kind)) + " has no loop structure"};

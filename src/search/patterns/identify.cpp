@@ -9,7 +9,7 @@
 namespace tessera::patterns {
 namespace {
 
-constexpr size_t kMaxOps = 64;
+constexpr size_t kMaxIdentifiedOps = 64;
 
 using Ops = std::set<uint32_t>;
 
@@ -132,7 +132,7 @@ class Identifier {
     archive(ops, state);
     std::set<uint32_t> rejected;
     Ops fused;  // epilogues, whose other producers are tried at once
-    while (ops.size() < kMaxOps && !ended()) {
+    while (ops.size() < kMaxIdentifiedOps && !ended()) {
       std::vector<uint32_t> next = producers(fused, ops);
       for (uint32_t c : consumers(ops)) next.push_back(c);
       const size_t first_prologue = next.size();
@@ -143,9 +143,9 @@ class Identifier {
         Ops with = ops;
         with.insert(next[n]);
         with = closed(std::move(with));
-        const bool legal = with.size() <= kMaxOps && std::ranges::all_of(with, [&](uint32_t i) {
-                             return ops.count(i) > 0 || usable(i);
-                           });
+        const bool legal =
+            with.size() <= kMaxIdentifiedOps &&
+            std::ranges::all_of(with, [&](uint32_t i) { return ops.count(i) > 0 || usable(i); });
         State mine = legal ? match(with, by_keys) : State();
         if (mine.fit == Fit::None) {
           rejected.insert(next[n]);

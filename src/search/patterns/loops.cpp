@@ -10,7 +10,7 @@
 namespace tessera::patterns {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 20, kMaxLoops = 1000;
+constexpr size_t kMaxLoopTextBytes = 1 << 20, kMaxLoopLines = 1000;
 constexpr int kMaxDepth = 16;
 
 std::string product(const std::vector<Dim>& size) {
@@ -96,9 +96,10 @@ void collect_keys(const LoopGraph& loops, std::vector<std::string>& found) {
 
 // --- matching --------------------------------------------------------------------------------
 
-using Sizes = std::map<std::string, std::string>;  // symbol of the pattern → size of the subgraph
+using SizeBinding =
+    std::map<std::string, std::string>;  // symbol of the pattern → size of the subgraph
 
-bool bind_size(const Loop& pattern, const Loop& loop, Sizes& sizes) {
+bool bind_size(const Loop& pattern, const Loop& loop, SizeBinding& sizes) {
   const std::string size = product(loop.size), wanted = product(pattern.size);
   const bool open = std::ranges::any_of(pattern.size, [](const Dim& d) { return d.symbolic(); });
   return open ? sizes.emplace(wanted, size).first->second == size : wanted == size;
@@ -133,15 +134,15 @@ bool keys_fit(const Loop& pattern, const Loop& loop, bool partial) {
 }
 
 bool embeds(const LoopGraph& pattern, size_t p, const LoopGraph& graph, size_t g, bool partial,
-            const Sizes& before, const std::function<bool(const Sizes&)>& then) {
+            const SizeBinding& before, const std::function<bool(const SizeBinding&)>& then) {
   if (g == graph.size()) return (partial || p == pattern.size()) && then(before);
   if (p == pattern.size()) return false;
   const Loop &wanted = pattern[p], &loop = graph[g];
-  Sizes sizes = before;
+  SizeBinding sizes = before;
   const bool parallel =
       partial ? !wanted.parallel || loop.parallel : wanted.parallel == loop.parallel;
   if (parallel && bind_size(wanted, loop, sizes) && keys_fit(wanted, loop, partial) &&
-      embeds(wanted.children, 0, loop.children, 0, partial, sizes, [&](const Sizes& inner) {
+      embeds(wanted.children, 0, loop.children, 0, partial, sizes, [&](const SizeBinding& inner) {
         return embeds(pattern, p + 1, graph, g + 1, partial, inner, then);
       }))
     return true;
@@ -177,7 +178,7 @@ std::string print(const LoopGraph& loops) {
 }
 
 LoopGraph parse_loops(std::string_view text, const std::string& file, int first_line) {
-  if (text.size() > kMaxBytes)
+  if (text.size() > kMaxLoopTextBytes)
     throw Error(ErrorKind::BadInput, "more than 1 MiB of loops",
                 SourceLocation{file, first_line, 1});
   LoopGraph roots;
@@ -204,7 +205,7 @@ LoopGraph parse_loops(std::string_view text, const std::string& file, int first_
     if (open.empty() && !roots.empty() && indentation > 0)
       parser.fail("this loop is indented like none before it");
     if (int(open.size()) >= kMaxDepth) parser.fail("more than 16 loops inside each other");
-    if (++count > kMaxLoops) parser.fail("more than 1000 loops");
+    if (++count > kMaxLoopLines) parser.fail("more than 1000 loops");
     std::vector<size_t> path = open.empty() ? std::vector<size_t>{} : open.back().path;
     LoopGraph* list = &roots;
     for (size_t i : path) list = &(*list)[i].children;
@@ -221,7 +222,7 @@ LoopGraph parse_loops(std::string_view text, const std::string& file, int first_
 bool is_skeleton(const Op& op) { return is_key(loop_op(op.kind)); }
 
 Fit fit(const LoopGraph& pattern, const LoopGraph& subgraph) {
-  const auto yes = [](const Sizes&) { return true; };
+  const auto yes = [](const SizeBinding&) { return true; };
   if (embeds(pattern, 0, subgraph, 0, false, {}, yes)) return Fit::Complete;
   if (embeds(pattern, 0, subgraph, 0, true, {}, yes)) return Fit::Partial;
   return Fit::None;

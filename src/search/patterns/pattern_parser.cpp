@@ -11,7 +11,7 @@
 namespace tessera::patterns {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 20, kMaxSettings = 512;
+constexpr size_t kMaxPatternBytes = 1 << 20, kMaxSettings = 512;
 constexpr int64_t kMaxNumber = int64_t(1) << 40;
 
 // As JSON writes numbers, with bounded digits and no '+' or 'E'.
@@ -37,7 +37,7 @@ class Parser : Scanner {
   Parser(std::string_view text, const std::string& file) : Scanner(text, file) { p_.file = file; }
 
   Pattern run() {
-    if (text().size() > kMaxBytes) fail("more than 1 MiB; a pattern is a page or two");
+    if (text().size() > kMaxPatternBytes) fail("more than 1 MiB; a pattern is a page or two");
     skip_lines();
     if (word("'pattern' and its name") != "pattern") fail("expected 'pattern' and its name", 0);
     p_.name = word("the name of the pattern", "-.");

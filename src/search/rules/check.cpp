@@ -13,9 +13,7 @@
 namespace tessera::rules {
 namespace {
 
-using synth::Form;
-using synth::Node;
-using synth::ValueId;
+using synth::Form, synth::Node, synth::ValueId;
 
 constexpr int kRedraws = 12;  // of sizes that do not fit the left side
 

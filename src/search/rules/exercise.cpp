@@ -26,7 +26,7 @@ class Exercise {
       const Graph::Mark mark = graph_.mark();
       try {
         const TensorId t = operation();
-        if (graph_.type(t).dtype != DType::F32) throw Error(ErrorKind::BadInput, "no float");
+        if (graph_.type(t).dtype != DType::F32) bad_input("no float");
         values_.push_back(t);
         ++made;
       } catch (const Error&) {  // shapes that do not fit

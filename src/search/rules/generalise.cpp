@@ -10,10 +10,7 @@
 namespace tessera::rules {
 namespace {
 
-using synth::Form;
-using synth::kNone;
-using synth::Node;
-using synth::ValueId;
+using synth::Form, synth::kNone, synth::Node, synth::ValueId;
 
 constexpr int kLooks = 10;  // random instances at each step
 

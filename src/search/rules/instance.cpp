@@ -8,9 +8,7 @@
 namespace tessera::rules {
 namespace {
 
-using synth::Form;
-using synth::Node;
-using synth::ValueId;
+using synth::Form, synth::Node, synth::ValueId;
 
 std::vector<int64_t> concrete(const ShapePattern& s, const Assignment& a,
                               std::vector<int64_t> leading) {
@@ -46,7 +44,7 @@ class Builder {
   Graph& graph() { return graph_; }
 
  private:
-  [[noreturn]] static void refuse() { throw Error(ErrorKind::BadInput, "does not fit"); }
+  [[noreturn]] static void refuse() { bad_input("does not fit"); }
   static std::vector<int> axes(uint64_t mask, int rank) {
     std::vector<int> r;
     if (mask != kAllAxes && rank < 64 && (mask >> rank) != 0) refuse();

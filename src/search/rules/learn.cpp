@@ -12,12 +12,7 @@
 namespace tessera::rules {
 namespace {
 
-using synth::Choice;
-using synth::EGraph;
-using synth::Form;
-using synth::kNone;
-using synth::Node;
-using synth::ValueId;
+using synth::Choice, synth::EGraph, synth::Form, synth::kNone, synth::Node, synth::ValueId;
 
 // Values of an e-graph as terms of a rule.
 class Recorder {

@@ -7,13 +7,7 @@
 
 namespace tessera::rules {
 
-using synth::Class;
-using synth::Dims;
-using synth::Form;
-using synth::kNone;
-using synth::kOne;
-using synth::Node;
-using synth::World;
+using synth::Class, synth::Dims, synth::Form, synth::kNone, synth::kOne, synth::Node, synth::World;
 
 namespace {
 

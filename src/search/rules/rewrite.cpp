@@ -11,10 +11,7 @@
 namespace tessera::rules {
 namespace {
 
-using synth::Form;
-using synth::kNone;
-using synth::Node;
-using synth::ValueId;
+using synth::Form, synth::kNone, synth::Node, synth::ValueId;
 
 // Terms of one rule, which other rules rewrite.
 class Terms {

@@ -5,7 +5,7 @@
 
 namespace tessera::rules {
 
-using namespace synth;
+using synth::Form, synth::infix, synth::Node, synth::numpy_name, synth::Text, synth::ValueId;
 
 ValueId add_node(Rule& rule, const Node& node) {
   for (ValueId v = 0; v < rule.nodes.size(); ++v)
@@ -62,6 +62,8 @@ namespace {
 
 class Printer {
  public:
+  using enum synth::Strength;
+
   explicit Printer(const Rule& rule) : rule_(rule) {}
 
   Text value(ValueId v) const {

@@ -8,10 +8,7 @@
 namespace tessera::rules {
 namespace {
 
-using synth::Form;
-using synth::kMaxAxes;
-using synth::Node;
-using synth::ValueId;
+using synth::Form, synth::kMaxAxes, synth::Node, synth::ValueId;
 
 constexpr size_t kMaxBytes = size_t(4) << 20, kMaxRules = 20'000;
 constexpr int kMaxDepth = 60;

@@ -10,14 +10,8 @@
 
 namespace tessera::rules {
 
-using synth::Choice;
-using synth::Class;
-using synth::Dims;
-using synth::Form;
-using synth::kNone;
-using synth::Node;
-using synth::Sample;
-using synth::SampleStore;
+using synth::Choice, synth::Class, synth::Dims, synth::Form, synth::kNone, synth::Node;
+using synth::Sample, synth::SampleStore;
 
 namespace {
 

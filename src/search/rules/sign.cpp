@@ -2,10 +2,7 @@
 
 namespace tessera::rules {
 
-using synth::EGraph;
-using synth::Form;
-using synth::Node;
-using synth::ValueId;
+using synth::EGraph, synth::Form, synth::Node, synth::ValueId;
 
 namespace {
 

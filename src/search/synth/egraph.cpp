@@ -6,8 +6,6 @@
 
 namespace tessera::synth {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-
 void EGraph::each_arg(const Node& node, const std::function<void(ValueId)>& f) const {
   for (int i = 0; i < node.arity; ++i) f(node.arg[size_t(i)]);
   if (node.form == Form::Kept || node.form == Form::Stack)

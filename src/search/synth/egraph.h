@@ -3,6 +3,7 @@
 // fall into one class because they evaluate to the same numbers, not because a rule said so).
 #pragma once
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "search/synth/hash_index.h"
@@ -11,6 +12,9 @@
 #include "search/synth/world.h"
 
 namespace tessera::synth {
+
+// The cost of what cannot be computed.
+inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 struct Class {
   Sample sample;

@@ -10,7 +10,6 @@
 namespace tessera::synth {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kGain = 1e-9;  // relative; less is none
 
 // Classes as bits.

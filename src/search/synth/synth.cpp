@@ -20,9 +20,8 @@
 #include "search/synth/window.h"
 
 namespace tessera {
+namespace synth {
 namespace {
-
-using namespace synth;
 
 bool is_swapped(const Node& a, const Node& b) {  // the same operation of its operands in turn
   return a.form == Form::Pointwise && b.form == a.form && a.kind == b.kind && a.arity == 2 &&
@@ -632,24 +631,26 @@ SearchReport improved(const SynthOptions& options, const Graph& program, Context
 }
 
 }  // namespace
+}  // namespace synth
 
 SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& budget,
                         CandidateSink& sink) {
-  const Left left(budget);
-  const std::optional<Rerolled> rolled = reroll(sub.graph);
+  const synth::Left left(budget);
+  const std::optional<synth::Rerolled> rolled = synth::reroll(sub.graph);
   // The program without loops and, unless slices say it better, as it is.
   struct Form {
     const Graph* graph;
     std::string derivation;
   };
   const Graph& plain = rolled ? rolled->graph : sub.graph;
-  const std::vector<Resliced> others = reslice(plain);
-  if (!rolled && others.empty()) return improved(options_, sub.graph, context, left.now(), sink);
+  const std::vector<synth::Resliced> others = synth::reslice(plain);
+  if (!rolled && others.empty())
+    return synth::improved(options_, sub.graph, context, left.now(), sink);
   const std::string looped = rolled ? rolled->derivation : "";
   std::vector<Form> forms;
-  for (const Resliced& r : others) forms.push_back({&r.graph, looped + r.derivation});
-  const double cost = seconds_as_written(plain, options_.rates);
-  if (others.empty() || !(seconds_as_written(others[0].graph, options_.rates) < cost))
+  for (const synth::Resliced& r : others) forms.push_back({&r.graph, looped + r.derivation});
+  const double cost = synth::seconds_as_written(plain, options_.rates);
+  if (others.empty() || !(synth::seconds_as_written(others[0].graph, options_.rates) < cost))
     forms.insert(forms.begin(), {&plain, looped});
   // What synthesis makes of each; at least the program itself, if it is another.
   CollectingSink found;
@@ -658,9 +659,9 @@ SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& b
     Budget share = left.now();
     share.seconds /= double(forms.size() - i);
     CollectingSink its;
-    SearchReport one = improved(options_, *forms[i].graph, context, share, its);
+    SearchReport one = synth::improved(options_, *forms[i].graph, context, share, its);
     if (one.original_cost == 0)
-      one.original_cost = seconds_as_written(*forms[i].graph, options_.rates);
+      one.original_cost = synth::seconds_as_written(*forms[i].graph, options_.rates);
     if (forms[i].graph != &sub.graph)
       its.candidates.push_back({*forms[i].graph, one.original_cost, "synth", "", {}, false});
     for (Candidate& c : its.candidates) {

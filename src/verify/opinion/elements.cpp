@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMaxElements = 1 << 20;  // of one tensor
+constexpr int64_t kMaxTensorElements = 1 << 20;  // of one tensor
 
 int64_t count(const std::vector<int64_t>& shape) {
   int64_t n = 1;
@@ -22,7 +22,7 @@ int64_t count(const std::vector<int64_t>& shape) {
 Elements make(std::vector<int64_t> shape, TermId fill = Terms::kZero) {
   Elements e;
   e.shape = std::move(shape);
-  if (count(e.shape) > kMaxElements) throw NoTerms{"a tensor has too many elements"};
+  if (count(e.shape) > kMaxTensorElements) throw NoTerms{"a tensor has too many elements"};
   e.at.assign(size_t(count(e.shape)), fill);
   return e;
 }

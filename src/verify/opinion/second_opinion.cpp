@@ -22,9 +22,9 @@ namespace {
 
 // Multiply-adds and input elements of a program that is looked at as it is, and of the smaller
 // instance that stands for one that costs more.
-constexpr double kWhole = 4e3, kInstance = 1.5e3;
-constexpr double kFew = 60;    // of a proof, which asks a solver about every element that is left
-constexpr double kMost = 3e5;  // beyond it nothing is tried
+constexpr double kWholeWork = 4e3, kInstanceWork = 1.5e3;
+constexpr double kFewWork = 60;  // of a proof, which asks a solver about every element that is left
+constexpr double kMostWork = 3e5;      // beyond it nothing is tried
 constexpr size_t kMaxQuestions = 200;  // to the solver
 
 using Clock = std::chrono::steady_clock;
@@ -34,27 +34,28 @@ double since(Clock::time_point start) {
 
 // The programs themselves, or smaller instances of both: fewer positions along axes on which they
 // do the same everywhere, folded axes included.
-struct Instances {
+struct InstancePair {
   Graph spec, candidate;
   std::string shapes;  // empty: the programs themselves
 };
-Instances instances(const Graph& spec, const Graph& candidate,
-                    const SecondOpinionOptions& options) {
+InstancePair instances(const Graph& spec, const Graph& candidate,
+                       const SecondOpinionOptions& options) {
   auto cost = [](const Graph& a, const Graph& b) {
     return std::max(evaluation_cost(a), evaluation_cost(b));
   };
-  if (!options.proof && cost(spec, candidate) <= kWhole) return {spec, candidate, ""};
+  if (!options.proof && cost(spec, candidate) <= kWholeWork) return {spec, candidate, ""};
   const Symmetry symmetry({&spec, &candidate}, options.proof ? Folds::Whole : Folds::Restricted);
-  if (const auto kept = symmetry.choose(options.proof ? kFew : kInstance, 2, Rng(options.seed))) {
+  if (const auto kept =
+          symmetry.choose(options.proof ? kFewWork : kInstanceWork, 2, Rng(options.seed))) {
     const auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
-    if (a && b && cost(*a, *b) <= kMost) {
+    if (a && b && cost(*a, *b) <= kMostWork) {
       std::string shapes;
       for (TensorId t : a->inputs())
         shapes += (shapes.empty() ? "" : ", ") + a->tensor(t).name + " " + a->type(t).str();
       return {*a, *b, shapes};
     }
   }
-  if (cost(spec, candidate) > (options.proof ? kWhole : kMost))
+  if (cost(spec, candidate) > (options.proof ? kWholeWork : kMostWork))
     throw NoTerms{"the programs are too large, and have no smaller instances of the same kind"};
   return {spec, candidate, ""};
 }
@@ -104,10 +105,10 @@ std::optional<std::vector<NDArray>> inputs_at(const Terms& terms, const Graph& g
 
 using Pair = std::pair<TermId, TermId>;
 
-class Comparison {
+class ElementComparison {
  public:
-  Comparison(const Instances& at, const Counts& spec, const Counts& candidate,
-             const SecondOpinionOptions& options)
+  ElementComparison(const InstancePair& at, const Counts& spec, const Counts& candidate,
+                    const SecondOpinionOptions& options)
       : options_(options), at_(at), terms_(options.seed) {
     result_.shapes = at_.shapes;
     terms_.stop_when([this] { return over(); });
@@ -262,7 +263,7 @@ class Comparison {
 
   const SecondOpinionOptions& options_;
   Clock::time_point start_ = Clock::now();
-  const Instances& at_;
+  const InstancePair& at_;
   Terms terms_;
   SecondOpinion result_;
   std::vector<Pair> open_, alike_;  // outputs that are not settled, values on the way
@@ -296,16 +297,16 @@ SecondOpinion second_opinion(const Graph& spec, const Graph& candidate,
   const Clock::time_point start = Clock::now();
   SecondOpinion result;
   try {
-    const Instances at = instances(spec, candidate, options);
+    const InstancePair at = instances(spec, candidate, options);
     if (at.shapes.empty()) {
-      result = Comparison(at, {}, {}, options).conclude();
+      result = ElementComparison(at, {}, {}, options).conclude();
     } else {
       // Constants stay as they are and means divide by the original counts; or all counts,
       // constants that are one included, are those of the instances.
-      result = Comparison(at, {&spec, {}}, {&candidate, {}}, options).conclude();
+      result = ElementComparison(at, {&spec, {}}, {&candidate, {}}, options).conclude();
       if (result.opinion != Opinion::Agrees && !options.proof) {
         const Counts own{nullptr, counts_of({{&spec, &at.spec}, {&candidate, &at.candidate}})};
-        const SecondOpinion again = Comparison(at, own, own, options).conclude();
+        const SecondOpinion again = ElementComparison(at, own, own, options).conclude();
         if (again.opinion == Opinion::Agrees) result = again;
       }
     }

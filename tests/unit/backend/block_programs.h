@@ -22,6 +22,10 @@ inline std::string replaced(std::string text,
   return text;
 }
 
+inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return replaced(std::move(text), {{from, to}});
+}
+
 inline int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A program whose types are written T[M,K], T[Mt,Kt] for tiles of a grid [x=X, y=Y] and loops

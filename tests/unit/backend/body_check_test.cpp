@@ -12,6 +12,7 @@
 
 #include "backend/cpu/module.h"
 #include "base/error.h"
+#include "counting.h"
 #include "emulated.h"
 #include "ir/text.h"
 #include "places.h"
@@ -130,10 +131,6 @@ class Bodies : public testing::Test {
   std::optional<Cache> cache_;
   BodyCheckOptions check_;
 };
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // Sums of one warp are right as long as no row is longer than it.
 TEST_F(Bodies, LongRowsAreTried) {
@@ -307,7 +304,7 @@ TEST_F(Bodies, NothingElseCanBeSaid) {
 
 // --- use ----------------------------------------------------------------------------------------
 
-const char* const kProgram = R"(graph g {
+const char* const kBodyProgram = R"(graph g {
   X = input : f32[24,40]
   R = input : f32[24,40]
   G = input : f32[40]
@@ -327,10 +324,10 @@ const char* const kProgram = R"(graph g {
 
 TEST_F(Bodies, OnlyWhatIsCheckedIsUsed) {
   const Pattern p = read(kCpu);
-  EXPECT_TRUE(used(p, kProgram).ops().empty());
+  EXPECT_TRUE(used(p, kBodyProgram).ops().empty());
   EXPECT_TRUE(has(why_, "has not been checked")) << why_;
   ASSERT_EQ(check(kCpu).state, BodyRecord::State::Checked);
-  const Graph g = used(p, kProgram);
+  const Graph g = used(p, kBodyProgram);
   ASSERT_EQ(g.outputs().size(), 1u);
   EXPECT_EQ(parse(print(g)), g);
   // A residual before it, a zero-centred gamma and a SiLU behind: all of it is in one kernel.
@@ -341,40 +338,40 @@ TEST_F(Bodies, OnlyWhatIsCheckedIsUsed) {
   const auto module = Module::compile(g, *cache_);
   EXPECT_TRUE(has(module->source(), "// The body of pattern norm")) << module->source();
   const auto run = [&](auto in, auto out) { module->run(in, out); };
-  EXPECT_TRUE(check_compiled(parse(kProgram), run).has_value());
+  EXPECT_TRUE(check_compiled(parse(kBodyProgram), run).has_value());
   ASSERT_EQ(trust_lines(g, *cache_, false, best_isa()).size(), 1u);
   EXPECT_TRUE(has(trust_lines(g, *cache_, false, best_isa())[0], "proved up to body norm ("));
   // Its proof says how far it goes.
-  const Verdict v = verify(parse(kProgram), g);
+  const Verdict v = verify(parse(kBodyProgram), g);
   ASSERT_TRUE(v.equal());
   EXPECT_TRUE(has(v.certificate().str(), "proved up to the body of pattern norm"));
 
   // One character more is another body: nobody has checked it.
-  EXPECT_TRUE(used(read(edited(kCpu, "s = 0;", "s =  0;")), kProgram).ops().empty());
+  EXPECT_TRUE(used(read(edited(kCpu, "s = 0;", "s =  0;")), kBodyProgram).ops().empty());
   // A refused one stays refused, with its reason.
   const std::string wrong = edited(kCpu, "s / N", "s");
   (void)refusal(wrong);
-  EXPECT_TRUE(used(read(wrong), kProgram).ops().empty());
+  EXPECT_TRUE(used(read(wrong), kBodyProgram).ops().empty());
   EXPECT_TRUE(has(why_, "was refused by a check: its result is not what the def says")) << why_;
 }
 
 TEST_F(Bodies, WithoutItsRecordAProgramIsWhatItMeans) {
   ASSERT_EQ(check(kCpu).state, BodyRecord::State::Checked);
-  const Graph g = used(read(kCpu), kProgram);
+  const Graph g = used(read(kCpu), kBodyProgram);
   ASSERT_FALSE(g.ops().empty());
   for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/bodies"))
     std::ofstream(entry.path(), std::ios::app) << "  # more\n";
   const auto module = Module::compile(g, *cache_);
   EXPECT_FALSE(has(module->source(), "body of pattern"));
   const auto run = [&](auto in, auto out) { module->run(in, out); };
-  EXPECT_TRUE(check_compiled(parse(kProgram), run).has_value());
+  EXPECT_TRUE(check_compiled(parse(kBodyProgram), run).has_value());
   EXPECT_TRUE(has(trust_lines(g, *cache_, false, best_isa())[0], "is not checked here"));
 }
 
 // A program that names a checked body for something else does not get its code.
 TEST_F(Bodies, TheKernelHasToMeanTheDef) {
   ASSERT_EQ(check(kCpu).state, BodyRecord::State::Checked);
-  const Graph g = used(read(kCpu), kProgram);
+  const Graph g = used(read(kCpu), kBodyProgram);
   ASSERT_FALSE(g.ops().empty());
   WrittenSources sources;
   EXPECT_EQ(with_checked_bodies(g, *cache_, false, best_isa(), {}, sources), g);
@@ -386,9 +383,9 @@ TEST_F(Bodies, TheKernelHasToMeanTheDef) {
 
 TEST_F(Bodies, CudaInTheEmulator) {
   const Pattern p = read(kCuda);
-  EXPECT_TRUE(used(p, kProgram, true).ops().empty());
+  EXPECT_TRUE(used(p, kBodyProgram, true).ops().empty());
   ASSERT_EQ(check(kCuda).state, BodyRecord::State::Checked);
-  const Graph g = used(p, kProgram, true);
+  const Graph g = used(p, kBodyProgram, true);
   ASSERT_FALSE(g.ops().empty()) << why_;
   WrittenSources sources;
   ASSERT_EQ(with_checked_bodies(g, *cache_, true, best_isa(), {}, sources), g);
@@ -399,7 +396,7 @@ TEST_F(Bodies, CudaInTheEmulator) {
   const auto run = [&](auto in, auto out) {
     if (const auto found = emulated.run(in, out)) fault = found->str();
   };
-  EXPECT_TRUE(check_compiled(parse(kProgram), run).has_value()) << fault;
+  EXPECT_TRUE(check_compiled(parse(kBodyProgram), run).has_value()) << fault;
 }
 
 }  // namespace

@@ -12,23 +12,19 @@
 namespace tessera {
 namespace {
 
-void expect_right_everywhere(const std::string& text) {
-  const Graph graph = parse(text);
-  validate(graph);
-  for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
-}
+void expect_right_blocks(const std::string& text) { expect_right_everywhere(parse(text)); }
 
-TEST(CpuBlocks, RmsNormLinear) { expect_right_everywhere(rms_norm_linear(16, 256, 512, 16, 4)); }
+TEST(CpuBlocks, RmsNormLinear) { expect_right_blocks(rms_norm_linear(16, 256, 512, 16, 4)); }
 
 TEST(CpuBlocks, RmsNormLinearWithTilesThatDoNotDivide) {
-  expect_right_everywhere(rms_norm_linear(5, 100, 77, 3, 7));
-  expect_right_everywhere(rms_norm_linear(1, 31, 1000, 7, 5));
-  expect_right_everywhere(rms_norm_linear(9, 5, 10, 4, 4));  // the last tiles are empty
+  expect_right_blocks(rms_norm_linear(5, 100, 77, 3, 7));
+  expect_right_blocks(rms_norm_linear(1, 31, 1000, 7, 5));
+  expect_right_blocks(rms_norm_linear(9, 5, 10, 4, 4));  // the last tiles are empty
 }
 
 TEST(CpuBlocks, RmsNormLinearInOtherDtypes) {
   for (const char* dtype : {"f64", "f16", "bf16"})
-    expect_right_everywhere(rms_norm_linear(7, 96, 130, 4, 3, dtype));
+    expect_right_blocks(rms_norm_linear(7, 96, 130, 4, 3, dtype));
 }
 
 TEST(CpuBlocks, SharedValuesAreComputedOnce) {
@@ -57,7 +53,7 @@ TEST(CpuBlocks, LayersShareTheirCode) {
   for (size_t at = 0; (at = source.find("visibility(\"default\")", at)) != std::string::npos; ++at)
     ++functions;
   EXPECT_EQ(functions, 2) << source;  // a product with its exponential, and one without
-  expect_right_everywhere(layers);
+  expect_right_blocks(layers);
 }
 
 // Attention for one head with an online softmax; rows split over the grid, keys over the loop.
@@ -89,11 +85,11 @@ const char* const kAttention = R"(graph attention {
 }
 )";
 
-TEST(CpuBlocks, OnlineSoftmaxAttention) { expect_right_everywhere(kAttention); }
+TEST(CpuBlocks, OnlineSoftmaxAttention) { expect_right_blocks(kAttention); }
 
 // The transposed copy of keys in tiles, with heads as a leading axis.
 TEST(CpuBlocks, ProductsWithTransposedTiles) {
-  expect_right_everywhere(R"(graph g {
+  expect_right_blocks(R"(graph g {
   Q = input : f32[3,9,40]
   K = input : f32[3,70,40]
   S = kernel Q, K grid[x=3, y=4] {
@@ -136,12 +132,12 @@ TEST(CpuBlocks, TransposedTilesMeetRows) {
   EXPECT_NE(source(rows).find("t_transpose<float>(v"), std::string::npos);
   const std::string alone = replaced(rows, {{"mul a, t", "sqr t"}});
   EXPECT_EQ(source(alone).find("t_transpose<float>(v"), std::string::npos);
-  expect_right_everywhere(rows);
-  expect_right_everywhere(alone);
+  expect_right_blocks(rows);
+  expect_right_blocks(alone);
 }
 
 TEST(CpuBlocks, NestedLoopsStreamingSavesAndOtherAccumulators) {
-  expect_right_everywhere(R"(graph g {
+  expect_right_blocks(R"(graph g {
   X = input : f32[30,44]
   R, S, T = kernel X grid[x=2] loops[i=3, j=4] {
     X = input : f32[30,44]
@@ -193,9 +189,9 @@ TEST(CpuBlocks, LoopsOneAfterAnother) {
   } : f32[37,100], f32[37,24]
   return O, P
 })";
-  expect_right_everywhere(text);
+  expect_right_blocks(text);
   // Sums of thousands of rows, added tile by tile.
-  expect_right_everywhere(R"(graph columns {
+  expect_right_blocks(R"(graph columns {
   X = input : f32[4096,70]
   O = kernel X grid[x=2] loops[i=16, j=30, k=7] {
     X = input : f32[4096,70]
@@ -222,7 +218,7 @@ TEST(CpuBlocks, LoopsOneAfterAnother) {
 }
 
 TEST(CpuBlocks, MinimumAccumulatorOfIntegers) {
-  expect_right_everywhere(R"(graph g {
+  expect_right_blocks(R"(graph g {
   X = input : i32[6,40]
   R = kernel X grid[x=2] loops[i=3] {
     X = input : i32[6,40]
@@ -238,7 +234,7 @@ TEST(CpuBlocks, MinimumAccumulatorOfIntegers) {
 }
 
 TEST(CpuBlocks, ThreadGraphsAreFusedChains) {
-  expect_right_everywhere(R"(graph g {
+  expect_right_blocks(R"(graph g {
   X = input : f32[64,100]
   B = input : f32[100]
   Y = kernel X, B grid[x=4] {
@@ -282,13 +278,13 @@ TEST(CpuBlocks, InvariantsAreComputedOutsideTheLoop) {
   return Z
 }
 )";
-  expect_right_everywhere(text);
+  expect_right_blocks(text);
   const std::string source = emit_source(parse(text), CpuIsa::Generic);
   EXPECT_LT(source.find("t_exp(", source.find("void k0")), source.find("l0 < 4"));
 }
 
 TEST(CpuBlocks, BatchedProductsAndDataMovement) {
-  expect_right_everywhere(R"(graph g {
+  expect_right_blocks(R"(graph g {
   A = input : f32[6,10,12]
   B = input : f32[6,12,36]
   C = kernel A, B grid[x=3, y=2] loops[i=2] {

@@ -5,15 +5,10 @@
 #include "backend/cpu/channels_last.h"
 #include "backend/cpu/emit.h"
 #include "backend/testing.h"
+#include "counting.h"
 
 namespace tessera {
 namespace {
-
-int count(const Graph& g, OpKind kind) {
-  int n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
-}
 
 // The fused program has so many kernels and so many other operators that do work, and its code
 // computes what the interpreter says of the program itself.

@@ -7,12 +7,13 @@
 #include "backend/cpu/emit.h"
 #include "backend/cpu/emit_images.h"
 #include "backend/testing.h"
+#include "counting.h"
 
 namespace tessera {
 namespace {
 
-constexpr ConvAlgorithm kAll[] = {ConvAlgorithm::Direct, ConvAlgorithm::Winograd2,
-                                  ConvAlgorithm::Winograd4};
+constexpr ConvAlgorithm kAlgorithms[] = {ConvAlgorithm::Direct, ConvAlgorithm::Winograd2,
+                                         ConvAlgorithm::Winograd4};
 
 PlanOptions only(ConvAlgorithm a) {
   PlanOptions plan;
@@ -24,17 +25,11 @@ PlanOptions only(ConvAlgorithm a) {
 void expect_right_by_all(const std::string& text, const std::vector<CpuIsa>& isas = {best_isa()}) {
   const Graph g = parse(text, "<test>");
   for (CpuIsa isa : isas)
-    for (ConvAlgorithm a : kAll) {
+    for (ConvAlgorithm a : kAlgorithms) {
       const CheckReport report = run_check(g, isa, nullptr, only(a));
       EXPECT_TRUE(report.passed) << to_string(isa) << " " << name(a) << ": " << report.what << "\n"
                                  << text;
     }
-}
-
-size_t count(const Graph& g, OpKind kind) {
-  size_t n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
 }
 
 TEST(CpuImages, ConvolutionsOfAllKinds) {

@@ -37,7 +37,7 @@ std::vector<DType> dtypes_of(OpKind kind) {
 }
 
 // One graph with many outputs: the operator on each list of operand shapes in each dtype.
-class Case {
+class OpCase {
  public:
   void op(OpKind kind, DType dtype, const std::vector<Shape>& shapes, Attrs attrs = NoAttrs{}) {
     std::vector<TensorId> inputs;
@@ -65,7 +65,7 @@ TEST(CpuOps, Pointwise) {
     SCOPED_TRACE(name(kind));
     const std::vector<DType> dtypes = dtypes_of(kind);
     ASSERT_FALSE(dtypes.empty());
-    Case c, floats;  // all dtypes on the widest instruction set, f32 and f64 on all
+    OpCase c, floats;  // all dtypes on the widest instruction set, f32 and f64 on all
     for (DType dtype : dtypes) {
       const int arity = info(kind).min_arity;
       c.op(kind, dtype, std::vector<Shape>(static_cast<size_t>(arity), {3, 67}));
@@ -82,7 +82,7 @@ TEST(CpuOps, Pointwise) {
 }
 
 TEST(CpuOps, LargeTensorsAreCutIntoUnits) {
-  Case c;
+  OpCase c;
   c.op(OpKind::Exp, DType::F32, {{100003}});
   c.op(OpKind::Add, DType::F32, {{3, 20011}, {20011}});
   c.op(OpKind::Mul, DType::F64, {{301, 1, 103}, {301, 5, 1}});
@@ -93,7 +93,7 @@ TEST(CpuOps, LargeTensorsAreCutIntoUnits) {
 }
 
 TEST(CpuOps, Powers) {
-  Case c;
+  OpCase c;
   for (Rational e :
        {Rational(0), Rational(1), Rational(2), Rational(3), Rational(7), Rational(-1), Rational(-2),
         Rational(-3), Rational(12), Rational(-9), Rational::ratio(1, 2), Rational::ratio(-1, 2),
@@ -109,7 +109,7 @@ TEST(CpuOps, Powers) {
 }
 
 TEST(CpuOps, CastsBetweenAllDtypes) {
-  Case c;
+  OpCase c;
   for (int from = 0; from < kNumDTypes; ++from) {
     for (int to = 0; to < kNumDTypes; ++to) {
       c.op(OpKind::Cast, static_cast<DType>(from), {{77}}, CastAttrs{static_cast<DType>(to)});
@@ -121,7 +121,7 @@ TEST(CpuOps, CastsBetweenAllDtypes) {
 TEST(CpuOps, Reductions) {
   for (OpKind kind : {OpKind::Sum, OpKind::Mean, OpKind::ReduceMax, OpKind::ReduceMin}) {
     SCOPED_TRACE(name(kind));
-    Case c;
+    OpCase c;
     for (DType dtype : dtypes_of(kind)) {
       if (dtype == DType::U8 || dtype == DType::I64) continue;  // as i8 and i32
       c.op(kind, dtype, {{5, 67}}, ReduceAttrs{{1}, true});
@@ -139,7 +139,7 @@ TEST(CpuOps, Reductions) {
 }
 
 TEST(CpuOps, Cumsum) {
-  Case c;
+  OpCase c;
   for (DType dtype : dtypes_of(OpKind::Cumsum)) {
     for (int axis : {0, 1, 2}) c.op(OpKind::Cumsum, dtype, {{5, 7, 11}}, AxisAttrs{axis});
   }
@@ -150,13 +150,13 @@ TEST(CpuOps, Cumsum) {
 
 TEST(CpuOps, ProductsOfManyShapes) {
   for (int64_t m : {1, 2, 5, 8, 17}) {
-    Case c;
+    OpCase c;
     for (int64_t n : {1, 3, 33, 100}) {
       for (int64_t k : {1, 130}) c.op(OpKind::Matmul, DType::F32, {{m, k}, {k, n}});
     }
     c.check();
   }
-  Case c;
+  OpCase c;
   for (DType dtype : dtypes_of(OpKind::Matmul)) {
     c.op(OpKind::Matmul, dtype, {{13, 21}, {21, 39}});
     c.op(OpKind::Matmul, dtype, {{3, 6, 5}, {3, 5, 35}});
@@ -165,7 +165,7 @@ TEST(CpuOps, ProductsOfManyShapes) {
     c.op(OpKind::Matmul, dtype, {{3, 1, 4, 5}, {1, 2, 5, 40}});
   }
   c.check();
-  Case large;
+  OpCase large;
   large.op(OpKind::Matmul, DType::F32, {{300, 515}, {515, 301}});
   large.op(OpKind::Matmul, DType::F32, {{3, 60001}, {60001, 20}});  // long sums stay accurate
   large.op(OpKind::Matmul, DType::F64, {{16, 300}, {300, 1000}});
@@ -182,11 +182,11 @@ TEST(CpuOps, ProductsWhoseBlocksAreUnequal) {
                                 {193, 97, 1003},
                                 {1000, 64, 70},
                                 {2003, 49, 61}}) {
-    Case c;
+    OpCase c;
     c.op(OpKind::Matmul, DType::F32, {{m, k}, {k, n}});
     c.check(false);
   }
-  Case wide;
+  OpCase wide;
   wide.op(OpKind::Matmul, DType::F64, {{389, 120}, {120, 157}});
   wide.op(OpKind::Matmul, DType::BF16, {{389, 121}, {121, 157}});
   wide.op(OpKind::Matmul, DType::F32, {{2, 389, 60}, {2, 60, 157}});
@@ -194,7 +194,7 @@ TEST(CpuOps, ProductsWhoseBlocksAreUnequal) {
 }
 
 TEST(CpuOps, ConcatMatmul) {
-  Case c;
+  OpCase c;
   for (DType dtype : {DType::F32, DType::F64, DType::F16, DType::I32}) {
     c.op(OpKind::ConcatMatmul, dtype, {{6, 8}, {6, 5}, {8, 40}, {5, 40}});
     c.op(OpKind::ConcatMatmul, dtype, {{2, 6, 8}, {2, 6, 5}, {2, 8, 3}, {2, 5, 3}});
@@ -205,7 +205,7 @@ TEST(CpuOps, ConcatMatmul) {
 TEST(CpuOps, DataMovement) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const DType d = static_cast<DType>(i);
-    Case c;
+    OpCase c;
     c.op(OpKind::Transpose, d, {{3, 5, 7}}, PermAttrs{{2, 0, 1}});
     c.op(OpKind::Reshape, d, {{6, 10}}, ShapeAttrs{{4, 15}});
     c.op(OpKind::Broadcast, d, {{5, 1}}, ShapeAttrs{{3, 5, 9}});
@@ -231,7 +231,7 @@ TEST(CpuOps, DataMovement) {
 // Runs of at least some elements are copied, by rows or by stretches of long rows.
 TEST(CpuOps, RunsAreConcatenatedByCopying) {
   const auto copied = [](DType d, std::vector<Shape> shapes, int axis) {
-    Case c;
+    OpCase c;
     c.op(OpKind::Concat, d, std::move(shapes), AxisAttrs{axis});
     c.check(d == DType::F32);
     return emit_source(c.graph(), best_isa()).find("(i - ") != std::string::npos;
@@ -250,7 +250,7 @@ TEST(CpuOps, RunsAreConcatenatedByCopying) {
 // behind a batch, in pieces and with rests. Others, short ones and bytes are not.
 TEST(CpuOps, RunsOfAxesAreTurnedByTiles) {
   const auto turned = [](DType d, const Shape& shape, std::vector<int> perm) {
-    Case c;
+    OpCase c;
     c.op(OpKind::Transpose, d, {shape}, PermAttrs{std::move(perm)});
     c.check(d == DType::F32);
     return emit_source(c.graph(), best_isa()).find("t_transpose<") != std::string::npos;
@@ -291,7 +291,7 @@ TEST(CpuOps, Convolutions) {
   for (DType d : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I32, DType::I64,
                   DType::I8, DType::U8}) {
     SCOPED_TRACE(name(d));
-    Case c;
+    OpCase c;
     for (const auto& [x, w, a] : convolutions) c.op(OpKind::Conv, d, {x, w}, a);
     for (const auto& [x, w, a] : transposed) c.op(OpKind::ConvTranspose, d, {x, w}, a);
     c.check(d == DType::F32);
@@ -302,7 +302,7 @@ TEST(CpuOps, Pooling) {
   for (DType d :
        {DType::F32, DType::F64, DType::BF16, DType::I32, DType::I64, DType::I8, DType::U8}) {
     SCOPED_TRACE(name(d));
-    Case c;
+    OpCase c;
     for (OpKind kind : {OpKind::PoolSum, OpKind::PoolMax}) {
       c.op(kind, d, {{2, 3, 9, 20}}, WindowAttrs{{3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}});
       c.op(kind, d, {{4, 33}}, WindowAttrs{{4}, {1}, {5}, {3}, {9}});
@@ -328,7 +328,7 @@ TEST(CpuOps, EveryKernelOperatorIsCovered) {
 }
 
 TEST(CpuOps, OutputsThatAreInputsOrRepeated) {
-  Case c;
+  OpCase c;
   const TensorId x = c.graph().add_input({DType::F32, {4, 5}});
   const TensorId y = c.graph().add(OpKind::Exp, {x});
   const TensorId z = c.graph().add(OpKind::Reshape, {y}, ShapeAttrs{{20}});

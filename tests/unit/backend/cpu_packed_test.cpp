@@ -9,27 +9,17 @@
 #include "backend/cpu/emit.h"
 #include "backend/cpu/operands.h"
 #include "backend/testing.h"
+#include "base/text.h"
+#include "counting.h"
 #include "ir/validate.h"
 
 namespace tessera {
 namespace {
 
-size_t count(const std::string& text, const std::string& what) {
-  size_t n = 0;
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++n;
-  return n;
-}
-
-std::string num(int64_t i) { return std::to_string(i); }
 std::string type(std::initializer_list<int64_t> dims) {
   std::string s;
   for (int64_t d : dims) s += (s.empty() ? "" : ",") + num(d);
   return "bf16[" + s + "]";
-}
-
-void expect_right_everywhere(const Graph& graph) {
-  validate(graph);
-  for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
 }
 
 // What runs on this machine and packs tiles for a product of so many rows.
@@ -46,7 +36,7 @@ struct Sizes {
   int64_t b, groups, m, d, s, e, rows, loops;
   bool turned = false;
 };
-Graph attention(const Sizes& p) {
+Graph packed_attention(const Sizes& p) {
   const int64_t mt = (p.m + p.rows - 1) / p.rows, st = (p.s + p.loops - 1) / p.loops;
   const std::string q = type({p.b, p.groups, p.m, p.d}), o = type({p.b, p.groups, p.m, p.e}),
                     k = p.turned ? type({p.b, 1, p.s, p.d}) : type({p.b, 1, p.d, p.s}),
@@ -80,22 +70,25 @@ O = save o {omap={x:0, y:2}} : )" +
 
 TEST(CpuPacked, Attention) {
   for (bool turned : {false, true}) {
-    expect_right_everywhere(attention({2, 1, 64, 64, 256, 64, 1, 2, turned}));
-    expect_right_everywhere(attention({1, 1, 33, 32, 96, 128, 1, 1, turned}));
+    expect_right_everywhere(packed_attention({2, 1, 64, 64, 256, 64, 1, 2, turned}));
+    expect_right_everywhere(packed_attention({1, 1, 33, 32, 96, 128, 1, 1, turned}));
   }
 }
 
 TEST(CpuPacked, SizesThatDivideNothing) {
   for (bool turned : {false, true}) {
-    expect_right_everywhere(attention({1, 1, 37, 19, 77, 21, 1, 3, turned}));   // odd depths, tails
-    expect_right_everywhere(attention({1, 1, 41, 33, 101, 47, 1, 2, turned}));  // of every kind
-    expect_right_everywhere(attention({2, 1, 70, 20, 50, 40, 2, 7, turned}));   // short last parts
-    expect_right_everywhere(attention({1, 1, 35, 1, 34, 16, 1, 1, turned}));
+    expect_right_everywhere(
+        packed_attention({1, 1, 37, 19, 77, 21, 1, 3, turned}));  // odd depths, tails
+    expect_right_everywhere(
+        packed_attention({1, 1, 41, 33, 101, 47, 1, 2, turned}));  // of every kind
+    expect_right_everywhere(
+        packed_attention({2, 1, 70, 20, 50, 40, 2, 7, turned}));  // short last parts
+    expect_right_everywhere(packed_attention({1, 1, 35, 1, 34, 16, 1, 1, turned}));
   }
 }
 
 TEST(CpuPacked, GroupsOfQueriesShareATile) {
-  const Graph g = attention({2, 3, 34, 32, 64, 32, 1, 2, true});
+  const Graph g = packed_attention({2, 3, 34, 32, 64, 32, 1, 2, true});
   expect_right_everywhere(g);
   for (CpuIsa isa : packing(34)) {
     const std::string source = emit_source(g, isa);
@@ -111,7 +104,7 @@ TEST(CpuPacked, GroupsOfQueriesShareATile) {
 // thread gets; the first block of a call always packs.
 TEST(CpuPacked, NeighbouringBlocksShareTiles) {
   for (bool turned : {false, true}) {
-    const Graph g = attention({3, 1, 150, 32, 70, 32, 4, 3, turned});
+    const Graph g = packed_attention({3, 1, 150, 32, 70, 32, 4, 3, turned});
     for (CpuIsa isa : packing(38)) {
       const Program program = emit_program(g, isa);
       EXPECT_EQ(count(program.source, "of != block / 4"), 2) << program.source;
@@ -124,7 +117,7 @@ TEST(CpuPacked, NeighbouringBlocksShareTiles) {
   }
   // Keys of 2 MB are too much to keep, those of 0.5 MB are not.
   for (CpuIsa isa : packing(64)) {
-    const Graph large = attention({2, 1, 256, 64, 16384, 16, 4, 16, false});
+    const Graph large = packed_attention({2, 1, 256, 64, 16384, 16, 4, 16, false});
     EXPECT_EQ(count(emit_source(large, isa), "of != block / 4"), 1);
   }
 }
@@ -140,11 +133,11 @@ TEST(CpuPacked, FewRowsAreNotWorthIt) {
   }
   for (int64_t m : {12, 13, 32, 33})
     for (bool turned : {false, true})
-      expect_right_everywhere(attention({1, 1, m, 32, 64, 32, 1, 2, turned}));
+      expect_right_everywhere(packed_attention({1, 1, m, 32, 64, 32, 1, 2, turned}));
 }
 
 TEST(CpuPacked, InstructionsThatTheLevelHas) {
-  const Graph g = attention({2, 1, 64, 64, 256, 64, 1, 2, false});
+  const Graph g = packed_attention({2, 1, 64, 64, 256, 64, 1, 2, false});
   for (CpuIsa isa : runnable_isas()) {
     const std::string source = emit_source(g, isa);
     const bool packs = panels_take_bf16(isa), tiles = isa == CpuIsa::Amx;

@@ -18,11 +18,6 @@
 namespace tessera {
 namespace {
 
-void expect_right_everywhere(const Graph& graph) {
-  validate(graph);
-  for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
-}
-
 bool runs(CpuIsa isa) {
   const std::vector<CpuIsa> all = runnable_isas();
   return std::find(all.begin(), all.end(), isa) != all.end();
@@ -51,7 +46,7 @@ Graph blocks(DType dtype, const std::vector<std::array<int64_t, 3>>& shapes) {
 }
 
 // Products whose right operands are weights.
-Graph products(DType dtype, const std::vector<std::pair<Shape, Shape>>& shapes) {
+Graph weighted_products(DType dtype, const std::vector<std::pair<Shape, Shape>>& shapes) {
   Graph g;
   for (const auto& [a, b] : shapes) {
     const TensorId x = g.add_input({dtype, a}), w = g.add_input({dtype, b});
@@ -88,7 +83,7 @@ TEST(CpuPanels, LargeProducts) {
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     expect_right_everywhere(blocks(dtype, {{77, 515, 130}, {200, 300, 49}, {16, 2050, 70}}));
     // Blocks and loops as products without a kernel of their own get them.
-    const Graph g = products(dtype, {{{16, 700}, {700, 256}}, {{150, 513}, {513, 512}}});
+    const Graph g = weighted_products(dtype, {{{16, 700}, {700, 256}}, {{150, 513}, {513, 512}}});
     EXPECT_GT(packed(g, best_isa()), best_isa() == CpuIsa::Generic ? -1 : 0);
     expect_right_everywhere(g);
   }
@@ -96,7 +91,7 @@ TEST(CpuPanels, LargeProducts) {
 
 TEST(CpuPanels, LeadingAxes) {
   for (DType dtype : {DType::F32, DType::BF16}) {
-    expect_right_everywhere(products(
+    expect_right_everywhere(weighted_products(
         dtype,
         {{{3, 6, 41}, {3, 41, 70}}, {{3, 1, 4, 50}, {1, 2, 50, 65}}, {{2, 3, 5, 33}, {33, 70}}}));
   }
@@ -200,9 +195,9 @@ TEST(CpuPanels, ProductsLeaveTheirLoops) {
 
 // A left operand too large for a cache is read in pieces.
 TEST(CpuPanels, LargeLeftOperandsStayInTheLoop) {
-  const Graph g = products(DType::F32, {{{128, 2048}, {2048, 64}}});
+  const Graph g = weighted_products(DType::F32, {{{128, 2048}, {2048, 64}}});
   EXPECT_NE(emit_source(g, best_isa()).find("for (long l0"), std::string::npos);
-  const Graph few = products(DType::F32, {{{16, 2048}, {2048, 64}}});
+  const Graph few = weighted_products(DType::F32, {{{16, 2048}, {2048, 64}}});
   EXPECT_EQ(emit_source(few, best_isa()).find("for (long l0"), std::string::npos);
 }
 
@@ -264,8 +259,8 @@ TEST(CpuPanels, StreamsOfTilesAndSums) {
     EXPECT_NE(emit_source(g, best_isa()).find("streams_"), std::string::npos);
     expect_right_everywhere(g);
   }
-  expect_right_everywhere(
-      products(DType::F32, {{{3, 2, 300}, {3, 300, 70}}, {{2, 1, 2, 300}, {1, 2, 300, 65}}}));
+  expect_right_everywhere(weighted_products(
+      DType::F32, {{{3, 2, 300}, {3, 300, 70}}, {{2, 1, 2, 300}, {1, 2, 300, 65}}}));
 }
 
 // The row that fills up the last pair meets nothing: what follows a row of x may be infinite.
@@ -370,16 +365,16 @@ TEST(CpuPanels, TilesOfColumnsThatFitNoPanel) {
 
 TEST(CpuPanels, ReadAheadInTheOrderOfMemory) {
   const std::string source =
-      emit_source(products(DType::F32, {{{16, 512}, {512, 256}}}), best_isa());
+      emit_source(weighted_products(DType::F32, {{{16, 512}, {512, 256}}}), best_isa());
   EXPECT_NE(source.find("(const char*)bk + 16384"), std::string::npos) << source;
   if (!runs(CpuIsa::Amx)) return;
   const std::string tiles =
-      emit_source(products(DType::BF16, {{{16, 512}, {512, 256}}}), CpuIsa::Amx);
+      emit_source(weighted_products(DType::BF16, {{{16, 512}, {512, 256}}}), CpuIsa::Amx);
   EXPECT_NE(tiles.find(", 16384>("), std::string::npos) << tiles;
 }
 
 TEST(CpuPanels, InstructionsThatTheLevelHas) {
-  const Graph g = products(DType::BF16, {{{16, 64}, {64, 64}}});
+  const Graph g = weighted_products(DType::BF16, {{{16, 64}, {64, 64}}});
   EXPECT_NE(emit_source(g, CpuIsa::Amx).find("tdpbf16ps"), std::string::npos);
   for (CpuIsa isa : {CpuIsa::Generic, CpuIsa::Avx2, CpuIsa::Avx512}) {
     const std::string source = emit_source(g, isa);

@@ -11,11 +11,6 @@
 namespace tessera {
 namespace {
 
-void expect_right_everywhere(const Graph& graph) {
-  validate(graph);
-  for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
-}
-
 bool uses_row_kernels(const Graph& graph, CpuIsa isa = best_isa()) {
   return emit_source(graph, isa).find(" rows_") != std::string::npos;
 }

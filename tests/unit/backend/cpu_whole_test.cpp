@@ -11,6 +11,7 @@
 #include "backend/cpu/runtime.h"
 #include "backend/cpu/whole.h"
 #include "backend/testing.h"
+#include "base/text.h"
 #include "ir/validate.h"
 
 namespace tessera {
@@ -39,17 +40,15 @@ void expect_tiled(const std::string& text) {
   for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
 }
 
-std::string n(int64_t i) { return std::to_string(i); }
-
 // y = a·x + row, and its square root as a second result, in tiles of ⌈rows/3⌉ by ⌈columns/2⌉.
 std::string two_results(int64_t rows, int64_t columns, const std::string& dtype = "f32") {
-  const std::string whole = dtype + "[" + n(rows) + "," + n(columns) + "]";
-  const std::string tile = dtype + "[" + n((rows + 2) / 3) + "," + n((columns + 1) / 2) + "]";
-  const std::string row = dtype + "[" + n((columns + 1) / 2) + "]";
+  const std::string whole = dtype + "[" + num(rows) + "," + num(columns) + "]";
+  const std::string tile = dtype + "[" + num((rows + 2) / 3) + "," + num((columns + 1) / 2) + "]";
+  const std::string row = dtype + "[" + num((columns + 1) / 2) + "]";
   return "graph g {\n  A = input : " + whole + "\n  X = input : " + whole +
-         "\n  R = input : " + dtype + "[" + n(columns) +
+         "\n  R = input : " + dtype + "[" + num(columns) +
          "]\n  Y, Z = kernel A, X, R grid[x=3] loops[i=2] {\n" + "    A = input : " + whole +
-         "\n    X = input : " + whole + "\n    R = input : " + dtype + "[" + n(columns) +
+         "\n    X = input : " + whole + "\n    R = input : " + dtype + "[" + num(columns) +
          "]\n    a = iter A {imap={x:0}, fmap={i:1}} : " + tile +
          "\n    x = iter X {imap={x:0}, fmap={i:1}} : " + tile +
          "\n    r = iter R {fmap={i:0}} : " + row + "\n    p = mul a, x : " + tile +
@@ -148,18 +147,18 @@ TEST(CpuWhole, OperandsThatAreViews) {
 // Σ_j A[i,j]·x[j], halved, in tiles and loops.
 std::string row_sums(int64_t rows, int64_t columns, const std::string& dtype = "f32") {
   const int64_t r = (rows + 1) / 2, c = (columns + 2) / 3;
-  const auto t = [&](int64_t a, int64_t b) { return dtype + "[" + n(a) + "," + n(b) + "]"; };
-  const std::string v = dtype + "[" + n(columns) + "]", out = dtype + "[" + n(rows) + "]";
+  const auto t = [&](int64_t a, int64_t b) { return dtype + "[" + num(a) + "," + num(b) + "]"; };
+  const std::string v = dtype + "[" + num(columns) + "]", out = dtype + "[" + num(rows) + "]";
   return "graph g {\n  A = input : " + t(rows, columns) + "\n  X = input : " + v +
          "\n  Y = kernel A, X grid[x=2] loops[i=3] {\n    A = input : " + t(rows, columns) +
          "\n    X = input : " + v + "\n    a = iter A {imap={x:0}, fmap={i:1}} : " + t(r, c) +
-         "\n    x = iter X {fmap={i:0}} : " + dtype + "[" + n(c) +
+         "\n    x = iter X {fmap={i:0}} : " + dtype + "[" + num(c) +
          "]\n    p = mul a, x : " + t(r, c) +
          "\n    s = sum p {axes=[1], keepdims=true} : " + t(r, 1) +
          "\n    k = accum s {loops=[0]} : " + t(r, 1) +
-         "\n    q = squeeze k {axes=[1]} : " + dtype + "[" + n(r) +
+         "\n    q = squeeze k {axes=[1]} : " + dtype + "[" + num(r) +
          "]\n    h = const {value=1/2} : " + dtype + "[]\n    m = mul q, h : " + dtype + "[" +
-         n(r) + "]\n    y = save m {omap={x:0}} : " + out + "\n    return y\n  } : " + out +
+         num(r) + "]\n    y = save m {omap={x:0}} : " + out + "\n    return y\n  } : " + out +
          "\n  return Y\n}\n";
 }
 
@@ -173,11 +172,11 @@ TEST(CpuWhole, SumsOfRows) {
 // x·Σ_i A[i,j] with the columns over the grid.
 std::string column_sums(int64_t rows, int64_t columns, const std::string& dtype = "f32") {
   const int64_t c = (columns + 1) / 2;
-  const std::string whole = dtype + "[" + n(rows) + "," + n(columns) + "]";
-  const std::string v = dtype + "[" + n(columns) + "]", part = dtype + "[" + n(c) + "]";
+  const std::string whole = dtype + "[" + num(rows) + "," + num(columns) + "]";
+  const std::string v = dtype + "[" + num(columns) + "]", part = dtype + "[" + num(c) + "]";
   return "graph g {\n  A = input : " + whole + "\n  X = input : " + v +
          "\n  Y = kernel A, X grid[x=2] {\n    A = input : " + whole + "\n    X = input : " + v +
-         "\n    a = iter A {imap={x:1}} : " + dtype + "[" + n(rows) + "," + n(c) +
+         "\n    a = iter A {imap={x:1}} : " + dtype + "[" + num(rows) + "," + num(c) +
          "]\n    x = iter X {imap={x:0}} : " + part +
          "\n    s = sum a {axes=[0], keepdims=false} : " + part + "\n    m = mul x, s : " + part +
          "\n    y = save m {omap={x:0}} : " + v + "\n    return y\n  } : " + v +
@@ -272,7 +271,7 @@ TEST(CpuWhole, SharedSumsDoNotDependOnThreads) {
 // Sums of many terms are as exact as their parts.
 TEST(CpuWhole, LongSumsAreExact) {
   constexpr int64_t kTerms = 200'003;
-  const Graph graph = parse("graph g {\n  A = input : f32[" + n(kTerms) +
+  const Graph graph = parse("graph g {\n  A = input : f32[" + num(kTerms) +
                             "]\n  s = sum A {axes=[0]}\n  return s\n}\n");
   EXPECT_EQ(emit_source(graph, best_isa()).find("long block"), std::string::npos);
   const std::vector<float> terms(kTerms, 0.1f);
@@ -306,7 +305,7 @@ TEST(CpuWhole, QuotientsAndRoots) {
     x.push_back(std::ldexp(static_cast<float>(random() % 100'000) / 7919, int(random() % 40) - 20));
     y.push_back(std::ldexp(static_cast<float>(random() % 100'000) / 6007, int(random() % 40) - 20));
   }
-  const std::string type = "f32[" + n(static_cast<int64_t>(x.size())) + "]";
+  const std::string type = "f32[" + num(static_cast<int64_t>(x.size())) + "]";
   const Graph graph = parse("graph g {\n  X = input : " + type + "\n  Y = input : " + type +
                             "\n  q = div X, Y\n  r = sqrt X\n  i = pow Y {exponent=-1}\n"
                             "  h = pow Y {exponent=-1/2}\n  return q, r, i, h\n}\n");

@@ -26,7 +26,7 @@ const char* const kMixed = R"(graph mixed {
 )";
 
 // One block that computes relu(x·w + b): so slow that any call is faster.
-const char* const kFused = R"(graph fused {
+const char* const kFusedCalls = R"(graph fused {
   X = input : f16[64,2048]
   W = input : f16[2048,64]
   B = input : f16[64]
@@ -102,7 +102,7 @@ TEST_F(CudaCalls, AProductAmongKernels) {
 }
 
 TEST_F(CudaCalls, AFusedKernelWhereTheCallIsCheaper) {
-  const Graph g = parse(kFused);
+  const Graph g = parse(kFusedCalls);
   const auto made = code(g);
   ASSERT_EQ(made->program.kernels.size(), 1u);
   ASSERT_TRUE(made->program.kernels[0].call.has_value());
@@ -122,7 +122,7 @@ TEST_F(CudaCalls, KernelsWhereTheLibraryIsNot) {
 
 TEST_F(CudaCalls, KernelsWhereTheLibraryHasNoWay) {
   // Doubles have no epilogues there: the fused kernel stays one's own.
-  std::string wide = kFused;
+  std::string wide = kFusedCalls;
   for (size_t at; (at = wide.find("f16")) != std::string::npos;) wide.replace(at, 3, "f64");
   const Graph g = parse(wide);
   const auto made = code(g);
@@ -178,7 +178,7 @@ TEST_F(CudaCalls, AreCapturedInGraphs) {
 }
 
 TEST_F(CudaCalls, TheEmulatorHasTheInterpreterDoThem) {
-  for (const char* text : {kMixed, kFused}) {
+  for (const char* text : {kMixed, kFusedCalls}) {
     const Graph g = parse(text);
     const auto made = code(g);
     const EmulatedProgram program(g, made->program);
@@ -201,7 +201,7 @@ TEST_F(CudaCalls, Tf32OnlyWhereAskedFor) {
                         "C = matmul A, B\nreturn C\n}");
   EXPECT_EQ(code(g)->str(), "cuBLASLt: matmul f32 1x16x16x32\n");
   EXPECT_EQ(code(g, true)->str(), "cuBLASLt: matmul f32 1x16x16x32 tf32\n");
-  EXPECT_EQ(code(parse(kFused), true)->str(), "cuBLASLt: matmul f16 1x64x64x2048 bias relu\n");
+  EXPECT_EQ(code(parse(kFusedCalls), true)->str(), "cuBLASLt: matmul f16 1x64x64x2048 bias relu\n");
 }
 
 }  // namespace

@@ -146,9 +146,9 @@ TEST_F(Cudnn, RoundsFactorsOnlyWhereAskedTo) {
 }
 
 // softmax(scale·Q·Kᵀ + mask)·V for so many batches.
-std::string attention(const std::string& q, const std::string& k, const std::string& v,
-                      const std::string& perm, const std::string& mask,
-                      const std::string& last = "2") {
+std::string attention_text(const std::string& q, const std::string& k, const std::string& v,
+                           const std::string& perm, const std::string& mask,
+                           const std::string& last = "2") {
   return "Q = input : f16[" + q + "]\nK = input : f16[" + k + "]\nV = input : f16[" + v + "]\n" +
          (perm.empty() ? "" : "kt = transpose K {perm=[" + perm + "]}\n") +
          "f = const {value=0.25} : f16[]\ns = matmul Q, " + (perm.empty() ? "K" : "kt") +
@@ -159,7 +159,7 @@ std::string attention(const std::string& q, const std::string& k, const std::str
 }
 
 TEST_F(Cudnn, AttentionIsOneCall) {
-  EXPECT_EQ(runs(attention("2,12,16", "2,20,16", "2,20,8", "0,2,1", "")),
+  EXPECT_EQ(runs(attention_text("2,12,16", "2,20,16", "2,20,8", "0,2,1", "")),
             "cuDNN: attention f16 2x1x12x20x16 values 8 scale 0.25");
   EXPECT_STREQ(last_(),
                "matmul f16[2,1,12,16][192,192,16,1] f16[2,1,16,20][320,320,1,16]; "
@@ -172,7 +172,7 @@ TEST_F(Cudnn, AttentionIsOneCall) {
 TEST_F(Cudnn, AttentionIsDescribedAsTheVersionKnowsIt) {
   version_(92801);
   EXPECT_EQ(cudnn_version(), "9.28.1");
-  EXPECT_EQ(runs(attention("2,12,16", "2,20,16", "2,20,16", "0,2,1", "")),
+  EXPECT_EQ(runs(attention_text("2,12,16", "2,20,16", "2,20,16", "0,2,1", "")),
             "cuDNN: attention f16 2x1x12x20x16 scale 0.25");
   EXPECT_STREQ(last_(), "matmul f16[2,1,12,16][192,192,16,1] f16[2,1,16,20][320,320,1,16]; "
                         "pointwise 1 f32[1,1,1,1][1,1,1,1]; softmax; "
@@ -182,11 +182,11 @@ TEST_F(Cudnn, AttentionIsDescribedAsTheVersionKnowsIt) {
 
 TEST_F(Cudnn, AttentionOfGroupsAndWithAMask) {
   // Three heads of queries share keys and values.
-  EXPECT_EQ(runs(attention("2,3,6,16", "2,1,10,16", "2,1,10,16", "0,1,3,2", "", "3")),
+  EXPECT_EQ(runs(attention_text("2,3,6,16", "2,1,10,16", "2,1,10,16", "0,1,3,2", "", "3")),
             "cuDNN: attention f16 2x3x6x10x16 scale 0.25");
   const std::string added = "big = const {value=-10000} : f16[8,8]\nup = triu big {k=1}\n"
                             "zm = add z, up\n";
-  EXPECT_EQ(runs(attention("2,8,16", "2,8,16", "2,8,16", "0,2,1", added)).substr(0, 60),
+  EXPECT_EQ(runs(attention_text("2,8,16", "2,8,16", "2,8,16", "0,2,1", added)).substr(0, 60),
             "cuDNN: attention f16 2x1x8x8x16 causal scale 0.25");
   EXPECT_NE(std::string(last_()).find("pointwise 501; pointwise 501; pointwise 303 "
                                       "i32[2,1,8,8][64,64,8,1]; pointwise 601 "),
@@ -194,20 +194,20 @@ TEST_F(Cudnn, AttentionOfGroupsAndWithAMask) {
       << last_();
   const std::string chosen = "yes = const {value=1} : bool[8,8]\nlow = tril yes {k=0}\n"
                              "big = const {value=-60000} : f16[]\nzm = where low, z, big\n";
-  EXPECT_EQ(runs(attention("2,8,16", "2,8,16", "2,8,16", "0,2,1", chosen)),
+  EXPECT_EQ(runs(attention_text("2,8,16", "2,8,16", "2,8,16", "0,2,1", chosen)),
             "cuDNN: attention f16 2x1x8x8x16 causal scale 0.25");
   // Another mask is not causal.
   const std::string other = "big = const {value=-10000} : f16[8,8]\nup = triu big {k=2}\n"
                             "zm = add z, up\n";
-  EXPECT_EQ(runs(attention("2,8,16", "2,8,16", "2,8,16", "0,2,1", other)).find("attention"),
+  EXPECT_EQ(runs(attention_text("2,8,16", "2,8,16", "2,8,16", "0,2,1", other)).find("attention"),
             std::string::npos);
 }
 
 TEST_F(Cudnn, KernelsWhereItHasNoWay) {
   // Keys that lie by columns, and heads of a size that its attention does not take.
-  EXPECT_EQ(runs(attention("2,12,16", "2,16,20", "2,20,16", "", "")).find("cuDNN"),
+  EXPECT_EQ(runs(attention_text("2,12,16", "2,16,20", "2,20,16", "", "")).find("cuDNN"),
             std::string::npos);
-  EXPECT_EQ(runs(attention("2,6,12", "2,10,12", "2,10,12", "0,2,1", "")).find("cuDNN"),
+  EXPECT_EQ(runs(attention_text("2,6,12", "2,10,12", "2,10,12", "0,2,1", "")).find("cuDNN"),
             std::string::npos);
 }
 

@@ -19,12 +19,12 @@
 namespace tessera {
 namespace {
 
-const std::filesystem::path kRoot = source_dir();
+const std::filesystem::path kSources = source_dir();
 
-std::vector<Graph> programs() {
+std::vector<Graph> described_programs() {
   std::vector<Graph> out;
   for (const char* folder : {"examples", "tests/corpus"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(kRoot / folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(kSources / folder)) {
       if (entry.path().extension() != ".ug") continue;
       std::ifstream file(entry.path());
       std::stringstream text;
@@ -41,11 +41,11 @@ std::vector<Graph> programs() {
 }
 
 TEST(CudaDescribe, KernelsOfAllProgramsArePlannedAndReplayed) {
-  const Target target = find_target("h200", (kRoot / "targets").string());
+  const Target target = find_target("h200", (kSources / "targets").string());
   const CudaArch arch = parse_arch("sm_80");
   const BlockLimits limits = block_limits(arch, target);
   int kernels = 0;
-  for (const Graph& g : programs()) {
+  for (const Graph& g : described_programs()) {
     for (const DescribedBlock& d : describe_cuda(g, arch, target)) {
       ++kernels;
       std::string fault;

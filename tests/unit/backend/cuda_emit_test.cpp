@@ -14,7 +14,8 @@
 namespace tessera {
 namespace {
 
-void expect_right(const std::vector<std::string>& texts, const std::string& arch = "sm_80") {
+void expect_right_emitted(const std::vector<std::string>& texts,
+                          const std::string& arch = "sm_80") {
   Graph all("together");
   for (const std::string& text : texts) {
     const Graph graph = parse(text);
@@ -33,30 +34,30 @@ std::string kernel_level(const std::string& inputs, const std::string& rest) {
 }
 
 TEST(CudaEmit, RmsNormLinear) {
-  expect_right({rms_norm_linear(5, 100, 77, 3, 7), rms_norm_linear(16, 64, 48, 2, 4),
-                rms_norm_linear(1, 31, 40, 3, 1)});
+  expect_right_emitted({rms_norm_linear(5, 100, 77, 3, 7), rms_norm_linear(16, 64, 48, 2, 4),
+                        rms_norm_linear(1, 31, 40, 3, 1)});
 }
 
 TEST(CudaEmit, RmsNormLinearInSixteenBits) {
-  expect_right({rms_norm_linear(16, 128, 64, 2, 2, "f16"),
-                rms_norm_linear(5, 100, 77, 3, 7, "bf16"),
-                rms_norm_linear(1, 64, 24, 1, 4, "bf16")});
+  expect_right_emitted({rms_norm_linear(16, 128, 64, 2, 2, "f16"),
+                        rms_norm_linear(5, 100, 77, 3, 7, "bf16"),
+                        rms_norm_linear(1, 64, 24, 1, 4, "bf16")});
 }
 
 TEST(CudaEmit, Attention) {
-  expect_right({attention({1, 5, 7, 37, 3, 1, 3}), attention({2, 8, 16, 32, 8, 2, 2, true}),
-                attention({1, 1, 1, 3, 1, 1, 2})});
+  expect_right_emitted({attention({1, 5, 7, 37, 3, 1, 3}), attention({2, 8, 16, 32, 8, 2, 2, true}),
+                        attention({1, 1, 1, 3, 1, 1, 2})});
 }
 
 TEST(CudaEmit, AttentionInSixteenBits) {
-  expect_right({attention({2, 16, 16, 64, 32, 1, 2, true, "f16"}),
-                attention({1, 5, 40, 70, 24, 1, 3, false, "bf16"}),
-                attention({1, 17, 16, 40, 16, 2, 2, true, "bf16", true})});
+  expect_right_emitted({attention({2, 16, 16, 64, 32, 1, 2, true, "f16"}),
+                        attention({1, 5, 40, 70, 24, 1, 3, false, "bf16"}),
+                        attention({1, 17, 16, 40, 16, 2, 2, true, "bf16", true})});
 }
 
 // Plain operators: each becomes a kernel of its own.
 TEST(CudaEmit, PlainOperators) {
-  expect_right({
+  expect_right_emitted({
       kernel_level("A = input : f32[7,53]\nB = input : f32[53,41]\nc = input : f32[41]\n",
                    "p = matmul A, B\nq = mul p, c\nm = reduce_max q {axes=[0]}\n"
                    "O = sum q {axes=[1]}\nreturn O, m\n"),
@@ -80,7 +81,7 @@ TEST(CudaEmit, Vectors) {
                    "p = div A, B\nreturn p\n"),
       kernel_level("A = input : f16[7,1001]\n", "p = exp A\nreturn p\n"),
   };
-  expect_right(texts);
+  expect_right_emitted(texts);
   const auto source = [&](size_t i) {
     return emit_cuda(parse(texts[i]), parse_arch("sm_80"), {}, gpu()).source;
   };
@@ -90,7 +91,7 @@ TEST(CudaEmit, Vectors) {
 }
 
 // One kernel of what is computed from tiles a and b of two arrays.
-std::string fused(const std::string& t, const std::string& ops, const std::string& result) {
+std::string fused_chain(const std::string& t, const std::string& ops, const std::string& result) {
   return "graph g {\n  A = input : " + t + "[64,64]\n  B = input : " + t +
          "[64,64]\n  O = kernel A, B grid[x=4] {\n    A = input : " + t +
          "[64,64]\n    B = input : " + t + "[64,64]\n    a = iter A {imap={x:0}} : " + t +
@@ -103,7 +104,7 @@ std::string fused(const std::string& t, const std::string& ops, const std::strin
 // less.
 TEST(CudaEmit, NothingIsFusedBeforeAJump) {
   const auto source = [](const std::string& ops, const std::string& result) {
-    const Graph graph = parse(fused("f32", ops, result));
+    const Graph graph = parse(fused_chain("f32", ops, result));
     validate(graph);
     return emit_cuda(graph, parse_arch("sm_80"), {}, gpu()).source;
   };
@@ -121,13 +122,14 @@ TEST(CudaEmit, NothingIsFusedBeforeAJump) {
 TEST(CudaEmit, IntegersWrapAround) {
   for (const char* type : {"i32", "i64"}) {
     const std::string zero = "    z = const {value=0} : " + std::string(type) + "[]\n";
-    expect_right({fused(type, zero + "    s = sqr a\n    o = max s, z\n", type),
-                  fused(type, "    s = add a, b\n    o = lt s, a\n", "bool"),
-                  fused(type, zero + "    s = abs a\n    o = min s, z\n", type),
-                  fused(type,
-                        zero + "    r = relu a\n    s = sum r {axes=[1], keepdims=true}\n"
-                               "    m = min s, z\n    o = add m, b\n",
-                        type)});
+    expect_right_emitted(
+        {fused_chain(type, zero + "    s = sqr a\n    o = max s, z\n", type),
+         fused_chain(type, "    s = add a, b\n    o = lt s, a\n", "bool"),
+         fused_chain(type, zero + "    s = abs a\n    o = min s, z\n", type),
+         fused_chain(type,
+                     zero + "    r = relu a\n    s = sum r {axes=[1], keepdims=true}\n"
+                            "    m = min s, z\n    o = add m, b\n",
+                     type)});
   }
 }
 

@@ -27,16 +27,16 @@ template <class T> EmulatedBuffer output(std::vector<T>& x) {
   return {x.data(), int64_t(x.size() * sizeof(T)), true, false};
 }
 
-struct Outcome {
+struct EmulatorOutcome {
   std::optional<KernelFault> fault;
   double error = 0;  // largest difference from what is right
 };
 
-Outcome run_scale(Fault fault, uint64_t seed) {
+EmulatorOutcome run_scale(Fault fault, uint64_t seed) {
   constexpr int n = 1000;
   const std::vector<float> x = random_floats(n, 1);
   std::vector<float> y(n, NAN);
-  Outcome r;
+  EmulatorOutcome r;
   r.fault = emulate({{4, 1, 1}, 64, 0, {output(y), input(x)}, seed},
                     [&] { scale(y.data(), x.data(), n, fault); });
   for (int i = 0; i < n; ++i)
@@ -44,11 +44,11 @@ Outcome run_scale(Fault fault, uint64_t seed) {
   return r;
 }
 
-Outcome run_row_sums(Fault fault, uint64_t seed) {
+EmulatorOutcome run_row_sums(Fault fault, uint64_t seed) {
   constexpr int rows = 6, n = 300;
   const std::vector<float> x = random_floats(rows * n, 2);
   std::vector<float> y(rows, NAN);
-  Outcome r;
+  EmulatorOutcome r;
   r.fault = emulate({{rows / 2, 1, 1}, 128, 16, {output(y), input(x)}, seed},
                     [&] { row_sums(y.data(), x.data(), n, fault); });
   for (int row = 0; row < rows; ++row) {
@@ -59,14 +59,14 @@ Outcome run_row_sums(Fault fault, uint64_t seed) {
   return r;
 }
 
-Outcome run_matmul(Fault fault, uint64_t seed) {
+EmulatorOutcome run_matmul(Fault fault, uint64_t seed) {
   constexpr int m = 80, n = 128, k = 96;
   std::vector<ts::f16> a(m * k), b(k * n);
   Rng rng(3);
   for (auto* x : {&a, &b})
     for (ts::f16& v : *x) v = ts::from_float<ts::f16>(float(rng.unit() * 2 - 1));
   std::vector<float> c(m * n, NAN);
-  Outcome r;
+  EmulatorOutcome r;
   r.fault =
       emulate({{n / kTile, 2, 1}, 128, 2 * kStageBytes, {output(c), input(a), input(b)}, seed},
               [&] { matmul(c.data(), a.data(), b.data(), m, n, k, fault); });
@@ -81,10 +81,10 @@ Outcome run_matmul(Fault fault, uint64_t seed) {
   return r;
 }
 
-Outcome run_hand_over(Fault fault, uint64_t seed) {
+EmulatorOutcome run_hand_over(Fault fault, uint64_t seed) {
   const std::vector<float> x = random_floats(96, 4);
   std::vector<float> y(96, NAN);
-  Outcome r;
+  EmulatorOutcome r;
   r.fault = emulate({{1, 1, 1}, 64, 256, {output(y), input(x)}, seed},
                     [&] { hand_over(y.data(), x.data(), fault); });
   for (size_t i = 0; i < 96; ++i)
@@ -92,7 +92,7 @@ Outcome run_hand_over(Fault fault, uint64_t seed) {
   return r;
 }
 
-Outcome run_matmul_wide(Fault fault, uint64_t seed) {
+EmulatorOutcome run_matmul_wide(Fault fault, uint64_t seed) {
   constexpr int m = 80, n = 128, k = 256;
   std::vector<ts::f16> a(m * k), b(k * n);
   Rng rng(3);
@@ -104,7 +104,7 @@ Outcome run_matmul_wide(Fault fault, uint64_t seed) {
     return ts::host::tensor_map(x.data(), rows, columns, columns * size, size, 64, 64, swizzled);
   };
   const ts::TensorMap maps[] = {map(c, m, n, false), map(a, m, k, true), map(b, k, n, true)};
-  Outcome r;
+  EmulatorOutcome r;
   r.fault = emulate({{n / 64, 2, 1}, 128, kWideBytes, {output(c), input(a), input(b)}, seed},
                     [&] { matmul_wide(maps[0], maps[1], maps[2], k, fault); });
   for (int i = 0; i < m; ++i)
@@ -123,13 +123,13 @@ class CudaEmulator : public testing::Test {
   void SetUp() override { ts::host::api = emulator_api(); }
 };
 
-using Runner = Outcome (*)(Fault, uint64_t);
+using Runner = EmulatorOutcome (*)(Fault, uint64_t);
 
 TEST_F(CudaEmulator, RightKernelsRunClean) {
   for (const Runner run :
        {&run_scale, &run_row_sums, &run_matmul, &run_hand_over, &run_matmul_wide})
     for (uint64_t seed = 0; seed < 3; ++seed) {
-      const Outcome r = run(Fault::None, seed);
+      const EmulatorOutcome r = run(Fault::None, seed);
       EXPECT_FALSE(r.fault) << r.fault->str();
       EXPECT_LT(r.error, 1e-4);
     }
@@ -175,7 +175,7 @@ TEST_F(CudaEmulator, FindsEveryFault) {
   };
   for (size_t n = 0; n < faults.size(); ++n)
     for (uint64_t seed = 0; seed < 3; ++seed) {
-      const Outcome r = faults[n].first(faults[n].second, seed);
+      const EmulatorOutcome r = faults[n].first(faults[n].second, seed);
       EXPECT_TRUE(r.fault || r.error > 1e-2) << "fault " << n << " went unseen, seed " << seed;
       if (r.fault) {
         EXPECT_GT(r.fault->line, 0) << r.fault->str();

@@ -51,16 +51,16 @@ const char* const kMaxima = "    r = reduce_max c {axes=[1], keepdims=true}\n"
                             "    t = reduce_min c2 {axes=[1], keepdims=true}\n"
                             "    w = sub c, r\n    d = mul w, t\n";
 
-struct Case {
+struct EpilogueCase {
   std::string text;
   std::string arch = "sm_80";
 };
 
 // No sum may be written to shared memory: it is kept, and what uses it says so.
-void expect_held(const std::vector<Case>& cases) {
+void expect_held(const std::vector<EpilogueCase>& cases) {
   for (const std::string arch : {"sm_80", "sm_90a"}) {
     Graph all("together");
-    for (const Case& c : cases) {
+    for (const EpilogueCase& c : cases) {
       if (c.arch != arch) continue;
       const Graph graph = parse(c.text);
       validate(graph);

@@ -241,7 +241,7 @@ const char* const kTwice = R"(graph twice {
 // Programs of one kernel each, those from kHopper on for sm_90a.
 constexpr size_t kHopper = 23;
 constexpr size_t kRounded = 4;  // the last ones, of f32: tf32 is asked for
-std::vector<std::string> programs() {
+std::vector<std::string> faulty_programs() {
   return {
       rms_norm_linear(16, 128, 64, 2, 2, "f16"),
       attention({1, 5, 40, 70, 24, 1, 3, true, "bf16"}),
@@ -282,7 +282,7 @@ std::vector<std::string> programs() {
   };
 }
 
-struct Outcome {
+struct FaultOutcome {
   std::optional<KernelFault> fault;
   std::vector<std::vector<std::byte>> results;
 };
@@ -310,9 +310,9 @@ class Kernel {
   std::string head() const { return program_.source.substr(0, begin()); }
   std::string kernel() const { return program_.source.substr(begin()); }
 
-  Outcome run(const EmulatedKernels& kernels, const std::string& name) const {
+  FaultOutcome run(const EmulatedKernels& kernels, const std::string& name) const {
     const CudaKernel& k = program_.kernels[0];
-    Outcome r;
+    FaultOutcome r;
     EmulatedLaunch launch{k.grid, k.threads, k.shared_bytes, {}, 3};
     std::vector<void*> arguments;
     for (TensorId t : graph_.outputs())
@@ -351,7 +351,7 @@ class Kernel {
 TEST(CudaFaults, EveryOneIsFound) {
   const char* which = std::getenv("TESSERA_CUDA_FAULTS");
   const bool all = which != nullptr && std::string(which) == "all";
-  std::vector<std::string> texts = programs();
+  std::vector<std::string> texts = faulty_programs();
   std::vector<size_t> chosen;
   for (size_t p = 0; p < texts.size(); ++p)
     if (all || p < 4 || (p + 1 >= kHopper && p < kHopper + 3) || p == 27 || p + 4 >= texts.size())
@@ -374,10 +374,10 @@ TEST(CudaFaults, EveryOneIsFound) {
       of.push_back(&c);
     }
     const EmulatedKernels kernels(source, names, 0);
-    const Outcome right = kernel.run(kernels, "k0");
+    const FaultOutcome right = kernel.run(kernels, "k0");
     ASSERT_FALSE(right.fault) << right.fault->str();
     for (size_t i = 1; i < names.size(); ++i) {
-      const Outcome r = kernel.run(kernels, names[i]);
+      const FaultOutcome r = kernel.run(kernels, names[i]);
       EXPECT_TRUE(r.fault || r.results != right.results)
           << "'" << of[i]->name << "' went unseen in program " << p << "\n"
           << *changed(kernel.kernel(), *of[i]);

@@ -20,15 +20,16 @@
 namespace tessera {
 namespace {
 
-using Words = std::vector<unsigned>;
+using FragmentWords = std::vector<unsigned>;
 
 class CudaFragments : public testing::Test {
  protected:
   void SetUp() override { ts::host::api = emulator_api(); }
 };
 
-Words run(int threads, int words, const std::function<void(const int*, unsigned*)>& kernel) {
-  Words out(size_t(words), 0xdeadbeefu);
+FragmentWords run(int threads, int words,
+                  const std::function<void(const int*, unsigned*)>& kernel) {
+  FragmentWords out(size_t(words), 0xdeadbeefu);
   EmulatedLaunch launch;
   launch.threads = threads;
   launch.shared_bytes = 1 << 15;
@@ -38,13 +39,13 @@ Words run(int threads, int words, const std::function<void(const int*, unsigned*
   return out;
 }
 
-template <class Kernel> Words run_box(Kernel kernel, int box_columns, bool swizzled) {
+template <class Kernel> FragmentWords run_box(Kernel kernel, int box_columns, bool swizzled) {
   constexpr int rows = 13, columns = 72;
   std::vector<uint16_t> data(rows * columns);
   for (size_t i = 0; i < data.size(); ++i) data[i] = uint16_t(i);
   const ts::TensorMap map =
       ts::host::tensor_map(data.data(), rows, columns, columns * 2, 2, 16, box_columns, swizzled);
-  Words out(512, 0xdeadbeefu);
+  FragmentWords out(512, 0xdeadbeefu);
   EmulatedLaunch launch;
   launch.shared_bytes = 4096;
   launch.buffers = {{data.data(), int64_t(data.size()) * 2},
@@ -56,7 +57,7 @@ template <class Kernel> Words run_box(Kernel kernel, int box_columns, bool swizz
 
 // "name threads words hash first…": the hash (FNV-1a, 64 bits) is of all words, the first 32
 // follow.
-std::string line(const std::string& name, int threads, const Words& words) {
+std::string line(const std::string& name, int threads, const FragmentWords& words) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (unsigned w : words)
     for (int byte = 0; byte < 4; ++byte) hash = (hash ^ (w >> 8 * byte & 0xff)) * 0x100000001b3u;
@@ -68,7 +69,7 @@ std::string line(const std::string& name, int threads, const Words& words) {
 
 TEST_F(CudaFragments, AreThoseThatAreKept) {
   std::string text;
-  const auto add = [&](const std::string& name, int threads, const Words& words) {
+  const auto add = [&](const std::string& name, int threads, const FragmentWords& words) {
     text += line(name, threads, words) + "\n";
   };
 #define WARP(kernel, words) add(#kernel, 32, run(32, words, kernel))
@@ -154,7 +155,7 @@ TEST_F(CudaFragments, AreReadFromADevice) {
 
 // The answers themselves, from the PTX manual's tables: m16n8k16 as the product of its matrices.
 TEST_F(CudaFragments, ProductIsThatOfTheMatricesInTheManual) {
-  const Words d = run(32, 128, fragment_product_f16);
+  const FragmentWords d = run(32, 128, fragment_product_f16);
   float a[16][16], b[16][8], c[16][8];
   for (int lane = 0; lane < 32; ++lane) {
     const int group = lane / 4, within = lane % 4;

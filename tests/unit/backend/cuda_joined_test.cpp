@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-CudaProgram joined(const Graph& graph, const std::string& arch, const Target& target = gpu()) {
+CudaProgram joined_code(const Graph& graph, const std::string& arch, const Target& target = gpu()) {
   const auto join = kernel_join(graph, graph.tensor(graph.outputs()[0]).producer);
   EXPECT_TRUE(join) << print(graph);
   return emit_cuda(graph, parse_arch(arch), {}, target, {}, {*join});
@@ -63,7 +63,7 @@ TEST(CudaJoined, OneLaunchDoesBoth) {
                {split_attention(2, 8, 64, 64, 4, 8, "f16"), "sm_90a", 0}};
   for (const auto& c : cases) {
     const Graph graph = parse(c.text);
-    CudaProgram program = joined(graph, c.arch);
+    CudaProgram program = joined_code(graph, c.arch);
     ASSERT_EQ(program.kernels.size(), 1u);
     EXPECT_EQ(program.kernels[0].tickets, c.tickets);
     const std::string source = program.source;
@@ -132,7 +132,7 @@ TEST(CudaJoined, ClustersAreWithinTheLimit) {
     for (const int parts : {8, 16, 32}) {
       const Graph graph = parse(split_attention(1, 4, 64, 16, parts, 1, "f16"));
       for (const Target& target : {described, fitted}) {
-        const CudaKernel kernel = joined(graph, c.arch, target).kernels.at(0);
+        const CudaKernel kernel = joined_code(graph, c.arch, target).kernels.at(0);
         EXPECT_EQ(kernel.cluster, parts <= c.limit ? parts : 1) << c.arch << " " << parts;
         EXPECT_EQ(kernel.tickets > 0, parts > c.limit) << c.arch << " " << parts;
       }
@@ -150,7 +150,7 @@ TEST(CudaJoined, RunsAgainAndAgainOnADevice) {
     reset(1, major, 0, 64 << 20, 160 << 10);
     CudaDriver::use_library(stand_in_cuda());
     const Graph graph = parse(split_product(20, 48, 48, 2, 4, 1, 1, "f32"));
-    const CudaProgram program = joined(graph, major == 8 ? "sm_80" : "sm_90a");
+    const CudaProgram program = joined_code(graph, major == 8 ? "sm_80" : "sm_90a");
     EXPECT_EQ(program.ticket_bytes() > 0, major == 8);
     const CudaModule module(graph, program,
                             host_kernels(program.source, {program.kernels[0].name}, test_cache()),
@@ -199,7 +199,7 @@ TEST(CudaJoined, NoRoomForClusters) {
     // Shared memory of each module's kernel, and more than 8 blocks in a cluster.
     EXPECT_EQ(calls("cuFuncSetAttribute"), room ? 2 : 3);
     clusters(0);
-    const CudaProgram program = joined(graph, "sm_90a");
+    const CudaProgram program = joined_code(graph, "sm_90a");
     try {
       const CudaModule module(graph, program,
                               host_kernels(program.source, {program.kernels[0].name}, test_cache()),
@@ -219,7 +219,7 @@ TEST(CudaJoined, CompilesForEveryArchitecture) {
   if (!have_nvrtc()) GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
   for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
     const Graph graph = parse(split_attention(4, 8, 1024, 128, 16, 1, "bf16"));
-    const CudaProgram program = joined(graph, arch);
+    const CudaProgram program = joined_code(graph, arch);
     const CudaObject object = compile_cuda_kernels(program.source, {program.kernels[0].name}, arch);
     EXPECT_EQ(object.kernels[0].spilled_bytes, 0) << arch;
     EXPECT_LE(program.kernels[0].shared_bytes, 163 << 10) << arch;

@@ -31,7 +31,7 @@ const char* const kGraph = R"(graph two {
 }
 )";
 
-const char* const kSource = R"(#include "device.cuh"
+const char* const kKernelSource = R"(#include "device.cuh"
 
 extern "C" __global__ void twice(const float* a, const float* b, float* y) {
   const int i = ts::block(0) * ts::threads() + ts::thread();
@@ -76,7 +76,7 @@ class CudaModuleTest : public ::testing::Test {
   static CudaProgram program(const Graph& g) {
     CudaProgram p;
     p.plan = plan_kernel_graph(g);
-    p.source = kSource;
+    p.source = kKernelSource;
     p.arch = parse_arch("sm_90a");
     for (const Task& t : p.plan.tasks) {
       CudaKernel k;
@@ -91,7 +91,7 @@ class CudaModuleTest : public ::testing::Test {
     return p;
   }
   static std::string image() {
-    return host_kernels(kSource, {"twice", "product", "beyond"}, test_cache());
+    return host_kernels(kKernelSource, {"twice", "product", "beyond"}, test_cache());
   }
   static std::unique_ptr<CudaModule> load(const CudaProgram& p, int device = 0) {
     return std::make_unique<CudaModule>(parse(kGraph), p, image(), CudaContext::of(device));

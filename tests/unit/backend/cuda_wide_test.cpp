@@ -6,6 +6,7 @@
 
 #include "backend/block_programs.h"
 #include "backend/emulated.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 
@@ -14,12 +15,6 @@ namespace {
 
 CudaProgram hopper(const std::string& text) {
   return emit_cuda(parse(text), parse_arch("sm_90a"), {}, gpu());
-}
-
-int count(const std::string& text, const std::string& what) {
-  int found = 0;
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++found;
-  return found;
 }
 
 // A product in tiles of (m / grid) × (n / grid), the depth in `loops` parts.

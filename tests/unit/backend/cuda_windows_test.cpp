@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 // Programs of one line each, in one compilation; one by one where something is wrong.
-void expect_right(const std::vector<std::string>& texts) {
+void expect_right_windows(const std::vector<std::string>& texts) {
   Graph all("together");
   for (const std::string& text : texts) {
     const Graph graph = parse(text);
@@ -36,7 +36,7 @@ std::string conv(const std::string& type, const std::string& x, const std::strin
 }
 
 TEST(CudaWindows, Pooling) {
-  expect_right({
+  expect_right_windows({
       pool("f16", "2,3,9,10", "size=[3,3], strides=[2,2], low=[1,1], high=[1,1]"),
       // Windows all of which lie outside, dilated.
       pool("f32", "2,13", "size=[3], dilations=[4], low=[9], high=[7]"),
@@ -47,7 +47,7 @@ TEST(CudaWindows, Pooling) {
 }
 
 TEST(CudaWindows, ConvolutionsByAThreadPerElement) {
-  expect_right({
+  expect_right_windows({
       // Depthwise, few filters, and of whole numbers any.
       conv("bf16", "2,4,7,6", "4,1,3,3", "groups=4, low=[1,1], high=[1,1]"),
       conv("f32", "1,3,11", "5,3,4", "strides=[2], dilations=[2], low=[3]"),
@@ -61,7 +61,7 @@ TEST(CudaWindows, ConvolutionsByAThreadPerElement) {
 }
 
 TEST(CudaWindows, ConvolutionsAsProducts) {
-  expect_right({
+  expect_right_windows({
       conv("f16", "1,16,10,9", "24,16,3,3", "low=[1,1], high=[1,1]"),
       conv("f32", "3,8,12", "16,8,5", "strides=[2], low=[2], high=[1]"),
       conv("bf16", "2,16,6,7", "24,8,3,2", "dilations=[2,1], groups=2"),

@@ -13,16 +13,13 @@
 #include "backend/cpu/onednn.h"
 #include "backend/testing.h"
 #include "base/error.h"
+#include "counting.h"
 #include "places.h"
 #include "search/patterns/instantiate.h"
 #include "search/patterns/patterns.h"
 
 namespace tessera {
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // Twice the first operand, and its elements' number.
 constexpr const char* kOpaque = R"(graph g {
@@ -141,7 +138,7 @@ const char* const kRegion = R"(graph g {
   z = mul y, g
   return z
 })";
-const char* const kLinear = R"(pattern linear
+const char* const kHostLinear = R"(pattern linear
   def {
     x = input : f32[M,K]
     w = input : f32[K,N]
@@ -314,7 +311,7 @@ TEST_F(Calls, AreWrittenInAClosedGrammar) {
 TEST_F(Calls, OfOneDnn) {
   if (std::getenv("TESSERA_ONEDNN") == nullptr) use_onednn(stand_in_dnnl());
   ASSERT_EQ(onednn().problem, "");
-  const std::string text = kLinear + std::string("  call onednn when M >= 2\n");
+  const std::string text = kHostLinear + std::string("  call onednn when M >= 2\n");
   EXPECT_EQ(print(patterns::parse_pattern(text, "t.pattern")), text);
   const BodyRecord r = check(text);
   EXPECT_EQ(r.state, BodyRecord::State::Checked) << r.what;
@@ -368,8 +365,9 @@ std::string turned(const std::string& perm, const std::string& shape) {
 }
 
 TEST_F(Calls, GuardsOnLayout) {
-  const std::string rows = kLinear + std::string("  when layout w rows\n") + kKernel;
-  const std::string columns = kLinear + std::string(kKernel).insert(8, " when layout w transposed");
+  const std::string rows = kHostLinear + std::string("  when layout w rows\n") + kKernel;
+  const std::string columns =
+      kHostLinear + std::string(kKernel).insert(8, " when layout w transposed");
   for (const std::string& text : {rows, columns}) {
     const std::string printed = print(patterns::parse_pattern(text, "t.pattern"));
     EXPECT_EQ(print(patterns::parse_pattern(printed, "t.pattern")), printed);
@@ -384,7 +382,7 @@ TEST_F(Calls, GuardsOnLayout) {
   EXPECT_EQ(used(columns, kProduct).ops().size(), 0u);
   EXPECT_TRUE(has(why_, "'layout w transposed' does not hold: w lies row by row ('w')")) << why_;
   const auto told = [&](const std::string& when) {
-    return malformed(kLinear + std::string("  when ") + when + "\n" + kKernel);
+    return malformed(kHostLinear + std::string("  when ") + when + "\n" + kKernel);
   };
   EXPECT_TRUE(has(told("layout v rows"), "the def has no input 'v'"));
   EXPECT_TRUE(has(told("layout w blocked"), "there are rows and transposed"));
@@ -392,7 +390,7 @@ TEST_F(Calls, GuardsOnLayout) {
 }
 
 TEST_F(Calls, GuardsOnAlignment) {
-  const std::string text = kLinear + std::string("  when align w 32, align x 32\n") + kKernel;
+  const std::string text = kHostLinear + std::string("  when align w 32, align x 32\n") + kKernel;
   const std::string printed = print(patterns::parse_pattern(text, "t.pattern"));
   EXPECT_TRUE(has(printed, "when align w 32, align x 32")) << printed;
   EXPECT_GT(used(text, kProduct).ops().size(), 0u) << why_;  // 24 and 40 elements
@@ -402,7 +400,7 @@ TEST_F(Calls, GuardsOnAlignment) {
   EXPECT_TRUE(has(why_, "'align x 32' does not hold for")) << why_;
   EXPECT_TRUE(has(why_, "a row of x has 80 bytes")) << why_;
   const auto told = [&](const std::string& when) {
-    return malformed(kLinear + std::string("  when ") + when + "\n" + kKernel);
+    return malformed(kHostLinear + std::string("  when ") + when + "\n" + kKernel);
   };
   EXPECT_TRUE(has(told("align x 24"), "expected a number of bytes: 2, 4, 8, 16, 32 or 64"));
   EXPECT_TRUE(has(told("align x 128"), "where arrays of programs begin"));

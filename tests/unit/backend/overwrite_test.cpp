@@ -11,13 +11,13 @@
 namespace tessera {
 namespace {
 
-struct Program {
+struct OverwriteProgram {
   const char* text;
   std::vector<std::vector<bool>> may;  // [input][output]
 };
 
-const std::vector<Program>& programs() {
-  static const std::vector<Program> list = {
+const std::vector<OverwriteProgram>& overwrite_programs() {
+  static const std::vector<OverwriteProgram> list = {
       {"graph one {\n X = input : f32[40,50]\n y = exp X\n return y\n}", {{true}}},
       // Read once more when the first result is written.
       {"graph later {\n X = input : f32[40,50]\n y = exp X\n m = reduce_max X {axes=[0,1], "
@@ -45,7 +45,7 @@ const std::vector<Program>& programs() {
 }
 
 TEST(Overwrite, OnlyWhatIsReadBefore) {
-  for (const Program& p : programs()) {
+  for (const OverwriteProgram& p : overwrite_programs()) {
     const Graph g = parse(p.text);
     const auto module = Module::compile(g, test_cache(), {});
     for (size_t i = 0; i < g.inputs().size(); ++i)
@@ -56,7 +56,7 @@ TEST(Overwrite, OnlyWhatIsReadBefore) {
 
 TEST(Overwrite, GivesTheSameResults) {
   int tried = 0;
-  for (const Program& p : programs()) {
+  for (const OverwriteProgram& p : overwrite_programs()) {
     const Graph g = parse(p.text);
     const auto module = Module::compile(g, test_cache(), {});
     for (size_t i = 0; i < g.inputs().size(); ++i) {

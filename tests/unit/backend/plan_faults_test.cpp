@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 // Two products side by side, a weight in panels, a tile that does not divide (45 rows in 4 parts).
-const char* const kProgram = R"(graph g {
+const char* const kFaultyProgram = R"(graph g {
   X = input : f32[45,64]
   W = input {weight=true} : f32[64,64]
   V = input {weight=true} : f32[64,64]
@@ -35,9 +35,9 @@ const char* const kProgram = R"(graph g {
 }
 )";
 
-using Fault = std::function<bool(Program&)>;
+using PlanFault = std::function<bool(Program&)>;
 
-bool passes(const Graph& g, const Fault& fault) {
+bool passes(const Graph& g, const PlanFault& fault) {
   Cache cache;
   KernelPool one(1);  // a fault shows the same way every time
   ModuleOptions options;
@@ -56,12 +56,12 @@ bool edit(std::string& text, const std::string& from, const std::string& to) {
 }
 
 TEST(PlanFaults, NothingBrokenPasses) {
-  EXPECT_TRUE(passes(parse(kProgram), [](Program&) { return true; }));
+  EXPECT_TRUE(passes(parse(kFaultyProgram), [](Program&) { return true; }));
 }
 
 TEST(PlanFaults, MissingBarrier) {
   // Without a barrier a later task may run before an earlier one.
-  const Graph g = parse(kProgram);
+  const Graph g = parse(kFaultyProgram);
   const size_t phases = emit_program(g, best_isa()).plan.run.phases.size();
   ASSERT_GE(phases, 3u);
   for (size_t at = 0; at + 1 < phases; ++at) {
@@ -75,7 +75,7 @@ TEST(PlanFaults, MissingBarrier) {
 }
 
 TEST(PlanFaults, OverlappingBuffers) {
-  const Graph g = parse(kProgram);
+  const Graph g = parse(kFaultyProgram);
   EXPECT_FALSE(passes(g, [&](Program& p) {
     std::vector<Slot*> arena;
     for (Slot& s : p.plan.slots)
@@ -93,7 +93,7 @@ TEST(PlanFaults, OverlappingBuffers) {
 }
 
 TEST(PlanFaults, WrongLayout) {
-  const Graph g = parse(kProgram);
+  const Graph g = parse(kFaultyProgram);
   EXPECT_FALSE(passes(g, [](Program& p) {
     for (Step& s : p.steps) {
       if (!s.symbol.empty() || s.pack.layout.panel < 8) continue;
@@ -116,7 +116,7 @@ TEST(PlanFaults, WrongLayout) {
 }
 
 TEST(PlanFaults, WeightsOfAnotherOperand) {
-  const Graph g = parse(kProgram);
+  const Graph g = parse(kFaultyProgram);
   EXPECT_FALSE(passes(g, [](Program& p) {
     Step* first = nullptr;
     for (Step& s : p.steps) {
@@ -133,14 +133,14 @@ TEST(PlanFaults, WeightsOfAnotherOperand) {
 
 TEST(PlanFaults, WrongMask) {
   // The last, shorter tile one element too short.
-  const Graph g = parse(kProgram);
+  const Graph g = parse(kFaultyProgram);
   EXPECT_FALSE(passes(g, [](Program& p) {
     return edit(p.source, "return a < b ? a : b;", "return a < b ? a : b - 1;");
   }));
 }
 
 TEST(PlanFaults, FewerBlocks) {
-  const Graph g = parse(kProgram);
+  const Graph g = parse(kFaultyProgram);
   EXPECT_FALSE(passes(g, [](Program& p) {
     for (Step& s : p.steps) {
       if (s.symbol.empty() || s.units != 4) continue;

@@ -14,6 +14,7 @@
 #include "backend/cpu/module.h"
 #include "base/check.h"
 #include "ir/text.h"
+#include "ir/validate.h"
 
 namespace tessera {
 
@@ -78,6 +79,12 @@ inline CheckReport run_check(const Graph& graph, CpuIsa isa, KernelPool* pool = 
 inline void expect_right(const Graph& graph, CpuIsa isa, KernelPool* pool = nullptr) {
   const CheckReport report = run_check(graph, isa, pool);
   EXPECT_TRUE(report.passed) << to_string(isa) << ": " << report.what << "\n" << print(graph);
+}
+
+// On every instruction set that this machine has.
+inline void expect_right_everywhere(const Graph& graph) {
+  validate(graph);
+  for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
 }
 
 }  // namespace tessera

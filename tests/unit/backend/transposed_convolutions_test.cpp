@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 // A transposed convolution of small integers, which no order of sums changes.
-Graph random_program(Rng& rng, DType dtype) {
+Graph random_transposed(Rng& rng, DType dtype) {
   const size_t axes = size_t(rng.between(1, 3));
   ConvAttrs a;
   a.groups = rng.between(1, 2);
@@ -40,7 +40,7 @@ TEST(TransposedConvolutions, AreOrdinaryOnes) {
   Rng rng(7);
   int strided = 0;
   for (int n = 0; n < 400; ++n) {
-    const Graph g = random_program(rng, DType::I32);
+    const Graph g = random_transposed(rng, DType::I32);
     const Graph h = without_transposed_convolutions(g);
     SCOPED_TRACE(print(g) + print(h));
     for (const Op& op : h.ops()) {
@@ -64,7 +64,7 @@ TEST(TransposedConvolutions, SpreadNoInfinities) {
   Rng rng(8);
   int finite = 0;
   for (int n = 0; n < 200; ++n) {
-    const Graph g = random_program(rng, DType::F32);
+    const Graph g = random_transposed(rng, DType::F32);
     const Graph h = without_transposed_convolutions(g);
     std::vector<NDArray> inputs;
     for (TensorId t : g.inputs()) {

@@ -17,12 +17,12 @@ std::string call(const std::string& text) {
   return c ? c->str() : "none";
 }
 
-const std::string kInputs = "X = input : f16[16,4096]\nW = input : f16[4096,4096]\n";
+const std::string kCallInputs = "X = input : f16[16,4096]\nW = input : f16[4096,4096]\n";
 
 // A kernel of X and W whose blocks take `x` and `w`, and end with `end`.
 std::string kernel(const std::string& grid, const std::string& x, const std::string& w,
                    const std::string& end, const std::string& more = "") {
-  return kInputs + (more.empty() ? "" : "B = input : f16" + more + "\n") + "O = kernel X, W" +
+  return kCallInputs + (more.empty() ? "" : "B = input : f16" + more + "\n") + "O = kernel X, W" +
          (more.empty() ? "" : ", B") + " " + grid +
          " {\n X = input : f16[16,4096]\n W = input : f16[4096,4096]\n" +
          (more.empty() ? "" : " B = input : f16" + more + "\n") + " x = iter X {" + x +
@@ -32,7 +32,7 @@ std::string kernel(const std::string& grid, const std::string& x, const std::str
 const std::string kSave = " o = save a {omap={x:1}} : f16[16,4096]";
 
 TEST(LibraryCall, PlainProducts) {
-  EXPECT_EQ(call(kInputs + "O = matmul X, W\nreturn O\n"), "matmul f16 1x16x4096x4096");
+  EXPECT_EQ(call(kCallInputs + "O = matmul X, W\nreturn O\n"), "matmul f16 1x16x4096x4096");
   EXPECT_EQ(call("A = input : f32[8,2,3]\nB = input : f32[8,3,5]\nO = matmul A, B\nreturn O\n"),
             "matmul f32 8x2x5x3");
   EXPECT_EQ(call("A = input : f32[8,2,3]\nB = input : f32[3,5]\nO = matmul A, B\nreturn O\n"),
@@ -44,7 +44,7 @@ TEST(LibraryCall, PlainProducts) {
             "matmul f64 1x2x5x3");
   EXPECT_EQ(call("A = input : i32[2,3]\nB = input : i32[3,5]\nO = matmul A, B\nreturn O\n"),
             "none");
-  EXPECT_EQ(call(kInputs + "O = exp X\nreturn O\n"), "none");
+  EXPECT_EQ(call(kCallInputs + "O = exp X\nreturn O\n"), "none");
 }
 
 TEST(LibraryCall, KernelsThatAreOneProduct) {
@@ -135,13 +135,15 @@ TEST(LibraryCall, RegionsOfAttention) {
 }
 
 TEST(LibraryCall, RegionsOfChains) {
-  EXPECT_EQ(region(kInputs + "B = input : f16[4096]\np = matmul X, W\na = add p, B\nr = relu a\n"
-                             "return r\n"),
+  EXPECT_EQ(region(kCallInputs +
+                   "B = input : f16[4096]\np = matmul X, W\na = add p, B\nr = relu a\n"
+                   "return r\n"),
             "matmul f16 1x16x4096x4096 bias relu: 3 4");
   // A sum with another array is no bias.
-  EXPECT_EQ(region(kInputs + "B = input : f16[16,4096]\np = matmul X, W\na = add p, B\nreturn a\n"),
-            "none");
-  EXPECT_EQ(region(kInputs + "p = matmul X, W\na = add p, p\nreturn a\n"), "none");
+  EXPECT_EQ(
+      region(kCallInputs + "B = input : f16[16,4096]\np = matmul X, W\na = add p, B\nreturn a\n"),
+      "none");
+  EXPECT_EQ(region(kCallInputs + "p = matmul X, W\na = add p, p\nreturn a\n"), "none");
 }
 
 TEST(LibraryCall, IsTakenWhereItIsCheaper) {
@@ -158,7 +160,7 @@ TEST(LibraryCall, IsTakenWhereItIsCheaper) {
   EXPECT_TRUE(library(
       kernel("grid[x=1] loops[i=32]", "fmap={i:1}", "imap={x:1}, fmap={i:0}", acc + kSave)));
   // A plain operator has no tiles of its own.
-  EXPECT_TRUE(library(kInputs + "O = matmul X, W\nreturn O\n"));
+  EXPECT_TRUE(library(kCallInputs + "O = matmul X, W\nreturn O\n"));
 }
 
 }  // namespace

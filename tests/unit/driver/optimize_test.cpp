@@ -42,7 +42,7 @@ class Optimize : public OwnCache {
 };
 
 // The module computes what the original program means.
-void expect_right(const OptimizeResult& r) {
+void expect_right_result(const OptimizeResult& r) {
   ASSERT_NE(r.module(), nullptr) << "the budget left no time to compile";
   Rng rng(3);
   std::vector<NDArray> inputs;
@@ -75,7 +75,7 @@ TEST_F(Optimize, FindsProvesAndRuns) {
   ASSERT_FALSE(r.candidates.empty());
   EXPECT_EQ(r.improved(), (r.certificate() != nullptr));
   for (const Outcome& o : r.candidates) EXPECT_NE(o.fate, Fate::CheckFailed) << o.why;
-  expect_right(r);
+  expect_right_result(r);
   EXPECT_EQ(r.report.parts, 1);
   EXPECT_GT(r.report.searches.at(0).values, 0);
 }
@@ -97,7 +97,7 @@ TEST_F(Optimize, SecondRunComesFromTheCacheAndIsProvedAgain) {
   EXPECT_TRUE(!third.improved() || third.certificate()->seed == 7);
   EXPECT_TRUE(!first.improved() || second.graph() == first.graph());
   EXPECT_EQ(second.improved(), (second.certificate() != nullptr));
-  expect_right(second);
+  expect_right_result(second);
   OptimizeOptions other = options();
   other.level = Accuracy::Fast;
   EXPECT_FALSE(optimize(parse(kNormLinear), other).report.from_cache);
@@ -109,7 +109,7 @@ TEST_F(Optimize, CodeOutlivesTheSearchWhateverItsThreads) {
   OptimizeResult r = optimize(parse(kNormLinear), three);
   volatile char elsewhere[65536];  // where the search had its own
   for (size_t i = 0; i < sizeof elsewhere; ++i) elsewhere[i] = 0;
-  expect_right(r);
+  expect_right_result(r);
 }
 
 TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
@@ -134,7 +134,7 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   ASSERT_TRUE(load_result(cache, key));
   OptimizeResult r = optimize(program, options());
   EXPECT_FALSE(r.report.from_cache);
-  expect_right(r);
+  expect_right_result(r);
   // Nor does a program between, right or wrong, nor that the code was checked.
   for (const std::string& between : {print(program), print(wrong), std::string("proved\n")}) {
     planted.between = between;
@@ -151,7 +151,7 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   OptimizeResult again = optimize(program, options());
   EXPECT_TRUE(again.report.from_cache);
   EXPECT_TRUE((again.certificate() != nullptr));
-  expect_right(again);
+  expect_right_result(again);
 }
 
 // exp(-|a - b|²/2): multiplied out, the distance loses its digits and every candidate with algebra
@@ -173,7 +173,7 @@ TEST_F(Optimize, FusionStandsWhereRoundingForbidsTheAlgebra) {
                           [](const Candidate& c) { return c.as_written; }),
             1);
   OptimizeResult r = optimize(program, options());
-  expect_right(r);
+  expect_right_result(r);
   bool raced = false;
   for (const Outcome& o : r.candidates) {
     if (o.as_written) raced = o.fate == Fate::Measured || o.fate == Fate::Chosen;
@@ -186,7 +186,7 @@ TEST_F(Optimize, PartsAreProvedAsAWhole) {
   OptimizeResult r = optimize(parse(kTwoParts), options());
   EXPECT_EQ(r.report.parts, 2);
   EXPECT_EQ(r.improved(), (r.certificate() != nullptr));
-  expect_right(r);
+  expect_right_result(r);
 }
 
 // Heads as models write them: the pieces between the reshapes are searched, and all of it; one of
@@ -234,7 +234,7 @@ TEST_F(Optimize, ReshapesBetweenPiecesDoNotEndTheSearch) {
     together = together || (all && o.origin == "mugraph" && kernels == 1);
   }
   EXPECT_TRUE(together);
-  expect_right(r);
+  expect_right_result(r);
 }
 
 TEST_F(Optimize, WithoutAnEngineTheOriginalComesBack) {
@@ -243,7 +243,7 @@ TEST_F(Optimize, WithoutAnEngineTheOriginalComesBack) {
   OptimizeResult r = optimize(parse(kNormLinear), o);
   EXPECT_FALSE(r.improved());
   EXPECT_TRUE(r.graph() == r.original);
-  expect_right(r);
+  expect_right_result(r);
 }
 
 TEST_F(Optimize, UnknownEnginesAreRefused) {
@@ -256,7 +256,7 @@ TEST_F(Optimize, CancellingReturnsTheBestSoFar) {
   std::atomic<bool> cancel{true};
   OptimizeResult r = optimize(parse(kNormLinear), options(), {}, &cancel);
   EXPECT_TRUE(r.report.cancelled);
-  expect_right(r);
+  expect_right_result(r);
 }
 
 TEST_F(Optimize, SymbolicShapesAreRefusedClearly) {

@@ -25,7 +25,7 @@
 namespace tessera {
 namespace {
 
-uint64_t number_from(const char* name, uint64_t otherwise) {
+uint64_t environment_number(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
@@ -42,7 +42,7 @@ std::string mismatch(const Graph& g, Cache& cache, uint64_t seed) {
   return report.what;
 }
 
-std::string tiny_target() {
+std::string tiny_target_file() {
   const std::string path =
       (std::filesystem::temp_directory_path() / "tessera-tiny-XXXXXX").string();
   std::string file = path;
@@ -58,25 +58,25 @@ std::string tiny_target() {
   return named;
 }
 
-struct Found {
+struct FoundProgram {
   Graph program, candidate;
   uint64_t seed;
 };
 
 // Programs of every sort: element types, fused kernels, sizes that nothing divides.
-Found random_found(uint64_t seed) {
+FoundProgram random_found(uint64_t seed) {
   RandomProgramOptions options;
   const uint64_t sort = mix64(seed);
   options.kernel_chance = sort % 3 == 0 ? 0.8 : 0.2;
   options.max_extent = sort % 5 == 0 ? 37 : 9;
   options.dtype = sort % 16 == 1 ? DType::F64 : sort % 16 == 2 ? DType::BF16 : DType::F32;
-  Found f{random_program(seed, options), Graph(), seed};
+  FoundProgram f{random_program(seed, options), Graph(), seed};
   f.candidate = f.program;
   OptimizeOptions search_options;
   search_options.threads = 1;
   search_options.budget_seconds = 20;  // steps end the search, not the clock
   // Sometimes a machine with so little memory that kernels need loops, and several passes.
-  static const std::string tiny = tiny_target();
+  static const std::string tiny = tiny_target_file();
   if (sort % 4 == 3) search_options.target = tiny;
   const SearchOutcome found = search(f.program, search_options);
   if (!found.candidates.empty()) {
@@ -91,7 +91,7 @@ struct AsCuda {
 };
 
 // The same candidates as CUDA, in the emulator: how many were tried and compared.
-AsCuda expect_right_as_cuda(const std::vector<Found>& batch) {
+AsCuda expect_right_as_cuda(const std::vector<FoundProgram>& batch) {
   AsCuda count;
   const auto outcome = [&](const Graph& g) -> std::string {
     CheckOptions options;
@@ -105,12 +105,12 @@ AsCuda expect_right_as_cuda(const std::vector<Found>& batch) {
   };
   count.tried += int(batch.size());
   Graph all("together");
-  for (const Found& f : batch) append(all, f.candidate);
+  for (const FoundProgram& f : batch) append(all, f.candidate);
   if (batch.empty() || outcome(all).empty()) {
     count.compared = int(batch.size());
     return count;
   }
-  for (const Found& f : batch) {
+  for (const FoundProgram& f : batch) {
     const std::string own = outcome(f.candidate);
     if (own == "unsupported") continue;
     count.compared++;
@@ -121,16 +121,16 @@ AsCuda expect_right_as_cuda(const std::vector<Found>& batch) {
 }
 
 TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
-  const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", 100);
-  const uint64_t start = number_from("TESSERA_RANDOM_SEED", 1);
+  const uint64_t count = environment_number("TESSERA_RANDOM_PROGRAMS", 100);
+  const uint64_t start = environment_number("TESSERA_RANDOM_SEED", 1);
   constexpr size_t kTogether = 32;
   std::string pattern = "/tmp/tessera-test-XXXXXX";
   const std::string directory = mkdtemp(pattern.data());
   Cache cache({directory, {}});
   // Of the first ones CUDA is made as well.
-  const uint64_t as_cuda = std::min(count, number_from("TESSERA_RANDOM_CUDA_PROGRAMS", 48));
+  const uint64_t as_cuda = std::min(count, environment_number("TESSERA_RANDOM_CUDA_PROGRAMS", 48));
   AsCuda cuda;
-  std::vector<Found> batch;
+  std::vector<FoundProgram> batch;
   int rewritten = 0, passes = 0, unsupported = 0, undecided = 0, compared = 0;
   auto flush = [&] {
     if (!batch.empty() && batch[0].seed < start + as_cuda) {
@@ -139,7 +139,7 @@ TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
       cuda.compared += more.compared;
     }
     Graph all("together");
-    for (const Found& f : batch) append(all, f.candidate);
+    for (const FoundProgram& f : batch) append(all, f.candidate);
     std::string what;
     try {
       what = batch.empty() ? "" : mismatch(all, cache, batch[0].seed);
@@ -149,7 +149,7 @@ TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
     }
     // One by one, to name the program that is to blame.
     if (!what.empty())
-      for (const Found& f : batch) {
+      for (const FoundProgram& f : batch) {
         try {
           const std::string own = mismatch(f.candidate, cache, batch[0].seed);
           EXPECT_TRUE(own.empty()) << own << "seed " << f.seed << "\n"
@@ -162,7 +162,7 @@ TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
     batch.clear();
   };
   for (uint64_t seed = start; seed < start + count && !HasFatalFailure(); seed++) {
-    Found f = random_found(seed);
+    FoundProgram f = random_found(seed);
     if (!(f.candidate == f.program)) {
       rewritten++;
       for (const Graph& b : f.candidate.bodies()) passes += b.loops().size() > 1;

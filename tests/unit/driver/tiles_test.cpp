@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kFused = R"(
+constexpr const char* kFusedTiles = R"(
 graph fused {
   X = input : f32[6,96]
   W = input {weight=true} : f32[96,40]
@@ -36,7 +36,7 @@ graph fused {
 )";
 
 TEST(Tiles, EveryVariantIsEqualAndDifferent) {
-  Graph g = parse(kFused);
+  Graph g = parse(kFusedTiles);
   std::vector<Graph> variants = retilings(g);
   ASSERT_EQ(variants.size(), 4u);  // grid and loop, up and down
   std::set<uint64_t> seen{structural_hash(g)};
@@ -48,7 +48,7 @@ TEST(Tiles, EveryVariantIsEqualAndDifferent) {
 }
 
 TEST(Tiles, ExtentsStayWithinTheAxes) {
-  Graph g = parse(kFused);
+  Graph g = parse(kFusedTiles);
   OpId kernel(2);
   EXPECT_TRUE(retile(g, kernel, {40}, {96}).has_value());
   Graph one = *retile(g, kernel, {1}, {1});

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-using namespace eval_test;
+using eval_test::field_equal, eval_test::random_inputs;
 
 void expect_same(const std::string& plain, const std::string& fused, bool same = true) {
   const Graph a = parse(plain), b = parse(fused);

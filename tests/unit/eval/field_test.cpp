@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-using namespace eval_test;
+using eval_test::field_equal, eval_test::random_inputs;
 
 bool is_prime(uint64_t n) {
   if (n < 2) return false;
@@ -106,7 +106,7 @@ struct Law {
   const char* left;
   const char* right;
 };
-std::string program(const std::string& body) {
+std::string law_program(const std::string& body) {
   return "graph g { x = input : f64[17]\n y = input : f64[17]\n z = input : f64[17]\n two = const "
          "{value=2} : f64[]\n"
          "half = const {value=0.5} : f64[]\n one = const {value=1} : f64[]\n zero = const "
@@ -193,13 +193,13 @@ TYPED_TEST(Field, LawsHold) {
   for (const Law& law : kLaws) {
     for (uint64_t seed = 1; seed <= 6; ++seed) {
       // component p, and q as well: the model is consistent inside an exponent
-      EXPECT_TRUE(field_equal(program(law.left), program(law.right), this->size(), seed))
+      EXPECT_TRUE(field_equal(law_program(law.left), law_program(law.right), this->size(), seed))
           << law.what;
       // |x| takes its sign from p, √ each component its own, so √x² = |x| holds in p only; and
       // two exponentials below component q are one more than the chain has
       const std::string what = law.what;
       if (what == "root of square" || what == "exp of exp, sum inside") continue;
-      EXPECT_TRUE(field_equal(program(law.left), program(law.right), this->size(), seed, 3))
+      EXPECT_TRUE(field_equal(law_program(law.left), law_program(law.right), this->size(), seed, 3))
           << law.what << " (p and q)";
     }
   }
@@ -231,7 +231,7 @@ TYPED_TEST(Field, FalseLawsFail) {
   for (const Law& law : kFalseLaws) {
     int refuted = 0;
     for (uint64_t seed = 1; seed <= 6; ++seed) {
-      refuted += !field_equal(program(law.left), program(law.right), this->size(), seed);
+      refuted += !field_equal(law_program(law.left), law_program(law.right), this->size(), seed);
     }
     EXPECT_EQ(refuted, 6) << law.what;  // 17 elements: chance agreement of signs is negligible
   }
@@ -543,7 +543,7 @@ TYPED_TEST(Field, DrawsAreUniformAndSplitByElement) {
 }
 
 TEST(Components, AreThoseTheExponentsNeed) {
-  auto need = [](const std::string& body) { return needed_components(parse(program(body))); };
+  auto need = [](const std::string& body) { return needed_components(parse(law_program(body))); };
   EXPECT_EQ(need("o = mul x, y")[0], 1);
   EXPECT_EQ(need("a = exp x\no = mul a, y"), (std::vector<Components>{2, 1, 0}));
   EXPECT_EQ(need("a = exp x\nb = exp a\no = mul b, y")[0], 4);
@@ -554,11 +554,11 @@ TEST(Components, AreThoseTheExponentsNeed) {
 }
 
 TEST(Components, ThreeLevelsAreStillFunctions) {
-  const std::string left = program("a = exp x\nb = exp a\nc = exp b\no = exp c");
+  const std::string left = law_program("a = exp x\nb = exp a\nc = exp b\no = exp c");
   const std::string right =
-      program("t = mul x, two\ns = mul t, half\na = exp s\nb = exp a\nc = exp b\no = exp c");
+      law_program("t = mul x, two\ns = mul t, half\na = exp s\nb = exp a\nc = exp b\no = exp c");
   EXPECT_TRUE(field_equal(left, right, FieldSize::Bits61, 1));
-  EXPECT_FALSE(field_equal(left, program("a = exp y\nb = exp a\nc = exp b\no = exp c"),
+  EXPECT_FALSE(field_equal(left, law_program("a = exp y\nb = exp a\nc = exp b\no = exp c"),
                            FieldSize::Bits61, 1));
 }
 

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-using namespace eval_test;
+using eval_test::one_op, eval_test::random_array, eval_test::random_inputs;
 using D = std::vector<double>;
 
 double erf_series(double x) {  // Taylor series, enough for |x| <= 3

@@ -24,7 +24,7 @@ struct BadOp {
   const char* message;
 };
 
-const char* kInputs =
+const char* kGraphInputs =
     "x = input : f32[2,3]\n y = input : f32[3,4]\n h = input : f16[2,3]\n n = input : i64[2]\n"
     "b = input : bool[2]\n s = input : f32[N,3]\n v = input : f32[3]\n";
 
@@ -72,7 +72,7 @@ const BadOp kBadOps[] = {
 
 TEST(Infer, EveryMessage) {
   for (const BadOp& bad : kBadOps)
-    EXPECT_EQ(message(std::string(kInputs) + bad.statements + "\nreturn z"), bad.message);
+    EXPECT_EQ(message(std::string(kGraphInputs) + bad.statements + "\nreturn z"), bad.message);
 }
 
 TEST(Infer, SymbolicShapes) {
@@ -176,7 +176,7 @@ TEST(Validate, MirageDefinitionAndMemory) {
 }
 
 TEST(Graph, RollbackRestoresTheValue) {
-  Graph g = parse(std::string("graph g {\n") + kInputs + "z = matmul x, y\nreturn z }");
+  Graph g = parse(std::string("graph g {\n") + kGraphInputs + "z = matmul x, y\nreturn z }");
   Graph before = g;
   Graph::Mark m = g.mark();
   TensorId t = g.add(OpKind::Exp, {TensorId(0)});
@@ -189,7 +189,7 @@ TEST(Graph, RollbackRestoresTheValue) {
 }
 
 TEST(Graph, DeadCodeGoes) {
-  Graph g = parse(std::string("graph g {\n") + kInputs +
+  Graph g = parse(std::string("graph g {\n") + kGraphInputs +
                   "a = exp x\nz = matmul x, y\nc = exp a\nreturn z }");
   Graph clean = without_dead_code(g);
   EXPECT_EQ(clean.ops().size(), g.ops().size() - 2);

@@ -10,15 +10,15 @@ namespace tessera {
 namespace {
 
 const Expr i = Expr::variable("i", {0, 7}, 0), j = Expr::variable("j", {0, 3}, 1),
-           n = Expr::variable("n", {1, 12});
+           extent = Expr::variable("n", {1, 12});
 
 TEST(Expr, IsLinearInItsAtoms) {
   EXPECT_EQ((i * 4 + j - i * 4).text(), "j");
   EXPECT_EQ((i + 3 + i * 2 - 5).text(), "i * 3 - 2");
   EXPECT_EQ((Expr(2) - i).text(), "2 - i");
   EXPECT_EQ((i * 0 + 7).constant(), 7);
-  EXPECT_EQ((i * n).text(), "i * n");
-  EXPECT_EQ(((i + 1) * (n / 2)).text(), "(i + 1) * (n / 2)");
+  EXPECT_EQ((i * extent).text(), "i * n");
+  EXPECT_EQ(((i + 1) * (extent / 2)).text(), "(i + 1) * (n / 2)");
 }
 
 TEST(Expr, DividesWhatDivides) {
@@ -36,7 +36,7 @@ TEST(Expr, KnowsRangesAndLoops) {
   EXPECT_EQ((i - j).range().least, -3);
   EXPECT_EQ((i - j).range().most, 7);
   EXPECT_EQ((i - j).level(), 1);
-  EXPECT_EQ(n.level(), -1);
+  EXPECT_EQ(extent.level(), -1);
   EXPECT_EQ(least(i, 7).text(), "i");
   EXPECT_EQ(least(i, 5).text(), "(i < 5 ? i : 5)");
   EXPECT_EQ(greatest(i - 2, 0).range().least, 0);
@@ -46,9 +46,9 @@ TEST(Expr, KnowsRangesAndLoops) {
 
 TEST(Conditions, ThatAlwaysHoldVanish) {
   EXPECT_TRUE((i < Expr(8)).always());
-  EXPECT_EQ((i < n).text(), "i < n");
-  EXPECT_EQ((i < n && j < Expr(9) && i < n).text(), "i < n");
-  EXPECT_EQ((i < n && j < n).text(), "i < n && j < n");
+  EXPECT_EQ((i < extent).text(), "i < n");
+  EXPECT_EQ((i < extent && j < Expr(9) && i < extent).text(), "i < n");
+  EXPECT_EQ((i < extent && j < extent).text(), "i < n && j < n");
 }
 
 // Values of expressions, computed beside them.

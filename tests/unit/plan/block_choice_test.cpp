@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-using namespace testing;
-
 TEST(BlockChoice, NoLayoutCostsLess) {
   int compared = 0;
   for (uint64_t seed = 1000; seed < 1040; ++seed) {

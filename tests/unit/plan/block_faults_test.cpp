@@ -10,19 +10,17 @@
 namespace tessera {
 namespace {
 
-using namespace testing;
-
-struct Case {
+struct FaultCase {
   std::string name;
   Block block;
   BlockLimits limits;
   BlockPlan plan;
 };
 
-std::vector<Case> cases() {
+std::vector<FaultCase> fault_cases() {
   BlockLimits hopper;
   hopper.shared_bytes = 227 * 1024;
-  std::vector<Case> out;
+  std::vector<FaultCase> out;
   const auto add = [&](const char* name, const Block& b) {
     out.push_back({name, b, hopper, plan_block(b, hopper)});
   };
@@ -39,9 +37,9 @@ std::vector<Case> cases() {
 
 // Each kind yields all the ways in which it breaks one plan; `names` counts those that were found.
 using Breaks = std::vector<BlockPlan>;
-using Kind = std::pair<const char*, std::function<Breaks(const Case&)>>;
+using Kind = std::pair<const char*, std::function<Breaks(const FaultCase&)>>;
 
-Breaks without(const Case& c, ActionKind kind) {
+Breaks without(const FaultCase& c, ActionKind kind) {
   Breaks out;
   for (size_t i = 0; i < c.plan.actions.size(); ++i) {
     if (c.plan.actions[i].kind != kind) continue;
@@ -51,7 +49,7 @@ Breaks without(const Case& c, ActionKind kind) {
   return out;
 }
 
-Breaks values(const Case& c, const std::function<bool(BlockPlan&, size_t)>& spoil) {
+Breaks values(const FaultCase& c, const std::function<bool(BlockPlan&, size_t)>& spoil) {
   Breaks out;
   for (size_t v = 0; v < c.plan.values.size(); ++v) {
     BlockPlan p = c.plan;
@@ -60,7 +58,7 @@ Breaks values(const Case& c, const std::function<bool(BlockPlan&, size_t)>& spoi
   return out;
 }
 
-Breaks actions(const Case& c, const std::function<bool(BlockPlan&, size_t)>& spoil) {
+Breaks actions(const FaultCase& c, const std::function<bool(BlockPlan&, size_t)>& spoil) {
   Breaks out;
   for (size_t i = 0; i < c.plan.actions.size(); ++i) {
     BlockPlan p = c.plan;
@@ -69,7 +67,8 @@ Breaks actions(const Case& c, const std::function<bool(BlockPlan&, size_t)>& spo
   return out;
 }
 
-Breaks accesses(const Case& c, const std::function<bool(AccessPlan&, const BlockStep&)>& spoil) {
+Breaks accesses(const FaultCase& c,
+                const std::function<bool(AccessPlan&, const BlockStep&)>& spoil) {
   Breaks out;
   for (size_t s = 0; s < c.plan.steps.size(); ++s) {
     for (const bool write : {false, true}) {
@@ -84,18 +83,19 @@ Breaks accesses(const Case& c, const std::function<bool(AccessPlan&, const Block
   return out;
 }
 
-bool is_load(const Case& c, const Action& a) {
+bool is_load(const FaultCase& c, const Action& a) {
   return a.kind == ActionKind::Step && c.block.steps[size_t(a.step)].kind == StepKind::Load;
 }
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {"missing barrier", [](const Case& c) { return without(c, ActionKind::Barrier); }},
-      {"missing wait", [](const Case& c) { return without(c, ActionKind::Wait); }},
-      {"missing wait for boxes", [](const Case& c) { return without(c, ActionKind::WaitBulk); }},
-      {"missing fence", [](const Case& c) { return without(c, ActionKind::Fence); }},
+      {"missing barrier", [](const FaultCase& c) { return without(c, ActionKind::Barrier); }},
+      {"missing wait", [](const FaultCase& c) { return without(c, ActionKind::Wait); }},
+      {"missing wait for boxes",
+       [](const FaultCase& c) { return without(c, ActionKind::WaitBulk); }},
+      {"missing fence", [](const FaultCase& c) { return without(c, ActionKind::Fence); }},
       {"missing commit in a loop",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return actions(c, [&](BlockPlan& p, size_t i) {
            if (i == 0 || p.actions[i].kind != ActionKind::Commit || !is_load(c, p.actions[i - 1]) ||
                c.block.steps[size_t(p.actions[i - 1].step)].loop < 0)
@@ -104,16 +104,16 @@ const std::vector<Kind>& kinds() {
            return true;
          });
        }},
-      {"missing step", [](const Case& c) { return without(c, ActionKind::Step); }},
-      {"missing end of loop", [](const Case& c) { return without(c, ActionKind::LoopEnd); }},
+      {"missing step", [](const FaultCase& c) { return without(c, ActionKind::Step); }},
+      {"missing end of loop", [](const FaultCase& c) { return without(c, ActionKind::LoopEnd); }},
       {"wait for too few",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return actions(c, [](BlockPlan& p, size_t i) {
            return p.actions[i].kind == ActionKind::Wait && ++p.actions[i].pending > 0;
          });
        }},
       {"step twice",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return actions(c, [](BlockPlan& p, size_t i) {
            if (p.actions[i].kind != ActionKind::Step) return false;
            const Action a = p.actions[i];
@@ -122,7 +122,7 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"wrong stage",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return actions(c, [&](BlockPlan& p, size_t i) {
            if (!is_load(c, p.actions[i]) || p.steps[size_t(p.actions[i].step)].ahead == 0)
              return false;
@@ -131,7 +131,7 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"step before what it needs",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return actions(c, [&](BlockPlan& p, size_t i) {
            // The step moves before the barrier in front of it; some have barriers inside.
            if (c.name == "with scratch" || i == 0 || p.actions[i].kind != ActionKind::Step ||
@@ -143,7 +143,7 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"step out of its loop",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return actions(c, [&](BlockPlan& p, size_t i) {
            if (i == 0 || p.actions[i].kind != ActionKind::LoopEnd ||
                p.actions[i - 1].kind != ActionKind::Step)
@@ -153,18 +153,18 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"too few copies",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return values(c, [](BlockPlan& p, size_t v) { return p.values[v].copies-- > 1; });
        }},
       {"copies too close",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return values(c, [](BlockPlan& p, size_t v) {
            p.values[v].pitch /= 2;
            return p.values[v].copies > 1;
          });
        }},
       {"overlapping tiles",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return values(c, [&](BlockPlan& p, size_t v) {
            // Both are needed by one step.
            for (size_t s = 0; s < c.block.steps.size(); ++s)
@@ -179,14 +179,14 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"out of memory",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return values(c, [](BlockPlan& p, size_t v) {
            p.values[v].offset = p.shared_bytes - p.values[v].bytes + 128;
            return true;
          });
        }},
       {"less memory than tiles",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          Breaks out;
          int64_t end = 0;
          for (const ValuePlan& v : c.plan.values)
@@ -195,7 +195,7 @@ const std::vector<Kind>& kinds() {
          return out;
        }},
       {"tile out of line",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return values(c, [&](BlockPlan& p, size_t v) {
            int wide = 0;
            for (size_t s = 0; s < p.steps.size(); ++s) {
@@ -211,7 +211,7 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"layout of another order",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return values(c, [&](BlockPlan& p, size_t v) {
            if (c.block.values[v].extents.size() != 2) return false;
            const int inner = p.values[v].layout.innermost(2);
@@ -225,14 +225,14 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"pieces too wide",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return accesses(c, [](AccessPlan& a, const BlockStep&) {
            a.bytes *= 2;
            return a.instruction == Instruction::Vector || a.instruction == Instruction::AsyncCopy;
          });
        }},
       {"matrices of the other axis",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return accesses(c, [](AccessPlan& a, const BlockStep&) {
            if (a.instruction == Instruction::MatrixRows)
              a.instruction = Instruction::MatrixRowsTransposed;
@@ -244,14 +244,14 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"no instruction",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return accesses(c, [](AccessPlan& a, const BlockStep&) {
            a.instruction = Instruction::None;
            return true;
          });
        }},
       {"threads instead of the asynchronous proxy",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return accesses(c, [](AccessPlan& a, const BlockStep&) {
            const bool proxy =
                a.instruction == Instruction::Bulk || a.instruction == Instruction::Operand;
@@ -260,14 +260,14 @@ const std::vector<Kind>& kinds() {
          });
        }},
       {"registers of other threads",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          return values(c, [&](BlockPlan& p, size_t v) {
            p.values[v].place = BlockPlace::Registers;
            return c.name != "norm" || v == 2;
          });
        }},
       {"barriers for boxes in a tile's place",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          Breaks out;
          for (size_t l = 0; l < c.plan.loops.size(); ++l) {
            if (c.plan.loops[l].bulk_offset < 0) continue;
@@ -279,7 +279,7 @@ const std::vector<Kind>& kinds() {
          return out;
        }},
       {"scratch in a tile's place",
-       [](const Case& c) {
+       [](const FaultCase& c) {
          Breaks out;
          for (size_t s = 0; s < c.block.steps.size(); ++s) {
            if (c.plan.scratch_offsets[s] < 0) continue;
@@ -297,12 +297,12 @@ const std::vector<Kind>& kinds() {
 }
 
 TEST(BlockFaults, EveryInjectedFaultIsFound) {
-  const std::vector<Case> all = cases();
-  for (const Case& c : all) ASSERT_EQ(block_fault(c.block, c.limits, c.plan), "") << c.name;
+  const std::vector<FaultCase> all = fault_cases();
+  for (const FaultCase& c : all) ASSERT_EQ(block_fault(c.block, c.limits, c.plan), "") << c.name;
   int injected = 0;
   for (const Kind& kind : kinds()) {
     int tried = 0;
-    for (const Case& c : all) {
+    for (const FaultCase& c : all) {
       for (const BlockPlan& broken : kind.second(c)) {
         ++tried;
         EXPECT_NE(block_fault(c.block, c.limits, broken), "")

@@ -34,7 +34,7 @@ struct Flow {
   }
 };
 
-std::string text(const Flow& f, const BlockPlan& p) {
+std::string flow_text(const Flow& f, const BlockPlan& p) {
   std::string out;
   for (const Action& a : p.actions) {
     switch (a.kind) {
@@ -58,7 +58,7 @@ TEST(BlockFlow, RunsAheadWithFewBarriers) {
   const Flow f;
   const BlockPlan p = f.plan();
   EXPECT_EQ(p.loops[0].stages, 4);
-  EXPECT_EQ(text(f, p), "0c0+c0+c(0+cw3|1|2)3");
+  EXPECT_EQ(flow_text(f, p), "0c0+c0+c(0+cw3|1|2)3");
   EXPECT_EQ(p.barriers, 16);
   EXPECT_EQ(p.values[1].copies, 1);
 }
@@ -73,7 +73,7 @@ TEST(BlockFlow, MemoryIsSharedOnlyAcrossBarriers) {
   };
   EXPECT_TRUE(apart(0, 1) && apart(1, 3) && apart(0, 3));
   f.accesses.push_back({3, 1, false});  // no other memory: the last step reads what the loop made
-  EXPECT_EQ(text(f, f.plan()), "0c0+c0+c(0+cw3|1|2)3");
+  EXPECT_EQ(flow_text(f, f.plan()), "0c0+c0+c(0+cw3|1|2)3");
 }
 
 // The same mapping needs no barrier, sums in registers none either.
@@ -81,7 +81,7 @@ TEST(BlockFlow, MappingsMeetWithinAThread) {
   Flow f;
   for (FlowAccess& a : f.accesses)
     if (a.tile == 1) a.mapping = 5;
-  EXPECT_EQ(text(f, f.plan()), "0c0+c0+c(w2|0+c12)3");
+  EXPECT_EQ(flow_text(f, f.plan()), "0c0+c0+c(w2|0+c12)3");
 }
 
 // Boxes: no wait for groups, a fence where threads wrote what the asynchronous proxy reads.
@@ -89,7 +89,7 @@ TEST(BlockFlow, BoxesAndFences) {
   Flow f;
   f.accesses[0].instruction = Instruction::Bulk;
   f.accesses[0].proxy = f.accesses[3].proxy = true;
-  EXPECT_EQ(text(f, f.plan()), "00+0+(0+b1f|2)3");
+  EXPECT_EQ(flow_text(f, f.plan()), "00+0+(0+b1f|2)3");
   EXPECT_GE(f.plan().loops[0].bulk_offset, 0);
 }
 

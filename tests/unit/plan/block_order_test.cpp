@@ -10,8 +10,6 @@
 namespace tessera {
 namespace {
 
-using namespace testing;
-
 Block steps(int n, int loop_from, int loop_to, int64_t extent = 4) {
   Block b;
   if (loop_from < loop_to) b.loops = {{extent, -1}};

@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-using namespace testing;
-
 BlockLimits hopper() {
   BlockLimits l;
   l.shared_bytes = 227 * 1024;
@@ -18,7 +16,7 @@ BlockLimits hopper() {
   return l;
 }
 
-int count(const BlockPlan& p, ActionKind kind) {
+int count_actions(const BlockPlan& p, ActionKind kind) {
   int n = 0;
   for (const Action& a : p.actions) n += a.kind == kind;
   return n;
@@ -94,8 +92,8 @@ TEST(BlockPlan, MatricesOfTheAsynchronousProxyAreFencedAndAligned) {
   const BlockPlan p = plan_block(b, hopper());
   for (const int v : {0, 1}) EXPECT_EQ(p.values[size_t(v)].offset % 128, 0);
   EXPECT_EQ(p.loops[0].barriers, 1);
-  EXPECT_EQ(count(p, ActionKind::WaitBulk), 1);
-  EXPECT_EQ(count(p, ActionKind::Fence), 1);
+  EXPECT_EQ(count_actions(p, ActionKind::WaitBulk), 1);
+  EXPECT_EQ(count_actions(p, ActionKind::Fence), 1);
   EXPECT_GE(p.loops[0].bulk_offset, 0);
   EXPECT_EQ(block_fault(b, hopper(), p), "");
 }
@@ -148,7 +146,7 @@ TEST(BlockPlan, BadBlocksAreRefused) {
                                  StepKind::Compute,
                                  -1,
                                  {16, 16},
-                                 {linear(1, 2)},
+                                 {linear_walk(1, 2)},
                                  {{3, {1, 0}}},
                                  {{3, {0, 1}}}});
             }).find("other threads read"),

@@ -7,7 +7,7 @@
 
 #include "block_testing.h"
 
-namespace tessera::testing {
+namespace tessera {
 
 class RandomBlock {
  public:
@@ -84,8 +84,8 @@ class RandomBlock {
     return block_.values[static_cast<size_t>(v)].extents;
   }
   Walk walk() {
-    if (coin(3)) return rows(pick({0, 1}), pick({4, 8, 16, 32}), pick({1, 2, 4}));
-    return linear(pick({0, 1, 1}), pick({1, 2, 4, 8}));
+    if (coin(3)) return row_walk(pick({0, 1}), pick({4, 8, 16, 32}), pick({1, 2, 4}));
+    return linear_walk(pick({0, 1, 1}), pick({1, 2, 4, 8}));
   }
   DType dtype() { return coin(2) ? DType::F16 : DType::F32; }
   int64_t extent() { return pick({8, 16, 16, 32, 24, 10}); }
@@ -93,15 +93,26 @@ class RandomBlock {
 
   void load(int body) {
     const int v = value(dtype(), {extent(), extent()}, body);
-    BlockStep s{
-        name("load"), StepKind::Load, body, extents(v), linear(pick({0, 1, 1, 1}), pick({4, 8})),
-        {},           {{v, {0, 1}}},  1};
+    BlockStep s{name("load"),
+                StepKind::Load,
+                body,
+                extents(v),
+                linear_walk(pick({0, 1, 1, 1}), pick({4, 8})),
+                {},
+                {{v, {0, 1}}},
+                1};
     s.global_bytes = pick({2, 8, 16, 16}) < 4 ? 2 : 16;
     block_.steps.push_back(s);
   }
   void store(int v) {
-    block_.steps.push_back(
-        {name("store"), StepKind::Store, -1, extents(v), {linear(1, 4)}, {{v, {0, 1}}}, {}, 1});
+    block_.steps.push_back({name("store"),
+                            StepKind::Store,
+                            -1,
+                            extents(v),
+                            {linear_walk(1, 4)},
+                            {{v, {0, 1}}},
+                            {},
+                            1});
   }
   void add(int body, int i) {
     const int x = some_value(body);
@@ -140,7 +151,7 @@ class RandomBlock {
                 StepKind::Compute,
                 body,
                 extents(x),
-                {rows(1, pick({4, 8, 32}), pick({1, 2}))},
+                {row_walk(1, pick({4, 8, 32}), pick({1, 2}))},
                 {{x, {0, 1}}},
                 {}};
     s.writes.push_back({value(DType::F32, {extents(x)[0], 1}, body), {0, -1}});
@@ -162,7 +173,7 @@ class RandomBlock {
                 StepKind::Compute,
                 body,
                 {m, n, k},
-                coin(2) ? fragments(0, 1, 2, 1, warps) : fragments(0, 1, 2, warps, 1),
+                coin(2) ? fragment_walk(0, 1, 2, 1, warps) : fragment_walk(0, 1, 2, warps, 1),
                 {{a, {0, 2}}, {b, {2, 1}}},
                 {{y, {0, 1}}}};
     block_.steps.push_back(s);
@@ -173,4 +184,4 @@ class RandomBlock {
   std::vector<int> made_in_;
 };
 
-}  // namespace tessera::testing
+}  // namespace tessera

@@ -3,15 +3,15 @@
 
 #include "plan/block_plan.h"
 
-namespace tessera::testing {
+namespace tessera {
 
-inline Walk linear(int along, int width) {
+inline Walk linear_walk(int along, int width) {
   Walk w;
   w.along = along;
   w.width = width;
   return w;
 }
-inline Walk rows(int along, int lanes, int width = 1) {
+inline Walk row_walk(int along, int lanes, int width = 1) {
   Walk w;
   w.kind = WalkKind::Rows;
   w.along = along;
@@ -19,7 +19,7 @@ inline Walk rows(int along, int lanes, int width = 1) {
   w.width = width;
   return w;
 }
-inline Walk fragments(int m, int n, int k, int warps_m, int warps_n) {
+inline Walk fragment_walk(int m, int n, int k, int warps_m, int warps_n) {
   Walk w;
   w.kind = WalkKind::Fragments;
   w.m = m;
@@ -41,19 +41,19 @@ inline Block product_block(int64_t k = 64, int64_t iterations = 8, int threads =
               {"acc", DType::F32, {16, 64}, true},
               {"O", DType::F16, {16, 64}, false}};
   b.loops = {{iterations, -1}};
-  BlockStep x{"load X", StepKind::Load, 0, {16, k}, {linear(1, 8)}, {}, {{0, {0, 1}}}, 1};
-  BlockStep w{"load W", StepKind::Load, 0, {k, 64}, {linear(1, 8)}, {}, {{1, {0, 1}}}, 1};
-  const Walk result = fragments(0, 1, -1, 1, threads / 32);
+  BlockStep x{"load X", StepKind::Load, 0, {16, k}, {linear_walk(1, 8)}, {}, {{0, {0, 1}}}, 1};
+  BlockStep w{"load W", StepKind::Load, 0, {k, 64}, {linear_walk(1, 8)}, {}, {{1, {0, 1}}}, 1};
+  const Walk result = fragment_walk(0, 1, -1, 1, threads / 32);
   BlockStep zero{"zero", StepKind::Compute, -1, {16, 64}, {result}, {}, {{2, {0, 1}}}};
   BlockStep mma{"product",
                 StepKind::Compute,
                 0,
                 {16, 64, k},
-                {fragments(0, 1, 2, 1, threads / 32)},
+                {fragment_walk(0, 1, 2, 1, threads / 32)},
                 {{0, {0, 2}}, {1, {2, 1}}, {2, {0, 1}}},
                 {{2, {0, 1}}}};
   BlockStep out{"result", StepKind::Compute, -1, {16, 64}, {result}, {{2, {0, 1}}}, {{3, {0, 1}}}};
-  BlockStep save{"store", StepKind::Store, -1, {16, 64}, {linear(1, 8)}, {{3, {0, 1}}}, {}, 1};
+  BlockStep save{"store", StepKind::Store, -1, {16, 64}, {linear_walk(1, 8)}, {{3, {0, 1}}}, {}, 1};
   b.steps = {zero, x, w, mma, out, save};
   return b;
 }
@@ -70,7 +70,7 @@ inline Block wide_product_block(int64_t k = 64, int64_t iterations = 8) {
   Walk bulk;
   bulk.kind = WalkKind::Bulk;
   const auto wide = [](int kk) {
-    Walk w = fragments(0, 1, kk, 1, 1);
+    Walk w = fragment_walk(0, 1, kk, 1, 1);
     w.kind = WalkKind::WideFragments;
     return w;
   };
@@ -101,16 +101,16 @@ inline Block attention_block(int64_t keys = 64, int64_t iterations = 6, int thre
               {"E", DType::F16, {16, keys}, false}, {"l", DType::F32, {16}, false},
               {"acc", DType::F32, {16, 64}, true},  {"O", DType::F16, {16, 64}, false}};
   b.loops = {{iterations, -1}};
-  const Walk result = fragments(0, 1, -1, 1, warps);
-  const Walk products = fragments(0, 1, 2, 1, warps);
-  const Walk row = linear(0, 1);
+  const Walk result = fragment_walk(0, 1, -1, 1, warps);
+  const Walk products = fragment_walk(0, 1, 2, 1, warps);
+  const Walk row = linear_walk(0, 1);
   b.steps = {
-      {"load Q", StepKind::Load, -1, {16, 64}, {linear(1, 8)}, {}, {{0, {0, 1}}}, 1},
+      {"load Q", StepKind::Load, -1, {16, 64}, {linear_walk(1, 8)}, {}, {{0, {0, 1}}}, 1},
       {"zero m", StepKind::Compute, -1, {16}, {row}, {}, {{4, {0}}}},
       {"zero l", StepKind::Compute, -1, {16}, {row}, {}, {{7, {0}}}},
       {"zero acc", StepKind::Compute, -1, {16, 64}, {result}, {}, {{8, {0, 1}}}},
-      {"load K", StepKind::Load, 0, {64, keys}, {linear(1, 8)}, {}, {{1, {0, 1}}}, 1},
-      {"load V", StepKind::Load, 0, {keys, 64}, {linear(1, 8)}, {}, {{2, {0, 1}}}, 1},
+      {"load K", StepKind::Load, 0, {64, keys}, {linear_walk(1, 8)}, {}, {{1, {0, 1}}}, 1},
+      {"load V", StepKind::Load, 0, {keys, 64}, {linear_walk(1, 8)}, {}, {{2, {0, 1}}}, 1},
       {"scores",
        StepKind::Compute,
        0,
@@ -123,21 +123,21 @@ inline Block attention_block(int64_t keys = 64, int64_t iterations = 6, int thre
        StepKind::Compute,
        0,
        {16, keys},
-       {rows(1, 8)},
+       {row_walk(1, 8)},
        {{3, {0, 1}}, {5, {0}}},
        {{4, {0}}}},
       {"exponentials",
        StepKind::Compute,
        0,
        {16, keys},
-       {linear(1, 2)},
+       {linear_walk(1, 2)},
        {{3, {0, 1}}, {4, {0}}},
        {{6, {0, 1}}}},
       {"sums",
        StepKind::Compute,
        0,
        {16, keys},
-       {rows(1, 8)},
+       {row_walk(1, 8)},
        {{6, {0, 1}}, {4, {0}}, {5, {0}}, {7, {0}}},
        {{7, {0}}}},
       {"rescale",
@@ -155,7 +155,7 @@ inline Block attention_block(int64_t keys = 64, int64_t iterations = 6, int thre
        {{6, {0, 2}}, {2, {2, 1}}, {8, {0, 1}}},
        {{8, {0, 1}}}},
       {"result", StepKind::Compute, -1, {16, 64}, {result}, {{8, {0, 1}}, {7, {0}}}, {{9, {0, 1}}}},
-      {"store", StepKind::Store, -1, {16, 64}, {linear(1, 8)}, {{9, {0, 1}}}, {}, 1}};
+      {"store", StepKind::Store, -1, {16, 64}, {linear_walk(1, 8)}, {{9, {0, 1}}}, {}, 1}};
   return b;
 }
 
@@ -168,17 +168,17 @@ inline Block norm_block(int64_t n = 1024, int threads = 128) {
               {"s", DType::F32, {4}, false},
               {"Y", DType::F16, {4, n}, false}};
   b.steps = {
-      {"load X", StepKind::Load, -1, {4, n}, {rows(1, 32, 8)}, {}, {{0, {0, 1}}}, 1},
-      {"load G", StepKind::Load, -1, {n}, {linear(0, 8)}, {}, {{1, {0}}}, 0},
-      {"squares", StepKind::Compute, -1, {4, n}, {rows(1, 32, 8)}, {{0, {0, 1}}}, {{2, {0}}}},
+      {"load X", StepKind::Load, -1, {4, n}, {row_walk(1, 32, 8)}, {}, {{0, {0, 1}}}, 1},
+      {"load G", StepKind::Load, -1, {n}, {linear_walk(0, 8)}, {}, {{1, {0}}}, 0},
+      {"squares", StepKind::Compute, -1, {4, n}, {row_walk(1, 32, 8)}, {{0, {0, 1}}}, {{2, {0}}}},
       {"scaled",
        StepKind::Compute,
        -1,
        {4, n},
-       {rows(1, 32, 8)},
+       {row_walk(1, 32, 8)},
        {{0, {0, 1}}, {1, {1}}, {2, {0}}},
        {{3, {0, 1}}}},
-      {"store", StepKind::Store, -1, {4, n}, {rows(1, 32, 8)}, {{3, {0, 1}}}, {}, 1}};
+      {"store", StepKind::Store, -1, {4, n}, {row_walk(1, 32, 8)}, {{3, {0, 1}}}, {}, 1}};
   return b;
 }
-}  // namespace tessera::testing
+}  // namespace tessera

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cost/target.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "search/synth/inputs.h"
@@ -30,12 +31,6 @@ Graph chain(int length, const std::string& middle, const std::string& inputs = "
             std::to_string(++v) + " = add p" + n + ", " + from + "\n";
   }
   return tessera::parse(text + "  return x" + std::to_string(v) + "\n}");
-}
-
-int count(const Graph& g, OpKind kind) {
-  int n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
 }
 
 struct Found {

@@ -7,20 +7,21 @@
 
 #include "eval/eval.h"
 #include "ir/text.h"
+#include "search/candidates.h"
 #include "search/mugraph/mugraph.h"
 #include "verify/funnel.h"
 
 namespace tessera {
 namespace {
 
-struct Program {
+struct MomentsProgram {
   const char* text;
   int least;  // candidates with shifted sums, at least
 };
 
 // Statistics of many shapes: over the first axis and the last, over two, of two tensors, with the
 // mean as a result of its own, of a sum, in front of a product.
-const Program kPrograms[] = {
+const MomentsProgram kMomentsPrograms[] = {
     {R"(graph batch_statistics {
   X = input : f32[512,24]
   m = mean X {axes=[0], keepdims=true}
@@ -108,15 +109,6 @@ const Program kPrograms[] = {
      2},
 };
 
-std::vector<Candidate> candidates(const Graph& g, MugraphOptions options = {}) {
-  const Target target = default_cpu_target();
-  Context context;
-  context.target = &target;
-  CollectingSink sink;
-  Mugraph(options).run({g}, context, Budget{}, sink);
-  return std::move(sink.candidates);
-}
-
 bool shifts(const Candidate& c) { return c.derivation.find("to a centre c") != std::string::npos; }
 
 // Deviation 1 around `mean`; the first input, and any other of its type. `far` puts the first
@@ -157,7 +149,7 @@ double error(const Graph& spec, const Graph& g, const std::vector<NDArray>& in) 
 }
 
 TEST(Moments, OnePassIsAsAccurateAsTwoAtAnyMean) {
-  for (const Program& p : kPrograms) {
+  for (const MomentsProgram& p : kMomentsPrograms) {
     const Graph g = parse(p.text);
     int shifted = 0;
     for (const Candidate& c : candidates(g)) {
@@ -186,7 +178,7 @@ TEST(Moments, OnePassIsAsAccurateAsTwoAtAnyMean) {
 TEST(Moments, WithoutShiftsDigitsAreLost) {
   MugraphOptions options;
   options.ablate = {"moments"};
-  for (const Program& p : kPrograms) {
+  for (const MomentsProgram& p : kMomentsPrograms) {
     const Graph g = parse(p.text);
     int lost = 0;
     for (const Candidate& c : candidates(g, options)) {
@@ -200,7 +192,7 @@ TEST(Moments, WithoutShiftsDigitsAreLost) {
 TEST(Moments, ShiftedPlansAreProved) {
   int proved = 0;
   for (size_t i : {0, 3}) {
-    const Graph g = parse(kPrograms[i].text);
+    const Graph g = parse(kMomentsPrograms[i].text);
     VerifyOptions options;
     options.seed = 5;
     for (const Candidate& c : candidates(g)) {
@@ -259,7 +251,7 @@ TEST(Moments, OnlyWhereSquaresCancel) {
 }
 
 TEST(Moments, ResultsThatMoveWithTheCentreAreGivenBack) {
-  const Graph g = parse(kPrograms[0].text);
+  const Graph g = parse(kMomentsPrograms[0].text);
   int one_sum = 0;
   for (const Candidate& c : candidates(g)) {
     if (!shifts(c) || c.graph.bodies().size() != 1) continue;

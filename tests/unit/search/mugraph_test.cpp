@@ -26,17 +26,17 @@ Target tiny_target() {
       "matmul f32 100G\npointwise f32 10G\n");
 }
 
-struct Outcome {
+struct MugraphOutcome {
   SearchReport report;
   std::vector<Candidate> candidates;
 };
 
-Outcome search(const Graph& g, const Target& target, Engine& engine, int threads) {
+MugraphOutcome search_mugraph(const Graph& g, const Target& target, Engine& engine, int threads) {
   Context context;
   context.target = &target;
   context.threads = threads;
   CollectingSink sink;
-  Outcome r;
+  MugraphOutcome r;
   Budget steps_alone;  // a loaded machine, or one under sanitizers, finds the same
   steps_alone.seconds = 3600;
   r.report = engine.run({g}, context, steps_alone, sink);
@@ -44,9 +44,10 @@ Outcome search(const Graph& g, const Target& target, Engine& engine, int threads
   EXPECT_EQ(r.report.pruned["not valid"], 0);
   return r;
 }
-Outcome search(const Graph& g, const Target& target, MugraphOptions options = {}, int threads = 2) {
+MugraphOutcome search_mugraph(const Graph& g, const Target& target, MugraphOptions options = {},
+                              int threads = 2) {
   Mugraph engine(std::move(options));
-  return search(g, target, engine, threads);
+  return search_mugraph(g, target, engine, threads);
 }
 
 std::vector<NDArray> random_inputs(const Graph& g, uint64_t seed) {
@@ -83,7 +84,7 @@ TEST(Mugraph, EveryCandidateComputesItsProgram) {
   for (const TestProgram& p : test_programs()) {
     Graph g = parse(p.text, p.name);
     for (const Target& target : {default_cpu_target(), tiny_target()}) {
-      Outcome r = search(g, target);
+      MugraphOutcome r = search_mugraph(g, target);
       EXPECT_TRUE(r.report.stop == StopReason::Exhausted || r.report.stop == StopReason::StepBudget)
           << p.name << " " << r.report.detail;
       EXPECT_FALSE(r.candidates.empty()) << p.name;
@@ -130,7 +131,7 @@ TEST(Mugraph, LongRowsAreReadInSeveralPasses) {
   return O
 })");
   const Target target = default_cpu_target();
-  const Outcome r = search(g, target);
+  const MugraphOutcome r = search_mugraph(g, target);
   ASSERT_FALSE(r.candidates.empty());
   const Graph& best = r.candidates[0].graph;
   ASSERT_EQ(best.bodies().size(), 1u) << print(best);
@@ -143,7 +144,7 @@ TEST(Mugraph, LongRowsAreReadInSeveralPasses) {
   O = sub X, m
   return O
 })");
-  const Outcome whole = search(small, target);
+  const MugraphOutcome whole = search_mugraph(small, target);
   for (const Graph& b : whole.candidates.at(0).graph.bodies())
     EXPECT_LE(b.loops().size(), 1u) << print(b);
 }
@@ -178,7 +179,7 @@ TEST(Mugraph, LoopsAreNestedWhereTilesOfOneDoNotFit) {
     return O })";
   for (const char* text : {hidden_layer, heads}) {
     const Graph g = parse(text);
-    const Outcome r = search(g, target);
+    const MugraphOutcome r = search_mugraph(g, target);
     int nested = 0;
     for (const Candidate& c : r.candidates) {
       for (const Graph& b : c.graph.bodies()) {
@@ -191,7 +192,7 @@ TEST(Mugraph, LoopsAreNestedWhereTilesOfOneDoNotFit) {
     EXPECT_GT(nested, 0) << g.name();
     MugraphOptions options;
     options.ablate = {"nests"};
-    const Outcome without = search(g, target, options);
+    const MugraphOutcome without = search_mugraph(g, target, options);
     ASSERT_FALSE(without.candidates.empty());
     EXPECT_LE(r.report.best_cost, without.report.best_cost) << g.name();
     for (const Candidate& c : without.candidates)
@@ -206,7 +207,7 @@ TEST(Mugraph, EveryCandidateIsEqualInTheField) {
   for (const TestProgram& p : test_programs()) {
     Graph g = parse(p.text, p.name);
     std::vector<Components> need = needed_components(g);
-    Outcome r = search(g, tiny_target());
+    MugraphOutcome r = search_mugraph(g, tiny_target());
     for (const Candidate& c : r.candidates) {
       std::vector<Components> other = needed_components(c.graph);
       for (size_t i = 0; i < need.size(); ++i) need[i] = Components(need[i] | other[i]);
@@ -276,7 +277,7 @@ TEST(Mugraph, FindsMiragesFigure3b) {
 })");
   MugraphOptions options;
   options.ablate = {"thread graphs"};  // the figure shows the block level alone
-  Outcome r = search(g, default_cpu_target(), options);
+  MugraphOutcome r = search_mugraph(g, default_cpu_target(), options);
   int rank = -1;
   for (size_t i = 0; i < r.candidates.size() && rank < 0; ++i) {
     if (is_figure_3b(r.candidates[i].graph)) rank = int(i);
@@ -302,7 +303,7 @@ TEST(Mugraph, LogarithmsOfShiftedSumsAreProved) {
   O = sum q {axes=[1]}
   return O
 })");
-  const Outcome r = search(g, default_cpu_target());
+  const MugraphOutcome r = search_mugraph(g, default_cpu_target());
   EXPECT_GE(r.candidates.size(), 3u);
   for (size_t i = 0; i < std::min<size_t>(8, r.candidates.size()); ++i) {
     const Verdict v = verify(g, r.candidates[i].graph, {});
@@ -315,7 +316,7 @@ TEST(Mugraph, SameResultForAnyThreadCount) {
     Graph g = parse(p.text, p.name);
     std::vector<std::string> first;
     for (int threads : {1, 2, 5}) {
-      Outcome r = search(g, tiny_target(), {}, threads);
+      MugraphOutcome r = search_mugraph(g, tiny_target(), {}, threads);
       std::vector<std::string> texts;
       for (const Candidate& c : r.candidates) texts.push_back(print(c.graph) + c.derivation);
       for (const auto& [rule, n] : r.report.pruned) texts.push_back(rule + std::to_string(n));
@@ -329,11 +330,11 @@ TEST(Mugraph, SameResultForAnyThreadCount) {
 TEST(Mugraph, LimitOnOperatorsIsKept) {
   Graph g = parse(test_programs()[0].text);
   double last = INFINITY;
-  const double unlimited = search(g, default_cpu_target()).report.best_cost;
+  const double unlimited = search_mugraph(g, default_cpu_target()).report.best_cost;
   for (int limit = 5; limit <= 14; ++limit) {
     MugraphOptions options;
     options.max_block_ops = limit;
-    Outcome r = search(g, default_cpu_target(), options);
+    MugraphOutcome r = search_mugraph(g, default_cpu_target(), options);
     for (const Candidate& c : r.candidates) {
       for (const Graph& b : c.graph.bodies()) {
         int n = 0;
@@ -354,7 +355,7 @@ TEST(Mugraph, ShiftedSoftmaxKeepsItsMaximum) {
     std::string name = p.name;
     if (name != "softmax" && name != "attention_safe" && name != "softmax_twice") continue;
     Graph g = parse(p.text, p.name);
-    Outcome r = search(g, default_cpu_target());
+    MugraphOutcome r = search_mugraph(g, default_cpu_target());
     int kept = 0;
     for (const Candidate& c : r.candidates) {
       int max = 0;
@@ -397,7 +398,7 @@ TEST(Mugraph, ExhaustiveFindsNothingCheaper) {
     mugraph::ExhaustiveOptions limits;
     limits.max_operators = limit;
     mugraph::Exhaustive oracle(limits);
-    Outcome plain = search(g, default_cpu_target(), oracle, 2);
+    MugraphOutcome plain = search_mugraph(g, default_cpu_target(), oracle, 2);
     EXPECT_EQ(plain.report.stop, StopReason::Exhausted) << p.name;
     EXPECT_FALSE(plain.candidates.empty()) << p.name;
     if (plain.candidates.empty()) continue;
@@ -405,7 +406,7 @@ TEST(Mugraph, ExhaustiveFindsNothingCheaper) {
       expect_equal_outputs(g, c, 3);
       if (HasFatalFailure()) return;
     }
-    Outcome ours = search(g, default_cpu_target());
+    MugraphOutcome ours = search_mugraph(g, default_cpu_target());
     double best = INFINITY;
     for (const Candidate& c : ours.candidates) {
       if (c.graph.bodies().size() == 1) best = std::min(best, c.cost);
@@ -426,7 +427,7 @@ TEST(Mugraph, RandomProgramsGetRightCandidates) {
   int candidates = 0;
   for (uint64_t seed : seeds) {
     Graph g = random_program(seed);
-    Outcome r = search(g, seed % 2 ? default_cpu_target() : tiny_target());
+    MugraphOutcome r = search_mugraph(g, seed % 2 ? default_cpu_target() : tiny_target());
     EXPECT_NE(r.report.detail, "no derivation of the outputs") << "seed " << seed;
     for (size_t i = 0; i < r.candidates.size(); i += 1 + r.candidates.size() / 8) {
       ++candidates;
@@ -447,11 +448,11 @@ TEST(Mugraph, RulesDoNotLoseTheBest) {
     }
     Graph g = parse(p.text, p.name);
     for (const Target& target : {default_cpu_target(), tiny_target()}) {
-      const double best = search(g, target).report.best_cost;
+      const double best = search_mugraph(g, target).report.best_cost;
       for (const char* rule : {"bound", "dominated", "volume", "cancels", "reciprocals"}) {
         MugraphOptions options;
         options.ablate = {rule};
-        double without = search(g, target, options).report.best_cost;
+        double without = search_mugraph(g, target, options).report.best_cost;
         // Without a rule the same effort gets less far, and fewer operations mean fewer graphs.
         EXPECT_LE(best, without * (1 + 1e-6)) << name << " without " << rule;
       }
@@ -466,7 +467,7 @@ TEST(Mugraph, BlocksFitTheSharedMemoryOfAGpu) {
                        "\n  m = reduce_max X {axes=[1], keepdims=true}\n  c = sub X, m\n"
                        "  e = exp c\n  d = sum e {axes=[1], keepdims=true}\n  O = div e, d\n"
                        "  return O\n}";
-    Outcome r = search(parse(text), gpu);
+    MugraphOutcome r = search_mugraph(parse(text), gpu);
     EXPECT_FALSE(r.candidates.empty());
     for (const Candidate& c : r.candidates) {
       for (const Graph& b : c.graph.bodies()) {
@@ -493,11 +494,11 @@ TEST(Mugraph, StopsWhenAsked) {
 
 TEST(Mugraph, SaysWhatItCannotHandle) {
   Target target = default_cpu_target();
-  Outcome r =
-      search(parse("graph g {\n  X = input : f32[N,4]\n  O = sqr X\n  return O\n}"), target);
+  MugraphOutcome r = search_mugraph(
+      parse("graph g {\n  X = input : f32[N,4]\n  O = sqr X\n  return O\n}"), target);
   EXPECT_EQ(r.report.stop, StopReason::Unsupported);
   EXPECT_NE(r.report.detail.find("symbolic"), std::string::npos);
-  r = search(parse("graph g {\n  X = input : i32[4]\n  O = sqr X\n  return O\n}"), target);
+  r = search_mugraph(parse("graph g {\n  X = input : i32[4]\n  O = sqr X\n  return O\n}"), target);
   EXPECT_EQ(r.report.stop, StopReason::Unsupported);
   EXPECT_FALSE(r.report.detail.empty());
   EXPECT_TRUE(r.candidates.empty());

@@ -56,8 +56,8 @@ Graph small_program(uint64_t seed) {
   return without_dead_code(g);
 }
 
-std::vector<Candidate> search(const Graph& g, const Target& target, bool exhaustive, int threads,
-                              SearchReport& report) {
+std::vector<Candidate> search_oracle(const Graph& g, const Target& target, bool exhaustive,
+                                     int threads, SearchReport& report) {
   Context context;
   context.target = &target;
   context.threads = threads;
@@ -95,9 +95,9 @@ TEST(Oracle, NeverWorseThanPlainEnumeration) {
       continue;
     const Target& target = targets[seed % 3];
     SearchReport plain_report, report;
-    const std::vector<Candidate> plain = search(g, target, true, 1, plain_report);
+    const std::vector<Candidate> plain = search_oracle(g, target, true, 1, plain_report);
     if (plain.empty() || plain_report.stop != StopReason::Exhausted) continue;
-    const std::vector<Candidate> ours = search(g, target, false, 1, report);
+    const std::vector<Candidate> ours = search_oracle(g, target, false, 1, report);
     double best = INFINITY;
     for (const Candidate& c : ours) {
       if (c.graph.bodies().size() == 1) best = std::min(best, c.cost);
@@ -109,7 +109,7 @@ TEST(Oracle, NeverWorseThanPlainEnumeration) {
     // The same for any number of threads.
     for (int threads : {2, 8}) {
       SearchReport other;
-      const std::vector<Candidate> again = search(g, target, false, threads, other);
+      const std::vector<Candidate> again = search_oracle(g, target, false, threads, other);
       ASSERT_EQ(again.size(), ours.size());
       for (size_t i = 0; i < ours.size(); ++i)
         EXPECT_EQ(print(again[i].graph), print(ours[i].graph)) << "seed " << seed;

@@ -14,25 +14,25 @@
 namespace tessera {
 namespace {
 
-struct Found {
+struct FoundParts {
   SearchReport report;
   std::vector<Candidate> candidates;
 };
 
-Found search(const Graph& g, double seconds = 30) {
+FoundParts search_parts(const Graph& g, double seconds = 30) {
   const Target target = default_cpu_target();
   Context context;
   context.target = &target;
   CollectingSink sink;
   Budget budget;
   budget.seconds = seconds;
-  Found f;
+  FoundParts f;
   f.report = Mugraph().run({g}, context, budget, sink);
   f.candidates = std::move(sink.candidates);
   return f;
 }
 
-void expect_right(const Graph& g, const std::vector<Candidate>& candidates) {
+void expect_right_candidates(const Graph& g, const std::vector<Candidate>& candidates) {
   std::mt19937_64 rng(7);
   std::uniform_real_distribution<double> u(-1, 1);
   std::vector<NDArray> in;
@@ -51,7 +51,7 @@ void expect_right(const Graph& g, const std::vector<Candidate>& candidates) {
   }
 }
 
-size_t kernels(const Candidate& c) { return c.graph.bodies().size(); }
+size_t kernels_of(const Candidate& c) { return c.graph.bodies().size(); }
 
 TEST(Partition, CausalMaskDoesNotCutAttention) {
   Graph g = parse(R"(graph causal {
@@ -75,12 +75,12 @@ TEST(Partition, CausalMaskDoesNotCutAttention) {
   int regions = 0;
   for (const mugraph::Step& s : mugraph::partition(g)) regions += !s.kept.valid();
   EXPECT_EQ(regions, 1);
-  Found f = search(g);
+  FoundParts f = search_parts(g);
   ASSERT_FALSE(f.candidates.empty());
   bool one = false;
-  for (const Candidate& c : f.candidates) one = one || kernels(c) == 1;
+  for (const Candidate& c : f.candidates) one = one || kernels_of(c) == 1;
   EXPECT_TRUE(one);
-  expect_right(g, f.candidates);
+  expect_right_candidates(g, f.candidates);
 }
 
 // Two projections of one normalised tensor: one kernel whose grid cuts both results.
@@ -97,7 +97,7 @@ TEST(Partition, OutputsOfDifferentWidthShareAKernel) {
   R = matmul n, B
   return P, R
 })");
-  Found f = search(g);
+  FoundParts f = search_parts(g);
   int shared = 0;
   for (const Candidate& c : f.candidates) {
     for (const Graph& b : c.graph.bodies()) {
@@ -111,7 +111,7 @@ TEST(Partition, OutputsOfDifferentWidthShareAKernel) {
     }
   }
   EXPECT_GT(shared, 0);
-  expect_right(g, f.candidates);
+  expect_right_candidates(g, f.candidates);
 }
 
 // A transformer-like block with operators outside LAX; regions of bounded size.
@@ -137,11 +137,11 @@ TEST(Partition, LargerProgramsAreCutIntoRegions) {
   }
   EXPECT_GE(regions, 120 / 32);
   EXPECT_LE(regions, 12);
-  Found f = search(g);
+  FoundParts f = search_parts(g);
   ASSERT_FALSE(f.candidates.empty());
-  EXPECT_LT(kernels(f.candidates[0]), 40u);
+  EXPECT_LT(kernels_of(f.candidates[0]), 40u);
   f.candidates.resize(std::min<size_t>(f.candidates.size(), 6));
-  expect_right(g, f.candidates);
+  expect_right_candidates(g, f.candidates);
 }
 
 TEST(Partition, LongChainsKeepTheBudget) {
@@ -150,7 +150,7 @@ TEST(Partition, LongChainsKeepTheBudget) {
     text += "  t" + std::to_string(i) + " = tanh t" + std::to_string(i - 1) + "\n";
   Graph g = parse(text + "  return t2999\n}");
   const auto start = std::chrono::steady_clock::now();
-  Found f = search(g, 1.0);
+  FoundParts f = search_parts(g, 1.0);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_LT(s, 4.0);  // generous: other work may run on the machine
   EXPECT_FALSE(f.candidates.empty());

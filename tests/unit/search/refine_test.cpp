@@ -17,7 +17,7 @@ namespace {
 using mugraph::refine_axes;
 
 // Attention of several heads as models write it: projections, heads apart, heads together again.
-const char* kHeads = R"(graph heads {
+const char* kSplitHeads = R"(graph heads {
   X = input : f64[2,6,8]
   Wq = input {weight=true} : f64[8,12]
   Wk = input {weight=true} : f64[8,12]
@@ -117,15 +117,15 @@ void expect_same(const Graph& a, const Graph& b) {
 }
 
 TEST(Refine, SameProgramWithoutReshapesInside) {
-  for (const char* text : {kHeads, kEverywhere, kGroups}) {
+  for (const char* text : {kSplitHeads, kEverywhere, kGroups}) {
     const Graph g = parse(text);
     const std::optional<Graph> fine = refine_axes(g);
     ASSERT_TRUE(fine) << text;
     expect_same(g, *fine);
     EXPECT_GT(reshapes_inside(g), reshapes_inside(*fine)) << print(*fine);
   }
-  EXPECT_EQ(reshapes_inside(*refine_axes(parse(kHeads))), 0);
-  EXPECT_EQ(mugraph::partition(*refine_axes(parse(kHeads))).back().kept.valid(), false);
+  EXPECT_EQ(reshapes_inside(*refine_axes(parse(kSplitHeads))), 0);
+  EXPECT_EQ(mugraph::partition(*refine_axes(parse(kSplitHeads))).back().kept.valid(), false);
 }
 
 TEST(Refine, NothingToGain) {

@@ -8,6 +8,7 @@
 #include "eval/eval.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "search/candidates.h"
 #include "search/mugraph/mugraph.h"
 #include "verify/funnel.h"
 
@@ -22,10 +23,10 @@ EvalOptions in_f32() {
   return options;
 }
 
-int count(const Graph& g, OpKind kind) {
+int count_everywhere(const Graph& g, OpKind kind) {
   int n = 0;
   for (const Op& op : g.ops()) n += op.kind == kind;
-  for (const Graph& b : g.bodies()) n += count(b, kind);
+  for (const Graph& b : g.bodies()) n += count_everywhere(b, kind);
   return n;
 }
 
@@ -68,16 +69,7 @@ void expect_safe(const Graph& spec, const Graph& candidate, uint64_t seed, bool 
   EXPECT_GT(compared, 0);
 }
 
-std::vector<Candidate> candidates(const Graph& g, MugraphOptions options = {}) {
-  const Target target = default_cpu_target();
-  Context context;
-  context.target = &target;
-  CollectingSink sink;
-  Mugraph(options).run({g}, context, Budget{}, sink);
-  return std::move(sink.candidates);
-}
-
-const char* kPrograms[] = {
+const char* kRepresented[] = {
     // attention as people write it
     R"(graph attention {
   Q = input : f32[6,8]
@@ -132,11 +124,11 @@ const char* kPrograms[] = {
 
 TEST(Represent, EveryCandidateIsSafe) {
   int carried = 0;
-  for (const char* text : kPrograms) {
+  for (const char* text : kRepresented) {
     const Graph g = parse(text);
     for (const Candidate& c : candidates(g)) {
       EXPECT_TRUE(c.notes.empty()) << "a shift was dropped\n" << print(c.graph);
-      carried += count(c.graph, OpKind::AccumRescale);
+      carried += count_everywhere(c.graph, OpKind::AccumRescale);
       for (uint64_t seed : {1, 2}) expect_safe(g, c.graph, seed);
     }
   }
@@ -148,7 +140,7 @@ TEST(Represent, WithoutItExponentialsOverflow) {
   MugraphOptions options;
   options.ablate = {"running maximum"};
   int infinite = 0;
-  const Graph g = parse(kPrograms[0]);
+  const Graph g = parse(kRepresented[0]);
   for (const Candidate& c : candidates(g, options)) {
     const auto got = eval(c.graph, hard_inputs(g, 1, false), in_f32());
     infinite += std::any_of(got[0].reals.begin(), got[0].reals.end(),

@@ -64,12 +64,12 @@ class Notes : public SearchMemory {
   std::atomic<bool> cancel{false};
 };
 
-struct Found {
+struct FoundRun {
   SearchReport report;
   std::vector<Candidate> candidates;
 };
 
-Found run(const Graph& program, Notes* notes, int threads) {
+FoundRun run(const Graph& program, Notes* notes, int threads) {
   const Target target = default_cpu_target();
   Context context;
   context.target = &target;
@@ -77,7 +77,7 @@ Found run(const Graph& program, Notes* notes, int threads) {
   context.memory = notes;
   if (notes) context.cancel = &notes->cancel;
   CollectingSink sink;
-  Found f;
+  FoundRun f;
   Budget budget;
   budget.seconds = 1e6;
   f.report = Mugraph().run({program}, context, budget, sink);
@@ -85,7 +85,7 @@ Found run(const Graph& program, Notes* notes, int threads) {
   return f;
 }
 
-void expect_same(const Found& a, const Found& b) {
+void expect_same(const FoundRun& a, const FoundRun& b) {
   EXPECT_EQ(a.report.stop, b.report.stop);
   EXPECT_EQ(a.report.detail, b.report.detail);
   EXPECT_EQ(a.report.values, b.report.values);
@@ -106,7 +106,7 @@ void expect_same(const Found& a, const Found& b) {
 
 TEST(Resume, InterruptedAfterAnyRegionEqualsUninterrupted) {
   const Graph program = parse(kSeveralRegions);
-  const Found whole = run(program, nullptr, 2);
+  const FoundRun whole = run(program, nullptr, 2);
   ASSERT_FALSE(whole.candidates.empty());
   Notes all;
   expect_same(whole, run(program, &all, 2));
@@ -129,7 +129,7 @@ TEST(Resume, InterruptedAfterAnyRegionEqualsUninterrupted) {
 TEST(Resume, SplitReductionsComeBack) {
   const Graph program = parse(kSplit);
   Notes notes;
-  const Found whole = run(program, &notes, 2);
+  const FoundRun whole = run(program, &notes, 2);
   ASSERT_EQ(notes.remembered, 1);
   const auto region = mugraph::read_region(notes.texts.begin()->second);
   ASSERT_TRUE(region);
@@ -165,7 +165,7 @@ TEST(Resume, ProgramsAreKeptApart) {
 
 TEST(Resume, ThreadsDoNotMatter) {
   const Graph program = parse(kSeveralRegions);
-  const Found whole = run(program, nullptr, 1);
+  const FoundRun whole = run(program, nullptr, 1);
   Notes first;
   first.stop_after = 2;
   run(program, &first, 8);
@@ -179,7 +179,7 @@ TEST(Resume, ThreadsDoNotMatter) {
 
 TEST(Resume, TextsThatDoNotFitAreSearchedAgain) {
   const Graph program = parse(kSeveralRegions);
-  const Found whole = run(program, nullptr, 2);
+  const FoundRun whole = run(program, nullptr, 2);
   Notes all;
   run(program, &all, 2);
   int changed = 0;
@@ -194,7 +194,7 @@ TEST(Resume, TextsThatDoNotFitAreSearchedAgain) {
       if (bad == text) continue;
       Notes notes;
       notes.texts[name] = bad;
-      const Found f = run(program, &notes, 2);
+      const FoundRun f = run(program, &notes, 2);
       EXPECT_FALSE(f.candidates.empty());
       if (bad != all.texts.begin()->second) expect_same(whole, f);
       changed++;

@@ -16,7 +16,7 @@ namespace {
 
 Target h200() { return find_target("h200", source_dir() + "/targets"); }
 
-std::vector<Candidate> search(const Graph& g, const Target& target) {
+std::vector<Candidate> search_split(const Graph& g, const Target& target) {
   Context context;
   context.target = &target;
   CollectingSink sink;
@@ -32,7 +32,7 @@ std::string shape(std::initializer_list<int64_t> dims) {
   return "[" + s + "]";
 }
 
-Graph attention(int64_t batch, int64_t rows, int64_t depth, int64_t keys, const char* dtype) {
+Graph split_attention(int64_t batch, int64_t rows, int64_t depth, int64_t keys, const char* dtype) {
   std::string d = dtype;
   return parse("graph attention {\n  Q = input : " + d + shape({batch, rows, depth}) +
                "\n  K = input : " + d + shape({batch, depth, keys}) + "\n  V = input : " + d +
@@ -94,27 +94,29 @@ bool is_flash_decoding(const Graph& g) {
 }
 
 TEST(Split, FlashDecodingAtBatchOneNotAt512) {
-  std::vector<Candidate> one = search(attention(1, 8, 128, 8192, "f16"), h200());
+  std::vector<Candidate> one = search_split(split_attention(1, 8, 128, 8192, "f16"), h200());
   ASSERT_FALSE(one.empty());
   EXPECT_TRUE(is_flash_decoding(one[0].graph)) << print(one[0].graph);
-  std::vector<Candidate> many = search(attention(512, 8, 128, 8192, "f16"), h200());
+  std::vector<Candidate> many = search_split(split_attention(512, 8, 128, 8192, "f16"), h200());
   ASSERT_FALSE(many.empty());
   EXPECT_FALSE(is_split(many[0].graph)) << print(many[0].graph);
   EXPECT_EQ(many[0].graph.bodies().size(), 1u);
 }
 
 TEST(Split, OnTwoCoresToo) {
-  std::vector<Candidate> one = search(attention(1, 8, 128, 8192, "f32"), default_cpu_target());
+  std::vector<Candidate> one =
+      search_split(split_attention(1, 8, 128, 8192, "f32"), default_cpu_target());
   ASSERT_FALSE(one.empty());
   EXPECT_TRUE(is_flash_decoding(one[0].graph)) << print(one[0].graph);
-  std::vector<Candidate> many = search(attention(64, 8, 128, 8192, "f32"), default_cpu_target());
+  std::vector<Candidate> many =
+      search_split(split_attention(64, 8, 128, 8192, "f32"), default_cpu_target());
   ASSERT_FALSE(many.empty());
   EXPECT_FALSE(is_split(many[0].graph)) << print(many[0].graph);
 }
 
 TEST(Split, AnyExtentOfALongReduction) {
   for (int64_t k : {11008, 14336, 16384, 12289}) {
-    std::vector<Candidate> found = search(linear(16, k, 64, "f16"), h200());
+    std::vector<Candidate> found = search_split(linear(16, k, 64, "f16"), h200());
     ASSERT_FALSE(found.empty()) << k;
     EXPECT_TRUE(is_split(found[0].graph)) << k << "\n" << print(found[0].graph);
     double whole = INFINITY;
@@ -126,7 +128,7 @@ TEST(Split, AnyExtentOfALongReduction) {
   // Loops cut any extent too: none of these is a power of two.
   for (int64_t k : {768, 5120, 11008, 14336}) {
     std::set<int64_t> iterations;
-    for (const Candidate& c : search(linear(16, k, 4096, "f32"), default_cpu_target())) {
+    for (const Candidate& c : search_split(linear(16, k, 4096, "f32"), default_cpu_target())) {
       for (const Graph& b : c.graph.bodies()) {
         for (const Op& op : b.ops()) {
           if (op.kind == OpKind::Accum) iterations.insert(b.loops()[0]);
@@ -146,7 +148,7 @@ TEST(Split, RaggedPartsAreRight) {
       "matmul f32 1G\npointwise f32 1G\n");
   int split = 0;
   for (int64_t keys : {11, 13, 17, 23}) {
-    Graph g = attention(1, 2, 3, keys, "f64");
+    Graph g = split_attention(1, 2, 3, keys, "f64");
     std::vector<NDArray> in;
     uint64_t state = 88172645463325252ull + uint64_t(keys);
     for (TensorId t : g.inputs()) {
@@ -158,7 +160,7 @@ TEST(Split, RaggedPartsAreRight) {
       in.push_back(NDArray::of(DType::F64, extents(g.type(t).shape), data));
     }
     std::vector<NDArray> want = eval(g, in);
-    for (const Candidate& c : search(g, tiny)) {
+    for (const Candidate& c : search_split(g, tiny)) {
       split += is_split(c.graph);
       std::vector<NDArray> got = eval(c.graph, in);
       for (size_t i = 0; i < want[0].reals.size(); ++i) {
@@ -184,7 +186,7 @@ TEST(Split, LoraWithOneAccumulator) {
   return O
 })");
   int found = 0;
-  for (const Candidate& c : search(g, default_cpu_target())) {
+  for (const Candidate& c : search_split(g, default_cpu_target())) {
     if (c.graph.bodies().size() != 1) continue;
     int matmuls = 0, accumulators = 0;
     for (const Op& op : c.graph.bodies()[0].ops()) {
@@ -208,7 +210,7 @@ TEST(Split, LoraMergesItsWeightsForLargeBatches) {
   O = add w, b
   return O
 })");
-  std::vector<Candidate> found = search(g, h200());
+  std::vector<Candidate> found = search_split(g, h200());
   ASSERT_FALSE(found.empty());
   // W + A·B first: the kernel that reads X has one matrix product.
   const Graph& last = found[0].graph.bodies().back();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/target.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "search/synth/synth.h"
@@ -10,14 +11,8 @@
 namespace tessera {
 namespace {
 
-int count(const Graph& g, OpKind kind) {
-  int n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
-}
-
 // The best program offered, proved equal and cheaper; `derivation` tells how it came about.
-Graph best(const char* text, std::string* derivation = nullptr) {
+Graph best_form(const char* text, std::string* derivation = nullptr) {
   const Graph g = parse(text);
   const Target target = default_cpu_target();
   Context context;
@@ -42,7 +37,7 @@ Graph best(const char* text, std::string* derivation = nullptr) {
 
 TEST(SynthForms, MeansOfProductsAreDotProductsByTheirCount) {
   std::string derivation;
-  const Graph g = best(R"(graph g {
+  const Graph g = best_form(R"(graph g {
   y = input : f32[1000]
   t = input : f32[1000]
   d = sub y, t
@@ -50,7 +45,7 @@ TEST(SynthForms, MeansOfProductsAreDotProductsByTheirCount) {
   m = mean s {axes=[0]}
   return m
 })",
-                       &derivation);
+                            &derivation);
   EXPECT_EQ(count(g, OpKind::Mean), 0) << print(g);
   EXPECT_EQ(count(g, OpKind::Matmul), 1) << print(g);
   EXPECT_NE(derivation.find("/ 1000"), std::string::npos) << derivation;
@@ -67,13 +62,13 @@ TEST(SynthForms, CountsOfManyAxesAreNotConfused) {
     text += "  m" + n + " = mean p" + n + " {axes=[0]}\n";
     outputs += (k > 1 ? ", m" : "m") + n;
   }
-  const Graph g = best((text + "  return " + outputs + "\n}").c_str());
+  const Graph g = best_form((text + "  return " + outputs + "\n}").c_str());
   EXPECT_EQ(count(g, OpKind::Mean), 0) << print(g);
 }
 
 TEST(SynthForms, DiagonalMatricesScaleRowsAndColumns) {
   std::string derivation;
-  const Graph g = best(R"(graph g {
+  const Graph g = best_form(R"(graph g {
   A = input : f64[80,60]
   d = input : f64[60]
   c = reshape d {shape=[60,1]}
@@ -84,14 +79,14 @@ TEST(SynthForms, DiagonalMatricesScaleRowsAndColumns) {
   r = matmul A, D
   return r
 })",
-                       &derivation);
+                            &derivation);
   EXPECT_EQ(count(g, OpKind::Matmul), 0) << print(g);
   EXPECT_EQ(count(g, OpKind::Pad), 0) << print(g);
   EXPECT_NE(derivation.find("diag(d)"), std::string::npos) << derivation;
 }
 
 TEST(SynthForms, DiagonalMatricesThatAreNeededStay) {
-  const Graph g = best(R"(graph g {
+  const Graph g = best_form(R"(graph g {
   A = input : f64[60,60]
   d = input : f64[60]
   c = reshape d {shape=[60,1]}
@@ -111,7 +106,7 @@ TEST(SynthForms, DiagonalMatricesThatAreNeededStay) {
 }
 
 TEST(SynthForms, IdentityMatricesDropOut) {
-  const Graph g = best(R"(graph g {
+  const Graph g = best_form(R"(graph g {
   A = input : f64[60,60]
   r = iota {axis=0} : i64[60,60]
   c = iota {axis=1} : i64[60,60]
@@ -127,7 +122,7 @@ TEST(SynthForms, IdentityMatricesDropOut) {
 
 TEST(SynthForms, TracesOfBatches) {
   std::string derivation;
-  const Graph g = best(R"(graph g {
+  const Graph g = best_form(R"(graph g {
   A = input : f64[50,8,9]
   B = input : f64[50,9,8]
   C = matmul A, B
@@ -136,7 +131,7 @@ TEST(SynthForms, TracesOfBatches) {
   t = sum d {axes=[1]}
   return t
 })",
-                       &derivation);
+                            &derivation);
   EXPECT_EQ(count(g, OpKind::Matmul), 0) << print(g);
   EXPECT_NE(derivation.find("diagonal("), std::string::npos) << derivation;
 }

@@ -20,7 +20,7 @@ using synth::Spec;
 using synth::World;
 
 // Every rewrite found, each of which has to be proved.
-std::vector<Graph> rewrites(const std::string& text) {
+std::vector<Graph> offered_rewrites(const std::string& text) {
   const Graph g = program(text);
   const Target target = default_cpu_target();
   Context context;
@@ -39,18 +39,18 @@ std::vector<Graph> rewrites(const std::string& text) {
   }
   return all;
 }
-std::string best(const std::string& text) {
-  const std::vector<Graph> all = rewrites(text);
+std::string best_text(const std::string& text) {
+  const std::vector<Graph> all = offered_rewrites(text);
   return all.empty() ? "nothing found" : print(all[0]);
 }
-int count(const std::string& text, const std::string& op) {
+int count_ops(const std::string& text, const std::string& op) {
   int n = 0;
   for (size_t at = text.find("= " + op); at != std::string::npos; at = text.find("= " + op, at + 1))
     ++n;
   return n;
 }
 
-const char* const kPrograms[] = {
+const char* const kIntegerPrograms[] = {
     "B = mul A, A; C = sub B, A; D = neg C; return D",
     "B = abs A; C = sign A; D = mul B, C; return D",
     "s = sum A {axes=[1]}; m = reduce_max A {axes=[0]}; n = reduce_min A {axes=[0, 1]}; "
@@ -65,7 +65,7 @@ const char* const kPrograms[] = {
 
 // What the world says of integers is what the reference interpreter computes, wraps included.
 TEST(SynthIntegers, TheWorldAgreesWithTheInterpreter) {
-  for (const char* body : kPrograms) {
+  for (const char* body : kIntegerPrograms) {
     for (const char* dtype : {"i64", "i32", "i8", "u8"}) {
       std::string text = "A = input : " + std::string(dtype) + "[3,2]; " + body + "";
       if (const size_t at = text.find("DT"); at != std::string::npos) text.replace(at, 2, dtype);
@@ -96,40 +96,43 @@ TEST(SynthIntegers, TheWorldAgreesWithTheInterpreter) {
 TEST(SynthIntegers, RingLawsHoldModuloTwoToTheN) {
   for (const std::string dtype : {"i64", "i32", "i8", "u8"}) {
     const std::string A = "A = input : " + dtype + "[90,70]; ";
-    const std::string four = best(A + "B = add A, A; C = add A, A; D = add B, C; return D");
-    EXPECT_EQ(count(four, "add") + count(four, "mul"), 1) << four;
+    const std::string four = best_text(A + "B = add A, A; C = add A, A; D = add B, C; return D");
+    EXPECT_EQ(count_ops(four, "add") + count_ops(four, "mul"), 1) << four;
     EXPECT_NE(four.find("value=4"), std::string::npos) << four;
     const std::string one =
-        best(A + "B = input : " + dtype + "[90,70]; C = add A, B; D = sub C, A; return D");
-    EXPECT_EQ(count(one, "add") + count(one, "sub"), 0) << one;
-    const std::string common = best(A + "B = input : " + dtype + "[90,70]; C = input : " + dtype +
-                                    "[90,70]; D = mul A, B; E = mul C, B; F = add D, E; return F");
-    EXPECT_EQ(count(common, "mul"), 1) << common;
+        best_text(A + "B = input : " + dtype + "[90,70]; C = add A, B; D = sub C, A; return D");
+    EXPECT_EQ(count_ops(one, "add") + count_ops(one, "sub"), 0) << one;
+    const std::string common =
+        best_text(A + "B = input : " + dtype + "[90,70]; C = input : " + dtype +
+                  "[90,70]; D = mul A, B; E = mul C, B; F = add D, E; return F");
+    EXPECT_EQ(count_ops(common, "mul"), 1) << common;
   }
 }
 
 TEST(SynthIntegers, WhatWrapsIsNotCancelled) {
   // 16·(16·x) is 0 in 8 bits.
   const std::string zero =
-      best("A = input : u8[90,70]; c = const {value=16} : u8[]; B = mul A, c; C = mul B, c; "
-           "return C");
+      best_text("A = input : u8[90,70]; c = const {value=16} : u8[]; B = mul A, c; C = mul B, c; "
+                "return C");
   EXPECT_EQ(zero.find("value=16"), std::string::npos) << zero;
   // max(x + 1, x) is not x + 1, |x| can be negative, and 2x < 2y is not x < y.
   for (const char* body : {"B = add A, one; C = max A, B; return C",
                            "B = abs A; C = abs B; D = neg C; E = abs D; return E",
                            "B = add A, A; C = add one, one; D = lt B, C; return D"}) {
-    rewrites("A = input : i8[90,70]; one = const {value=1} : i8[]; " + std::string(body) + "");
+    offered_rewrites("A = input : i8[90,70]; one = const {value=1} : i8[]; " + std::string(body) +
+                     "");
   }
-  const std::string most =
-      best("A = input : i8[90,70]; one = const {value=1} : i8[]; o = add A, one; B = sub o, A; "
-           "C = mul B, A; D = add C, one; E = max A, D; return E");
-  EXPECT_EQ(count(most, "max"), 1) << most;
+  const std::string most = best_text(
+      "A = input : i8[90,70]; one = const {value=1} : i8[]; o = add A, one; B = sub o, A; "
+      "C = mul B, A; D = add C, one; E = max A, D; return E");
+  EXPECT_EQ(count_ops(most, "max"), 1) << most;
 }
 
 TEST(SynthIntegers, CastsOfSumsAreNotSumsOfCasts) {
   const char* wrapped = "A = input : u8[30,20]; B = input : u8[30,20]; C = add A, B; "
                         "D = cast C {dtype=f32}; return D";
-  for (const Graph& g : rewrites(wrapped)) EXPECT_EQ(count(print(g), "cast"), 1) << print(g);
+  for (const Graph& g : offered_rewrites(wrapped))
+    EXPECT_EQ(count_ops(print(g), "cast"), 1) << print(g);
   const char* apart = "A = input : u8[30,20]; B = input : u8[30,20]; C = cast A {dtype=f32}; "
                       "D = cast B {dtype=f32}; E = add C, D; return E";
   const Verdict v = verify(program(wrapped), program(apart));
@@ -139,24 +142,24 @@ TEST(SynthIntegers, CastsOfSumsAreNotSumsOfCasts) {
 
 TEST(SynthIntegers, SeveralDtypesAreRewrittenEachInItsOwn) {
   const std::string product =
-      best("A = input : f32[90,70]; B = input : f64[90,70]; C = cast A {dtype=f64}; "
-           "D = mul C, B; E = cast A {dtype=f64}; F = mul E, B; G = add D, F; return G");
-  EXPECT_EQ(count(product, "cast"), 1) << product;
-  EXPECT_EQ(count(product, "mul") + count(product, "add"), 2) << product;
+      best_text("A = input : f32[90,70]; B = input : f64[90,70]; C = cast A {dtype=f64}; "
+                "D = mul C, B; E = cast A {dtype=f64}; F = mul E, B; G = add D, F; return G");
+  EXPECT_EQ(count_ops(product, "cast"), 1) << product;
+  EXPECT_EQ(count_ops(product, "mul") + count_ops(product, "add"), 2) << product;
   // Rounding to f32 and back is no identity.
   const std::string rounded =
-      best("A = input : f64[90,70]; B = cast A {dtype=f32}; C = cast B {dtype=f64}; "
-           "D = add C, C; E = sub D, C; return E");
-  EXPECT_EQ(count(rounded, "cast"), 2) << rounded;
-  EXPECT_EQ(count(rounded, "sub"), 0) << rounded;
+      best_text("A = input : f64[90,70]; B = cast A {dtype=f32}; C = cast B {dtype=f64}; "
+                "D = add C, C; E = sub D, C; return E");
+  EXPECT_EQ(count_ops(rounded, "cast"), 2) << rounded;
+  EXPECT_EQ(count_ops(rounded, "sub"), 0) << rounded;
 }
 
 TEST(SynthIntegers, MeansOfIntegersStayFloats) {
   const std::string mean =
-      best("A = input : i32[900]; B = cast A {dtype=f64}; m = sum B {axes=[0]}; "
-           "C = cast A {dtype=f64}; n = sum C {axes=[0]}; s = add m, n; return s");
-  EXPECT_EQ(count(mean, "sum"), 1) << mean;
-  EXPECT_EQ(count(mean, "cast"), 1) << mean;
+      best_text("A = input : i32[900]; B = cast A {dtype=f64}; m = sum B {axes=[0]}; "
+                "C = cast A {dtype=f64}; n = sum C {axes=[0]}; s = add m, n; return s");
+  EXPECT_EQ(count_ops(mean, "sum"), 1) << mean;
+  EXPECT_EQ(count_ops(mean, "cast"), 1) << mean;
 }
 
 // Where integers and floats meet, the verifier looks at integers that wrap.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cost/target.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "search/synth/synth.h"
 
@@ -13,11 +14,11 @@ namespace {
 using synth::CostKind;
 using synth::Rates;
 
-struct Found {
+struct FoundByRates {
   SearchReport report;
   std::vector<Candidate> candidates;
 };
-Found synthesize(const char* text, const SynthOptions& options) {
+FoundByRates synthesize(const char* text, const SynthOptions& options) {
   const Graph g = parse(text);
   const Target target = default_cpu_target();
   Context context;
@@ -26,7 +27,7 @@ Found synthesize(const char* text, const SynthOptions& options) {
   budget.steps = 200'000;
   budget.seconds = 3600;  // ends by its steps alone, however slow the machine
   CollectingSink sink;
-  Found found;
+  FoundByRates found;
   found.report = Synth(options).run(Subprogram{g}, context, budget, sink);
   found.candidates = std::move(sink.candidates);
   return found;
@@ -36,13 +37,6 @@ bool uses(const Graph& g, OpKind kind) {
     if (op.kind == kind) return true;
   return false;
 }
-int computing(const Graph& g) {
-  int n = 0;
-  for (const Op& op : g.ops())
-    n += op.kind != OpKind::Input && op.kind != OpKind::Const && !has(op.kind, algebra::Movement);
-  return n;
-}
-
 constexpr const char* kSums = R"(graph g {
   A = input : f32[200,200]
   x = input : f32[200]
@@ -58,7 +52,7 @@ TEST(SynthRates, WhatIsMeasuredDecides) {
   EXPECT_TRUE(uses(synthesize(kSums, options).candidates[0].graph, OpKind::Matmul));
   // On a machine whose products crawl, nothing is cheaper than the program.
   options.rates.set({{"matrix_vector", {{100, 1e9}}}});
-  const Found slow = synthesize(kSums, options);
+  const FoundByRates slow = synthesize(kSums, options);
   if (!slow.candidates.empty()) {
     EXPECT_FALSE(uses(slow.candidates[0].graph, OpKind::Matmul)) << print(slow.candidates[0].graph);
   }
@@ -107,7 +101,7 @@ TEST(SynthRates, FusedLoopsCostWhatTheyWrite) {
   fused.rates.set(curves);
   calls.rates.set(curves);
   EXPECT_NEAR(synthesize(chain, calls).report.original_cost, 21e-6, 1e-9);
-  const Found one = synthesize(chain, fused);
+  const FoundByRates one = synthesize(chain, fused);
   ASSERT_FALSE(one.candidates.empty());
   // A call of 5 us is every program's; beyond that one loop and a little for each operation.
   EXPECT_GT(one.report.original_cost, 2e-6);
@@ -117,14 +111,14 @@ TEST(SynthRates, FusedLoopsCostWhatTheyWrite) {
     EXPECT_LT(c.cost, 4e-6);
   }
   // A product reads an array, which a loop of its own has to write.
-  const Found two = synthesize(product, fused);
+  const FoundByRates two = synthesize(product, fused);
   for (const Candidate& c : two.candidates) EXPECT_GT(c.cost, 97e-6) << print(c.graph);
 }
 
 TEST(SynthRates, FlopsCountOperationsOnly) {
   SynthOptions options;
   options.rates.kind = CostKind::Flops;
-  const Found found = synthesize(R"(graph g {
+  const FoundByRates found = synthesize(R"(graph g {
   A = input : f32[10,20]
   B = input : f32[20,10]
   t = matmul A, B
@@ -132,7 +126,7 @@ TEST(SynthRates, FlopsCountOperationsOnly) {
   y = mul u, u
   return y
 })",
-                                 options);
+                                        options);
   EXPECT_NEAR(found.report.original_cost, (2 * 10 * 20 * 10 + 100) * 1e-9, 1e-10);
 }
 
@@ -159,9 +153,9 @@ TEST(SynthRates, WithoutHolesTheEnumerationAloneSearches) {
   w = sub x, y
   return w
 })";
-  const Found with = synthesize(text, whole), without = synthesize(text, plain);
+  const FoundByRates with = synthesize(text, whole), without = synthesize(text, plain);
   ASSERT_FALSE(with.candidates.empty());
-  EXPECT_EQ(computing(with.candidates[0].graph), 2) << print(with.candidates[0].graph);
+  EXPECT_EQ(computing_ops(with.candidates[0].graph), 2) << print(with.candidates[0].graph);
   EXPECT_NE(with.report.best_cost, without.report.best_cost);
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/target.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "search/synth/synth.h"
 #include "verify/funnel.h"
@@ -32,12 +33,6 @@ Answer ask(const Graph& g, const std::function<bool(const Graph&)>& refuses) {
   a.candidates = std::move(sink.candidates);
   return a;
 }
-int count(const Graph& g, OpKind kind) {
-  int n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
-}
-
 // Two gains that have nothing to do with each other: a·c + b·c = (a + b)·c, and √y / √z = √(y / z).
 constexpr const char* kTwoGains = R"(graph g {
   a = input : f32[100,100]

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/target.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "search/synth/synth.h"
@@ -14,7 +15,7 @@ struct Best {
   double original = 0, cost = 0;  // seconds
   Graph graph;
 };
-Best best(const Graph& g, const SynthOptions& options) {
+Best best_sketched(const Graph& g, const SynthOptions& options) {
   const Target target = default_cpu_target();
   Context context;
   context.target = &target;
@@ -30,18 +31,12 @@ Best best(const Graph& g, const SynthOptions& options) {
   }
   return b;
 }
-Best best(const char* text) { return best(parse(text), {}); }
-
-int count(const Graph& g, OpKind kind) {
-  int n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
-}
+Best best_sketched(const char* text) { return best_sketched(parse(text), {}); }
 
 // Finds a proved program that costs at most `part` of the original.
 void finds(const char* text, double part) {
   const Graph g = parse(text);
-  const Best found = best(g, {});
+  const Best found = best_sketched(g, {});
   validate(found.graph);
   EXPECT_LE(found.cost, part * found.original) << print(found.graph);
   EXPECT_TRUE(verify(g, found.graph).equal()) << print(found.graph);
@@ -51,7 +46,7 @@ void only_deeper(const char* text, double part) {
   finds(text, part);
   SynthOptions flat;
   flat.probes = 0;
-  const Best without = best(parse(text), flat);
+  const Best without = best_sketched(parse(text), flat);
   EXPECT_GT(without.cost, part * without.original) << print(without.graph);
 }
 
@@ -268,7 +263,7 @@ TEST(SynthSketches, RootOfAProduct) {
 
 TEST(SynthSketches, MasksThatChooseBecomeWhere) {
   // m·a + (1 − m)·b with m = (x > t) as numbers
-  const Best b = best(R"(graph g {
+  const Best b = best_sketched(R"(graph g {
   x = input : f32[200,200]
   t = input : f32[200,200]
   a = input : f32[200,200]
@@ -288,7 +283,7 @@ TEST(SynthSketches, MasksThatChooseBecomeWhere) {
 
 TEST(SynthSketches, ChoicesByOneConditionAreMadeOnce) {
   // where(c, a, b) + where(c, d, e) = where(c, a + d, b + e)
-  const Best b = best(R"(graph g {
+  const Best b = best_sketched(R"(graph g {
   x = input : f32[200,200]
   t = input : f32[200,200]
   a = input : f32[200,200]
@@ -321,7 +316,7 @@ TEST(SynthSketches, BranchesThatAreNeverTakenAreNoProof) {
   o = add ma, nb
   return o
 })");
-  const Best found = best(g, {});
+  const Best found = best_sketched(g, {});
   // That no square is negative is no law of the verifier's, and was not drawn.
   EXPECT_FALSE(verify(g, found.graph).refuted()) << print(found.graph);
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/target.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "search/synth/slices.h"
@@ -10,12 +11,6 @@
 
 namespace tessera {
 namespace {
-
-int count(const Graph& g, OpKind kind) {
-  int n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
-}
 
 // The forms of a program, each proved equal to it.
 std::vector<Graph> forms(const std::string& body) {
@@ -37,16 +32,16 @@ Graph form(const std::string& body) {
   return all.empty() ? Graph() : std::move(all[0]);
 }
 
-const std::string kParts = "x = input : f64[40]\n"
-                           "a = slice x {starts=[0], stops=[15], steps=[1]}\n"
-                           "b = slice x {starts=[15], stops=[40], steps=[1]}\n";
+const std::string kSlicedParts = "x = input : f64[40]\n"
+                                 "a = slice x {starts=[0], stops=[15], steps=[1]}\n"
+                                 "b = slice x {starts=[15], stops=[40], steps=[1]}\n";
 const std::string kNeighbours = "x = input : f64[40]\n"
                                 "a = slice x {starts=[0], stops=[39], steps=[1]}\n"
                                 "b = slice x {starts=[1], stops=[40], steps=[1]}\n";
 
 TEST(SynthSlices, SumsOverPartsAreSumsOverTheWhole) {
-  const Graph g = form(kParts + "s = sum a {axes=[0]}\nt = sum b {axes=[0]}\n"
-                                "y = add s, t\nreturn y");
+  const Graph g = form(kSlicedParts + "s = sum a {axes=[0]}\nt = sum b {axes=[0]}\n"
+                                      "y = add s, t\nreturn y");
   EXPECT_EQ(count(g, OpKind::Slice), 0) << print(g);
   EXPECT_EQ(count(g, OpKind::Sum), 1) << print(g);
   // Every second element and the others.
@@ -82,7 +77,7 @@ TEST(SynthSlices, DifferencesCancelAlongTheAxis) {
 TEST(SynthSlices, MaximaOfPartsAreMaxima) {
   const std::string rest = "s = reduce_max a {axes=[0]}\nt = reduce_max b {axes=[0]}\n"
                            "y = max s, t\nreturn y";
-  const Graph g = form(kParts + rest);
+  const Graph g = form(kSlicedParts + rest);
   EXPECT_EQ(count(g, OpKind::ReduceMax), 1) << print(g);
   EXPECT_EQ(count(g, OpKind::Slice), 0) << print(g);
   EXPECT_TRUE(forms(kNeighbours + rest).empty());  // nothing is proved of these
@@ -124,10 +119,10 @@ TEST(SynthSlices, DotProductsOfPartsAreOne) {
 }
 
 TEST(SynthSlices, WhatIsPutTogetherAgainWasNeverCut) {
-  const Graph g = form(kParts + "e = exp a\nf = exp b\ny = concat e, f {axis=0}\nreturn y");
+  const Graph g = form(kSlicedParts + "e = exp a\nf = exp b\ny = concat e, f {axis=0}\nreturn y");
   EXPECT_EQ(g.ops().size(), 2u) << print(g);
   // In another order it is something else.
-  EXPECT_TRUE(forms(kParts + "y = concat b, a {axis=0}\nreturn y").empty());
+  EXPECT_TRUE(forms(kSlicedParts + "y = concat b, a {axis=0}\nreturn y").empty());
 }
 
 TEST(SynthSlices, SlicesComeFirstWhereThatIsLess) {

@@ -210,11 +210,6 @@ TEST(Composition, PartsReadBack) {
 
 // --- logarithms
 
-void expect_equal(const std::string& a, const std::string& b) {
-  const Verdict v = compare_programs(a, b);
-  EXPECT_TRUE(v.equal()) << a << "\n" << b << "\n" << v.str();
-}
-
 TEST(Logarithms, ExpAndLogCancel) {
   const std::string in = "A = input : f32[6,5]; B = input : f32[6,5]; ";
   expect_equal(in + "a = log A; b = log B; c = sub a, b; y = exp c; return y",

@@ -10,7 +10,8 @@ namespace {
 const std::string kFloats = "x = input : f32[4,8]; a = input : f32[4,8]; b = input : f32[4,8]; ";
 const std::string kIntegers = "x = input : i64[4,8]; a = input : f32[4,8]; b = input : f32[4,8]; ";
 
-std::string chosen(const std::string& dtype, const std::string& value, const std::string& compare) {
+std::string chosen_by(const std::string& dtype, const std::string& value,
+                      const std::string& compare) {
   return "k = const {value=" + value + "} : " + dtype + "[]; c = " + compare +
          " x, k; y = where c, a, b; return y";
 }
@@ -18,15 +19,15 @@ std::string chosen(const std::string& dtype, const std::string& value, const std
 TEST(Conditions, EqualityWithAConstantIsMet) {
   for (const char* value : {"1000", "-77", "1/2"})
     EXPECT_TRUE(
-        compare_programs(kFloats + chosen("f32", value, "eq"), kFloats + "return b").refuted())
+        compare_programs(kFloats + chosen_by("f32", value, "eq"), kFloats + "return b").refuted())
         << value;
   for (const char* value : {"1000", "-77", "123456789012"})
-    EXPECT_TRUE(
-        compare_programs(kIntegers + chosen("i64", value, "eq"), kIntegers + "return b").refuted())
+    EXPECT_TRUE(compare_programs(kIntegers + chosen_by("i64", value, "eq"), kIntegers + "return b")
+                    .refuted())
         << value;
   EXPECT_TRUE(
-      compare_programs(kFloats + chosen("f32", "1000", "ne"), kFloats + "return a").refuted());
-  EXPECT_TRUE(compare_programs(kFloats + chosen("f32", "1000", "eq"),
+      compare_programs(kFloats + chosen_by("f32", "1000", "ne"), kFloats + "return a").refuted());
+  EXPECT_TRUE(compare_programs(kFloats + chosen_by("f32", "1000", "eq"),
                                kFloats + "k = const {value=1000} : f32[]; c = ne x, k; y = where "
                                          "c, b, a; return y")
                   .equal());
@@ -34,12 +35,12 @@ TEST(Conditions, EqualityWithAConstantIsMet) {
 
 TEST(Conditions, EqualityDecidesAtTheBoundary) {
   for (const char* value : {"1000", "1/2"})
-    EXPECT_TRUE(
-        compare_programs(kFloats + chosen("f32", value, "le"), kFloats + chosen("f32", value, "lt"))
-            .refuted())
+    EXPECT_TRUE(compare_programs(kFloats + chosen_by("f32", value, "le"),
+                                 kFloats + chosen_by("f32", value, "lt"))
+                    .refuted())
         << value;
-  EXPECT_TRUE(compare_programs(kIntegers + chosen("i64", "1000", "le"),
-                               kIntegers + chosen("i64", "1000", "lt"))
+  EXPECT_TRUE(compare_programs(kIntegers + chosen_by("i64", "1000", "le"),
+                               kIntegers + chosen_by("i64", "1000", "lt"))
                   .refuted());
 }
 
@@ -70,7 +71,7 @@ TEST(Conditions, WhatIsNeverMetIsNotProved) {
   // No float of 16 bits is 0.1; three numbers add up to 1000 by a chance of nothing.
   EXPECT_TRUE(
       compare_programs("x = input : f16[4]; a = input : f16[4]; b = input : f16[4]; " +
-                           chosen("f16", "1/10", "eq"),
+                           chosen_by("f16", "1/10", "eq"),
                        "x = input : f16[4]; a = input : f16[4]; b = input : f16[4]; return b")
           .unknown());
   const Verdict v = compare_programs(

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-const std::string kInputs = "x = input : f32[6]; y = input : f32[6]; z = input : f32[6]; "
-                            "w = input : f32[6]; o = const {value=0} : f32[]; ";
+const std::string kDrivenInputs = "x = input : f32[6]; y = input : f32[6]; z = input : f32[6]; "
+                                  "w = input : f32[6]; o = const {value=0} : f32[]; ";
 // Conditions c that hold at hardly any numbers near 1.
 const char* const kRare[] = {
     "k = const {value=9000} : f32[]; l = const {value=9020} : f32[]; p = mul x, y; q = mul x, z; "
@@ -25,7 +25,7 @@ const char* const kRare[] = {
 
 TEST(DrivenInputs, DigitsLostBehindARareCondition) {
   for (const std::string condition : kRare) {
-    const std::string before = kInputs + condition, after = "r = where c, v, o; return r";
+    const std::string before = kDrivenInputs + condition, after = "r = where c, v, o; return r";
     const Verdict v = compare_programs(
         before + "v = add w, o; " + after,
         before + "b = const {value=1e6} : f32[]; u = add w, b; v = sub u, b; " + after);
@@ -38,7 +38,7 @@ TEST(DrivenInputs, DigitsLostBehindARareCondition) {
 TEST(DrivenInputs, PolesBehindARareCondition) {
   // 5 where w is 0, and none.
   for (const std::string condition : kRare) {
-    const std::string before = kInputs + condition +
+    const std::string before = kDrivenInputs + condition +
                                "e = const {value=1} : f32[]; "
                                "f = const {value=5} : f32[]; ",
                       after = "v = min t, f; r = where c, v, o; return r";
@@ -71,7 +71,7 @@ TEST(DrivenInputs, SidesThatOrdinaryInputsMeetAreNotSought) {
   const Graph g = program("x = input : f32[6]; y = input : f32[6]; c = gt x, y; r = where c, x, y; "
                           "return r");
   EXPECT_TRUE(rare_sides(g, g, 1, 100, nullptr).size() <= 128u);
-  const Graph rare = program(kInputs + kRare[3] + "r = where c, x, y; return r");
+  const Graph rare = program(kDrivenInputs + kRare[3] + "r = where c, x, y; return r");
   EXPECT_FALSE(rare_sides(rare, rare, 1, 100, nullptr).empty());
 }
 

@@ -17,7 +17,7 @@ std::string corpus(const std::string& name) {
   return text.str();
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string replaced_once(std::string text, const std::string& from, const std::string& to) {
   size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   return text.replace(at, from.size(), to);
@@ -32,7 +32,7 @@ TEST(Filter, SampledBlocksTellRightFromWrong) {
                           {"r = sqrt m", "r = rsqrt m"},
                           {"x2 = sqr x\n", "x2 = sqr xg\n"},
                           {"p = matmul xg, w", "p = matmul x, w"}})
-    EXPECT_FALSE(filter.may_equal(parse(replaced(fused, from, to)))) << to;
+    EXPECT_FALSE(filter.may_equal(parse(replaced_once(fused, from, to)))) << to;
 }
 
 }  // namespace

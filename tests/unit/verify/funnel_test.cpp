@@ -26,7 +26,7 @@ const char* kRmsNormEpsOutside =
     "q = sqrt m : f32[4,1]; r = add q, e : f32[4,1]; p = matmul x, w : f32[4,5];"
     "y = div p, r : f32[4,5]; return y";
 
-const char* kSoftmax =
+const char* kSoftmaxProgram =
     "x = input : f32[3,8]; m = reduce_max x {axes=[1], keepdims=true} : f32[3,1];"
     "d = sub x, m : f32[3,8]; e = exp d : f32[3,8]; s = sum e {axes=[1], keepdims=true} : f32[3,1];"
     "y = div e, s : f32[3,8]; return y";
@@ -173,11 +173,11 @@ TEST(Funnel, UnshiftedSoftmaxOverflows) {
   const char* unshifted =
       "x = input : f32[3,8]; e = exp x : f32[3,8];"
       "s = sum e {axes=[1], keepdims=true} : f32[3,1]; y = div e, s : f32[3,8]; return y";
-  const Verdict v = compare_programs(kSoftmax, unshifted);
+  const Verdict v = compare_programs(kSoftmaxProgram, unshifted);
   ASSERT_TRUE(v.refuted()) << v.str();
   EXPECT_NE(v.counterexample().kind, Difference::Value);
   // The other way round is an improvement, defined at more inputs than the original.
-  const Verdict better = compare_programs(unshifted, kSoftmax);
+  const Verdict better = compare_programs(unshifted, kSoftmaxProgram);
   EXPECT_TRUE(better.equal()) << better.str();
 }
 
@@ -347,7 +347,7 @@ TEST(Filter, RejectsWrongAndPassesEqualPrograms) {
   EXPECT_TRUE(filter.may_equal(program(kRmsNorm)));
   EXPECT_TRUE(filter.may_equal(program(kRmsNormLate)));
   EXPECT_FALSE(filter.may_equal(program(kRmsNormEpsOutside)));
-  EXPECT_FALSE(filter.may_equal(program(kSoftmax)));
+  EXPECT_FALSE(filter.may_equal(program(kSoftmaxProgram)));
 }
 
 // A search's rewrites fail alike: what refuted one refutes the next, and refutes no honest one.

@@ -28,7 +28,7 @@ void expect_only_towards(const std::string& in, const std::string& bad, const st
   }
 }
 
-const std::vector<std::string> kAll = {"f16", "bf16", "f32", "f64"};
+const std::vector<std::string> kAllRanges = {"f16", "bf16", "f32", "f64"};
 
 // Rounding explains nearly any error of one element that has few digits, but not those of most.
 TEST(RangeSearch, FarFromZero) {
@@ -37,7 +37,7 @@ TEST(RangeSearch, FarFromZero) {
         std::string("x = input : T[4,") + columns + "]; m = mean x {axes=[1], keepdims=true}; ",
         "q = sqr x; s = mean q {axes=[1], keepdims=true}; p = sqr m; "
         "v = sub s, p; return v",
-        "d = sub x, m; q = sqr d; v = mean q {axes=[1], keepdims=true}; return v", kAll);
+        "d = sub x, m; q = sqr d; v = mean q {axes=[1], keepdims=true}; return v", kAllRanges);
   expect_only_towards("x = input : f32[4,64]; ",
                       "y = sum x {axes=[1]}; z = cast y {dtype=T}; return z",
                       "y = cast x {dtype=T}; z = sum y {axes=[1]}; return z", {"f64"});
@@ -82,7 +82,7 @@ TEST(RangeSearch, FewResultsOfManyElements) {
 TEST(RangeSearch, FactorsAndTheirInverses) {
   expect_only_towards("x = input : T[4,8]; c = const {value=8} : T[]; ",
                       "y = mul x, c; z = div y, c; return z",
-                      "y = div x, c; z = mul y, c; return z", kAll);
+                      "y = div x, c; z = mul y, c; return z", kAllRanges);
   // A long way down and up again.
   expect_only_towards("x = input : T[8]; c = const {value=1e+30} : T[]; ",
                       "y = div x, c; z = mul y, c; return z", "return x", {"bf16", "f32"});
@@ -148,7 +148,7 @@ TEST(RangeSearch, ResultsBesideOneThatOverflows) {
 TEST(RangeSearch, HalvesBeforeOrAfterTheSum) {
   expect_only_towards("a = input : T[16]; b = input : T[16]; c = const {value=2} : T[]; ",
                       "s = add a, b; y = div s, c; return y",
-                      "p = div a, c; q = div b, c; y = add p, q; return y", kAll);
+                      "p = div a, c; q = div b, c; y = add p, q; return y", kAllRanges);
 }
 
 TEST(RangeSearch, SumsBeforeTheScale) {

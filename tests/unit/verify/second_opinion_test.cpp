@@ -74,7 +74,7 @@ TEST(SecondOpinion, TermsMeanWhatTheInterpreterComputes) {
 Opinion laws(const std::string& a, const std::string& b) {
   return second_opinion(parse(a), parse(b), laws_only()).opinion;
 }
-std::string program(const std::string& body) {
+std::string law_text(const std::string& body) {
   return "graph g {\n  x = input : f32[2,3]\n  y = input : f32[2,3]\n" + body + "  return z\n}\n";
 }
 
@@ -101,8 +101,8 @@ TEST(SecondOpinion, LawsOfOperators) {
        "s = sum x {axes=[1], keepdims=true}\n z = div s, s\n"},
   };
   for (const auto& [a, b] : equal) {
-    EXPECT_EQ(laws(program(a), program(b)), Opinion::Agrees) << a << "\n" << b;
-    EXPECT_EQ(laws(program(b), program(a)), Opinion::Agrees) << a << "\n" << b;
+    EXPECT_EQ(laws(law_text(a), law_text(b)), Opinion::Agrees) << a << "\n" << b;
+    EXPECT_EQ(laws(law_text(b), law_text(a)), Opinion::Agrees) << a << "\n" << b;
   }
   const std::vector<std::pair<const char*, const char*>> unequal = {
       {"t = sqr x\n z = sqrt t\n", "z = relu x\n"},
@@ -113,14 +113,14 @@ TEST(SecondOpinion, LawsOfOperators) {
       {"z = tanh x\n", "z = erf x\n"},
   };
   for (const auto& [a, b] : unequal)
-    EXPECT_EQ(laws(program(a), program(b)), Opinion::Disagrees) << a << "\n" << b;
+    EXPECT_EQ(laws(law_text(a), law_text(b)), Opinion::Disagrees) << a << "\n" << b;
 }
 
 // Equal but for ties, which no random point meets: never "agrees", as no law says so.
 TEST(SecondOpinion, TiesAreNotOverlooked) {
   const std::string one = "i = const {value=1} : f32[]\n o = const : f32[]\n";
-  const std::string a = program(one + "c = lt x, y\n z = where c, i, o\n"),
-                    b = program(one + "c = le x, y\n z = where c, i, o\n");
+  const std::string a = law_text(one + "c = lt x, y\n z = where c, i, o\n"),
+                    b = law_text(one + "c = le x, y\n z = where c, i, o\n");
   EXPECT_EQ(laws(a, b), Opinion::CannotTell);
   if (find_z3()) {
     EXPECT_EQ(second_opinion(parse(a), parse(b)).opinion, Opinion::CannotTell);
@@ -141,7 +141,7 @@ TEST(SecondOpinion, SolverSettlesOrder) {
   };
   int by_solver = 0;
   for (const auto& [a, b] : equal) {
-    const SecondOpinion o = second_opinion(parse(program(a)), parse(program(b)));
+    const SecondOpinion o = second_opinion(parse(law_text(a)), parse(law_text(b)));
     EXPECT_EQ(o.opinion, Opinion::Agrees) << a << "\n" << o.str();
     by_solver += o.by_solver > 0;
   }
@@ -149,9 +149,9 @@ TEST(SecondOpinion, SolverSettlesOrder) {
 }
 
 TEST(SecondOpinion, LimitsAndMissingSolversAreToldClearly) {
-  const std::string a = program("m = reduce_max x {axes=[1], keepdims=true}\n t = sub x, m\n"
-                                " n = reduce_max t {axes=[1], keepdims=true}\n z = mul x, n\n"),
-                    b = program("z = sub x, x\n");
+  const std::string a = law_text("m = reduce_max x {axes=[1], keepdims=true}\n t = sub x, m\n"
+                                 " n = reduce_max t {axes=[1], keepdims=true}\n z = mul x, n\n"),
+                    b = law_text("z = sub x, x\n");
   SecondOpinionOptions o;
   o.z3 = "/nowhere/z3";
   const SecondOpinion told = second_opinion(parse(a), parse(b), o);
@@ -163,7 +163,7 @@ TEST(SecondOpinion, LimitsAndMissingSolversAreToldClearly) {
 }
 
 TEST(SecondOpinion, DisagreementMakesEqualUnknown) {
-  const Graph g = parse(program("z = add x, y\n"));
+  const Graph g = parse(law_text("z = add x, y\n"));
   VerifyOptions options;
   options.seed = 1;
   options.second_opinion = true;
@@ -287,8 +287,8 @@ TEST(SecondOpinion, CountsOfSmallerInstances) {
 
 TEST(SecondOpinion, IntegersOfNothingAreNoTerms) {
   const std::string pool = "z = pool_max n {size=[1], low=[1], high=[1]}\n";
-  const Graph a = parse(program("n = input : i32[1,1,4]\n" + pool)),
-              b = parse(program("m = input : i32[1,1,4]\nk = neg m\nn = neg k\n" + pool));
+  const Graph a = parse(law_text("n = input : i32[1,1,4]\n" + pool)),
+              b = parse(law_text("m = input : i32[1,1,4]\nk = neg m\nn = neg k\n" + pool));
   EXPECT_EQ(second_opinion(a, b, {}).opinion, Opinion::CannotTell);
 }
 

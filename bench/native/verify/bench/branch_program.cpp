@@ -12,18 +12,20 @@
 namespace tessera {
 namespace {
 
-Value binary(OpKind kind, Value a, Value b) { return {a.in, a.in->graph().add(kind, {a.t, b.t})}; }
-Value binary(OpKind kind, Value a, double b) {
+BranchValue binary(OpKind kind, BranchValue a, BranchValue b) {
+  return {a.in, a.in->graph().add(kind, {a.t, b.t})};
+}
+BranchValue binary(OpKind kind, BranchValue a, double b) {
   return binary(kind, a, a.in->constant(b, a.in->type(a).dtype));
 }
 
 }  // namespace
 
 #define BINARY(name, kind)                                                                         \
-  Value name(Value a, Value b) { return binary(OpKind::kind, a, b); }
+  BranchValue name(BranchValue a, BranchValue b) { return binary(OpKind::kind, a, b); }
 #define WITH_CONSTANT(name, kind)                                                                  \
   BINARY(name, kind)                                                                               \
-  Value name(Value a, double b) { return binary(OpKind::kind, a, b); }
+  BranchValue name(BranchValue a, double b) { return binary(OpKind::kind, a, b); }
 WITH_CONSTANT(operator+, Add)
 WITH_CONSTANT(operator-, Sub)
 WITH_CONSTANT(operator*, Mul)
@@ -41,13 +43,13 @@ WITH_CONSTANT(min, Min)
 #undef WITH_CONSTANT
 #undef BINARY
 
-Value apply(OpKind kind, Value a, Attrs attrs) {
+BranchValue apply(OpKind kind, BranchValue a, Attrs attrs) {
   return {a.in, a.in->graph().add(kind, {a.t}, std::move(attrs))};
 }
-Value operator-(Value a) { return apply(OpKind::Neg, a); }
-Value operator!(Value a) { return apply(OpKind::Not, a); }
-Value cast(Value a, DType dtype) { return apply(OpKind::Cast, a, CastAttrs{dtype}); }
-Value where(Value c, Value a, Value b) {
+BranchValue operator-(BranchValue a) { return apply(OpKind::Neg, a); }
+BranchValue operator!(BranchValue a) { return apply(OpKind::Not, a); }
+BranchValue cast(BranchValue a, DType dtype) { return apply(OpKind::Cast, a, CastAttrs{dtype}); }
+BranchValue where(BranchValue c, BranchValue a, BranchValue b) {
   return {a.in, a.in->graph().add(OpKind::Where, {c.t, a.t, b.t})};
 }
 
@@ -67,10 +69,10 @@ int64_t Branch::columns() const {
   return type_.shape.back().extent;
 }
 
-Value Branch::input(Type type) {
+BranchValue Branch::input(Type type) {
   return {this, g_.add_input(std::move(type), "b" + std::to_string(g_.inputs().size()))};
 }
-Value Branch::operand() {
+BranchValue Branch::operand() {
   std::vector<TensorId> fit;
   for (TensorId t : given_)
     if (g_.type(t) == type_) fit.push_back(t);
@@ -79,10 +81,10 @@ Value Branch::operand() {
   std::erase(given_, t);
   return {this, t};
 }
-Value Branch::constant(double x, DType dtype) {
+BranchValue Branch::constant(double x, DType dtype) {
   return {this, g_.add_const(Rational::from_double(x), {dtype, {}})};
 }
-Value Branch::iota(int axis_from_end, DType dtype) {
+BranchValue Branch::iota(int axis_from_end, DType dtype) {
   if (type_.rank() < axis_from_end) throw NoPlace{};
   const int axis = type_.rank() - axis_from_end;
   return {this, g_.add(OpKind::Iota, {}, IotaAttrs{axis, {dtype, type_.shape}})};
@@ -110,30 +112,30 @@ double Branch::far() {
   throw NoPlace{};
 }
 
-Value Branch::other() {
+BranchValue Branch::other() {
   if (!other_) other_ = value + value + 3.0;
   return *other_;
 }
 
 // Bools are reduced as numbers.
-Value Branch::all(Value c) {
+BranchValue Branch::all(BranchValue c) {
   return apply(OpKind::ReduceMin, cast(c, DType::I32), ReduceAttrs{{type(c).rank() - 1}, true}) ==
          1.0;
 }
-Value Branch::any(Value c) {
+BranchValue Branch::any(BranchValue c) {
   return apply(OpKind::ReduceMax, cast(c, DType::I32), ReduceAttrs{{type(c).rank() - 1}, true}) ==
          1.0;
 }
-Value Branch::count(Value c) {
+BranchValue Branch::count(BranchValue c) {
   return apply(OpKind::Sum, cast(c, DType::I64), ReduceAttrs{{type(c).rank() - 1}, true});
 }
 
-void Branch::show(Value input, int64_t element, double x) {
+void Branch::show(BranchValue input, int64_t element, double x) {
   const auto& all = g_.inputs();
   const auto number = uint32_t(std::find(all.begin(), all.end(), input.t) - all.begin());
   if (witness_) (*witness_)[number][element] = x;
 }
-void Branch::show_all(Value input, double x) {
+void Branch::show_all(BranchValue input, double x) {
   for (int64_t i = 0; i < num_elements(type(input).shape); i++) show(input, i, x);
 }
 
@@ -166,7 +168,7 @@ Graph plant(const BranchKind& kind, const Graph& around, OpId site, uint64_t see
     if (op.kind == OpKind::Input) given.push_back(map[op.result().index]);
     if (OpId(i) == site) {
       Branch b(out, map[op.result().index], given, seed, changed, witness);
-      const Value made = kind.make(b);
+      const BranchValue made = kind.make(b);
       if (!(out.type(made.t) == around.type(op.result()))) throw NoPlace{};
       map[op.result().index] = made.t;
     }

@@ -15,41 +15,41 @@ namespace tessera {
 class Branch;
 
 // A tensor under construction; operators are those of the graph, comparisons among them.
-struct Value {
+struct BranchValue {
   Branch* in = nullptr;
   TensorId t;
 };
-Value operator+(Value a, Value b);
-Value operator-(Value a, Value b);
-Value operator*(Value a, Value b);
-Value operator/(Value a, Value b);
-Value operator-(Value a);
-Value operator<(Value a, Value b);
-Value operator<=(Value a, Value b);
-Value operator>(Value a, Value b);
-Value operator>=(Value a, Value b);
-Value operator==(Value a, Value b);
-Value operator!=(Value a, Value b);
-Value operator&(Value a, Value b);
-Value operator|(Value a, Value b);
-Value operator!(Value a);
+BranchValue operator+(BranchValue a, BranchValue b);
+BranchValue operator-(BranchValue a, BranchValue b);
+BranchValue operator*(BranchValue a, BranchValue b);
+BranchValue operator/(BranchValue a, BranchValue b);
+BranchValue operator-(BranchValue a);
+BranchValue operator<(BranchValue a, BranchValue b);
+BranchValue operator<=(BranchValue a, BranchValue b);
+BranchValue operator>(BranchValue a, BranchValue b);
+BranchValue operator>=(BranchValue a, BranchValue b);
+BranchValue operator==(BranchValue a, BranchValue b);
+BranchValue operator!=(BranchValue a, BranchValue b);
+BranchValue operator&(BranchValue a, BranchValue b);
+BranchValue operator|(BranchValue a, BranchValue b);
+BranchValue operator!(BranchValue a);
 // With a constant of the other operand's type.
-Value operator+(Value a, double b);
-Value operator-(Value a, double b);
-Value operator*(Value a, double b);
-Value operator<(Value a, double b);
-Value operator<=(Value a, double b);
-Value operator>(Value a, double b);
-Value operator>=(Value a, double b);
-Value operator==(Value a, double b);
-Value operator!=(Value a, double b);
-Value max(Value a, Value b);
-Value min(Value a, Value b);
-Value max(Value a, double b);
-Value min(Value a, double b);
-Value where(Value c, Value a, Value b);
-Value apply(OpKind kind, Value a, Attrs attrs = NoAttrs{});
-Value cast(Value a, DType dtype);
+BranchValue operator+(BranchValue a, double b);
+BranchValue operator-(BranchValue a, double b);
+BranchValue operator*(BranchValue a, double b);
+BranchValue operator<(BranchValue a, double b);
+BranchValue operator<=(BranchValue a, double b);
+BranchValue operator>(BranchValue a, double b);
+BranchValue operator>=(BranchValue a, double b);
+BranchValue operator==(BranchValue a, double b);
+BranchValue operator!=(BranchValue a, double b);
+BranchValue max(BranchValue a, BranchValue b);
+BranchValue min(BranchValue a, BranchValue b);
+BranchValue max(BranchValue a, double b);
+BranchValue min(BranchValue a, double b);
+BranchValue where(BranchValue c, BranchValue a, BranchValue b);
+BranchValue apply(OpKind kind, BranchValue a, Attrs attrs = NoAttrs{});
+BranchValue cast(BranchValue a, DType dtype);
 
 // Thrown by a kind that has no place here.
 struct NoPlace {};
@@ -64,12 +64,12 @@ class Branch {
 
   const bool changed;  // the second form
   Rng rng;
-  const Value value;  // what the program computes there
-  int64_t at;         // an element of it
+  const BranchValue value;  // what the program computes there
+  int64_t at;               // an element of it
 
   Graph& graph() { return g_; }
   const Type& type() const { return type_; }
-  const Type& type(Value v) const { return g_.type(v.t); }
+  const Type& type(BranchValue v) const { return g_.type(v.t); }
   bool real() const { return is_float(type_.dtype); }
   int64_t size() const { return num_elements(type_.shape); }
   int64_t row() const { return type_.shape.empty() ? 0 : at / columns() % rows(); }
@@ -78,44 +78,46 @@ class Branch {
   int64_t column() const { return at % columns(); }
 
   // A new input of this type, and one that may be an input of the program.
-  Value input(Type type);
-  Value operand();
-  Value constant(double x) { return constant(x, type_.dtype); }
-  Value constant(double x, DType dtype);
-  Value iota(int axis_from_end, DType dtype = DType::I64);
+  BranchValue input(Type type);
+  BranchValue operand();
+  BranchValue constant(double x) { return constant(x, type_.dtype); }
+  BranchValue constant(double x, DType dtype);
+  BranchValue iota(int axis_from_end, DType dtype = DType::I64);
   // Numbers that the dtype holds exactly: with a fraction (of floats), and far from ordinary ones.
   double fraction();
   double far();
   double representable(double x) const;
   // Another value than the program's at this place.
-  Value other();
+  BranchValue other();
   // One form chooses it where a condition holds, the second never does.
-  Value only_where(Value condition) { return changed ? value : where(condition, other(), value); }
+  BranchValue only_where(BranchValue condition) {
+    return changed ? value : where(condition, other(), value);
+  }
   // The two forms choose it under different conditions.
-  Value choose(Value condition, Value changed_condition) {
+  BranchValue choose(BranchValue condition, BranchValue changed_condition) {
     return where(changed ? changed_condition : condition, other(), value);
   }
-  Value pick(Value first, Value second) { return changed ? second : first; }
+  BranchValue pick(BranchValue first, BranchValue second) { return changed ? second : first; }
   // All elements along the last axis, as one of a kept axis.
-  Value all(Value c), any(Value c), count(Value c);
+  BranchValue all(BranchValue c), any(BranchValue c), count(BranchValue c);
   // Inputs at which the forms differ: of the element `at`, of another one, or of all.
-  void show(Value input, double x) { show(input, at, x); }
-  void show(Value input, int64_t element, double x);
-  void show_all(Value input, double x);
+  void show(BranchValue input, double x) { show(input, at, x); }
+  void show(BranchValue input, int64_t element, double x);
+  void show_all(BranchValue input, double x);
 
  private:
   Graph& g_;
   Type type_;
   std::vector<TensorId> given_;
   Witness* witness_;
-  std::optional<Value> other_;
+  std::optional<BranchValue> other_;
 };
 
 struct BranchKind {
   enum Domain { Reals, Integers, Any };
   const char* name;
   Domain domain;
-  Value (*make)(Branch&);
+  BranchValue (*make)(Branch&);
   // Of faults: rounding makes the difference. Of laws: one decision implies another.
   bool special = false;
 };

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "cost/analytical.h"
+#include "counting.h"
 #include "ir/text.h"
 #include "search/mutate/cone.h"
 #include "search/mutate/restrict.h"
@@ -15,12 +16,12 @@
 namespace tessera {
 namespace {
 
-struct Outcome {
+struct MutateOutcome {
   std::vector<Candidate> found;
   MutateReport report;
 };
 
-Outcome run(const Graph& g, std::set<std::string> disabled = {}, int depth = 4) {
+MutateOutcome run(const Graph& g, std::set<std::string> disabled = {}, int depth = 4) {
   const AnalyticalModel cost(default_cpu_target());
   MutateOptions options;
   options.cost = &cost;
@@ -29,13 +30,13 @@ Outcome run(const Graph& g, std::set<std::string> disabled = {}, int depth = 4) 
   options.steps = 30'000;
   options.seconds = 300;  // the steps end it, on any machine
   options.candidates = 1000;
-  Outcome o;
+  MutateOutcome o;
   o.found = mutate(g, options, &o.report);
   return o;
 }
 
 // What became of each mutant, for messages.
-std::string told(const Outcome& o) {
+std::string told(const MutateOutcome& o) {
   std::string s = o.report.detail + "\n";
   for (const MutantRecord& r : o.report.records)
     s += std::to_string(r.equal) + " equal, " + r.correction + ": " +
@@ -43,17 +44,13 @@ std::string told(const Outcome& o) {
   return s;
 }
 
-int count(const Graph& g, OpKind kind) {
-  return int(
-      std::count_if(g.ops().begin(), g.ops().end(), [&](const Op& op) { return op.kind == kind; }));
-}
 const Op* first(const Graph& g, OpKind kind) {
   for (const Op& op : g.ops())
     if (op.kind == kind) return &op;
   return nullptr;
 }
 // The first candidate that is as asked; null if none is.
-template <class F> const Candidate* find(const Outcome& o, F f) {
+template <class F> const Candidate* find(const MutateOutcome& o, F f) {
   for (const Candidate& c : o.found)
     if (f(c)) return &c;
   return nullptr;
@@ -70,7 +67,7 @@ TEST(Mutate, DilatedConvolutionByPhases) {
   y = conv x, w {dilations=[2,2], low=[2,2], high=[2,2]}
   return y
 })");
-  const Outcome o = run(g, {}, 3);
+  const MutateOutcome o = run(g, {}, 3);
   const Candidate* dense = find(o, [](const Candidate& c) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return c.graph.attrs<ConvAttrs>(*conv).dilations == std::vector<int64_t>{1, 1} &&
@@ -96,7 +93,7 @@ TEST(Mutate, BatchIntoWidthIsCorrected) {
     return c.graph.type(conv->inputs[0]).shape[0] == Dim(2) &&
            c.graph.type(conv->inputs[0]).shape[3].extent > 12;
   };
-  const Outcome all = run(g, {}, 3);
+  const MutateOutcome all = run(g, {}, 3);
   const Candidate* spaced =
       find(all, [&](const Candidate& c) { return corrected_by(c, "spacer") && wide(c); });
   ASSERT_TRUE(spaced) << told(all);
@@ -105,12 +102,12 @@ TEST(Mutate, BatchIntoWidthIsCorrected) {
                              [](const auto& a, const auto& b) { return a.cost < b.cost; }));
   // One column of zeros between two images of six, as in PET's Figure 11.
   EXPECT_EQ(spaced->graph.type(first(spaced->graph, OpKind::Conv)->inputs[0]).shape[3], Dim(14));
-  const Outcome fused = run(g, {"spacer", "halo", "recompute"}, 3);
+  const MutateOutcome fused = run(g, {"spacer", "halo", "recompute"}, 3);
   const Candidate* same =
       find(fused, [&](const Candidate& c) { return corrected_by(c, "fuse") && wide(c); });
   ASSERT_TRUE(same) << told(fused);
   EXPECT_EQ(count(same->graph, OpKind::Conv), 1);  // PET Figure 6
-  const Outcome again = run(g, {"spacer", "halo", "fuse"}, 3);
+  const MutateOutcome again = run(g, {"spacer", "halo", "fuse"}, 3);
   const Candidate* two = find(again, [&](const Candidate& c) {
     return corrected_by(c, "recompute") && count(c.graph, OpKind::Conv) > 1;
   });
@@ -128,7 +125,7 @@ TEST(Mutate, TapsBecomeChannels) {
   return y
 })");
   const std::set<std::string> others = {"rearrange", "matmul", "bundles"};
-  const Outcome o = run(g, others, 3);
+  const MutateOutcome o = run(g, others, 3);
   // Four blocks of 3×3 taps, the last row and column of which are zeros.
   const Candidate* small = find(o, [](const Candidate& c) {
     const Graph& h = c.graph;
@@ -155,7 +152,7 @@ TEST(Mutate, FilmsBecomeImages) {
   y = conv x, w {strides=[1,2,1], low=[1,1,1], high=[1,1,1]}
   return y
 })");
-  const Outcome o = run(g, {"rearrange", "matmul", "bundles"}, 4);
+  const MutateOutcome o = run(g, {"rearrange", "matmul", "bundles"}, 4);
   const Candidate* images = find(o, [](const Candidate& c) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return c.graph.type(conv->inputs[0]).shape == Shape{8, 6, 5, 6};
@@ -172,7 +169,7 @@ TEST(Mutate, ImageInTiles) {
   y = conv x, w {low=[2,2], high=[2,2]}
   return y
 })");
-  const Outcome o = run(g, {"spacer", "fuse", "recompute"}, 3);
+  const MutateOutcome o = run(g, {"spacer", "fuse", "recompute"}, 3);
   const Candidate* tiled = find(o, [](const Candidate& c) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return corrected_by(c, "halo") && c.graph.type(conv->inputs[0]).shape == Shape{4, 4, 11, 11};
@@ -191,7 +188,7 @@ TEST(Mutate, ParallelConvolutionsAreMerged) {
   r = conv x, c
   return p, q, r
 })");
-  const Outcome o = run(g);
+  const MutateOutcome o = run(g);
   const Candidate* merged = find(o, [](const Candidate& c) {
     return count(c.graph, OpKind::Conv) == 1 && count(c.graph, OpKind::Slice) == 3;
   });
@@ -216,7 +213,7 @@ TEST(Mutate, WindowsOfSeveralSizesAreMerged) {
     return count(c.graph, OpKind::Conv) == 1 && count(c.graph, OpKind::Pad) == 3 &&
            c.graph.type(conv->inputs[1]).str() == "f32[7,4,3,3]";
   };
-  const Outcome o = run(g);
+  const MutateOutcome o = run(g);
   const Candidate* one = find(o, merged);
   ASSERT_TRUE(one) << told(o);
   EXPECT_TRUE(verify(g, one->graph).equal());
@@ -255,7 +252,7 @@ TEST(Mutate, PoolingAndPointwiseConvolutionChangePlaces) {
   return s
 })");
   for (const Graph* g : {&before, &after}) {
-    const Outcome o = run(*g, {"rearrange"}, 3);
+    const MutateOutcome o = run(*g, {"rearrange"}, 3);
     const Candidate* turned = find(o, [&](const Candidate& c) {
       return count(c.graph, OpKind::PoolSum) == 1 && pooled(c) == 2;
     });
@@ -285,7 +282,7 @@ TEST(Mutate, GroupsAreMergedAndSplit) {
   q = conv y, b {low=[1,1], high=[1,1]}
   return p, q
 })");
-  const Outcome joined = run(apart, {"rearrange"});
+  const MutateOutcome joined = run(apart, {"rearrange"});
   EXPECT_TRUE(find(joined, [](const Candidate& c) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return count(c.graph, OpKind::Conv) == 1 && c.graph.attrs<ConvAttrs>(*conv).groups == 2;
@@ -296,7 +293,7 @@ TEST(Mutate, GroupsAreMergedAndSplit) {
   y = conv x, w {low=[1,1], high=[1,1], groups=2}
   return y
 })");
-  const Outcome split = run(grouped, {"rearrange"});
+  const MutateOutcome split = run(grouped, {"rearrange"});
   EXPECT_TRUE(find(split, [](const Candidate& c) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return count(c.graph, OpKind::Conv) == 2 && c.graph.attrs<ConvAttrs>(*conv).groups == 1;
@@ -310,7 +307,7 @@ TEST(Mutate, PointwiseConvolutionIsAProduct) {
   y = conv x, w
   return y
 })");
-  const Outcome o = run(conv, {"rearrange"});
+  const MutateOutcome o = run(conv, {"rearrange"});
   EXPECT_TRUE(find(o, [](const Candidate& c) {
     return count(c.graph, OpKind::Matmul) == 1 && count(c.graph, OpKind::Conv) == 0;
   })) << told(o);
@@ -320,7 +317,7 @@ TEST(Mutate, PointwiseConvolutionIsAProduct) {
   z = matmul x, y
   return z
 })");
-  const Outcome back = run(product, {"rearrange"});
+  const MutateOutcome back = run(product, {"rearrange"});
   EXPECT_TRUE(find(back, [](const Candidate& c) { return count(c.graph, OpKind::Conv) == 1; }))
       << told(back);
 }
@@ -332,7 +329,7 @@ TEST(Mutate, StridesBecomeChannels) {
   y = conv x, w {strides=[2]}
   return y
 })");
-  const Outcome o = run(g, {}, 3);
+  const MutateOutcome o = run(g, {}, 3);
   EXPECT_TRUE(find(o, [](const Candidate& c) {
     const Op* conv = first(c.graph, OpKind::Conv);
     return conv && c.graph.attrs<ConvAttrs>(*conv).strides == std::vector<int64_t>{1} &&
@@ -346,7 +343,7 @@ TEST(Mutate, SaysWhatItDoesNotTake) {
   y = relu x
   return y
 })");
-  const Outcome o = run(g);
+  const MutateOutcome o = run(g);
   EXPECT_TRUE(o.found.empty());
   EXPECT_EQ(o.report.stop, StopReason::Unsupported);
   EXPECT_EQ(o.report.detail, "relu is not multi-linear: split the program there");
@@ -369,7 +366,7 @@ TEST(Mutate, TakesScalars) {
   y = add m, c
   return y
 })");
-  const Outcome o = run(g, {}, 3);
+  const MutateOutcome o = run(g, {}, 3);
   EXPECT_GT(o.report.tried, 0) << told(o);
   for (const Candidate& c : o.found) EXPECT_TRUE(verify(g, c.graph).equal()) << c.derivation;
 }
@@ -381,7 +378,7 @@ TEST(Mutate, FindsTheSameTwice) {
   y = conv x, w {low=[1,1], high=[1,1]}
   return y
 })");
-  const Outcome a = run(g, {}, 3), b = run(g, {}, 3);
+  const MutateOutcome a = run(g, {}, 3), b = run(g, {}, 3);
   ASSERT_EQ(a.found.size(), b.found.size());
   EXPECT_FALSE(a.found.empty());
   for (size_t i = 0; i < a.found.size(); i++)

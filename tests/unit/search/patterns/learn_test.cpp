@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/block_programs.h"
 #include "ir/text.h"
 #include "search/patterns/check.h"
 
@@ -24,11 +25,6 @@ const char* kNorm = R"(graph a {
   return z
 })";
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
 std::string meaning(const std::string& text) { return semantic_key(parse(text)).value().meaning; }
 
 // Other names, other order, other algebra; its mean is a sum times 1/96.

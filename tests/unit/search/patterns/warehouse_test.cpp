@@ -8,6 +8,7 @@
 #include <array>
 #include <stdexcept>
 
+#include "backend/block_programs.h"
 #include "base/error.h"
 #include "cost/target.h"
 #include "ir/text.h"
@@ -121,7 +122,7 @@ TEST(Warehouse, BatchAxesAreOne) {
   EXPECT_TRUE(found.has("M=24 N=56"));
 }
 
-constexpr const char* kNorm = R"(
+constexpr const char* kStoredNorm = R"(
     X = input : f32[24,40]
     q = sqr X
     m = mean q {axes=[1], keepdims=true}
@@ -131,7 +132,7 @@ constexpr const char* kNorm = R"(
 
 // T5LayerNorm, zero-centred gamma, residual prologue, SiLU epilogue: one file.
 TEST(Warehouse, VariantsOfANormNeedNoFurtherLines) {
-  const std::string head = std::string("graph g {") + kNorm;
+  const std::string head = std::string("graph g {") + kStoredNorm;
   for (const char* rest : {
            "r = rsqrt e G = input : f32[40] n = mul X, r y = mul n, G return y }",
            "r = sqrt e G = input : f32[40] n = div X, r y = mul G, n return y }",
@@ -163,7 +164,7 @@ TEST(Warehouse, VariantsOfANormNeedNoFurtherLines) {
 
 // Either order of normalisation and product: the same kernel.
 TEST(Warehouse, AlgebraDoesNotHideAPlace) {
-  const std::string head = std::string("graph g {") + kNorm + R"(
+  const std::string head = std::string("graph g {") + kStoredNorm + R"(
     r = rsqrt e
     G = input : f32[40]
     W = input : f32[40,56]
@@ -291,12 +292,6 @@ constexpr const char* kCausal = R"(graph g {
   y = matmul p, V
   return y
 })";
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-  return text;
-}
 
 // As PyTorch's graphs have it: positions are compared, what lies behind is -inf.
 TEST(Warehouse, CausalAttention) {

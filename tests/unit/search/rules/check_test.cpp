@@ -1,11 +1,10 @@
 #include "search/rules/check.h"
+#include "search/rules/one_rule.h"
 
 #include <gtest/gtest.h>
 
 namespace tessera::rules {
 namespace {
-
-Rule rule(const std::string& body) { return parse_rules("rule r\n" + body, "r").at(0); }
 
 CheckResult checked(const std::string& body) { return check(rule(body)); }
 

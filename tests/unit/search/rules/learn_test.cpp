@@ -5,12 +5,11 @@
 #include "ir/text.h"
 #include "search/rules/check.h"
 #include "search/rules/generalise.h"
+#include "search/rules/one_rule.h"
 #include "search/rules/rewrite.h"
 
 namespace tessera::rules {
 namespace {
-
-Rule rule(const std::string& body) { return parse_rules("rule r\n" + body, "r").at(0); }
 
 // The lines that say what a rule states.
 std::string stated(const Rule& r) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "counting.h"
 #include "ir/text.h"
 #include "search/rules/sign.h"
 #include "search/synth/inputs.h"
@@ -48,11 +49,6 @@ struct Program {
 
 RuleSet rules(const std::string& text) { return RuleSet(parse_rules(text, "test.rules")); }
 
-int count(const Graph& g, OpKind kind) {
-  int n = 0;
-  for (const Op& op : g.ops()) n += op.kind == kind;
-  return n;
-}
 // Matches of one rule in the program as it is.
 int matches(const Program& p, const RuleSet& set) {
   int n = 0;
