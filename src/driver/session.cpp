@@ -96,6 +96,12 @@ Budget Session::budget(double seconds, int64_t steps) const {
   return b;
 }
 
+double Session::effort() const {
+  constexpr double kSteepness = 10;  // a usual budget's steps leave most of its time to others
+  const double over = options.budget_seconds / OptimizeOptions{}.budget_seconds - 1;
+  return options.steps > 0 ? 1 : 1 + kSteepness * std::max(0.0, over);
+}
+
 Context Session::context(const CostModel* cost) const {
   return {&target, cost, options.seed, workers, cancel_, nullptr, {}};
 }
@@ -152,6 +158,10 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
     throw Error(ErrorKind::Usage, "cost: '" + options.cost + "' is not one of times, fused, flops");
   engine_options.rules = rules();
   engine_options.holes = !options.disable.count("synth:holes");
+  engine_options.bound = !options.disable.count("synth:bound");
+  take(options.settings, "synth.size", engine_options.max_size);
+  take(options.settings, "synth.leaves", engine_options.max_leaves);
+  take(options.settings, "synth.probes", engine_options.probes);
   if (proved) {
     engine_options.accepts = [&](const Graph& original, const Graph& found) {
       try {
@@ -186,9 +196,21 @@ SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& grap
   Stopwatch watch(report.search_s);
   AnalyticalModel model(target);
   Context context = this->context(cost ? cost : &model);
-  const Budget budget = this->budget(seconds);
+  Budget budget = this->budget(seconds);
   for (const std::string& name : options.disable)
     if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
+  MutateOptions& o = engine_options;
+  if (const double more = effort(); more > 1) {
+    o.steps = int64_t(more * double(o.steps));
+    if (!options.settings.count("mutate.depth")) o.deepest = o.depth + 2;
+    o.seconds = seconds;
+  }
+  take(options.settings, "mutate.depth", o.depth);
+  take(options.settings, "mutate.steps", o.steps);
+  take(options.settings, "mutate.candidates", o.candidates);
+  take(options.settings, "mutate.least_equal", o.least_equal);
+  if (options.steps == 0) budget.steps = std::max(budget.steps, o.steps);
+  budget.candidates = std::max(budget.candidates, o.candidates);
   return within(seconds, [&] {
     return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
   });

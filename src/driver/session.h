@@ -95,6 +95,9 @@ class Session {
                                    const std::string& before = "");
 
   VerifyOptions verify_options() const;
+  // How many times as much as usual engines may try where steps, not time, are what ends them: the
+  // more, the further the budget is above the usual one. 1 where the caller gives the steps.
+  double effort() const;
   void tell(const std::string& stage, const std::string& part, int done, int total,
             const SearchReport* search = nullptr);
 
