@@ -1,10 +1,10 @@
 """`tessera bench pet --ablate`: what PET's Figures 13 and 14 vary (OSDI'21, §8.5), by counts.
 
-Programs are those of bench/corpus/pet: the paper's operators (Table 3) and examples. "transformations"
-(Figure 13): one search whose mutants are told apart by whether they needed a correction; costs are
-those of the machine's model, nothing is timed. "depth and rounds" (Figure 14): the search inside
-`tessera optimize`, with mutants mutated again, at depths 1 to 5 and 2 to 4 rounds. Each search has
-so many steps, so that counts do not depend on the machine's load.
+Programs are those of bench/corpus/pet: the paper's operators (Table 3) and examples.
+"transformations" (Figure 13): one search whose mutants are told apart by whether they needed a
+correction; costs are those of the machine's model, nothing is timed. "depth and rounds" (Figure
+14): the search inside `tessera optimize`, with mutants mutated again, at depths 1 to 5 and 2 to 4
+rounds. Each search has so many steps, so that counts do not depend on the machine's load.
 """
 
 from __future__ import annotations

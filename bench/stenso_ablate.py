@@ -1,6 +1,6 @@
 """`tessera bench stenso --ablate`: the configurations of STENSO's Figure 5 (CGO 2026), and more.
 
-Each program of Tables I and II is searched alone, at the costs of NumPy's functions on this machine.
+Each program of Tables I and II is searched alone, at the costs of NumPy's functions here.
 "bottom-up" knows no sketches: the paper's baseline. "top-down" has sketches, over values of one
 operation. "both" is what Tessera does without rules that are known; "with rules" is the default.
 "no bound" keeps what is dearer than the best that is known: no branch and bound. The simplification

@@ -14,6 +14,7 @@ namespace tessera::mutants {
 namespace {
 
 constexpr double kMostGrowth = 1.75;  // of a value, over the largest that the original computes
+constexpr int kTogether = 4;          // operators: longer programs come after all of these
 constexpr int kPoints = 4;            // elements of each output that are looked at
 
 class Search {
@@ -36,9 +37,8 @@ class Search {
   }
 
   Generated run() {
-    run(1, options_.depth);
-    for (int deeper = options_.depth + 1; deeper <= options_.deepest && !over_; deeper++)
-      run(deeper, deeper);
+    run(1, std::min(options_.depth, kTogether));
+    for (int depth = kTogether + 1; depth <= options_.depth && !over_; depth++) run(depth, depth);
     return std::move(found_);
   }
 

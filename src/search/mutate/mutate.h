@@ -14,7 +14,6 @@ namespace tessera {
 
 struct MutateOptions {
   int depth = 4;           // operators of a mutant; a reshape with its transpose and pads is one
-  int deepest = 0;         // of those tried with the steps that are left then; 0: no deeper
   int64_t steps = 60'000;  // operators tried
   double seconds = 8;   // wall time, of search and proofs; hitting it makes results depend on the
                         // machine
