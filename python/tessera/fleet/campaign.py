@@ -106,7 +106,6 @@ class Campaign:
             write.result()
         return self.progress.outcomes
 
-    # --- asking
     def _fill(self) -> None:
         """Gives the executor what it can take: searches first, so that measuring, which is done
         alone, holds up nobody."""
@@ -142,9 +141,9 @@ class Campaign:
         return []
 
     def _bundle(self, task: str) -> int:
-        progress = self.progress
-        left = progress.left() - sum(map(len, self._running.values()))
-        return 1 if task == "measure" else bundle_size(self._recent_s, left, progress.workers)
+        left = self.progress.left() - sum(map(len, self._running.values()))
+        workers = self.progress.workers
+        return 1 if task == "measure" else bundle_size(self._recent_s, left, workers)
 
     def _wait(self, job: _Job) -> None:
         """The tasks of large programs come first; those of their later waves, too."""
@@ -232,7 +231,6 @@ class Campaign:
             self.progress.trouble(f"in the store: {error.message}", refused=True)
             return None
 
-    # --- answers
     def _collect(self) -> None:
         """Takes the answers of one bundle."""
         try:
