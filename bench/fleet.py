@@ -1,6 +1,7 @@
 """What a fleet costs and gains: efficiency with two workers, overhead of a task, and a simulation.
 
     python -m bench.fleet [--programs 100] [--parts batch,overhead,simulation] [--json OUT]
+    python -m bench.fleet --parts simulation --store CAMPAIGN --json OUT     of a campaign's times
 
 `batch`: the time to search, prove and compile a batch of programs with two processes, against one
 process that does the same tasks by itself. Both take turns, a group of programs at a time, with
@@ -154,11 +155,22 @@ class _Open:
         return
 
 
+def recorded_in(store: FolderStore) -> list[Recorded]:
+    """The programs of a campaign that measured, from its store."""
+    entries = {e.key: e for e in store.list("proposals")}
+    results = [Entry.parse(e["result"]) for e in entries.values() if e["result"]]
+    named = {e["name"] for e in entries.values() if e["task"] == "prepare"}
+    graphs = {r["program"]: Graph.parse(r["original"]) for r in results}
+    programs = [Named(e["name"], graphs[e["of"]]) for e in entries.values()
+                if e["name"] in named and e["of"] in graphs]  # fmt: skip
+    return recorded(entries, programs)
+
+
 def recorded(entries: dict[str, Entry], programs: list[Named]) -> list[Recorded]:
     """For each program the seconds of its tasks, wave by wave."""
     sizes = {p.name: program_size(p.graph) for p in programs}
     found = []
-    for last in (e for e in entries.values() if e["task"] == "prepare"):
+    for last in (e for e in entries.values() if e["task"] == "prepare" and e["name"] in sizes):
         waves = list[list[float]]()
         searches = [entries[key] for key in last["tasks"].split()]
         for wave in range(2):
@@ -332,6 +344,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=100)
     parser.add_argument("--parts", default="batch,overhead,simulation")
     parser.add_argument("--json", default="", metavar="OUT")
+    parser.add_argument("--store", default="", help="a campaign's, whose times are simulated")
     parser.add_argument("--group", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -353,6 +366,9 @@ def main() -> None:
             "ray": lambda: RayExecutor(workers=1),
         }
         rows["overhead"] = [overhead(name, make()) for name, make in makers.items()]
+    if options.store:
+        rows["recorded"] = recorded_in(FolderStore(Path(options.store)))
+        rows["recorded_programs"] = len(rows["recorded"])
     if "simulation" in parts:
         dask = next(r for r in rows["overhead"] if r["executor"] == "dask")
         rows["simulation"] = [
