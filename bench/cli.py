@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bench import mirage, outside, plus, stenso, suites
+from bench import mirage, outside, plus, stenso, stenso_ablate, suites
 from bench import peers as peer_module
 from bench.cuda import peers as cuda_peers
 from bench.cuda import suite as cuda_suite
@@ -49,7 +49,8 @@ from tessera.machine import machine_description
 @click.option(
     "--ablate",
     is_flag=True,
-    help="mirage: without peers; how much slower without each decision of the plan.",
+    help="Without peers. mirage: how much slower without each decision of the plan; pet: mutants"
+    " by kind, depth and rounds; stenso: bottom-up, top-down, both, without bounds.",
 )
 @click.option("--resume", is_flag=True, help="Keep the rows of OUT and measure only the others.")
 @click.option("--case-limit", type=float, default=420, show_default=True, metavar="SECONDS",
@@ -108,13 +109,14 @@ def bench(
       tessera bench mirage --case gqa@decode1k --dtype f32 --threads 2
       tessera bench mirage --json mirage.json --resume      go on where it was stopped
       tessera bench mirage --ablate --case rmsnorm --batch 8
+      tessera bench pet --ablate --case dilated
       tessera bench mirage --target cuda --stop-after 500 --json cuda.json
       tessera bench mirage --target cuda --emulate --quick
       tessera bench search --quick
       tessera bench verify --json -
     """
-    if ablate and suite != "mirage":
-        raise UsageError("--ablate goes with the suite mirage")
+    if ablate and suite not in ("mirage", "pet", "stenso"):
+        raise UsageError("--ablate goes with the suites mirage, pet and stenso")
     options = common.options_from(**values)
     on_gpu = options.target.startswith("cuda")
     if ablate and on_gpu:
@@ -220,7 +222,7 @@ def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, 
 def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that sum up the others."""
     if suite == "stenso":
-        return stenso.summaries(rows)
+        return stenso.summaries(rows) + stenso_ablate.summaries(rows)
     if suite == "plus":
         return plus.summaries(rows)
     if suite == "outside":

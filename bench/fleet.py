@@ -1,6 +1,7 @@
 """What a fleet costs and gains: efficiency with two workers, overhead of a task, and a simulation.
 
     python -m bench.fleet [--programs 100] [--parts batch,overhead,simulation] [--json OUT]
+    python -m bench.fleet --parts simulation --store CAMPAIGN --json OUT     of a campaign's times
 
 `batch`: the time to search, prove and compile a batch of programs with two processes, against one
 process that does the same tasks by itself. Both take turns, a group of programs at a time, with
@@ -15,14 +16,16 @@ by task; all is in it: the campaign's own work, the store (a file for each task)
   waves of tasks, and a wave begins when the one before is answered. The largest begin first, and
   searches come before compilation, as in a campaign.
 - Workers are alike, as fast as the one that was recorded, and do not slow each other down.
-- Tasks go to any free worker in bundles, as large as a campaign makes them of the mean time so far
-  (here of all tasks); each bundle costs the worker the measured overhead of Dask on top. Races take
-  place on other machines, which are not counted: this is about search, proof and compilation.
+- Tasks go to any free worker in bundles, as large as a campaign makes them of the mean time of
+  late (here of all kinds of tasks); each bundle costs the worker the measured overhead of Dask on
+  top. Races take place on other machines, which are not counted: this is about search, proof and
+  compilation. A worker answers after two seconds; what it has not begun is asked for again.
 - Dask's scheduler hands out one bundle after another, a millisecond each, as its documentation says
   of tasks.
-- One driver answers one task after another, each in the processor time that was measured for it,
-  and keeps two bundles a worker with the executor, as the campaign does. It proves no results again
-  (`--check 0`; whoever receives them does).
+- One driver answers one task after another and keeps two bundles a worker with the executor, as the
+  campaign does. A task takes it as long as it took, by the clock, when all answers of the batch
+  came at once; the store was a folder. It proves no results again (`--check 0`; whoever receives
+  them does).
 - No worker fails. Efficiency is the time of all tasks over (workers x time from the first task to
   the last answer).
 """
@@ -51,6 +54,7 @@ from tessera.files import to_json
 from tessera.fleet.campaign import Campaign, Named, bundle_size, program_size
 from tessera.fleet.executors import DaskExecutor, LocalExecutor, RayExecutor, TaskExecutor
 from tessera.fleet.plan import Settings
+from tessera.fleet.tasks import BUNDLE_S
 from tessera.graph import Graph
 from tessera.machine import machine_description
 from tessera.options import Options
@@ -81,17 +85,20 @@ def batch(count: int) -> list[Named]:
     return chosen
 
 
-class Watched(LocalExecutor):
-    """One process that does all tasks, and notes what each took."""
+class Recorder(LocalExecutor):
+    """One process that does all tasks, once: what it has answered it knows."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.inside = 0.0
+        self._known: dict[str, str] = {}
 
     def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
-        start = time.process_time()
-        future = super().submit(task, requests)
-        self.inside += time.process_time() - start
+        new = [request for request in requests if request not in self._known]
+        if new:
+            answers = super().submit(task, new).result()
+            self._known |= dict(zip(new, answers, strict=False))
+        future: Future[list[str]] = Future()
+        future.set_result([self._known[r] for r in requests if r in self._known])
         return future
 
 
@@ -100,16 +107,20 @@ def run_group(texts: list[tuple[str, str]], workers: int, measure: bool) -> Row:
     programs = [Named(name, Graph.parse(text)) for name, text in texts]
     settings = Settings(Options(budget=10.0), steps=_STEPS, keep=_KEEP, measure=measure, check=0.0)
     with tempfile.TemporaryDirectory(prefix="tessera-fleet-") as folder:
-        executor = LocalExecutor(workers) if workers > 1 else Watched()
+        executor = LocalExecutor(workers) if workers > 1 else Recorder()
         store = FolderStore(Path(folder) / "store")
         if workers > 1:  # their start is the machine's, not the campaign's
             probe = tiny(1)[0]
             plan = Campaign([probe], settings, FolderStore(Path(folder) / "probe"), _Open(executor))
             plan.run()
         campaign = Campaign(programs, settings, store, executor)
-        cpu, start = time.process_time(), time.perf_counter()
+        start = time.perf_counter()
         campaign.run()
-        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        if workers == 1:
+            Campaign(programs, settings, FolderStore(Path(folder) / "again"), executor).run()
+        again = time.perf_counter() - start
         tasks = sum(campaign.progress.done.values())
         entries = list(store.list("proposals"))
         return {
@@ -117,7 +128,7 @@ def run_group(texts: list[tuple[str, str]], workers: int, measure: bool) -> Row:
             "tasks": tasks,
             "task_s": sum(e.number("seconds") for e in entries),
             "alone_s": sum(e.number("alone_s") for e in entries),
-            "driver_s": (cpu - (executor.inside if isinstance(executor, Watched) else 0)) / tasks,
+            "driver_s": again / tasks,
             "failed": [f"{o.name}: {o.why}" for o in campaign.progress.outcomes if o.why],
             "programs": recorded({e.key: e for e in entries}, programs),
         }
@@ -144,11 +155,22 @@ class _Open:
         return
 
 
+def recorded_in(store: FolderStore) -> list[Recorded]:
+    """The programs of a campaign that measured, from its store."""
+    entries = {e.key: e for e in store.list("proposals")}
+    results = [Entry.parse(e["result"]) for e in entries.values() if e["result"]]
+    named = {e["name"] for e in entries.values() if e["task"] == "prepare"}
+    graphs = {r["program"]: Graph.parse(r["original"]) for r in results}
+    programs = [Named(e["name"], graphs[e["of"]]) for e in entries.values()
+                if e["name"] in named and e["of"] in graphs]  # fmt: skip
+    return recorded(entries, programs)
+
+
 def recorded(entries: dict[str, Entry], programs: list[Named]) -> list[Recorded]:
     """For each program the seconds of its tasks, wave by wave."""
     sizes = {p.name: program_size(p.graph) for p in programs}
     found = []
-    for last in (e for e in entries.values() if e["task"] == "prepare"):
+    for last in (e for e in entries.values() if e["task"] == "prepare" and e["name"] in sizes):
         waves = list[list[float]]()
         searches = [entries[key] for key in last["tasks"].split()]
         for wave in range(2):
@@ -228,6 +250,16 @@ def overhead(name: str, executor: TaskExecutor) -> Row:
 
 
 # --- simulation
+@dataclass(order=True)
+class _Run:
+    order: int
+    waves: deque[list[float]]
+    open: int = 0
+
+
+_Tasks = list[tuple[_Run, float]]
+
+
 class Simulation:
     """One campaign of events: see above."""
 
@@ -236,19 +268,20 @@ class Simulation:
         drawn = random.Random(0).choices(programs, k=_EACH * workers)
         self._later = deque(sorted(drawn, key=lambda p: -p.size))
         self._workers, self._overhead_s, self._driver_s = workers, overhead_s, driver_s
-        self._todo: dict[bool, list[tuple[_Run, float]]] = {False: [], True: []}  # searches; others
+        self._todo: dict[bool, _Tasks] = {False: [], True: []}  # searches; others
         self._left = self._tasks = sum(len(w) for p in drawn for w in p.waves)
         self._work = sum(sum(w) for p in drawn for w in p.waves)
-        self._done_s, self._busy, self._with_executor = 0.0, 0, 0
-        self._queued: deque[list[tuple[_Run, float]]] = deque()  # with the executor, no worker yet
-        self._events: list[tuple[float, int, list[tuple[_Run, float]]]] = []
+        self._busy = self._with_executor = 0
+        self._queued: deque[_Tasks] = deque()  # with the executor, no worker yet
+        self._events: list[tuple[float, int, _Tasks, _Tasks]] = []  # done, left
         self._scheduler = 0.0
         self._bundles = self._begun = 0
+        self._recent_s = 2.0
 
     def run(self) -> Row:
         """The whole of it."""
         now = driver = 0.0
-        answers: deque[tuple[float, list[tuple[_Run, float]]]] = deque()
+        answers: deque[tuple[float, _Tasks]] = deque()
         self._fill(now)
         while self._events or answers:
             if answers and (not self._events or max(driver, answers[0][0]) <= self._events[0][0]):
@@ -256,13 +289,15 @@ class Simulation:
                 now = driver = max(driver, came) + self._driver_s * len(bundle)
                 self._with_executor -= 1
                 for run, seconds in bundle:
-                    self._done_s += seconds
+                    self._recent_s += (seconds - self._recent_s) / max(8.0, self._workers / 2)
                     self._left -= 1
                     run.open -= 1
                     self._advance(run)
             else:
-                now, _, bundle = heapq.heappop(self._events)
+                now, _, bundle, rest = heapq.heappop(self._events)
                 self._busy -= 1
+                for run, seconds in rest:
+                    self._wait(run, seconds)
                 answers.append((now, bundle))
             self._fill(now)
         return {"part": "simulation", "workers": self._workers, "tasks": self._tasks,
@@ -274,12 +309,14 @@ class Simulation:
             wave = run.waves.popleft()
             run.open = len(wave)
             for seconds in wave:
-                heapq.heappush(self._todo[not run.waves], (run, seconds))
+                self._wait(run, seconds)
+
+    def _wait(self, run: _Run, seconds: float) -> None:
+        heapq.heappush(self._todo[not run.waves], (run, seconds))
 
     def _fill(self, now: float) -> None:
-        done = self._tasks - self._left
         running = sum(len(b) for b in self._queued) + sum(len(e[2]) for e in self._events)
-        size = bundle_size(done, self._done_s, self._left - running, self._workers)
+        size = bundle_size(self._recent_s, self._left - running, self._workers)
         while self._with_executor < 2 * self._workers:
             while len(self._todo[False]) < size and self._later:
                 self._begun += 1
@@ -294,15 +331,12 @@ class Simulation:
             self._busy += 1
             self._bundles += 1
             self._scheduler = max(self._scheduler, now) + _SCHEDULER_S
-            seconds = self._overhead_s + sum(s for _, s in bundle)
-            heapq.heappush(self._events, (self._scheduler + seconds, self._bundles, bundle))
-
-
-@dataclass(order=True)
-class _Run:
-    order: int
-    waves: deque[list[float]]
-    open: int = 0
+            seconds, done = self._overhead_s, 0
+            while done < len(bundle) and (done == 0 or seconds <= self._overhead_s + BUNDLE_S):
+                seconds += bundle[done][1]
+                done += 1
+            event = (self._scheduler + seconds, self._bundles, bundle[:done], bundle[done:])
+            heapq.heappush(self._events, event)
 
 
 def main() -> None:
@@ -310,6 +344,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=100)
     parser.add_argument("--parts", default="batch,overhead,simulation")
     parser.add_argument("--json", default="", metavar="OUT")
+    parser.add_argument("--store", default="", help="a campaign's, whose times are simulated")
     parser.add_argument("--group", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -331,12 +366,15 @@ def main() -> None:
             "ray": lambda: RayExecutor(workers=1),
         }
         rows["overhead"] = [overhead(name, make()) for name, make in makers.items()]
+    if options.store:
+        rows["recorded"] = recorded_in(FolderStore(Path(options.store)))
+        rows["recorded_programs"] = len(rows["recorded"])
     if "simulation" in parts:
         dask = next(r for r in rows["overhead"] if r["executor"] == "dask")
         rows["simulation"] = [
             Simulation([Recorded(*p) for p in rows["recorded"]], workers,
                        dask["overhead_ms"] / 1e3, rows["batch"]["driver_ms"] / 1e3).run()
-            for workers in (1, 2, 10, 100, 300, 1000)
+            for workers in (1, 2, 10, 100, 250, 1000)
         ]  # fmt: skip
     for part in ("batch", "overhead", "simulation"):
         print(to_json(rows.get(part), None))

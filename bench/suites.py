@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench import ablate
+from bench import ablate, pet_ablate, stenso_ablate
 from bench import mirage as mirage_suite
 from bench import stenso as stenso_suite
 from bench.cuda import emulate
@@ -42,7 +42,7 @@ class Settings:
     batch: int | None = None
     dtypes: tuple[str, ...] = mirage_suite.DTYPES
     case_limit_s: float = 420.0
-    ablate: bool = False  # mirage: what each decision of the plan is worth, without peers
+    ablate: bool = False  # what parts are worth, without peers: the papers' ablations
     emulate: bool = False  # mirage for cuda: kernels in the emulator, and compiled, without a GPU
     stop_after_s: float | None = None  # mirage for cuda: no case is begun after that
     only_peers: tuple[str, ...] | None = None  # as named by the user; None: none were
@@ -80,6 +80,9 @@ SUITES = ("mirage", "onnx", "outside", "pet", "plus", "search", "stenso", "verif
 
 def stenso(settings: Settings) -> Iterator[Row]:
     """NumPy programs rewritten; see bench/stenso.py."""
+    if settings.ablate:
+        yield from stenso_ablate.run(settings.options, settings.case, settings.quick, settings.tell)
+        return
     known = frozenset(stenso_suite.key(r) for r in settings.known)
     yield from stenso_suite.run(
         settings.options, settings.case, settings.quick, known, settings.tell, settings.peers
@@ -88,6 +91,9 @@ def stenso(settings: Settings) -> Iterator[Row]:
 
 def pet(settings: Settings) -> Iterator[Row]:
     """Whole models against what people run them with; see bench/pet.py."""
+    if settings.ablate:
+        yield from pet_ablate.run(settings.options, settings.case, settings.quick, settings.tell)
+        return
     from bench import pet as pet_suite
 
     yield from pet_suite.run(

@@ -151,6 +151,10 @@ OptimizeOptions options_from(const nb::dict& fields) {
       {"may_lack_code", field(&OptimizeOptions::may_lack_code)},
       {"max_block_ops", field(&OptimizeOptions::max_block_ops)},
       {"disable", field(&OptimizeOptions::disable)},
+      {"settings",
+       [](OptimizeOptions& o, nb::handle value) {
+         o.settings = read_settings(nb::cast<std::vector<std::string>>(value));
+       }},
       {"engine", field(&OptimizeOptions::engine)},
       {"cost", field(&OptimizeOptions::cost)},
       {"costs", field(&OptimizeOptions::costs)},

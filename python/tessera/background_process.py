@@ -39,8 +39,8 @@ def optimised(order: Record, arrays: list[Value]) -> Record:
     graph = Graph.parse(order["graph"])
     graph.keeps_nan = order["asks_for_nan"]
     given = order["options"]
-    options = Options(**given | {"disable": tuple(given["disable"]),
-                                 "weights": tuple(given["weights"])})  # fmt: skip
+    lists = ("disable", "settings", "weights")
+    options = Options(**given | {name: tuple(given[name]) for name in lists})
     if order["key"] is None:
         return {"choice": "", "improved": search_only(graph, options).improved}
     try:

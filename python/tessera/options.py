@@ -146,6 +146,7 @@ class Options:
     - disable: engines, "learnt" (what earlier searches found), "engine:RULE" for one pruning rule,
       "plan:layout" (schedule, memory, weights), "library": no calls of cuBLASLt, cuDNN and oneDNN,
       and "numpy": kernels run even where NumPy is faster.
+    - settings: numbers inside the engines, "mutate.depth=5"; a wrong name tells which there are.
     - cache: remember results, and unfinished searches, between runs. refresh: search again all the
       same. resume: go on where a search with the same options (but the budget) was interrupted.
     - weights: inputs, by name, that keep their values as a rule: folded and packed once for these
@@ -168,6 +169,7 @@ class Options:
     tf32: bool = False
     max_block_ops: int | None = None
     disable: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     cache: bool = True
     refresh: bool = False
     resume: bool = False
@@ -177,8 +179,9 @@ class Options:
 
     def __post_init__(self) -> None:
         require_budget(self.budget)
-        if isinstance(self.weights, str):
-            raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
+        for name in ("weights", "disable", "settings"):
+            if isinstance(given := getattr(self, name), str):
+                raise UsageError(f'{name}: a tuple of texts: {name}=("{given}",)')
         if self.tune not in (True, False):
             raise UsageError(f"tune is True or False, not {self.tune!r}")
         require_level(self.level)
@@ -194,8 +197,6 @@ class Options:
             raise UsageError(f"max_block_ops must be positive, not {self.max_block_ops}")
         if not isinstance(self.target, str):
             raise UsageError(f"a target is a name or a path, not {self.target!r}")
-        if isinstance(self.disable, str):
-            raise UsageError(f'disable is a tuple of names: disable=("{self.disable}",)')
         known = self.target.startswith("cpu") or self.target == "cuda" or Path(self.target).suffix
         if not (known or self.target.startswith("cuda:") or is_described(self.target)):
             raise UsageError(

@@ -14,6 +14,7 @@
 #include "cost/fit.h"
 #include "cost/target.h"
 #include "driver/code.h"
+#include "driver/settings.h"
 #include "search/engine.h"
 #include "verify/funnel.h"
 
@@ -56,6 +57,7 @@ struct OptimizeOptions {
   // cuBLASLt, cuDNN and oneDNN), "learnt" (kernels and failures of earlier searches), "plan:layout"
   // and the like (plan/plan.h)
   std::set<std::string> disable;
+  Settings settings;
   // Of search(): "mugraph", "mutate", "patterns", or "synth" with the costs of NumPy's own
   // functions.
   std::string engine = "mugraph";

@@ -295,14 +295,18 @@ ProgramOptimizer::explore(size_t subprogram, const std::vector<const Part*>& pla
   std::vector<Item>& found = e.found;
   mutate(original, -1, until, found);
   size_t begin = 0;
-  for (int round = 1; round < kMutationRounds && begin < found.size(); round++) {
+  int rounds = kMutationRounds;
+  size_t kept = kKept;
+  take(s_.options.settings, "mutate.rounds", rounds);
+  take(s_.options.settings, "mutate.keep", kept);
+  for (int round = 1; round < rounds && begin < found.size(); round++) {
     std::vector<size_t> best;
     for (size_t i = begin; i < found.size(); i++)
       if (found[i].seconds < original.seconds) best.push_back(i);
     begin = found.size();
     std::ranges::stable_sort(
         best, [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });
-    best.resize(std::min(best.size(), kKept));
+    best.resize(std::min(best.size(), kept));
     for (const size_t i : best) {
       if (s_.deadline.spent() >= until || s_.deadline.cancelled()) break;
       const Item item = found[i];

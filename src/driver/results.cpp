@@ -72,6 +72,8 @@ std::string options_text(const OptimizeOptions& o) {
        << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost << " level "
        << name(o.level) << " threads " << (o.threads > 0 ? o.threads : default_threads()) << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
+  for (const auto& [name, value] : o.settings)
+    text << "set " << name << " " << exact(value) << "\n";
   return text.str();
 }
 

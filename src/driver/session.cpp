@@ -152,6 +152,10 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
     throw Error(ErrorKind::Usage, "cost: '" + options.cost + "' is not one of times, fused, flops");
   engine_options.rules = rules();
   engine_options.holes = !options.disable.count("synth:holes");
+  engine_options.bound = !options.disable.count("synth:bound");
+  take(options.settings, "synth.size", engine_options.max_size);
+  take(options.settings, "synth.leaves", engine_options.max_leaves);
+  take(options.settings, "synth.probes", engine_options.probes);
   if (proved) {
     engine_options.accepts = [&](const Graph& original, const Graph& found) {
       try {
@@ -166,32 +170,36 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
   });
 }
 
-SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink) {
-  MutateOptions engine_options;
-  if (options.steps > 0) engine_options.steps = options.steps;
-  engine_options.seconds = seconds;  // all that who names the engine allows
-  return run_mutate(std::move(engine_options), graph, seconds, sink, nullptr);
-}
-
 SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink,
                               const CostModel* cost, int64_t steps) {
-  MutateOptions engine_options;
-  engine_options.prove = false;
-  engine_options.steps = steps;
-  return run_mutate(std::move(engine_options), graph, seconds, sink, cost);
-}
-
-SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& graph, double seconds,
-                                 CandidateSink& sink, const CostModel* cost) {
   Stopwatch watch(report.search_s);
   AnalyticalModel model(target);
   Context context = this->context(cost ? cost : &model);
-  const Budget budget = this->budget(seconds);
+  Budget budget = this->budget(seconds);
+  MutateOptions o;
+  o.prove = steps == 0;
+  if (steps > 0) o.steps = steps;
+  // Where steps end a search, a larger budget than usual has to give it more of them, and more
+  // than its share of the budget, most of whose time they leave.
+  constexpr double kSteepness = 10;
+  const double larger = options.budget_seconds / OptimizeOptions{}.budget_seconds - 1;
+  if (options.steps > 0) {
+    if (steps == 0) o.steps = options.steps;
+  } else if (larger > 0) {
+    o.steps = int64_t((1 + kSteepness * larger) * double(o.steps));
+    o.depth += 2;
+  }
+  if (steps == 0 || larger > 0) o.seconds = seconds;  // all that there is
+  take(options.settings, "mutate.depth", o.depth);
+  take(options.settings, "mutate.steps", o.steps);
+  take(options.settings, "mutate.candidates", o.candidates);
+  take(options.settings, "mutate.least_equal", o.least_equal);
   for (const std::string& name : options.disable)
-    if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
-  return within(seconds, [&] {
-    return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
-  });
+    if (name.starts_with("mutate:")) o.disabled.insert(name.substr(7));
+  if (options.steps == 0) budget.steps = std::max(budget.steps, o.steps);
+  budget.candidates = std::max(budget.candidates, o.candidates);
+  return within(seconds,
+                [&] { return Mutate(std::move(o)).run(Subprogram{graph}, context, budget, sink); });
 }
 
 SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink& sink,

@@ -60,11 +60,10 @@ class Session {
   // By operator: whether the back end computes it together with a convolution or pooling, so that
   // engines have nothing to gain there. Empty on a GPU.
   std::vector<bool> computed_with_images(const Graph& graph) const;
-  // Mutants of a program of multi-linear operators (search/mutate), all of them proved.
-  SearchReport mutants(const Graph& graph, double seconds, CandidateSink& sink);
-  // The same in order of `cost`, within `steps`, and not proved: equal by their boxes.
+  // Mutants of a program of multi-linear operators (search/mutate), all of them proved; or in order
+  // of `cost`, within `steps`, and not proved: equal by their boxes.
   SearchReport mutants(const Graph& graph, double seconds, CandidateSink& sink,
-                       const CostModel* cost, int64_t steps);
+                       const CostModel* cost = nullptr, int64_t steps = 0);
   // What experts' kernels give (search/patterns). `proved`: each is proved in its place first.
   SearchReport experts(const Graph& graph, double seconds, CandidateSink& sink,
                        bool proved = false);
@@ -127,8 +126,6 @@ class Session {
   // An engine's run; one that does not end by itself soon after `seconds` is interrupted, and what
   // it has offered by then counts.
   SearchReport within(double seconds, const std::function<SearchReport()>& run);
-  SearchReport run_mutate(MutateOptions options, const Graph& graph, double seconds,
-                          CandidateSink& sink, const CostModel* cost);
 
   const std::function<void(const Progress&)>& progress_;
   const std::atomic<bool>* cancel_;

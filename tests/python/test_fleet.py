@@ -23,6 +23,7 @@ from fleet_programs import (
 
 from tessera import _core
 from tessera.errors import UsageError
+from tessera.fleet import tasks
 from tessera.fleet.campaign import Campaign, bundle_size
 from tessera.fleet.executors import LocalExecutor, ShardExecutor, make_executor
 from tessera.fleet.locks import measuring, searching
@@ -163,7 +164,7 @@ def test_what_is_lost_with_others_is_asked_for_alone(
             if large == 0:
                 future.set_exception(MemoryError("none left"))
             else:
-                future.set_result(super().submit(task, requests).result()[1:])
+                future.set_result([])
             return future
 
     campaign = run(tmp_path, Frail())
@@ -176,13 +177,22 @@ def test_what_is_lost_with_others_is_asked_for_alone(
     assert any(n > 1 for n in sizes[place + 2 :])  # those that never failed go together
 
 
-def test_bundles_are_some_seconds_and_shrink_at_the_end() -> None:
-    assert bundle_size(3, 0.001, 1e6, 2) == 1  # nobody knows yet
-    assert bundle_size(10, 1.0, 1e6, 2) == 20
-    assert bundle_size(10, 1.0, 40, 2) == 5
-    assert bundle_size(10, 1.0, -3, 2) == 1
-    assert bundle_size(10, 50.0, 1e6, 2) == 1
-    assert bundle_size(10, 0.0, 16, 2) == 2
+def test_workers_answer_after_some_seconds(
+    tmp_path: Path, alone: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "BUNDLE_S", 0.0)  # time for one task of each bundle
+    campaign = run(tmp_path, LocalExecutor())
+    assert winners(campaign.progress.outcomes) == alone
+    assert not campaign.progress.lost
+    assert not campaign.progress.refused
+
+
+def test_bundles_shrink_at_the_end() -> None:
+    assert bundle_size(1e-9, 1e6, 2) == 32
+    assert bundle_size(0.1, 1e6, 2) == 10
+    assert bundle_size(0.1, 40, 2) == 5
+    assert bundle_size(0.1, -3, 2) == 1
+    assert bundle_size(5.0, 1e6, 2) == 1
 
 
 def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:

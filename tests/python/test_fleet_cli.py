@@ -14,8 +14,10 @@ from fleet_programs import TEXTS
 from rich.console import Console
 
 from tessera.cli import main, tune
+from tessera.errors import IoError
 from tessera.fleet.progress import Outcome, Progress
 from tessera.store.entry import Entry
+from tessera.store.stores import FolderStore
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +79,23 @@ def test_again_everything_is_there(
     assert told["tasks"] == 0
     assert {o["name"] for o in told["outcomes"]} == {"factor", "two", "within/norm"}
     assert all(o["winners"] for o in told["outcomes"])
+
+
+def test_what_was_found_is_told_also_where_the_store_is_full(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def refuse(self: FolderStore, entry: Entry) -> None:
+        if entry.kind == "proposals":
+            raise IoError("no space is left")
+
+    monkeypatch.setattr(FolderStore, "_write", refuse)
+    arguments = ["tune", str(sources / "factor.ug"), "--steps", "300", "--no-measure"]
+    assert main([*arguments, "--store", str(tmp_path), "--workers", "1"]) == 70
+    out, err = capsys.readouterr()
+    assert "1/1 factor: not measured" in out
+    assert "0 of 1 programs are faster" in out
+    assert "no space is left" in err
 
 
 def test_page_of_a_campaign(store: Path, tmp_path: Path) -> None:

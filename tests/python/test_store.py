@@ -135,6 +135,19 @@ def damage(place: str) -> Callable[[str, bytes], None]:
     return put  # fmt: skip
 
 
+def test_lists_of_redis_are_passed_over(redis: str) -> None:
+    store: Any = open_store(redis)
+    store._redis.flushdb()
+    sound = many(1)[0]
+    store.put(sound)
+    store._redis.lpush("tessera:entry:" + "0" * 64, "no string")
+    with pytest.warns(RuntimeWarning, match="0000"):
+        assert list(store.list()) == [sound]
+    assert [key for key, _ in store.damaged()] == ["0" * 64]
+    store.delete("0" * 64)
+    assert list(store.damaged()) == []
+
+
 def test_what_is_damaged_is_passed_over_with_one_warning(place: str) -> None:
     store = open_store(place)
     sound, other = many(2)

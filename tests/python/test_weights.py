@@ -40,7 +40,7 @@ def test_text_and_options_agree() -> None:
     assert result.weights == ["G", "W"]
     with pytest.raises(UsageError, match="no input 'V'"):
         ts.superoptimize(plain, weights=("V",))
-    with pytest.raises(UsageError, match="tuple of names"):
+    with pytest.raises(UsageError, match="tuple of texts"):
         ts.Options(weights="W")
 
 

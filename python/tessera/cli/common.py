@@ -106,6 +106,9 @@ def search_options(function: F) -> F:
                          help="What synthesis minimises: times measured here, or flops."),
             click.option("--disable", hidden=True, multiple=True, metavar="ENGINE[:PASS]",
                          help="Switch off an engine, or one of its pruning rules."),
+            click.option("--set", "settings", hidden=True, multiple=True,
+                         metavar="ENGINE.NAME=VALUE",
+                         help="A number inside an engine, say mutate.depth=5 (docs/mutate.md)."),
             click.option("--help-all", is_flag=True, is_eager=True, expose_value=False,
                          callback=_help_all, help="Show all options, experts' as well."),
         ]
@@ -140,7 +143,6 @@ accept_option = click.option(
 
 def options_from(**values: Value) -> Options:
     """Options from the values of `search_options`."""
-    values["disable"] = tuple(values.get("disable", ()))
     return Options(**values)
 
 

@@ -137,6 +137,9 @@ def tune_command(
             tune(chosen, settings, store, crew, progress)
     except _Stopped:
         interrupted = True
+    except Error:  # such as of the store: what was found is told all the same
+        _summarise(progress, store, as_json, interrupted)
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
     _summarise(progress, store, as_json, interrupted)

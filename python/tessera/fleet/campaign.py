@@ -28,8 +28,7 @@ from tessera.store.receive import Claim
 from tessera.store.stores import Store
 
 _AHEAD = 2  # bundles for each worker that are with the executor
-_BUNDLE_S = 2.0  # of work that goes to a worker at once, where there is much of it
-_SHARES = 4  # bundles for each worker that the rest is cut into at least
+_SHARES, _LARGEST = 4, 32  # bundles for each worker that the rest is cut into; tasks of one
 _POLL_S = 0.5
 _UNWRITTEN = 32  # answers, at most
 _ORDER = ("search", "prepare", "measure")
@@ -81,6 +80,7 @@ class Campaign:
         self._faults: Counter[str] = Counter()  # by task
         self._heard = time.monotonic()  # of a task of another shard
         self._looked = 0.0
+        self._recent_s = 2.0  # of a task, the mean of the last few
         self._writers = ThreadPoolExecutor(4)  # disks take milliseconds to be sure of a file
         self._writes: deque[Future[None]] = deque()
         self._open = 0
@@ -106,7 +106,6 @@ class Campaign:
             write.result()
         return self.progress.outcomes
 
-    # --- asking
     def _fill(self) -> None:
         """Gives the executor what it can take: searches first, so that measuring, which is done
         alone, holds up nobody."""
@@ -142,10 +141,9 @@ class Campaign:
         return []
 
     def _bundle(self, task: str) -> int:
-        progress = self.progress
-        left = progress.left() - sum(map(len, self._running.values()))
-        done, spent = progress.done[task], float(progress.spent[task])
-        return 1 if task == "measure" else bundle_size(done, spent, left, progress.workers)
+        left = self.progress.left() - sum(map(len, self._running.values()))
+        workers = self.progress.workers
+        return 1 if task == "measure" else bundle_size(self._recent_s, left, workers)
 
     def _wait(self, job: _Job) -> None:
         """The tasks of large programs come first; those of their later waves, too."""
@@ -233,7 +231,6 @@ class Campaign:
             self.progress.trouble(f"in the store: {error.message}", refused=True)
             return None
 
-    # --- answers
     def _collect(self) -> None:
         """Takes the answers of one bundle."""
         try:
@@ -243,7 +240,7 @@ class Campaign:
         jobs, texts = self._running.pop(future), list[str]()
         try:
             texts = future.result()
-            if len(texts) != len(jobs):
+            if not 0 < len(texts) <= len(jobs):
                 raise RefusedError(f"{len(texts)} answers to {len(jobs)} questions")
             lost, refused = "", False
         except RefusedError as error:
@@ -256,8 +253,11 @@ class Campaign:
                 continue  # a second copy of it
             if lost:
                 self._again(job, lost, refused)
-            else:
+            elif i < len(texts):
                 self._take(job, texts[i])
+            else:  # there was no time for it
+                job.copies -= 1
+                self._wait(job)
 
     def _take(self, job: _Job, text: str) -> None:
         try:
@@ -267,6 +267,8 @@ class Campaign:
             self._again(job, f"refused: {error.message}", refused=True)
         else:
             self.progress.answered(entry)
+            few = max(8.0, self.progress.workers / 2)
+            self._recent_s += (entry.number("seconds") - self._recent_s) / few
             self._keep(entry)
             self._deliver(job, entry)
 
@@ -338,12 +340,12 @@ class Campaign:
         self.progress.finished(outcome)
 
 
-def bundle_size(done: int, spent: float, left: float, workers: int) -> int:
-    """How many of the tasks that are left go to one worker at once, where so many took so many
-    seconds: some seconds of work, less towards the end. Schedulers take their time for each."""
-    if done < _AHEAD * workers:  # the first answers are those of the shortest tasks
-        return 1
-    return max(1, int(min(_BUNDLE_S * done / max(spent, 1e-9), left / (_SHARES * workers))))
+def bundle_size(recent_s: float, left: float, workers: int) -> int:
+    """How many of the tasks that are left go to one worker at once, where they have taken so long
+    of late: a share that shrinks towards the end (guided self-scheduling, Polychronopoulos and
+    Kuck, 1987), and a second of work."""
+    share = min(1 / max(recent_s, 1e-9), left / (_SHARES * workers))
+    return max(1, min(_LARGEST, int(share)))
 
 
 def program_size(graph: Graph) -> int:

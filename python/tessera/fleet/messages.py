@@ -21,7 +21,8 @@ from tessera.store.receive import interface
 from tessera.types import Object, Record
 
 # Options that the work of others depends on; who measures has all of them.
-_SEARCH = ("level", "accept", "seed", "tf32", "max_block_ops", "disable", "threads")
+_SEARCH = ("level", "accept", "seed", "tf32", "max_block_ops", "disable", "settings",
+           "threads")  # fmt: skip
 _MEASURE = (*_SEARCH, "target", "budget", "tune", "verify_seed")
 _MOST_FOUND = 4096
 
@@ -85,7 +86,8 @@ def options_of(text: str, **others: Object) -> tuple[Options, bool]:
     """The options that a request tells, and whether NaN is an answer."""
     told = json.loads(text)
     special = bool(told.pop("special"))
-    return Options(**told | {"disable": tuple(told["disable"])} | others), special
+    told |= {name: tuple(told[name]) for name in ("disable", "settings")}
+    return Options(**told | others), special
 
 
 def answer(request: Entry, **fields: str) -> str:

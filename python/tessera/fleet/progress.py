@@ -58,7 +58,8 @@ class Progress:
         elif outcome.improved:
             self.tell(f"{place}: {outcome.speedup:.2f}x by {outcome.origin}")
         else:
-            self.tell(f"{place}: the original is the fastest")
+            why = "the original is the fastest" if outcome.original_s else "not measured"
+            self.tell(f"{place}: {why}")
 
     def trouble(self, line: str, refused: bool) -> None:
         """An answer was refused, or a worker lost; the task is asked for again."""

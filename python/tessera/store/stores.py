@@ -161,10 +161,11 @@ class FolderStore(Store):
 
     def _write(self, entry: Entry) -> None:
         path = self.path(entry.key)
-        with told_of(path, "written"):
-            if self._flat:
-                make_own(path.parent)
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            with told_of(path, "written"):
+                if self._flat:
+                    make_own(path.parent)
+                path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, entry.text)
 
     def _remove(self, key: str) -> None:
@@ -266,7 +267,11 @@ class RedisStore(Store):
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         for key in keys:
-            yield key, self._redis.getrange(self._PREFIX + key, 0, MOST_BYTES) or None
+            try:
+                data = self._redis.getrange(self._PREFIX + key, 0, MOST_BYTES) or None
+            except _package("redis").ResponseError:
+                data = b""  # no string: as good as damaged
+            yield key, data
 
     def _write(self, entry: Entry) -> None:
         with self._redis.pipeline() as together:

@@ -14,6 +14,7 @@ namespace tessera::mutants {
 namespace {
 
 constexpr double kMostGrowth = 1.75;  // of a value, over the largest that the original computes
+constexpr int kTogether = 4;          // operators: longer programs come after all of these
 constexpr int kPoints = 4;            // elements of each output that are looked at
 
 class Search {
@@ -36,24 +37,30 @@ class Search {
   }
 
   Generated run() {
+    run(1, std::min(options_.depth, kTogether));
+    for (int depth = kTogether + 1; depth <= options_.depth && !over_; depth++) run(depth, depth);
+    return std::move(found_);
+  }
+
+ private:
+  void run(int from, int to) {
     // Few programs turn windows into channels, and what they save is the most.
     if (on("windows") && !words_.windows.empty()) {
       windows_only_ = true;
-      deepen();
+      rearrangements_.clear();
+      deepen(from, to);
       windows_only_ = false;
       rearrangements_.clear();
     }
     // So do few that merge what is parallel.
     if (on("bundles") && original_.outputs().size() > 1) {
       bundles_only_ = true;
-      deepen();
+      deepen(from, to);
       bundles_only_ = false;
     }
-    deepen();
-    return std::move(found_);
+    deepen(from, to);
   }
 
- private:
   static constexpr uint64_t kSeed = 0x7065747465737431;
   struct Facts {
     uint64_t reads = 0;  // inputs that it depends on, by number
@@ -69,8 +76,8 @@ class Search {
   };
 
   // Short programs first: what a budget cuts off is the longest.
-  void deepen() {
-    for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
+  void deepen(int from, int to) {
+    for (depth_ = from; depth_ <= to && !over_; depth_++) build(0);
   }
 
   bool on(const char* pass) const { return options_.disabled.count(pass) == 0; }

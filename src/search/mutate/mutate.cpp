@@ -17,7 +17,7 @@ namespace mutants {
 namespace {
 
 constexpr size_t kPerWay = 3;         // mutants of one way to compute whose boxes are tested
-constexpr size_t kMostTested = 96;    // of all ways
+constexpr size_t kMostTested = 6;     // of all ways, for each that may be returned
 constexpr double kSearchShare = 0.5;  // of the time
 
 // How a program computes: its operators with arithmetic, the types they work on, their attributes.
@@ -105,7 +105,8 @@ class Run {
     for (auto& rank : ranks) {
       std::ranges::stable_sort(rank, cheaper);
       for (Mutant& m : rank)
-        if (chosen.size() < kMostTested) chosen.push_back(std::move(m));
+        if (chosen.size() < kMostTested * size_t(options_.candidates))
+          chosen.push_back(std::move(m));
     }
     return chosen;
   }

@@ -177,7 +177,11 @@ void Bank::offer(const Entry& e, ValueId known) {
   for (int i = 0; i < e.node.arity; ++i)
     if (entries_[e.node.arg[size_t(i)]].known == known) return;
   if (graph_.add_way(known, translated(e.node))) ++report_.found;
-  if (known == target_ && e.total > 0) dearest_ = std::min(dearest_, e.total * (1 + 1e-9));
+  if (known == target_ && e.total > 0) note_cost(e.total);
+}
+
+void Bank::note_cost(double seconds) {
+  if (limits_.bound) dearest_ = std::min(dearest_, seconds * (1 + 1e-9));
 }
 
 void Bank::offer_target(const Node& node) {
@@ -198,7 +202,7 @@ void Bank::offer_scaled(uint32_t b, const Rational& c) {
       c == Rational(-1) ? pointwise(OpKind::Neg, base) : pointwise(OpKind::Mul, scalar, base);
   if (graph_.add_way(target_, n)) ++report_.found;
   const double total = entries_[b].total + graph_.node_seconds(n, entries_[b].sample.dims);
-  dearest_ = std::min(dearest_, total * (1 + 1e-9));
+  note_cost(total);
 }
 
 }  // namespace tessera::synth

@@ -77,6 +77,7 @@ class Bank {
 
  private:
   void push(Entry e);
+  void note_cost(double seconds);  // of a program that computes the target
   ValueId constant_class(const Rational& c, DType dtype);
   std::optional<Dims> shape_of(const Node& node) const;
   bool derive(Entry& e) const;

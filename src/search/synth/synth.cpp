@@ -416,7 +416,8 @@ class Search {
       WindowLimits limits;
       limits.max_size = narrow ? options_.max_size : std::min(options_.max_size, 2);
       limits.holes = options_.holes;
-      limits.seconds = best->seconds;
+      limits.bound = options_.bound;
+      if (limits.bound) limits.seconds = best->seconds;
       limits.elements = best->elements;
       limits.operations = int(best->cone);
       limits.probes = options_.probes;

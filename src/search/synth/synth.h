@@ -31,6 +31,7 @@ struct SynthOptions {
   int max_size = 4;    // operations in one discovery, found bottom-up
   int max_leaves = 4;  // values that a discovery may start from
   bool holes = true;   // top-down steps too: off for comparison only
+  bool bound = true;   // nothing dearer than the best known is kept: off for comparison only
   int64_t probes =
       1'000'000;            // look-ups of sketches of two levels and more, in one window; 0: none
   int max_wide_leaves = 8;  // of windows in which little is enumerated and sketches do the rest

@@ -26,6 +26,7 @@ struct WindowLimits {
   int64_t evaluations = 200'000;
   int max_size = 4;        // operations, views and constants not counted
   double seconds = 1e30;   // programs that cost more are not kept
+  bool bound = true;       // nor those that cost more than one that was found
   double elements = 1e18;  // nor values with more elements
   bool holes = true;       // top-down steps too; without them a plain enumeration
   int operations = 0;      // that the target takes now: few are in reach of enumeration alone

@@ -1,0 +1,54 @@
+#include "driver/settings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+struct Known {
+  const char* name;
+  double least, most;
+  bool whole = true;
+  std::string range() const { return significant(least, 4) + " to " + significant(most, 4); }
+};
+
+constexpr Known kKnown[] = {
+    {"mutate.depth", 1, 8},               // operators of a mutant (PET, Algorithm 1)
+    {"mutate.rounds", 1, 16},             // mutants of mutants (PET, Algorithm 2: r)
+    {"mutate.keep", 1, 1000},             // of a round's mutants, which the next one mutates
+    {"mutate.candidates", 1, 1000},       // returned by one search, at most
+    {"mutate.steps", 1, 1e9},             // operators tried in one search
+    {"mutate.least_equal", 0, 1, false},  // share of the output, for a correction to be tried
+    {"synth.size", 1, 6},                 // operations found bottom-up (STENSO, §VII.E: d)
+    {"synth.leaves", 1, 8},               // values that a discovery may start from
+    {"synth.probes", 0, 1e9},             // look-ups of sketches within sketches
+};
+
+}  // namespace
+
+Settings read_settings(const std::vector<std::string>& texts) {
+  const auto fail = [](const std::string& what) { throw Error(ErrorKind::Usage, what); };
+  Settings settings;
+  for (const std::string& text : texts) {
+    const std::string name = text.substr(0, text.find('='));
+    const auto known = std::ranges::find_if(kKnown, [&](auto& k) { return name == k.name; });
+    if (known == std::end(kKnown)) {
+      std::string all;
+      for (const Known& k : kKnown) all += std::string(" ") + k.name + " (" + k.range() + ")";
+      fail("there is no setting " + in_quotes(name) + "; there are" + all);
+    }
+    const auto value = number_from<double>(text.substr(std::min(name.size() + 1, text.size())));
+    if (!value || !(*value >= known->least && *value <= known->most) ||
+        (known->whole && *value != std::floor(*value)))
+      fail(text + ": " + name + "=" + (known->whole ? "a whole number, " : "") + known->range());
+    if (!settings.emplace(name, *value).second) fail(name + " is set twice");
+  }
+  return settings;
+}
+
+}  // namespace tessera
