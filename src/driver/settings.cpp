@@ -14,7 +14,7 @@ struct Known {
   const char* name;
   double least, most;
   bool whole = true;
-  std::string range() const { return significant(least, 4) + " to " + significant(most, 4); }
+  std::string range() const { return num(int64_t(least)) + " to " + num(int64_t(most)); }
 };
 
 constexpr Known kKnown[] = {
@@ -39,13 +39,15 @@ Settings read_settings(const std::vector<std::string>& texts) {
     const auto known = std::ranges::find_if(kKnown, [&](auto& k) { return name == k.name; });
     if (known == std::end(kKnown)) {
       std::string all;
-      for (const Known& k : kKnown) all += std::string(" ") + k.name + " (" + k.range() + ")";
+      for (const Known& k : kKnown)
+        all += std::string(all.empty() ? " " : ", ") + k.name + " (" + k.range() + ")";
       fail("there is no setting " + in_quotes(name) + "; there are" + all);
     }
     const auto value = number_from<double>(text.substr(std::min(name.size() + 1, text.size())));
     if (!value || !(*value >= known->least && *value <= known->most) ||
         (known->whole && *value != std::floor(*value)))
-      fail(text + ": " + name + "=" + (known->whole ? "a whole number, " : "") + known->range());
+      fail(name + " is a " + (known->whole ? "whole number, " : "number, ") + known->range() +
+           ", as in " + name + "=" + num(int64_t(known->most)));
     if (!settings.emplace(name, *value).second) fail(name + " is set twice");
   }
   return settings;

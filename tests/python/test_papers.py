@@ -89,10 +89,10 @@ def test_the_pages_are_what_the_results_give() -> None:
 
 def test_settings_are_checked() -> None:
     for wrong, why in (
-        ("mutate.depth=0", "a whole number, 1 to 8"),
+        ("mutate.depth=0", "a whole number, 1 to 8, as in mutate.depth=8"),
         ("mutate.depth=2.5", "a whole number, 1 to 8"),
         ("mutate.depth", "a whole number, 1 to 8"),
-        ("mutate.least_equal=1.5", "mutate.least_equal=0 to 1"),
+        ("mutate.least_equal=1.5", "is a number, 0 to 1"),
         ("depth=4", "there are mutate.depth"),
     ):
         with pytest.raises(UsageError, match=why):
