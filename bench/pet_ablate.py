@@ -64,7 +64,8 @@ def _graph(name: str) -> Graph:
 
 
 def _transformations(name: str, options: Options, steps: int) -> Row:
-    settings = (f"mutate.steps={steps}", "mutate.candidates=100", *options.settings)
+    settings = ("mutate.depth=4", f"mutate.steps={steps}", "mutate.candidates=100",
+                *options.settings)  # fmt: skip
     chosen = options.replace(budget=300.0, settings=settings, disable=(*options.disable, _RARE))
     fields = chosen.fields() | {"engine": "mutate"}
     record = _core.search(_graph(name).core, fields, None)
