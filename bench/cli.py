@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bench import mirage, outside, plus, stenso, stenso_ablate, suites
+from bench import mirage, models, outside, plus, stenso, stenso_ablate, suites
 from bench import peers as peer_module
 from bench.cuda import peers as cuda_peers
 from bench.cuda import suite as cuda_suite
@@ -49,8 +49,9 @@ from tessera.machine import machine_description
 @click.option(
     "--ablate",
     is_flag=True,
-    help="Without peers. mirage: how much slower without each decision of the plan; pet: mutants"
-    " by kind, depth and rounds; stenso: bottom-up, top-down, both, without bounds.",
+    help="Without peers. mirage: how much slower without each decision of the plan; models: without"
+    " each engine; pet: mutants by kind, depth and rounds; stenso: bottom-up, top-down, both,"
+    " without bounds.",
 )
 @click.option("--resume", is_flag=True, help="Keep the rows of OUT and measure only the others.")
 @click.option("--case-limit", type=float, default=420, show_default=True, metavar="SECONDS",
@@ -87,6 +88,11 @@ def bench(
       mirage    Mirage's workloads end to end: f32 and bf16, one and all threads, warm and cold
                 caches, against the peers and the limits of the machine; hours in full;
                 with --target cuda on a GPU, warm and cold L2, CUDA graphs of all contestants
+      models    whole models of the four papers (llama3, chameleon, ngpt, llama_lora, bert, gpt2,
+                t5, vit, resnet18, inception …; --case: one, MODEL@decode, or a group: mirage,
+                plus, pet, table2 of BERT's subgraphs) through torch.compile, against eager,
+                Inductor, onnxruntime and OpenVINO as far as installed; --ablate: against itself
+                without each engine; needs torch and transformers
       onnx      ONNX's backend tests of core types: interpreted, compiled, and compiled with a
                 rewrite forced; minutes in full, of which half a one goes to making them
       outside   programs that nobody tuned for, in the style of KernelBench (--case: one, or a
@@ -115,8 +121,8 @@ def bench(
       tessera bench search --quick
       tessera bench verify --json -
     """
-    if ablate and suite not in ("mirage", "pet", "stenso"):
-        raise UsageError("--ablate goes with the suites mirage, pet and stenso")
+    if ablate and suite not in ("mirage", "models", "pet", "stenso"):
+        raise UsageError("--ablate goes with the suites mirage, models, pet and stenso")
     options = common.options_from(**values)
     on_gpu = options.target.startswith("cuda")
     if ablate and on_gpu:
@@ -179,7 +185,7 @@ def bench(
 
 
 def _peers(suite: str, on_gpu: bool, names: str | None) -> tuple[str, ...]:
-    if suite in ("pet", "outside"):  # have peers of their own
+    if suite in ("models", "pet", "outside"):  # have peers of their own
         names = None
     return tuple((cuda_peers if on_gpu else peer_module).choose(names))
 
@@ -210,6 +216,8 @@ def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, 
     """The rows with a new one, in place of an earlier one of the same case."""
     if row["suite"] == "stenso":
         return [r for r in rows if stenso.key(r) != stenso.key(row)] + [row]
+    if row["suite"] == "models":
+        return [r for r in rows if models.key(r) != models.key(row)] + [row]
     if row["suite"] == "plus":
         return [r for r in rows if plus.key(r) != plus.key(row)] + [row]
     if row["suite"] in ("onnx", "outside"):
@@ -225,6 +233,8 @@ def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return stenso.summaries(rows) + stenso_ablate.summaries(rows)
     if suite == "plus":
         return plus.summaries(rows)
+    if suite == "models":
+        return models.summaries(rows)
     if suite == "outside":
         return outside.summaries(rows)
     raced = suite == "mirage" and not any("ablation" in r or "compiled_for" in r for r in rows)

@@ -64,6 +64,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     """The rows of one suite, as they are measured."""
     suites: dict[str, Callable[[Settings], Iterator[Row]]] = {
         "mirage": mirage,
+        "models": models,
         "onnx": onnx,
         "outside": outside,
         "pet": pet,
@@ -75,7 +76,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     yield from suites[suite](settings)
 
 
-SUITES = ("mirage", "onnx", "outside", "pet", "plus", "search", "stenso", "verify")
+SUITES = ("mirage", "models", "onnx", "outside", "pet", "plus", "search", "stenso", "verify")
 
 
 def stenso(settings: Settings) -> Iterator[Row]:
@@ -99,6 +100,16 @@ def pet(settings: Settings) -> Iterator[Row]:
     yield from pet_suite.run(
         settings.options, settings.case, settings.batch, settings.quick, settings.tell,
         settings.case_limit_s, settings.only_peers, {pet_suite.key(r) for r in settings.known},
+    )  # fmt: skip
+
+
+def models(settings: Settings) -> Iterator[Row]:
+    """Whole models through torch.compile, and what engines add; see bench/models.py."""
+    from bench import models as models_suite
+
+    yield from models_suite.run(
+        settings.options, settings.case, settings.batch, settings.dtypes, settings.quick,
+        settings.ablate, settings.tell, settings.case_limit_s, settings.only_peers, settings.known,
     )  # fmt: skip
 
 

@@ -76,6 +76,22 @@ COLUMNS = {
         "search_s",
         "verdict",
     ),
+    "models": (
+        "case",
+        "phase",
+        "batch",
+        "dtype",
+        "threads",
+        "ours_us",
+        "peers",
+        "speedup_vs_compiled",
+        "speedup_vs_best",
+        "engines",
+        "errors",
+        "compile_s",
+        "compile_cached_s",
+        "memory_mb",
+    ),
     "plus": (
         "case",
         "batch",
@@ -89,7 +105,7 @@ COLUMNS = {
         "compile_s",
         "compile_cached_s",
         "memory_mb",
-        "max_abs_err",
+        "errors",
     ),
 }
 

@@ -23,12 +23,12 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.fx.node import Argument
 
-from tessera import torch_device
+from tessera import _core, torch_device
 from tessera.compilers import find_compiler
 from tessera.errors import UnsupportedError, UsageError
 from tessera.frontends.torch.call import is_scalar_function, only_moves, operator_name
 from tessera.frontends.torch.sizes import growing
-from tessera.options import Level, Options, require_level
+from tessera.options import Level, Options
 from tessera.torch_cache import Kept, LaterGraph, cache_in
 from tessera.torch_device import Device
 from tessera.torch_explain import REPORTS, Report, explain
@@ -64,26 +64,26 @@ class Settings:
     cache_dir: str | None = None  # instead of TESSERA_CACHE_DIR
     weights: bool = True  # pack parameters once per values (inference)
     freeze: bool = False  # promised: nothing writes to them unseen by PyTorch's versions
+    disable: tuple[str, ...] = ()  # engines that do not search, as of `tessera optimize --disable`
 
     def __post_init__(self) -> None:
         for name, allowed in (("fallback", ("eager", "inductor")),
                               ("dynamic", ("background", "wait", "exact"))):  # fmt: skip
-            if getattr(self, name) not in allowed:
-                raise UsageError(
-                    f"torch.compile: option {name} is one of {', '.join(allowed)}, "
-                    f"not {getattr(self, name)!r}"
-                )
+            if (given := getattr(self, name)) not in allowed:
+                raise UsageError(f"torch.compile: {name} is {' or '.join(allowed)}, not {given!r}")
         for name in ("strict", "check", "race", "wait", "weights", "freeze"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"torch.compile: option {name} is True or False")
-        require_level(self.level)
-        if self.budget:
-            Options(budget=self.budget, threads=self.threads)
+        _core.resolve_target(self.options(self.budget or 0).fields())
         if self.target not in ("auto", "cpu", "cuda"):
             raise UsageError(
                 f"torch.compile: target {self.target!r} is none of auto (where the tensors are), "
                 "cpu and cuda; tensors say which device"
             )
+
+    def options(self, budget: float) -> Options:
+        """Of a search of so many seconds."""
+        return Options(budget=budget, threads=self.threads, level=self.level, disable=self.disable)
 
     @property
     def waits(self) -> bool:

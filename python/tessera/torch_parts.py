@@ -29,7 +29,6 @@ from tessera.frontends.torch.padding import Padding, bucket
 from tessera.frontends.torch.places import paddings
 from tessera.frontends.torch.sizes import sizes_of
 from tessera.graph import Graph
-from tessera.options import Options
 from tessera.race_processes import LostError
 from tessera.result import Result
 from tessera.torch_cache import KeptPart, LaterGraph, cache_in, digest, origin, own_key
@@ -174,7 +173,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """Has a faster program searched for by a process of its own, and raced by further calls."""
         if LATER.jobs >= _MOST_WAITING:
             return
-        helper, options = Helper(), Options(budget=_SEARCH_S, level=self._settings.level)
+        helper, options = Helper(), self._settings.options(_SEARCH_S)
         folder, alive = self._settings.cache_dir, weakref.ref(self)
 
         def job(stop: Callable[[], bool]) -> None:
@@ -439,8 +438,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def _optimize(self, graph: Graph) -> list[tuple[Graph, _core.Module]]:
         """The fastest program that a search of the given budget finds and proves, if any."""
-        result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads,
-                               level=self._settings.level)  # fmt: skip
+        result = superoptimize(graph, options=self._settings.options(self._settings.budget or 0))
         return [(result.graph, result._module)] if result._module is not None else []
 
     def _with_experts(

@@ -39,7 +39,29 @@ const char* name(Fate fate) {
   unreachable("Fate");
 }
 
+namespace {
+
+void require_known_engines(const OptimizeOptions& options) {
+  PlanOptions plan;
+  for (const std::string& name : options.disable) {
+    if (name.starts_with("plan:"))
+      disable_plan(plan, name);
+    else if (name != "fold" && name != "rules" && name != "library" && name != "synth" &&
+             name != "synth:holes" && name != "patterns" && name != "mugraph" &&
+             !name.starts_with("mugraph:") && name != "mutate" && !name.starts_with("mutate:") &&
+             name != "cover" && name != "learnt")
+      throw Error(ErrorKind::Usage, "unknown engine '" + name +
+                                        "' to disable; there are mugraph, mugraph:RULE, "
+                                        "mutate, mutate:STEP, cover, patterns, learnt, "
+                                        "synth, synth:holes, rules, fold, library and plan:"
+                                        "{layout,schedule,memory,weights,images,transforms,fuse}");
+  }
+}
+
+}  // namespace
+
 Target resolve_target(const OptimizeOptions& options) {
+  require_known_engines(options);
   const std::string& name = options.target;
   if (const CodePlace place = place_of(name, options.target_directory); place.gpu) {
     Target gpu = fitted_target(find_target(place.description, options.target_directory), place.arch,
@@ -579,23 +601,6 @@ class Optimizer {
   OptimizeResult result_;
 };
 
-void require_known_engines(const OptimizeOptions& options) {
-  PlanOptions plan;
-  for (const std::string& name : options.disable) {
-    if (name.starts_with("plan:"))
-      disable_plan(plan, name);
-    else if (name != "fold" && name != "rules" && name != "library" && name != "synth" &&
-             name != "synth:holes" && name != "patterns" && name != "mugraph" &&
-             !name.starts_with("mugraph:") && name != "mutate" && !name.starts_with("mutate:") &&
-             name != "cover" && name != "learnt")
-      throw Error(ErrorKind::Usage, "unknown engine '" + name +
-                                        "' to disable; there are mugraph, mugraph:RULE, "
-                                        "mutate, mutate:STEP, cover, patterns, learnt, "
-                                        "synth, synth:holes, rules, fold, library and plan:"
-                                        "{layout,schedule,memory,weights,images,transforms,fuse}");
-  }
-}
-
 OptimizeOptions with_special(const Graph& program, OptimizeOptions options) {
   options.special |= asks_for_nan(program);
   return options;
@@ -627,7 +632,6 @@ OptimizeResult optimize(const Graph& program, const OptimizeOptions& options,
                         const std::function<void(const Progress&)>& progress,
                         const std::atomic<bool>* cancel, const std::atomic<bool>* abandon) {
   require_static(program);
-  require_known_engines(options);
   return Optimizer(program, with_special(program, options), progress, cancel, abandon).run();
 }
 
@@ -635,7 +639,6 @@ SearchOutcome search(const Graph& program, const OptimizeOptions& options,
                      const std::function<void(const Progress&)>& progress,
                      const std::atomic<bool>* cancel) {
   require_static(program);
-  require_known_engines(options);
   if (options.engine != "mugraph" && options.engine != "synth" && options.engine != "mutate" &&
       options.engine != "patterns")
     throw Error(ErrorKind::Usage, "unknown engine '" + options.engine +

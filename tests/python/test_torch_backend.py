@@ -419,10 +419,12 @@ def test_graph_breaks_are_honoured() -> None:
     ("options", "message"),
     [
         ({"bugdet": 1}, "no option 'bugdet'; options are budget, threads, target"),
-        ({"fallback": "jax"}, "fallback is one of eager, inductor"),
+        ({"fallback": "jax"}, "fallback is eager or inductor"),
         ({"strict": "yes"}, "strict is True or False"),
         ({"target": "tpu"}, "target 'tpu'"),
         ({"budget": -1}, "positive number"),
+        ({"disable": "mutate"}, 'disable=."mutate",.'),
+        ({"disable": ["mutants"]}, "unknown engine 'mutants'"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
