@@ -235,7 +235,7 @@ def _subgraph(name: str) -> Any:
         "s3_up_gelu": lambda: nn.Sequential(nn.Linear(768, 3072), nn.GELU()),
         "s4_down_norm": lambda: WithNorm(3072),
     }
-    return made[name]()  # fmt: skip
+    return made[name]()
 
 
 SUBGRAPHS = {  # arguments by name, with their last extents

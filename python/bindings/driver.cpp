@@ -165,6 +165,7 @@ OptimizeOptions options_from(const nb::dict& fields) {
       {"bound", field(&OptimizeOptions::bound)},
       {"only_proposals", field(&OptimizeOptions::only_proposals)},
       {"searched", field(&OptimizeOptions::searched)},
+      {"kept_budget", field(&OptimizeOptions::kept_budget)},
       {"compile_only", field(&OptimizeOptions::compile_only)},
       {"slice",
        [](OptimizeOptions& o, nb::handle value) {
@@ -244,6 +245,12 @@ Graph with_parts(const Graph& program, const std::vector<std::pair<Graph, Graph>
   return splice(program, all, now);
 }
 
+Graph unnamed(Graph g) {
+  g.set_name("part");
+  for (uint32_t t = 0; t < g.tensors().size(); ++t) g.set_tensor_name(TensorId(t), "");
+  return g;
+}
+
 std::map<std::string, std::string> provenance_of(const Graph& program, const nb::dict& fields) {
   const OptimizeOptions options = options_from(fields);
   const EntryFields all = provenance(program, options, resolve_target(options));
@@ -276,6 +283,7 @@ void bind_driver(nb::module_& m) {
   m.def("read_entry", &read_entry, nb::arg("text"), nb::arg("file") = "<entry>");
   m.def("write_entry", &write_entry);
   m.def("canonical", &print_canonical);
+  m.def("unnamed", &unnamed);
   m.def(
       "program_hash", [](const Graph& g) { return sha256_hex(print_canonical(g)); });
   m.def(

@@ -80,6 +80,7 @@ struct OptimizeOptions {
   // all that a finished search found, so that is remembered too if none is faster.
   std::vector<Proposal> proposals;
   bool only_proposals = false, searched = false;
+  double kept_budget = 0;  // what the result is remembered for, in place of budget_seconds
   // Ends where races would begin: what they need is compiled then, and in the cache.
   bool compile_only = false;
   // Goes on where an unfinished search of the same program with the same options stopped.

@@ -66,9 +66,10 @@ std::string device(const OptimizeOptions& o) {
 }
 
 std::string options_text(const OptimizeOptions& o) {
+  const double budget = o.kept_budget > 0 ? o.kept_budget : o.budget_seconds;
   std::ostringstream text;
   text << "seed " << o.seed << " tested " << o.accept_tested << " special " << o.special << " tf32 "
-       << o.tf32 << " tune " << o.tune << " budget " << o.budget_seconds << " max_block_ops "
+       << o.tf32 << " tune " << o.tune << " budget " << budget << " max_block_ops "
        << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost << " level "
        << name(o.level) << " threads " << (o.threads > 0 ? o.threads : default_threads()) << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";

@@ -61,9 +61,10 @@ class Proposal:
 
 
 def search_request(part: _core.Graph, fields: Mapping[str, str]) -> Request:
-    """Looks with one engine through one slice of what there is for a part; names do not matter."""
+    """Looks with one engine through one slice of what there is for a part, whatever its values are
+    called: what is found has the same text whichever program asks for it first."""
     return Request.of("search", {**fields, "of": _core.program_hash(part),
-                                 "program": str(part)})  # fmt: skip
+                                 "program": str(_core.unnamed(part))})  # fmt: skip
 
 
 def race_request(task: str, program: _core.Graph, proposals: Sequence[Proposal],

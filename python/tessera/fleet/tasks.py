@@ -122,7 +122,7 @@ def _proved(
     texts = {_core.canonical(c["graph"]): c for c in candidates}
     texts.pop(_core.canonical(program), None)
     best = sorted(texts.items(), key=lambda item: (item[1]["model_s"], item[0]))
-    for _, c in best[: keep + 4]:  # proofs that may fail
+    for _, c in best[: keep + 2]:  # two proofs may fail
         if len(found) == keep:
             break
         proof = _core.verify(program, c["graph"], fields["level"], fields["seed"], 1,
@@ -179,7 +179,7 @@ def _race(asked: Entry) -> tuple[_core.Graph, Record]:
     find_compiler()
     find_highs()
     strong = int(asked["steps"]) >= _USUAL_STEPS  # others are not kept from searching further
-    weak = {} if strong else {"budget": _WEAK_S}
+    weak = {} if strong else {"kept_budget": _WEAK_S}
     return program, {**options.fields(), **weak, "special": special, "may_lack_code": True,
                      "proposals": json.loads(asked["proposals"]), "only_proposals": True,
                      "searched": True}  # fmt: skip
@@ -195,14 +195,17 @@ def _measure(asked: Entry) -> dict[str, str]:
                 break
         alone = time.perf_counter() - start
     # What is fastest of all that was found is kept as tuned, which it is.
-    tuned = record["improved"] and fields["budget"] >= Options().budget
+    strong = "kept_budget" not in fields and fields["budget"] >= Options().budget
+    tuned = strong and record["improved"]
     kept = fields | ({"tune": True, "budget": 0.0} if tuned else {})
     result = local_store().get(_core.entry_key(program, kept)["key"])
     if result is None:
-        hidden = "noise hid which program is the fastest"
-        lost = "the result was not kept: see `tessera doctor` about the cache folder"
-        noisy = record["report"]["too_noisy"]
-        why = record["report"]["original_failed"] or (hidden if noisy else lost)
+        told = record["report"]
+        why = "the result was not kept: see `tessera doctor` about the cache folder"
+        if told["too_noisy"] or told["unfinished"]:
+            why = ("noise hid which program is the fastest" if told["too_noisy"] else
+                   "the race did not end: it takes a larger --budget")  # fmt: skip
+        why = told["original_failed"] or why
         return {"failed": " ".join(why.split())}
     raced = [{"graph": str(c["graph"]), "origin": c["origin"], "fate": c["fate"],
               "speedup": c["speedup"], "why": c["why"]} for c in record["candidates"]]  # fmt: skip
