@@ -26,6 +26,7 @@ from math import exp, log
 from typing import Any
 
 from bench.corpus import FOLDER, CorpusProgram, programs
+from bench.stenso_classes import by_class, transformation
 from tessera import _core, costs
 from tessera.api import optimize
 from tessera.emit import compile_source, emit
@@ -169,6 +170,10 @@ def _source(
         row |= _against(found, program, traced, framework, known, options.seed)
     if framework == "numpy":
         row |= _enumerated(traced, chosen, found)
+        if found.improved:
+            arrays = arguments(traced.graph, traced, options.seed)[: len(traced.arguments)]
+            after = trace_call(found.function(), arrays, {}).graph
+            row["class"] = transformation(program.function, traced.graph, after)
         if program.group == "stenso":
             row["paper_synthesis"] = run_file(FOLDER / "best_known" / "stenso.py")["SYNTHESIS"][
                 program.name
@@ -301,6 +306,8 @@ def summaries(rows: Iterable[Row]) -> list[Row]:
         enumerated = [r["bottom_up_s"] for r in members if r.get("bottom_up_s") is not None]
         if enumerated:
             summary["bottom_up_s"] = sum(enumerated)
+        if classes := by_class(members):
+            summary["classes"] = classes
         searches = [r["search_s"] for r in members if r.get("search_s") is not None]
         if searches:
             summary |= {"search_s": sum(searches), "slowest_search_s": max(searches)}
