@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from tessera import _core
-from tessera.errors import BadInputError, UnsupportedError
+from tessera.errors import BadInputError
 from tessera.files import require_folder, write_files
 from tessera.graph import Graph
-from tessera.types import Array, Record
+from tessera.types import Array, Record, format_type
 
 
 def export_c(
@@ -39,15 +39,15 @@ def export_c(
         Path(folder) / f"{name}.h": [found.pop("header").encode()],
     }
     if found["weights_bytes"]:
-        placed = zip(inputs, found["offsets"], strict=True)
         blob = bytearray(found["weights_bytes"])
-        for own, at in placed:
+        for (own, (dtype, shape)), at in zip(inputs.items(), found["offsets"], strict=True):
             if at < 0:
                 continue
-            raw = np.ascontiguousarray(held[own]).tobytes()
+            array = np.asarray(held[own])
+            if array.shape != tuple(shape) or array.dtype != dtype:
+                raise BadInputError(f"the data of {own} is not {format_type(dtype, shape)}")
+            raw = array.tobytes()
             blob[at : at + len(raw)] = raw
-        if len(blob) != found["weights_bytes"]:
-            raise UnsupportedError(f"the data of {graph.name} is not of its types")
         files[Path(folder) / f"{name}.bin"] = [bytes(blob)]
     for path in files:
         require_folder(path)

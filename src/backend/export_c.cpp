@@ -31,8 +31,9 @@ int64_t agreeing(const Graph& g, const kernel::Function& f) {
     const NDArray &x = results[k], &y = expected[k].value;
     for (size_t i = 0; i < size_t(y.size()); ++i, ++n) {
       const double a = x.at(i), b = y.at(i);
-      const bool same = a == b || (std::isnan(a) && std::isnan(b)) ||
-                        std::abs(a - b) <= 1e-9 * expected[k].magnitude.at(i);
+      const bool same =
+          a == b || (std::isnan(a) && std::isnan(b)) ||
+          (is_float(y.dtype) && std::abs(a - b) <= 1e-9 * expected[k].magnitude.reals[i]);
       if (!same)
         not_what_it_is(g, "element " + std::to_string(i) + " of result " + std::to_string(k) +
                               " is " + std::to_string(a) + ", not " + std::to_string(b));
@@ -77,17 +78,19 @@ std::string described(const Graph& g, TensorId t, const kernel::Buffer& b) {
 std::string notes(const Graph& g, const kernel::Function& f, const CExport& e,
                   const std::string& name) {
   using kernel::Space;
-  std::string s = f.name + ": " + (g.name().empty() ? "a program" : g.name()) +
-                  " as plain C11, written by Tessera. It needs libc and libm, allocates nothing\n"
-                  "and keeps no state; compile with -O3 for the machine it is to run on.\n\nArguments, "
-                  "which must not overlap:\n";
+  std::string s =
+      f.name + ": " + (g.name().empty() ? "a program" : g.name()) +
+      " as plain C11, written by Tessera. It needs libc and libm, allocates nothing\n"
+      "and keeps no state; compile with -O3 for the machine it is to run on.\n\nArguments, "
+      "which must not overlap:\n";
   for (size_t i = 0; i < g.inputs().size(); ++i)
     if (e.offsets[i] < 0) s += described(g, g.inputs()[i], f.buffers[i]) + "\n";
   for (size_t i = 0; i < g.outputs().size(); ++i)
     s += described(g, g.outputs()[i], f.buffers[g.inputs().size() + i]) + ", written\n";
   if (e.weights_bytes > 0) {
     s += "  weights: the " + std::to_string(e.weights_bytes) + " bytes of " + name +
-         ".bin at an address that is a multiple of 64 (what mmap gives is);\n  little-endian, in it\n";
+         ".bin at an address that is a multiple of 64 (what mmap gives is);\n  little-endian, in "
+         "it\n";
     for (size_t i = 0; i < g.inputs().size(); ++i)
       if (e.offsets[i] >= 0)
         s += "  " + described(g, g.inputs()[i], f.buffers[i]) + ", at byte " +
@@ -96,7 +99,8 @@ std::string notes(const Graph& g, const kernel::Function& f, const CExport& e,
   if (e.workspace_bytes > 0)
     s += "  workspace: " + std::to_string(e.workspace_bytes) +
          " bytes of the caller's at a multiple of 64, one per concurrent call\n";
-  s += "\nReturns 0, or 1 where the program reads at an index that is out of range (results are then\n"
+  s += "\nReturns 0, or 1 where the program reads at an index that is out of range (results are "
+       "then\n"
        "not complete).\n\nThe loops behind this code were validated: every access is in range, "
        "nothing is read before it is\nwritten, results are written whole. ";
   if (e.compared > 0)

@@ -11,11 +11,11 @@ namespace tessera {
 
 struct CExport {
   kernel::CSource source;
-  std::string function;         // its name
-  std::string loops;            // the IR, for a reader
+  std::string function;          // its name
+  std::string loops;             // the IR, for a reader
   std::vector<int64_t> offsets;  // by input: where in the weights it lies; −1: an argument
   int64_t weights_bytes = 0, workspace_bytes = 0;
-  int64_t compared = 0;        // results that agreed with the interpreter's, in f64
+  int64_t compared = 0;          // results that agreed with the interpreter's, in f64
   int64_t compared_exactly = 0;  // likewise in a finite field
 };
 

@@ -25,8 +25,7 @@ Rational extreme(DType dtype, bool least) {
   if (is_float(dtype)) return Rational::infinity(least);
   if (dtype == DType::U8) return least ? 0 : 255;
   const int bits = 8 * size_in_bytes(dtype) - 1;
-  const int64_t most =
-      bits == 63 ? std::numeric_limits<int64_t>::max() : (int64_t(1) << bits) - 1;
+  const int64_t most = bits == 63 ? std::numeric_limits<int64_t>::max() : (int64_t(1) << bits) - 1;
   return least ? -most - 1 : most;
 }
 
@@ -34,7 +33,7 @@ Rational extreme(DType dtype, bool least) {
 
 std::string LoopBuilder::fresh(const std::string& name) {
   std::string s = name;
-  while (names_.contains(s)) s += "_";
+  for (int n = 2; names_.contains(s); ++n) s = name + "_" + std::to_string(n);
   return s;
 }
 
@@ -136,7 +135,7 @@ Scalar LoopBuilder::element(TensorId t, const Indices& index) {
   for (const Expr& i : index) key += "," + i.text();
   if (const auto it = known_.find(key); it != known_.end()) return it->second;
   Scalar x = pointwise(op, index);
-  if (guards_ == 0 && use_counts(g_)[t.index] > 1) {
+  if (guards_ == 0 && uses_[t.index] > 1) {
     const std::string name = fresh("v" + std::to_string(lets_++));
     statement({Let{name, x}});
     x = known_[key] = make(dtype, Variable{name});
@@ -193,6 +192,8 @@ Scalar LoopBuilder::movement(const Op& op, const Indices& index) {
     for (size_t d = 0; d < at.size(); ++d) {
       at[d] = at[d] - a.low[d];
       const int64_t extent = from.shape[d].extent;
+      if (const auto n = at[d].constant(); n && (*n < 0 || *n >= extent))
+        return literal(to.dtype, a.value);
       inside = inside && Expr(-1) < at[d] && at[d] < Expr(extent);
       at[d] = at[d].within(extent);
     }
@@ -252,29 +253,28 @@ constexpr int64_t kLongSum = 1024;
 
 // Whether all loads step by one or not at all with a variable.
 bool steps_by_one(const Scalar& x, const std::string& variable) {
-  return std::visit(
-      Cases{[&](const Load& l) {
-              const auto f = factor_of(l.offset, variable);
-              return f && (*f == 0 || *f == 1);
-            },
-            [&](const Apply& a) {
-              return std::ranges::all_of(
-                  a.operands, [&](const Scalar& y) { return steps_by_one(y, variable); });
-            },
-            [&](const Select& s) {
-              return std::ranges::all_of(
-                  s.of, [&](const Scalar& y) { return steps_by_one(y, variable); });
-            },
-            [](const auto&) { return true; }},
-      *x.node);
+  return std::visit(Cases{[&](const Load& l) {
+                            const auto f = factor_of(l.offset, variable);
+                            return f && (*f == 0 || *f == 1);
+                          },
+                          [&](const Apply& a) {
+                            return std::ranges::all_of(
+                                a.operands,
+                                [&](const Scalar& y) { return steps_by_one(y, variable); });
+                          },
+                          [&](const Select& s) {
+                            return std::ranges::all_of(
+                                s.of, [&](const Scalar& y) { return steps_by_one(y, variable); });
+                          },
+                          [](const auto&) { return true; }},
+                    *x.node);
 }
 
 // [0, extent) in parts of `size`, and what is left.
 void in_parts(LoopBuilder& b, LoopKind kind, int64_t extent, int64_t size,
               const std::function<void(const Expr& begin, int64_t size)>& body) {
   const int64_t whole = extent / size;
-  if (whole > 0)
-    b.loop(kind, whole, [&](const Expr& i) { body(i * size, size); });
+  if (whole > 0) b.loop(kind, whole, [&](const Expr& i) { body(i * size, size); });
   if (extent % size != 0) body(whole * size, extent % size);
 }
 
@@ -325,8 +325,8 @@ void LoopBuilder::inner_loops(const Fold& f, Indices& in, size_t next, size_t en
 namespace {
 
 Scalar neutral(AccumKind kind, DType dtype) {
-  return literal(dtype, kind == AccumKind::Sum ? Rational(0)
-                                               : extreme(dtype, kind == AccumKind::Max));
+  return literal(dtype,
+                 kind == AccumKind::Sum ? Rational(0) : extreme(dtype, kind == AccumKind::Max));
 }
 
 }  // namespace
@@ -342,25 +342,29 @@ void LoopBuilder::fold_columns(const Fold& f, DType as) {
   Indices out(rank), in(f.in.size());
   const auto tile = [&](const Expr& row, int64_t rows, const Expr& column, int64_t width) {
     const int totals = local(as, rows * width);
-    loop(LoopKind::Vector, rows * width,
-         [&](const Expr& i) { store(totals, i, neutral(f.kind, as)); });
+    loop(
+        LoopKind::Vector, rows * width,
+        [&](const Expr& i) { store(totals, i, neutral(f.kind, as)); });
     const auto each = [&](const std::function<void(const Expr& place)>& body) {
-      loop(LoopKind::Vector, width, [&](const Expr& j) {
-        for (int64_t r = 0; r < rows; ++r) {
-          if (several) out[size_t(f.shared)] = row + r;
-          if (rank > 0) out.back() = column + j;
-          body(j + r * width);
-        }
-      });
+      loop(
+          LoopKind::Vector, width,
+          [&](const Expr& j) {
+            for (int64_t r = 0; r < rows; ++r) {
+              if (several) out[size_t(f.shared)] = row + r;
+              if (rank > 0) out.back() = column + j;
+              body(j + r * width);
+            }
+          });
     };
-    inner_loops(f, in, 0, f.in.size(), [&] {
-      each([&](const Expr& place) {
-        statement({Accumulate{totals, place, f.kind, cast(f.term(out, in), as)}});
-      });
-    });
+    inner_loops(
+        f, in, 0, f.in.size(),
+        [&] {
+          each([&](const Expr& place) {
+            statement({Accumulate{totals, place, f.kind, cast(f.term(out, in), as)}});
+          });
+        });
     each([&](const Expr& place) {
-      store(f.buffer, offset_of(out, f.out),
-            f.finish(load(totals, place), out));
+      store(f.buffer, offset_of(out, f.out), f.finish(load(totals, place), out));
     });
   };
   outer_loops(f, axes, out, 0, [&] {
@@ -382,29 +386,40 @@ void LoopBuilder::fold_lanes(const Fold& f, DType as) {
   Indices out(rank), in(f.in.size());
   const auto tile = [&](const Expr& column, int64_t columns) {
     const int totals = local(as, columns * kLanes);
-    loop(LoopKind::Vector, columns * kLanes,
-         [&](const Expr& i) { store(totals, i, neutral(f.kind, as)); });
+    loop(
+        LoopKind::Vector, columns * kLanes,
+        [&](const Expr& i) { store(totals, i, neutral(f.kind, as)); });
     const auto each = [&](const std::function<void(const Expr& first)>& body) {
       for (int64_t c = 0; c < columns; ++c) {
         if (several) out.back() = column + c;
         body(c * kLanes);
       }
     };
-    inner_loops(f, in, 0, last, [&] {
-      in_parts(*this, LoopKind::Serial, f.in[last], kLanes, [&](const Expr& from, int64_t lanes) {
-        loop(LoopKind::Vector, lanes, [&](const Expr& lane) {
-          in[last] = from + lane;
-          each([&](const Expr& first) {
-            statement({Accumulate{totals, first + lane, f.kind, cast(f.term(out, in), as)}});
-          });
+    inner_loops(
+        f, in, 0, last,
+        [&] {
+          in_parts(
+              *this, LoopKind::Serial, f.in[last], kLanes,
+              [&](const Expr& from, int64_t lanes) {
+                loop(
+                    LoopKind::Vector, lanes,
+                    [&](const Expr& lane) {
+                      in[last] = from + lane;
+                      each([&](const Expr& first) {
+                        statement(
+                            {Accumulate{totals, first + lane, f.kind, cast(f.term(out, in), as)}});
+                      });
+                    });
+              });
         });
-      });
-    });
     for (int64_t half = kLanes / 2; half > 0; half /= 2)
       each([&](const Expr& first) {
-        loop(LoopKind::Serial, half, [&](const Expr& lane) {
-          statement({Accumulate{totals, first + lane, f.kind, load(totals, first + lane + half)}});
-        });
+        loop(
+            LoopKind::Serial, half,
+            [&](const Expr& lane) {
+              statement(
+                  {Accumulate{totals, first + lane, f.kind, load(totals, first + lane + half)}});
+            });
       });
     each([&](const Expr& first) {
       store(f.buffer, offset_of(out, f.out), f.finish(load(totals, first), out));

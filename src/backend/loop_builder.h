@@ -28,7 +28,8 @@ struct Fold {
 
 class LoopBuilder {
  public:
-  LoopBuilder(const Graph& graph, Function& function) : g_(graph), f_(function) {}
+  LoopBuilder(const Graph& graph, Function& function)
+      : g_(graph), f_(function), uses_(use_counts(graph)) {}
 
   // Where values are kept, by tensor; -1: nowhere, they are computed where they are read.
   std::vector<int> home;
@@ -69,6 +70,7 @@ class LoopBuilder {
 
   const Graph& g_;
   Function& f_;
+  std::vector<int> uses_;  // by tensor
   Body* body_ = &f_.body;
   int depth_ = 0;      // loops around
   int guards_ = 0;     // choices around: nothing is computed ahead of them

@@ -55,8 +55,9 @@ std::vector<bool> kept_values(const Graph& g) {
     const double elements = double(num_elements(g.type(op.result()).shape));
     if (!kept[t] && cost[t] * (all / elements - 1) >= kMemory) kept[t] = true;
     const std::map<uint32_t, double> own =
-        kept[t] ? std::map<uint32_t, double>{{t, elements * (is_scan(op.kind) ? 1 : terms_of(g, op))}}
-                : asked[t];
+        kept[t]
+            ? std::map<uint32_t, double>{{t, elements * (is_scan(op.kind) ? 1 : terms_of(g, op))}}
+            : asked[t];
     for (TensorId x : op.inputs)
       for (const auto& [root, times] : own) {
         double& most = asked[x.index][root];

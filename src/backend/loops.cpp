@@ -116,9 +116,8 @@ void LoopLowering::cumsum(const Op& op) {
 
 // --- products
 
-void LoopLowering::one_product(
-    TensorId a, TensorId b, int buffer,
-    const std::function<Scalar(const Scalar&, const Indices&)>& finish) {
+void LoopLowering::one_product(TensorId a, TensorId b, int buffer,
+                               const std::function<Scalar(const Scalar&, const Indices&)>& finish) {
   const auto left = shape(a), right = shape(b);
   const size_t rank = std::max(left.size(), right.size()), batch = rank - 2;
   Fold f;
@@ -139,23 +138,21 @@ void LoopLowering::one_product(
       at.push_back(std::move(row)), at.push_back(std::move(column));
       return builder_.element(t, at);
     };
-    return apply(OpKind::Mul, {operand(a, left, out[batch], in[0]),
-                               operand(b, right, in[0], out[batch + 1])});
+    return apply(OpKind::Mul,
+                 {operand(a, left, out[batch], in[0]), operand(b, right, in[0], out[batch + 1])});
   };
   f.finish = finish;
   builder_.fold(f);
 }
 
 void LoopLowering::product(const Op& op) {
-  if (op.kind == OpKind::Matmul)
-    return one_product(op.inputs[0], op.inputs[1], home(op), as_it_is);
+  if (op.kind == OpKind::Matmul) return one_product(op.inputs[0], op.inputs[1], home(op), as_it_is);
   const auto all = shape(op.result());
   const int half = builder_.add_buffer("half", g_.type(op.result()).dtype,
                                        num_elements(g_.type(op.result()).shape), Space::Workspace);
   one_product(op.inputs[0], op.inputs[2], half, as_it_is);
   one_product(op.inputs[1], op.inputs[3], home(op), [&](const Scalar& total, const Indices& out) {
-    return apply(OpKind::Add,
-                 {cast(builder_.load(half, offset_of(out, all)), total.dtype), total});
+    return apply(OpKind::Add, {cast(builder_.load(half, offset_of(out, all)), total.dtype), total});
   });
 }
 
@@ -184,8 +181,7 @@ int LoopLowering::padded(const Op& op, const std::vector<WindowAxis>& axes, cons
       at[d] = at[d].within(own[d]);
     }
     Scalar element = builder_.load(builder_.home[x.index], offset_of(at, own));
-    if (!inside.always())
-      element = make(dtype, Select{inside, {element, literal(dtype, fill)}});
+    if (!inside.always()) element = make(dtype, Select{inside, {element, literal(dtype, fill)}});
     builder_.store(buffer, offset_of(i, extents), element);
   });
   return buffer;
@@ -227,9 +223,9 @@ void LoopLowering::convolution(const Op& op) {
       at.push_back(window_place(axes[i], out[3 + i], in[1 + i]));
       of.push_back(in[1 + i]);
     }
-    return apply(OpKind::Mul, {builder_.load(from, offset_of(at, x)),
-                               builder_.load(builder_.home[op.inputs[1].index],
-                                             offset_of(of, taps))});
+    return apply(OpKind::Mul,
+                 {builder_.load(from, offset_of(at, x)),
+                  builder_.load(builder_.home[op.inputs[1].index], offset_of(of, taps))});
   };
   f.finish = as_it_is;
   builder_.fold(f);
@@ -254,18 +250,18 @@ void LoopLowering::transposed_convolution(const Op& op) {
     for (size_t i = 0; i < axes.size(); ++i) {
       const WindowAxis& a = axes[i];
       // positions below 0 are moved up by whole strides, for the division's sake
-      const int64_t up = ceil_div((a.taps - 1) * a.dilation + std::max<int64_t>(-a.low, 0),
-                                  a.stride);
+      const int64_t up =
+          ceil_div((a.taps - 1) * a.dilation + std::max<int64_t>(-a.low, 0), a.stride);
       const Expr moved = out[3 + i] + a.low - in[1 + i] * a.dilation + up * a.stride;
       const Expr place = moved / a.stride - up;
+      if (const auto n = place.constant(); n && (*n < 0 || *n >= a.in)) return literal(dtype, 0);
       meets = meets && equal(moved % a.stride, 0) && Expr(-1) < place && place < Expr(a.in);
       at.push_back(place.within(a.in));
       of.push_back(in[1 + i]);
     }
-    const Scalar term = apply(
-        OpKind::Mul,
-        {builder_.load(builder_.home[op.inputs[0].index], offset_of(at, x)),
-         builder_.load(builder_.home[op.inputs[1].index], offset_of(of, w))});
+    const Scalar term =
+        apply(OpKind::Mul, {builder_.load(builder_.home[op.inputs[0].index], offset_of(at, x)),
+                            builder_.load(builder_.home[op.inputs[1].index], offset_of(of, w))});
     if (meets.always()) return term;
     return make(dtype, Select{meets, {term, literal(dtype, 0)}});
   };
@@ -380,8 +376,8 @@ void LoopLowering::interface() {
     const TensorId t = g_.outputs()[i];
     std::string own = g_.tensor(t).name;
     if (own.empty()) own = g_.outputs().size() == 1 ? "result" : "result" + std::to_string(i);
-    const int b = builder_.add_buffer(c_name(own), g_.type(t).dtype,
-                                      num_elements(g_.type(t).shape), Space::Argument);
+    const int b = builder_.add_buffer(c_name(own), g_.type(t).dtype, num_elements(g_.type(t).shape),
+                                      Space::Argument);
     f_.buffers.back().written = true;
     if (builder_.home[t.index] < 0) builder_.home[t.index] = b;
   }
@@ -408,16 +404,17 @@ void buffers_in(const Scalar& x, std::set<int>& found) {
 }
 void buffers_in(const Body& body, std::set<int>& found) {
   for (const Statement& s : body)
-    std::visit(Cases{[&](const Block& x) { buffers_in(x.body, found); },
-                     [&](const Loop& x) { buffers_in(x.body, found); },
-                     [&](const If& x) { buffers_in(x.then, found), buffers_in(x.otherwise, found); },
-                     [&](const Local&) {}, [&](const Let& x) { buffers_in(x.value, found); },
-                     [&](const Index& x) { buffers_in(x.value, found); },
-                     [&](const auto& x) {
-                       found.insert(x.buffer);
-                       buffers_in(x.value, found);
-                     }},
-               s.is);
+    std::visit(
+        Cases{[&](const Block& x) { buffers_in(x.body, found); },
+              [&](const Loop& x) { buffers_in(x.body, found); },
+              [&](const If& x) { buffers_in(x.then, found), buffers_in(x.otherwise, found); },
+              [&](const Local&) {}, [&](const Let& x) { buffers_in(x.value, found); },
+              [&](const Index& x) { buffers_in(x.value, found); },
+              [&](const auto& x) {
+                found.insert(x.buffer);
+                buffers_in(x.value, found);
+              }},
+        s.is);
 }
 
 void LoopLowering::place_workspace() {

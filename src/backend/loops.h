@@ -1,5 +1,5 @@
-// Kernel-level graphs as typed loops (kernel/ir.h): every reduction, product, window and gather is a
-// block of loops of its own, into which the operators between them are pulled as expressions of
+// Kernel-level graphs as typed loops (kernel/ir.h): every reduction, product, window and gather is
+// a block of loops of its own, into which the operators between them are pulled as expressions of
 // their operands' elements, unless that computes too much again.
 #pragma once
 #include <vector>

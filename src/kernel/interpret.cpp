@@ -162,8 +162,7 @@ template <class D> void Machine<D>::store(int buffer, const Numbers& at, Chunk& 
   }
 }
 
-template <class D>
-void Machine<D>::constant(DType dtype, const Rational& value, Chunk& out) {
+template <class D> void Machine<D>::constant(DType dtype, const Rational& value, Chunk& out) {
   prepare(out);
   if (!is_float(dtype)) {
     out.i = out.i.constant(Rational(wrap_to(dtype, value.num())));
@@ -180,49 +179,49 @@ void Machine<D>::constant(DType dtype, const Rational& value, Chunk& out) {
 }
 
 template <class D> void Machine<D>::evaluate(const Scalar& x, const IntVec* mask, Chunk& out) {
-  std::visit(
-      Cases{[&](const Literal& l) { constant(x.dtype, l.value, out); },
-            [&](const Variable& v) {
-              for (size_t i = variables_.size(); i-- > 0;)
-                if (variables_[i].first == v.name) {
-                  out = variables_[i].second;
-                  return;
-                }
-              fail(v.name + " is not known");
-            },
-            [&](const Expr& e) {
-              prepare(out);
-              const Numbers all = numbers(e);
-              std::copy(all.v, all.v + n_, out.i.v);
-            },
-            [&](const Load& l) { load(l.buffer, places(l.buffer, l.offset, mask), out); },
-            [&](const Apply& a) {
-              Chunk in[3];
-              for (size_t i = 0; i < a.operands.size(); ++i) evaluate(a.operands[i], mask, in[i]);
-              prepare(out);
-              Op op;
-              op.kind = a.kind;
-              op.attrs = a.attrs;
-              apply_pointwise(op, a.operands[first_value(a.kind)].dtype, x.dtype, in, out);
-              if (!is_float(x.dtype))
-                for (int k = 0; k < n_; ++k) out.i.v[k] = wrap_to(x.dtype, out.i.v[k]);
-            },
-            [&](const Select& s) {
-              Chunk in[3];
-              in[0].i = holds(s.when);
-              IntVec then = in[0].i, otherwise = in[0].i;
-              for (int k = 0; k < n_; ++k) {
-                then.v[k] &= mask == nullptr || mask->v[k];
-                otherwise.v[k] = (mask == nullptr || mask->v[k]) && !in[0].i.v[k];
-              }
-              evaluate(s.of[0], &then, in[1]);
-              evaluate(s.of[1], &otherwise, in[2]);
-              prepare(out);
-              Op op;
-              op.kind = OpKind::Where;
-              apply_pointwise(op, x.dtype, x.dtype, in, out);
-            }},
-      *x.node);
+  std::visit(Cases{[&](const Literal& l) { constant(x.dtype, l.value, out); },
+                   [&](const Variable& v) {
+                     for (size_t i = variables_.size(); i-- > 0;)
+                       if (variables_[i].first == v.name) {
+                         out = variables_[i].second;
+                         return;
+                       }
+                     fail(v.name + " is not known");
+                   },
+                   [&](const Expr& e) {
+                     prepare(out);
+                     const Numbers all = numbers(e);
+                     std::copy(all.v, all.v + n_, out.i.v);
+                   },
+                   [&](const Load& l) { load(l.buffer, places(l.buffer, l.offset, mask), out); },
+                   [&](const Apply& a) {
+                     Chunk in[3];
+                     for (size_t i = 0; i < a.operands.size(); ++i)
+                       evaluate(a.operands[i], mask, in[i]);
+                     prepare(out);
+                     Op op;
+                     op.kind = a.kind;
+                     op.attrs = a.attrs;
+                     apply_pointwise(op, a.operands[first_value(a.kind)].dtype, x.dtype, in, out);
+                     if (!is_float(x.dtype))
+                       for (int k = 0; k < n_; ++k) out.i.v[k] = wrap_to(x.dtype, out.i.v[k]);
+                   },
+                   [&](const Select& s) {
+                     Chunk in[3];
+                     in[0].i = holds(s.when);
+                     IntVec then = in[0].i, otherwise = in[0].i;
+                     for (int k = 0; k < n_; ++k) {
+                       then.v[k] &= mask == nullptr || mask->v[k];
+                       otherwise.v[k] = (mask == nullptr || mask->v[k]) && !in[0].i.v[k];
+                     }
+                     evaluate(s.of[0], &then, in[1]);
+                     evaluate(s.of[1], &otherwise, in[2]);
+                     prepare(out);
+                     Op op;
+                     op.kind = OpKind::Where;
+                     apply_pointwise(op, x.dtype, x.dtype, in, out);
+                   }},
+             *x.node);
 }
 
 // --- statements
@@ -278,10 +277,13 @@ template <class D> void Machine<D>::run(const Statement& s) {
 }
 
 template <class D> bool Machine<D>::in_runs(const Loop& loop) {
-  return loop.kind != LoopKind::Serial && std::ranges::all_of(loop.body, [](const Statement& s) {
-           return std::holds_alternative<Let>(s.is) || std::holds_alternative<Store>(s.is) ||
-                  std::holds_alternative<Accumulate>(s.is);
-         });
+  return loop.kind != LoopKind::Serial && std::ranges::all_of(
+                                              loop.body,
+                                              [](const Statement& s) {
+                                                return std::holds_alternative<Let>(s.is) ||
+                                                       std::holds_alternative<Store>(s.is) ||
+                                                       std::holds_alternative<Accumulate>(s.is);
+                                              });
 }
 
 template <class D> void Machine<D>::run(const Loop& loop) {
@@ -306,15 +308,13 @@ std::vector<View> make_buffers(const Function& f, std::vector<View> given, Arena
   std::vector<View> views;
   size_t next = 0;
   for (const Buffer& b : f.buffers) {
-    const bool is_given =
-        b.space == Space::Weights || (b.space == Space::Argument && !b.written);
+    const bool is_given = b.space == Space::Weights || (b.space == Space::Argument && !b.written);
     View v;
     v.dtype = b.dtype;
     v.set_shape({b.elements});
     v.set_contiguous_strides();
     if (is_given) {
-      if (next >= given.size() || given[next].size() != b.elements ||
-          given[next].dtype != b.dtype)
+      if (next >= given.size() || given[next].size() != b.elements || given[next].dtype != b.dtype)
         throw Error(ErrorKind::BadInput, f.name + ": another input than " + b.name);
       v.plane = given[next++].plane;
     } else {
@@ -344,9 +344,7 @@ double work_in(const Body& body) {
   double n = 0;
   for (const Statement& s : body)
     std::visit(Cases{[&](const Block& x) { n += work_in(x.body); },
-                     [&](const Loop& x) {
-                       n += double(x.extent.range().most) * work_in(x.body);
-                     },
+                     [&](const Loop& x) { n += double(x.extent.range().most) * work_in(x.body); },
                      [&](const If& x) { n += work_in(x.then) + work_in(x.otherwise); },
                      [&](const Local&) {}, [&](const auto& x) { n += work_in(x.value); }},
                s.is);
@@ -390,36 +388,38 @@ std::vector<NDArray> interpret(const Function& f, const std::vector<NDArray>& in
 
 std::vector<FieldArray> interpret(const Function& f, const FieldModel& model,
                                   const std::vector<FieldArray>& inputs) {
-  return with_word(model.size(), [&](auto word) {
-    using D = FieldDomain<decltype(word)>;
-    std::vector<View> given;
-    for (const FieldArray& x : inputs) given.push_back(view_of(x));
-    Arena arena;
-    const std::vector<View> buffers = make_buffers<D>(f, given, arena);
-    const D domain(model);
-    Machine<D>(f, domain, buffers).run();
-    std::vector<FieldArray> results;
-    for (size_t i = 0; i < f.buffers.size(); ++i) {
-      if (!f.buffers[i].written) continue;
-      const View& v = buffers[i];
-      FieldArray r;
-      r.dtype = v.dtype;
-      r.field = model.size();
-      r.shape = {v.size()};
-      const auto copy = [&](int plane) {
-        tessera::Buffer bytes(size_t(v.size()) * plane_width(v, plane, D::kWord));
-        std::memcpy(bytes.template as<std::byte>(), v.plane[size_t(plane)], bytes.bytes());
-        return bytes;
-      };
-      if (is_float(v.dtype))
-        r.components[0] = copy(0);
-      else
-        r.ints.assign(v.as<int64_t>(0), v.as<int64_t>(0) + v.size());
-      r.flags = copy(kFlagPlane);
-      results.push_back(std::move(r));
-    }
-    return results;
-  });
+  return with_word(
+      model.size(),
+      [&](auto word) {
+        using D = FieldDomain<decltype(word)>;
+        std::vector<View> given;
+        for (const FieldArray& x : inputs) given.push_back(view_of(x));
+        Arena arena;
+        const std::vector<View> buffers = make_buffers<D>(f, given, arena);
+        const D domain(model);
+        Machine<D>(f, domain, buffers).run();
+        std::vector<FieldArray> results;
+        for (size_t i = 0; i < f.buffers.size(); ++i) {
+          if (!f.buffers[i].written) continue;
+          const View& v = buffers[i];
+          FieldArray r;
+          r.dtype = v.dtype;
+          r.field = model.size();
+          r.shape = {v.size()};
+          const auto copy = [&](int plane) {
+            tessera::Buffer bytes(size_t(v.size()) * plane_width(v, plane, D::kWord));
+            std::memcpy(bytes.template as<std::byte>(), v.plane[size_t(plane)], bytes.bytes());
+            return bytes;
+          };
+          if (is_float(v.dtype))
+            r.components[0] = copy(0);
+          else
+            r.ints.assign(v.as<int64_t>(0), v.as<int64_t>(0) + v.size());
+          r.flags = copy(kFlagPlane);
+          results.push_back(std::move(r));
+        }
+        return results;
+      });
 }
 
 }  // namespace tessera::kernel

@@ -1,6 +1,6 @@
-// Runs kernels over a domain: over the reals (f64, nothing rounded) and over finite fields, with the
-// meaning of operators that eval/ has. Parallel and vector loops without loops inside run in runs
-// of elements, statement by statement.
+// Runs kernels over a domain: over the reals (f64, nothing rounded) and over finite fields, with
+// the meaning of operators that eval/ has. Parallel and vector loops without loops inside run in
+// runs of elements, statement by statement.
 #pragma once
 #include <vector>
 

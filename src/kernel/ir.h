@@ -137,9 +137,7 @@ std::string text(const Function& function);
 std::string text(const Function& function, const Scalar& scalar);
 
 // Calls by the type of an alternative.
-template <class... F> struct Cases : F... {
-  using F::operator()...;
-};
+template <class... F> struct Cases : F... { using F::operator()...; };
 template <class... F> Cases(F...) -> Cases<F...>;
 
 }  // namespace tessera::kernel

@@ -87,22 +87,19 @@ const CHelper kOfUnsigned[] = {
 };
 // Conversions: what they are called, from and to.
 const std::map<std::string, std::string> kConversions = {
-    {"truncated_i64",
-     "// What int64_t does not hold, and NaN, is the least one.\n"
-     "static inline int64_t truncated_i64(double x) {\n"
-     "  return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;\n}\n"},
-    {"truncated_i32",
-     "// What int32_t does not hold, and NaN, is the least one.\n"
-     "static inline int32_t truncated_i32(double x) {\n"
-     "  return x > -0x1p31 - 1 && x < 0x1p31 ? (int32_t)x : INT32_MIN;\n}\n"},
+    {"truncated_i64", "// What int64_t does not hold, and NaN, is the least one.\n"
+                      "static inline int64_t truncated_i64(double x) {\n"
+                      "  return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;\n}\n"},
+    {"truncated_i32", "// What int32_t does not hold, and NaN, is the least one.\n"
+                      "static inline int32_t truncated_i32(double x) {\n"
+                      "  return x > -0x1p31 - 1 && x < 0x1p31 ? (int32_t)x : INT32_MIN;\n}\n"},
     {"from_bf16",
      "static inline float from_bf16(uint16_t x) {\n  const uint32_t bits = (uint32_t)x << 16;\n"
      "  float r;\n  memcpy(&r, &bits, sizeof r);\n  return r;\n}\n"},
-    {"to_bf16",
-     "static inline uint16_t to_bf16(float x) {\n  uint32_t bits;\n"
-     "  memcpy(&bits, &x, sizeof bits);\n"
-     "  if (x != x) return (uint16_t)(bits >> 16 | 0x40);\n"
-     "  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);\n}\n"},
+    {"to_bf16", "static inline uint16_t to_bf16(float x) {\n  uint32_t bits;\n"
+                "  memcpy(&bits, &x, sizeof bits);\n"
+                "  if (x != x) return (uint16_t)(bits >> 16 | 0x40);\n"
+                "  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);\n}\n"},
     {"from_f16",
      "static inline float from_f16(uint16_t x) {\n"
      "  const int exponent = x >> 10 & 31, digits = x & 1023;\n"
@@ -144,7 +141,7 @@ class CPrinter {
   CText conversion(const Scalar& from, DType to, CText x);
   CText call(const std::string& function, const std::vector<CText>& in) const;
   CText helper(const std::string& function, DType dtype, const std::vector<CText>& in);
-  std::string place(int buffer, const Expr& offset) const;
+  std::string place(int buffer, const Expr& offset);
   // Of 16-bit floats: as they are stored.
   CText rounded(const Scalar& from, CText x);
   std::string stored(DType dtype, const CText& x);
@@ -166,6 +163,7 @@ class CPrinter {
   std::string out_;
   int depth_ = 1;
   std::map<std::string, std::string> helpers_;  // definitions by name
+  std::set<int> used_;                          // buffers
   bool vectors_ = false;
 };
 
@@ -195,7 +193,8 @@ CText CPrinter::literal(DType dtype, const Rational& value) const {
   return {digits + (wide ? "" : "f"), x < 0 ? kUnary : kWhole};
 }
 
-std::string CPrinter::place(int buffer, const Expr& offset) const {
+std::string CPrinter::place(int buffer, const Expr& offset) {
+  used_.insert(buffer);
   const Buffer& b = f_.buffers[size_t(buffer)];
   if (b.space == Space::Stack && b.elements == 1) return b.name;
   return b.name + "[" + offset.text() + "]";
@@ -220,15 +219,16 @@ CText CPrinter::helper(const std::string& function, DType dtype, const std::vect
   const DType as = is_sixteen(dtype) ? DType::F32 : dtype;
   const std::string own = function + "_" + name(as);
   const auto find = [&](const auto& all) {
-    const auto it = std::ranges::find(all, function, [](const CHelper& h) { return std::string(h.name); });
+    const auto it =
+        std::ranges::find(all, function, [](const CHelper& h) { return std::string(h.name); });
     CHECK(it != std::end(all)) << function;
     return *it;
   };
-  const CHelper h = is_float(as)         ? find(kOfFloats)
-                   : as == DType::U8    ? find(kOfUnsigned)
-                                        : find(kOfSigned);
-  std::string text = std::string("static inline $T ") + own + "(" + h.parameters + ") {\n  " +
-                     h.body + "\n}\n";
+  const CHelper h = is_float(as)      ? find(kOfFloats)
+                    : as == DType::U8 ? find(kOfUnsigned)
+                                      : find(kOfSigned);
+  std::string text =
+      std::string("static inline $T ") + own + "(" + h.parameters + ") {\n  " + h.body + "\n}\n";
   text = replaced(text, "$T", c_type(as));
   text = replaced(text, "$U", as == DType::I64 ? "uint64_t" : "uint32_t");
   helpers_[own] = replaced(text, "$f", as == DType::F64 ? "" : "f");
@@ -282,15 +282,14 @@ std::optional<CText> CPrinter::library(const Scalar& x, const Apply& a,
                                        const std::vector<CText>& in) {
   using K = OpKind;
   static const std::map<OpKind, const char*> of_libm = {
-      {K::Sqrt, "sqrt"},   {K::Exp, "exp"},     {K::Log, "log"},     {K::Sin, "sin"},
-      {K::Cos, "cos"},     {K::Erf, "erf"},     {K::Erfc, "erfc"},   {K::Tanh, "tanh"},
+      {K::Sqrt, "sqrt"},   {K::Exp, "exp"},         {K::Log, "log"},     {K::Sin, "sin"},
+      {K::Cos, "cos"},     {K::Erf, "erf"},         {K::Erfc, "erfc"},   {K::Tanh, "tanh"},
       {K::Floor, "floor"}, {K::Round, "nearbyint"}, {K::Log1p, "log1p"}, {K::Expm1, "expm1"},
       {K::Power, "pow"},   {K::Atan2, "atan2"}};
   static const std::map<OpKind, const char*> own = {
-      {K::Sign, "sign"},         {K::Sqr, "square"},           {K::Relu, "relu"},
-      {K::Max, "larger"},        {K::Min, "smaller"},          {K::Sigmoid, "sigmoid"},
-      {K::Silu, "silu"},         {K::Gelu, "gelu"},            {K::GeluTanh, "gelu_tanh"},
-      {K::Mod, "floored_mod"}};
+      {K::Sign, "sign"},          {K::Sqr, "square"},      {K::Relu, "relu"}, {K::Max, "larger"},
+      {K::Min, "smaller"},        {K::Sigmoid, "sigmoid"}, {K::Silu, "silu"}, {K::Gelu, "gelu"},
+      {K::GeluTanh, "gelu_tanh"}, {K::Mod, "floored_mod"}};
   const std::string f = x.dtype == DType::F64 ? "" : "f";
   if (const auto it = of_libm.find(a.kind); it != of_libm.end()) return call(it->second + f, in);
   if (const auto it = own.find(a.kind); it != own.end()) return helper(it->second, x.dtype, in);
@@ -331,8 +330,7 @@ CText CPrinter::arithmetic(const Scalar& x, const Apply& a, const std::vector<CT
   case K::Not: return {"!" + in[0].at(kWhole), kUnary};
   case K::And: return {in[0].at(kSum) + " && " + in[1].at(kSum), kLoose};
   case K::Or: return {in[0].at(kSum) + " || " + in[1].at(kSum), kLoose};
-  case K::Where:
-    return {in[0].at(kSum) + " ? " + in[1].at(kSum) + " : " + in[2].at(kSum), kLoose};
+  case K::Where: return {in[0].at(kSum) + " ? " + in[1].at(kSum) + " : " + in[2].at(kSum), kLoose};
   default: break;
   }
   if (!is_comparison(a.kind))
@@ -352,17 +350,17 @@ CText CPrinter::apply(const Scalar& x, const Apply& a) {
 }
 
 CText CPrinter::scalar(const Scalar& x) {
-  return std::visit(
-      Cases{[&](const Literal& l) { return literal(x.dtype, l.value); },
-            [&](const Variable& v) { return CText{v.name}; },
-            [&](const Expr& e) { return CText{e.operand()}; },
-            [&](const Load& l) { return load(l); }, [&](const Apply& a) { return apply(x, a); },
-            [&](const Select& s) {
-              return CText{"(" + s.when.text() + ") ? " + scalar(s.of[0]).at(kSum) + " : " +
-                               scalar(s.of[1]).at(kSum),
-                           kLoose};
-            }},
-      *x.node);
+  return std::visit(Cases{[&](const Literal& l) { return literal(x.dtype, l.value); },
+                          [&](const Variable& v) { return CText{v.name}; },
+                          [&](const Expr& e) { return CText{e.operand()}; },
+                          [&](const Load& l) { return load(l); },
+                          [&](const Apply& a) { return apply(x, a); },
+                          [&](const Select& s) {
+                            return CText{"(" + s.when.text() + ") ? " + scalar(s.of[0]).at(kSum) +
+                                             " : " + scalar(s.of[1]).at(kSum),
+                                         kLoose};
+                          }},
+                    *x.node);
 }
 
 // --- statements
@@ -376,8 +374,9 @@ void CPrinter::accumulate(const Accumulate& a) {
   const CText x = load({a.buffer, a.offset}), y = scalar(a.value);
   const std::string to = place(a.buffer, a.offset);
   if (a.fold != AccumKind::Sum)
-    line(to + " = " + stored(dtype, helper(a.fold == AccumKind::Max ? "larger" : "smaller", dtype,
-                                           {x, y})) + ";");
+    line(to + " = " +
+         stored(dtype, helper(a.fold == AccumKind::Max ? "larger" : "smaller", dtype, {x, y})) +
+         ";");
   else if (is_sixteen(dtype))
     line(to + " = " + stored(dtype, {x.text + " + " + y.at(kProduct)}) + ";");
   else if (is_float(dtype))
@@ -391,12 +390,12 @@ void CPrinter::block(const Block& b) {
   line("// " + b.note);
   open("{");
   const std::string before = std::exchange(out_, "");
+  const std::set<int> used = std::exchange(used_, {});
   body(b.body);
   const std::string inside = std::exchange(out_, before);
-  for (size_t i = 0; i < f_.buffers.size(); ++i)
-    if (f_.buffers[i].space == Space::Workspace &&
-        inside.find(f_.buffers[i].name + "[") != inside.npos)
-      pointer(int(i), "workspace");
+  for (const int i : used_)
+    if (f_.buffers[size_t(i)].space == Space::Workspace) pointer(i, "workspace");
+  used_.insert(used.begin(), used.end());
   out_ += inside;
   close();
 }
@@ -410,49 +409,48 @@ void CPrinter::pointer(int buffer, const char* base) {
 }
 
 void CPrinter::statement(const Statement& s) {
-  std::visit(
-      Cases{[&](const Block& x) { block(x); },
-            [&](const Loop& x) {
-              if (x.kind == LoopKind::Vector) line("VECTOR_LOOP");
-              vectors_ |= x.kind == LoopKind::Vector;
-              open("for (int64_t " + x.variable + " = 0; " + x.variable + " < " + x.extent.text() +
-                   "; ++" + x.variable + ") {");
-              body(x.body);
-              close();
-            },
-            [&](const If& x) {
-              open("if (" + x.when.text() + ") {");
-              body(x.then);
-              close();
-              if (x.otherwise.empty()) return;
-              open("else {");
-              body(x.otherwise);
-              close();
-            },
-            [&](const Let& x) {
-              line("const " + std::string(c_value_type(x.value.dtype)) + " " + x.name + " = " +
-                   scalar(x.value).text + ";");
-            },
-            [&](const Index& x) {
-              line("const int64_t " + x.name + " = " + scalar(x.value).text + ";");
-              line("if (" + x.name + " < " + std::to_string(x.range.least) + " || " + x.name +
-                   " > " + std::to_string(x.range.most) + ") return 1;");
-            },
-            [&](const Local& x) {
-              const Buffer& b = f_.buffers[size_t(x.buffer)];
-              const std::string type = c_value_type(b.dtype);
-              line(b.elements == 1 ? type + " " + b.name + ";"
-                                   : "_Alignas(64) " + type + " " + b.name + "[" +
-                                         std::to_string(b.elements) + "];");
-            },
-            [&](const Store& x) {
-              const Buffer& b = f_.buffers[size_t(x.buffer)];
-              const CText value = scalar(x.value);
-              line(place(x.buffer, x.offset) + " = " +
-                   (b.space == Space::Stack ? value.text : stored(b.dtype, value)) + ";");
-            },
-            [&](const Accumulate& x) { accumulate(x); }},
-      s.is);
+  std::visit(Cases{[&](const Block& x) { block(x); },
+                   [&](const Loop& x) {
+                     if (x.kind == LoopKind::Vector) line("VECTOR_LOOP");
+                     vectors_ |= x.kind == LoopKind::Vector;
+                     open("for (int64_t " + x.variable + " = 0; " + x.variable + " < " +
+                          x.extent.text() + "; ++" + x.variable + ") {");
+                     body(x.body);
+                     close();
+                   },
+                   [&](const If& x) {
+                     open("if (" + x.when.text() + ") {");
+                     body(x.then);
+                     close();
+                     if (x.otherwise.empty()) return;
+                     open("else {");
+                     body(x.otherwise);
+                     close();
+                   },
+                   [&](const Let& x) {
+                     line("const " + std::string(c_value_type(x.value.dtype)) + " " + x.name +
+                          " = " + scalar(x.value).text + ";");
+                   },
+                   [&](const Index& x) {
+                     line("const int64_t " + x.name + " = " + scalar(x.value).text + ";");
+                     line("if (" + x.name + " < " + std::to_string(x.range.least) + " || " +
+                          x.name + " > " + std::to_string(x.range.most) + ") return 1;");
+                   },
+                   [&](const Local& x) {
+                     const Buffer& b = f_.buffers[size_t(x.buffer)];
+                     const std::string type = c_value_type(b.dtype);
+                     line(b.elements == 1 ? type + " " + b.name + ";"
+                                          : "_Alignas(64) " + type + " " + b.name + "[" +
+                                                std::to_string(b.elements) + "];");
+                   },
+                   [&](const Store& x) {
+                     const Buffer& b = f_.buffers[size_t(x.buffer)];
+                     const CText value = scalar(x.value);
+                     line(place(x.buffer, x.offset) + " = " +
+                          (b.space == Space::Stack ? value.text : stored(b.dtype, value)) + ";");
+                   },
+                   [&](const Accumulate& x) { accumulate(x); }},
+             s.is);
 }
 
 // --- files
@@ -488,27 +486,36 @@ std::string CPrinter::header(const std::string& notes) const {
   const std::string guard = macro("H");
   h += " */\n#ifndef " + guard + "\n#define " + guard +
        "\n\n#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n\n"
-       "#define " + macro("WEIGHTS_BYTES") + " " + std::to_string(f_.bytes(Space::Weights)) +
-       "\n#define " + macro("WORKSPACE_BYTES") + " " + std::to_string(f_.bytes(Space::Workspace)) +
+       "#define " +
+       macro("WEIGHTS_BYTES") + " " + std::to_string(f_.bytes(Space::Weights)) + "\n#define " +
+       macro("WORKSPACE_BYTES") + " " + std::to_string(f_.bytes(Space::Workspace)) +
        "\n\n#ifdef __cplusplus\n#define restrict __restrict\nextern \"C\" {\n#endif\n\n" +
        signature() + ";\n\n#ifdef __cplusplus\n}\n#undef restrict\n#endif\n\n#endif\n";
   return h;
 }
 
 CSource CPrinter::print(const std::string& notes) {
-  for (size_t i = 0; i < f_.buffers.size(); ++i)
-    if (f_.buffers[i].space == Space::Weights) pointer(int(i), "weights");
   body(f_.body);
   line("return 0;");
-  std::string s = "// " + name_ + ".h says what this is and how to call it.\n#include \"" + name_ +
-                  ".h\"\n\n#include <math.h>\n#include <string.h>\n\n"
-                  "#if !defined(__GNUC__) || defined(__clang__)  // GCC warns of it; -std=c11 is enough there\n"
-                  "#pragma STDC FP_CONTRACT OFF\n#endif\n";
+  const std::string statements = std::exchange(out_, "");
+  bool weights = false;
+  for (size_t i = 0; i < f_.buffers.size(); ++i) {
+    const Buffer& b = f_.buffers[i];
+    const bool is_used = used_.contains(int(i));
+    if (b.space == Space::Weights && is_used) weights = true, pointer(int(i), "weights");
+    if (b.space == Space::Argument && !is_used) line("(void)" + b.name + ";");
+  }
+  if (!weights && f_.bytes(Space::Weights) > 0) line("(void)weights;");
+  std::string s =
+      "// " + name_ + ".h says what this is and how to call it.\n#include \"" + name_ +
+      ".h\"\n\n#include <math.h>\n#include <string.h>\n\n"
+      "#if !defined(__GNUC__) || defined(__clang__)  // GCC warns of it; -std=c11 is enough there\n"
+      "#pragma STDC FP_CONTRACT OFF\n#endif\n";
   if (vectors_)
     s += "#ifdef _OPENMP\n#define VECTOR_LOOP _Pragma(\"omp simd\")\n#else\n"
          "#define VECTOR_LOOP\n#endif\n";
   for (const auto& [_, text] : helpers_) s += "\n" + text;
-  return {s + "\n" + signature() + " {\n" + out_ + "}\n", header(notes)};
+  return {s + "\n" + signature() + " {\n" + out_ + statements + "}\n", header(notes)};
 }
 
 }  // namespace

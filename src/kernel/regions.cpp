@@ -5,11 +5,13 @@
 namespace tessera::kernel {
 
 bool varies_with(const Expr& e, const std::set<std::string>& variables) {
-  return std::ranges::any_of(e.terms(), [&](const Expr::Term& t) {
-    if (t.atom->made == Expr::Made::Variable) return variables.contains(t.atom->text);
-    return std::ranges::any_of(t.atom->of,
-                               [&](const Expr& x) { return varies_with(x, variables); });
-  });
+  return std::ranges::any_of(
+      e.terms(),
+      [&](const Expr::Term& t) {
+        if (t.atom->made == Expr::Made::Variable) return variables.contains(t.atom->text);
+        return std::ranges::any_of(
+            t.atom->of, [&](const Expr& x) { return varies_with(x, variables); });
+      });
 }
 
 std::optional<int64_t> factor_of(const Expr& e, const std::string& variable) {

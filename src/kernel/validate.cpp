@@ -172,9 +172,9 @@ void Validator::touch(int id, const Expr& offset, DType dtype, bool reads, bool 
   const bool given = b.space == Space::Weights || (b.space == Space::Argument && !b.written);
   if (writes && given) fail(b.name + " is not to be written");
   if (b.space == Space::Stack && !locals_.contains(id)) fail(b.name + " has not begun");
-  if (reads && !given &&
-      std::ranges::none_of(written_,
-                           [&](const Region& w) { return w.buffer == id && w.covers(offset); }))
+  if (reads && !given && std::ranges::none_of(written_, [&](const Region& w) {
+        return w.buffer == id && w.covers(offset);
+      }))
     fail(place + " is read before it is known to be written");
   accesses_.push_back({id, offset, writes});
 }
@@ -186,8 +186,7 @@ void Validator::walk(const Body& body) {
   const auto variables = variables_;
   const auto locals = locals_;
   const auto names = names_;
-  for (const Statement& s : body)
-    std::visit([&](const auto& x) { walk(x); }, s.is);
+  for (const Statement& s : body) std::visit([&](const auto& x) { walk(x); }, s.is);
   indices_ = indices, variables_ = variables, locals_ = locals, names_ = names;
 }
 
@@ -356,7 +355,9 @@ void Validator::check_sharing() const {
     for (size_t j = 0; j < i; ++j) {
       const Buffer &a = f_.buffers[i], &b = f_.buffers[j];
       if (a.space != Space::Workspace || b.space != a.space) continue;
-      const auto end = [](const Buffer& x) { return x.offset + x.elements * size_in_bytes(x.dtype); };
+      const auto end = [](const Buffer& x) {
+        return x.offset + x.elements * size_in_bytes(x.dtype);
+      };
       if (a.offset < end(b) && b.offset < end(a) && uses[i].first <= uses[j].last &&
           uses[j].first <= uses[i].last)
         fail(a.name + " and " + b.name + " need the same memory at once");

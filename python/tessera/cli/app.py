@@ -58,8 +58,8 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    demo, optimize, search, explain, verify, emit, export, tune_command, report, bench, patterns, rules,
-    store, doctor, cache,
+    demo, optimize, search, explain, verify, emit, export, tune_command, report, bench, patterns,
+    rules, store, doctor, cache,
 )  # fmt: skip
 for command in _COMMANDS:
     cli.add_command(command)
