@@ -248,8 +248,8 @@ namespace {
 
 // Elements that are made at once, and lanes that share a sum.
 constexpr int64_t kColumns = 64, kRows = 4, kLanes = 16;
-// More terms in a row are summed in f64.
-constexpr int64_t kLongSum = 1024;
+// More terms in a row are summed in f64: equal ones, whose roundings all go one way, would show.
+constexpr int64_t kLongSum = 1024, kLongProduct = 8192;
 
 // Whether all loads step by one or not at all with a variable.
 bool steps_by_one(const Scalar& x, const std::string& variable) {
@@ -300,7 +300,9 @@ void LoopBuilder::fold(const Fold& f) {
   const bool good_columns = columns >= 4 && by_one(out, columns);
   const bool good_lanes = !good_columns && lanes >= kLanes && by_one(in, lanes);
   const int64_t chain = good_lanes ? terms / kLanes : terms;
-  if (as == DType::F32 && f.kind == AccumKind::Sum && chain > kLongSum) as = DType::F64;
+  if (as == DType::F32 && f.kind == AccumKind::Sum &&
+      chain > (f.shared < 0 ? kLongSum : kLongProduct))
+    as = DType::F64;
   good_lanes ? fold_lanes(f, as) : fold_columns(f, as);
 }
 

@@ -52,7 +52,7 @@ class Validator {
   void walk(const Local& local);
   void walk(const Store& store);
   void walk(const Accumulate& a);
-  void check_races(const Loop& loop, size_t from) const;
+  void check_races(const Loop& loop, size_t from, const std::set<std::string>& inner) const;
   Range inside(const Access& a, const Loop& loop, const std::set<std::string>& inner,
                std::set<std::string>& fixed) const;
   void check_races(const Loop& loop, int id, const std::vector<const Access*>& all,
@@ -207,9 +207,9 @@ void Validator::walk(const Loop& loop) {
   repeats_ -= unordered;
   indices_.erase(loop.variable);
   names_.erase(loop.variable);
-  if (unordered && extent.most > 1) check_races(loop, from);
-  // What all iterations write, in terms of what is in scope outside.
   const std::set<std::string> inner(declared_.begin() + int64_t(names), declared_.end());
+  if (unordered && extent.most > 1) check_races(loop, from, inner);
+  // What all iterations write, in terms of what is in scope outside.
   const std::set<int> gone(begun_.begin() + int64_t(begun), begun_.end());
   std::vector<Region> inside = std::move(written_);
   written_ = before;
@@ -272,12 +272,11 @@ void Validator::walk(const Accumulate& a) {
 
 // --- iterations that do not depend on one another
 
-void Validator::check_races(const Loop& loop, size_t from) const {
+void Validator::check_races(const Loop& loop, size_t from,
+                            const std::set<std::string>& inner) const {
   std::map<int, std::vector<const Access*>> by_buffer;
   for (size_t i = from; i < accesses_.size(); ++i)
     by_buffer[accesses_[i].buffer].push_back(&accesses_[i]);
-  const auto at = std::ranges::find(declared_, loop.variable);
-  const std::set<std::string> inner(at + 1, declared_.end());
   for (const auto& [id, all] : by_buffer) {
     if (std::ranges::none_of(all, &Access::writes)) continue;
     // A stack buffer that began inside is each iteration's own.

@@ -83,7 +83,7 @@ DOMAINS: dict[str, tuple[Callable[..., Any], list[str]]] = {
 @pytest.mark.parametrize("name", DOMAINS)
 def test_conditions_are_reported_and_bitwise_keeps_the_domain(name: str) -> None:
     function, expected = DOMAINS[name]
-    types = ["f64[300,300] > 0"] * function.__code__.co_argcount
+    types = ["f64[120,120] > 0"] * function.__code__.co_argcount
     traced = trace_call(function, types, {})
     loose = rewrite(traced.graph, traced=traced, function=function, name=name)
     assert loose.improved, loose.rejected
@@ -95,7 +95,7 @@ def test_conditions_are_reported_and_bitwise_keeps_the_domain(name: str) -> None
         traced.graph, traced=traced, function=function, name=name, options=Options(level="bitwise")
     )
     assert bitwise.conditions == []
-    assert differs_at_edges(function, bitwise.function(), [np.ones((300, 300))] * len(types)) == ""
+    assert differs_at_edges(function, bitwise.function(), [np.ones((120, 120))] * len(types)) == ""
 
 
 def test_narrower_ranges_and_nan_are_told() -> None:
