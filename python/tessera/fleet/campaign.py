@@ -142,8 +142,7 @@ class Campaign:
 
     def _bundle(self, task: str) -> int:
         left = self.progress.left() - sum(map(len, self._running.values()))
-        workers = self.progress.workers
-        return 1 if task == "measure" else bundle_size(self._recent_s, left, workers)
+        return 1 if task == "measure" else bundle_size(self._recent_s, left, self.progress.workers)
 
     def _wait(self, job: _Job) -> None:
         """The tasks of large programs come first; those of their later waves, too."""
@@ -344,8 +343,7 @@ def bundle_size(recent_s: float, left: float, workers: int) -> int:
     """How many of the tasks that are left go to one worker at once, where they have taken so long
     of late: a share that shrinks towards the end (guided self-scheduling, Polychronopoulos and
     Kuck, 1987), and a second of work."""
-    share = min(1 / max(recent_s, 1e-9), left / (_SHARES * workers))
-    return max(1, min(_LARGEST, int(share)))
+    return max(1, min(_LARGEST, int(min(1 / max(recent_s, 1e-9), left / (_SHARES * workers)))))
 
 
 def program_size(graph: Graph) -> int:

@@ -186,7 +186,7 @@ struct CublasLtProduct::Impl {
 };
 
 CublasLtProduct::CublasLtProduct(std::shared_ptr<CudaContext> context, const LibraryCall& product,
-                         int64_t most_workspace)
+                                 int64_t most_workspace)
     : impl_(std::make_unique<Impl>()) {
   Impl& m = *impl_;
   m.api = cublaslt();
