@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "ir/infer.h"
@@ -53,8 +54,10 @@ class Validator {
   void walk(const Store& store);
   void walk(const Accumulate& a);
   void check_races(const Loop& loop, size_t from, const std::set<std::string>& inner) const;
-  Range inside(const Access& a, const Loop& loop, const std::set<std::string>& inner,
-               std::set<std::string>& fixed) const;
+  struct Reach;
+  static Reach inside(const Access& a, const Loop& loop, int64_t factor,
+                      const std::set<std::string>& inner);
+  static bool may_meet(const Reach& x, const Reach& y, int64_t factor, int64_t extent);
   void check_races(const Loop& loop, int id, const std::vector<const Access*>& all,
                    const std::set<std::string>& inner) const;
   void declare(const std::string& name) {
@@ -285,32 +288,56 @@ void Validator::check_races(const Loop& loop, size_t from,
   }
 }
 
-// Where an access is, less what is the same in all iterations of a loop and what its variable adds.
-Range Validator::inside(const Access& a, const Loop& loop, const std::set<std::string>& inner,
-                        std::set<std::string>& fixed) const {
-  Range r{a.offset.rest(), a.offset.rest()};
+// Where an access is within an iteration: what the loop's variable adds is not counted.
+struct Validator::Reach {
+  Range near{};                 // of terms that step by no more than the variable does
+  Range all{};                  // of all
+  int64_t multiple = 0;         // what all terms but the near ones are multiples of
+  std::set<std::string> fixed;  // terms that are the same in all iterations, not counted
+};
+
+Validator::Reach Validator::inside(const Access& a, const Loop& loop, int64_t factor,
+                                   const std::set<std::string>& inner) {
+  Reach r;
+  r.near = r.all = {a.offset.rest(), a.offset.rest()};
+  const auto add = [](Range& to, const Range& more) {
+    to.least += more.least, to.most += more.most;
+  };
   for (const Expr::Term& t : a.offset.terms()) {
     const bool is_variable = t.atom->made == Expr::Made::Variable;
     if (is_variable && t.atom->text == loop.variable) continue;
     const Expr term = Expr::variable(t.atom->text, t.atom->range) * t.factor;
     const auto varies = [&](const Expr& x) { return varies_with(x, inner); };
-    if (is_variable ? inner.contains(t.atom->text) : std::ranges::any_of(t.atom->of, varies))
-      r.least += term.range().least, r.most += term.range().most;
+    if (is_variable ? !inner.contains(t.atom->text) : std::ranges::none_of(t.atom->of, varies)) {
+      r.fixed.insert(term.text());
+      continue;
+    }
+    add(r.all, term.range());
+    if (std::abs(t.factor) > std::abs(factor))
+      r.multiple = std::gcd(r.multiple, t.factor);
     else
-      fixed.insert(term.text());
+      add(r.near, term.range());
   }
   return r;
 }
 
 // Whether x + factor·k = y for some x and y of these and some k with 0 < |k| < extent.
-bool may_meet(const Range& x, const Range& y, int64_t factor, int64_t extent) {
+bool Validator::may_meet(const Reach& x, const Reach& y, int64_t factor, int64_t extent) {
   const int64_t f = std::abs(factor);
-  if (f == 0) return x.least <= y.most && y.least <= x.most;
-  const auto above = [&](int64_t least, int64_t most) {
-    const int64_t k = std::max<int64_t>(1, least > 0 ? (least + f - 1) / f : 1);
-    return k < extent && f * k <= most;
+  const auto within = [&](const Range& a, const Range& b) {
+    if (f == 0) return a.least <= b.most && b.least <= a.most;
+    const auto above = [&](int64_t least, int64_t most) {
+      const int64_t k = std::max<int64_t>(1, least > 0 ? (least + f - 1) / f : 1);
+      return k < extent && f * k <= most;
+    };
+    return above(b.least - a.most, b.most - a.least) || above(a.least - b.most, a.most - b.least);
   };
-  return above(y.least - x.most, y.most - x.least) || above(x.least - y.most, x.most - y.least);
+  if (!within(x.all, y.all)) return false;
+  // Far terms keep iterations apart where the near ones and the variable cannot make one up.
+  const int64_t multiple = std::gcd(x.multiple, y.multiple);
+  const int64_t apart =
+      std::max(x.near.most, y.near.most) - std::min(x.near.least, y.near.least);
+  return multiple == 0 || f * (extent - 1) + apart >= multiple || within(x.near, y.near);
 }
 
 void Validator::check_races(const Loop& loop, int id, const std::vector<const Access*>& all,
@@ -320,9 +347,10 @@ void Validator::check_races(const Loop& loop, int id, const std::vector<const Ac
     for (const Access* b : all) {
       if (!a->writes || (b->writes && b < a)) continue;
       const auto f = factor_of(a->offset, loop.variable), g = factor_of(b->offset, loop.variable);
-      std::set<std::string> mine, theirs;
-      const Range x = inside(*a, loop, inner, mine), y = inside(*b, loop, inner, theirs);
-      if (!f || f != g || mine != theirs || may_meet(x, y, *f, extent))
+      const bool alike = f && f == g;
+      const Reach x = inside(*a, loop, f.value_or(0), inner);
+      const Reach y = inside(*b, loop, f.value_or(0), inner);
+      if (!alike || x.fixed != y.fixed || may_meet(x, y, *f, extent))
         fail("iterations of " + loop.variable + " may meet at " + f_.buffers[size_t(id)].name);
     }
 }
