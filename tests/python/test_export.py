@@ -140,7 +140,7 @@ F32 = np.random.default_rng(0).standard_normal((7, 53)).astype(np.float32)
         (many, [F32, F32[::-1].copy()]),
         (many, [F32.astype(np.float64), F32[::-1].astype(np.float64)]),
         (looked_up, [np.array([[0, 4, -1], [2, -5, 1]])]),
-        (of_one, [np.float32(3).reshape(())]),
+        (of_one, [np.array(3, np.float32)]),
         (of_one, [np.arange(-5, 5, dtype=np.int32)]),
         (of_one, [F32.astype(np.float16)]),
         (of_one, [F32.astype(ml_dtypes.bfloat16)]),
@@ -151,6 +151,7 @@ def test_numpy(function: Callable[..., Any], arrays: Arrays, tmp_path: Path) -> 
     program = of_function(function, *arrays)
     found = check(tmp_path, program.graph, arrays, **program.data)
     assert found["compared"] > 0
+    assert (found["compared_exactly"] > 0) or function is not layer_norm
     if function is looked_up:
         assert found["weights_bytes"] >= TABLE.nbytes
 
@@ -195,7 +196,6 @@ def test_onnx(tmp_path: Path) -> None:
     x = np.random.default_rng(2).standard_normal((2, 3, 8, 8)).astype(np.float32)
     found = check(tmp_path, graph, [x])
     assert found["weights_bytes"] >= 4 * (6 * 27 + 6 + 960 + 10)
-    assert found["compared_exactly"] > 0
 
 
 MAIN = """

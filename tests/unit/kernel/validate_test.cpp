@@ -103,9 +103,9 @@ TEST(ValidateKernel, KnowsStridedRunsAndWhatSharesMemory) {
 }
 
 const char* const kPrograms[] = {
-    "graph softmax {\n  x = input : f32[5,37]\n  m = reduce_max x {axes=[1], keepdims=true}\n"
+    "graph softmax {\n  x = input : f32[40,37]\n  m = reduce_max x {axes=[1], keepdims=true}\n"
     "  d = sub x, m\n  e = exp d\n  s = sum e {axes=[1], keepdims=true}\n  y = div e, s\n"
-    "  return y\n}",
+    "  return y, m\n}",  // y does not depend on m
     "graph layer {\n  x = input : f32[6,20]\n  w = input : f32[20,70]\n  b = input : f32[70]\n"
     "  p = matmul x, w\n  q = add p, b\n  r = relu q\n  return r, p\n}",
     "graph image {\n  x = input : f32[2,3,9,9]\n  w = input : f32[5,3,3,3]\n"
@@ -138,9 +138,11 @@ TEST(ValidateKernel, FindsMostFaultsWithoutRunning) {
     ASSERT_EQ(why_invalid(sound), "") << text(sound);
     const auto inputs = make_inputs(g, "normal", 1, integer_ranges(g, g, {-3, 3}));
     const auto expected = interpret(sound, inputs);
-    for (int n = 0; n < 400; ++n, ++all) {
+    for (int n = 0; n < 400; ++n) {
       Function f = sound;
       const std::string field = FaultSites(f).inject(rng);
+      if (text(f) == text(sound)) continue;
+      ++all;
       if (!why_invalid(f).empty()) {
         ++validator;
         continue;
@@ -158,11 +160,12 @@ TEST(ValidateKernel, FindsMostFaultsWithoutRunning) {
   std::cout << "\n";
   EXPECT_GE(validator, all * 6 / 10);
   EXPECT_GE(comparison, 1);
-  // Loops that may run in other orders, operands that may change places, room to spare.
+  // Loops that may run in other orders, operands that may change places, room to spare, terms of a
+  // sum that another lane takes.
   for (const auto& [field, n] : left)
     EXPECT_TRUE(field == "loop.kind" || field == "apply.operands" || field == "buffer.elements" ||
-                field == "buffer.offset" || field == "body.order" || field == "apply.kind" ||
-                field == "literal.value")
+                field == "buffer.offset" || field == "accumulate.offset" || field == "body.order" ||
+                field == "apply.kind" || field == "literal.value")
         << field << " " << n;
 }
 
