@@ -19,6 +19,7 @@
 #include "backend/cpu/module.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/runtime.h"
+#include "backend/export_c.h"
 #include "backend/measure.h"
 #include "backend/probe.h"
 #include "base/contents.h"
@@ -417,6 +418,18 @@ void bind_backend(nb::module_& m) {
         return emit_source(program, isa_from(isa));
       },
       nb::arg("program"), nb::arg("isa") = "");
+  m.def(
+      "export_c",
+      [](const Graph& program, const std::vector<bool>& data, const std::string& name) {
+        nb::gil_scoped_release release;
+        const CExport e = export_c(program, data, name);
+        nb::gil_scoped_acquire hold;
+        return dict_of("source", e.source.source, "header", e.source.header, "function", e.function,
+                       "loops", e.loops, "offsets", e.offsets, "weights_bytes", e.weights_bytes,
+                       "workspace_bytes", e.workspace_bytes, "compared", e.compared,
+                       "compared_exactly", e.compared_exactly);
+      },
+      nb::arg("program"), nb::arg("data"), nb::arg("name"));
   m.def("calibrate", [] {
     nb::gil_scoped_release release;
     Cache cache;

@@ -52,11 +52,19 @@ class Program:
     @property
     def constants(self) -> dict[str, Array]:
         """Small arrays that the function makes itself, by the name of the input they became."""
+        return {
+            n: a
+            for n, a in self.data.items()
+            if n.startswith("inner") and a.size <= LARGEST_CONSTANT
+        }
+
+    @property
+    def data(self) -> dict[str, Array]:
+        """All arrays that the function makes or finds outside, by the name of their input."""
         if self.traced is None:
             return {}
         names = list(self.graph.input_types())[len(self.traced.arguments) :]
-        extra = zip(names, self.traced.extra, strict=True)
-        return {n: a for n, a in extra if n.startswith("inner") and a.size <= LARGEST_CONSTANT}
+        return dict(zip(names, self.traced.extra, strict=True))
 
 
 def load(path: str | Path) -> Graph:

@@ -21,10 +21,11 @@ std::string in_parentheses(const std::string& text) { return "(" + text + ")"; }
 
 }  // namespace
 
-Expr Expr::atom(std::string text, Range range, int level) {
+Expr Expr::atom(std::string text, Range range, int level, Made made, std::vector<Expr> of) {
   if (range.least == range.most) return Expr(range.least);
   Expr e;
-  e.terms_.push_back({1, std::make_shared<const Atom>(std::move(text), range, level)});
+  e.terms_.push_back(
+      {1, std::make_shared<const Atom>(std::move(text), range, level, made, std::move(of))});
   return e;
 }
 
@@ -81,7 +82,10 @@ Expr Expr::within(int64_t extent) const {
   if (r.least >= 0 && r.most < extent) return *this;
   if (terms_.empty()) return *this;
   const Range kept{std::max<int64_t>(r.least, 0), std::min(r.most, extent - 1)};
-  return variable(operand(), kept, level());
+  Expr e;
+  e.terms_.push_back({1, std::make_shared<const Atom>(operand(), kept, level(), Made::Within,
+                                                      std::vector{*this})});
+  return e;
 }
 
 Expr Expr::scaled(int64_t by) const {
@@ -115,7 +119,8 @@ Expr operator*(const Expr& a, const Expr& b) {
   const std::string right = b.text();
   return Expr::atom(a.operand() + " * " +
                         (right.find(' ') == right.npos ? right : in_parentheses(right)),
-                    product_range(a.range(), b.range()), std::max(a.level(), b.level()));
+                    product_range(a.range(), b.range()), std::max(a.level(), b.level()),
+                    Expr::Made::Product, {a, b});
 }
 
 std::pair<Expr, Expr> Expr::parted(int64_t by) const {
@@ -138,10 +143,11 @@ Expr operator/(const Expr& a, int64_t by) {
   if (r.least >= 0 && r.most < by) return quotient;
   if (r.least >= 0)
     return quotient + Expr::atom(rest.operand() + " / " + std::to_string(by),
-                                 {r.least / by, r.most / by}, rest.level());
+                                 {r.least / by, r.most / by}, rest.level(), Expr::Made::Quotient,
+                                 {rest, by});
   const Range all = a.range();
   return Expr::atom(a.operand() + " / " + std::to_string(by), {all.least / by, all.most / by},
-                    a.level());
+                    a.level(), Expr::Made::Quotient, {a, by});
 }
 
 Expr operator%(const Expr& a, int64_t by) {
@@ -151,7 +157,8 @@ Expr operator%(const Expr& a, int64_t by) {
   if (r.least >= 0 && r.most < by) return rest;
   // What is divided must not be negative, which the rest alone may be.
   const Expr& of = r.least >= 0 ? rest : a;
-  return Expr::atom(of.operand() + " % " + std::to_string(by), {0, by - 1}, a.level());
+  return Expr::atom(of.operand() + " % " + std::to_string(by), {0, by - 1}, a.level(),
+                    Expr::Made::Remainder, {of, by});
 }
 
 Expr least(const Expr& a, const Expr& b) {
@@ -160,7 +167,8 @@ Expr least(const Expr& a, const Expr& b) {
   if (y.most <= x.least) return b;
   return Expr::atom(
       in_parentheses(a.text() + " < " + b.text() + " ? " + a.text() + " : " + b.text()),
-      {std::min(x.least, y.least), std::min(x.most, y.most)}, std::max(a.level(), b.level()));
+      {std::min(x.least, y.least), std::min(x.most, y.most)}, std::max(a.level(), b.level()),
+      Expr::Made::Least, {a, b});
 }
 
 Expr greatest(const Expr& a, const Expr& b) {
@@ -169,25 +177,37 @@ Expr greatest(const Expr& a, const Expr& b) {
   if (y.least >= x.most) return b;
   return Expr::atom(
       in_parentheses(a.text() + " < " + b.text() + " ? " + b.text() + " : " + a.text()),
-      {std::max(x.least, y.least), std::max(x.most, y.most)}, std::max(a.level(), b.level()));
+      {std::max(x.least, y.least), std::max(x.most, y.most)}, std::max(a.level(), b.level()),
+      Expr::Made::Greatest, {a, b});
 }
 
 // --- conditions --------------------------------------------------------------------------------
 
+Condition Condition::of(std::string text, Comparison comparison) {
+  Condition c(std::move(text));
+  c.known_ = true;
+  c.comparisons_.push_back(std::move(comparison));
+  return c;
+}
+
 Condition operator&&(const Condition& a, const Condition& b) {
   if (a.always() || a.text() == b.text()) return b;
   if (b.always()) return a;
-  return Condition(a.text() + " && " + b.text());
+  Condition both = a;
+  both.text_ += " && " + b.text_;
+  both.known_ = a.known_ && b.known_;
+  both.comparisons_.insert(both.comparisons_.end(), b.comparisons_.begin(), b.comparisons_.end());
+  return both;
 }
 
 Condition operator<(const Expr& a, const Expr& b) {
   if (a.range().most < b.range().least) return {};
-  return Condition(a.text() + " < " + b.text());
+  return Condition::of(a.text() + " < " + b.text(), {a, b});
 }
 
 Condition equal(const Expr& a, const Expr& b) {
   if (a.constant() && a.constant() == b.constant()) return {};
-  return Condition(a.text() + " == " + b.text());
+  return Condition::of(a.text() + " == " + b.text(), {a, b, true});
 }
 
 }  // namespace tessera

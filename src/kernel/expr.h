@@ -46,23 +46,36 @@ class Expr {
   friend Expr greatest(const Expr& a, const Expr& b);
   Expr& operator+=(const Expr& more) { return *this = *this + more; }
 
- private:
+  // What it is made of: a constant and terms, whose atoms differ.
+  enum class Made : uint8_t { Variable, Within, Product, Quotient, Remainder, Least, Greatest };
   struct Atom {
-    std::string text;  // that no product tears
+    std::string text;  // that no product tears; of a variable its name
     Range range;
     int level = -1;
+    Made made = Made::Variable;
+    std::vector<Expr> of{};  // one or two operands; a divisor is a constant
   };
   struct Term {
     int64_t factor;
     std::shared_ptr<const Atom> atom;
   };
-  static Expr atom(std::string text, Range range, int level);
+  int64_t rest() const { return constant_; }
+  const std::vector<Term>& terms() const { return terms_; }
+
+ private:
+  static Expr atom(std::string text, Range range, int level, Made made, std::vector<Expr> of);
   Expr scaled(int64_t by) const;
   // What `by` divides of it, and the rest.
   std::pair<Expr, Expr> parted(int64_t by) const;
 
   int64_t constant_ = 0;
-  std::vector<Term> terms_;  // atoms differ
+  std::vector<Term> terms_;
+};
+
+// a < b, or a == b.
+struct Comparison {
+  Expr a, b;
+  bool equal = false;
 };
 
 // What can be asked of such numbers; always true unless made of something.
@@ -70,13 +83,21 @@ class Condition {
  public:
   Condition() = default;
   // A text that nothing is known of.
-  explicit Condition(std::string text) : text_(std::move(text)) {}
+  explicit Condition(std::string text) : text_(std::move(text)), known_(text_.empty()) {}
   const std::string& text() const { return text_; }  // empty: always true
   bool always() const { return text_.empty(); }
+  // Whether it is these comparisons, all of them true, and no text besides.
+  bool known() const { return known_; }
+  const std::vector<Comparison>& comparisons() const { return comparisons_; }
   friend Condition operator&&(const Condition& a, const Condition& b);
+  friend Condition operator<(const Expr& a, const Expr& b);
+  friend Condition equal(const Expr& a, const Expr& b);
 
  private:
+  static Condition of(std::string text, Comparison comparison);
   std::string text_;
+  bool known_ = true;
+  std::vector<Comparison> comparisons_;
 };
 Condition operator<(const Expr& a, const Expr& b);
 Condition equal(const Expr& a, const Expr& b);

@@ -18,6 +18,7 @@ from tessera.cli.common import show_error, stderr
 from tessera.cli.demo import demo
 from tessera.cli.doctor import doctor
 from tessera.cli.explain import explain
+from tessera.cli.export import export
 from tessera.cli.optimize import emit, optimize, search
 from tessera.cli.patterns import patterns
 from tessera.cli.report import report
@@ -40,6 +41,7 @@ Examples:
   tessera search prog.ug --json                   candidates and counters of the search
   tessera verify before.ug after.ug               are two programs equal?
   tessera emit prog.ug                            the generated C++
+  tessera export prog.py --c -o out               C11 to compile into anything
   tessera report examples/softmax.ug -o page.html  the whole story of one run, for a browser
   tessera tune kernels/ --executor dask           many programs, on a cluster
   tessera rules list matmul                       what it has learnt about matrix products
@@ -56,8 +58,8 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    demo, optimize, search, explain, verify, emit, tune_command, report, bench, patterns, rules,
-    store, doctor, cache,
+    demo, optimize, search, explain, verify, emit, export, tune_command, report, bench, patterns,
+    rules, store, doctor, cache,
 )  # fmt: skip
 for command in _COMMANDS:
     cli.add_command(command)
