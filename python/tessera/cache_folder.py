@@ -10,6 +10,7 @@ import json
 import os
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -82,7 +83,8 @@ class JsonLines:
         try:
             make_own(self.path.parent)
             require_own(self.path.parent, alone=True)
-            with open(self.path, "ab", buffering=0, opener=_privately) as file:
+            private = partial(os.open, mode=0o600)
+            with open(self.path, "ab", buffering=0, opener=private) as file:
                 file.write(b"\n" + json.dumps(row).encode())  # behind what may have ended early
         except OSError as error:
             if not JsonLines._warned:
@@ -142,7 +144,3 @@ class MeasurementStore(JsonLines):
     def count(self) -> int:
         """How many measurements there are."""
         return len(self.recent())
-
-
-def _privately(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

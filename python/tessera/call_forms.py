@@ -129,9 +129,11 @@ class FunctionCall:
 
     def takes_over(self, traced: Traced) -> bool:
         """Has calls pass other arrays from outside, where the results are of the same form."""
+        # results that are the same array, or both constants
         same = traced.forms == self.traced.forms and alike(
-            traced.results, self.traced.results, _same_result
-        )
+            traced.results, self.traced.results,
+            lambda a, b: (isinstance(a, Static) and isinstance(b, Static)) or a == b,
+        )  # fmt: skip
         self.traced = traced if same else self.traced
         return same
 
@@ -204,8 +206,3 @@ def _same_argument(a: Leaf | Static, b: Leaf | Static) -> bool:
     if isinstance(a.value, (float, np.generic)):  # nan is nan, -0.0 is not 0.0
         return repr(a.value) == repr(b.value)
     return bool(a.value is b.value or a.value == b.value)
-
-
-def _same_result(a: Leaf | Static, b: Leaf | Static) -> bool:
-    """Whether two results are the same array, or both constants."""
-    return (isinstance(a, Static) and isinstance(b, Static)) or a == b

@@ -128,18 +128,15 @@ class Lifter(Tree):
     # --- contractions
     def _lift_matmul(self, tensor: int, record: Record) -> Node:
         dtype, shape = self._type(tensor)
-        folded = any(self._op(i) == "reshape" and self._folds(i) for i in record["inputs"])
-        if folded and (node := self._tensordot(tensor, tensor)) is not None:
+        thinner = [len(self._shape(i)) < len(self._shape(self._made[i]["inputs"][0]))
+                   for i in record["inputs"] if self._op(i) == "reshape"]  # fmt: skip
+        if any(thinner) and (node := self._tensordot(tensor, tensor)) is not None:
             return node
         a, b = (self._array(self.node(i)) for i in record["inputs"])
         if self._dot_products and a.ndim > 2 and b.ndim == 2 and a.shape[-2] != 1:
             # NumPy multiplies matrix by matrix, one after the other; this is one product.
             return Node("tensordot", (a, b), dtype, shape, {"axes": ([a.ndim - 1], [0])})
         return Node("matmul", (a, b), dtype, shape)
-
-    def _folds(self, tensor: int) -> bool:
-        """Whether a reshape leaves fewer axes."""
-        return len(self._shape(tensor)) < len(self._shape(self._made[tensor]["inputs"][0]))
 
     def _lift_concat_matmul(self, tensor: int, record: Record) -> Node:
         dtype, shape = self._type(tensor)
