@@ -22,9 +22,10 @@ def export_c(
     `data`: arrays for inputs that are to be no arguments but come along in NAME.bin, besides the
     graph's weights. The program is exported as it is, validated and run against the interpreter.
 
-    >>> h = ts.Graph("doubled")
-    >>> h.output(h.input("x", "f32[4]") * 2)
-    >>> sorted(p.name for p in export_c(h, folder)["files"])
+    >>> import tempfile
+    >>> h = Graph("doubled")
+    >>> _ = h.output(h.input("x", (4,)) * 2)
+    >>> sorted(p.name for p in export_c(h, tempfile.mkdtemp())["files"])
     ['doubled.c', 'doubled.h']
     """
     graph.validate()

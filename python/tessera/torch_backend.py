@@ -74,7 +74,7 @@ class Settings:
         for name in ("strict", "check", "race", "wait", "weights", "freeze"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"torch.compile: option {name} is True or False")
-        _core.resolve_target(self.options(self.budget or 0).fields())
+        _core.resolve_target(self.options(self.budget or 1).fields())
         if self.target not in ("auto", "cpu", "cuda"):
             raise UsageError(
                 f"torch.compile: target {self.target!r} is none of auto (where the tensors are), "

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -535,6 +536,12 @@ std::string c_name(const std::string& name) {
     std::set<std::string> all;
     for (size_t at = 1, end; (end = words.find(' ', at)) != words.npos; at = end + 1)
       all.insert(words.substr(at, end - at));
+    for (const auto& [conversion, _] : kConversions) all.insert(conversion);
+    using Helpers = std::span<const CHelper>;
+    for (const Helpers helpers : {Helpers(kOfFloats), Helpers(kOfSigned)})
+      for (const CHelper& h : helpers)
+        for (size_t t = 0; t < kNumDTypes; ++t)
+          all.insert(std::string(h.name) + "_" + tessera::name(DType(t)));
     return all;
   }();
   std::string s;

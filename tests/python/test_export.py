@@ -164,6 +164,17 @@ def test_an_index_out_of_range_is_told(tmp_path: Path) -> None:
     assert call(tmp_path, found, [np.array([0, 5])], result) == 1
 
 
+def test_names_that_c_has_uses_for_are_others(tmp_path: Path) -> None:
+    """Of functions, loops, totals, helpers and the function itself."""
+    graph = ts.Graph.parse(
+        "graph x {\n  i0 = input : f32[5,40]\n  x = input : f32[5,40]\n  totals = input : f32[40]\n"
+        "  square_f32 = sqr i0\n  workspace = add square_f32, x\n"
+        "  weights = sum workspace {axes=[1]}\n  larger_f32 = max workspace, totals\n"
+        "  return weights, larger_f32\n}"
+    )
+    check(tmp_path, graph, example_arrays(graph, 1))
+
+
 def onnx_model(path: Path) -> None:
     import onnx
     from onnx import TensorProto, helper, numpy_helper

@@ -31,7 +31,7 @@ from tessera.store.entry import Entry, RefusedError
 from tessera.store.stores import local_store
 from tessera.types import Record
 
-_SEARCH_S, _PROOF_S = 120.0, 30.0  # guards; nearly always steps end a search
+_SEARCH_S, _PROOF_S = 480.0, 100.0  # guards; nearly always steps end a search
 _RACES = 3  # at most, where noise hides who is the fastest
 _USUAL_STEPS, _WEAK_S = 20_000, 1.0  # fewer steps are remembered as a search of a second is
 BUNDLE_S = 2.0  # after which a worker answers, and does not begin with another task
