@@ -45,8 +45,8 @@ PYTHON_CHAIN = [
     "host_calls racer graph_racer race_processes race costs source patterns pattern_authoring "
     "rules store conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare "
     "torch_cache torch_experts",
-    "report contest export call_forms call_keys function_like candidate result background tuner entries"
-    " decorator api background_process mirage",
+    "report contest export call_forms call_keys function_like candidate result background tuner "
+    "entries decorator api background_process mirage",
     "torch_programs torch_device torch_padded torch_parts torch_explain torch_support torch_rest"
     " torch_backend",
     "fleet",

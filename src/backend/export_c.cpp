@@ -46,9 +46,9 @@ int64_t agreeing(const Graph& g, const kernel::Function& f) {
 // A maximum of more than two is there what the set of its elements says, and a loop that folds them
 // one by one cannot tell that an element is in the set already.
 bool folds_maxima(const Graph& g) {
-  return std::ranges::any_of(g.ops(), [](const Op& op) {
-    return reduces_by_order(op.kind) || op.kind == OpKind::PoolMax;
-  });
+  return std::ranges::any_of(
+      g.ops(),
+      [](const Op& op) { return reduces_by_order(op.kind) || op.kind == OpKind::PoolMax; });
 }
 
 // The same over a field, bit for bit; 0 where that does not tell.

@@ -150,8 +150,8 @@ class Optimizer {
         (result_.improved() || (finished && !s_.deadline.proofs_ended()))) {
       const bool proposed = options_.only_proposals;
       // A tuning that the budget cut short is worth another try.
-      const bool strong = options_.kept_budget == 0 &&
-                          options_.budget_seconds >= OptimizeOptions().budget_seconds;
+      const bool strong =
+          options_.kept_budget == 0 && options_.budget_seconds >= OptimizeOptions().budget_seconds;
       if (options_.tune ? !s_.deadline.over() : proposed && result_.improved() && strong)
         store_result(s_.cache, tuned_options(options_), s_.described, result_);
       else if (!options_.tune && (!proposed || options_.searched || result_.improved()))

@@ -335,8 +335,7 @@ bool Validator::may_meet(const Reach& x, const Reach& y, int64_t factor, int64_t
   if (!within(x.all, y.all)) return false;
   // Far terms keep iterations apart where the near ones and the variable cannot make one up.
   const int64_t multiple = std::gcd(x.multiple, y.multiple);
-  const int64_t apart =
-      std::max(x.near.most, y.near.most) - std::min(x.near.least, y.near.least);
+  const int64_t apart = std::max(x.near.most, y.near.most) - std::min(x.near.least, y.near.least);
   return multiple == 0 || f * (extent - 1) + apart >= multiple || within(x.near, y.near);
 }
 

@@ -98,7 +98,8 @@ def test_a_step_continues_its_prompt(name: str, monkeypatch: pytest.MonkeyPatch)
     attend = torch.nn.functional.scaled_dot_product_attention
 
     def keeping(q: object, k: object, v: object, **more: object) -> object:
-        caches[0].append(k), caches[1].append(v)
+        for cache, kept in zip(caches, (k, v), strict=True):
+            cache.append(kept)
         return attend(q, k, v, **more)
 
     tokens = torch.arange(6)[None] * 7 % 50
