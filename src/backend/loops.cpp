@@ -1,5 +1,6 @@
 #include "backend/loops.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 

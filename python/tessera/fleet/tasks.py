@@ -32,6 +32,7 @@ from tessera.store.stores import local_store
 from tessera.types import Record
 
 _SEARCH_S, _PROOF_S = 480.0, 100.0  # guards; nearly always steps end a search
+_FAILURES = 2  # proofs of a task that may fail
 _RACES = 3  # at most, where noise hides who is the fastest
 _USUAL_STEPS, _WEAK_S = 20_000, 1.0  # fewer steps are remembered as a search of a second is
 BUNDLE_S = 2.0  # after which a worker answers, and does not begin with another task
@@ -89,8 +90,8 @@ def _search(asked: Entry) -> list[Record]:
     index, count = map(int, asked["slice"].split())
     fields |= {"engine": asked["engine"], "steps": int(asked["steps"]), "slice": (index, count),
                "bound": float(asked["bound"])}  # fmt: skip
-    if asked["engine"] == "patterns":
-        fields["proved"] = True
+    if asked["engine"] == "patterns":  # whose places are many, and each takes a proof
+        fields |= {"proved": True, "candidates": int(asked["keep"]) + _FAILURES}
     try:
         record = _uninterrupted(_core.search(program, fields))
     except UnsupportedError:  # by this engine
@@ -122,7 +123,7 @@ def _proved(
     texts = {_core.canonical(c["graph"]): c for c in candidates}
     texts.pop(_core.canonical(program), None)
     best = sorted(texts.items(), key=lambda item: (item[1]["model_s"], item[0]))
-    for _, c in best[: keep + 2]:  # two proofs may fail
+    for _, c in best[: keep + _FAILURES]:
         if len(found) == keep:
             break
         proof = _core.verify(program, c["graph"], fields["level"], fields["seed"], 1,
