@@ -27,7 +27,7 @@ from tessera.fleet import tasks
 from tessera.fleet.campaign import Campaign, bundle_size
 from tessera.fleet.executors import LocalExecutor, ShardExecutor, make_executor
 from tessera.fleet.locks import measuring, searching
-from tessera.fleet.messages import Request, answer, proposals_of, read_answer
+from tessera.fleet.messages import Request, answer, proposals_of, read_answer, search_request
 from tessera.fleet.plan import ProgramPlan
 from tessera.fleet.progress import Outcome
 from tessera.fleet.tasks import measure_task, search_task
@@ -402,3 +402,11 @@ def test_measuring_is_alone_and_has_the_next_turn() -> None:
     assert events[3:] == [
         "first ends", "measures", "has measured", "later begins", "later ends",
     ]  # fmt: skip
+
+
+def test_what_is_asked_for_does_not_depend_on_names() -> None:
+    """Or what is found, which is text, would depend on whose program asked first."""
+    first = "graph a {\n  x = input : f32[4]\n  y = exp x\n  return y\n}"
+    other = "graph b {\n  u = input : f32[4]\n  v = exp u\n  return v\n}"
+    asked = [search_request(_core.parse(t), {"engine": "synth"}) for t in (first, other)]
+    assert asked[0] == asked[1]
