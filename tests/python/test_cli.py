@@ -465,17 +465,21 @@ def test_what_is_no_compiler_is_named(small: str, tmp_path: Path) -> None:
 
 def test_interrupted_while_it_loads(small: str) -> None:
     """The first moments belong to imports; nobody wants to see where they were."""
-    for delay in (0.12, 0.2, 0.3):
+    start = "import sys; from tessera.cli import main; print('here', flush=True); sys.exit(main())"
+    ends = []
+    for delay in (0.01, 0.05, 0.1, 0.15, 0.2, 0.3):
         process = subprocess.Popen(
-            [sys.executable, "-c", "import sys; from tessera.cli import main; sys.exit(main())",
-             "search", small],
+            [sys.executable, "-c", start, "search", small],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        assert process.stdout is not None and process.stdout.readline() == "here\n"
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert "tessera" not in err or "Traceback" not in err, err
         assert process.returncode in (0, 1, 2, 130, -2)
+        ends.append((process.returncode, err))
+    assert (2, "interrupted\n") in ends
 
 
 def test_interrupted_checks_are_no_verdict() -> None:
