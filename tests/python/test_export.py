@@ -270,3 +270,16 @@ def test_what_c_is_not_made_for_is_named(tmp_path: Path) -> None:
     assert any(op["op"] == "kernel" for op in fused.ops)
     with pytest.raises(UnsupportedError, match=r"optimize prog\.py -o fast\.py"):
         export_c(fused, tmp_path)
+
+
+def test_where_rounding_decides(tmp_path: Path) -> None:
+    """Two orders of one sum: which is greater is chance, and no reason to refuse the program."""
+
+    def same_sums(x: Any) -> Any:
+        y = np.exp(x)
+        return (y.sum(1) >= y @ np.ones(x.shape[1], x.dtype)) * np.float32(1)
+
+    program = of_function(same_sums, np.ones((64, 200), np.float32))
+    found = export_c(program.graph, tmp_path, data=program.data)
+    assert found["compared"] == 0
+    assert "where a number is rounded" in (tmp_path / "same_sums.h").read_text()

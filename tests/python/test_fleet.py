@@ -310,6 +310,15 @@ def test_tasks_for_others_are_refused(tmp_path: Path) -> None:
         measure_task(changed(race.text, device="an abacus"))
 
 
+def test_short_searches_race_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered as a search of a moment has the race's whole budget."""
+    monkeypatch.setattr(tasks, "_WEAK_S", 1e-6)
+    plan = ProgramPlan("factor", programs("factor")[0].graph, QUICK)
+    through_plan(plan)
+    answered = Entry.parse(measure_task(plan._race("measure", []).text))
+    assert not answered["failed"] or "noise" in answered["failed"]
+
+
 def test_programs_that_cannot_be_tuned_are_told(tmp_path: Path) -> None:
     text = "graph open { X = input : f32[N,4] Y = exp X return Y }"
     graph = type(programs("factor")[0].graph).parse(text)

@@ -50,6 +50,29 @@ TEST(Rounding, RowsOfSmallWholeNumbersTie) {
   }
 }
 
+// Subnormal inputs have few digits: what a scale leaves of them is no decision, though the programs
+// have others.
+TEST(Rounding, SubnormalInputsAreScaledInAnyOrder) {
+  const std::string in = "q = input : f32[4,8]; k = input : f32[8,6]; m = input : f32[4,6]; "
+                         "w = input : f32[1]; t = reduce_max m {axes=[1], keepdims=true}; "
+                         "e = eq t, w; zero = const {value=0} : f32[]; ",
+                    out = "r = add p, m; y = where e, zero, r; return r, y";
+  const Graph twice = program(in +
+                              "s = const {value=0.59375} : f32[]; a = mul q, s; "
+                              "b = mul k, s; p = matmul a, b; " +
+                              out),
+              once = program(in +
+                             "s = const {value=0.3525390625} : f32[]; a = mul q, s; "
+                             "p = matmul a, k; " +
+                             out);
+  for (uint64_t seed = 0; seed < 12; seed++) {
+    VerifyOptions options;
+    options.seed = seed;
+    const Verdict v = verify(twice, once, options);
+    EXPECT_TRUE(v.equal()) << v.str();
+  }
+}
+
 // Positions up to 4096, of which f16 holds those up to 2048.
 TEST(Rounding, PositionsInFewerDigits) {
   for (const std::string compare : {"eq", "lt", "ge"})
