@@ -7,6 +7,7 @@
 #include "backend/arrays.h"
 #include "backend/cpu/runtime.h"
 #include "backend/host_calls.h"
+#include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/wall_clock.h"
@@ -165,7 +166,9 @@ class Checker {
       if (report_.families > 0 && name != "special" && work + family_work > options_.max_work)
         continue;
       work += family_work;
-      const Family family = make_family(name);
+      const std::optional<Family> made = make_family(name);
+      if (!made) continue;
+      const Family& family = *made;
       const Arrays in = in_memory(family.inputs);
       Arrays out;
       for (TensorId t : graph_.outputs()) {
@@ -178,6 +181,7 @@ class Checker {
       for (size_t k = 0; k < graph_.outputs().size(); ++k)
         compare(family, k, static_cast<const unsigned char*>(out.pointers[k]), moved);
     }
+    if (report_.families == 0 && undefined_) throw *undefined_;
     report_.seconds = clock.seconds();
     return report_;
   }
@@ -196,16 +200,24 @@ class Checker {
     return eval(model_.graph, inputs, {Precision::Native, options_.pool, {}});
   }
 
-  Family make_family(const std::string& name) {
+  // Null where the program reads out of range, as what is cast from NaN may.
+  std::optional<Family> make_family(const std::string& name) {
     Family f;
     f.name = name;
     f.special = name == "special";
     // Integers are small among ordinary floats and cover their whole range among large ones.
     f.inputs =
-        make_inputs(model_.graph, name, Rng(options_.seed).split(uint64_t(report_.families++))(),
+        make_inputs(model_.graph, name, Rng(options_.seed).split(uint64_t(report_.families))(),
                     name == "large" || f.special ? whole_ : small_);
-    f.exact = eval_with_magnitude(model_.graph, f.inputs, {Precision::Exact, options_.pool, {}});
-    f.native = interpreted(f.inputs);
+    try {
+      f.exact = eval_with_magnitude(model_.graph, f.inputs, {Precision::Exact, options_.pool, {}});
+      f.native = interpreted(f.inputs);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::BadInput) throw;
+      undefined_ = e;
+      return std::nullopt;
+    }
+    ++report_.families;
     return f;
   }
 
@@ -247,7 +259,12 @@ class Checker {
           for (double& x : a.reals)
             x = round_to(a.dtype,
                          x * (1 + 4 * unit_roundoff(a.dtype) * double(rng.between(-2, 2))));
-        const std::vector<NDArray> y = checker_.interpreted(near);
+        std::vector<NDArray> y;
+        try {
+          y = checker_.interpreted(near);
+        } catch (const Error&) {
+          continue;  // out of range
+        }
         for (size_t o = 0; o < y.size(); ++o)
           for (size_t i = 0; i < y[o].reals.size(); ++i) {
             low_[o].reals[i] = std::fmin(low_[o].reals[i], y[o].reals[i]);
@@ -360,6 +377,7 @@ class Checker {
   const std::vector<IntRange> small_, whole_;
   const Model model_;
   CheckReport report_;
+  std::optional<Error> undefined_;  // why a family was left out
 };
 
 // A program with opaque operators as one without: what these give are further inputs, what they are

@@ -7,7 +7,9 @@
 #include "backend/measure.h"
 #include "backend/testing.h"
 #include "base/error.h"
+#include "ir/text.h"
 #include "ir/window.h"
+#include "verify/inputs.h"
 
 namespace tessera {
 namespace {
@@ -465,6 +467,34 @@ TEST(CpuOps, CheckRefusesWrongCode) {
       right, [&](auto in, auto out) { module->run(in, out); }, {}, &report));
   EXPECT_FALSE(report.passed);
   EXPECT_GT(report.worst, 1);
+}
+
+// NaN is no index: what the program does with it cannot be compared, all else can.
+TEST(CpuOps, ChecksWhereTheProgramIsDefined) {
+  const Graph g = parse(R"(graph picks {
+    x = input : f32[64]
+    t = input : f32[4]
+    zero = const {value=0} : f32[]
+    three = const {value=3} : f32[]
+    a = max x, zero
+    b = min a, three
+    i = cast b {dtype=i64}
+    y = gather t, i {axis=0}
+    return y
+  })");
+  const auto module = Module::compile(g, test_cache());
+  CheckReport report;
+  EXPECT_TRUE(check_compiled(
+      g, [&](auto in, auto out) { module->run(in, out); }, {}, &report));
+  EXPECT_GT(report.families, 1);
+  EXPECT_LT(report.families, int(input_families().size()));
+  const Graph never = parse(R"(graph never {
+    t = input : f32[4]
+    i = const {value=9} : i64[2]
+    y = gather t, i {axis=0}
+    return y
+  })");
+  EXPECT_THROW(check_compiled(never, [](auto, auto) {}), Error);
 }
 
 }  // namespace
