@@ -172,7 +172,7 @@ def recorded(entries: dict[str, Entry], programs: list[Named]) -> list[Recorded]
     found = []
     for last in (e for e in entries.values() if e["task"] == "prepare" and e["name"] in sizes):
         waves = list[list[float]]()
-        searches = [entries[key] for key in last["tasks"].split()]
+        searches = [entries[key] for key in last["tasks"].split() if key in entries]
         for wave in range(2):
             waves.append([e.number("seconds") for e in searches
                           if int(e["slice"].split()[0]) // 2 == wave])  # fmt: skip

@@ -1,7 +1,6 @@
 #include "backend/body_records.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "backend/compiler.h"
 #include "backend/cpu/onednn.h"

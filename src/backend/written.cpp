@@ -6,7 +6,6 @@
 #include "backend/nest.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "ir/block.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,6 @@
 // The public API (include/tessera/tessera.h): handles on values of the core, whose errors are
 // thrown on as public ones.
 #include <cstring>
-#include <iterator>
 
 #include "backend/arrays.h"
 #include "base/error.h"

@@ -62,16 +62,7 @@ struct Micro31 {
 
 }  // namespace
 
-const Kernels* avx2_kernels() {
-  static const Kernels table = {
-      "avx2",
-      field_loops<Avx2, uint32_t, Micro31>(),
-      field_loops<Avx2, uint64_t, WideMicro<Avx2>>(),
-      {&real_gemm<float, RealMicro<Avx2, float, 8, 6, 2>>},
-      {&real_gemm<double, RealMicro<Avx2, double, 4, 6, 2>>},
-  };
-  return &table;
-}
+const Kernels* avx2_kernels() { return kernel_table<Avx2, Micro31, WideMicro<Avx2>, 8, 6>("avx2"); }
 
 }  // namespace tessera
 #else

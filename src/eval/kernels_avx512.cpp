@@ -129,14 +129,7 @@ struct Micro61 {
 }  // namespace
 
 const Kernels* avx512_kernels() {
-  static const Kernels table = {
-      "avx512",
-      field_loops<Avx512, uint32_t, Micro31>(),
-      field_loops<Avx512, uint64_t, Micro61>(),
-      {&real_gemm<float, RealMicro<Avx512, float, 16, 8, 2>>},
-      {&real_gemm<double, RealMicro<Avx512, double, 8, 8, 2>>},
-  };
-  return &table;
+  return kernel_table<Avx512, Micro31, Micro61, 16, 8>("avx512");
 }
 
 }  // namespace tessera

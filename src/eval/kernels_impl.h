@@ -214,6 +214,19 @@ void real_gemm(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const 
   gemm<Micro>(typename Micro::Context{}, m, n, k, a, b, c, scratch);
 }
 
+// Of tiles of kRows rows and two vectors, of kLanes floats each or half as many doubles.
+template <class Isa, class Micro31, class Micro61, int kLanes, int kRows>
+const Kernels* kernel_table(const char* name) {
+  static const Kernels table = {
+      name,
+      field_loops<Isa, uint32_t, Micro31>(),
+      field_loops<Isa, uint64_t, Micro61>(),
+      {&real_gemm<float, RealMicro<Isa, float, kLanes, kRows, 2>>},
+      {&real_gemm<double, RealMicro<Isa, double, kLanes / 2, kRows, 2>>},
+  };
+  return &table;
+}
+
 // One table per file; nullptr where the compiler target lacks the instruction set.
 const Kernels* scalar_kernels();
 const Kernels* avx2_kernels();

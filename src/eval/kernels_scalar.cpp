@@ -38,14 +38,7 @@ struct Micro31 {
 }  // namespace
 
 const Kernels* scalar_kernels() {
-  static const Kernels table = {
-      "scalar",
-      field_loops<Scalar, uint32_t, Micro31>(),
-      field_loops<Scalar, uint64_t, WideMicro<Scalar>>(),
-      {&real_gemm<float, RealMicro<Scalar, float, 4, 4, 2>>},
-      {&real_gemm<double, RealMicro<Scalar, double, 2, 4, 2>>},
-  };
-  return &table;
+  return kernel_table<Scalar, Micro31, WideMicro<Scalar>, 4, 4>("scalar");
 }
 
 }  // namespace tessera

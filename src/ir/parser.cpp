@@ -2,7 +2,6 @@
 #include <charconv>
 #include <map>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "ir/extent.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
 #include "ir/axis_reads.h"

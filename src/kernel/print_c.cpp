@@ -60,31 +60,27 @@ const CHelper kOfFloats[] = {
     {"power_of", "$T x, int n",
      "$T r = 1;\n  for (; n != 0; n >>= 1, x *= x)\n    if (n & 1) r *= x;\n  return r;"},
 };
-const CHelper kOfSigned[] = {
+const CHelper kOfIntegers[] = {
     {"square", "$T x", "return ($T)(($U)x * ($U)x);"},
-    {"absolute", "$T x", "return x < 0 ? ($T)(0 - ($U)x) : x;"},
-    {"sign", "$T x", "return ($T)((x > 0) - (x < 0));"},
-    {"relu", "$T x", "return x > 0 ? x : 0;"},
     {"larger", "$T x, $T y", "return x > y ? x : y;"},
     {"smaller", "$T x, $T y", "return x < y ? x : y;"},
-    {"floored_mod", "$T x, $T y",
-     "if (y == 0 || y == -1) return 0;\n  const $T r = ($T)(x % y);\n"
-     "  return r != 0 && (r < 0) != (y < 0) ? ($T)(r + y) : r;"},
     {"power_of", "$T x, int n",
      "$U r = 1, b = ($U)x;\n  for (; n != 0; n >>= 1, b *= b)\n    if (n & 1) r *= b;\n"
      "  return ($T)r;"},
 };
+const CHelper kOfSigned[] = {
+    {"absolute", "$T x", "return x < 0 ? ($T)(0 - ($U)x) : x;"},
+    {"sign", "$T x", "return ($T)((x > 0) - (x < 0));"},
+    {"relu", "$T x", "return x > 0 ? x : 0;"},
+    {"floored_mod", "$T x, $T y",
+     "if (y == 0 || y == -1) return 0;\n  const $T r = ($T)(x % y);\n"
+     "  return r != 0 && (r < 0) != (y < 0) ? ($T)(r + y) : r;"},
+};
 const CHelper kOfUnsigned[] = {
-    {"square", "$T x", "return ($T)(($U)x * ($U)x);"},
     {"absolute", "$T x", "return x;"},
     {"sign", "$T x", "return x > 0;"},
     {"relu", "$T x", "return x;"},
-    {"larger", "$T x, $T y", "return x > y ? x : y;"},
-    {"smaller", "$T x, $T y", "return x < y ? x : y;"},
     {"floored_mod", "$T x, $T y", "return y == 0 ? 0 : ($T)(x % y);"},
-    {"power_of", "$T x, int n",
-     "$U r = 1, b = ($U)x;\n  for (; n != 0; n >>= 1, b *= b)\n    if (n & 1) r *= b;\n"
-     "  return ($T)r;"},
 };
 // Conversions: what they are called, from and to.
 const std::map<std::string, std::string> kConversions = {
@@ -219,17 +215,15 @@ CText CPrinter::call(const std::string& function, const std::vector<CText>& in) 
 CText CPrinter::helper(const std::string& function, DType dtype, const std::vector<CText>& in) {
   const DType as = is_sixteen(dtype) ? DType::F32 : dtype;
   const std::string own = function + "_" + name(as);
-  const auto find = [&](const auto& all) {
-    const auto it =
-        std::ranges::find(all, function, [](const CHelper& h) { return std::string(h.name); });
-    CHECK(it != std::end(all)) << function;
-    return *it;
-  };
-  const CHelper h = is_float(as)      ? find(kOfFloats)
-                    : as == DType::U8 ? find(kOfUnsigned)
-                                      : find(kOfSigned);
-  std::string text =
-      std::string("static inline $T ") + own + "(" + h.parameters + ") {\n  " + h.body + "\n}\n";
+  using Helpers = std::span<const CHelper>;
+  const CHelper* found = nullptr;
+  for (const Helpers all : {is_float(as) ? Helpers(kOfFloats) : Helpers(kOfIntegers),
+                            as == DType::U8 ? Helpers(kOfUnsigned) : Helpers(kOfSigned)})
+    for (const CHelper& h : all)
+      if (found == nullptr && function == h.name) found = &h;
+  CHECK(found != nullptr) << function;
+  std::string text = std::string("static inline $T ") + own + "(" + found->parameters + ") {\n  " +
+                     found->body + "\n}\n";
   text = replaced(text, "$T", c_type(as));
   text = replaced(text, "$U", as == DType::I64 ? "uint64_t" : "uint32_t");
   helpers_[own] = replaced(text, "$f", as == DType::F64 ? "" : "f");
@@ -538,7 +532,7 @@ std::string c_name(const std::string& name) {
       all.insert(words.substr(at, end - at));
     for (const auto& [conversion, _] : kConversions) all.insert(conversion);
     using Helpers = std::span<const CHelper>;
-    for (const Helpers helpers : {Helpers(kOfFloats), Helpers(kOfSigned)})
+    for (const Helpers helpers : {Helpers(kOfFloats), Helpers(kOfIntegers), Helpers(kOfSigned)})
       for (const CHelper& h : helpers)
         for (size_t t = 0; t < kNumDTypes; ++t)
           all.insert(std::string(h.name) + "_" + tessera::name(DType(t)));

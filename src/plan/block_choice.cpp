@@ -1,6 +1,5 @@
 #include "plan/block_choice.h"
 
-#include <algorithm>
 #include <limits>
 #include <set>
 

@@ -1,6 +1,5 @@
 #include "plan/shared_layout.h"
 
-#include <algorithm>
 
 #include "ir/block.h"
 

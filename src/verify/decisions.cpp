@@ -4,7 +4,6 @@
 #include <cmath>
 #include <optional>
 
-#include "base/check.h"
 #include "base/interruption.h"
 #include "eval/ndarray.h"
 #include "ir/build.h"

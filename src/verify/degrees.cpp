@@ -1,6 +1,5 @@
 #include "verify/degrees.h"
 
-#include "base/check.h"
 #include "base/interruption.h"
 #include "eval/pointwise.h"
 #include "ir/axis_reads.h"

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <set>
 
-#include "base/check.h"
 #include "base/rng.h"
 #include "eval/eval.h"
 #include "ir/text.h"

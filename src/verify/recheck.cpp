@@ -14,7 +14,6 @@
 #include "verify/integers.h"
 #include "verify/interface.h"
 #include "verify/regions.h"
-#include "verify/static_test.h"
 #include "verify/symmetry.h"
 
 namespace tessera {

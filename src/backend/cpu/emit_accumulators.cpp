@@ -2,7 +2,6 @@
 #include "backend/cpu/emitter.h"
 
 #include "backend/fmt.h"
-#include "base/check.h"
 
 namespace tessera {
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "backend/cpu/emit_kernel.h"
 #include "backend/fmt.h"

@@ -3,7 +3,6 @@
 
 #include "backend/cpu/emitter.h"
 #include "backend/fmt.h"
-#include "base/check.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "backend/cpu/tile_text.h"
 #include "backend/fmt.h"
-#include "base/check.h"
 #include "ir/window.h"
 
 namespace tessera {

@@ -1,7 +1,5 @@
 #include "backend/cpu/long_sums.h"
 
-#include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "ir/build.h"

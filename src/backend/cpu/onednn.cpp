@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <system_error>
 
 #include "backend/nest.h"
 #include "base/check.h"

@@ -1,6 +1,5 @@
 #include "backend/cpu/operands.h"
 
-#include <algorithm>
 #include <set>
 
 #include "backend/cpu/emitter.h"

@@ -17,15 +17,8 @@
 
 namespace tessera {
 
-struct BlockText {
+struct BlockText : CudaLaunch {
   std::string text;
-  std::array<int, 3> grid{1, 1, 1};
-  int threads = 128;
-  int64_t shared_bytes = 0;
-  int sum_registers = 0;
-  std::vector<TensorMapSpec> maps;
-  int tickets = 0;
-  int cluster = 1;
 };
 
 // What a kernel may take, and what it runs on.

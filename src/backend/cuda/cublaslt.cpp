@@ -1,6 +1,5 @@
 // Products by cuBLASLt.
 #include <mutex>
-#include <vector>
 
 #include "backend/cuda/libraries.h"
 #include "backend/cuda/nvrtc.h"

@@ -159,13 +159,7 @@ class CudaProgramEmitter {
 
   void add_kernel(const BlockText& text, const std::string& line, Task task) {
     CudaKernel kernel;
-    kernel.grid = text.grid;
-    kernel.threads = text.threads;
-    kernel.shared_bytes = text.shared_bytes;
-    kernel.sum_registers = text.sum_registers;
-    kernel.maps = text.maps;
-    kernel.cluster = text.cluster;
-    kernel.tickets = text.tickets;
+    static_cast<CudaLaunch&>(kernel) = text;
     kernel.first_ticket = tickets_;
     tickets_ += text.tickets;
     kernels_ += "\n// " + line + "\n";

@@ -57,22 +57,27 @@ struct TensorMapSpec {
   }
 };
 
-// One launch, or the call of a library. Parameters: a pointer per argument, 16-byte aligned, then
-// one to the tickets if it takes any, then the maps by value.
-struct CudaKernel {
-  std::string name;
+// How a kernel is launched.
+struct CudaLaunch {
   std::array<int, 3> grid{1, 1, 1};
   int threads = 128;
-  int64_t shared_bytes = 0;    // dynamic shared memory; above 48 KB it must be asked for
-  std::vector<int> arguments;  // slots of the plan: reads, then writes, then workspace
+  int64_t shared_bytes = 0;  // dynamic shared memory; above 48 KB it must be asked for
   std::vector<TensorMapSpec> maps;
-  // Counters that its blocks take tickets from, and those of the program's other kernels before
-  // them. They are zero before and after every launch, and no other memory shares theirs.
-  int tickets = 0, first_ticket = 0;
+  int tickets = 0;  // counters that its blocks take tickets from
   // Registers of a thread that hold sums of products from one iteration to the next: the least
   // that the compiler needs.
   int sum_registers = 0;
   int cluster = 1;  // blocks of one of its clusters
+};
+
+// One launch, or the call of a library. Parameters: a pointer per argument, 16-byte aligned, then
+// one to the tickets if it takes any, then the maps by value.
+struct CudaKernel : CudaLaunch {
+  std::string name;
+  std::vector<int> arguments;  // slots of the plan: reads, then writes, then workspace
+  // Tickets of the program's other kernels before its own. All are zero before and after every
+  // launch, and no other memory shares theirs.
+  int first_ticket = 0;
   // A library does it: there is no kernel, and of the above only `arguments` count.
   std::optional<LibraryCall> call;
 };

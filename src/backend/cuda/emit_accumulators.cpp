@@ -1,7 +1,6 @@
 // What is added up, or kept, over the iterations of a block's loops.
 
 #include "backend/cuda/block_emitter.h"
-#include "base/check.h"
 
 namespace tessera {
 namespace {

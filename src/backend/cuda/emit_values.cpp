@@ -1,9 +1,7 @@
 // Values computed element by element, and results.
-#include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
 #include "backend/cuda/vectors.h"
-#include "base/check.h"
 
 namespace tessera {
 

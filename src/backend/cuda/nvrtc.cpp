@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
-#include <system_error>
 
 #include "base/check.h"
 #include "base/error.h"

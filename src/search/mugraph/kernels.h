@@ -1,6 +1,7 @@
 // Kernels: the ways to compute some values of the hypergraph in one kernel from loaded ones, by
 // best-first branch and bound with an additive lower bound; tiles are chosen when one completes.
 #pragma once
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>

@@ -3,7 +3,6 @@
 #include <bit>
 #include <set>
 
-#include "base/check.h"
 #include "base/interruption.h"
 #include "ir/block.h"
 #include "search/mugraph/kernels.h"

@@ -1,7 +1,6 @@
 #include "search/synth/discrete_log.h"
 
 #include <array>
-#include <cstdlib>
 #include <vector>
 
 #include "base/check.h"

@@ -1,6 +1,5 @@
 #include "search/synth/egraph.h"
 
-#include <limits>
 
 #include "base/interruption.h"
 

@@ -1,7 +1,6 @@
 #include "search/synth/extract.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/check.h"
 #include "base/interruption.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/rational.h"
+#include "ir/op.h"
 
 namespace tessera::synth {
 
