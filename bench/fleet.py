@@ -171,8 +171,11 @@ def recorded(entries: dict[str, Entry], programs: list[Named]) -> list[Recorded]
     sizes = {p.name: program_size(p.graph) for p in programs}
     found = []
     for last in (e for e in entries.values() if e["task"] == "prepare" and e["name"] in sizes):
+        keys = last["tasks"].split()
+        if not all(key in entries for key in keys):  # of a store that was thinned out
+            continue
         waves = list[list[float]]()
-        searches = [entries[key] for key in last["tasks"].split() if key in entries]
+        searches = [entries[key] for key in keys]
         for wave in range(2):
             waves.append([e.number("seconds") for e in searches
                           if int(e["slice"].split()[0]) // 2 == wave])  # fmt: skip

@@ -1,6 +1,5 @@
 #include "plan/shared_layout.h"
 
-
 #include "ir/block.h"
 
 namespace tessera {

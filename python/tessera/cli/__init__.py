@@ -32,5 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _leave(_signal: int, _frame: FrameType | None) -> None:
     """Ends the process on Ctrl-C while libraries load: they may catch an exception or turn it into
     one of another type, and half-loaded they cannot be unloaded in good order."""
-    os.write(2, b"interrupted\n")
-    os._exit(2)
+    try:
+        os.write(2, b"interrupted\n")
+    finally:  # whatever became of stderr
+        os._exit(2)

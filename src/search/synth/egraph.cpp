@@ -1,6 +1,5 @@
 #include "search/synth/egraph.h"
 
-
 #include "base/interruption.h"
 
 namespace tessera::synth {
