@@ -262,8 +262,8 @@ class Checker {
         std::vector<NDArray> y;
         try {
           y = checker_.interpreted(near);
-        } catch (const Error&) {
-          continue;  // out of range
+        } catch (const Error& e) {
+          if (e.kind() != ErrorKind::BadInput) throw;  // out of range: tells nothing
         }
         for (size_t o = 0; o < y.size(); ++o)
           for (size_t i = 0; i < y[o].reals.size(); ++i) {
