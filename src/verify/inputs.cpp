@@ -312,6 +312,18 @@ class Maker {
   int64_t most_ = kMostWhole;  // of family "whole"
 };
 
+// Which element of `b` meets element `i` of `a` where it broadcasts to that; else any.
+size_t met(size_t i, const NDArray& a, const NDArray& b) {
+  size_t at = 0, step = 1;
+  for (size_t d = 1; d <= std::min(a.shape.size(), b.shape.size()); d++) {
+    const size_t own = size_t(a.shape.end()[-int64_t(d)]), its = size_t(b.shape.end()[-int64_t(d)]);
+    at += step * (i % own % its);
+    i /= own;
+    step *= its;
+  }
+  return at;
+}
+
 // Some numbers become multiples of those of another input, or of their neighbours: quotients that
 // are whole.
 void relate(std::vector<NDArray>& inputs, const std::vector<IntRange>& ranges, Rng rng) {
@@ -321,8 +333,8 @@ void relate(std::vector<NDArray>& inputs, const std::vector<IntRange>& ranges, R
   if (a.dtype == DType::Bool || other.dtype == DType::Bool || other.size() == 0 || rng.chance(0.5))
     return;
   for (size_t i = 0; i < size_t(a.size()); i++) {
-    const double x = double(rng.between(1, 8)) *
-                     (other.at(i % size_t(other.size())) + double(rng.between(-1, 1)));
+    const double x =
+        double(rng.between(1, 8)) * (other.at(met(i, a, other)) + double(rng.between(-1, 1)));
     if (std::fabs(x) > 2048 || rng.chance(0.5)) continue;
     if (!a.reals.empty())
       a.reals[i] = round_to(a.dtype, x);

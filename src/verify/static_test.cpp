@@ -28,7 +28,6 @@ namespace {
 // Draws of one pair: many where elements are rarely all defined and evaluation is cheap.
 int max_draws(double work) { return int(std::clamp(1e6 / std::max(1.0, work), 200.0, 600.0)); }
 constexpr int kTieDraws = 48;
-constexpr double kFewPoints = 2e6;  // work of programs that the searches of the gate look at long
 constexpr int kIntegerDraws = 64;
 // Proofs in parts: at most so many questions, each answered with an error so much smaller.
 constexpr int kMaxPartTests = 256;
@@ -180,26 +179,7 @@ class StaticTest {
                            "\" computes with errors of rounding, which no rewrite "
                            "over the reals keeps; level fast takes them for what they approximate"};
     }
-    return work > kFewPoints ? at_the_edges_of_tiles(undefined) : std::nullopt;
-  }
-
-  // Of expensive programs few inputs can be looked at; of representative tiles many.
-  std::optional<Verdict> at_the_edges_of_tiles(bool undefined) {
-    const Symmetry symmetry({&spec_, &candidate_});
-    const auto kept = symmetry.choose(kFewPoints / 8, 2, seeds_.split(77));
-    const auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
-    if (!tiles || count_work(tiles->first) + count_work(tiles->second) > kFewPoints)
-      return std::nullopt;
-    tell("representative tiles");
-    Reference small(tiles->first, reference_.pool());
-    Certificate apart = certificate_;
-    const auto v = StaticTest(small, tiles->second, o_, seeds_.split(78), binding_, apart,
-                              {nullptr, nullptr, region_})
-                       .at_the_edges(undefined);
-    if (!v || !v->refuted()) return v;
-    Counterexample shown = v->counterexample();
-    expand(shown, spec_, symmetry.input_positions(*kept), symmetry.output_positions(*kept));
-    return Refuted{std::move(shown)};
+    return std::nullopt;
   }
 
   std::optional<Verdict> definedness() {
@@ -646,7 +626,15 @@ std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
 std::optional<Verdict> test_rounding(Reference& reference, const Graph& candidate,
                                      const VerifyOptions& options, Rng seeds,
                                      Certificate& certificate) {
-  return StaticTest(reference, candidate, options, seeds, 0, certificate, {}).run_at_the_edges();
+  // Of expensive programs few inputs can be looked at; of representative tiles many.
+  const Symmetry symmetry({&reference.spec(), &candidate});
+  const auto kept = symmetry.choose(options.tiles_cost, 2, seeds.split(77));
+  const auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
+  std::optional<Reference> small;
+  if (tiles) small.emplace(tiles->first, reference.pool());
+  return StaticTest(small ? *small : reference, tiles ? tiles->second : candidate, options, seeds,
+                    0, certificate, {})
+      .run_at_the_edges();
 }
 
 void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositions>& inputs,

@@ -62,6 +62,14 @@ def test_rewrites_keep_what_jumps_at_whole_numbers() -> None:
         assert verdict.refuted  # floor(49 * (1 / 49)) is 0
 
 
+def test_large_arrays_are_asked_at_more_than_small_numbers() -> None:
+    types = "f32[300,256]", "f32[300,1]"
+    exact = ts.trace(lambda x, y: np.floor(x / y), *types)
+    rewrite = ts.trace(lambda x, y: np.floor(x * (1 / y)), *types)
+    for seed in (7, 15, 25, 37):  # whose first two draws are of small numbers
+        assert ts.verify(exact, rewrite, seed=seed).refuted
+
+
 def test_only_what_reaches_a_jump_is_rounded() -> None:
     def f(x: Any, w: Any, y: Any) -> Any:
         return (x * 2.5 + x) @ w, np.floor(y * 3.5 + y)
