@@ -77,13 +77,12 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
     path = Path()
     try:
         for path, parts in files.items():
-            with tempfile.NamedTemporaryFile(
-                dir=path.parent, prefix=f".{path.name}.", delete=False
-            ) as f:
-                remove.append(Path(f.name))
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            remove.append(Path(name))
+            with open(handle, "wb") as f:
                 f.writelines(parts)
                 f.flush()
-                os.fsync(f.fileno())
+                os.fsync(handle)
         umask = os.umask(0)
         os.umask(umask)
         for path, temporary in zip(files, tuple(remove), strict=True):

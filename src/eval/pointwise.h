@@ -71,7 +71,6 @@ template <class V> V power(const V& x, const Rational& e) {
   return e.negative() ? x.constant(1) / result : result;
 }
 
-template <class V> V logical_and(const V& x, const V& y) { return x * y; }
 template <class V> V logical_or(const V& x, const V& y) { return max(x, y); }
 
 // One operator on runs of elements; operands and result are in the chunk's part (floats `f`,
@@ -129,7 +128,7 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Atan2: out.f = atan2(x.f, y.f); return;
   case OpKind::Max: real ? void(out.f = max(x.f, y.f)) : void(out.i = max(x.i, y.i)); return;
   case OpKind::Min: real ? void(out.f = min(x.f, y.f)) : void(out.i = min(x.i, y.i)); return;
-  case OpKind::And: out.i = logical_and(x.i, y.i); return;
+  case OpKind::And: out.i = x.i * y.i; return;
   case OpKind::Or: out.i = logical_or(x.i, y.i); return;
 #define COMPARISON(kind, a, b, order)                                                              \
   case OpKind::kind: out.i = real ? compare(a.f, b.f, order) : compare(a.i, b.i, order); return;

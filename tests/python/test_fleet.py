@@ -105,6 +105,19 @@ def test_bounds_lose_no_winner() -> None:
     assert best == [w.told["graph"] for w in plan.winners if w.told["origin"] == "mugraph"]
 
 
+def test_later_waves_prove_nothing_again() -> None:
+    plan = ProgramPlan("long", programs("long")[0].graph, SEARCH)
+    later = [r for r in through_plan(plan) if r.entry["slice"] in ("2 4", "3 4")]
+    again = set[str]()
+    for request in later:
+        known = set(request.entry["tried"].split())
+        assert not known & set(read_answer(request, search_task(request.text))["tried"].split())
+        fields = {**request.entry.fields, "tried": ""}
+        free = Request.of("search", {k: v for k, v in fields.items() if k not in ("kind", "key")})
+        again |= known & set(read_answer(free, search_task(free.text))["tried"].split())
+    assert again  # which they would if they were not told
+
+
 def test_what_synthesis_leaves_is_given_kernels_too() -> None:
     [program] = programs("diagonal")
     assert _core.program_hash(_core.parts(program.graph.core)[0]) != _core.program_hash(

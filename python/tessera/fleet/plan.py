@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera import _core
@@ -26,7 +26,6 @@ from tessera.store.entry import Entry
 from tessera.types import Record
 
 ENGINES = ("patterns", "synth", "mutate", "mugraph")
-_UNCUT = ("patterns",)
 _OF_WHOLES = ("synth", "mutate")  # which also look at all parts at once
 _OF_PARTS = ("patterns", "mugraph")  # which give kernels to what synthesis leaves
 _LARGE, _SLICES, _WAVE = 12, 4, 2  # operators; slices of a larger part's search, two at a time
@@ -55,8 +54,7 @@ class Settings:
 
     def cuts(self, part: _core.Graph, engine: str) -> int:
         """Slices of a search: a matter of the program, not of the workers."""
-        large = part.num_ops > _LARGE and engine not in _UNCUT
-        return _SLICES if large and engine not in self.options.disable else 1
+        return _SLICES if part.num_ops > _LARGE and engine != "patterns" else 1
 
 
 @dataclass
@@ -98,6 +96,7 @@ class ProgramPlan:
     def run(self) -> Plan:
         """The waves, then compilation, then the race; returns the measured answer."""
         found: list[list[Proposal]] = [[] for _ in self._units]
+        self._tried = [set[str]() for _ in self._units]
         asked: list[Request] = []
         for wave in range(-(-_SLICES // _WAVE)):
             requests = self._wave(wave, found)
@@ -106,6 +105,7 @@ class ProgramPlan:
             answers = yield list(requests)
             for request, place in requests.items():
                 found[place] += _found(request, answers[request.key])
+                self._tried[place] |= set(answers[request.key]["tried"].split())
             asked += requests
         self.winners = [p for some in found for p in self._best(some)]
         yield from self._parts_of_winners(found, asked)
@@ -124,14 +124,16 @@ class ProgramPlan:
         for place, (part, engine) in enumerate(self._units):
             best = self._best(found[place])
             bound = best[-1].cost if len(best) == self.settings.keep else 0.0
+            known = bound, self._tried[place]
             count = self.settings.cuts(part, engine)
             for index in range(count)[_WAVE * wave : _WAVE * (wave + 1)]:
-                requests[self._request(part, engine, (index, count), bound)] = place
+                requests[self._request(part, engine, (index, count), *known)] = place
         return requests
 
     def _request(self, part: _core.Graph, engine: str, slices: tuple[int, int] = (0, 1),
-                 bound: float = 0.0) -> Request:  # fmt: skip
-        where = {"engine": engine, "slice": f"{slices[0]} {slices[1]}", "bound": repr(bound)}
+                 bound: float = 0.0, tried: Iterable[str] = ()) -> Request:  # fmt: skip
+        where = {"engine": engine, "slice": f"{slices[0]} {slices[1]}", "bound": repr(bound),
+                 "tried": " ".join(sorted(tried))}  # fmt: skip
         return search_request(part, {**where, **self._search})
 
     def _parts_of_winners(

@@ -43,7 +43,7 @@ def search_task(request: str) -> str:
     """Searches one slice of a part with one engine; the best few are proved."""
     asked = Entry.parse(request)
     with searching():
-        return _answered(asked, lambda: {"found": to_json(_search(asked), indent=None)})
+        return _answered(asked, lambda: _search(asked))
 
 
 def prepare_task(request: str) -> str:
@@ -83,7 +83,7 @@ def _require_tools(asked: Entry, program: _core.Graph) -> dict[str, str]:
     return mine
 
 
-def _search(asked: Entry) -> list[Record]:
+def _search(asked: Entry) -> dict[str, str]:
     program = Graph.parse(asked["program"]).core
     _require_tools(asked, program)
     fields = dict(_search_fields(asked["options"], asked["target"]))
@@ -95,8 +95,8 @@ def _search(asked: Entry) -> list[Record]:
     try:
         record = _uninterrupted(_core.search(program, fields))
     except UnsupportedError:  # by this engine
-        return []
-    return _proved(program, record["candidates"], int(asked["keep"]), fields)
+        return {"found": "[]"}
+    return _proved(program, record["candidates"], asked, fields)
 
 
 @functools.lru_cache(16)
@@ -115,24 +115,25 @@ def _uninterrupted(record: Record) -> Record:
     return record
 
 
-def _proved(
-    program: _core.Graph, candidates: list[Record], keep: int, fields: Record
-) -> list[Record]:
-    """The best few that are proved, by cost and then by text."""
-    found = list[Record]()
+def _proved(program: _core.Graph, candidates: list[Record], asked: Entry,
+            fields: Record) -> dict[str, str]:  # fmt: skip
+    """The best few that are proved, by cost and then by text; none that an earlier wave tried."""
+    found, tried, keep = list[Record](), list[str](), int(asked["keep"])
     texts = {_core.canonical(c["graph"]): c for c in candidates}
     texts.pop(_core.canonical(program), None)
     best = sorted(texts.items(), key=lambda item: (item[1]["model_s"], item[0]))
-    for _, c in best[: keep + _FAILURES]:
+    new = [c for _, c in best if _core.program_hash(c["graph"]) not in asked["tried"].split()]
+    for c in new[: keep + _FAILURES]:
         if len(found) == keep:
             break
+        tried.append(_core.program_hash(c["graph"]))
         proof = _core.verify(program, c["graph"], fields["level"], fields["seed"], 1,
                              budget=_PROOF_S, accept_tested=fields["accept_tested"],
                              special=fields["special"])  # fmt: skip
         if proof["verdict"] == "equal":
             found.append({"graph": str(c["graph"]), "cost": float(c["model_s"]),
                           "origin": c["origin"], "derivation": c["derivation"]})  # fmt: skip
-    return found
+    return {"found": to_json(found, indent=None), "tried": " ".join(tried)}
 
 
 def _target(text: str) -> str:

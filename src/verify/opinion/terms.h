@@ -134,7 +134,6 @@ class Terms {
   const Term& term(TermId a) const { return terms_[a]; }
   const Monomial& monomial(uint32_t m) const { return monomials_[m]; }
   const Atom& atom(uint32_t a) const { return atoms_[a]; }
-  uint32_t num_atoms() const { return uint32_t(atoms_.size()); }
   const TermValue& shadow(TermId a, int point) const { return shadows_[a][size_t(point)]; }
   double input_at(int64_t index, int point) const;
   size_t size() const { return terms_.size(); }
