@@ -63,17 +63,10 @@ def superoptimize(
     return result
 
 
-def optimize_traced(
-    function: Function,
-    traced: Traced,
-    options: Options,
-    progress: Progress | None = None,
-    stop: Callable[[], bool] | None = None,
-    clock: Clock | None = None,
-    held: str = "",
-    key: Key | None = None,
-    improved: bool = True,
-) -> Result:
+def optimize_traced(function: Function, traced: Traced, options: Options,
+                    progress: Progress | None = None, stop: Callable[[], bool] | None = None,
+                    clock: Clock | None = None, held: str = "", key: Key | None = None,
+                    improved: bool = True) -> Result:  # fmt: skip
     """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
 
     `clock` is what is left of the budget; part of it is for the contest of kernels, source and the

@@ -88,17 +88,10 @@ class Choice:
 # --- choosing ------------------------------------------------------------------------------------
 
 
-def choose(
-    function: Function,
-    traced: Traced,
-    arrays: Values,
-    kernel: Entrant | None,
-    as_call: Callable[[Function, bool], Run],
-    options: Options,
-    seconds_left: float = math.inf,
-    held: str = "",
-    key: Key | None = None,
-) -> Choice:
+def choose(function: Function, traced: Traced, arrays: Values, kernel: Entrant | None,
+           as_call: Callable[[Function, bool], Run], options: Options,
+           seconds_left: float = math.inf, held: str = "",
+           key: Key | None = None) -> Choice:  # fmt: skip
     """The fastest of what computes a traced function on these arrays.
 
     `kernel` runs the compiled program, if any; `as_call(f, as_given)` makes a run of a function

@@ -51,15 +51,8 @@ class DropIn:
     is over.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        function: Function | None,
-        traced: Traced | None,
-        name: str,
-        arrays: Values,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, graph: Graph, function: Function | None, traced: Traced | None, name: str,
+                 arrays: Values, clock: Clock | None = None) -> None:  # fmt: skip
         self.name = name
         self._clock = clock or Clock()
         self._traced = traced

@@ -84,6 +84,7 @@ class Graph(_NumpyBuilder):
         # Inputs whose values come with the program (a model's initialisers), by name.
         self.weights: dict[str, Array] = {}
         self.defaults: set[str] = set()  # of them, those that a model's callers may replace
+        self.arrays: dict[str, Array] = {}  # that a function took from outside or made, likewise
         # Of a model: what its results are called, which may be inputs or the same one twice.
         self.output_names: list[str] = []
         # What gives opaque operators a meaning: (function, payload, arrays) → arrays.
@@ -113,7 +114,7 @@ class Graph(_NumpyBuilder):
         graph = Graph.from_core(core)
         graph.weights, graph.opaque, graph.tail = dict(self.weights), self.opaque, self.tail
         graph.notes, graph.output_names = list(self.notes), list(self.output_names)
-        graph.defaults = set(self.defaults)
+        graph.defaults, graph.arrays = set(self.defaults), dict(self.arrays)
         graph.keeps_nan = self.keeps_nan
         return graph
 

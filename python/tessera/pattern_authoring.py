@@ -31,25 +31,13 @@ if TYPE_CHECKING:
 _folder: tempfile.TemporaryDirectory[str] | None = None
 
 
-def register(
-    name: str,
-    meaning: str | Graph | Module,
-    *,
-    kernel: str = "",
-    body: str = "",
-    call: str = "",
-    code: Mapping[str, str] | None = None,
-    example: Values = (),
-    sizes: Mapping[str, int] | None = None,
-    loops: str = "",
-    numbers: Sequence[str] = (),
-    prologue: Sequence[str] = (),
-    epilogue: bool = False,
-    when: str = "",
-    tune: Mapping[str, Sequence[int]] | None = None,
-    scope: Literal["process", "user", "project"] = "process",
-    check: bool = True,
-) -> Pattern:
+def register(name: str, meaning: str | Graph | Module, *, kernel: str = "", body: str = "",
+             call: str = "", code: Mapping[str, str] | None = None, example: Values = (),
+             sizes: Mapping[str, int] | None = None, loops: str = "", numbers: Sequence[str] = (),
+             prologue: Sequence[str] = (), epilogue: bool = False, when: str = "",
+             tune: Mapping[str, Sequence[int]] | None = None,
+             scope: Literal["process", "user", "project"] = "process",
+             check: bool = True) -> Pattern:  # fmt: skip
     """Adds a kernel to the warehouse, proved first; a pattern of this name is replaced.
 
     `meaning` is what it computes: statements of the text format with symbols for sizes; a Graph; or

@@ -288,15 +288,9 @@ class Checked(Plain):
     bodies: tuple[BodyState, ...] = ()  # those that a person wrote
 
 
-def check_pattern(
-    path: Path,
-    *,
-    seed: int = 1,
-    sizes: int = 2,
-    cuda: str | None = None,
-    timeout: float = 10,
-    progress: Callable[[Record], None] | None = None,
-) -> Checked:
+def check_pattern(path: Path, *, seed: int = 1, sizes: int = 2, cuda: str | None = None,
+                  timeout: float = 10,
+                  progress: Callable[[Record], None] | None = None) -> Checked:  # fmt: skip
     """Proves the kernel of a pattern to be its meaning, compiles it and runs it.
 
     The verifier is asked at `sizes` sizes that the guards allow, for every setting; then each body

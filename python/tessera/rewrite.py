@@ -108,19 +108,10 @@ class Rewrite(Improvement):
         }
 
 
-def rewrite(
-    graph: Graph,
-    flavour: str = "numpy",
-    *,
-    options: Options | None = None,
-    function: Function | None = None,
-    traced: Traced | None = None,
-    name: str = "",
-    progress: Progress | None = None,
-    tried: int = _TRIED,
-    seconds: float = math.inf,
-    below: float = math.inf,
-) -> Rewrite:
+def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = None,
+            function: Function | None = None, traced: Traced | None = None, name: str = "",
+            progress: Progress | None = None, tried: int = _TRIED, seconds: float = math.inf,
+            below: float = math.inf) -> Rewrite:  # fmt: skip
     """The fastest source found for a program, or its own source where nothing faster is proved.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
@@ -208,16 +199,8 @@ def _at_other_sizes(
     return ways[-1], {}
 
 
-def _take_fastest(
-    result: Rewrite,
-    drop_in: DropIn,
-    candidates: Sequence[Record],
-    options: Options,
-    tell: Progress,
-    tried: int,
-    clock: Clock,
-    below: float,
-) -> bool:
+def _take_fastest(result: Rewrite, drop_in: DropIn, candidates: Sequence[Record], options: Options,
+                  tell: Progress, tried: int, clock: Clock, below: float) -> bool:  # fmt: skip
     """Times the candidates and takes the fastest that is proved. Were any refused that are faster
     than the original?"""
     graph, flavour = result.original, result.flavour

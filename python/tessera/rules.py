@@ -119,16 +119,9 @@ class Learnt:
     counts: dict[str, int]
 
 
-def learn(
-    programs: Iterable[tuple[Graph, str]],
-    known: Iterable[Rule] = (),
-    *,
-    stated: Iterable[Rule] = (),
-    instances: int = 64,
-    seed: int = 0,
-    z3: str | None = None,
-    progress: Callable[[tuple[int, int]], None] | None = None,
-) -> Learnt:
+def learn(programs: Iterable[tuple[Graph, str]], known: Iterable[Rule] = (), *,
+          stated: Iterable[Rule] = (), instances: int = 64, seed: int = 0, z3: str | None = None,
+          progress: Callable[[tuple[int, int]], None] | None = None) -> Learnt:  # fmt: skip
     """Searches programs and keeps what the search discovers as rules beside those known.
 
     Rules that people `stated` are generalised and checked like discoveries, before those.

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from tessera import _core
 from tessera.errors import UsageError
 from tessera.graph import Graph
@@ -67,18 +69,10 @@ class Verdict:
         return self.text
 
 
-def verify(
-    a: Graph,
-    b: Graph,
-    *,
-    level: Level = "close",
-    seed: int | None = None,
-    threads: int = 0,
-    second_opinion: bool = False,
-    budget: float | None = None,
-    progress: Callable[[str], None] | None = None,
-    accept: Literal["proved", "tested"] = "proved",
-) -> Verdict:
+def verify(a: Graph, b: Graph, *, level: Level = "close", seed: int | None = None, threads: int = 0,
+           second_opinion: bool = False, budget: float | None = None,
+           progress: Callable[[str], None] | None = None,
+           accept: Literal["proved", "tested"] = "proved") -> Verdict:  # fmt: skip
     """Whether `b` computes what `a` does: equal with certificate, refuted with inputs, or unknown.
 
     `second_opinion` also asks a verifier that argues from the operators' laws (and Z3, if there is
@@ -109,22 +103,25 @@ def verify(
     require_threads(threads)
     require_seed("seed", seed)
     require_budget(budget)
+    if why := other_arrays(a, b):
+        return Verdict("unknown", f"unknown\nreason: arrays\n{why}\n", reason=f"arrays: {why}")
     return Verdict.of(
-        _core.verify(
-            a.core,
-            b.core,
-            level,
-            seed,
-            threads,
-            0,
-            second_opinion,
-            _z3(),
-            budget,
-            progress,
-            accept == "tested",
-            a.asks_for_nan,
-        )
-    )
+        _core.verify(a.core, b.core, level, seed, threads, 0, second_opinion, _z3(), budget,
+                     progress, accept == "tested", a.asks_for_nan)
+    )  # fmt: skip
+
+
+def other_arrays(a: Graph, b: Graph) -> str:
+    """Says which array that comes with both programs is another in each; "" where none is."""
+    mine, its = a.weights | a.arrays, b.weights | b.arrays
+    for x, y in zip(a.input_types(), b.input_types(), strict=False):
+        if x in mine and y in its and mine[x] is not its[y]:
+            one, other = (np.ascontiguousarray(v) for v in (mine[x], its[y]))
+            same = one.dtype == other.dtype and one.shape == other.shape
+            if not (same and np.array_equal(one.view(np.uint8), other.view(np.uint8))):
+                return (f"the array that comes with the programs as {x} has other values in the "
+                        "second; compare them with it as an argument")  # fmt: skip
+    return ""
 
 
 def verify_by(options: Options, a: Graph, b: Graph, budget: float | None = None) -> Verdict:

@@ -265,7 +265,8 @@ namespace {
 
 // The inputs of both are the original's, and one more per cut value.
 std::optional<PartPrograms> definitions_over_all_inputs(const ProofPart& part, const Graph& spec,
-                                                        const Graph& candidate) {
+                                                        const Graph& candidate,
+                                                        OpKind nonnegative = OpKind::Sqr) {
   auto fits = [&](const ValuePair& p) {
     if (p.spec.index >= spec.tensors().size() || p.candidate.index >= candidate.tensors().size())
       return false;
@@ -288,7 +289,7 @@ std::optional<PartPrograms> definitions_over_all_inputs(const ProofPart& part, c
     for (const ValuePair& p : part.cuts)
       if (inputs.count(p.spec) == 0) inputs[p.spec] = out.add_input(spec.type(p.spec));
     for (auto& [t, input] : inputs)
-      if (is_nonnegative(spec, t)) input = out.add(OpKind::Sqr, {input});
+      if (is_nonnegative(spec, t)) input = out.add(nonnegative, {input});
     return inputs;
   };
   in_spec = declare(result.spec);
@@ -341,8 +342,9 @@ std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec
 
 std::optional<PartPrograms> definitions_of(const ProofPart& part, const Graph& spec,
                                            const Graph& candidate,
-                                           std::vector<std::pair<size_t, ValuePair>>* cuts) {
-  auto all = definitions_over_all_inputs(part, spec, candidate);
+                                           std::vector<std::pair<size_t, ValuePair>>* cuts,
+                                           OpKind nonnegative) {
+  auto all = definitions_over_all_inputs(part, spec, candidate, nonnegative);
   if (!all) return std::nullopt;
   std::vector<bool> kept = needed_inputs(all->spec);
   const std::vector<bool> more = needed_inputs(all->candidate);

@@ -42,7 +42,8 @@ std::vector<ValuePair> values_that_look_equal(const Graph& spec, const Graph& ca
                                               uint64_t seed, ThreadPool* pool);
 
 // The target's definition in each program over its inputs and one further input per cut value. A
-// cut that can only be non-negative is the square of its input. Nothing if the part does not fit.
+// cut that can only be non-negative is the square of its input (or `nonnegative` of it). Nothing if
+// the part does not fit.
 struct PartPrograms {
   Graph spec, candidate;
 };
@@ -52,7 +53,8 @@ std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec
 // `cuts` learns which input of both stands for which cut.
 std::optional<PartPrograms> definitions_of(const ProofPart& part, const Graph& spec,
                                            const Graph& candidate,
-                                           std::vector<std::pair<size_t, ValuePair>>* cuts);
+                                           std::vector<std::pair<size_t, ValuePair>>* cuts,
+                                           OpKind nonnegative = OpKind::Sqr);
 
 // Of the allowed pairs those nearest to the target, at which both definitions stop.
 std::vector<ValuePair> frontier(const Graph& spec, const Graph& candidate, const ValuePair& target,

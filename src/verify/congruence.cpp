@@ -90,4 +90,18 @@ bool Congruence::complete() const {
   return true;
 }
 
+Graph without_repetition(const Graph& g) {
+  const Congruence same(g, g);
+  Graph out(g.name());
+  std::vector<TensorId> to(g.tensors().size());
+  for (const Op& op : g.ops()) {
+    copy_op(g, op, out, to);
+    for (uint32_t r = 0; r < op.num_results; r++)
+      if (const auto first = same.of_candidate(op.result(r)); first && to[first->index].valid())
+        to[op.result(r).index] = to[first->index];
+  }
+  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
+  return without_dead_code(out);
+}
+
 }  // namespace tessera

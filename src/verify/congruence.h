@@ -33,6 +33,9 @@ class Congruence {
   std::vector<bool> made_;             // by class: whether the rewrite computes it
 };
 
+// The program with what is computed twice computed once.
+Graph without_repetition(const Graph& g);
+
 // Whether both operators are the same function of their operands.
 bool same_function(const Graph& a, const Op& x, const Graph& b, const Op& y);
 

@@ -312,6 +312,24 @@ class Maker {
   int64_t most_ = kMostWhole;  // of family "whole"
 };
 
+// Numbers that are the same along an axis, or nearly all zero there (one-hot rows, small masks).
+void level(NDArray& a, const IntRange& range, Rng rng) {
+  if (a.size() < 2 || rng.chance(0.5)) return;
+  const size_t axis = rng.below(a.shape.size() + 1);  // or all of them
+  size_t inner = 1, extent = size_t(a.size());
+  if (axis < a.shape.size()) extent = size_t(a.shape[axis]);
+  for (size_t d = axis + 1; d < a.shape.size(); d++) inner *= size_t(a.shape[d]);
+  const bool zeros = rng.chance(0.5) && range.low <= 0 && range.high >= 0;
+  for (size_t i = 0; i < size_t(a.size()); i++) {
+    const size_t first = i - i / inner % extent * inner;
+    if (zeros && rng.chance(2.0 / double(extent))) continue;
+    if (!a.reals.empty())
+      a.reals[i] = zeros ? 0 : a.reals[first];
+    else
+      a.ints[i] = zeros ? 0 : a.ints[first];
+  }
+}
+
 // Which element of `b` meets element `i` of `a` where it broadcasts to that; else any.
 size_t met(size_t i, const NDArray& a, const NDArray& b) {
   size_t at = 0, step = 1;
@@ -393,10 +411,12 @@ std::vector<NDArray> of_family(const Graph& graph, const std::string& family, ui
                                const std::vector<IntRange>& ranges) {
   std::vector<NDArray> inputs;
   for (size_t i = 0; i < graph.inputs().size(); i++) {
-    Maker maker(family, seed, i);
+    Maker maker(family == "rows" ? "whole" : family, seed, i);
     inputs.push_back(maker.tensor(graph.type(graph.inputs()[i]), ranges[i]));
+    if (family == "rows") level(inputs[i], ranges[i], Rng(seed).split(9010 + i));
   }
-  if (family == "whole" && !inputs.empty()) relate(inputs, ranges, Rng(seed).split(9002));
+  if ((family == "whole" || family == "rows") && !inputs.empty())
+    relate(inputs, ranges, Rng(seed).split(9002));
   return inputs;
 }
 

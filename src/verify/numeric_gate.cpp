@@ -14,6 +14,8 @@
 namespace tessera {
 namespace {
 
+constexpr double kTiled = 1e7;  // work of programs that were asked at whole numbers before
+
 double epsilon_of(DType dtype) { return std::ldexp(1.0, 1 - format_of(dtype).bits); }
 
 bool same_special(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b; }
@@ -37,14 +39,14 @@ struct Exact {
 // Families of inputs of extreme magnitude, or at which the original itself loses digits: those that
 // level `fast` lets be.
 bool is_harsh(const std::string& family) {
-  static const std::set<std::string> ordinary = {"normal",   "zeros",      "ties",     "equal",
-                                                 "positive", "negative",   "whole",    "all_zero",
-                                                 "integers", "neighbours", "constants"};
+  static const std::set<std::string> ordinary = {"normal",   "zeros",      "ties",      "equal",
+                                                 "positive", "negative",   "whole",     "all_zero",
+                                                 "integers", "neighbours", "constants", "rows"};
   return ordinary.count(family) == 0;
 }
 
 bool is_whole_family(const std::string& family) {
-  return family == "whole" || family == "integers" || family == "neighbours";
+  return family == "whole" || family == "rows" || family == "integers" || family == "neighbours";
 }
 
 bool are_whole(const std::vector<NDArray>& inputs) {
@@ -103,7 +105,7 @@ class GateComparison {
   }
   const std::vector<IntRange>& ranges(const std::string& family) const {
     return family == "integers" || family == "neighbours" ? wide_
-           : family == "whole"                            ? whole_
+           : is_whole_family(family)                      ? whole_
                                                           : ranges_;
   }
   // Whether two results of output `k` that are `off` apart can only be on two sides of a jump.
@@ -116,7 +118,7 @@ class GateComparison {
   uint64_t telling(const std::string& family, const Rng& seeds) const {
     int64_t compared = 0;
     const int draws = turns(spec_, false) ? int(std::min(4096.0, 1e8 / std::max(1.0, work_))) : 0;
-    for (int n = 0; n < draws && (n < 16 || compared < 1 << 17) && !is_cancelled(o_); n++) {
+    for (int n = 0; n < draws && compared < 1 << 17 && !is_cancelled(o_); n++) {
       const uint64_t seed = seeds.split(uint64_t(n))();
       const auto drawn = inputs(family, seed), s = native(spec_, drawn),
                  c = native(candidate_, drawn);
@@ -637,7 +639,8 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   double spent = 0;
   bool larger_domain = false;
   const bool elementwise = !adds_up(spec) && !adds_up(candidate);
-  std::vector<std::string> families = cmp.families();
+  std::vector<std::string> families =
+      o.whole ? std::vector<std::string>{"whole", "rows"} : cmp.families();
   size_t rare = 0;  // of these, so many were looked at
   if (o.rare != nullptr) families.insert(families.end(), o.rare->size(), "rare");
   if (o.level == Accuracy::Fast) std::erase_if(families, is_harsh);
@@ -659,7 +662,9 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     spent += cmp.work();
     // At whole numbers no jump is an accident: the rewrite jumps where the original does.
     const Rng seeds = Rng(o.seed).split(result.families.size());
-    const uint64_t seed = is_whole_family(family) ? cmp.telling(family, seeds) : Rng(seeds)();
+    const bool sought = o.whole || family != "whole" || cmp.work() > kTiled;  // not before
+    const uint64_t seed =
+        is_whole_family(family) && sought ? cmp.telling(family, seeds) : Rng(seeds)();
     Reference::Run own;
     if (family == "rare") own = cmp.run_at((*o.rare)[rare++]);
     Reference::Run& run = family == "rare" ? own : cmp.run(family, seed);

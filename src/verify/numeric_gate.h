@@ -18,6 +18,7 @@ struct GateOptions {
   bool special = false;  // see VerifyOptions
   bool scales = true;    // see VerifyOptions
   uint64_t seed = 1;
+  bool whole = false;    // whole numbers alone, and rows of the same or of few
   bool region = false;   // of larger programs, over cuts that are inputs here
   bool minimise = true;  // see VerifyOptions
   // Inputs to look at besides, where decisions fall as they do at no others.

@@ -8,8 +8,10 @@
 #include "base/text.h"
 #include "eval/eval.h"
 #include "ir/text.h"
+#include "ir/walk.h"
 #include "verify/bound.h"
 #include "verify/composition.h"
+#include "verify/congruence.h"
 #include "verify/coverage.h"
 #include "verify/decisions.h"
 #include "verify/definedness.h"
@@ -167,6 +169,7 @@ class StaticTest {
         return Refuted{std::move(*c)};
       if (is_cancelled(o_)) return cancelled();
     }
+    if (auto v = jumps_elsewhere()) return v;
     if (auto v = gate()) return v;
     if (o_.level != Accuracy::Fast) {
       std::optional<std::string>& errors = reference_.rounding_errors;
@@ -180,6 +183,64 @@ class StaticTest {
                            "over the reals keeps; level fast takes them for what they approximate"};
     }
     return std::nullopt;
+  }
+
+  // Floors, casts and comparisons are asked at many whole numbers, on small tiles; then over free
+  // inputs in place of what both programs compute alike (sums, maxima, norms), which of drawn
+  // inputs are hardly ever such that a quotient is whole.
+  std::optional<Verdict> jumps_elsewhere() {
+    if (!turns(spec_, false)) return std::nullopt;
+    tell("whole numbers");
+    if (auto c = jump_elsewhere({spec_, candidate_}, true)) return Refuted{std::move(*c)};
+    const Graph a = without_repetition(spec_), b = without_repetition(candidate_);
+    const Congruence known(a, b);
+    // Values of one input's elements are drawn often enough, and cuts there forget what they are.
+    const auto is_computed = [&](TensorId t) {
+      if (has(a.producer(t).kind, algebra::Movement)) return false;
+      bool folded = false;
+      int inputs = 0;
+      for (TensorId of : made_of(a, {t})) {
+        inputs += is_input(a.producer(of).kind);
+        folded = folded || is_reduction(a.producer(of).kind);
+      }
+      return inputs > 1 || (inputs > 0 && folded);
+    };
+    std::vector<ValuePair> alike;
+    for (const Op& op : b.ops())
+      for (uint32_t r = 0; r < op.num_results && !is_input(op.kind); r++)
+        if (const auto x = known.of_candidate(op.result(r));
+            x && is_float(a.type(*x).dtype) && is_computed(*x))
+          alike.push_back({*x, op.result(r), {}});
+    for (size_t k = 0; k < a.outputs().size(); k++) {
+      const ValuePair target{a.outputs()[k], b.outputs()[k], {}};
+      const auto cuts = frontier(a, b, target, alike);
+      if (cuts.empty() || known.equal(target)) continue;
+      const auto programs = definitions_of({target, cuts}, a, b, nullptr, OpKind::Abs);
+      if (programs && jump_elsewhere(*programs, false))
+        return Unknown{UnknownReason::Rounding,
+                       "rounding makes the rewrite decide otherwise at whole numbers of " +
+                           describe(a, cuts[0].spec)};
+    }
+    return std::nullopt;
+  }
+  std::optional<Counterexample> jump_elsewhere(const PartPrograms& programs, bool shown) {
+    constexpr double kSmall = 2e3, kMuch = 1e7;
+    const Symmetry symmetry({&programs.spec, &programs.candidate});
+    const auto kept = symmetry.choose(kSmall, 2, seeds_.split(77));
+    const auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
+    const Graph &spec = tiles ? tiles->first : programs.spec,
+                &candidate = tiles ? tiles->second : programs.candidate;
+    if (count_work(spec) + count_work(candidate) > kMuch) return std::nullopt;
+    Reference small(spec, reference_.pool());
+    GateOptions g = gate_options();
+    g.whole = true;
+    g.special = g.scales = false;
+    g.level = Accuracy::Fast;
+    g.rare = nullptr;
+    auto c = numeric_gate(small, candidate, g).counterexample;
+    if (c && tiles && shown)
+      expand(*c, spec_, symmetry.input_positions(*kept), symmetry.output_positions(*kept));
+    return c;
   }
 
   std::optional<Verdict> definedness() {

@@ -368,6 +368,32 @@ def test_verify_takes_graphs_and_seeds_of_64_bits() -> None:
         ts.verify(scaled(2), scaled(2), threads=-1)
 
 
+def test_arrays_that_come_with_programs_are_compared() -> None:
+    def product(w: Any) -> ts.Graph:
+        return ts.trace(lambda x: x @ w, "f32[8,16]")
+
+    def chosen(most: int) -> ts.Graph:
+        return ts.trace(lambda x: np.where(np.arange(16) < most, x, 0), "f32[8,16]")
+
+    def model(factor: float) -> ts.Graph:
+        g = ts.Graph("model")
+        g.output(g.input("x", (4,)) * g.input("w", (4,), weight=True))
+        g.weights["w"] = np.full(4, factor, np.float32)
+        return g
+
+    ones, zeros = np.ones((16, 4), np.float32), np.zeros((16, 4), np.float32)
+    for same, other in ((product(ones), product(zeros)), (product(zeros), product(-zeros)),
+                        (chosen(5), chosen(6)), (model(1), model(2))):  # fmt: skip
+        verdict = ts.verify(same, other)
+        assert verdict.unknown
+        assert verdict.reason.startswith("arrays: the array that comes with the programs as ")
+    assert ts.verify(product(ones), product(ones.copy()))
+    assert ts.verify(chosen(5), chosen(5))
+    assert ts.verify(model(2), model(2))
+    # As an argument it may hold anything.
+    assert ts.verify(product(ones), ts.trace(lambda x, w: x @ w, "f32[8,16]", "f32[16,4]"))
+
+
 def test_certificates_replay_and_cannot_be_borrowed() -> None:
     certificate = ts.verify(scaled(2), scaled(2), seed=5).certificate
     assert certificate is not None

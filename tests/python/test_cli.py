@@ -472,7 +472,8 @@ def test_interrupted_while_it_loads(small: str) -> None:
             [sys.executable, "-c", start, "search", small],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert process.stdout is not None and process.stdout.readline() == "here\n"
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)

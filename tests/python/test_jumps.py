@@ -70,6 +70,37 @@ def test_large_arrays_are_asked_at_more_than_small_numbers() -> None:
         assert ts.verify(exact, rewrite, seed=seed).refuted
 
 
+def row(x: Any) -> Any:
+    return x.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("exact", "rewrite", "types"),
+    [
+        (lambda x, y: x / y, lambda x, y: x * (1 / y), ("f32[300,256]", "f32[]")),
+        (lambda x: 100 * x / x.sum(), lambda x: x / x.sum() * 100, ("f32[77,9]",)),
+        (lambda x: abs(x) / row(abs(x)), lambda x: abs(x) * (1 / row(abs(x))), ("f32[64,32]",)),
+        (lambda m, x: row(m * x) / row(m), lambda m, x: row(m * x) * (1 / (0.0 + row(m))),
+         ("bool[9,50]", "f32[9,50]")),
+        (lambda x, y: row(x) / row(y), lambda x, y: row(x) * (1 / row(y)),
+         ("f32[3,20]", "f32[3,20]")),
+    ],
+)  # fmt: skip
+def test_quotients_of_computed_numbers_are_whole(
+    exact: Callable[..., Any], rewrite: Callable[..., Any], types: tuple[str, ...]
+) -> None:
+    one, other = (ts.trace(lambda *a, f=f: np.floor(f(*a)), *types) for f in (exact, rewrite))
+    for seed in range(6):
+        assert not ts.verify(one, other, seed=seed), seed
+        assert ts.verify(one, one, seed=seed)
+
+
+def test_rows_of_one_number_are_their_means() -> None:
+    exact = ts.trace(lambda x: x >= x.mean(axis=1, keepdims=True), "f32[64,100]")
+    rewrite = ts.trace(lambda x: x >= row(x / np.float32(100)), "f32[64,100]")
+    assert all(ts.verify(exact, rewrite, seed=seed).refuted for seed in range(6))
+
+
 def test_only_what_reaches_a_jump_is_rounded() -> None:
     def f(x: Any, w: Any, y: Any) -> Any:
         return (x * 2.5 + x) @ w, np.floor(y * 3.5 + y)

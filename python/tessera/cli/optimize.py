@@ -64,16 +64,8 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
     "numpy, -o OUT.onnx means onnx.",
 )
 @common.json_option  # fmt: skip
-def optimize(
-    src: str,
-    shapes: tuple[str, ...],
-    output: str | None,
-    flavour: str | None,
-    as_json: bool,
-    no_cache: bool,
-    keep_rules: bool,
-    **values: Object,
-) -> int:
+def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str | None,
+             as_json: bool, no_cache: bool, keep_rules: bool, **values: Object) -> int:  # fmt: skip
     """Make SRC faster, prove it equal, and measure it against the original.
 
     \b
@@ -169,15 +161,8 @@ def optimize_program(program: Program, options: Options, progress: Progress | No
 )
 @click.option("--show", type=click.IntRange(min=1), metavar="RANK", help="Print this candidate.")
 @common.json_option
-def search(
-    src: str,
-    shapes: tuple[str, ...],
-    engine: str,
-    top: int,
-    show: int | None,
-    as_json: bool,
-    **values: Object,
-) -> int:
+def search(src: str, shapes: tuple[str, ...], engine: str, top: int, show: int | None,
+           as_json: bool, **values: Object) -> int:  # fmt: skip
     """Search only: candidates by cost model, counters, and why the search stopped.
 
     \b

@@ -104,15 +104,8 @@ def show(name: str, as_json: bool) -> int:
 @click.option("-o", "--output", metavar="FILE",
               help="Where the rules go; default: the cache folder; -: only print.")  # fmt: skip
 @common.json_option
-def learn_command(
-    files: tuple[str, ...],
-    random: int,
-    seed: int,
-    instances: int,
-    z3: str | None,
-    output: str | None,
-    as_json: bool,
-) -> int:
+def learn_command(files: tuple[str, ...], random: int, seed: int, instances: int, z3: str | None,
+                  output: str | None, as_json: bool) -> int:  # fmt: skip
     """Learn rules from the programs in FILES (.ug, .py with annotated functions, .rules).
 
     \b

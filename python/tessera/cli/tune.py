@@ -66,23 +66,10 @@ _LAST = 6  # programs that the live table shows
 @common.level_option
 @common.search_options
 @common.json_option
-def tune_command(
-    programs: tuple[str, ...],
-    executor: str,
-    address: str,
-    workers: int,
-    shard: str,
-    where: str,
-    shapes: tuple[str, ...],
-    as_json: bool,
-    steps: int,
-    keep: int,
-    no_measure: bool,
-    patience: float,
-    check: float,
-    wait: float,
-    **values: Object,
-) -> int:
+def tune_command(programs: tuple[str, ...], executor: str, address: str, workers: int, shard: str,
+                 where: str, shapes: tuple[str, ...], as_json: bool, steps: int, keep: int,
+                 no_measure: bool, patience: float, check: float, wait: float,
+                 **values: Object) -> int:  # fmt: skip
     """Make many PROGRAMS faster, each search in pieces that any worker can do.
 
     \b

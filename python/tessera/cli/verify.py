@@ -11,6 +11,7 @@ from tessera.cli import common
 from tessera.files import read_text, require_folder, write_text
 from tessera.options import require_threads
 from tessera.types import Value
+from tessera.verification import other_arrays
 from tessera.verification import verify as verify_graphs
 
 EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
@@ -32,16 +33,8 @@ EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 @click.option("-o", "--output", metavar="FILE", help="Save the certificate.")
 @click.option("--certificate", metavar="FILE", help="Replay this certificate instead.")
 @common.json_option
-def verify(
-    a: str,
-    b: str,
-    shapes: tuple[str, ...],
-    threads: int,
-    output: str | None,
-    certificate: str | None,
-    as_json: bool,
-    **values: Value,
-) -> int:
+def verify(a: str, b: str, shapes: tuple[str, ...], threads: int, output: str | None,
+           certificate: str | None, as_json: bool, **values: Value) -> int:  # fmt: skip
     """Whether B computes what A does.
 
     \b
@@ -63,6 +56,8 @@ def verify(
     if certificate:
         evidence = _core.Certificate.parse(read_text(Path(certificate)), certificate)
         ok, what = _core.recheck(evidence, first.core, second.core, threads)
+        if why := other_arrays(first, second):
+            ok, what = False, why
         if as_json:
             common.print_json({"holds": ok, "what": what})
         else:

@@ -24,23 +24,12 @@ FLAVOURS = tuple(SPELLINGS)
 _SMALL = 4  # numbers up to here stand for themselves
 
 
-def emit(
-    graph: Graph,
-    flavour: str = "numpy",
-    *,
-    name: str = "",
-    notes: Sequence[str] = (),
-    constants: Mapping[str, Array] | None = None,
-    call: Call | None = None,
-    copies: Collection[int] = (),
-    as_scalars: Collection[int] = (),
-    as_arrays: Collection[int] = (),
-    these_sizes: bool = False,
-    these_ranks: bool = False,
-    these_ties: Mapping[int, int] | None = None,
-    read_sizes: str = "",
-    idioms: Collection[str] = (),
-) -> str:
+def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequence[str] = (),
+         constants: Mapping[str, Array] | None = None, call: Call | None = None,
+         copies: Collection[int] = (), as_scalars: Collection[int] = (),
+         as_arrays: Collection[int] = (), these_sizes: bool = False, these_ranks: bool = False,
+         these_ties: Mapping[int, int] | None = None, read_sizes: str = "",
+         idioms: Collection[str] = ()) -> str:  # fmt: skip
     """The source of a program of kernel-level operators, as one function of its inputs.
 
     `flavour` is "numpy", "jax" or "torch". `notes` become comments, for example what the program

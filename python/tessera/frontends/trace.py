@@ -126,16 +126,9 @@ def _input_names(names: Sequence[str]) -> list[str]:
     return result
 
 
-def _run(
-    function: Function,
-    tree: Tree,
-    leaves: Sequence[Named],
-    environment: Environment,
-    fills: bool,
-    frozen: bool,
-    seconds: float,
-    clock: Clock,
-) -> tuple[TracingGraph, Tree, Sandbox]:
+def _run(function: Function, tree: Tree, leaves: Sequence[Named], environment: Environment,
+         fills: bool, frozen: bool, seconds: float,
+         clock: Clock) -> tuple[TracingGraph, Tree, Sandbox]:  # fmt: skip
     graph = TracingGraph(_name(function), seconds, clock)
     tensors: list[Tensor | Number] = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
@@ -319,15 +312,9 @@ class IndexCheck:
 _FILLS = ("needs the value", "setting an array element", "with out= writes in place")
 
 
-def trace_call(
-    function: Function,
-    args: Values,
-    kwargs: Fields,
-    floats: bool = False,
-    environment: Environment | None = None,
-    seconds: float = math.inf,
-    clock: Clock | None = None,
-) -> Traced:
+def trace_call(function: Function, args: Values, kwargs: Fields, floats: bool = False,
+               environment: Environment | None = None, seconds: float = math.inf,
+               clock: Clock | None = None) -> Traced:  # fmt: skip
     """Traces one call; see the top of the file.
 
     With `floats`, Python floats are arguments too, of type f64[]: they take part in promotion like
@@ -377,6 +364,7 @@ def trace_call(
         check = IndexCheck(indices, [n for _, n in bounds])
     plain = subprogram(graph, core.outputs, inputs)
     plain.keeps_nan = graph.keeps_nan
+    plain.arrays = dict(zip((t.name for t in others), extra, strict=True))
     if (rounded := graph.calls & {"log2", "log10", "exp2"}) and any(map(_jumps, plain.ops)):
         raise UnsupportedError(
             f"np.{min(rounded)} is exact at powers, and what is computed instead not, so that "

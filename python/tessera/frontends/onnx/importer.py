@@ -72,20 +72,12 @@ class Importer:
     `tail`: what no program holds may be a result, computed behind the program (`Graph.tail`).
     """
 
-    def __init__(
-        self,
-        model: onnx.ModelProto,
-        *,
-        name: str = "<model>",
-        folder: Path | None = None,
-        shapes: Mapping[str, Sequence[int | str]] | None = None,
-        extents: Mapping[str, int] | None = None,
-        values: Mapping[str, Array] | None = None,
-        opaque: bool = True,
-        whole: bool = False,
-        empty: dict[int, Array] | None = None,
-        tail: bool = False,
-    ) -> None:
+    def __init__(self, model: onnx.ModelProto, *, name: str = "<model>", folder: Path | None = None,
+                 shapes: Mapping[str, Sequence[int | str]] | None = None,
+                 extents: Mapping[str, int] | None = None,
+                 values: Mapping[str, Array] | None = None, opaque: bool = True,
+                 whole: bool = False, empty: dict[int, Array] | None = None,
+                 tail: bool = False) -> None:  # fmt: skip
         self.model = model
         self.where = Location(name)
         self.folder = folder
