@@ -169,8 +169,9 @@ class StaticTest {
         return Refuted{std::move(*c)};
       if (is_cancelled(o_)) return cancelled();
     }
-    if (auto v = jumps_elsewhere()) return v;
+    if (auto c = jump_elsewhere({spec_, candidate_}, true)) return Refuted{std::move(*c)};
     if (auto v = gate()) return v;
+    if (auto v = jumps_behind_values()) return v;
     if (o_.level != Accuracy::Fast) {
       std::optional<std::string>& errors = reference_.rounding_errors;
       if (!errors)
@@ -185,13 +186,10 @@ class StaticTest {
     return std::nullopt;
   }
 
-  // Floors, casts and comparisons are asked at many whole numbers, on small tiles; then over free
-  // inputs in place of what both programs compute alike (sums, maxima, norms), which of drawn
-  // inputs are hardly ever such that a quotient is whole.
-  std::optional<Verdict> jumps_elsewhere() {
+  // Over free inputs in place of what both programs compute alike (sums, maxima, norms), which of
+  // drawn inputs are hardly ever such that a quotient is whole.
+  std::optional<Verdict> jumps_behind_values() {
     if (!turns(spec_, false)) return std::nullopt;
-    tell("whole numbers");
-    if (auto c = jump_elsewhere({spec_, candidate_}, true)) return Refuted{std::move(*c)};
     const Graph a = without_repetition(spec_), b = without_repetition(candidate_);
     const Congruence known(a, b);
     // Values of one input's elements are drawn often enough, and cuts there forget what they are.
@@ -223,8 +221,11 @@ class StaticTest {
     }
     return std::nullopt;
   }
+  // Floors, casts and comparisons at many whole numbers, on small tiles.
   std::optional<Counterexample> jump_elsewhere(const PartPrograms& programs, bool shown) {
     constexpr double kSmall = 2e3, kMuch = 1e7;
+    if (!turns(programs.spec, false)) return std::nullopt;
+    tell("whole numbers");
     const Symmetry symmetry({&programs.spec, &programs.candidate});
     const auto kept = symmetry.choose(kSmall, 2, seeds_.split(77));
     const auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
