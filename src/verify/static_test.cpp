@@ -192,22 +192,28 @@ class StaticTest {
     if (!turns(spec_, false)) return std::nullopt;
     const Graph a = without_repetition(spec_), b = without_repetition(candidate_);
     const Congruence known(a, b);
-    // Values of one input's elements are drawn often enough, and cuts there forget what they are.
-    const auto is_computed = [&](TensorId t) {
-      if (has(a.producer(t).kind, algebra::Movement)) return false;
-      bool folded = false;
-      int inputs = 0;
-      for (TensorId of : made_of(a, {t})) {
-        inputs += is_input(a.producer(of).kind);
-        folded = folded || is_reduction(a.producer(of).kind);
+    // Elements of one input are drawn often enough, and cuts there forget what they are.
+    std::vector<TensorId> source(a.tensors().size());  // the last input that it is made of
+    std::vector<bool> computed(source.size());         // of several, or folded
+    for (const Op& op : a.ops()) {
+      TensorId from = is_input(op.kind) ? op.result() : TensorId();
+      bool rare = is_reduction(op.kind);
+      for (TensorId t : op.inputs) {
+        const TensorId of = source[t.index];
+        rare = rare || computed[t.index] || (of.valid() && from.valid() && of != from);
+        if (of.valid()) from = of;
       }
-      return inputs > 1 || (inputs > 0 && folded);
-    };
+      for (uint32_t r = 0; r < op.num_results; r++) {
+        source[op.result(r).index] = from;
+        computed[op.result(r).index] = rare && from.valid();
+      }
+    }
     std::vector<ValuePair> alike;
     for (const Op& op : b.ops())
       for (uint32_t r = 0; r < op.num_results && !is_input(op.kind); r++)
         if (const auto x = known.of_candidate(op.result(r));
-            x && is_float(a.type(*x).dtype) && is_computed(*x))
+            x && is_float(a.type(*x).dtype) && computed[x->index] &&
+            !has(a.producer(*x).kind, algebra::Movement))
           alike.push_back({*x, op.result(r), {}});
     for (size_t k = 0; k < a.outputs().size(); k++) {
       const ValuePair target{a.outputs()[k], b.outputs()[k], {}};
