@@ -128,9 +128,7 @@ struct Micro61 {
 
 }  // namespace
 
-const Kernels* avx512_kernels() {
-  return kernel_table<Avx512, Micro31, Micro61, 16, 8>("avx512");
-}
+const Kernels* avx512_kernels() { return kernel_table<Avx512, Micro31, Micro61, 16, 8>("avx512"); }
 
 }  // namespace tessera
 #else

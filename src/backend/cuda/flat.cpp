@@ -1,6 +1,5 @@
 #include "backend/cuda/flat.h"
 
-
 #include "backend/cuda/vectors.h"
 #include "base/error.h"
 
