@@ -14,8 +14,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kTiled = 1e7;  // work of programs that were asked at whole numbers before
-
 double epsilon_of(DType dtype) { return std::ldexp(1.0, 1 - format_of(dtype).bits); }
 
 bool same_special(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b; }
@@ -662,7 +660,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     spent += cmp.work();
     // At whole numbers no jump is an accident: the rewrite jumps where the original does.
     const Rng seeds = Rng(o.seed).split(result.families.size());
-    const bool sought = o.whole || family != "whole" || cmp.work() > kTiled;  // not before
+    const bool sought = o.whole || family != "whole" || cmp.work() > kMostWhole;
     const uint64_t seed =
         is_whole_family(family) && sought ? cmp.telling(family, seeds) : Rng(seeds)();
     Reference::Run own;

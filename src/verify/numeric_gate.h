@@ -13,6 +13,8 @@
 
 namespace tessera {
 
+constexpr double kMostWhole = 1e7;  // work of programs asked at whole numbers before the gate
+
 struct GateOptions {
   Accuracy level = Accuracy::Close;
   bool special = false;  // see VerifyOptions

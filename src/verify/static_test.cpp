@@ -229,7 +229,7 @@ class StaticTest {
   }
   // Floors, casts and comparisons at many whole numbers, on small tiles.
   std::optional<Counterexample> jump_elsewhere(const PartPrograms& programs, bool shown) {
-    constexpr double kSmall = 2e3, kMuch = 1e7;
+    constexpr double kSmall = 2e3;
     if (!turns(programs.spec, false)) return std::nullopt;
     tell("whole numbers");
     const Symmetry symmetry({&programs.spec, &programs.candidate});
@@ -237,7 +237,7 @@ class StaticTest {
     const auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
     const Graph &spec = tiles ? tiles->first : programs.spec,
                 &candidate = tiles ? tiles->second : programs.candidate;
-    if (count_work(spec) + count_work(candidate) > kMuch) return std::nullopt;
+    if (count_work(spec) + count_work(candidate) > kMostWhole) return std::nullopt;
     Reference small(spec, reference_.pool());
     GateOptions g = gate_options();
     g.whole = true;

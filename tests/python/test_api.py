@@ -390,6 +390,7 @@ def test_arrays_that_come_with_programs_are_compared() -> None:
     assert ts.verify(product(ones), product(ones.copy()))
     assert ts.verify(chosen(5), chosen(5))
     assert ts.verify(model(2), model(2))
+    assert ts.verify(product(ones), product(ones[:, :3])).refuted  # another interface
     # As an argument it may hold anything.
     assert ts.verify(product(ones), ts.trace(lambda x, w: x @ w, "f32[8,16]", "f32[16,4]"))
 
