@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,41 @@ def inputs_of(case: str, batch: int, decode: bool) -> Mapping[str, Any]:
     return entry.decode(batch)
 
 
+@contextlib.contextmanager
+def written_out() -> Iterator[None]:
+    """Lets F.rms_norm and F.scaled_dot_product_attention be what ONNX's opset 17 can say of them,
+    in the form that onnxruntime fuses."""
+    import torch
+    from torch.nn import functional as f
+
+    def rms_norm(x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+        axes = tuple(range(-len(shape), 0))
+        eps = torch.finfo(x.dtype).eps if eps is None else eps
+        y = x / torch.sqrt(x.pow(2).mean(axes, keepdim=True) + eps)
+        return y if weight is None else y * weight
+
+    def attention(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+                  is_causal: bool = False, scale: float | None = None,
+                  enable_gqa: bool = False) -> Any:  # fmt: skip
+        if enable_gqa:
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -3e38)
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        return scores.softmax(-1) @ v
+
+    before = f.rms_norm, f.scaled_dot_product_attention
+    f.rms_norm, f.scaled_dot_product_attention = rms_norm, attention
+    try:
+        yield
+    finally:
+        f.rms_norm, f.scaled_dot_product_attention = before
+
+
 def exported(model: Any, inputs: Row, path: Path) -> None:
     """The model as ONNX, as PyTorch's tracing exporter writes it."""
     import torch
@@ -205,7 +241,7 @@ def exported(model: Any, inputs: Row, path: Path) -> None:
 
     config: Any = getattr(model, "config", None)
     before = getattr(config, "_attn_implementation", None)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), written_out():
         warnings.simplefilter("ignore")
         if before is not None:
             config._attn_implementation = "eager"

@@ -307,23 +307,30 @@ class KernelValuesBuilder {
                                    const LoopMap& loop) const {
     std::vector<Extent> result;
     for (size_t axis = 0; axis < whole.size(); ++axis) {
-      Extent e{whole[axis], "", 0};
+      Extent e{whole[axis], "", 0, 0};
       bool exact = true;
+      int64_t parts = 1, splits = 0;
       for (size_t d = 0; d < graph_.grid().size(); ++d) {
         if (grid[d] != int(axis)) continue;
         exact = exact && e.nominal % graph_.grid()[d] == 0;
         e.nominal = ceil_div(e.nominal, graph_.grid()[d]);
+        parts *= graph_.grid()[d];
+        ++splits;
       }
       uint8_t loops = 0;
       for (size_t l = 0; l < graph_.loops().size(); ++l) {
         if (loop[l] != int(axis)) continue;
         exact = exact && e.nominal % graph_.loops()[l] == 0;
         e.nominal = ceil_div(e.nominal, graph_.loops()[l]);
+        parts *= graph_.loops()[l];
+        ++splits;
         loops = uint8_t(loops | 1u << l);
       }
       if (!exact) {
         e.actual = "n" + std::to_string(id) + "_" + std::to_string(axis);
         e.loops = loops;
+        // Of tiles within tiles, every outer one has a last one.
+        if (splits == 1) e.last = std::max<int64_t>(0, whole[axis] - (parts - 1) * e.nominal);
       }
       result.push_back(e);
     }

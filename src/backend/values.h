@@ -20,6 +20,7 @@ struct Extent {
   int64_t nominal = 1;
   std::string actual;  // empty: always nominal
   uint8_t loops = 0;   // loops whose iteration it varies with
+  int64_t last = 0;    // of the last tile, where all others are whole; 0: unknown
 
   bool exact() const { return actual.empty(); }
   std::string text() const { return expr().text(); }

@@ -102,6 +102,7 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
     c.channels = terms_of(g, op) / c.taps;
     if (op.kind == OpKind::Conv && is_static(in.shape)) {
       const auto& a = g.attrs<ConvAttrs>(op);
+      c.groups = double(a.groups);
       if (a.groups == 1) c.windows = window_axes(g, op);
     }
     return machine_->convolution(out.dtype, c);

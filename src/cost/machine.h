@@ -46,6 +46,7 @@ class Machine {
   struct Convolution {
     double images = 1, filters = 1, channels = 1;  // channels: those that one filter sums over
     double taps = 1;                               // of a window
+    double groups = 1;
     std::vector<double> pixels;                    // of a result, by axis
     std::vector<WindowAxis> windows;               // by axis, where known and in one group
   };

@@ -31,7 +31,8 @@ class Fusion {
   // slices, which operators read where they lie.
   bool worth(const RowGroup& g) const {
     if (g.members.size() != 1) return !g.members.empty();
-    if (found_.dots(graph_.op(g.members[0]))) return true;
+    const Op& only = graph_.op(g.members[0]);
+    if (found_.dots(only) || found_.packs(only)) return true;
     std::vector<TensorId> inputs = graph_.op(g.members[0]).inputs;
     // Blocks of rows of one product would each arrange its right operand.
     if (!g.products.empty() && g.rows.size() == 1) inputs.pop_back();

@@ -76,7 +76,9 @@ class Joining {
     std::map<std::tuple<TensorId, int64_t, AxisParts, int64_t>, size_t> newest;  // by left operand
     for (size_t i = 0; i < graph_.ops().size(); ++i) {
       const Op& op = graph_.ops()[i];
-      if (op.kind != OpKind::Matmul || found_.once(op.result()) || found_.dots(op)) continue;
+      if (op.kind != OpKind::Matmul || found_.once(op.result()) || found_.dots(op) ||
+          found_.packs(op))
+        continue;
       const TensorId right = op.inputs[1];
       const Extents out = found_.shape(op.result());
       const RowGroup* group = found_.of(OpId(i));

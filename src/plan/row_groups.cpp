@@ -61,15 +61,26 @@ const RowGroup* RowGroups::of(OpId op) const {
   return home_[op.index] < 0 ? nullptr : &groups_[size_t(home_[op.index])];
 }
 
-bool RowGroups::dots(const Op& op) const {
-  if (op.kind != OpKind::Matmul) return false;
+// Rows of a product with the transpose of a matrix in memory.
+std::optional<int64_t> RowGroups::rows_by_columns(const Op& op) const {
+  if (op.kind != OpKind::Matmul) return std::nullopt;
   const TensorId right = op.inputs[1];
   const Extents b = shape(right);
-  if (b.size() != 2 || std::min(b[0], b[1]) < kLeastOfDots ||
-      product_of(without_last(shape(op.result()))) > rules_.few_rows(graph_.type(right).dtype))
-    return false;
+  if (b.size() != 2 || std::min(b[0], b[1]) < kLeastOfDots) return std::nullopt;
   const auto strides = restride(view(right).over(b), b);
-  return strides && (*strides)[0] == 1 && (*strides)[1] > 1;
+  if (!strides || (*strides)[0] != 1 || (*strides)[1] <= 1) return std::nullopt;
+  return product_of(without_last(shape(op.result())));
+}
+
+bool RowGroups::dots(const Op& op) const {
+  const std::optional<int64_t> rows = rows_by_columns(op);
+  return rows && *rows <= rules_.few_rows(graph_.type(op.inputs[1]).dtype);
+}
+
+bool RowGroups::packs(const Op& op) const {
+  const std::optional<int64_t> rows = rows_by_columns(op);
+  return rules_.compared && rows && !dots(op) && graph_.is_weight(view(op.inputs[1]).root) &&
+         rules_.packs(graph_.type(op.inputs[1]).dtype, *rows);
 }
 
 // --- where operands are -------------------------------------------------------------------------

@@ -26,10 +26,15 @@ struct FusionRules {
   std::function<ProductTiles(DType, int64_t batch, int64_t m, int64_t n, int64_t k)> split;
   // By operator: whether it belongs to code of its own.
   std::function<std::vector<bool>(const Graph&)> apart;
-  bool weights = true;  // what depends on weights alone is computed once, elsewhere
+  bool weights = true;    // what depends on weights alone is computed once, elsewhere
+  bool compared = false;  // what is kept of weights is compared with them in every call
   // Up to how many rows a product reads the columns of its right operand where they lie in memory
   // one by one: faster than a copy in order, and of weights as fast.
   std::function<int64_t(DType)> few_rows;
+  // Whether of more rows a product packs them tile by tile, and as how many rows it is cut at
+  // least, so that tiles stay near.
+  std::function<bool(DType, int64_t rows)> packs;
+  int64_t packed_rows = 1;
 };
 
 // Where a member of a group finds an operand, over the group's rows and its own last axes.
@@ -63,8 +68,10 @@ class RowGroups {
   Extents shape(TensorId t) const { return extents(graph_.type(t).shape); }
   // Weights, constants, and what follows from these alone.
   bool once(TensorId t) const { return once_[t.index]; }
-  // Whether it is a product of few rows with the transpose of a matrix in memory.
+  // Whether it is a product with the transpose of a matrix in memory: of few rows, or of more,
+  // where it packs a weight in each call, which is cheaper than comparing a copy.
   bool dots(const Op& op) const;
+  bool packs(const Op& op) const;
   // The group that an operator is in, or null.
   const RowGroup* of(OpId op) const;
   const std::vector<RowGroup>& groups() const { return groups_; }
@@ -76,6 +83,7 @@ class RowGroups {
 
  private:
   using Operands = std::optional<std::vector<RowOperand>>;
+  std::optional<int64_t> rows_by_columns(const Op& op) const;
   std::optional<RowOperand> operand(const RowGroup& g, TensorId t, const Extents& over,
                                     const Extents& last, const Extents& rows) const;
   Operands operands(const RowGroup& g, const Op& op) const;

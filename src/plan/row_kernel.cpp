@@ -117,7 +117,9 @@ class RowKernel {
     const int64_t m = rows_.back(), batch = product_of(rows_) / m;
     for (int i = 0; i + 1 < last_; ++i)
       if (rows_[size_t(i)] > 1) grid_.emplace_back(i, rows_[size_t(i)]);
-    const ProductTiles tiles = rules.split(dtype, batch, m, columns_, depth_);
+    const bool packs = found_.packs(graph_.op(group_.products[0]));
+    const ProductTiles tiles =
+        rules.split(dtype, batch, packs ? std::max(m, rules.packed_rows) : m, columns_, depth_);
     int64_t blocks = tiles.row_blocks;
     // Columns that lie in order are read from end to end, in smaller blocks, which balance better.
     const bool dots = found_.dots(graph_.op(group_.products[0]));

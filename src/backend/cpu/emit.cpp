@@ -56,6 +56,10 @@ struct OpCode {
   }
 };
 
+// Packing a tile takes as long as so many more rows of the product, and more where its columns lie
+// in order.
+constexpr double kRowsOfPacking = 4, kRowsOfTurning = 8;
+
 // What the kernels could read in panels, priced.
 std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
                                   const std::vector<OpCode>& codes, CpuIsa isa,
@@ -70,8 +74,9 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
       if (!innermost_two(p.layout)) continue;
       const Type& type = graph.type(op.inputs[operand]);
       if (type.rank() < 2) continue;
+      const bool converts = size_in_bytes(type.dtype) < 4;
       // A pass over memory costs more than packing tiles in the cache, even several times.
-      if (p.packed && !plan.constant(op.inputs[operand])) continue;
+      if (p.packed && converts && !plan.constant(op.inputs[operand])) continue;
       LayoutDemand d;
       d.user = int(c);
       d.operand = p.operand;
@@ -87,9 +92,12 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
           double(layout_elements(panels, shape)) / double(layout_elements(together, shape));
       const double memory = double(type.bytes()) / target.levels[0].bandwidth;
       const double seconds = std::max(compute, memory);
-      const double factor = p.copied ? target.copied_operand : target.strided_operand;
+      double factor = p.copied ? target.copied_operand : target.strided_operand;
+      if (p.packed && !converts)
+        factor = 1 + (p.copied ? kRowsOfTurning : kRowsOfPacking) / double(p.rows);
       // Kernels pack strips as they go: the more rows share that, the less copies are worth.
-      const double sharing = plan.constant(d.tensor) ? 1 : std::max(1.0, p.row_panels / 2);
+      const bool once = plan.constant(d.tensor) || p.packed;
+      const double sharing = once ? 1 : std::max(1.0, p.row_panels / 2);
       const double excess = (factor - 1) / sharing;
       d.options.push_back({Layout{}, seconds * (1 + excess)});
       d.options.push_back({panels, std::max(compute, memory * filled)});

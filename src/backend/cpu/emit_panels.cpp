@@ -1,6 +1,7 @@
 // Products whose right operand lies in panels: memory is read in the order in which it lies there.
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "backend/cpu/emitter.h"
 #include "backend/fmt.h"
@@ -42,7 +43,7 @@ Memory KernelEmitter::packed_memory(const RightOperand& tile) const {
   const Value& v = value(tile.iter);
   const size_t k = size_t(tile.k), n = size_t(tile.n);
   // Names tell apart tiles that are packed in two ways.
-  Memory m{fmt("v$0p$1$2", tile.iter, tile.k, tile.n), DType::BF16, {}};
+  Memory m{fmt("v$0p$1$2", tile.iter, tile.k, tile.n), v.dtype, {}};
   m.panel = shape.tile.columns();
   // An odd number of lines from panel to panel, so that they lie in different sets of the cache.
   const int64_t pairs = ceil_div(v.extents[k].nominal, shape.group) | 1;
@@ -77,7 +78,7 @@ void KernelEmitter::keep_packed() {
     for (size_t d = kernel_.grid.size(); d-- > 0 && (imap[d] < 0 || kernel_.grid[d] == 1);)
       sharing *= kernel_.grid[d];
     if (sharing == 1) continue;
-    int64_t own = packed_elements(tile) * size_in_bytes(DType::BF16);
+    int64_t own = packed_elements(tile) * size_in_bytes(v.dtype);
     for (size_t l = 0; l < kernel_.loops.size(); ++l)
       if ((v.phase.varies >> l & 1) != 0) own *= kernel_.loops[l];
     if (bytes + own > kMostKeptBytes) continue;
@@ -134,7 +135,7 @@ void KernelEmitter::pack_tile(int id) {
     }
     const bool turned = from.strides[n] != 1;
     if (turned) unit_.prelude.insert("t_transpose");
-    code_.line(fmt("$0<$1, $2, $3>($4, $5, $6, $7);", pack_kernel(unit_.shared, turned),
+    code_.line(fmt("$0<$1, $2, $3>($4, $5, $6, $7);", pack_kernel(unit_.shared, to.storage, turned),
                    from.strides[turned ? n : k], to.panel_pitch, to.panel, source, target,
                    v.extents[k].text(), v.extents[n].text()));
     while (opened-- > 0) code_.close();
@@ -234,13 +235,32 @@ void KernelEmitter::each_panel(
   code_.close();
 }
 
+void KernelEmitter::last_rows(const Extent& m, int64_t tile,
+                              const std::function<void(int64_t rows)>& call) {
+  if (m.last > 0) {
+    for (int64_t rows : std::set<int64_t>{m.nominal % tile, m.last % tile}) {
+      if (rows == 0) continue;
+      code_.open(fmt("if (m + $0 == $1)", rows, m.text()));
+      call(rows);
+      code_.close();
+    }
+    return;
+  }
+  for (int64_t rows = tile - 1; rows > 0; rows /= 2) {
+    code_.open(fmt("for (; m + $0 <= $1; m += $0)", rows, m.text()));
+    call(rows);
+    code_.close();
+  }
+}
+
 class KernelEmitter::Strips {
  public:
-  // `fetches`: panels are asked for ahead, from memory.
+  // `next`: what the kernel packs later, where it does that, which is asked for meanwhile; panels
+  // are asked for ahead, from memory, where `fetches`.
   Strips(KernelEmitter& emitter, const Matrices& p, const PanelShape& shape, bool accumulate,
-         bool fetches)
+         bool fetches, const NextTile& next)
       : emitter_(emitter), code_(emitter.code_), p_(p), tile_(shape.tile), group_(shape.group),
-        plain_(p.right.storage == p.to.storage), accumulate_(accumulate) {
+        plain_(p.right.storage == p.to.storage), accumulate_(accumulate), next_(next) {
     // Blocks end where groups do. Where many passes of rows share a block, longer ones save time.
     const int bytes = size_in_bytes(p.right.storage);
     const int64_t passes = ceil_div(p.m.nominal, tile_.rows);
@@ -249,6 +269,16 @@ class KernelEmitter::Strips {
     blocks_ = p.k.nominal > block_;
     // Every pass of rows over a block fetches its share of the block that far ahead.
     ahead_ = std::max(kAheadBytes, block_bytes);
+    if (!next_.begin.empty()) {
+      // A fetch for every kFetchSteps of a pass, piece by piece of what lies in order, and the next
+      // lines of these in the next pass; more pieces than that are shared out over several passes.
+      const int64_t width = tile_.columns(), depth = at_a_time();
+      rounds_ = ceil_div(next_.turned ? width : depth, std::max<int64_t>(1, depth / kFetchSteps));
+      const int64_t lines = ceil_div((next_.turned ? depth : width) * bytes, 64) * rounds_;
+      share_ = ceil_div(lines, std::min(lines, passes));
+      fetching_ = ceil_div(lines, share_);
+      return;
+    }
     if (!fetches) return;
     steps_ = plain_ ? kFetchSteps : 1;
     const int64_t lines = ceil_div(tile_.columns() * bytes * group_, 64) * steps_;
@@ -268,6 +298,16 @@ class KernelEmitter::Strips {
   std::string left_type() const { return fmt("const $0* const ", storage_type(p_.left.storage)); }
   std::string right_type() const { return fmt("const $0* const ", storage_type(p_.right.storage)); }
   std::string depth() const { return blocks_ ? "kk" : p_.k.text(); }
+  int64_t at_a_time() const { return blocks_ ? block_ : p_.k.nominal; }
+
+  // Where pass number `pass` fetches `lines` lines of each piece.
+  std::string next_pieces(const std::string& pass, int64_t lines) const {
+    const int64_t words = lines * 64 / size_in_bytes(p_.right.storage);
+    std::string piece = !blocks_ ? "0" : next_.turned ? fmt("kb / $0", kFetchSteps) : "kb";
+    if (rounds_ == 1) return fmt("nk + $0*$1 + ($2)*$3", piece, next_.pitch, pass, words);
+    piece += fmt(" + ($0) % $1*$2", pass, rounds_, at_a_time() / kFetchSteps);
+    return fmt("nk + ($0)*$1 + ($2) / $3*$4", piece, next_.pitch, pass, rounds_, words);
+  }
 
   // `pass` is an expression where `row` is one.
   void call(int64_t rows, int64_t vectors, const std::string& row, const std::string& pass,
@@ -277,18 +317,22 @@ class KernelEmitter::Strips {
       return row == "0" ? pointer : fmt("$0 + $1*$2", pointer, row, stride);
     };
     std::string f = "0";
-    if (fetched > 0) {
+    const int64_t line = 64 / size_in_bytes(p_.right.storage);
+    const int64_t apart = next_.begin.empty() ? fetched * line : next_.pitch;
+    if (fetched > 0 && !next_.begin.empty()) {
+      f = next_pieces(pass, fetched);
+    } else if (fetched > 0) {
       f = fmt("(const char*)bk + $0", ahead_);
       if (pass != "0")
         f += fmt(row == "m" ? " + $0/$1*$2*($3)" : " + $0/$1*$2*$3", depth(), group_ * steps_,
                  fetched * 64, pass);
     }
     if (plain_) f = fmt("(const $0*)($1)", storage_type(p_.right.storage), f);
-    code_.line(fmt("$0<$1, $2, $3, $4, $5>",
+    code_.line(fmt(plain_ ? "$0<$1, $2, $3, $4, $5, $6>" : "$0<$1, $2, $3, $4, $5>",
                    plain_ ? steady_kernel(emitter_.unit_.shared, p_.to.storage, t)
                           : panel_kernel(emitter_.unit_.shared, emitter_.unit_.isa, p_.left.storage,
                                          p_.right.storage, t),
-                   p_.ars, tile_.columns(), p_.ldc, accumulate_ || blocks_, fetched) +
+                   p_.ars, tile_.columns(), p_.ldc, accumulate_ || blocks_, fetched, apart) +
                fmt("($0, bk, $1, $2, $3);", from("ak", p_.ars), from("ck", p_.ldc), f, depth()));
   }
 
@@ -321,14 +365,9 @@ class KernelEmitter::Strips {
     const Extent& m = p_.m;
     if (!m.exact()) {
       passes_to(m.text(), -1, vectors);
-      // The last rows by halves.
       code_.line(fmt("long m = $0 / $1 * $1;", m.text(), tile_.rows));
-      for (int64_t part = tile_.rows - 1; part > 0; part /= 2) {
-        code_.open(fmt("for (; m + $0 <= $1; m += $0)", part, m.text()));
-        call(part, vectors, "m", "0", 0);
-        code_.close();
-      }
-      return;
+      return emitter_.last_rows(m, tile_.rows,
+                                [&](int64_t rows) { call(rows, vectors, "m", "0", 0); });
     }
     const int64_t pass = m.nominal / tile_.rows, full = pass * tile_.rows, rest = m.nominal - full;
     if (full > 0) passes_to(num(full), full, vectors);
@@ -340,6 +379,9 @@ class KernelEmitter::Strips {
     const std::string k = p_.k.text();
     const std::string b = j == "0" ? "b" : fmt("b + $0*$1", j, p_.right.panel_pitch);
     code_.line(fmt("$0* const ck = c + $1;", storage_type(p_.to.storage), j));
+    if (!next_.begin.empty())
+      code_.line(
+          fmt("$0nk = $1 + $2*$3;", right_type(), next_.begin, j, next_.turned ? next_.pitch : 1));
     if (!blocks_) {
       code_.line(left_type() + "ak = a;");
       code_.line(fmt("$0bk = $1;", right_type(), b));
@@ -365,11 +407,36 @@ class KernelEmitter::Strips {
   const RegisterTile tile_;
   const int64_t group_;
   const bool plain_, accumulate_;
+  const NextTile next_;
   int64_t block_, ahead_;  // rows of a block of k; bytes
   bool blocks_;            // there are several
   // Groups that share lines; lines that a pass fetches, and how many passes do.
   int64_t steps_ = 1, share_ = 0, fetching_ = 0;
+  int64_t rounds_ = 1;  // passes that fetch the same lines, of other pieces
 };
+
+KernelEmitter::NextTile KernelEmitter::next_tile(int b, const Matrices& p) const {
+  const std::optional<RightOperand> tile = right_operand(kernel_, b);
+  if (!packed_operand(b) || p.right.storage != p.to.storage) return {};
+  const Value& v = value(tile->iter);
+  const Memory from = kernel_.argument_memory(v.argument, "v" + num(tile->iter));
+  const auto step = [&](int axis) {
+    return v.extents[size_t(axis)].nominal * from.strides[size_t(axis)];
+  };
+  NextTile next{from.pointer, from.strides[size_t(tile->k)]};
+  next.turned = next.pitch == 1;
+  if (next.turned) next.pitch = from.strides[size_t(tile->n)];
+  // What the loop reads next, or after its last iteration the next block, of the next columns.
+  std::vector<size_t> loops;
+  for (size_t l = 0; l < kernel_.loops.size(); ++l)
+    if ((v.phase.varies >> l & 1) != 0 && kernel_.loops[l] > 1) loops.push_back(l);
+  if (loops.size() != 1)
+    next.begin += fmt(" + $0", step(loops.empty() ? tile->n : tile->k));
+  else
+    next.begin += fmt(" + (l$0 + 1 < $1 ? $2 : $3 - l$0*$2)", loops[0], kernel_.loops[loops[0]],
+                      step(tile->k), step(tile->n));
+  return next;
+}
 
 void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool accumulate) {
   const std::optional<Memory> left = view(a), right = panel_operand(b);
@@ -399,7 +466,7 @@ void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool 
                    right->panel_pitch, rows.low, accumulate, packed_operand(b) ? 0 : kAheadBytes) +
                fmt("($0, $1, $2, $3, $4, $5);", p.a, p.b, p.c, m.text(), n.text(), k.text()));
   else
-    Strips(*this, p, *shape, accumulate, !packed_operand(b)).emit();
+    Strips(*this, p, *shape, accumulate, !packed_operand(b), next_tile(b, p)).emit();
   if (!rows.name.empty()) touch(rows.name);
   close_product(p);
 }

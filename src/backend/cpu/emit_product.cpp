@@ -11,11 +11,8 @@
 namespace tessera {
 namespace {
 
-// The row pitch from which columns are so far apart that a strip is copied while it is first used.
-constexpr int64_t kFarApartBytes = 1024;
-// Rows of such a strip that all panels work on before the next ones. They are fetched meanwhile;
-// more would fall into the same few sets of the cache and evict each other.
-constexpr int64_t kRowsOfManyPanels = 48, kRowsOfOnePanel = 128;
+// Rows of the last columns that are copied at a time, where they fill no tile.
+constexpr int64_t kRowsOfTail = 128;
 
 }  // namespace
 
@@ -125,7 +122,8 @@ void KernelEmitter::close_product(const Matrices& p) {
   code_.close(p.opened);
 }
 
-// A product by register tiles, strip by strip of the right operand's columns.
+// A product by register tiles, strip by strip of the right operand's columns, which lie near each
+// other: others are packed, or read by rows.
 class KernelEmitter::Tiled {
  public:
   // `fetch`: the right operand is outside the cache.
@@ -134,47 +132,31 @@ class KernelEmitter::Tiled {
         type_(storage_type(dtype_)), serial_(emitter.names_++),
         tile_(choose_tile(emitter.unit_.isa, dtype_, p.m.nominal, p.n.nominal)),
         columns_(tile_.columns()), lines_(ceil_div(columns_ * size_in_bytes(dtype_), 64)),
-        panels_(ceil_div(p.m.nominal, tile_.rows)), fetch_(fetch), accumulate_(accumulate) {
-    const bool far_apart = p.ldb * size_in_bytes(dtype_) >= kFarApartBytes && p.ldb != columns_;
-    pack_ = far_apart && panels_ > 1;
-    const int64_t usual = panels_ > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
-    // Parts of the same size; a little over one part is not worth a second one.
-    at_a_time_ = ceil_div(p.k.nominal, std::max<int64_t>(1, (p.k.nominal + usual / 2) / usual));
-    in_parts_ = far_apart && (pack_ || fetch_) && p.k.nominal > at_a_time_;
-  }
+        fetch_(fetch), accumulate_(accumulate) {}
 
   void emit() {
     code_.line(fmt("const $0* const a = $1;", type_, p_.a));
     code_.line(fmt("const $0* const b = $1;", type_, p_.b));
     code_.line(fmt("$0* const c = $1;", type_, p_.c));
-    const std::string packed = fmt("strip$0", serial_);
-    if (pack_) {
-      packed_ = packed;
-      emitter_.allocate(packed, dtype_, columns_ * std::min(at_a_time_, p_.k.nominal));
-    }
     // Column n of the right operand, n a multiple of the tile's columns.
     const Extent& n = p_.n;
     const std::string below = fmt("b + $0*$1", p_.k.text(), p_.ldb);
-    if (n.exact() && n.nominal == columns_) {
-      whole_strip("b", "c", below);
-    } else {
-      code_.line("long n = 0;");
-      const int64_t whole = n.nominal / columns_ * columns_, left_over = n.nominal - whole;
-      if (whole > 0) {
-        code_.open(fmt("for (; n + $0 <= $1; n += $0)", columns_, n.text()));
-        whole_strip("b + n", "c + n",
-                    fmt("n + $0 <= $1 ? b + n + $2 : $3", 2 * columns_, n.text(), columns_, below));
-        code_.close();
-      }
-      if (n.exact() && left_over > 0 && left_over % tile_.lanes == 0) {
-        code_.open("");
-        all_rows({left_over / tile_.lanes, p_.ldb, "b + n", "c + n"}, false, false);
-        code_.close();
-      } else if (!n.exact() || left_over > 0) {
-        last_columns(left_over);
-      }
+    if (n.exact() && n.nominal == columns_) return whole_strip("b", "c", below);
+    code_.line("long n = 0;");
+    const int64_t whole = n.nominal / columns_ * columns_, left_over = n.nominal - whole;
+    if (whole > 0) {
+      code_.open(fmt("for (; n + $0 <= $1; n += $0)", columns_, n.text()));
+      whole_strip("b + n", "c + n",
+                  fmt("n + $0 <= $1 ? b + n + $2 : $3", 2 * columns_, n.text(), columns_, below));
+      code_.close();
     }
-    if (pack_) emitter_.touch(packed);
+    if (n.exact() && left_over > 0 && left_over % tile_.lanes == 0) {
+      code_.open("");
+      all_rows({left_over / tile_.lanes, p_.ldb, "b + n", "c + n"}, false);
+      code_.close();
+    } else if (!n.exact() || left_over > 0) {
+      last_columns(left_over);
+    }
   }
 
  private:
@@ -183,23 +165,22 @@ class KernelEmitter::Tiled {
     int64_t vectors, ld;
     std::string b, c;
   };
-  Strip packed(const Strip& s) const { return {s.vectors, s.vectors * tile_.lanes, packed_, s.c}; }
 
-  // `rows` rows from row `from`, which may pack the strip meanwhile, and fetch `fetched` lines per
-  // row from line `line` of the next strip on.
-  void call(int64_t rows, const std::string& from, const Strip& s, bool packs = false,
-            int64_t line = 0, int64_t fetched = 0) {
+  // `rows` rows from row `from`, which may fetch `fetched` lines per row from line `line` of the
+  // next strip on.
+  void call(int64_t rows, const std::string& from, const Strip& s, int64_t line = 0,
+            int64_t fetched = 0) {
     const RegisterTile t{int(rows), int(s.vectors), tile_.lanes};
     const auto at = [&](const std::string& p, int64_t stride) {
       return from == "0" ? p : fmt("$0 + $1*$2", p, from, stride);
     };
     std::string next = "0";
     if (fetched > 0) next = line > 0 ? fmt("next + $0", line * 64 / size_in_bytes(dtype_)) : "next";
-    code_.line(fmt("$0<$1, $2, $3, $4, $5, $6, $7, $8>",
-                   micro_kernel(emitter_.unit_.shared, dtype_, t), p_.ars, p_.acs, s.ld, p_.ldc,
-                   accumulate_ || in_part_, packs, fetched > 0 ? p_.ldb : 0, fetched) +
-               fmt("($0, $1, $2, $3, $4, $5);", at(in_part_ ? "ak" : "a", p_.ars), s.b,
-                   packs ? packed_ : "0", next, at(s.c, p_.ldc), depth()));
+    code_.line(fmt("$0<$1, $2, $3, $4, $5, $6, $7>", micro_kernel(emitter_.unit_.shared, dtype_, t),
+                   p_.ars, p_.acs, s.ld, p_.ldc, accumulate_ || in_part_, fetched > 0 ? p_.ldb : 0,
+                   fetched) +
+               fmt("($0, $1, $2, $3, $4);", at(in_part_ ? "ak" : "a", p_.ars), s.b, next,
+                   at(s.c, p_.ldc), depth()));
   }
   std::string depth() const { return in_part_ ? "kk" : p_.k.text(); }
 
@@ -207,19 +188,20 @@ class KernelEmitter::Tiled {
   // is fetched: the strip to the right, or at the end of the row the same columns of the next
   // iteration's rows. The fetches are shared out over all panels of rows, so that none has to wait
   // for memory.
-  void all_rows(Strip s, bool packs, bool fetches) {
-    if (!p_.m.exact()) return unknown_rows(s, packs, fetches);
-    const int64_t full = p_.m.nominal / tile_.rows, rest = p_.m.nominal % tile_.rows;
-    // The first calls fetch, a share of the lines each, or one of them packs.
-    int64_t first = 0, line = 0;
-    const int64_t share = fetches ? ceil_div(lines_, std::min(lines_, full)) : 0;
-    while (first < full && ((fetches && line < lines_) || (first == 0 && packs))) {
-      const int64_t fetched = fetches ? std::min(share, lines_ - line) : 0;
-      call(tile_.rows, num(first * tile_.rows), s, packs && first == 0, line, fetched);
-      if (packs && first == 0) s = packed(s);
-      line += fetched;
-      ++first;
+  void all_rows(const Strip& s, bool fetches) {
+    if (!p_.m.exact()) {
+      code_.line("long m = 0;");
+      code_.open(fmt("for (; m + $0 <= $1; m += $0)", tile_.rows, p_.m.text()));
+      call(tile_.rows, "m", s);
+      code_.close();
+      return emitter_.last_rows(p_.m, tile_.rows, [&](int64_t rows) { call(rows, "m", s); });
     }
+    const int64_t full = p_.m.nominal / tile_.rows, rest = p_.m.nominal % tile_.rows;
+    // The first calls fetch, a share of the lines each.
+    int64_t first = 0;
+    const int64_t share = fetches ? ceil_div(lines_, std::min(lines_, full)) : 0;
+    for (int64_t line = 0; fetches && line < lines_; line += share)
+      call(tile_.rows, num(first++ * tile_.rows), s, line, std::min(share, lines_ - line));
     if (full - first == 1) {
       call(tile_.rows, num(first * tile_.rows), s);
     } else if (full > first) {
@@ -231,35 +213,10 @@ class KernelEmitter::Tiled {
     if (rest > 0) call(rest, num(full * tile_.rows), s);
   }
 
-  void unknown_rows(const Strip& s, bool packs, bool fetches) {
-    const std::string if_whole = fmt("if (m + $0 <= $1)", tile_.rows, p_.m.text());
-    const std::string next = fmt("m += $0;", tile_.rows);
-    code_.line("long m = 0;");
-    if (!packs) return rows_to_end(s);
-    code_.open(if_whole);
-    call(tile_.rows, "m", s, true);
-    code_.line(next);
-    const int64_t share = fetches ? ceil_div(lines_, std::max<int64_t>(1, panels_ - 2)) : 0;
-    for (int64_t line = 0; fetches && line < lines_; line += share) {
-      code_.open(if_whole);
-      call(tile_.rows, "m", packed(s), false, line, std::min(share, lines_ - line));
-      code_.line(next);
-      code_.close();
-    }
-    rows_to_end(packed(s));
-    code_.close();
-    code_.open("else");
-    rows_to_end(s);
-    code_.close();
-  }
-
-  // All whole tiles from row m on, then the last rows by halves.
-  void rows_to_end(const Strip& s) {
-    for (int64_t part = tile_.rows; part > 0; part /= 2) {
-      code_.open(fmt("for (; m + $0 <= $1; m += $0)", part, p_.m.text()));
-      call(part, "m", s);
-      code_.close();
-    }
+  // `following` is where the strip to be read after it begins.
+  void whole_strip(const std::string& b, const std::string& c, const std::string& following) {
+    if (fetch_) code_.line(fmt("const $0* const next = $1;", type_, following));
+    all_rows({tile_.vectors, p_.ldb, b, c}, fetch_);
   }
 
   // Parts of the right operand's rows, kk from row kb on, for `width` columns of the result at `c`.
@@ -270,10 +227,8 @@ class KernelEmitter::Tiled {
       code_.line(fmt("for (long j = 0; j < $0; ++j) ($1)[i*$2 + j] = 0;", width, c, p_.ldc));
       code_.close();
     }
-    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k, at_a_time_));
-    const bool even = p_.k.exact() && p_.k.nominal % at_a_time_ == 0;
-    code_.line(fmt(even ? "const long kk = $1;" : "const long kk = $0 - kb < $1 ? $0 - kb : $1;", k,
-                   at_a_time_));
+    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k, kRowsOfTail));
+    code_.line(fmt("const long kk = $0 - kb < $1 ? $0 - kb : $1;", k, kRowsOfTail));
     code_.line(fmt("const $0* const ak = a + kb$1;", type_, p_.acs == 1 ? "" : "*" + num(p_.acs)));
     in_part_ = true;
     part();
@@ -281,29 +236,16 @@ class KernelEmitter::Tiled {
     code_.close();
   }
 
-  // `following` is where the strip to be read after it begins.
-  void whole_strip(const std::string& b, const std::string& c, const std::string& following) {
-    const auto strip = [&](const std::string& from, const std::string& next) {
-      if (fetch_) code_.line(fmt("const $0* const next = $1;", type_, next));
-      all_rows({tile_.vectors, p_.ldb, from, c}, pack_, fetch_);
-    };
-    if (!in_parts_) return strip(b, following);
-    by_parts(num(columns_), c, [&] {
-      strip(fmt("$0 + kb*$1", b, p_.ldb), fmt("kb + $0 < $1 ? $2 + (kb + $0)*$3 : $4", at_a_time_,
-                                              p_.k.text(), b, p_.ldb, following));
-    });
-  }
-
   // The last columns, w of them from column n on, padded with zeros to whole vectors. `usual`: how
   // many there are, of all blocks but perhaps the last.
   void last_columns(int64_t usual) {
     const Extent& n = p_.n;
-    const bool parts = p_.k.nominal > at_a_time_;
+    const bool parts = p_.k.nominal > kRowsOfTail;
     const std::string tail = fmt("tail$0", serial_);
     const std::string vectors = fmt("(w + $0) / $1", tile_.lanes - 1, tile_.lanes);
     const int64_t few = ceil_div(usual, tile_.lanes), most = n.exact() ? few : tile_.vectors;
     const int64_t pitch = most * tile_.lanes;
-    emitter_.allocate(tail, dtype_, pitch * (parts ? at_a_time_ : p_.k.nominal));
+    emitter_.allocate(tail, dtype_, pitch * (parts ? kRowsOfTail : p_.k.nominal));
     const auto part = [&] {
       code_.open(fmt("for (long i = 0; i < $0; ++i)", depth()));
       code_.line(fmt("for (long j = 0; j < $0; ++j) $1[i*$0 + j] = j < w ? b[$2*$3 + n + j] : 0;",
@@ -311,12 +253,12 @@ class KernelEmitter::Tiled {
       code_.close();
       if (usual > 0) {
         code_.open(fmt("if ($0 == $1)", vectors, few));
-        all_rows({few, pitch, tail, "c + n"}, false, false);
+        all_rows({few, pitch, tail, "c + n"}, false);
         code_.close();
       }
       if (n.exact()) return;
       code_.open(fmt("$0for (long j = 0; j < w; j += $1)", usual > 0 ? "else " : "", tile_.lanes));
-      all_rows({1, pitch, tail + " + j", "c + n + j"}, false, false);
+      all_rows({1, pitch, tail + " + j", "c + n + j"}, false);
       code_.close();
     };
     code_.open(fmt("if (n < $0)", n.text()));
@@ -336,11 +278,9 @@ class KernelEmitter::Tiled {
   const std::string type_;
   const int serial_;
   const RegisterTile tile_;
-  const int64_t columns_, lines_, panels_;  // of a strip; lines of a row of it; panels of rows
+  const int64_t columns_, lines_;  // of a strip; lines of a row of it
   const bool fetch_, accumulate_;
-  bool pack_, in_parts_, in_part_ = false;
-  int64_t at_a_time_;   // rows of the right operand
-  std::string packed_;  // where a strip is packed
+  bool in_part_ = false;
 };
 
 void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool accumulate) {

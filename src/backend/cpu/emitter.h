@@ -179,9 +179,20 @@ class KernelEmitter {
   // Calls `panel` for the code of each panel: how many of its vectors, its first column.
   void each_panel(const Extent& n, const RegisterTile& tile,
                   const std::function<void(int64_t vectors, const std::string& column)>& panel);
+  // What is left of m rows after whole tiles, from row m of the code on.
+  void last_rows(const Extent& m, int64_t tile, const std::function<void(int64_t rows)>& call);
   // One product of few rows with all panels.
   void streams(const Matrices& p, const StreamTile& tile, bool accumulate);
   class Strips;  // all panels, by register tiles
+  // Where a tile begins that the kernel packs, and how far what lies in order there is apart: its
+  // rows, or its columns where it is `turned`. None: an empty string.
+  struct NextTile {
+    std::string begin = {};
+    int64_t pitch = 0;
+    bool turned = false;
+  };
+  // The one that is packed after the right operand `b` of the product `p`.
+  NextTile next_tile(int b, const Matrices& p) const;
   struct LeftRows {
     std::string name;
     int64_t pitch = 0, low = 0;

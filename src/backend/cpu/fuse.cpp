@@ -6,20 +6,26 @@
 #include "backend/cpu/dot.h"
 #include "backend/cpu/long_sums.h"
 #include "backend/cpu/lowering.h"
+#include "backend/cpu/row_kernels.h"
 #include "plan/fuse.h"
 
 namespace tessera {
 
-Graph fuse_operators(const Graph& given, CpuIsa isa, bool weights) {
+Graph fuse_operators(const Graph& given, CpuIsa isa, bool weights, bool compared) {
   const bool fixed =
       std::ranges::all_of(given.tensors(), [](const Tensor& t) { return is_static(t.type.shape); });
   if (given.level() != Level::Kernel || !fixed) return given;
   FusionRules rules;
   rules.weights = weights;
+  rules.compared = compared;
   rules.split = cpu_lowering(isa).split;
   rules.few_rows = [](DType right) {
     return right == DType::F32 || right == DType::BF16 ? kMostDotRows : 0;
   };
+  rules.packs = [](DType right, int64_t rows) {
+    return (right == DType::F32 || right == DType::F64) && rows > kMostDotRows;
+  };
+  rules.packed_rows = kMostKernelRows + 1;
   rules.apart = [isa](const Graph& graph) {
     std::vector<bool> apart(graph.ops().size(), false);
     for (const ImageStep& s : image_steps(graph, isa)) {

@@ -8,7 +8,8 @@ namespace tessera {
 
 // An equal program in which kernels stand for neighbouring operators, after reductions of many
 // elements to few were staged (long_sums.h). What follows convolutions stays with them
-// (image_steps). `weights`: what depends on them alone is computed once, elsewhere.
-Graph fuse_operators(const Graph& graph, CpuIsa isa, bool weights = true);
+// (image_steps). `weights`: what depends on them alone is computed once, elsewhere; `compared`: and
+// compared with them in every call.
+Graph fuse_operators(const Graph& graph, CpuIsa isa, bool weights = true, bool compared = false);
 
 }  // namespace tessera

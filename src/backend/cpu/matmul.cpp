@@ -28,15 +28,12 @@ std::string micro_text(SharedText& shared, DType dtype, const RegisterTile& tile
     return fmt("*($0*)($1 + $2)", v, p, j * tile.lanes);
   };
   std::string out =
-      fmt("\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, long "
-          "LDF, int LINES>\nstatic __attribute__((noinline)) void $0(const $1* a, const $1* "
-          "b, $1* p, const $1* f, $1* c, long k) {\n",
+      fmt("\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, long LDF, int "
+          "LINES>\nstatic __attribute__((noinline)) void $0(const $1* a, const $1* b, const $1* f, "
+          "$1* c, long k) {\n",
           kernel_name("mm_", dtype, tile), storage_type(dtype));
   out += declare_sums("  ", v, tile.rows, tile.vectors) + "  for (; k > 0; --k) {\n";
   out += declare_vectors("    const ", v, "b", tile.vectors, [&](int j) { return at("b", j); });
-  out += "    if (PACK) {\n";
-  out += each_vector("     ", tile.vectors, [&](int j) { return fmt("$0 = b$1;", at("p", j), j); });
-  out += fmt("      p += $0;\n    }\n", tile.columns());
   // Fetches between the rows: in front they would hold up the loads of what is there already.
   const int line = 64 / size_in_bytes(dtype), lines = ceil_div(tile.columns(), line);
   int fetched = 0;
@@ -57,7 +54,7 @@ std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& til
   const int line = 64 / size_in_bytes(dtype);
   const int lines = ceil_div(tile.columns(), line) * kFetchSteps;  // the most that can be asked for
   std::string out = fmt(
-      "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, int LINES>\nstatic "
+      "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, int LINES, long LDF>\nstatic "
       "__attribute__((noinline)) void $0(const $1* a, const $1* b, $1* c, const $1* f, long k) {\n",
       kernel_name("mp_", dtype, tile), storage_type(dtype));
   out += declare_sums("  ", v, tile.rows, tile.vectors);
@@ -80,8 +77,7 @@ std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& til
   };
   out += fmt("  for (; k >= $0; k -= $0) {\n", kFetchSteps);
   for (int step = 0; step < kFetchSteps; ++step) out += one(step);
-  out += fmt("    f += LINES * $0;\n  }\n#pragma GCC unroll 1\n  for (; k > 0; --k) {\n$1  }\n",
-             line, one(-1));
+  out += fmt("    f += LDF;\n  }\n#pragma GCC unroll 1\n  for (; k > 0; --k) {\n$0  }\n", one(-1));
   return fmt("$0$1}\n", out, keep_sums(v, tile));
 }
 

@@ -27,14 +27,13 @@ inline constexpr int kFetchSteps = 8;
 
 class SharedText;
 
-// Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, PACK, LDF, LINES>(a, b, p, f,
-// c, k) computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile. With PACK
-// it also writes the rows of b it reads to p, contiguously. For each k it fetches LINES cache lines
-// at f + k*LDF towards the cache: what a later call will read.
+// Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, LDF, LINES>(a, b, f, c, k)
+// computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile. For each k it
+// fetches LINES cache lines at f + k*LDF towards the cache: what a later call will read.
 std::string micro_kernel(SharedText& shared, DType dtype, const RegisterTile& tile);
-// The same for packed operands: name<ARS, LDB, LDC, ACCUMULATE, LINES>(a, b, c, f, k) with ACS 1.
-// LINES lines at f are fetched for every kFetchSteps of k, so that many passes over one block share
-// what comes next evenly: fetches that come in bursts are dropped.
+// The same for packed operands: name<ARS, LDB, LDC, ACCUMULATE, LINES, LDF>(a, b, c, f, k) with ACS
+// 1. LINES lines at f, then at f + LDF and so on, are fetched for every kFetchSteps of k, so that
+// many passes over one block share what comes next evenly: fetches that come in bursts are dropped.
 std::string steady_kernel(SharedText& shared, DType dtype, const RegisterTile& tile);
 
 }  // namespace tessera

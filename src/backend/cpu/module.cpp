@@ -225,7 +225,8 @@ std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
   const Graph checked = with_checked_bodies(graph, cache, false, options.isa, {}, written);
   Graph laid_out = options.plan.images ? channels_last(checked, options.isa)
                                        : without_transposed_convolutions(checked);
-  if (options.plan.fuse) laid_out = fuse_operators(laid_out, options.isa, options.plan.weights);
+  if (options.plan.fuse)
+    laid_out = fuse_operators(laid_out, options.isa, options.plan.weights, options.plan.compared);
   const KernelPool& pool = options.pool != nullptr ? *options.pool : KernelPool::shared();
   PlanOptions plan = options.plan;
   if (plan.images && plan.algorithms.empty())

@@ -9,6 +9,9 @@
 namespace tessera {
 namespace {
 
+// The row pitch from which columns are so far apart that tiles are packed.
+constexpr int64_t kFarApartBytes = 1024;
+
 // 0 where all tiles of an axis begin at multiples of `unit`, else the size that all of them begin
 // at multiples of; nullopt where tiles within tiles begin anywhere.
 std::optional<int64_t> tile_size(const KernelValues& kernel, const Value& iter, int axis,
@@ -50,9 +53,12 @@ std::optional<RightOperand> right_operand(const KernelValues& kernel, int id) {
   return RightOperand{id, axes[r - 2], axes[r - 1]};
 }
 
-bool packs_tile(CpuIsa isa, DType sums, DType stored, int64_t m) {
-  if (sums != DType::F32 || stored != DType::BF16 || !panels_take_bf16(isa)) return false;
+bool packs_tile(CpuIsa isa, DType sums, DType stored, int64_t m, int64_t pitch) {
   // Below, dot kernels or row kernels read the tile where it lies.
+  if (sums == stored)
+    return pitch == 1 ? m > kMostDotRows
+                      : m > kMostKernelRows && pitch * size_in_bytes(stored) >= kFarApartBytes;
+  if (sums != DType::F32 || stored != DType::BF16 || !panels_take_bf16(isa)) return false;
   return m > (isa == CpuIsa::Amx ? kMostDotRows : kMostKernelRows);
 }
 
@@ -72,7 +78,7 @@ std::map<RightOperand, PanelShape> packed_tiles(const KernelValues& kernel, CpuI
       const bool packs =
           shape && memory.panel == 0 &&
           (memory.strides[size_t(at->n)] == 1 || memory.strides[size_t(at->k)] == 1) &&
-          packs_tile(isa, compute_dtype(v.dtype), iter.dtype, m);
+          packs_tile(isa, compute_dtype(v.dtype), iter.dtype, m, memory.strides[size_t(at->k)]);
       if (!packs) {
         refused.insert(*at);
         continue;
@@ -120,8 +126,10 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       // Tiles of 16-bit elements are converted, or woven, as a whole.
       const int64_t passes = ceil_div(v.extents[rank - 2].nominal, tile.rows);
       p.row_panels = iter.dtype == dtype ? double(passes) : 1;
-      p.packed = packs_tile(isa, dtype, iter.dtype, v.extents[rank - 2].nominal);
       p.copied = at->n + 1 != int(axes);
+      p.rows = v.extents[rank - 2].nominal;
+      p.packed = packs_tile(isa, dtype, iter.dtype, p.rows,
+                            contiguous_strides(kernel.argument_extents[argument])[size_t(at->k)]);
       p.flops = 2.0 * double(v.elements()) * double(iter.extents[size_t(at->k)].nominal);
       for (int64_t g : kernel.grid) p.flops *= double(g);
       for (size_t l = 0; l < kernel.loops.size(); ++l)

@@ -16,6 +16,7 @@ struct PanelOperand {
   int operand = 0;   // of the kernel
   Layout layout;     // that the register tiles read without a detour
   double flops = 0;  // per call, of the products that read it
+  int64_t rows = 1;  // of a tile of the left operand
   // Panels of rows that share what the kernel packs by itself while it first reads a strip.
   double row_panels = 1;
   bool packed = false;  // the kernel packs tiles of it by itself (packed_tiles)
@@ -35,10 +36,12 @@ struct RightOperand {
 // nullopt where `id` is anything else.
 std::optional<RightOperand> right_operand(const KernelValues& kernel, int id);
 
-// Row-major tiles of bf16 that a kernel packs into panels for itself, each time they change, since
-// enough rows are multiplied with them. The products that read a tile agree on its panels.
+// Row-major tiles that a kernel packs into panels for itself, each time they change, since enough
+// rows are multiplied with them: of bf16, and of f32 and f64 whose columns lie in order, or whose
+// rows lie far apart. The products that read a tile agree on its panels.
 std::map<RightOperand, PanelShape> packed_tiles(const KernelValues& kernel, CpuIsa isa);
-// Whether a tile of this type is packed for a product of m rows.
-bool packs_tile(CpuIsa isa, DType sums, DType stored, int64_t m);
+// Whether a tile of this type is packed for a product of m rows; its rows lie `pitch` elements
+// apart, 1 where columns lie in order.
+bool packs_tile(CpuIsa isa, DType sums, DType stored, int64_t m, int64_t pitch);
 
 }  // namespace tessera

@@ -149,6 +149,29 @@ static __attribute__((noinline)) void pack_pairs(const unsigned short* from, uns
   }
 }
 )text";
+constexpr const char* kPackRows = R"text(
+template <long LD, long PITCH, long COLUMNS, class T>
+static __attribute__((noinline)) void pack_rows(const T* from, T* to, long k, long n) {
+  for (long i = 0; i < k; ++i, from += LD, to += COLUMNS) {
+    long j = 0;
+    T* panel = to;
+    for (; j + COLUMNS <= n; j += COLUMNS, panel += PITCH * COLUMNS)
+      __builtin_memcpy(panel, from + j, COLUMNS * sizeof(T));
+    for (long c = j; j < n && c < j + COLUMNS; ++c) panel[c - j] = c < n ? from[c] : 0;
+  }
+}
+)text";
+constexpr const char* kPackColumns = R"text(
+template <long LD, long PITCH, long COLUMNS, class T>
+static __attribute__((noinline)) void pack_columns(const T* from, T* to, long k, long n) {
+  for (long j = 0; j < n; j += COLUMNS, from += COLUMNS * LD, to += PITCH * COLUMNS) {
+    const long w = n - j < COLUMNS ? n - j : COLUMNS;
+    t_transpose<T>(from, LD, to, COLUMNS, k, w);
+    for (long p = 0; w < COLUMNS && p < k; ++p)
+      for (long c = w; c < COLUMNS; ++c) to[p * COLUMNS + c] = 0;
+  }
+}
+)text";
 constexpr const char* kPackTurned = R"text(
 template <long LD, long PITCH, long COLUMNS>
 static __attribute__((noinline)) void pack_turned(const unsigned short* from, unsigned short* to,
@@ -277,11 +300,13 @@ std::string amx_kernel(SharedText& shared) {
       "tiles_bf16", [] { return kTiles; });
 }
 
-std::string pack_kernel(SharedText& shared, bool turned) {
-  return turned ? shared.function(
-                      "pack_turned", [] { return kPackTurned; })
-                : shared.function(
-                      "pack_pairs", [] { return kPack; });
+std::string pack_kernel(SharedText& shared, DType dtype, bool turned) {
+  const bool pairs = dtype == DType::BF16;
+  const char* name = turned  ? (pairs ? "pack_turned" : "pack_columns")
+                     : pairs ? "pack_pairs"
+                             : "pack_rows";
+  const char* text = turned ? (pairs ? kPackTurned : kPackColumns) : pairs ? kPack : kPackRows;
+  return shared.function(name, [&] { return text; });
 }
 
 }  // namespace tessera

@@ -37,10 +37,10 @@ std::string panel_kernel(SharedText& shared, CpuIsa isa, DType left, DType store
 // for whole vectors of 16. With AHEAD it asks for what lies that many bytes ahead in b. Subnormal
 // elements count as zero.
 std::string amx_kernel(SharedText& shared);
-// Name of the template that packs a matrix of bf16, k by n, into panels of pairs: name<LD, PITCH,
+// Name of the template that packs a matrix, k by n, into panels, of bf16 of pairs: name<LD, PITCH,
 // COLUMNS>(from, to, k, n). Rows lie LD elements apart, or columns where the matrix is `turned`;
 // panel j begins at to + j*PITCH*COLUMNS. Columns and a row that are missing are filled with zeros.
 // Turned ones need t_transpose of the prelude.
-std::string pack_kernel(SharedText& shared, bool turned);
+std::string pack_kernel(SharedText& shared, DType dtype, bool turned);
 
 }  // namespace tessera

@@ -247,7 +247,8 @@ class Search {
     double room = words_.most;
     for (const int v : step.operands) room = std::max(room, size_of(values_[size_t(v)]));
     for (const Tiles& t : step.rearrangement.tiles) room *= double(t.count);
-    if (parts && (step.kind == StepKind::Fit || size_of(*parts) <= kMostGrowth * room)) {
+    if (parts && (step.kind == StepKind::Fit || step.kind == StepKind::Merge ||
+                  size_of(*parts) <= kMostGrowth * room)) {
       Facts f;
       f.kind = step.kind;
       for (const int v : step.operands) {
@@ -524,6 +525,13 @@ class Search {
     }
     if (f.kind == StepKind::Concat && !f.start) return;
     const Dims from = shape(parts[0]);
+    if (f.start && weights_[size_t(v)] && left > 0)
+      for (const auto& [groups, joined] : words_.merges) {
+        if (from[0] % groups != 0) continue;
+        Step s{StepKind::Merge, {v}};
+        s.sizes = {groups, joined};
+        attempt(std::move(s), n, int(joined));
+      }
     const size_t k = original_.outputs().size();
     for (size_t axis = 0; axis < from.size(); axis++) {
       Step s{StepKind::Split, {v}};

@@ -15,6 +15,7 @@ enum class StepKind : uint8_t {
   Concat,  // of a bundle, along `axis`
   Split,   // into a bundle, of `sizes` along `axis`
   Fit,     // each part of a bundle into `shape` with zeros around it, `lows` of them in front
+  Merge,   // weights of a convolution's groups: of `sizes[1]` of `sizes[0]` groups one, with zeros
   Apply,   // `op` with `attrs`, to each part of bundles
 };
 

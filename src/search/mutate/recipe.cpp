@@ -16,6 +16,8 @@ std::string describe(const Step& s) {
   case StepKind::Split:
     return "split [" + joined(s.sizes) + "] along axis " + std::to_string(s.axis);
   case StepKind::Fit: return "zeros around windows of [" + joined(s.shape) + "]";
+  case StepKind::Merge:
+    return "one group of every " + std::to_string(s.sizes[1]) + " of " + std::to_string(s.sizes[0]);
   case StepKind::Apply: {
     std::string text = name(s.op);
     if (const auto* a = std::get_if<ConvAttrs>(&s.attrs)) {
@@ -27,6 +29,31 @@ std::string describe(const Step& s) {
   }
   }
   return {};
+}
+
+// Weights [O, C, ...] of `groups` groups as [O, C·joined, ...] of groups / joined: what was the
+// k-th of a group's parts reads the k-th C channels, and zeros stand for the others.
+TensorId merged(Graph& g, TensorId weights, int64_t groups, int64_t joined) {
+  std::vector<int64_t> whole = extents(g.type(weights).shape);
+  const int64_t channels = whole[1];
+  std::vector<int64_t> apart = {groups / joined, joined, whole[0] / groups};
+  apart.insert(apart.end(), whole.begin() + 1, whole.end());
+  const TensorId parts = build::reshape(g, weights, {Shape(apart.begin(), apart.end())});
+  std::vector<TensorId> wide;
+  for (int64_t k = 0; k < joined; k++) {
+    SliceAttrs part;
+    part.stops = apart;
+    part.starts.assign(apart.size(), 0);
+    part.starts[1] = k;
+    part.stops[1] = k + 1;
+    PadAttrs zeros{
+        std::vector<int64_t>(apart.size(), 0), std::vector<int64_t>(apart.size(), 0), {}};
+    zeros.low[3] = k * channels;
+    zeros.high[3] = (joined - 1 - k) * channels;
+    wide.push_back(build::pad(g, build::slice(g, parts, part), std::move(zeros)));
+  }
+  whole[1] *= joined;
+  return build::reshape(g, build::concat(g, wide, {1}), {Shape(whole.begin(), whole.end())});
 }
 
 }  // namespace
@@ -91,6 +118,9 @@ std::optional<Parts> append(Graph& g, const Step& s, const std::vector<Parts>& v
       const bool same = std::equal(s.shape.begin(), s.shape.end(), from.begin() + int64_t(lead));
       r.push_back(same ? x[i] : build::pad(g, x[i], std::move(a)));
     }
+    return r;
+  case StepKind::Merge:
+    for (const TensorId t : x) r.push_back(merged(g, t, s.sizes[0], s.sizes[1]));
     return r;
   case StepKind::Apply: {
     size_t width = 1;

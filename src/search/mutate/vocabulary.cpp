@@ -15,6 +15,7 @@ double count(const Dims& d) {
 namespace {
 
 constexpr int64_t kMostCopies = 5;  // of an image, when taps become channels
+constexpr int64_t kMostMerged = 8;  // groups into one: so many times the arithmetic
 constexpr int64_t kSmall = 3;       // taps of the windows that large ones are cut into
 
 // Taps of windows as channels: of k = f·q taps along an axis, f blocks of q become channels, as the
@@ -158,7 +159,10 @@ Vocabulary vocabulary(const Graph& g) {
       for (const int64_t s : a.strides)
         if (s > 1) factors.insert(s);
       for (int64_t k = 2; k <= a.groups; k++)
-        if (a.groups % k == 0) v.groups.insert(k);
+        if (a.groups % k == 0) {
+          v.groups.insert(k);
+          if (k <= kMostMerged) v.merges.emplace(a.groups, k);
+        }
       const Dims x = extents(g.type(op.inputs[0]).shape);
       if (x[0] > 1 && x[0] <= 16) factors.insert(x[0]);
       // Images that are larger than what most tiles are: also in four.

@@ -23,9 +23,10 @@ struct Vocabulary {
   std::vector<Step> own;     // other operators, as they are; operands are to be filled in
   bool elementwise = false;  // of two operands
   std::vector<int64_t> factors;
-  std::set<int64_t> groups = {1};  // that convolutions may have
-  std::vector<Dims> lows;          // zeros before the axes of a convolution's operand
-  std::vector<Dims> targets;       // shapes of all values
+  std::set<int64_t> groups = {1};                // that convolutions may have
+  std::set<std::pair<int64_t, int64_t>> merges;  // groups, and how many of them become one
+  std::vector<Dims> lows;                        // zeros before the axes of a convolution's operand
+  std::vector<Dims> targets;                     // shapes of all values
   // By the shape that they take: windows' taps to channels, for images and for weights, and back to
   // the shape of the original's results.
   std::vector<std::pair<Dims, Rearrangement>> windows, returns;

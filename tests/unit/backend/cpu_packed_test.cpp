@@ -1,5 +1,5 @@
-// Products of 16-bit operands that are no weights: tiles that the kernel packs into panels for
-// itself. Against the interpreter, on sizes that divide nothing, and what the code consists of.
+// Products of operands that are no weights: tiles that the kernel packs into panels for itself.
+// Against the interpreter, on sizes that divide nothing, and what the code consists of.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,22 +11,19 @@
 #include "backend/testing.h"
 #include "base/text.h"
 #include "counting.h"
+#include "ir/build.h"
 #include "ir/validate.h"
 
 namespace tessera {
 namespace {
 
-std::string type(std::initializer_list<int64_t> dims) {
-  std::string s;
-  for (int64_t d : dims) s += (s.empty() ? "" : ",") + num(d);
-  return "bf16[" + s + "]";
-}
+constexpr DType kStored[] = {DType::BF16, DType::F32, DType::F64};
 
 // What runs on this machine and packs tiles for a product of so many rows.
 std::vector<CpuIsa> packing(int64_t rows) {
   std::vector<CpuIsa> out;
   for (CpuIsa isa : runnable_isas())
-    if (packs_tile(isa, DType::F32, DType::BF16, rows)) out.push_back(isa);
+    if (packs_tile(isa, DType::F32, DType::BF16, rows, 1)) out.push_back(isa);
   return out;
 }
 
@@ -35,8 +32,10 @@ std::vector<CpuIsa> packing(int64_t rows) {
 struct Sizes {
   int64_t b, groups, m, d, s, e, rows, loops;
   bool turned = false;
+  DType dtype = DType::BF16;
 };
 Graph packed_attention(const Sizes& p) {
+  const auto type = [&](const Shape& shape) { return Type{p.dtype, shape}.str(); };
   const int64_t mt = (p.m + p.rows - 1) / p.rows, st = (p.s + p.loops - 1) / p.loops;
   const std::string q = type({p.b, p.groups, p.m, p.d}), o = type({p.b, p.groups, p.m, p.e}),
                     k = p.turned ? type({p.b, 1, p.s, p.d}) : type({p.b, 1, p.d, p.s}),
@@ -69,22 +68,24 @@ O = save o {omap={x:0, y:2}} : )" +
 }
 
 TEST(CpuPacked, Attention) {
-  for (bool turned : {false, true}) {
-    expect_right_everywhere(packed_attention({2, 1, 64, 64, 256, 64, 1, 2, turned}));
-    expect_right_everywhere(packed_attention({1, 1, 33, 32, 96, 128, 1, 1, turned}));
-  }
+  for (DType t : kStored)
+    for (bool turned : {false, true}) {
+      expect_right_everywhere(packed_attention({2, 1, 64, 64, 256, 64, 1, 2, turned, t}));
+      expect_right_everywhere(packed_attention({1, 1, 33, 32, 300, 128, 1, 1, turned, t}));
+    }
 }
 
 TEST(CpuPacked, SizesThatDivideNothing) {
-  for (bool turned : {false, true}) {
-    expect_right_everywhere(
-        packed_attention({1, 1, 37, 19, 77, 21, 1, 3, turned}));  // odd depths, tails
-    expect_right_everywhere(
-        packed_attention({1, 1, 41, 33, 101, 47, 1, 2, turned}));  // of every kind
-    expect_right_everywhere(
-        packed_attention({2, 1, 70, 20, 50, 40, 2, 7, turned}));  // short last parts
-    expect_right_everywhere(packed_attention({1, 1, 35, 1, 34, 16, 1, 1, turned}));
-  }
+  for (DType t : kStored)
+    for (bool turned : {false, true}) {
+      expect_right_everywhere(
+          packed_attention({1, 1, 37, 19, 77, 21, 1, 3, turned, t}));  // odd depths, tails
+      expect_right_everywhere(
+          packed_attention({1, 1, 41, 33, 601, 47, 1, 2, turned, t}));  // of every kind
+      expect_right_everywhere(
+          packed_attention({2, 1, 70, 20, 50, 40, 2, 7, turned, t}));  // short last parts
+      expect_right_everywhere(packed_attention({1, 1, 35, 1, 34, 16, 1, 1, turned, t}));
+    }
 }
 
 TEST(CpuPacked, GroupsOfQueriesShareATile) {
@@ -122,18 +123,25 @@ TEST(CpuPacked, NeighbouringBlocksShareTiles) {
   }
 }
 
-// What depends on the number of rows alone: few are left to kernels that read the tile in place.
-TEST(CpuPacked, FewRowsAreNotWorthIt) {
+// Few rows are left to kernels that read the tile in place, and so is what lies near.
+TEST(CpuPacked, WhatIsWorthIt) {
   for (CpuIsa isa : runnable_isas()) {
-    EXPECT_FALSE(packs_tile(isa, DType::F32, DType::BF16, 12)) << to_string(isa);
-    EXPECT_EQ(packs_tile(isa, DType::F32, DType::BF16, 13), isa == CpuIsa::Amx);
-    EXPECT_EQ(packs_tile(isa, DType::F32, DType::BF16, 33), panels_take_bf16(isa));
-    EXPECT_FALSE(packs_tile(isa, DType::F32, DType::F16, 33)) << to_string(isa);
-    EXPECT_FALSE(packs_tile(isa, DType::F32, DType::F32, 33)) << to_string(isa);
+    EXPECT_FALSE(packs_tile(isa, DType::F32, DType::BF16, 12, 1)) << to_string(isa);
+    EXPECT_EQ(packs_tile(isa, DType::F32, DType::BF16, 13, 1), isa == CpuIsa::Amx);
+    EXPECT_EQ(packs_tile(isa, DType::F32, DType::BF16, 33, 1), panels_take_bf16(isa));
+    EXPECT_FALSE(packs_tile(isa, DType::F32, DType::F16, 33, 1)) << to_string(isa);
+    for (DType t : {DType::F32, DType::F64}) {
+      EXPECT_FALSE(packs_tile(isa, t, t, 12, 1)) << to_string(isa);
+      EXPECT_TRUE(packs_tile(isa, t, t, 13, 1)) << to_string(isa);
+      EXPECT_FALSE(packs_tile(isa, t, t, 32, 1024)) << to_string(isa);
+      EXPECT_TRUE(packs_tile(isa, t, t, 33, 1024)) << to_string(isa);
+      EXPECT_FALSE(packs_tile(isa, t, t, 33, 64)) << to_string(isa);
+    }
   }
-  for (int64_t m : {12, 13, 32, 33})
-    for (bool turned : {false, true})
-      expect_right_everywhere(packed_attention({1, 1, m, 32, 64, 32, 1, 2, turned}));
+  for (DType t : kStored)
+    for (int64_t m : {12, 13, 32, 33})
+      for (bool turned : {false, true})
+        expect_right_everywhere(packed_attention({1, 1, m, 32, 264, 32, 1, 2, turned, t}));
 }
 
 TEST(CpuPacked, InstructionsThatTheLevelHas) {
@@ -205,14 +213,41 @@ TEST(CpuPacked, LeftHereRightThere) {
 
 // An operand that is no weight, in the blocks and loops that a product without a kernel gets.
 TEST(CpuPacked, ProductsOfTheirOwn) {
-  Graph g;
-  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
-           {{150, 513}, {513, 512}}, {{64, 700}, {700, 256}}, {{3, 40, 41}, {3, 41, 70}}}) {
-    const TensorId x = g.add_input({DType::BF16, a}), y = g.add_input({DType::BF16, b});
-    g.add_output(g.add(OpKind::Matmul, {x, y}));
+  for (DType t : kStored) {
+    Graph g;
+    for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
+             {{150, 513}, {513, 512}}, {{64, 700}, {700, 256}}, {{3, 40, 41}, {3, 41, 270}}}) {
+      const TensorId x = g.add_input({t, a}), y = g.add_input({t, b});
+      g.add_output(g.add(OpKind::Matmul, {x, y}));
+    }
+    expect_right_everywhere(g);
+    if (t != DType::BF16) {
+      for (CpuIsa isa : runnable_isas()) EXPECT_GT(count(emit_source(g, isa), "  pack_rows<"), 1);
+    } else {
+      for (CpuIsa isa : packing(40)) EXPECT_EQ(count(emit_source(g, isa), "  pack_pairs<"), 3);
+    }
   }
-  expect_right_everywhere(g);
-  for (CpuIsa isa : packing(40)) EXPECT_EQ(count(emit_source(g, isa), "  pack_pairs<"), 3);
+}
+
+// A linear layer whose weight is compared in every call packs it in every call, and keeps nothing.
+TEST(CpuPacked, WeightsThatAreCompared) {
+  for (DType t : {DType::F32, DType::F64})
+    for (int64_t rows : {13, 40, 130}) {
+      Graph g;
+      const TensorId x = g.add_input({t, {rows, 270}}), w = g.add_input({t, {200, 270}}, "w", true),
+                     b = g.add_input({t, {200}}, "b", true);
+      const TensorId y = build::matmul(g, {x, build::transpose(g, w, {{1, 0}})});
+      g.add_output(g.add(OpKind::Add, {y, b}));
+      for (CpuIsa isa : runnable_isas()) {
+        ModuleOptions options;
+        options.isa = isa;
+        options.plan.compared = true;
+        const auto module = Module::compile(g, test_cache(), options);
+        EXPECT_GT(count(module->source(), "  pack_columns<"), 0) << module->source();
+        EXPECT_EQ(module->prepared_bytes(), 0) << module->source();
+        EXPECT_TRUE(run_check(g, isa, nullptr, options.plan).passed);
+      }
+    }
 }
 
 // Rounding keeps what is special: scores of infinity and NaN reach the result as in f64.
