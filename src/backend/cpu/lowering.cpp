@@ -45,7 +45,7 @@ ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, in
   const DType compute = dtype == DType::F64 ? DType::F64 : DType::F32;
   const RegisterTile tile = choose_tile(isa, compute, m, n);
   ProductTiles t;
-  const int64_t rows = m <= 192 ? m : 128;
+  const int64_t rows = m <= 256 ? m : 128;
   // As wide as suits the kernels, yet enough blocks to keep every core busy. Narrow strips keep a
   // block's part of the right operand near; row kernels read wide ones faster.
   const bool by_rows = m <= kMostKernelRows;
