@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ir/block.h"
 #include "ir/build.h"
 
 namespace tessera {

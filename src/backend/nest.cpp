@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
 #include "ir/axis_reads.h"

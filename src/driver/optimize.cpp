@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
-#include "base/sha256.h"
 #include "cost/analytical.h"
 #include "driver/contest.h"
 #include "driver/partition.h"

@@ -5,12 +5,10 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "base/text.h"
 #include "driver/linear_parts.h"
 #include "ir/build.h"
 #include "ir/weights.h"
-#include "search/mutate/mutate.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "plan/block_access.h"
 #include "plan/block_actions.h"
 #include "plan/block_choice.h"
 #include "plan/block_order.h"

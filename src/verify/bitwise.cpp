@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "eval/interpreter.h"
-#include "ir/text.h"
 #include "verify/inputs.h"
 #include "verify/numeric_gate.h"
 #include "verify/work.h"

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "eval/eval.h"
 #include "ir/build.h"

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/interruption.h"
 #include "base/rng.h"
 #include "eval/field.h"
 #include "ir/walk.h"

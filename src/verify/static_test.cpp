@@ -7,8 +7,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "eval/eval.h"
-#include "ir/text.h"
-#include "ir/walk.h"
 #include "verify/bound.h"
 #include "verify/composition.h"
 #include "verify/congruence.h"

@@ -5,10 +5,8 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "base/interruption.h"
 #include "ir/axis_reads.h"
-#include "ir/block.h"
 
 namespace tessera {
 

@@ -7,8 +7,6 @@
 #include "verify/symmetry.h"
 #include "verify/work.h"
 
-#include "ir/written.h"
-
 namespace tessera {
 
 double evaluation_cost(const Graph& g) {

@@ -1,7 +1,6 @@
 #include "backend/cpu/compile.h"
 
 #include <dlfcn.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>

@@ -75,8 +75,9 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
       const Type& type = graph.type(op.inputs[operand]);
       if (type.rank() < 2) continue;
       const bool converts = size_in_bytes(type.dtype) < 4;
-      // A pass over memory costs more than packing tiles in the cache, even several times.
-      if (p.packed && converts && !plan.constant(op.inputs[operand])) continue;
+      // A pass over memory costs more than packing narrow elements in the cache, even several
+      // times, and wide ones that are not packed lie near.
+      if (p.packed == converts && !plan.constant(op.inputs[operand])) continue;
       LayoutDemand d;
       d.user = int(c);
       d.operand = p.operand;
@@ -95,11 +96,7 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
       double factor = p.copied ? target.copied_operand : target.strided_operand;
       if (p.packed && !converts)
         factor = 1 + (p.copied ? kRowsOfTurning : kRowsOfPacking) / double(p.rows);
-      // Kernels pack strips as they go: the more rows share that, the less copies are worth.
-      const bool once = plan.constant(d.tensor) || p.packed;
-      const double sharing = once ? 1 : std::max(1.0, p.row_panels / 2);
-      const double excess = (factor - 1) / sharing;
-      d.options.push_back({Layout{}, seconds * (1 + excess)});
+      d.options.push_back({Layout{}, seconds * factor});
       d.options.push_back({panels, std::max(compute, memory * filled)});
       out.push_back(std::move(d));
     }

@@ -328,8 +328,8 @@ class KernelEmitter::Strips {
                  fetched * 64, pass);
     }
     if (plain_) f = fmt("(const $0*)($1)", storage_type(p_.right.storage), f);
-    code_.line(fmt(plain_ ? "$0<$1, $2, $3, $4, $5, $6>" : "$0<$1, $2, $3, $4, $5>",
-                   plain_ ? steady_kernel(emitter_.unit_.shared, p_.to.storage, t)
+    code_.line(fmt(plain_ ? "$0<$1, 1, $2, $3, $4, $5, $6>" : "$0<$1, $2, $3, $4, $5>",
+                   plain_ ? tile_kernel(emitter_.unit_.shared, p_.to.storage, t)
                           : panel_kernel(emitter_.unit_.shared, emitter_.unit_.isa, p_.left.storage,
                                          p_.right.storage, t),
                    p_.ars, tile_.columns(), p_.ldc, accumulate_ || blocks_, fetched, apart) +

@@ -9,13 +9,6 @@
 #include "base/text.h"
 
 namespace tessera {
-namespace {
-
-// Rows of the last columns that are copied at a time, where they fill no tile.
-constexpr int64_t kRowsOfTail = 128;
-
-}  // namespace
-
 void KernelEmitter::product(int id, const Memory& to, bool accumulate) {
   const Value& v = value(id);
   if (dots_.count(id) != 0) return dots(v.inputs[0], v.inputs[1], v, to, accumulate);
@@ -126,37 +119,27 @@ void KernelEmitter::close_product(const Matrices& p) {
 // other: others are packed, or read by rows.
 class KernelEmitter::Tiled {
  public:
-  // `fetch`: the right operand is outside the cache.
-  Tiled(KernelEmitter& emitter, const Matrices& p, bool fetch, bool accumulate)
+  Tiled(KernelEmitter& emitter, const Matrices& p, bool accumulate)
       : emitter_(emitter), code_(emitter.code_), p_(p), dtype_(p.to.storage),
-        type_(storage_type(dtype_)), serial_(emitter.names_++),
         tile_(choose_tile(emitter.unit_.isa, dtype_, p.m.nominal, p.n.nominal)),
-        columns_(tile_.columns()), lines_(ceil_div(columns_ * size_in_bytes(dtype_), 64)),
-        fetch_(fetch), accumulate_(accumulate) {}
+        accumulate_(accumulate) {}
 
   void emit() {
-    code_.line(fmt("const $0* const a = $1;", type_, p_.a));
-    code_.line(fmt("const $0* const b = $1;", type_, p_.b));
-    code_.line(fmt("$0* const c = $1;", type_, p_.c));
-    // Column n of the right operand, n a multiple of the tile's columns.
-    const Extent& n = p_.n;
-    const std::string below = fmt("b + $0*$1", p_.k.text(), p_.ldb);
-    if (n.exact() && n.nominal == columns_) return whole_strip("b", "c", below);
+    code_.line(fmt("const $0* const a = $1;", storage_type(dtype_), p_.a));
+    code_.line(fmt("const $0* const b = $1;", storage_type(dtype_), p_.b));
+    code_.line(fmt("$0* const c = $1;", storage_type(dtype_), p_.c));
+    const int64_t columns = tile_.columns(), left_over = p_.n.nominal % columns;
     code_.line("long n = 0;");
-    const int64_t whole = n.nominal / columns_ * columns_, left_over = n.nominal - whole;
-    if (whole > 0) {
-      code_.open(fmt("for (; n + $0 <= $1; n += $0)", columns_, n.text()));
-      whole_strip("b + n", "c + n",
-                  fmt("n + $0 <= $1 ? b + n + $2 : $3", 2 * columns_, n.text(), columns_, below));
+    if (p_.n.nominal >= columns) {
+      code_.open(fmt("for (; n + $0 <= $1; n += $0)", columns, p_.n.text()));
+      all_rows({tile_.vectors, p_.ldb, "b + n", "c + n"});
       code_.close();
     }
-    if (n.exact() && left_over > 0 && left_over % tile_.lanes == 0) {
-      code_.open("");
-      all_rows({left_over / tile_.lanes, p_.ldb, "b + n", "c + n"}, false);
-      code_.close();
-    } else if (!n.exact() || left_over > 0) {
-      last_columns(left_over);
-    }
+    if (!p_.n.exact() || left_over % tile_.lanes != 0) return last_columns(left_over);
+    if (left_over == 0) return;
+    code_.open("");
+    all_rows({left_over / tile_.lanes, p_.ldb, "b + n", "c + n"});
+    code_.close();
   }
 
  private:
@@ -166,107 +149,48 @@ class KernelEmitter::Tiled {
     std::string b, c;
   };
 
-  // `rows` rows from row `from`, which may fetch `fetched` lines per row from line `line` of the
-  // next strip on.
-  void call(int64_t rows, const std::string& from, const Strip& s, int64_t line = 0,
-            int64_t fetched = 0) {
+  // `rows` rows from row m on.
+  void call(int64_t rows, const Strip& s) {
     const RegisterTile t{int(rows), int(s.vectors), tile_.lanes};
-    const auto at = [&](const std::string& p, int64_t stride) {
-      return from == "0" ? p : fmt("$0 + $1*$2", p, from, stride);
-    };
-    std::string next = "0";
-    if (fetched > 0) next = line > 0 ? fmt("next + $0", line * 64 / size_in_bytes(dtype_)) : "next";
-    code_.line(fmt("$0<$1, $2, $3, $4, $5, $6, $7>", micro_kernel(emitter_.unit_.shared, dtype_, t),
-                   p_.ars, p_.acs, s.ld, p_.ldc, accumulate_ || in_part_, fetched > 0 ? p_.ldb : 0,
-                   fetched) +
-               fmt("($0, $1, $2, $3, $4);", at(in_part_ ? "ak" : "a", p_.ars), s.b, next,
-                   at(s.c, p_.ldc), depth()));
-  }
-  std::string depth() const { return in_part_ ? "kk" : p_.k.text(); }
-
-  // All rows against one strip. While one strip of a matrix outside the cache is used, the next one
-  // is fetched: the strip to the right, or at the end of the row the same columns of the next
-  // iteration's rows. The fetches are shared out over all panels of rows, so that none has to wait
-  // for memory.
-  void all_rows(const Strip& s, bool fetches) {
-    if (!p_.m.exact()) {
-      code_.line("long m = 0;");
-      code_.open(fmt("for (; m + $0 <= $1; m += $0)", tile_.rows, p_.m.text()));
-      call(tile_.rows, "m", s);
-      code_.close();
-      return emitter_.last_rows(p_.m, tile_.rows, [&](int64_t rows) { call(rows, "m", s); });
-    }
-    const int64_t full = p_.m.nominal / tile_.rows, rest = p_.m.nominal % tile_.rows;
-    // The first calls fetch, a share of the lines each.
-    int64_t first = 0;
-    const int64_t share = fetches ? ceil_div(lines_, std::min(lines_, full)) : 0;
-    for (int64_t line = 0; fetches && line < lines_; line += share)
-      call(tile_.rows, num(first++ * tile_.rows), s, line, std::min(share, lines_ - line));
-    if (full - first == 1) {
-      call(tile_.rows, num(first * tile_.rows), s);
-    } else if (full > first) {
-      code_.open(fmt("for (long m = $0; m < $1; m += $2)", first * tile_.rows, full * tile_.rows,
-                     tile_.rows));
-      call(tile_.rows, "m", s);
-      code_.close();
-    }
-    if (rest > 0) call(rest, num(full * tile_.rows), s);
+    code_.line(fmt("$0<$1, $2, $3, $4, $5, 0, 0>", tile_kernel(emitter_.unit_.shared, dtype_, t),
+                   p_.ars, p_.acs, s.ld, p_.ldc, accumulate_) +
+               fmt("(a + m*$0, $1, $2 + m*$3, 0, $4);", p_.ars, s.b, s.c, p_.ldc, p_.k.text()));
   }
 
-  // `following` is where the strip to be read after it begins.
-  void whole_strip(const std::string& b, const std::string& c, const std::string& following) {
-    if (fetch_) code_.line(fmt("const $0* const next = $1;", type_, following));
-    all_rows({tile_.vectors, p_.ldb, b, c}, fetch_);
-  }
-
-  // Parts of the right operand's rows, kk from row kb on, for `width` columns of the result at `c`.
-  void by_parts(const std::string& width, const std::string& c, const std::function<void()>& part) {
-    const std::string k = p_.k.text();
-    if (!accumulate_) {
-      code_.open(fmt("for (long i = 0; i < $0; ++i)", p_.m.text()));
-      code_.line(fmt("for (long j = 0; j < $0; ++j) ($1)[i*$2 + j] = 0;", width, c, p_.ldc));
-      code_.close();
-    }
-    code_.open(fmt("for (long kb = 0; kb < $0; kb += $1)", k, kRowsOfTail));
-    code_.line(fmt("const long kk = $0 - kb < $1 ? $0 - kb : $1;", k, kRowsOfTail));
-    code_.line(fmt("const $0* const ak = a + kb$1;", type_, p_.acs == 1 ? "" : "*" + num(p_.acs)));
-    in_part_ = true;
-    part();
-    in_part_ = false;
-    code_.close();
+  void all_rows(const Strip& s) {
+    const Extent& m = p_.m;
+    code_.line("long m = 0;");
+    code_.line(fmt("for (; m + $0 <= $1; m += $0)", tile_.rows, m.text()));
+    call(tile_.rows, s);
+    if (!m.exact()) return emitter_.last_rows(m, tile_.rows, [&](int64_t rows) { call(rows, s); });
+    if (const int64_t rest = m.nominal % tile_.rows; rest > 0) call(rest, s);
   }
 
   // The last columns, w of them from column n on, padded with zeros to whole vectors. `usual`: how
   // many there are, of all blocks but perhaps the last.
   void last_columns(int64_t usual) {
     const Extent& n = p_.n;
-    const bool parts = p_.k.nominal > kRowsOfTail;
-    const std::string tail = fmt("tail$0", serial_);
+    const std::string tail = fmt("tail$0", emitter_.names_++);
     const std::string vectors = fmt("(w + $0) / $1", tile_.lanes - 1, tile_.lanes);
     const int64_t few = ceil_div(usual, tile_.lanes), most = n.exact() ? few : tile_.vectors;
     const int64_t pitch = most * tile_.lanes;
-    emitter_.allocate(tail, dtype_, pitch * (parts ? kRowsOfTail : p_.k.nominal));
-    const auto part = [&] {
-      code_.open(fmt("for (long i = 0; i < $0; ++i)", depth()));
-      code_.line(fmt("for (long j = 0; j < $0; ++j) $1[i*$0 + j] = j < w ? b[$2*$3 + n + j] : 0;",
-                     pitch, tail, parts ? "(kb + i)" : "i", p_.ldb));
-      code_.close();
-      if (usual > 0) {
-        code_.open(fmt("if ($0 == $1)", vectors, few));
-        all_rows({few, pitch, tail, "c + n"}, false);
-        code_.close();
-      }
-      if (n.exact()) return;
-      code_.open(fmt("$0for (long j = 0; j < w; j += $1)", usual > 0 ? "else " : "", tile_.lanes));
-      all_rows({1, pitch, tail + " + j", "c + n + j"}, false);
-      code_.close();
-    };
+    emitter_.allocate(tail, dtype_, pitch * p_.k.nominal);
     code_.open(fmt("if (n < $0)", n.text()));
     code_.line(fmt("const long w = $0 - n;", n.text()));
-    if (parts)
-      by_parts(fmt("$0 * $1", vectors, tile_.lanes), "c + n", part);
-    else
-      part();
+    code_.open(fmt("for (long i = 0; i < $0; ++i)", p_.k.text()));
+    code_.line(fmt("for (long j = 0; j < $0; ++j) $1[i*$0 + j] = j < w ? b[i*$2 + n + j] : 0;",
+                   pitch, tail, p_.ldb));
+    code_.close();
+    if (usual > 0) {
+      code_.open(fmt("if ($0 == $1)", vectors, few));
+      all_rows({few, pitch, tail, "c + n"});
+      code_.close();
+    }
+    if (!n.exact()) {
+      code_.open(fmt("$0for (long j = 0; j < w; j += $1)", usual > 0 ? "else " : "", tile_.lanes));
+      all_rows({1, pitch, tail + " + j", "c + n + j"});
+      code_.close();
+    }
     code_.close();
     emitter_.touch(tail);
   }
@@ -275,19 +199,15 @@ class KernelEmitter::Tiled {
   Code& code_;
   const Matrices& p_;
   const DType dtype_;
-  const std::string type_;
-  const int serial_;
   const RegisterTile tile_;
-  const int64_t columns_, lines_;  // of a strip; lines of a row of it
-  const bool fetch_, accumulate_;
-  bool in_part_ = false;
+  const bool accumulate_;
 };
 
 void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool accumulate) {
   const std::optional<Memory> left = view(a), right = view(b);
   CHECK(left && right) << "operands of a tiled product without memory";
   const Matrices p = open_product(a, b, v, *left, *right, to);
-  Tiled(*this, p, is_operand(b) && copies_.count(b) == 0, accumulate).emit();
+  Tiled(*this, p, accumulate).emit();
   close_product(p);
 }
 

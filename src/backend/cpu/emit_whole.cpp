@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "backend/cpu/emit_kernel.h"
-#include "backend/cpu/emitter.h"
 #include "backend/fmt.h"
 #include "base/text.h"
 #include "base/thread_pool.h"

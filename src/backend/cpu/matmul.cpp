@@ -10,8 +10,8 @@ namespace tessera {
 
 namespace {
 
-std::string kernel_name(const char* kind, DType dtype, const RegisterTile& tile) {
-  return fmt("$0$1_$2x$3", kind, name(dtype), tile.rows, tile.vectors);
+std::string kernel_name(DType dtype, const RegisterTile& tile) {
+  return fmt("mm_$0_$1x$2", name(dtype), tile.rows, tile.vectors);
 }
 
 // The type of vectors.
@@ -22,41 +22,15 @@ std::string vector_type(SharedText& shared, DType dtype, const RegisterTile& til
   return v;
 }
 
-std::string micro_text(SharedText& shared, DType dtype, const RegisterTile& tile) {
-  const std::string v = vector_type(shared, dtype, tile);
-  const auto at = [&](const std::string& p, int j) {
-    return fmt("*($0*)($1 + $2)", v, p, j * tile.lanes);
-  };
-  std::string out =
-      fmt("\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, long LDF, int "
-          "LINES>\nstatic __attribute__((noinline)) void $0(const $1* a, const $1* b, const $1* f, "
-          "$1* c, long k) {\n",
-          kernel_name("mm_", dtype, tile), storage_type(dtype));
-  out += declare_sums("  ", v, tile.rows, tile.vectors) + "  for (; k > 0; --k) {\n";
-  out += declare_vectors("    const ", v, "b", tile.vectors, [&](int j) { return at("b", j); });
-  // Fetches between the rows: in front they would hold up the loads of what is there already.
-  const int line = 64 / size_in_bytes(dtype), lines = ceil_div(tile.columns(), line);
-  int fetched = 0;
-  for (int i = 0; i < tile.rows; ++i) {
-    out += multiply_row("   ", i, tile.vectors, fmt("a[$0 * ARS]", i));
-    for (; fetched * tile.rows < (i + 1) * lines; ++fetched)
-      out +=
-          fmt("    if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched, fetched * line);
-  }
-  out += "    f += LDF;\n    a += ACS;\n    b += LDB;\n  }\n";
-  // Sums start from zero and are added at the end: long sums are then sums of short ones, which
-  // keeps their rounding errors small.
-  return fmt("$0$1}\n", out, keep_sums(v, tile));
-}
-
-std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& tile) {
+std::string text_of(SharedText& shared, DType dtype, const RegisterTile& tile) {
   const std::string v = vector_type(shared, dtype, tile);
   const int line = 64 / size_in_bytes(dtype);
   const int lines = ceil_div(tile.columns(), line) * kFetchSteps;  // the most that can be asked for
   std::string out = fmt(
-      "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, int LINES, long LDF>\nstatic "
+      "\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int LINES, long "
+      "LDF>\nstatic "
       "__attribute__((noinline)) void $0(const $1* a, const $1* b, $1* c, const $1* f, long k) {\n",
-      kernel_name("mp_", dtype, tile), storage_type(dtype));
+      kernel_name(dtype, tile), storage_type(dtype));
   out += declare_sums("  ", v, tile.rows, tile.vectors);
   // Step number `step` of kFetchSteps; fetches stand between the rows, as in front they would hold
   // up the loads of what is there already.
@@ -73,7 +47,7 @@ std::string steady_text(SharedText& shared, DType dtype, const RegisterTile& til
         text += fmt("      if (LINES > $0) __builtin_prefetch(f + $1, 0, 2);\n", fetched,
                     fetched * line);
     }
-    return text + "      ++a;\n      b += LDB;\n    }\n";
+    return text + "      a += ACS;\n      b += LDB;\n    }\n";
   };
   out += fmt("  for (; k >= $0; k -= $0) {\n", kFetchSteps);
   for (int step = 0; step < kFetchSteps; ++step) out += one(step);
@@ -108,14 +82,9 @@ RegisterTile choose_tile(CpuIsa isa, DType dtype, int64_t m, int64_t n) {
   return tile;
 }
 
-std::string micro_kernel(SharedText& shared, DType dtype, const RegisterTile& tile) {
+std::string tile_kernel(SharedText& shared, DType dtype, const RegisterTile& tile) {
   return shared.function(
-      kernel_name("mm_", dtype, tile), [&] { return micro_text(shared, dtype, tile); });
-}
-
-std::string steady_kernel(SharedText& shared, DType dtype, const RegisterTile& tile) {
-  return shared.function(
-      kernel_name("mp_", dtype, tile), [&] { return steady_text(shared, dtype, tile); });
+      kernel_name(dtype, tile), [&] { return text_of(shared, dtype, tile); });
 }
 
 }  // namespace tessera

@@ -27,13 +27,10 @@ inline constexpr int kFetchSteps = 8;
 
 class SharedText;
 
-// Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, LDF, LINES>(a, b, f, c, k)
-// computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile. For each k it
-// fetches LINES cache lines at f + k*LDF towards the cache: what a later call will read.
-std::string micro_kernel(SharedText& shared, DType dtype, const RegisterTile& tile);
-// The same for packed operands: name<ARS, LDB, LDC, ACCUMULATE, LINES, LDF>(a, b, c, f, k) with ACS
-// 1. LINES lines at f, then at f + LDF and so on, are fetched for every kFetchSteps of k, so that
-// many passes over one block share what comes next evenly: fetches that come in bursts are dropped.
-std::string steady_kernel(SharedText& shared, DType dtype, const RegisterTile& tile);
+// Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, LINES, LDF>(a, b, c, f, k)
+// computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile. LINES lines at f,
+// then at f + LDF and so on, are fetched for every kFetchSteps of k, so that many passes over one
+// block share what comes next evenly: fetches that come in bursts are dropped.
+std::string tile_kernel(SharedText& shared, DType dtype, const RegisterTile& tile);
 
 }  // namespace tessera

@@ -442,6 +442,5 @@ int64_t Module::prepared_bytes() const { return impl_->program.plan.kept.bytes; 
 const Plan& Module::plan() const { return impl_->program.plan; }
 const std::string& Module::plan_text() const { return impl_->plan_text; }
 bool Module::from_cache() const { return impl_->library->from_cache(); }
-double Module::compile_s() const { return impl_->library->compile_s(); }
 
 }  // namespace tessera

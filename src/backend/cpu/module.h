@@ -99,7 +99,6 @@ class Module {
   const Plan& plan() const;
   const std::string& plan_text() const;
   bool from_cache() const;
-  double compile_s() const;
 
  private:
   struct Impl;

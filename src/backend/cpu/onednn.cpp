@@ -9,7 +9,6 @@
 #include <map>
 #include <mutex>
 
-#include "backend/nest.h"
 #include "base/check.h"
 #include "base/error.h"
 

@@ -123,9 +123,6 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       p.layout.order.push_back(at->n);
       p.layout.panel = tile.columns();
       p.layout.group = shape->group;
-      // Tiles of 16-bit elements are converted, or woven, as a whole.
-      const int64_t passes = ceil_div(v.extents[rank - 2].nominal, tile.rows);
-      p.row_panels = iter.dtype == dtype ? double(passes) : 1;
       p.copied = at->n + 1 != int(axes);
       p.rows = v.extents[rank - 2].nominal;
       p.packed = packs_tile(isa, dtype, iter.dtype, p.rows,

@@ -13,12 +13,10 @@
 namespace tessera {
 
 struct PanelOperand {
-  int operand = 0;   // of the kernel
-  Layout layout;     // that the register tiles read without a detour
-  double flops = 0;  // per call, of the products that read it
-  int64_t rows = 1;  // of a tile of the left operand
-  // Panels of rows that share what the kernel packs by itself while it first reads a strip.
-  double row_panels = 1;
+  int operand = 0;      // of the kernel
+  Layout layout;        // that the register tiles read without a detour
+  double flops = 0;     // per call, of the products that read it
+  int64_t rows = 1;     // of a tile of the left operand
   bool packed = false;  // the kernel packs tiles of it by itself (packed_tiles)
   bool copied = false;  // read row-major, every tile of it is first copied in another order
 };

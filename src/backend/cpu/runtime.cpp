@@ -1,7 +1,6 @@
 #include "backend/cpu/runtime.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>

@@ -6,7 +6,6 @@
 
 #include "backend/arrays.h"
 #include "backend/cuda/emit.h"
-#include "ir/text.h"
 
 namespace tessera {
 namespace {

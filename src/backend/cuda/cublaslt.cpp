@@ -3,7 +3,6 @@
 
 #include "backend/cuda/libraries.h"
 #include "backend/cuda/nvrtc.h"
-#include "base/check.h"
 #include "base/error.h"
 #include "base/shared_library.h"
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
-#include "base/error.h"
 #include "cost/block_values.h"
 
 namespace tessera {

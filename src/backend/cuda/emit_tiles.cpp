@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
-#include "base/error.h"
 
 namespace tessera {
 

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "ir/block.h"
-#include "ir/text.h"
 #include "ir/validate.h"
 #include "search/mugraph/lower.h"
 #include "search/mugraph/moments.h"

@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "ir/build.h"
 
 namespace tessera::mugraph {

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "ir/block.h"
 #include "ir/build.h"
 
 namespace tessera::mugraph {

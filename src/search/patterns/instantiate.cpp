@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "base/error.h"
 #include "ir/build.h"
 #include "ir/written.h"
 

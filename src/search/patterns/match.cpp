@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "base/counter_rng.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"

@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "base/error.h"
 #include "search/rules/check.h"
 #include "search/rules/generalise.h"
 #include "search/rules/rewrite.h"

@@ -326,23 +326,4 @@ bool reducible(const Rule& rule, const std::vector<Rule>& by) {
   });
 }
 
-std::vector<Rule> without_derived(std::vector<Rule> rules) {
-  std::vector<size_t> order;
-  for (size_t i = 0; i < rules.size(); ++i) order.push_back(i);
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
-    return size(rules[a], rules[a].left) > size(rules[b], rules[b].left);
-  });
-  std::vector<bool> dropped(rules.size(), false);
-  for (size_t i : order) {
-    std::vector<Rule> others;
-    for (size_t j = 0; j < rules.size(); ++j)
-      if (j != i && !dropped[j]) others.push_back(rules[j]);
-    dropped[i] = follows(rules[i], others) || reducible(rules[i], others);
-  }
-  std::vector<Rule> kept;
-  for (size_t i = 0; i < rules.size(); ++i)
-    if (!dropped[i]) kept.push_back(std::move(rules[i]));
-  return kept;
-}
-
 }  // namespace tessera::rules

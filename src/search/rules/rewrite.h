@@ -11,7 +11,4 @@ bool follows(const Rule&, const std::vector<Rule>& from);
 // no program is left with? (As in Knuth-Bendix completion, left sides are kept in normal form.)
 bool reducible(const Rule&, const std::vector<Rule>& by);
 
-// Drops rules that follow from the others or whose left sides these reduce, larger ones first.
-std::vector<Rule> without_derived(std::vector<Rule>);
-
 }  // namespace tessera::rules

@@ -5,7 +5,6 @@
 #include <unordered_set>
 
 #include "base/interruption.h"
-#include "base/rng.h"
 #include "search/rules/sign.h"
 
 namespace tessera::rules {

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/check.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "base/wall_clock.h"
 #include "search/synth/spec.h"

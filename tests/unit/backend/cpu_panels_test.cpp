@@ -189,8 +189,8 @@ TEST(CpuPanels, ProductsLeaveTheirLoops) {
   ASSERT_NE(loop, std::string::npos);
   EXPECT_EQ(source.find("for (long l0", loop + 1), std::string::npos);
   const size_t end = source.find("\n    }\n", loop);
-  EXPECT_EQ(source.substr(loop, end - loop).find("mp_f32"), std::string::npos) << source;
-  EXPECT_NE(source.find("mp_f32", kernel), std::string::npos) << source;
+  EXPECT_EQ(source.substr(loop, end - loop).find("mm_f32"), std::string::npos) << source;
+  EXPECT_NE(source.find("mm_f32", kernel), std::string::npos) << source;
 }
 
 // A left operand too large for a cache is read in pieces.
