@@ -32,6 +32,7 @@ TABLES: dict[str, Callable[[list[Row]], list[str]]] = {
     "cuda": tables.workloads,
     "first_call": tables.first_calls,
     "mirage": tables.workloads,
+    "models": tables.whole_models,
     "outside": tables.outside,
     "pet": tables.models,
     "plus": tables.transformers,
@@ -42,6 +43,7 @@ TABLES: dict[str, Callable[[list[Row]], list[str]]] = {
     "zen5-plus": tables.transformers,
 }
 _KEPT: dict[str, Callable[[Row], bool]] = {
+    "models": lambda row: "phase" in row,
     "pet": lambda row: not row.get("disabled"),  # what the back end's parts are worth
     "plus": lambda row: "peers" in row,
     "search": lambda row: (  # the whole search of each workload

@@ -155,6 +155,26 @@ def transformers(rows: list[Row]) -> list[str]:
     return table(head, lines)
 
 
+def whole_models(rows: list[Row]) -> list[str]:
+    """The papers' models: milliseconds, gains over peers, and what is lost without engines."""
+    peers = {"eager": "eager", "inductor": "Inductor", "inductor_max": "max-autotune, frozen",
+             "ort": "onnxruntime", "openvino": "OpenVINO"}  # fmt: skip
+    engines = dict.fromkeys(n for row in rows for n in row.get("engines", {}))
+    lines: list[list[Any]] = []
+    for row in rows:
+        name = row["case"] + ("" if row["phase"] == "prompt" else ", decode")
+        us = [row.get("ours_us"), *(row.get("peers", {}).get(p) for p in peers)]
+        gains = [row.get(g) for g in ("speedup_vs_compiled", "speedup_vs_best")]
+        gains += [row.get("engines", {}).get(n) for n in engines]
+        lines.append([name, row["batch"], row["dtype"], row["threads"],
+                      *(number(t / 1e3) if t else "" for t in us),
+                      *(ratio(g) if g else "" for g in gains)])  # fmt: skip
+    without = [f"without {n}" for n in engines]
+    head = " | ".join(["model", "batch", "dtype", "threads", "Tessera", *peers.values(),
+                       "over Inductor", "over the best", *without])  # fmt: skip
+    return table(head, lines)
+
+
 def outside(rows: list[Row]) -> list[str]:
     """Programs that nobody tuned for: each group, and each program that runs slower than eager."""
     raced = [row for row in rows if "us" in row]

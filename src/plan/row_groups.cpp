@@ -79,8 +79,9 @@ bool RowGroups::dots(const Op& op) const {
 
 bool RowGroups::packs(const Op& op) const {
   const std::optional<int64_t> rows = rows_by_columns(op);
-  return rules_.compared && rows && !dots(op) && graph_.is_weight(view(op.inputs[1]).root) &&
-         rules_.packs(graph_.type(op.inputs[1]).dtype, *rows);
+  if (!rows || dots(op) || !rules_.packs(graph_.type(op.inputs[1]).dtype, *rows)) return false;
+  const TensorId matrix = view(op.inputs[1]).root;
+  return !once(matrix) || (rules_.compared && graph_.is_weight(matrix));
 }
 
 // --- where operands are -------------------------------------------------------------------------

@@ -69,7 +69,8 @@ class RowGroups {
   // Weights, constants, and what follows from these alone.
   bool once(TensorId t) const { return once_[t.index]; }
   // Whether it is a product with the transpose of a matrix in memory: of few rows, or of more,
-  // where it packs a weight in each call, which is cheaper than comparing a copy.
+  // where it packs the matrix in each call, which is cheaper than a copy, also of a weight that
+  // would be compared in each call.
   bool dots(const Op& op) const;
   bool packs(const Op& op) const;
   // The group that an operator is in, or null.

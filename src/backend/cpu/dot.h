@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// With more rows it pays to transpose the right operand first: every dot product is added up across
-// lanes, which costs as much as a few multiplications.
-inline constexpr int64_t kMostDotRows = 12;
+// With more rows it pays to turn tiles of the right operand first: every dot product is added up
+// across lanes, which costs as much as a few multiplications. Narrow elements are converted, too.
+inline int64_t most_dot_rows(DType right) { return size_in_bytes(right) < 4 ? 12 : 7; }
 
 // Rows of the left operand that one kernel takes at a time; it then takes lanes / rows columns.
 inline constexpr int kDotRows[] = {8, 4, 2, 1};

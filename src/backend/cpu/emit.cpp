@@ -59,6 +59,7 @@ struct OpCode {
 // Packing a tile takes as long as so many more rows of the product, and more where its columns lie
 // in order.
 constexpr double kRowsOfPacking = 4, kRowsOfTurning = 8;
+constexpr double kTilesOverVectors = 8;  // how much faster AMX multiplies
 
 // What the kernels could read in panels, priced.
 std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
@@ -94,8 +95,10 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
       const double memory = double(type.bytes()) / target.levels[0].bandwidth;
       const double seconds = std::max(compute, memory);
       double factor = p.copied ? target.copied_operand : target.strided_operand;
-      if (p.packed && !converts)
-        factor = 1 + (p.copied ? kRowsOfTurning : kRowsOfPacking) / double(p.rows);
+      if (p.packed) {
+        const double tiles = converts && isa == CpuIsa::Amx ? kTilesOverVectors : 1;
+        factor = 1 + tiles * (p.copied ? kRowsOfTurning : kRowsOfPacking) / double(p.rows);
+      }
       d.options.push_back({Layout{}, seconds * factor});
       d.options.push_back({panels, std::max(compute, memory * filled)});
       out.push_back(std::move(d));

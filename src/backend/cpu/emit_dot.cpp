@@ -17,7 +17,7 @@ bool KernelEmitter::dot_product(const Value& v) const {
   return right->strides[r - 2] == 1 && right->strides[r - 1] != 1 &&
          (right->storage == DType::F32 || right->storage == DType::BF16) &&
          y.extents[r - 2].nominal >= lanes && v.extents.back().nominal >= lanes &&
-         v.extents[v.extents.size() - 2].nominal <= kMostDotRows;
+         v.extents[v.extents.size() - 2].nominal <= most_dot_rows(right->storage);
 }
 
 void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool accumulate) {

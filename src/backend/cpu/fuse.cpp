@@ -6,6 +6,7 @@
 #include "backend/cpu/dot.h"
 #include "backend/cpu/long_sums.h"
 #include "backend/cpu/lowering.h"
+#include "backend/cpu/operands.h"
 #include "backend/cpu/row_kernels.h"
 #include "plan/fuse.h"
 
@@ -20,10 +21,11 @@ Graph fuse_operators(const Graph& given, CpuIsa isa, bool weights, bool compared
   rules.compared = compared;
   rules.split = cpu_lowering(isa).split;
   rules.few_rows = [](DType right) {
-    return right == DType::F32 || right == DType::BF16 ? kMostDotRows : 0;
+    return right == DType::F32 || right == DType::BF16 ? most_dot_rows(right) : 0;
   };
-  rules.packs = [](DType right, int64_t rows) {
-    return (right == DType::F32 || right == DType::F64) && rows > kMostDotRows;
+  rules.packs = [isa](DType right, int64_t rows) {
+    if (isa == CpuIsa::Amx && right == DType::BF16) return false;  // too fast for it
+    return packs_tile(isa, right == DType::F64 ? right : DType::F32, right, rows, 1);
   };
   rules.packed_rows = kMostKernelRows + 1;
   rules.apart = [isa](const Graph& graph) {

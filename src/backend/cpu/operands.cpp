@@ -56,10 +56,10 @@ std::optional<RightOperand> right_operand(const KernelValues& kernel, int id) {
 bool packs_tile(CpuIsa isa, DType sums, DType stored, int64_t m, int64_t pitch) {
   // Below, dot kernels or row kernels read the tile where it lies.
   if (sums == stored)
-    return pitch == 1 ? m > kMostDotRows
+    return pitch == 1 ? m > most_dot_rows(stored)
                       : m > kMostKernelRows && pitch * size_in_bytes(stored) >= kFarApartBytes;
   if (sums != DType::F32 || stored != DType::BF16 || !panels_take_bf16(isa)) return false;
-  return m > (isa == CpuIsa::Amx ? kMostDotRows : kMostKernelRows);
+  return m > (isa == CpuIsa::Amx ? most_dot_rows(stored) : kMostKernelRows);
 }
 
 std::map<RightOperand, PanelShape> packed_tiles(const KernelValues& kernel, CpuIsa isa) {
@@ -109,7 +109,7 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
           isa, dtype, iter.dtype, v.extents[rank - 2].nominal, v.extents[rank - 1].nominal);
       const bool dots = dtype == DType::F32 && at->k + 1 == int(axes) &&
                         (iter.dtype == DType::F32 || iter.dtype == DType::BF16) &&
-                        v.extents[rank - 2].nominal <= kMostDotRows;
+                        v.extents[rank - 2].nominal <= most_dot_rows(iter.dtype);
       if (!shape || dots) {
         possible[argument] = false;
         continue;

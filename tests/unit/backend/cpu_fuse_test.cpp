@@ -192,12 +192,13 @@ Graph times_transpose(int rows, const std::string& type, const std::string& attr
 // The columns of a transposed matrix lie in order: few rows meet them there, of weights as well.
 TEST(Fuse, FewRowsReadATransposedMatrixWhereItLies) {
   for (const std::string attrs : {"", " {weight=true}"}) {
-    for (const int rows : {1, 2, 5, 12, 13}) {
+    for (const int rows : {1, 2, 5, 7, 8}) {
       const Graph g = times_transpose(rows, "f32", attrs);
       const Graph fused = fuse_operators(g, best_isa());
-      EXPECT_EQ(count(fused, OpKind::Transpose), rows <= 12 ? 0 : 1) << print(fused);
+      const bool in_place = attrs.empty() || rows <= 7;
+      EXPECT_EQ(count(fused, OpKind::Transpose), in_place ? 0 : 1) << print(fused);
       const auto module = Module::compile(g, test_cache());
-      EXPECT_EQ(module->prepared_bytes() == 0, attrs.empty() || rows <= 12) << module->plan_text();
+      EXPECT_EQ(module->prepared_bytes() == 0, in_place) << module->plan_text();
       for (CpuIsa isa : runnable_isas()) expect_right(g, isa);
     }
     for (const std::string type : {"bf16", "f16", "f64"})

@@ -131,15 +131,15 @@ TEST(CpuPacked, WhatIsWorthIt) {
     EXPECT_EQ(packs_tile(isa, DType::F32, DType::BF16, 33, 1), panels_take_bf16(isa));
     EXPECT_FALSE(packs_tile(isa, DType::F32, DType::F16, 33, 1)) << to_string(isa);
     for (DType t : {DType::F32, DType::F64}) {
-      EXPECT_FALSE(packs_tile(isa, t, t, 12, 1)) << to_string(isa);
-      EXPECT_TRUE(packs_tile(isa, t, t, 13, 1)) << to_string(isa);
+      EXPECT_FALSE(packs_tile(isa, t, t, 7, 1)) << to_string(isa);
+      EXPECT_TRUE(packs_tile(isa, t, t, 8, 1)) << to_string(isa);
       EXPECT_FALSE(packs_tile(isa, t, t, 32, 1024)) << to_string(isa);
       EXPECT_TRUE(packs_tile(isa, t, t, 33, 1024)) << to_string(isa);
       EXPECT_FALSE(packs_tile(isa, t, t, 33, 64)) << to_string(isa);
     }
   }
   for (DType t : kStored)
-    for (int64_t m : {12, 13, 32, 33})
+    for (int64_t m : {7, 8, 12, 13, 32, 33})
       for (bool turned : {false, true})
         expect_right_everywhere(packed_attention({1, 1, m, 32, 264, 32, 1, 2, turned, t}));
 }
@@ -232,7 +232,7 @@ TEST(CpuPacked, ProductsOfTheirOwn) {
 // A linear layer whose weight is compared in every call packs it in every call, and keeps nothing.
 TEST(CpuPacked, WeightsThatAreCompared) {
   for (DType t : {DType::F32, DType::F64})
-    for (int64_t rows : {13, 40, 130}) {
+    for (int64_t rows : {8, 40, 130}) {
       Graph g;
       const TensorId x = g.add_input({t, {rows, 270}}), w = g.add_input({t, {200, 270}}, "w", true),
                      b = g.add_input({t, {200}}, "b", true);
