@@ -471,6 +471,7 @@ def test_interrupted_while_it_loads(small: str) -> None:
         process = subprocess.Popen(
             [sys.executable, "-c", start, "search", small],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs ignore it
         )  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
