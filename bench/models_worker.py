@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bench.model_zoo import LENGTH, ZOO, build, result_of
 from bench.worker import die_with_parent, pin, serve
@@ -214,12 +215,9 @@ def written_out() -> Iterator[None]:
             scores = scores + attn_mask
         return scores.softmax(-1) @ v
 
-    before = f.rms_norm, f.scaled_dot_product_attention
-    f.rms_norm, f.scaled_dot_product_attention = rms_norm, attention
-    try:
+    with (mock.patch.object(f, "rms_norm", rms_norm),
+          mock.patch.object(f, "scaled_dot_product_attention", attention)):  # fmt: skip
         yield
-    finally:
-        f.rms_norm, f.scaled_dot_product_attention = before
 
 
 def exported(model: Any, inputs: Row, path: Path) -> None:

@@ -47,8 +47,8 @@ class Machine {
     double images = 1, filters = 1, channels = 1;  // channels: those that one filter sums over
     double taps = 1;                               // of a window
     double groups = 1;
-    std::vector<double> pixels;                    // of a result, by axis
-    std::vector<WindowAxis> windows;               // by axis, where known and in one group
+    std::vector<double> pixels;       // of a result, by axis
+    std::vector<WindowAxis> windows;  // by axis, where known and in one group
   };
   virtual double convolution(DType, const Convolution&) const;
   virtual double pointwise(OpKind, DType, double elements) const = 0;

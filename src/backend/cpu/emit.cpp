@@ -76,9 +76,9 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
       const Type& type = graph.type(op.inputs[operand]);
       if (type.rank() < 2) continue;
       const bool converts = size_in_bytes(type.dtype) < 4;
-      // A pass over memory costs more than packing narrow elements in the cache, even several
-      // times, and wide ones that are not packed lie near.
-      if (p.packed == converts && !plan.constant(op.inputs[operand])) continue;
+      // A pass over memory costs more than packing tiles in the cache, even several times, and wide
+      // elements that are not packed lie near.
+      if ((p.packed || !converts) && !plan.constant(op.inputs[operand])) continue;
       LayoutDemand d;
       d.user = int(c);
       d.operand = p.operand;
