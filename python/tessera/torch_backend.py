@@ -35,6 +35,7 @@ from tessera.torch_explain import REPORTS, Report, explain
 from tessera.torch_parts import BEHIND, LATER, Part
 from tessera.torch_rest import proposed, rest_alone, rest_by_inductor
 from tessera.torch_support import Support
+from tessera.torch_whole import Whole
 from tessera.types import Fields, Function, Values
 
 __all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera", "wait"]
@@ -212,7 +213,7 @@ def decompositions() -> dict[OpOverload, Function]:
     kept: dict[OpOverload, Function] = core_aten_decompositions()
     aten = torch.ops.aten
     for packet in (aten.elu, aten.linalg_vector_norm, aten.var_mean,
-                   aten._adaptive_avg_pool2d, aten.narrow_copy, aten.native_dropout, aten.ldexp,
+                   aten._adaptive_avg_pool2d, aten.narrow_copy, aten.ldexp,
                    aten._native_batch_norm_legit, aten.grid_sampler_2d, aten.dist,
                    aten._native_batch_norm_legit_functional):  # fmt: skip
         for overload in packet.overloads():
@@ -221,8 +222,8 @@ def decompositions() -> dict[OpOverload, Function]:
                 kept[function] = decomposition_table[function]
     for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
                    aten.native_group_norm, aten.embedding_dense_backward, aten.logsumexp,
-                   aten.index_add, aten.index_copy, aten.index_fill,
-                   aten.binary_cross_entropy):  # fmt: skip
+                   aten.index_add, aten.index_copy, aten.index_fill, aten.col2im,
+                   aten.special_log_ndtr, aten.binary_cross_entropy):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
     return kept
@@ -263,6 +264,8 @@ def compile_graph(
             raise UnsupportedError(f"torch.compile with strict: {text}")
         log.warning("tessera: run by %s: %s", settings.fallback, text)
     REPORTS.append(report)
+    if report.eager and report.parts and kept is not None and settings.race and not settings.strict:
+        return _boxed(Whole(fused.forward, kept.module.forward, report))
     return _boxed(fused.forward)
 
 

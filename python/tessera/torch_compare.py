@@ -6,6 +6,7 @@ comes to for this element, which a graph in f64 tells (sums that cancel).
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import torch
@@ -158,6 +159,10 @@ class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
         if not self._step or node.op == "output":
             return made
         return torch.fx.node.map_aggregate(made, self._off)
+
+    def _set_current_node(self, node: torch.fx.Node) -> contextlib.AbstractContextManager[None]:
+        """What a graph being traced by another thread notes its own nodes in is left alone."""
+        return contextlib.nullcontext()
 
     def call_function(self, target: Target, args: Arguments, kwargs: Record) -> Value:
         args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _wide)

@@ -35,6 +35,7 @@ class Report:
     operators: int
     parts: list[Part]
     eager: dict[str, str]  # operators that PyTorch runs, and why
+    lost: str = ""  # why PyTorch runs all of it
 
     @property
     def kernels(self) -> int:
@@ -65,6 +66,9 @@ def _graph(number: int, report: Report, timed: bool, patterns: bool) -> Iterator
     for name, why in Counter(f"{n.rstrip('_0123456789')}: {w}" for n, w in
                              report.eager.items()).items():  # fmt: skip
         yield f"  PyTorch runs {why} × {name}"
+    if report.lost:
+        yield f"  PyTorch runs all of it: {report.lost}"
+        return
     for part in report.parts:
         if not part.programs:
             yield f"  {part.name} is run by PyTorch: {part.reason or 'it has not been called yet'}"

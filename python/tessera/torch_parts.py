@@ -226,6 +226,13 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return [p.program if isinstance(p, Padded) else p for p in list(self._programs.values())
                 if p is not None and not p.lost]  # fmt: skip
 
+    @property
+    def settled(self) -> bool:
+        """Whether there are programs, and calls have told which are faster than PyTorch."""
+        made = list(self._programs.values())
+        raced = all(p is None or p.race is None or p.race.won is not None for p in made)
+        return bool(made) and raced and not self._pending
+
     def refresh(self) -> None:
         self.weights.forget()
 

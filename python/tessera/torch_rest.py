@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tessera.types import Function
 
 log = logging.getLogger("tessera.torch")
 _MOST_ALONE = 1 << 20  # elements
+_LONG, _OFTEN = 2e-4, 3  # seconds on one thread that others would shorten, so many times in a row
 
 
 def proposed(
@@ -76,23 +78,27 @@ def openmp() -> ctypes.CDLL | None:
 
 
 class Alone(torch.nn.Module):  # type: ignore[misc]
-    """An operator of PyTorch's, on one thread where it has few elements to read."""
+    """An operator of PyTorch's, on one thread where it has few elements to read and is short."""
 
     def __init__(self, operator: OpOverload) -> None:
         super().__init__()
         self._operator, self._openmp = operator, openmp()
+        self._most, self._long = _MOST_ALONE, 0
 
     def forward(self, *args: Argument, **kwargs: Argument) -> Results:
         given = [t for a in args for t in (a if isinstance(a, (list, tuple)) else (a,))]
         read = sum(t.numel() for t in given if isinstance(t, torch.Tensor))
-        if self._openmp is None or read > _MOST_ALONE:
+        if self._openmp is None or read > self._most:
             return self._operator(*args, **kwargs)
-        threads = self._openmp.omp_get_max_threads()
+        threads, start = self._openmp.omp_get_max_threads(), time.perf_counter()
         self._openmp.omp_set_num_threads(1)
         try:
             return self._operator(*args, **kwargs)
         finally:
             self._openmp.omp_set_num_threads(threads)
+            self._long = self._long + 1 if time.perf_counter() - start > _LONG else 0
+            if self._long == _OFTEN:
+                self._most, self._long = read - 1, 0
 
 
 class Boxed(torch.nn.Module):  # type: ignore[misc]

@@ -97,3 +97,25 @@ def test_what_follows_from_16_bit_floats_is_rounded_as_they_are() -> None:
     want = graph(*args)  # exact
     assert torch_compare.disagreement([want * (1 + 2.0**-8)], [want], graph, args) is None
     assert torch_compare.disagreement([want * 1.5], [want], graph, args) is not None
+
+
+def test_a_graph_in_f64_leaves_what_another_thread_traces_alone() -> None:
+    """PyTorch notes the nodes of a graph being traced in a global of the process."""
+    from torch.fx import traceback
+
+    graph = torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+    with traceback.preserve_node_meta():
+        traceback.current_meta = before = {"in_grad_fn": 1}
+        seen: list[Any] = []
+
+        def look(x: Any) -> Any:
+            seen.append(traceback.current_meta)
+            return x
+
+        for node in list(graph.graph.nodes):
+            node.meta["val"] = None  # as traced graphs have
+            if node.op == "call_function" and node.target is torch.relu:
+                node.target = look
+        assert torch_compare.in_f64(graph, [torch.ones(3)]) is not None
+        assert seen == [before]
+        traceback.current_meta = {}

@@ -226,3 +226,48 @@ def test_without_a_budget_nothing_is_searched(
         with torch.no_grad():
             for _ in range(40):
                 model(torch.randn(3, 8))
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_graph_with_operators_of_pytorchs_is_raced_whole(clock: Clock, slow: bool) -> None:
+    """Once its parts are settled: what is slower than the graph as it was written runs no more."""
+    from tessera.torch_explain import Report
+    from tessera.torch_whole import Whole
+
+    class Settled:
+        settled, _dynamic = False, ()
+
+    ran: list[str] = []
+
+    def side(name: str, ns: int) -> Any:
+        def run(*args: Any) -> str:
+            clock.now += ns
+            ran.append(name)
+            return name
+
+        return run
+
+    part: Any = Settled()
+    report = Report(2, [part], {"lgamma": "there is no program"})
+    whole = Whole(side("ours", 20 if slow else 5), side("theirs", 10), report)
+    for _ in range(5):
+        whole(1.0)
+    assert ran == ["ours"] * 5
+    part.settled = True
+    for _ in range(60):
+        whole(1.0)
+    assert ran[-9:] == ["theirs" if slow else "ours"] * 9
+    assert bool(report.lost) == slow
+
+
+def test_what_is_left_to_pytorch_between_parts_is_told() -> None:
+    def far(*args: Any) -> Any:
+        return torch.lgamma(torch.relu(args[0]) * 2) + 1
+
+    with torch.no_grad():
+        compiled = torch.compile(far, backend="tessera", options={"wait": True})
+        x = torch.rand(64, 64) + 1
+        for _ in range(40):
+            assert torch.allclose(compiled(x), far(x))
+    (report,) = torch_backend.REPORTS
+    assert set(report.eager) == {"lgamma"}

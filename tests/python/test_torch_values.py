@@ -323,3 +323,29 @@ def test_erfc_keeps_its_digits_far_from_zero(dtype: Any, rtol: float) -> None:
             compiled(x), torch.erfc(x) * 2, rtol=rtol, atol=0, equal_nan=True
         )
     assert programs()
+
+
+def test_running_products_are_taken_in_order() -> None:
+    compiled = torch.compile(lambda x: x.cumprod(0), backend="tessera", options=OPTIONS)
+    compiled(torch.rand(4, 9) + 0.5)
+    for row in ([0.0, 1e20, 1e20, 1e20], [1e-30, 1e20, 1e20, 1e-20]):
+        x = torch.tensor(row)[:, None].repeat(1, 9)
+        assert torch.allclose(compiled(x), x.cumprod(0), rtol=1e-6)
+    assert programs() == 1
+
+
+def test_variances_far_from_zero_keep_their_digits() -> None:
+    compiled = torch.compile(lambda x: x.var(1), backend="tessera", options=OPTIONS)
+    x = torch.randn(3, 1000) * 0.01 + 5000
+    assert torch.allclose(compiled(x), x.double().var(1).float(), rtol=1e-5)
+    assert torch.allclose(compiled(x), x.double().var(1).float(), rtol=1e-5)
+    assert programs() == 1
+
+
+def test_dropout_draws_as_pytorch_does() -> None:
+    def of(backend: str) -> tuple[list[float], float]:
+        compiled = torch.compile(lambda x: F.dropout(x, 0.5) * 2, backend=backend)
+        torch.manual_seed(0)
+        return compiled(torch.ones(32)).tolist(), torch.rand(1).item()
+
+    assert of("tessera") == of("aot_eager")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -19,10 +20,12 @@ from tessera.ops.operands import (
     reduced,
     static_shape,
 )
-from tessera.ops.pointwise import divide, maximum, minimum, sqr, sqrt, subtract
+from tessera.ops.pointwise import divide, maximum, minimum, multiply, sqr, sqrt, subtract
 from tessera.ops.shape import ravel, squeeze
 from tessera.tensor import Tensor, bad_input, cast, unsupported
 from tessera.types import Axes, DTypeGiven, is_float
+
+_MOST_RUNNING = 64  # elements of a running product, each an operator of its own
 
 
 def _reduce(op: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
@@ -119,12 +122,11 @@ def cumsum(x: Operand, axis: int | None = None, dtype: DTypeGiven = None) -> Ten
 
 
 def running_product(x: Tensor, axis: int) -> Tensor:
-    """Along an axis: products of runs twice as long each time."""
-    step = 1
-    while step < x.shape[axis]:
-        x = x * shifted(x, axis, step)
-        step *= 2
-    return x
+    """Along an axis, in order: products of runs overflow where the whole does not."""
+    if x.shape[axis] > _MOST_RUNNING:
+        unsupported(f"a running product of more than {_MOST_RUNNING} elements")
+    rows = [x[(*(slice(None),) * axis, slice(n, n + 1))] for n in range(x.shape[axis])]
+    return emit("concat", *itertools.accumulate(rows, multiply), axis=axis) if rows else x
 
 
 def shifted(x: Tensor, axis: int, step: int, value: int = 1) -> Tensor:

@@ -52,8 +52,9 @@ def var(
     call: Call, x: Tensor, dim: Axes = None, *, correction: float | None = None,
     keepdim: bool = False,
 ) -> Tensor:  # fmt: skip
-    free = 1 if correction is None else correction
-    return cast(f("var")(wide(x), axes_of(x, dim), ddof=free, keepdims=keepdim), call.dtype)
+    free, axes, x = 1 if correction is None else correction, axes_of(x, dim), wide(x)
+    centred = x - reduced("mean", x, axes, True)  # twice: PyTorch's own adds up in f64
+    return cast(f("var")(centred, axes, ddof=free, keepdims=keepdim), call.dtype)
 
 
 @handles("aten.cumsum.default")
