@@ -24,7 +24,8 @@ from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, alike, part
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.runner import sharing
-from tessera.types import Arguments, Function, Object, Record, Value, Values, dtype_name
+from tessera.source import Program
+from tessera.types import Arguments, Array, Function, Object, Record, Value, Values, dtype_name
 from tessera.verification import verify_by
 
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
@@ -58,8 +59,10 @@ class DropIn:
         self._traced = traced
         self._function = function if traced is not None else None
         self._call = None
+        self._constants: dict[str, Array] = {}
         if self._function is not None and traced is not None:
-            self._call = call_of(self._function, traced)
+            self._constants = Program(traced.graph, traced).constants
+            self._call = call_of(self._function, traced, self._constants)
         self.arrays = arrays
         self.original = self._function or compile_source(emit(graph, name=name), name)
         self._results: list[Value] | None = None
@@ -82,13 +85,16 @@ class DropIn:
         if self._call is None or self._traced is None:
             return tuple(arrays), {}
         args, kwargs = self.bind(arrays)
-        outer = zip(self._call.names[self.given :], arrays[self.given :], strict=True)
-        return args, kwargs | dict(outer)
+        names = list(self._traced.graph.input_types())
+        outer = zip(names[self.given :], self._call.names[self.given :], arrays[self.given :],
+                    strict=True)  # fmt: skip
+        return args, kwargs | {name: a for told, name, a in outer if told not in self._constants}
 
     def source(self, graph: Graph, flavour: str = "numpy", **more: Value) -> str:
         """The source of a program that computes the same; `more` is for `emit`."""
         more |= self._results_as_original(graph, flavour)
-        return emit(graph, flavour, name=self.name, call=self._call, **more)
+        return emit(graph, flavour, name=self.name, call=self._call, constants=self._constants,
+                    **more)  # fmt: skip
 
     def plain(self, graph: Graph, flavour: str = "numpy", **more: Value) -> str:
         """The same as a function of the program's inputs, which a process of a race can call."""

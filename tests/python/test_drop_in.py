@@ -345,3 +345,12 @@ def test_of_equal_sizes_the_right_one_is_read() -> None:
     assert made.proved_at_other_sizes(program, Options()) == 0
     assert made.proved_at_other_sizes(program, Options(), read_sizes="first") == 0
     assert made.proved_at_other_sizes(program, Options(), read_sizes="last")
+
+
+def test_arrays_that_a_function_makes_are_in_its_source() -> None:
+    def shifted(x: Array, y: Array) -> Array:
+        return x // y + np.sin(np.arange(4.0))
+
+    made = emitted(shifted, "f64[4]", "f64[4]")
+    x, y = np.arange(4.0) - 1, np.array([2.0, -3.0, 0.5, 1.0])
+    np.testing.assert_array_equal(made(x, y), shifted(x, y))

@@ -97,7 +97,8 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
     title = name or (graph.name if valid_name(graph.name) else "program")
     head = f"def {title}({call.parameters if call else ', '.join(own)}):\n"
     imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
-    return "\n".join(imports) + "\n\n" + "".join(spelled) + "\n" + head + _indented(body)
+    above = "".join(spelled) + "\n" * (1 + bool(spelled))
+    return "\n".join(imports) + "\n\n" + above + head + _indented(body)
 
 
 def _require_known(flavour: str, idioms: Collection[str]) -> None:

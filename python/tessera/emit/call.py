@@ -17,7 +17,7 @@ from tessera.emit.layout import valid_name
 from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, ends
 from tessera.types import Array, Function, Object
 
-LARGEST_CONSTANT = 64  # elements of an array that is better spelled out than passed
+LARGEST_CONSTANT = 1000  # elements of an array that is better spelled out than passed
 
 
 class _NoCallError(Exception):
