@@ -125,8 +125,8 @@ def bench(
         raise UsageError("--ablate goes with the suites mirage, models, pet and stenso")
     options = common.options_from(**values)
     on_gpu = options.target.startswith("cuda")
-    if ablate and on_gpu:
-        raise UsageError("--ablate is about plans for the CPU")
+    if ablate and on_gpu and suite != "mirage":
+        raise UsageError("--ablate of kernels for a GPU goes with the suite mirage")
     if (emulate or stop_after is not None) and not (on_gpu and suite == "mirage"):
         raise UsageError("--emulate and --stop-after go with the suite mirage and --target cuda")
     if dry_run and stop_after is None:

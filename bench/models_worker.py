@@ -18,6 +18,8 @@ from bench.model_zoo import LENGTH, ZOO, build, result_of
 from bench.worker import die_with_parent, pin, serve
 
 Row = dict[str, Any]
+MOVED = {"input", "const", "iota", "transpose", "reshape", "broadcast", "unsqueeze", "squeeze",
+         "slice", "concat", "gather", "repeat", "cast"}  # fmt: skip
 _CALLS = 60  # within which calls race what a search found; in turns of so many
 _SETTLED_S = 600.0  # for searches behind calls
 
@@ -130,6 +132,33 @@ class Server:
                 "build_s": sum(p.compile_s for p in parts),
                 "searched": sorted({p.searched for p in parts if p.searched}),
                 "eager": sorted({n for r in reports for n in r.eager})}  # fmt: skip
+
+    def patterns(self, case: str, batch: int, seconds: float) -> Row:
+        """Kernels where patterns alone fuse: each operator that computes something is one, and so
+        is each place that a pattern takes (PluS, Table 1); of all choices the one with fewest."""
+        import torch
+
+        from tessera import _core, torch_backend
+        from tessera.graph import Graph
+        from tessera.options import Options
+
+        def kernels(graph: Graph) -> int:
+            return sum(op["op"] not in MOVED for op in graph.ops)
+
+        torch.set_num_threads(self.threads)
+        compiled = torch.compile(build(case), backend="tessera",
+                                 options={"budget": 0.0, "wait": True})  # fmt: skip
+        with torch.no_grad():
+            compiled(**inputs_of(case, batch, False))
+        fields = Options(budget=seconds).fields() | {"engine": "patterns"}
+        ops = fused = sum(len(r.eager) for r in torch_backend.REPORTS)
+        for part in (p for r in torch_backend.REPORTS for p in r.parts):
+            program = part.programs[-1].source
+            found = _core.search(program.core, fields)["candidates"]
+            ops += kernels(program)
+            fused += min(kernels(g) for g in (program, *(Graph.from_core(c["graph"])
+                                                         for c in found)))  # fmt: skip
+        return {"facts": {"ops": ops, "kernels": fused}}
 
     def lengths(self, name: str, case: str, dynamic: bool) -> Row:
         """Prepares a model for lengths that are known only at the call, or one of them."""

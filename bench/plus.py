@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import models
-from bench.race import Process
+from bench.race import Late, Process
 from tessera.errors import UsageError
 from tessera.options import Options
 
@@ -68,7 +68,24 @@ def run(
             peers = [n for n in PEERS if importlib.util.find_spec(models.PEERS[n]) is not None]
             raced = ["tessera", *(peers[:2] if quick else peers)]
             found = models.race(name, size, threads, raced, tell, limit_s, 3.0 if quick else 30.0)
-            yield row | {"shape": {"batch": [size]}, "paper": TABLE_1[name]} | found
+            alone = _patterns_alone(name, size, threads, quick, tell, limit_s)
+            yield row | {"shape": {"batch": [size]}, "paper": TABLE_1[name]} | found | alone
+
+
+def _patterns_alone(
+    name: str, batch: int, threads: int, quick: bool, tell: Callable[[str], None], limit_s: float
+) -> Row:
+    """Kernels that are left where patterns alone fuse, as in the paper's Table 1."""
+    tell(f"plus: {name}, batch {batch}, by patterns alone")
+    process = Process(threads, models.WORKER)
+    try:
+        answer = process.ask(limit_s, do="patterns", case=name, batch=batch,
+                             seconds=20.0 if quick else 120.0)  # fmt: skip
+    except Late as late:
+        answer = {"failed": str(late)}
+    finally:
+        process.close()
+    return {"by_patterns": answer.get("facts", answer)}
 
 
 def authoring() -> Row:

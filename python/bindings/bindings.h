@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <set>
+
 #include "ir/graph.h"
 
 namespace tessera {
@@ -65,8 +67,9 @@ nb::list to_python(const std::vector<Type>& types);
 nb::dict to_python(const Attrs& attrs);
 Attrs attrs_from(OpKind kind, const nb::dict& fields);
 
-// The kernels of a program for a target that is a GPU, here or not.
+// The kernels of a program for a target that is a GPU, here or not, without some of the plan's
+// decisions.
 CudaProgram cuda_program(const Graph& graph, const std::string& target,
-                         const std::string& directory);
+                         const std::string& directory, const std::set<std::string>& disable = {});
 
 }  // namespace tessera::python

@@ -255,14 +255,16 @@ std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string
 }  // namespace
 
 CudaProgram cuda_program(const Graph& graph, const std::string& target,
-                         const std::string& directory) {
+                         const std::string& directory, const std::set<std::string>& disable) {
   const CodePlace place = place_of(target, directory);
   if (!place.gpu) throw Error(ErrorKind::Usage, "target '" + target + "' is no GPU");
   OptimizeOptions options;
   options.target = target;
   options.target_directory = directory;
   const Target described = resolve_target(options);
-  return emit_cuda(graph, place.arch, {}, described, {}, kernel_joins(graph, described));
+  PlanOptions plan;
+  for (const std::string& name : disable) disable_plan(plan, name);
+  return emit_cuda(graph, place.arch, plan, described, {}, kernel_joins(graph, described));
 }
 
 void bind_cuda(nb::module_& m) {

@@ -1,6 +1,7 @@
 // What `make gpu-test` and `tessera bench mirage --emulate` ask of the core besides what users do:
 // fragments of a device, kernels that are emulated and compiled without a GPU.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/tuple.h>
 
 #include <tuple>
@@ -29,12 +30,13 @@ std::vector<std::vector<uint32_t>> fragments(const std::string& source,
 }
 
 // What each kernel takes of a multiprocessor.
-nb::list compiled(const Graph& graph, const std::string& target, const std::string& folder) {
+nb::list compiled(const Graph& graph, const std::string& target, const std::string& folder,
+                  const std::set<std::string>& disable) {
   CudaProgram program;
   CudaObject object;
   {
     nb::gil_scoped_release release;
-    program = cuda_program(graph, target, folder);
+    program = cuda_program(graph, target, folder, disable);
     std::vector<std::string> names;
     for (const CudaKernel& k : program.kernels) names.push_back(k.name);
     object = compile_cuda_kernels(program.source, names, program.arch.str());
@@ -88,7 +90,7 @@ std::optional<std::string> emulated(const Graph& graph, const nb::list& inputs,
 void bind_cuda_checks(nb::module_& m) {
   m.def("read_fragments", &fragments, nb::arg("source"), nb::arg("kernels"), nb::arg("device") = 0);
   m.def("cuda_compiled", &compiled, nb::arg("graph"), nb::arg("target"),
-        nb::arg("target_directory"));
+        nb::arg("target_directory"), nb::arg("disable") = std::set<std::string>());
   m.def("cuda_emulated", &emulated, nb::arg("graph"), nb::arg("inputs"), nb::arg("outputs"),
         nb::arg("target"), nb::arg("target_directory"), nb::arg("seed") = 1);
 }

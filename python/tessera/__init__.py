@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tessera.errors import Error
     from tessera.frontends.trace import trace
     from tessera.graph import Graph
+    from tessera.operators import operator
     from tessera.options import Options
     from tessera.result import Result
     from tessera.source import load
@@ -30,6 +31,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "load",
+    "operator",
     "optimize",
     "superoptimize",
     "trace",
@@ -44,6 +46,7 @@ _HOME = {
     "Result": "result",
     "Verdict": "verification",
     "load": "source",
+    "operator": "operators",
     "optimize": "api",
     "superoptimize": "api",
     "trace": "frontends.trace",

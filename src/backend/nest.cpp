@@ -7,6 +7,7 @@
 #include "base/interruption.h"
 #include "base/text.h"
 #include "ir/axis_reads.h"
+#include "ir/custom.h"
 
 namespace tessera {
 
@@ -461,6 +462,12 @@ std::string Nest::expression(const Value& value, const std::vector<Scalar>& oper
   case OpKind::Round: return builtin("nearbyint" + f) + "(" + x[0] + ")";
   case OpKind::Expm1: return call("t_expm1_any", "t_expm1_any");
   case OpKind::Pow: return power(value, x[0]);
+  case OpKind::Custom: {
+    for (std::string& operand : x) operand = "(double)(" + operand + ")";
+    return "(" + type + ")" +
+           custom_function(std::get<CustomAttrs>(value.attrs))
+               .text(x, dialect_ == Dialect::Cpp ? "__builtin_" : "");
+  }
   case OpKind::Not: return "!" + x[0];
   case OpKind::Cast: return cast(value, x[0]);
   case OpKind::Mul: return product(dtype, x[0], x[1]);

@@ -139,6 +139,7 @@ enum class Keyed : uint8_t {
   Floor,
   Round,
   Angle,
+  Custom,
   Sign
 };
 

@@ -367,6 +367,9 @@ template <class W> FieldVec<W> keyed(const FieldVec<W>& a, Keyed function, uint6
   }
   return r;
 }
+template <class W> FieldVec<W> named(const FieldVec<W>& a, uint64_t key) {
+  return keyed(a, Keyed::Custom, key);
+}
 // Functions of what is positive, where logarithms have their domain.
 template <class W>
 FieldVec<W> of_positive(const FieldVec<W>& a, Keyed function, bool has_domain, uint64_t label = 0) {

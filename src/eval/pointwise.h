@@ -32,6 +32,7 @@ TESSERA_UNKNOWN(log1p)
 TESSERA_UNKNOWN(expm1)
 TESSERA_UNKNOWN(not_zero)
 #undef TESSERA_UNKNOWN
+template <Vague V> V named(const V& x, uint64_t) { return x.unknown(); }
 template <Vague V> V truncate(const V& x, DType) { return x.unknown(); }
 template <Vague V> V general_power(const V& x, const Rational&) { return x.unknown(); }
 
@@ -71,6 +72,18 @@ template <class V> V power(const V& x, const Rational& e) {
   return e.negative() ? x.constant(1) / result : result;
 }
 
+// What is unknown of a function but for its law: odd ones are x·h(x²), even ones h(x²), commutative
+// ones functions of sum and product. Domains that compute it overload this.
+template <class V> V custom(const CustomFunction& f, const V& x, const V& y) {
+  switch (f.law()) {
+  case Law::Odd: return x * named(x * x, f.key());
+  case Law::Even: return named(x * x, f.key());
+  case Law::Commutative: return named(x * y + named(x + y, f.key()), f.key() + 1);
+  case Law::None: break;
+  }
+  return f.arity() == 1 ? named(x, f.key()) : named(y + named(x, f.key()), f.key() + 1);
+}
+
 template <class V> V logical_or(const V& x, const V& y) { return max(x, y); }
 
 // One operator on runs of elements; operands and result are in the chunk's part (floats `f`,
@@ -107,6 +120,11 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Round: out.f = round(x.f); return;
   case OpKind::Log1p: out.f = log1p(x.f); return;
   case OpKind::Expm1: out.f = expm1(x.f); return;
+  case OpKind::Custom: {
+    const CustomFunction& f = custom_function(std::get<CustomAttrs>(op.attrs));
+    out.f = custom(f, x.f, f.arity() == 2 ? y.f : x.f);
+    return;
+  }
   case OpKind::Not: out.i = logical_not(x.i); return;
   case OpKind::Cast:
     if (real && is_float(result)) {

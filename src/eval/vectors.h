@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "eval/field_array.h"
 #include "eval/ndarray.h"
+#include "ir/custom.h"
 #include "ir/op.h"
 
 namespace tessera {
@@ -268,6 +269,11 @@ TESSERA_ZIP(mod, floored_mod(x, y))
 TESSERA_ZIP(atan2, std::atan2(x, y))
 #undef TESSERA_MAP
 #undef TESSERA_ZIP
+template <class T>
+RealVec<T> custom(const CustomFunction& f, const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(
+      a, b, [&](T x, T y) -> T { return f(x, y); });
+}
 template <class T> RealVec<T> general_power(const RealVec<T>& a, const Rational& e) {
   const T exponent = T(e.to_double());
   return map_real(a, [&](T x) { return std::pow(x, exponent); });
@@ -490,6 +496,20 @@ template <class T, class F> MagnitudeVec<T> map_magnitude(const MagnitudeVec<T>&
   MagnitudeVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.set(i, f(a[i]));
+  return r;
+}
+template <class T>
+MagnitudeVec<T> custom(const CustomFunction& f, const MagnitudeVec<T>& a,
+                       const MagnitudeVec<T>& b) {
+  MagnitudeVec<T> r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) {
+    const Magnitude<T> x = a[i], y = b[i];
+    const T v = f(x.v, y.v), h = std::abs(x.v) * T(0x1p-20), k = std::abs(y.v) * T(0x1p-20);
+    const T of_x = std::abs(f(x.v + h, y.v) - f(x.v - h, y.v)) / (2 * h) * x.m;
+    const T of_y = std::abs(f(x.v, y.v + k) - f(x.v, y.v - k)) / (2 * k) * y.m;
+    r.set(i, {v, larger(std::abs(v), larger(of_x, of_y))});
+  }
   return r;
 }
 template <class T> MagnitudeVec<T> general_power(const MagnitudeVec<T>& a, const Rational& e) {

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/block.h"
+#include "ir/custom.h"
 #include "ir/extent.h"
 #include "ir/window.h"
 
@@ -413,6 +414,10 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
     return one(a.type);
   }
   case OpKind::Pow: return one(power(in, std::get<PowAttrs>(attrs)));
+  case OpKind::Custom:
+    if (size_t(custom_function(std::get<CustomAttrs>(attrs)).arity()) != operands.size())
+      in.fail("its expression has another number of operands");
+    break;
   case OpKind::Cast: return one({std::get<CastAttrs>(attrs).dtype, in.operand().shape});
   case OpKind::Where:
     if (in.operand().dtype != DType::Bool)

@@ -26,6 +26,7 @@
 //   repeat        the whole tensor copied repeats[d] times along each axis d (numpy.tile)
 //   triu/tril     zero below/above the k-th diagonal of the innermost two axes
 //   gather        elements of x along `axis` at integer indices y (numpy.take)
+//   custom        a function that a user states, of x or of x and y (ir/custom.h)
 //   opaque        a function known only by name and payload hash; same operands, same results
 //   kernel        its body, a block graph, run once per block of the grid
 //   thread        its body, a thread graph: a fused chain whose intermediates stay in registers
@@ -101,6 +102,15 @@ struct PowAttrs {
   Rational exponent;
   template <class S, class F> static void fields(S& s, F&& f) { f("exponent", s.exponent); }
   TESSERA_EQUAL(PowAttrs);
+};
+struct CustomAttrs {          // see ir/custom.h
+  std::string name = "same";  // as its user calls it
+  std::string value = "x";    // an expression of C, of x or of x and y
+  std::string law;            // "", "odd", "even" or "commutative"
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("name", s.name), f("value", s.value), f("law", s.law);
+  }
+  TESSERA_EQUAL(CustomAttrs);
 };
 struct CastAttrs {
   DType dtype = DType::F32;
@@ -217,10 +227,10 @@ struct SaveAttrs {
 };
 #undef TESSERA_EQUAL
 
-using Attrs = std::variant<NoAttrs, InputAttrs, ConstAttrs, IotaAttrs, PowAttrs, CastAttrs,
-                           ReduceAttrs, AxisAttrs, AxesAttrs, PermAttrs, ShapeAttrs, RepeatAttrs,
-                           SliceAttrs, PadAttrs, ConvAttrs, WindowAttrs, DiagonalAttrs, OpaqueAttrs,
-                           IterAttrs, AccumAttrs, SaveAttrs>;
+using Attrs = std::variant<NoAttrs, InputAttrs, ConstAttrs, IotaAttrs, PowAttrs, CustomAttrs,
+                           CastAttrs, ReduceAttrs, AxisAttrs, AxesAttrs, PermAttrs, ShapeAttrs,
+                           RepeatAttrs, SliceAttrs, PadAttrs, ConvAttrs, WindowAttrs, DiagonalAttrs,
+                           OpaqueAttrs, IterAttrs, AccumAttrs, SaveAttrs>;
 
 // --- the table --------------------------------------------------------------------------------
 

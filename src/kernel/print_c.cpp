@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "ir/custom.h"
 
 namespace tessera::kernel {
 namespace {
@@ -292,6 +293,12 @@ std::optional<CText> CPrinter::library(const Scalar& x, const Apply& a,
   if (a.kind == K::Abs) return helper("absolute", x.dtype, in);
   if (a.kind == K::Rsqrt)
     return CText{literal(x.dtype, 1).text + " / " + call("sqrt" + f, in).text, kProduct};
+  if (a.kind == K::Custom) {
+    std::vector<std::string> operands;
+    for (const CText& operand : in) operands.push_back("(double)" + operand.at(kWhole));
+    const std::string value = custom_function(std::get<CustomAttrs>(a.attrs)).text(operands, "");
+    return CText{std::string("(") + c_type(x.dtype) + ")(" + value + ")", kUnary};
+  }
   if (a.kind == K::Pow) return power(x.dtype, std::get<PowAttrs>(a.attrs).exponent, in[0]);
   return std::nullopt;
 }

@@ -3,18 +3,36 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "ir/walk.h"
+#include "verify/bounds.h"
 #include "verify/decisions.h"
 
 namespace tessera {
+namespace {
+
+// Between which numbers each tensor's integers lie.
+std::vector<Bounds> ranges(const Graph& g) {
+  std::vector<Bounds> range(g.tensors().size());
+  for (const Op& op : g.ops()) {
+    if (op.body.valid() || op.num_results != 1) continue;
+    std::vector<Bounds> operands;
+    for (TensorId t : op.inputs) operands.push_back(range[t.index]);
+    const Bounds made = computed(g, op, operands), held = bounds_of(g.type(op.result()).dtype);
+    range[op.result().index] = made.within(held) ? made : held;
+  }
+  return range;
+}
+
+}  // namespace
 
 BranchCoverage::BranchCoverage(const Graph& graph) : graph_(without_dead_code(graph)) {
   Graph& g = graph_;
-  const std::vector<bool> computed = made_of_inputs(g);
+  const std::vector<bool> asked = made_of_inputs(g);
+  const std::vector<Bounds> range = ranges(g);
   std::vector<TensorId> outputs;
   const size_t count = g.ops().size();
   for (size_t i = 0; i < count; i++) {
     const Op op = g.ops()[i];
-    if (!computed[op.result().index]) continue;
+    if (!asked[op.result().index]) continue;
     if (op.body.valid()) {
       if (hidden_.empty() && has_decisions(g.body(op)))
         hidden_ = "`" + print_op(g, OpId(uint32_t(i))) + "`: decisions inside a fused kernel";
@@ -34,6 +52,18 @@ BranchCoverage::BranchCoverage(const Graph& graph) : graph_(without_dead_code(gr
       order(op.inputs[0], op.inputs[1], false);
     else if (decides_by_sign(op.kind))
       order(op.inputs[0], zero(), op.kind == OpKind::Sign);
+    else if (op.kind == OpKind::Gather && range[op.inputs[1].index].low < 0)
+      order(op.inputs[1], g.add_const(0, Type{g.type(op.inputs[1]).dtype, {}}), false);
+    else if (decides(op))  // an extremum: of what it is filled up with, and of elements
+      for (const Op* from = &g.producer(op.inputs[0]); has(from->kind, algebra::Movement);
+           from = &g.producer(from->inputs[0]))
+        if (const auto* pad = std::get_if<PadAttrs>(&from->attrs); pad && pad->value.finite()) {
+          const TensorId filled = g.add_const(pad->value, Type{type.dtype, {}});
+          d.truth = true;
+          outputs.push_back(g.add(OpKind::Eq, {op.result(), filled}));
+          decisions_.push_back(d);
+          break;
+        }
     if (type.dtype != DType::Bool || is_input(op.kind)) continue;
     d = Decision{print_op(g, OpId(uint32_t(i))), outputs.size(), true};
     outputs.push_back(op.result());

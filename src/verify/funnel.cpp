@@ -1,8 +1,10 @@
 #include "verify/funnel.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/deadline.h"
 #include "base/error.h"
@@ -14,9 +16,11 @@
 #include "ir/special.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "ir/walk.h"
 #include "ir/written.h"
 #include "verify/all_sizes.h"
 #include "verify/bitwise.h"
+#include "verify/inputs.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
 #include "verify/regions.h"
@@ -25,6 +29,9 @@
 
 namespace tessera {
 namespace {
+
+constexpr size_t kMostBeyond = 4;  // choices of extents beyond the programs' numbers
+constexpr double kLongest = 300;
 
 // Which elements representatives stand for: "O 192 of 14336 on axis 1".
 std::string representatives(const Graph& g, const std::vector<TensorId>& tensors,
@@ -281,6 +288,14 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
                         a->source.substr(0, 12) +
                         "): a person wrote its code, which was run against its meaning by "
                         "`patterns check` and is not proved");
+  const std::array<const Graph*, 2> both = {&spec, &candidate};
+  for (const Graph* g : both)
+    any_op(*g, [&](const Graph&, const Op& op) {
+      if (const auto* a = std::get_if<CustomAttrs>(&op.attrs); a != nullptr && !a->law.empty())
+        add_once(c.assumptions, "operator " + a->name + " = " + a->value + " is " + a->law +
+                                    ", as it says of itself; numbers of many sizes agree");
+      return false;
+    });
   c.candidate_hash = structural_hash(candidate);
   c.seed = seed;
   c.level = options.level;
@@ -309,12 +324,27 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
       return Equal{std::move(parts)};
     return *v;
   }
-  // Random extents, different for different symbols where there is room.
+  // Random extents, different for different symbols where there is room; each symbol also has one
+  // beyond what the programs' numbers may stand for.
   Rng rng = seeds.split(7);
   std::string why;
-  for (int attempt = 0; attempt < 50 && int(c.bindings.size()) < options.bindings; attempt++) {
+  std::set<double> numbers;
+  for (const Graph* g : both) constants_of(*g, numbers);
+  std::vector<Binding> beyond;
+  for (auto n = numbers.rbegin(); n != numbers.rend(); ++n)
+    for (const std::string& s : symbols)
+      if (*n > 11 && *n < kLongest && *n == std::floor(*n) && beyond.size() < kMostBeyond)
+        beyond.push_back({{s, int64_t(*n) + 1}});
+  for (int attempt = 0; attempt < 50; attempt++) {
     Binding binding;
+    if (int(c.bindings.size()) >= options.bindings) {
+      if (beyond.empty()) break;
+      binding = beyond.back();
+      beyond.pop_back();
+    }
+    const std::string far = binding.empty() ? "" : binding[0].first;
     for (const std::string& s : symbols) {
+      if (s == far) continue;
       int64_t extent = 1;
       for (bool fresh = false; !fresh;) {
         extent = rng.between(attempt == 0 ? 2 : 1, 12 + int64_t(symbols.size()));

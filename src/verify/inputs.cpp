@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -245,12 +246,15 @@ class Maker {
         return a;
       }
       // Masks of everything, of nothing, and of all but a few are what users have.
-      static const double odds[] = {0.5, 0.5, 0.5, 0, 1, 1.0 / 16, 15.0 / 16};
+      static const double odds[] = {0.5, 0.5, 0, 1, 1.0 / 16, 15.0 / 16, 31.0 / 32};
       const double often = type.dtype == DType::Bool ? odds[rng_.below(7)] : 0.5;
       if (family_ == "neighbours" && is_wide(range))
         neighbours(a);
       else
         for (int64_t& x : a.ints) x = often == 0.5 ? integer(range) : int64_t(rng_.chance(often));
+      // Odd counts are the first that few bits do not tell.
+      if (type.dtype == DType::Bool && often > 0 && often < 1 && a.size() > 128)
+        a.ints[0] ^= 1 ^ (std::accumulate(a.ints.begin(), a.ints.end(), int64_t(0)) & 1);
       return a;
     }
     if (family_ != "mixed") {

@@ -164,11 +164,12 @@ struct Forms {
 // Whether it may be no number of numbers, by its form; whoever adds an operator looks whether it
 // may.
 bool may_make_nan(OpKind kind) {
-  static_assert(int(OpKind::Save) + 1 == 77);
+  static_assert(int(OpKind::Save) + 1 == 78);
   const bool plain = has(kind, algebra::Pointwise) || has(kind, algebra::Movement) ||
                      has(kind, algebra::Linear) || is_leaf(kind) || is_reduction(kind) ||
                      is_windowed(kind);
-  return !plain || has(kind, algebra::Partial) || is_one_of(kind, OpKind::Exp, OpKind::Expm1);
+  return !plain || has(kind, algebra::Partial) ||
+         is_one_of(kind, OpKind::Exp, OpKind::Expm1, OpKind::Custom);
 }
 
 bool is_nonzero_constant(const Graph& g, TensorId t) {

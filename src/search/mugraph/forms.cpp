@@ -1,6 +1,7 @@
 // Normal forms of a region's nodes.
 #include <algorithm>
 
+#include "ir/custom.h"
 #include "search/mugraph/region.h"
 
 // An operator that is not named here is an opaque function (pointwise) or has no form: both are
@@ -34,7 +35,7 @@ class Builder {
         const bool same =
             n.kind != OpKind::Cast && n.dtype != DType::Bool && n.kind != OpKind::Where;
         const uint32_t fn = function(n.kind, n.attrs, n.dtype, same);
-        if (has(n.kind, algebra::Commutative)) std::ranges::sort(x);
+        if (has(n.kind, algebra::Commutative) || law(n) == Law::Commutative) std::ranges::sort(x);
         f = nf_.fn(fn, std::move(x));
       }
       out_.of_node.push_back(f);
@@ -49,12 +50,19 @@ class Builder {
   uint32_t function(OpKind kind, const Attrs& attrs, DType result, bool same) {
     std::string key = tessera::name(kind);
     if (const auto* p = std::get_if<PowAttrs>(&attrs)) key += " " + p->exponent.str();
+    if (const auto* c = std::get_if<CustomAttrs>(&attrs))
+      key += " " + std::to_string(custom_function(*c).key());
     if (const auto* c = std::get_if<CastAttrs>(&attrs)) key += std::string(" ") + name(c->dtype);
     if (const auto* c = std::get_if<ConstAttrs>(&attrs)) key += " " + c->value.str();
     const bool nonneg = has(kind, algebra::Positive) || has(kind, algebra::NotNegative);
     const uint32_t f = nf_.function({key, nonneg, kind == OpKind::ReduceMax});
     if (f == out_.functions.size()) out_.functions.push_back({kind, attrs, result, same});
     return f;
+  }
+
+  static Law law(const Node& n) {
+    const auto* c = std::get_if<CustomAttrs>(&n.attrs);
+    return c == nullptr ? Law::None : custom_function(*c).law();
   }
 
   // The form that an operator of the algebra makes of its operands'; kNone of others.
@@ -101,6 +109,12 @@ class Builder {
       const uint32_t fn = function(n.kind, n.attrs, n.dtype, true);
       const AxisMask on = all & nf_.poly(p.form).axes;
       return on ? nf_.scale(nf_.fn(fn, {p.form}, on), p.coef) : x[0];
+    }
+    case OpKind::Custom: {
+      const bool odd = law(n) == Law::Odd, even = law(n) == Law::Even;
+      if (!(odd || even) || x[0] == kNone || nf_.primitive(x[0]).coef.q.num >= 0) return kNone;
+      const uint32_t fn = function(n.kind, n.attrs, n.dtype, true);
+      return nf_.scale(nf_.fn(fn, {nf_.scale(x[0], -1)}), odd ? -1 : 1);
     }
     default: return arranges(n.kind) ? x[0] : kNone;
     }

@@ -123,6 +123,7 @@ class Parser {
       value_[op.result().index] = r;
       return true;
     }
+    if (op.kind == OpKind::Custom) return false;  // its nodes name no function
     if (has(op.kind, algebra::Pointwise)) {
       r = pointwise(op, in, type);
     } else if (op.constant()) {

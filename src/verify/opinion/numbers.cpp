@@ -1,6 +1,7 @@
 #include "verify/opinion/numbers.h"
 
 #include "base/check.h"
+#include "ir/custom.h"
 
 namespace tessera {
 
@@ -31,6 +32,17 @@ TermId apply_pointwise(Numbers& n, const Op& op, const std::vector<TermId>& in) 
   case OpKind::Round: return t.function("round", n.finite(x), Terms::Parity::Odd);
   case OpKind::Log1p: return t.log(t.add(Terms::kOne, n.finite(x)));
   case OpKind::Expm1: return n.add(n.exp(x), t.negative(Terms::kOne));
+  case OpKind::Custom: {
+    const CustomFunction& f = custom_function(std::get<CustomAttrs>(op.attrs));
+    const std::string name = "custom " + std::to_string(f.key());
+    const TermId u = n.finite(x), v = n.finite(y);
+    if (f.law() == Law::Commutative) return t.unknown(name, {t.add(u, v), t.mul(u, v)});
+    if (f.arity() == 2) return t.unknown(name, {u, v});
+    return t.function(name, u,
+                      f.law() == Law::Odd    ? Terms::Parity::Odd
+                      : f.law() == Law::Even ? Terms::Parity::Even
+                                             : Terms::Parity::None);
+  }
   case OpKind::Not: return n.logical_not(x);
   case OpKind::Cast: return x;  // as far as it keeps the number
   case OpKind::Add: return n.add(x, y);

@@ -322,6 +322,13 @@ const std::map<OpKind, std::function<void()>>& cases() {
        [] {
          unary(OpKind::Erfc, [](double x) { return 1 - erf_series(x); }, {-2, -0.5, 0, 0.3, 1.5});
        }},
+      {OpKind::Custom,
+       [] {
+         unary(
+             OpKind::Custom,
+             [](double x) { return x > 1 ? std::pow(x, 3) / 2 : -std::sqrt(2 - x); }, kAll,
+             CustomAttrs{"piece", "x > 1 ? pow(x, 3) * 1/2 : -sqrt(2 - x)", ""});
+       }},
       {OpKind::Tanh,
        [] {
          unary(

@@ -114,7 +114,12 @@ bool Generator::activation() {
   const bool unknown = kind == OpKind::Gelu || kind == OpKind::Erf || kind == OpKind::Erfc ||
                        kind == OpKind::Sin || kind == OpKind::Cos || kind == OpKind::Log;
   if (unknown ? fact(x).unknowns > 1 : fact(x).exps > 0) return false;
-  TensorId t = emit(kind, {kind == OpKind::Log ? positive(x) : x});
+  // Every other one of those with a law is a user's, with the same law.
+  const bool odd = kind == OpKind::Erf, stated = (odd || kind == OpKind::Cos) && x.index % 2 == 0;
+  const CustomAttrs attrs{odd ? "odd" : "even", odd ? "x / (1 + x*x)" : "1 / (1 + x*x)",
+                          odd ? "odd" : "even"};
+  TensorId t = stated ? emit(OpKind::Custom, {x}, attrs)
+                      : emit(kind, {kind == OpKind::Log ? positive(x) : x});
   (unknown ? fact(t).unknowns : fact(t).exps)++;
   fact(t).bounded = kind == OpKind::Sigmoid || kind == OpKind::Tanh || kind == OpKind::Erf ||
                     kind == OpKind::Erfc || kind == OpKind::Sin || kind == OpKind::Cos;
