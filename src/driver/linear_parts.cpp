@@ -14,9 +14,9 @@ namespace {
 
 class Splitter {
  public:
-  Splitter(const Graph& g, size_t most)
-      : g_(g), most_(most), once_(computed_once(g, true)), linear_(g.ops().size(), false),
-        users_(g.tensors().size()) {
+  Splitter(const Graph& g, size_t most, size_t subsets)
+      : g_(g), most_(most), subsets_(subsets), once_(computed_once(g, true)),
+        linear_(g.ops().size(), false), users_(g.tensors().size()) {
     for (size_t i = 0; i < g.ops().size(); i++) {
       const Op& op = g.ops()[i];
       for (const TensorId t : op.inputs) users_[t.index].push_back(i);
@@ -63,19 +63,26 @@ class Splitter {
   }
 
   // In longer chains, pooling with the product before it and with the one after it: what changes
-  // places with a neighbour is found in few steps.
-  void add_pools(const std::vector<size_t>& chain, std::vector<std::vector<size_t>>& found) const {
+  // places with a neighbour is found in few steps. If asked for, all subsets that follow each
+  // other.
+  void add_windows(const std::vector<size_t>& chain,
+                   std::vector<std::vector<size_t>>& found) const {
     std::vector<size_t> working;  // positions
     for (size_t k = 0; k < chain.size(); k++)
       if (works(chain[k])) working.push_back(k);
-    for (size_t k = 0; working.size() > 2 && k + 1 < working.size(); k++) {
-      const size_t a = chain[working[k]], b = chain[working[k + 1]];
-      const bool pools = g_.ops()[a].kind == OpKind::PoolSum || g_.ops()[b].kind == OpKind::PoolSum;
-      if (!pools || !(multiplies(a) || multiplies(b))) continue;
-      found.emplace_back(chain.begin() + std::ptrdiff_t(working[k]),
-                         chain.begin() + std::ptrdiff_t(working[k + 1]) + 1);
-      std::ranges::sort(found.back());
-    }
+    const auto kind = [&](size_t k) { return g_.ops()[chain[working[k]]].kind; };
+    for (size_t k = 0; k < working.size(); k++)
+      for (size_t l = k; l < working.size(); l++) {
+        const bool pools = l == k + 1 && working.size() > 2 &&
+                           (kind(k) == OpKind::PoolSum || kind(l) == OpKind::PoolSum);
+        std::vector<size_t> window(chain.begin() + std::ptrdiff_t(working[k]),
+                                   chain.begin() + std::ptrdiff_t(working[l]) + 1);
+        if (!(pools || l - k < subsets_) || !convex(window) ||
+            std::ranges::none_of(window, [&](size_t i) { return multiplies(i); }))
+          continue;
+        std::ranges::sort(window);
+        found.push_back(std::move(window));
+      }
   }
 
   // Operators that follow each other with nobody else reading what is in between: convex as they
@@ -102,7 +109,7 @@ class Splitter {
       if (!convex(chain)) chain = {i};
       for (const size_t k : chain) taken[k] = true;
       if (std::ranges::any_of(chain, [&](size_t k) { return multiplies(k); })) {
-        add_pools(chain, found);
+        add_windows(chain, found);
         std::ranges::sort(chain);
         found.push_back(std::move(chain));
       }
@@ -140,8 +147,16 @@ class Splitter {
       groups[{op.inputs[0].index, op.kind, key}].push_back(i);
     }
     std::vector<std::vector<size_t>> found;
-    for (auto& [key, group] : groups)
-      if (group.size() > 1 && group.size() <= 8) found.push_back(group);
+    for (auto& [key, group] : groups) {
+      if (group.size() < 2 || group.size() > 8) continue;
+      found.push_back(group);
+      for (unsigned chosen = 0; subsets_ > 1 && chosen < 1u << group.size(); chosen++) {
+        std::vector<size_t> some;
+        for (size_t i = 0; i < group.size(); i++)
+          if (chosen >> i & 1) some.push_back(group[i]);
+        if (some.size() > 1 && some.size() <= subsets_) found.push_back(std::move(some));
+      }
+    }
     return found;  // one operand and weights: none can depend on another
   }
 
@@ -166,7 +181,7 @@ class Splitter {
   }
 
   const Graph& g_;
-  const size_t most_;
+  const size_t most_, subsets_;
   const std::vector<bool> once_;
   std::vector<bool> linear_;
   std::vector<std::vector<size_t>> users_;
@@ -174,8 +189,8 @@ class Splitter {
 
 }  // namespace
 
-std::vector<Part> linear_parts(const Graph& program, size_t most) {
-  return Splitter(program, most).run();
+std::vector<Part> linear_parts(const Graph& program, size_t most, size_t subsets) {
+  return Splitter(program, most, subsets).run();
 }
 
 }  // namespace tessera

@@ -159,7 +159,9 @@ std::optional<ProgramOptimizer::Item> ProgramOptimizer::opened(const Item& origi
 }
 
 bool ProgramOptimizer::propose(double least, double most) {
-  std::vector<Part> parts = linear_parts(base_);
+  size_t subsets = 0;
+  take(s_.options.settings, "mutate.subsets", subsets);
+  std::vector<Part> parts = linear_parts(base_, 4, subsets);
   // Equal subprograms share what is found.
   std::vector<std::vector<const Part*>> groups;
   std::vector<double> cost;

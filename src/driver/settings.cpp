@@ -21,6 +21,7 @@ constexpr Known kKnown[] = {
     {"mutate.depth", 1, 8},               // operators of a mutant (PET, Algorithm 1)
     {"mutate.rounds", 1, 16},             // mutants of mutants (PET, Algorithm 2: r)
     {"mutate.keep", 1, 1000},             // of a round's mutants, which the next one mutates
+    {"mutate.subsets", 0, 8},             // operators of the subsets mutated, too (PET, §6.2)
     {"mutate.candidates", 1, 1000},       // returned by one search, at most
     {"mutate.steps", 1, 1e9},             // operators tried in one search
     {"mutate.least_equal", 0, 1, false},  // share of the output, for a correction to be tried

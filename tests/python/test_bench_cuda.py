@@ -454,7 +454,7 @@ def test_what_failed_is_tried_again_at_the_end() -> None:
 def test_wrong_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "mirage", "--emulate"]) == 64
     assert main(["bench", "search", "--target", "cuda", "--stop-after", "9"]) == 64
-    assert main(["bench", "mirage", "--target", "cuda", "--ablate"]) == 64
+    assert main(["bench", "pet", "--target", "cuda", "--ablate"]) == 64
     assert main(["bench", "mirage", "--target", "cuda", "--dtype", "f32"]) == 64
     assert main(["bench", "mirage", "--target", "cuda", "--peers", "numpy"]) == 64
     assert "sdpa_flash" in capsys.readouterr().err

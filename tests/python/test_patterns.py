@@ -57,6 +57,7 @@ def test_what_ships_is_listed_and_shown(own: Path, capsys: pytest.CaptureFixture
         "attention",
         "attention-transposed",
         "causal-attention",
+        "decode-attention",
         "matmul-softmax",
     }
     assert main(["patterns", "show", "rmsnorm"]) == 0

@@ -192,7 +192,7 @@ def test_ablation_names_every_decision() -> None:
     from tessera.options import Options
 
     (row,) = ablate.run(Options(budget=2, cache=False), "lora", None, quick=True)
-    assert set(row["ablation"]) == set(ablate.DECISIONS)
+    assert set(row["ablation"]) == {*ablate.DECISIONS, ablate.THREADS}
     assert all(v > 0 for v in row["ablation"].values())
     assert row["plan"]["barriers"] == row["plan"]["least_barriers"]
     assert row["plan"]["kept_bytes"] > 0

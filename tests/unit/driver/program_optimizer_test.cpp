@@ -61,6 +61,9 @@ TEST(LinearParts, SiblingsAreAlsoOneSubprogram) {
   std::vector<size_t> n = counts(linear_parts(g));
   std::sort(n.begin(), n.end());
   EXPECT_EQ(n, (std::vector<size_t>{1, 1, 1, 1, 2, 3}));
+  n = counts(linear_parts(g, 4, 2));  // and all pairs of the three
+  std::sort(n.begin(), n.end());
+  EXPECT_EQ(n, (std::vector<size_t>{1, 1, 1, 1, 2, 2, 2, 3}));
 }
 
 TEST(LinearParts, ChainsStayWholeAndConvex) {
@@ -75,6 +78,7 @@ TEST(LinearParts, ChainsStayWholeAndConvex) {
     s = transpose n {perm=[1,0]}
     return s })");
   EXPECT_EQ(counts(linear_parts(one)), (std::vector<size_t>{3}));
+  EXPECT_EQ(counts(linear_parts(one, 4, 1)), (std::vector<size_t>{1, 3, 1}));
   const Graph two = parse(R"(graph g {
     y = input : f32[8,8]
     a = input {weight=true} : f32[8,8]
