@@ -46,9 +46,9 @@ nb::list compiled(const Graph& graph, const std::string& target, const std::stri
     const CudaKernel& k = program.kernels[i];
     const CudaBinary& b = object.kernels[i];
     list.append(dict_of("name", k.name, "grid", nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]),
-                        "threads", k.threads, "registers", b.registers, "spilled_bytes",
-                        b.spilled_bytes, "serialized", b.serialized, "stack_bytes", b.stack_bytes,
-                        "smem_bytes", k.shared_bytes + b.static_shared_bytes));
+                        "threads", k.threads, "barriers", k.barriers, "registers", b.registers,
+                        "spilled_bytes", b.spilled_bytes, "serialized", b.serialized, "stack_bytes",
+                        b.stack_bytes, "smem_bytes", k.shared_bytes + b.static_shared_bytes));
   }
   return list;
 }

@@ -57,11 +57,15 @@ def told_of(path: Path, doing: str) -> Iterator[None]:
         raise io_error(path, error, doing) from None
 
 
-def require_folder(path: Path) -> None:
-    """Refuses a file to be written later whose folder is missing or closed to us: before the work,
-    not after it."""
+def require_folder(path: Path, *sources: str) -> None:
+    """Refuses a file to be written later whose folder is missing or closed to us, or that is one of
+    the `sources` ("prog.py:f") it is made from: before the work, not after it."""
     folder = path.parent
     where = Location(str(path))
+    for source in sources:
+        read = Path(source.partition(":")[0] if ".py:" in source else source)
+        if path.exists() and read.exists() and path.samefile(read):
+            raise BadInputError("this would overwrite what it is made from; choose another", where)
     if not folder.is_dir():
         raise IoError(f"cannot be written: there is no folder {folder}; create it first", where)
     if path.is_dir():
@@ -100,8 +104,13 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 text file all or nothing."""
-    write_files({path: [text.encode("utf-8")]})
+    """Writes a UTF-8 text file all or nothing: what a link leads to; what is no file (a pipe, a
+    device) as it is."""
+    if path.exists() and not path.is_file():
+        with told_of(path, "written"):
+            path.write_text(text, encoding="utf-8")
+    else:
+        write_files({path.resolve(): [text.encode("utf-8")]})
 
 
 @dataclass(frozen=True)

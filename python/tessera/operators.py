@@ -12,6 +12,7 @@ import re
 
 import numpy as np
 
+from tessera.errors import BadInputError
 from tessera.graph import Graph
 from tessera.ops.operands import Operand, emit, promote
 from tessera.tensor import Tensor
@@ -23,6 +24,8 @@ class Operator:
     traces it becomes the operator `custom`, which is fused with what surrounds it."""
 
     def __init__(self, name: str, value: str, law: str) -> None:
+        if not all(isinstance(text, str) for text in (name, value, law)):
+            raise BadInputError("an operator's name, value and law are texts")
         self.name, self.value, self.law = name, value, law
         self.arity = 2 if re.search(r"\by\b", value) else 1
         self(*[np.float64(0)] * self.arity)  # tells what is wrong with it
@@ -34,6 +37,8 @@ class Operator:
         """Shapes as NumPy broadcasts them; dtypes as of `np.exp`, of two operands `np.arctan2`."""
         if len(operands) != self.arity:
             raise TypeError(f"{self!r} takes {self.arity}, not {len(operands)}")
+        if any(type(x).__module__.partition(".")[0] == "torch" for x in operands):
+            raise TypeError(f"{self!r} takes NumPy's arrays, not PyTorch's tensors")
         ufunc = np.exp if self.arity == 1 else np.arctan2
         if any(isinstance(x, Tensor) for x in operands):
             given = {"name": self.name, "value": self.value, "law": self.law}
@@ -41,6 +46,8 @@ class Operator:
         dtypes = [type(x) if type(x) in (int, float) else np.asarray(x).dtype for x in operands]
         dtype = ufunc.resolve_dtypes((*dtypes, None))[-1]
         arrays = np.broadcast_arrays(*(np.asarray(x, dtype) for x in operands))
+        if arrays[0].size == 0:
+            return arrays[0].copy()
         graph = Graph(self.name)
         graph.output(self(*(graph.input(f"x{i}", a.shape, dtype) for i, a in enumerate(arrays))))
         return graph.run(*arrays)[0][()]

@@ -134,6 +134,8 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
         tell("searching")
         fields["budget"] = min(options.budget, 10.0, _SEARCH_SHARE * clock.left())
         record = _core.search(graph.core, {**fields, "proved": proved}, None)
+        if record["interrupted"]:
+            raise KeyboardInterrupt
         searched = result.search.get("seconds", 0.0)
         result.search = {**record["report"], "seconds": searched + record["report"]["seconds"]}
         try:

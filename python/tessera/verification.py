@@ -125,8 +125,11 @@ def other_arrays(a: Graph, b: Graph) -> str:
 
 
 def verify_by(options: Options, a: Graph, b: Graph, budget: float | None = None) -> Verdict:
-    """`verify` at the options' level, on as many threads."""
-    return verify(a, b, level=options.level, threads=options.threads, budget=budget)
+    """`verify` at the options' level, on as many threads; Ctrl-C raises KeyboardInterrupt."""
+    verdict = verify(a, b, level=options.level, threads=options.threads, budget=budget)
+    if verdict.reason.startswith("cancelled"):
+        raise KeyboardInterrupt
+    return verdict
 
 
 def _z3() -> str:

@@ -168,9 +168,13 @@ CustomFunction::CustomFunction(const CustomAttrs& attrs) {
     refuse(attrs, "functions of x are odd or even, those of x and y commutative");
   key_ = uint64_t(law);
   for (const char c : attrs.value) key_ = keyed_hash(key_, uint8_t(c));
-  for (int k = -80; k <= 80 && law_ != Law::None; ++k) {
-    const double x = std::ldexp(1 + 0.37 * std::fabs(std::sin(k)), k / 2) * (k % 3 ? 1 : -1),
-                 y = std::ldexp(1.25, -k / 3) * (k % 2 ? 1 : -1), a = (*this)(x, y),
+  std::vector<double> numbers = {0, INFINITY, 0.5};
+  for (int k = 1; k <= 12; ++k) numbers.push_back(k);
+  for (int k = -80; k <= 80; ++k)
+    numbers.push_back(std::ldexp(1 + 0.37 * std::fabs(std::sin(k)), k / 2));
+  for (size_t i = 0; i < 2 * numbers.size() && law_ != Law::None; ++i) {
+    const double x = i % 2 ? -numbers[i / 2] : numbers[i / 2],
+                 y = numbers[(7 * i + 3) % numbers.size()], a = (*this)(x, y),
                  b = law_ == Law::Commutative ? (*this)(y, x)
                      : law_ == Law::Even      ? (*this)(-x, y)
                                               : -(*this)(-x, y);
@@ -204,8 +208,10 @@ template <class T> T CustomFunction::operator()(T x, T y) const {
     return 0;
   });
 }
-template float CustomFunction::operator()(float, float) const;
 template double CustomFunction::operator()(double, double) const;
+template <> float CustomFunction::operator()(float x, float y) const {
+  return float((*this)(double(x), double(y)));
+}
 template long double CustomFunction::operator()(long double, long double) const;
 
 std::string CustomFunction::text(const std::vector<std::string>& operands,

@@ -184,7 +184,7 @@ CText CPrinter::literal(DType dtype, const Rational& value) const {
   std::string digits;
   for (int n = 1; n <= 17; ++n) {
     digits = significant(x, n);
-    const double back = std::stod(digits);
+    const double back = std::strtod(digits.c_str(), nullptr);
     if (back == x || (!wide && float(back) == float(x))) break;
   }
   if (digits.find_first_of(".e") == digits.npos) digits += ".0";
@@ -297,7 +297,7 @@ std::optional<CText> CPrinter::library(const Scalar& x, const Apply& a,
     std::vector<std::string> operands;
     for (const CText& operand : in) operands.push_back("(double)" + operand.at(kWhole));
     const std::string value = custom_function(std::get<CustomAttrs>(a.attrs)).text(operands, "");
-    return CText{std::string("(") + c_type(x.dtype) + ")(" + value + ")", kUnary};
+    return CText{std::string("(") + c_value_type(x.dtype) + ")(" + value + ")", kUnary};
   }
   if (a.kind == K::Pow) return power(x.dtype, std::get<PowAttrs>(a.attrs).exponent, in[0]);
   return std::nullopt;

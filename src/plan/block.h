@@ -118,6 +118,8 @@ struct BlockLimits {
   int most_stages = 4;                  // of a loop's loads
   int64_t bytes_in_flight = 32 * 1024;  // of a multiprocessor, that hide the latency of memory
   int blocks_per_sm = 1;                // that the grid has for each multiprocessor
+  bool schedule = true;                 // off: every step in an interval of its own
+  bool memory = true;                   // off: no two tiles share memory
 };
 
 }  // namespace tessera

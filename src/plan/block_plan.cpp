@@ -93,7 +93,7 @@ class BlockPlanner {
     for (; stages >= 1; stages -= stages > 4 ? 2 : 1) {
       for (const bool doubled : {true, false}) {
         for (const bool serial : {true, false}) {
-          if (doubled && serial) continue;
+          if ((doubled && serial) || !(serial || limits_.schedule)) continue;
           std::optional<BlockPlan> plan = attempt({stages, doubled, serial});
           if (!plan) continue;
           const double cost = price(*plan);
@@ -340,6 +340,8 @@ class BlockPlanner {
       offsets.push_back(outside ? &plan.bulk_offset : &plan.loops[l].bulk_offset);
     }
     // With one alignment for all: what is small is not worth one of its own.
+    if (!limits_.memory)
+      for (MemoryRequest& r : requests) r.birth = 0, r.death = order.end;
     const MemoryPlan memory = plan_memory(requests, alignment);
     for (size_t i = 0; i < offsets.size(); ++i) *offsets[i] = memory.offsets[i];
     plan.shared_bytes = memory.bytes;

@@ -520,3 +520,23 @@ def test_terminals_without_our_letters_are_written_to() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                          env=os.environ | {"PYTHONIOENCODING": "ascii"})  # fmt: skip
     assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "5 ?s"), ran.stderr
+
+
+def test_what_is_read_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "two.py"
+    source.write_text('HELPER = 3\ndef f(a: "f64[4]"): return a + a\n')
+    assert run("optimize", f"{source}:f", "-o", str(source), "--budget", "2") == 65
+    assert "overwrite" in capsys.readouterr().err
+    assert "HELPER" in source.read_text()
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    source, target, link = (tmp_path / n for n in ("f.py", "target.cpp", "link.cpp"))
+    source.write_text('def f(a: "f64[4]"): return a + a\n')
+    target.write_text("old")
+    link.symlink_to(target)
+    assert run("emit", f"{source}:f", "-o", str(link)) == 0
+    assert link.is_symlink()
+    assert target.read_text() != "old"

@@ -132,3 +132,29 @@ def test_c_of_them_compiles(tmp_path: Path) -> None:
     (source,) = (tmp_path / "c").glob("*.c")
     command = ["gcc", "-std=c11", "-Wall", "-Werror", "-c", source, "-o", tmp_path / "g.o"]
     subprocess.run(command, check=True)
+
+
+def test_c_of_sixteen_bits_is_rounded_not_cut(tmp_path: Path) -> None:
+    (tmp_path / "g.ug").write_text(str(program(bump, "x", dtype="f16")))
+    command = [sys.executable, "-m", "tessera", "export", tmp_path / "g.ug", "--c", "-o", tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+    (source,) = tmp_path.glob("*.c")
+    assert "to_f16((float)" in source.read_text()
+
+
+def test_values_are_those_of_double() -> None:
+    assert bump(np.float32([1e10])) == np.float32(1e-30)
+    away = ts.operator("away", "x*1e40/1e40")
+    assert np.array_equal(away(np.float32([1, 2])), [1, 2])
+
+
+def test_what_is_no_array_of_numpys() -> None:
+    assert bump(np.zeros((0, 3), np.float32)).shape == (0, 3)
+    with pytest.raises(BadInputError, match="texts"):
+        ts.operator("f", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["x >= 0 ? 1 : -1", "x == 0 ? 1 : x", "x == 7 ? 1 : x"])
+def test_laws_hold_at_zero_and_whole_numbers(value: str) -> None:
+    with pytest.raises(BadInputError, match="not odd"):
+        ts.operator("f", value, law="odd")

@@ -87,7 +87,7 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
     if output is not None and Path(output).suffix not in OUTPUTS:
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
     if output:
-        require_folder(Path(output))
+        require_folder(Path(output), src)
     suffix = Path(output).suffix if output else ""
     to_model = flavour == "onnx" or (suffix == ".onnx" and flavour is None)
     program = common.read_program(src, shapes, whole=to_model)
@@ -259,7 +259,7 @@ def emit(
     """
     program = common.read_program(src, shapes)
     if output != "-":
-        require_folder(Path(output))
+        require_folder(Path(output), src)
     kernels = flavour == "cpp"
     source = _kernel_source(program.graph, target) if kernels else _spelled(program, flavour)
     if as_json:

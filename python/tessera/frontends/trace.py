@@ -158,8 +158,11 @@ def _run(function: Function, tree: Tree, leaves: Sequence[Named], environment: E
         raise UnsupportedError(
             "tracing it took its share of the budget; give a larger budget=", definition(function)
         ) from None
-    except (Error, RecursionError):
+    except Error:
         raise
+    except RecursionError:
+        never = "tracing it never ends: it calls itself"
+        raise UnsupportedError(never, definition(function)) from None
     except Exception as error:
         raise BadInputError(
             f"tracing {_name(function)} failed: {type(error).__name__}: {error}", _origin(error)

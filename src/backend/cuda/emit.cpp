@@ -53,9 +53,11 @@ int64_t shared_limit(const CudaArch& arch, const Target& target) {
   return target.kind == TargetKind::Gpu ? std::min(most, target.block_bytes()) : most;
 }
 
-EmitLimits emit_limits(const CudaArch& arch, const Target& target) {
+EmitLimits emit_limits(const CudaArch& arch, const Target& target, const PlanOptions& options) {
   EmitLimits limits;
   limits.block = block_limits(arch, target);
+  limits.block.schedule = options.schedule;
+  limits.block.memory = options.memory;
   limits.arch = arch;
   limits.cores = std::max(1, target.cores);
   limits.tf32 = target.tf32;
@@ -71,7 +73,7 @@ class CudaProgramEmitter {
                      bool watched)
       : graph_(graph), calls_(calls), written_(written), watched_(watched), plan_(graph, options),
         lines_(print_ops(graph)), lowering_(gpu_lowering(target)),
-        limits_(emit_limits(arch, target)), rounded_(before_jumps(graph)) {
+        limits_(emit_limits(arch, target, options)), rounded_(before_jumps(graph)) {
     program_.arch = arch;
     for (const auto& [op, call] : calls)
       for (OpId part : call.parts) done_elsewhere_.insert(part.index);
@@ -362,7 +364,7 @@ std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& ar
   require_runnable(graph);
   PlanBuilder plan(graph, {});
   const Lowering lowering = gpu_lowering(target);
-  const EmitLimits limits = emit_limits(arch, target);
+  const EmitLimits limits = emit_limits(arch, target, {});
   std::vector<DescribedBlock> out;
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);

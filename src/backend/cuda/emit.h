@@ -67,7 +67,8 @@ struct CudaLaunch {
   // Registers of a thread that hold sums of products from one iteration to the next: the least
   // that the compiler needs.
   int sum_registers = 0;
-  int cluster = 1;  // blocks of one of its clusters
+  int cluster = 1;       // blocks of one of its clusters
+  int64_t barriers = 0;  // of all threads of a block, in its life
 };
 
 // One launch, or the call of a library. Parameters: a pointer per argument, 16-byte aligned, then

@@ -201,6 +201,7 @@ std::string BlockEmitter::statements(BlockText& out) {
   const BlockPlan plan = plan_steps(flow_, swizzled ? 1024 : 128, limits);
   out.threads = threads_;
   out.shared_bytes = plan.shared_bytes;
+  out.barriers = plan.barriers;
   for (const auto& [id, u] : units_)
     if (u.registers)
       out.sum_registers +=

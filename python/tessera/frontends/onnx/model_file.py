@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tessera.errors import BadInputError
 from tessera.files import write_files
 from tessera.frontends.onnx.reader import onnx_package
 from tessera.types import Array, Values
@@ -29,7 +30,10 @@ def session_of(model: str | bytes, threads: int = 0) -> InferenceSession:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
     settings.log_severity_level = 3
-    return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+    except Exception as error:  # classes of its own, which nothing else shares
+        raise BadInputError(f"onnxruntime refuses the model: {str(error)[:300]}") from None
 
 
 def differs(ours: Values, theirs: Values, terms: int, share: float = 0.0) -> str:

@@ -169,5 +169,11 @@ class Node:
         if count > LARGEST_KNOWN:
             raise self.bad("a constant of it is too large to be computed while importing")
 
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis as 0, 1, …; raises BadInputError for one that there is not."""
+        if not -max(rank, 1) <= axis < max(rank, 1):
+            raise self.bad(f"axis {axis} is out of range for {rank} axes")
+        return int(axis) % max(rank, 1)
+
     def bad(self, message: str) -> BadInputError:
         return BadInputError(f"{describe(self.proto)}: {message}", self.importer.where)

@@ -106,6 +106,8 @@ def rewrite_model(
             result.rejected.append(": ".join(str(verdict).strip().splitlines()[:3]))
             continue
         result.graph, result.written = program.graph, program.model
+        if source is not None:  # what its maker says of it
+            result.written.proto.metadata_props.extend(read_model(Path(source)).metadata_props)
         result.derivation, result.certificate = program.derivation, verdict.certificate
         result.measured_us, result.speedup = program.us, program.speedup
         result.conditions = conditions(graph, program.graph, verdict.certificate)

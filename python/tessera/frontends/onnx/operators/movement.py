@@ -64,9 +64,7 @@ def extent(node: Node, x: Tensor, axis: int) -> int:
 
 def axis_of(node: Node, rank: int, default: int | None = None) -> int:
     axis = node.require_attr("axis") if default is None else node.attr("axis", default)
-    if not -rank <= axis < max(rank, 1):
-        raise node.bad(f"axis {axis} is out of range for {rank} axes")
-    return int(axis) % max(rank, 1)
+    return node.axis(axis, rank)
 
 
 @handles("ConstantOfShape")
@@ -298,7 +296,8 @@ def pad(node: Node, x: Tensor) -> Tensor:
     else:
         pads = node.ints(1, "the counts")
         value = node.known(2, "the value").reshape(-1)[0].item() if node.has(2) else 0
-    axes = [a % x.ndim for a in node.ints(3, "the axes")] if node.has(3) else list(range(x.ndim))
+    given = node.ints(3, "the axes") if node.has(3) else range(x.ndim)
+    axes = [node.axis(a, x.ndim) for a in given]
     if len(pads) != 2 * len(axes):
         raise node.bad(f"{len(pads)} counts for {len(axes)} axes")
     low, high = [0] * x.ndim, [0] * x.ndim

@@ -51,7 +51,7 @@ def dequantize(node: Node) -> Tensor:
 @handles("QuantizeLinear", written_out=True)
 def quantize(node: Node) -> Tensor | None:
     x, scale = f("astype")(node.x(0), node.dtype(1)), node.x(1)
-    axis = int(node.attr("axis", 1)) % max(1, x.ndim)
+    axis = node.axis(node.attr("axis", 1), x.ndim)
     to = node.dtype(2) if node.has(2) else np.dtype(np.uint8)
     if node.attr("output_dtype", 0) and not node.has(2):
         try:

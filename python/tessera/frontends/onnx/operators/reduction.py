@@ -22,10 +22,7 @@ def _axes(node: Node, x: Tensor) -> list[int] | None:
         if node.attr("noop_with_empty_axes", 0):
             return None
         axes = list(range(x.ndim))
-    for a in axes:
-        if not -x.ndim <= a < x.ndim:
-            raise node.bad(f"axis {a} is out of range for {x.ndim} axes")
-    return sorted({a % x.ndim for a in axes})
+    return sorted({node.axis(a, x.ndim) for a in axes})
 
 
 def _reduction(
@@ -40,7 +37,7 @@ def _reduction(
             x = before(x)
         if axes is not None:
             x = reduced(op, x, axes, bool(node.attr("keepdims", 1)))
-        return x if after is None else after(x)
+        return x if after is None else f("astype")(after(x), node.dtype())
 
     return run
 
@@ -71,7 +68,10 @@ def reduce_mean(node: Node, x: Tensor) -> Tensor:
 @handles_first("ReduceLogSumExp")
 def reduce_log_sum_exp(node: Node, x: Tensor) -> Tensor:
     axes = _axes(node, x)
-    return x if axes is None else logsumexp(x, axes, bool(node.attr("keepdims", 1)))
+    if axes is None:
+        return x
+    floats = x if is_float(x.dtype) else f("astype")(x, np.float64)
+    return f("astype")(logsumexp(floats, axes, bool(node.attr("keepdims", 1))), x.dtype)
 
 
 @handles_first("ReduceProd")
@@ -82,7 +82,7 @@ def reduce_prod(node: Node, x: Tensor) -> Tensor:
 @handles("ArgMax", "ArgMin")
 def arg_extremum(node: Node) -> Tensor:
     x = node.x()
-    axis, keep = int(node.attr("axis", 0)) % max(1, x.ndim), bool(node.attr("keepdims", 1))
+    axis, keep = node.axis(node.attr("axis", 0), x.ndim), bool(node.attr("keepdims", 1))
     best = f(node.proto.op_type.lower())
     if not node.attr("select_last_index", 0):
         return best(x, axis, keep)
@@ -92,7 +92,7 @@ def arg_extremum(node: Node) -> Tensor:
 
 @handles_first("CumSum", "CumProd")
 def cumulative(node: Node, x: Tensor) -> Tensor:
-    axis = int(node.known(1, "the axis").reshape(-1)[0]) % x.ndim
+    axis = node.axis(int(node.known(1, "the axis").reshape(-1)[0]), x.ndim)
     reverse = bool(node.attr("reverse", 0))
     exclusive = bool(node.attr("exclusive", 0))
     if reverse:
@@ -108,8 +108,8 @@ def cumulative(node: Node, x: Tensor) -> Tensor:
 
 def _softmax_axes(node: Node, x: Tensor) -> list[int]:
     if node.opset >= 13:
-        return [int(node.attr("axis", -1)) % max(1, x.ndim)]
-    return list(range(int(node.attr("axis", 1)) % max(1, x.ndim), x.ndim))
+        return [node.axis(node.attr("axis", -1), x.ndim)]
+    return list(range(node.axis(node.attr("axis", 1), x.ndim), x.ndim))
 
 
 @handles_first("Softmax", "LogSoftmax")
@@ -131,7 +131,7 @@ def hardmax(node: Node, x: Tensor) -> Tensor:
 
 @handles_first("LpNormalization")
 def lp_normalization(node: Node, x: Tensor) -> Tensor:
-    axis = int(node.attr("axis", -1)) % x.ndim
+    axis = node.axis(node.attr("axis", -1), x.ndim)
     if node.attr("p", 2) == 1:
         size = reduced("sum", f("abs")(x), [axis], True)
     else:
@@ -169,7 +169,7 @@ def _standardised(node: Node, x: Tensor, first: int) -> tuple[Tensor, Tensor, Te
 
 @handles_first("LayerNormalization")
 def layer_normalization(node: Node, x: Tensor) -> list[Value]:
-    axis = int(node.attr("axis", -1)) % x.ndim
+    axis = node.axis(node.attr("axis", -1), x.ndim)
     y, mean, inverse = _standardised(node, wide(x), axis)
     y = f("astype")(y, x.dtype) * node.x(1)
     if node.has(2):

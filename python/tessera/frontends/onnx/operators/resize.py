@@ -71,7 +71,7 @@ def _matrix(
 @handles_first("Resize", "Upsample")
 def resize(node: Node, x: Tensor) -> Tensor | None:
     old = node.proto.op_type == "Upsample" or node.opset < 11
-    axes = [int(a) % x.ndim for a in node.attr("axes", list(range(x.ndim)))]
+    axes = [node.axis(a, x.ndim) for a in node.attr("axes", list(range(x.ndim)))]
     dims = [Extent.of(x.shape[a]) for a in axes]
     roi: list[float] | None = None
     scales: list[Number] | None = None
