@@ -58,7 +58,8 @@ def cases(case: str | None, batch: int | None, quick: bool) -> list[tuple[str, s
 
 def key(row: Row) -> tuple[Any, ...]:
     """What tells rows apart."""
-    return tuple(row.get(n) for n in ("suite", "case", "phase", "batch", "dtype", "threads"))
+    facts = ("suite", "case", "phase", "batch", "dtype", "threads")
+    return *(row.get(n) for n in facts), bool(row.get("ablated"))
 
 
 def run(
@@ -84,7 +85,7 @@ def run(
             for threads in counts:
                 row: Row = {"suite": "models", "case": name, "paper": ZOO[name].paper,
                             "phase": phase, "batch": size, "dtype": dtype, "threads": threads,
-                            "target": options.target}  # fmt: skip
+                            "target": options.target, "ablated": ablate}  # fmt: skip
                 if key(row) in there:
                     continue
                 ours = ["tessera", PLAIN, *(ABLATED if ablate else ())]

@@ -314,7 +314,8 @@ def main() -> None:
     pin(threads)
     server = Server(threads)
     serve({"exact": server.exact, "prepare": server.prepare, "time": server.time,
-           "lengths": server.lengths, "add_length": server.add_length})  # fmt: skip
+           "patterns": server.patterns, "lengths": server.lengths,
+           "add_length": server.add_length})  # fmt: skip
 
 
 if __name__ == "__main__":

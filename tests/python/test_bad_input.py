@@ -236,7 +236,7 @@ def endless(a: Any) -> Any:
         (writes, "in place"),
         (adds_in_place, "in place"),
         (writes_out, "in place"),
-        (endless, "RecursionError"),
+        (endless, "calls itself"),
         (recursive, ""),
         (lambda a: a + OUTSIDE, ""),
         (lambda a: [a * 2, [a + 1]], ""),

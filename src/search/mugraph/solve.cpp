@@ -40,22 +40,20 @@ class RegionSolver {
     formulations.push_back({{2, max_shift}, "", true});
     // Slices differ in the first region alone.
     const bool sliced = run_.before_seconds == 0;
-    std::vector<Formulation> mine;
-    for (size_t i = 0; i < formulations.size(); ++i)
-      if (!sliced || run_.budget.has_branch(int64_t(i))) mine.push_back(formulations[i]);
-    for (auto& [world, counters, shifted] : in_parallel(mine.size(), [&](size_t i) {
-           return saturate_formulation(region, mine[i], max_shift);
-         })) {
+    for (const Formulation& f : formulations) {
       if (run_.interrupted()) break;
+      if (sliced && !run_.budget.has_branch(&f - formulations.data())) continue;
+      std::unique_ptr<World> world = make_world(region, f);
       if (!world) {
         run_.detail = "a constant of the program has no exact normal form";
         continue;
       }
-      if (shifted) {
+      if (max_shift && !f.options.keep_shifts && logarithm_of_shift(*world, region)) {
         ++run_.report.pruned["logarithm of a dropped shift"];
         continue;
       }
-      if (!count_saturated(*world)) {
+      KernelCounters counters;
+      if (!saturate_world(*world, counters)) {
         run_.merge(counters);
         run_.detail = "no derivation of the outputs";
         continue;
@@ -95,8 +93,7 @@ class RegionSolver {
       std::unique_ptr<World> world =
           region.targets.empty() ? nullptr : make_world(split, w.formulation);
       KernelCounters counters;
-      if (world) saturate_world(*world, counters);
-      if (!world || !count_saturated(*world) || run_.interrupted()) {
+      if (!world || !saturate_world(*world, counters) || run_.interrupted()) {
         run_.report = before;
         return std::nullopt;
       }
@@ -161,28 +158,7 @@ class RegionSolver {
     return world;
   }
 
-  struct Saturated {
-    std::unique_ptr<World> world;  // null: see make_world
-    KernelCounters counters;
-    bool shifted = false;  // it takes the logarithm of a shift that it drops
-  };
-  template <class F> std::vector<Saturated> in_parallel(size_t count, F f) {
-    std::vector<Saturated> made(count);
-    parallel_for(&run_.pool, int64_t(count), 1, [&](int64_t from, int64_t to) {
-      for (int64_t i = from; i < to && !run_.context.cancelled() && !run_.out_of_time(); ++i)
-        made[size_t(i)] = f(size_t(i));
-    });
-    return made;
-  }
-  Saturated saturate_formulation(const Region& region, const Formulation& f, bool max_shift) {
-    Saturated s{make_world(region, f), {}};
-    s.shifted =
-        s.world && max_shift && !f.options.keep_shifts && logarithm_of_shift(*s.world, region);
-    if (s.world && !s.shifted) saturate_world(*s.world, s.counters);
-    return s;
-  }
-
-  void saturate_world(World& world, KernelCounters& counters) const {
+  bool saturate_world(World& world, KernelCounters& counters) {
     SaturateOptions saturation;
     saturation.cancel = run_.context.cancel;
     saturation.out_of_time = [this] { return run_.out_of_time(); };
@@ -192,9 +168,6 @@ class RegionSolver {
     saturation.reciprocals = run_.rule("reciprocals");
     world.graph =
         saturate(world.region, *world.forms, world.region_forms, saturation, counters.pruned);
-  }
-  // Whether the outputs are among what was derived.
-  bool count_saturated(const World& world) {
     run_.report.values += int64_t(world.graph.saturated_values);
     run_.report.edges += int64_t(world.graph.saturated_edges);
     return !world.graph.targets.empty();
@@ -356,59 +329,49 @@ class RegionSolver {
         most = std::max(most, k.seconds);
       }
     }
-    struct Split {
-      const Formulation* formulation;
-      Region region;
-      int axis;
-    };
-    std::vector<Split> splits;
     for (size_t w = 0; w < unsplit; ++w) {
       const World& base = *out.worlds[w];
       if (base.formulation.program_only || base.graph.capped) continue;
       for (int axis : split_axes(base)) {
-        splits.push_back({&base.formulation, base.region, axis});
-        splits.back().region.split(axis);
-      }
-    }
-    std::vector<Saturated> saturated = in_parallel(splits.size(), [&](size_t i) {
-      return saturate_formulation(splits[i].region, *splits[i].formulation, false);
-    });
-    for (size_t i = 0; i < splits.size() && !run_.interrupted(); ++i) {
-      auto& [world, counters, _] = saturated[i];
-      const auto& [formulation, region, axis] = splits[i];
-      if (!world || !count_saturated(*world) || world->graph.capped) {
+        if (run_.interrupted()) return;
+        Region region = base.region;
+        region.split(axis);
+        std::unique_ptr<World> world = make_world(region, base.formulation);
+        KernelCounters counters;
+        if (!world || !saturate_world(*world, counters) || world->graph.capped) {
+          run_.merge(counters);
+          continue;
+        }
+        // Enough parts to keep nearly all cores busy, alone or together with the blocks there are;
+        // plans choose among all numbers afterwards.
+        const std::vector<int64_t> counts = part_counts(region.axes[size_t(axis)].extent);
+        std::set<int64_t> enough;
+        for (double with : {tiled_outputs(*world), blocks}) {
+          auto at = std::ranges::find_if(counts, [&](int64_t n) {
+            return double(n) * with >= 0.75 * run_.machine.target().cores;
+          });
+          enough.insert(at == counts.end() ? counts.back() : *at);
+        }
+        const int part = region.part[size_t(axis)];
+        // Partial results in memory take two kernels at least; partial sums in a loop pay only
+        // where several of them meet before they accumulate.
+        std::vector<ValueId> targets;
+        for (const Hypergraph::Target& t : world->graph.targets)
+          if (t.value != kOne) targets.push_back(t.value);
+        double bound = INFINITY;
+        for (int64_t n : enough)
+          bound = std::min(bound, run_.machine.launch() +
+                                      kernel_search(*world, {{part, n}}).remaining(targets));
+        if (bound >= best && !meets_in_parts(*world)) {
+          ++counters.pruned["split bound"];
+          run_.merge(counters);
+          continue;
+        }
+        World& w2 = *world;
+        out.worlds.push_back(std::move(world));
+        for (int64_t n : enough) explore(out, w2, out.worlds.size() - 1, {{part, n}}, counters);
         run_.merge(counters);
-        continue;
       }
-      // Enough parts to keep nearly all cores busy, alone or together with the blocks there are;
-      // plans choose among all numbers afterwards.
-      const std::vector<int64_t> counts = part_counts(region.axes[size_t(axis)].extent);
-      std::set<int64_t> enough;
-      for (double with : {tiled_outputs(*world), blocks}) {
-        auto at = std::ranges::find_if(counts, [&](int64_t n) {
-          return double(n) * with >= 0.75 * run_.machine.target().cores;
-        });
-        enough.insert(at == counts.end() ? counts.back() : *at);
-      }
-      const int part = region.part[size_t(axis)];
-      // Partial results in memory take two kernels at least; partial sums in a loop pay only
-      // where several of them meet before they accumulate.
-      std::vector<ValueId> targets;
-      for (const Hypergraph::Target& t : world->graph.targets)
-        if (t.value != kOne) targets.push_back(t.value);
-      double bound = INFINITY;
-      for (int64_t n : enough)
-        bound = std::min(bound, run_.machine.launch() +
-                                    kernel_search(*world, {{part, n}}).remaining(targets));
-      if (bound >= best && !meets_in_parts(*world)) {
-        ++counters.pruned["split bound"];
-        run_.merge(counters);
-        continue;
-      }
-      World& w2 = *world;
-      out.worlds.push_back(std::move(world));
-      for (int64_t n : enough) explore(out, w2, out.worlds.size() - 1, {{part, n}}, counters);
-      run_.merge(counters);
     }
   }
 
@@ -494,9 +457,10 @@ class RegionSolver {
           other->graph.edges.size() != w.graph.edges.size() || other->note != w.note)
         continue;
       bool same = true;
-      for (size_t v = 0; v < w.graph.values.size() && same; ++v)
+      for (size_t v = 0; v < w.graph.values.size() && same; ++v) {
         same =
             other->forms->str(other->graph.values[v].form) == w.forms->str(w.graph.values[v].form);
+      }
       if (same) return other.get();
     }
     return nullptr;
