@@ -40,7 +40,7 @@ PYTHON_CHAIN = [
     "frontends.intercept",
     "graph",
     "emit frontends verification runner call_race cuda torch_arrays special_values direct_calls "
-    "script_calls",
+    "script_calls operators",
     "frontends.onnx frontends.torch",
     "host_calls racer graph_racer race_processes race costs source patterns pattern_authoring "
     "rules store conditions drop_in rewrite rewrite_arena frontends.onnx.rewrite torch_compare "
@@ -48,7 +48,7 @@ PYTHON_CHAIN = [
     "report contest export call_forms call_keys function_like candidate result background tuner "
     "entries decorator api background_process mirage",
     "torch_programs torch_device torch_padded torch_parts torch_explain torch_support torch_rest"
-    " torch_backend",
+    " torch_whole torch_backend",
     "fleet",
     "cli __main__",
 ]

@@ -16,7 +16,7 @@ from tessera.errors import BadInputError
 from tessera.graph import Graph
 from tessera.ops.operands import Operand, emit, promote
 from tessera.tensor import Tensor
-from tessera.types import Object
+from tessera.types import Value
 
 
 class Operator:
@@ -33,7 +33,7 @@ class Operator:
     def __repr__(self) -> str:
         return f"<operator {self.name}({'x, y' if self.arity == 2 else 'x'}) = {self.value}>"
 
-    def __call__(self, *operands: Operand) -> Object:
+    def __call__(self, *operands: Operand) -> Value:
         """Shapes as NumPy broadcasts them; dtypes as of `np.exp`, of two operands `np.arctan2`."""
         if len(operands) != self.arity:
             raise TypeError(f"{self!r} takes {self.arity}, not {len(operands)}")

@@ -22,13 +22,14 @@ constexpr int kLevels[] = {0, 2, 6, 8, 10};  // where those of each level begin
 constexpr int kComparisons = 6;
 
 // The functions of one number, and those of two.
-#define TESSERA_MATH(ONE, TWO)                                                                     \
-  ONE(exp)                                                                                         \
-  ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sqrt) ONE(cbrt) ONE(sin)       \
-      ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh)     \
-          ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(lgamma) ONE(tgamma) ONE(fabs) ONE(floor)    \
-              ONE(ceil) ONE(trunc) TWO(pow) TWO(atan2) TWO(hypot) TWO(fmod) TWO(fmin) TWO(fmax)    \
-                  TWO(copysign)
+// clang-format off
+#define TESSERA_MATH(ONE, TWO) \
+  ONE(exp) ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sqrt) ONE(cbrt) \
+  ONE(sin) ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) \
+  ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(lgamma) ONE(tgamma) ONE(fabs) \
+  ONE(floor) ONE(ceil) ONE(trunc) TWO(pow) TWO(atan2) TWO(hypot) TWO(fmod) TWO(fmin) TWO(fmax) \
+  TWO(copysign)
+// clang-format on
 struct Name {
   const char* name;
   int arity;

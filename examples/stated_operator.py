@@ -1,7 +1,7 @@
 """An operator of one's own, in a program that is made faster: of `bump` Tessera knows that
 bump(-x) = -bump(x), so that two of them are one.
 
-tessera optimize examples/operator.py
+tessera optimize examples/stated_operator.py
 """
 
 import numpy as np
