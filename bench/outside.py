@@ -117,7 +117,7 @@ def measure(name: str, inductor: bool) -> Row:
     us = {n: 1e6 * median(t) for n, t in times.items()}
     ratios = {n: median(a / b for a, b in zip(t, times["tessera"], strict=True))
               for n, t in times.items()}  # fmt: skip
-    parts = [p for r in backend.REPORTS for p in r.parts]
+    parts = [p for r in backend.REPORTS if not r.lost for p in r.parts]
     return {
         "us": us, "speedup": ratios["eager"], "speedup_vs_inductor": ratios.get("inductor"),
         "own": any(p.programs for p in parts),

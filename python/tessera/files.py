@@ -75,8 +75,9 @@ def require_folder(path: Path, *sources: str) -> None:
 
 
 def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
-    """Writes files from their parts (bytes), all or nothing: each to a neighbour
-    first, then all renamed over their targets, in order."""
+    """Writes files from their parts (bytes), all or nothing: each to a neighbour first, then all
+    renamed over their targets (what links lead to), in order."""
+    files = {path.resolve(): parts for path, parts in files.items()}
     remove: list[Path] = []
     path = Path()
     try:
@@ -104,13 +105,12 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 text file all or nothing: what a link leads to; what is no file (a pipe, a
-    device) as it is."""
+    """Writes a UTF-8 text file all or nothing; what is no file (a pipe, a device) as it is."""
     if path.exists() and not path.is_file():
         with told_of(path, "written"):
             path.write_text(text, encoding="utf-8")
     else:
-        write_files({path.resolve(): [text.encode("utf-8")]})
+        write_files({path: [text.encode("utf-8")]})
 
 
 @dataclass(frozen=True)

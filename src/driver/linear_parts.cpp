@@ -63,8 +63,7 @@ class Splitter {
   }
 
   // In longer chains, pooling with the product before it and with the one after it: what changes
-  // places with a neighbour is found in few steps. If asked for, all subsets that follow each
-  // other.
+  // places with a neighbour is found in few steps. If asked for, all that follow each other.
   void add_windows(const std::vector<size_t>& chain,
                    std::vector<std::vector<size_t>>& found) const {
     std::vector<size_t> working;  // positions

@@ -15,6 +15,7 @@
 namespace tessera {
 namespace {
 
+constexpr size_t kLongest = 10'000;
 constexpr int kDeepest = 64;  // parentheses, and values that wait for their operator
 // From the loosest to the tightest; which of them a step names is its place here.
 const char* const kOperators[] = {"==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/"};
@@ -71,7 +72,8 @@ std::string shown(double x) {
 }
 
 [[noreturn]] void refuse(const CustomAttrs& attrs, const std::string& why) {
-  throw Error(ErrorKind::BadInput, "operator " + attrs.name + " = " + attrs.value + ": " + why);
+  const std::string value = attrs.value.substr(0, 80) + (attrs.value.size() > 80 ? " …" : "");
+  throw Error(ErrorKind::BadInput, "operator " + attrs.name + " = " + value + ": " + why);
 }
 
 }  // namespace
@@ -80,6 +82,7 @@ class CustomParser {
  public:
   CustomParser(const CustomAttrs& attrs, CustomFunction& to)
       : attrs_(attrs), text_(attrs.value), to_(to) {
+    if (text_.size() > kLongest) fail("it is longer than " + std::to_string(kLongest) + " bytes");
     choice(0);
     if (!eat("") || at_ < text_.size()) fail("'" + text_.substr(at_, 12) + "' is not understood");
   }

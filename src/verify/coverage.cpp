@@ -38,7 +38,7 @@ BranchCoverage::BranchCoverage(const Graph& graph) : graph_(without_dead_code(gr
         hidden_ = "`" + print_op(g, OpId(uint32_t(i))) + "`: decisions inside a fused kernel";
       continue;
     }
-    const Type& type = g.type(op.result());
+    const DType dtype = g.type(op.result()).dtype;
     Decision d{print_op(g, OpId(uint32_t(i))), outputs.size()};
     const auto order = [&](TensorId a, TensorId b, bool ties) {
       d.ties = ties;
@@ -58,13 +58,14 @@ BranchCoverage::BranchCoverage(const Graph& graph) : graph_(without_dead_code(gr
       for (const Op* from = &g.producer(op.inputs[0]); has(from->kind, algebra::Movement);
            from = &g.producer(from->inputs[0]))
         if (const auto* pad = std::get_if<PadAttrs>(&from->attrs); pad && pad->value.finite()) {
-          const TensorId filled = g.add_const(pad->value, Type{type.dtype, {}});
+          const Rational value = pad->value;  // `pad` goes when operators are added
+          const TensorId filled = g.add_const(value, Type{dtype, {}});
           d.truth = true;
           outputs.push_back(g.add(OpKind::Eq, {op.result(), filled}));
           decisions_.push_back(d);
           break;
         }
-    if (type.dtype != DType::Bool || is_input(op.kind)) continue;
+    if (dtype != DType::Bool || is_input(op.kind)) continue;
     d = Decision{print_op(g, OpId(uint32_t(i))), outputs.size(), true};
     outputs.push_back(op.result());
     decisions_.push_back(d);

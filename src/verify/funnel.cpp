@@ -362,6 +362,9 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
       why = e.message();
       continue;
     }
+    // Of what is beyond, that which is cheap.
+    if (!far.empty() && std::max(evaluation_cost(*a), evaluation_cost(*b)) > options.whole_cost)
+      continue;
     c.bindings.push_back(binding);
     const int index = int(c.bindings.size()) - 1;
     const Rng own = seeds.split(uint64_t(50 + index));

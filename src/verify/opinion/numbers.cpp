@@ -38,10 +38,9 @@ TermId apply_pointwise(Numbers& n, const Op& op, const std::vector<TermId>& in) 
     const TermId u = n.finite(x), v = n.finite(y);
     if (f.law() == Law::Commutative) return t.unknown(name, {t.add(u, v), t.mul(u, v)});
     if (f.arity() == 2) return t.unknown(name, {u, v});
-    return t.function(name, u,
-                      f.law() == Law::Odd    ? Terms::Parity::Odd
-                      : f.law() == Law::Even ? Terms::Parity::Even
-                                             : Terms::Parity::None);
+    const bool odd = f.law() == Law::Odd, even = f.law() == Law::Even;
+    using P = Terms::Parity;
+    return t.function(name, u, odd ? P::Odd : even ? P::Even : P::None);
   }
   case OpKind::Not: return n.logical_not(x);
   case OpKind::Cast: return x;  // as far as it keeps the number
