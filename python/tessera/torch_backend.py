@@ -170,7 +170,8 @@ def tessera(
         whole = kept if kept is not None and kept.is_all(gm, meta) else None
         return compile_graph(gm, _weights(), settings, device, whole)
 
-    return traced(inference)
+    compiled = traced(inference)
+    return compiled if kept is None or kept.direct is None else kept.direct
 
 
 def _weights() -> set[int]:
@@ -264,9 +265,12 @@ def compile_graph(
             raise UnsupportedError(f"torch.compile with strict: {text}")
         log.warning("tessera: run by %s: %s", settings.fallback, text)
     REPORTS.append(report)
+    run: Function = fused.forward
     if report.eager and report.parts and kept is not None and settings.race and not settings.strict:
-        return _boxed(Whole(fused.forward, kept.module.forward, report))
-    return _boxed(fused.forward)
+        run = Whole(run, kept.module.forward, report)
+    if kept is not None:
+        kept.direct = run
+    return _boxed(run)
 
 
 def _partitioned(

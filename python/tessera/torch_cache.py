@@ -31,7 +31,7 @@ from tessera.errors import Error
 from tessera.frontends.torch.importer import Output
 from tessera.options import own_pattern_folders
 from tessera.patterns import SUFFIX, body_states, read_pattern
-from tessera.types import Object, Record, Value, Values
+from tessera.types import Function, Object, Record, Value, Values
 
 if TYPE_CHECKING:
     from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
@@ -113,6 +113,7 @@ class Kept:
 
     def __init__(self, module: GraphModule, inputs: Values) -> None:
         self.module, self._placeholders = module, len(inputs)
+        self.direct: Function | None = None  # what runs it, without AOTAutograd's wrappers
         try:
             text = "\n".join(_facts(module, inputs))
         except Exception as why:  # also what this version of PyTorch does not have

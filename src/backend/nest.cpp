@@ -460,7 +460,7 @@ std::string Nest::expression(const Value& value, const std::vector<Scalar>& oper
   case OpKind::Gelu: return call("t_gelu", "t_erf");
   case OpKind::Floor: return builtin("floor" + f) + "(" + x[0] + ")";
   case OpKind::Round: return builtin("nearbyint" + f) + "(" + x[0] + ")";
-  case OpKind::Expm1: return call("t_expm1_any", "t_expm1_any");
+  case OpKind::Expm1: return call("t_expm1", "t_expm1");
   case OpKind::Pow: return power(value, x[0]);
   case OpKind::Custom: {
     for (std::string& operand : x) operand = "(double)(" + operand + ")";

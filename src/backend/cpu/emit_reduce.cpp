@@ -301,7 +301,17 @@ void KernelEmitter::cumsum(int id) {
   const int inside = loops.depth() - 1;
   const std::string x = loops.element(v.inputs[0], index);
   const std::string at = fmt("$0[$1]", v.memory.pointer, Nest::offset(index, v.memory.strides));
-  if (last) {
+  const DType memory = v.memory.storage;
+  const bool in_place = memory == DType::F32 || memory == DType::F64 || is_integer(memory);
+  if (last && in_place && v.memory.strides[axis] == 1) {
+    unit_.prelude.insert("t_running");
+    std::vector<Expr> row = index;
+    row[axis] = 0;
+    loops.statement(inside, fmt("$0 = $1;", at, x));
+    loops.after(outside, fmt("t_running<$0>(&$1[$2], $3);", is_integer(memory) ? "long" : "double",
+                             v.memory.pointer, Nest::offset(row, v.memory.strides),
+                             v.extents[axis].text()));
+  } else if (last) {
     loops.no_simd();
     loops.statement(outside, std::string(storage_type(running)) + " s = 0;");
     loops.statement(inside, fmt("s += $0;", x));

@@ -168,20 +168,28 @@ INLINE float t_exp_down16(float x) {
 }
 )"},
       {"t_expm1", {"t_exp"}, R"(
-// e^x - 1 for 0 <= x below the overflow of exp.
+// e^x - 1. Below the lower clamp it rounds to -1; 2^k may be one power beyond the largest number.
 INLINE float t_expm1(float x) {
-  float t = x * 1.44269504f + 12582912.0f;
+  float c = x < -30.0f ? -30.0f : x;
+  c = c > 89.0f ? 89.0f : c;
+  float t = c * 1.44269504f + 12582912.0f;
   float n = t - 12582912.0f;
-  float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
-  float s = t_float((t_bits(t) - 0x4b400000 + 127) << 23);
-  return s * t_exp_tail(r) + (s - 1.0f);
+  float r = (c - n * 0.693145752f) - n * 1.42860677e-6f;
+  int k = t_bits(t) - 0x4b400000, h = k < 127 ? k : 127;
+  float s = t_float((h + 127) << 23);
+  float y = s * t_exp_tail(r) + (s - 1.0f);
+  return __builtin_copysignf(k > h ? y + y : y, x);
 }
 INLINE double t_expm1(double x) {
-  double t = x * 1.4426950408889634 + 6755399441055744.0;
+  double c = x < -60.0 ? -60.0 : x;
+  c = c > 710.0 ? 710.0 : c;
+  double t = c * 1.4426950408889634 + 6755399441055744.0;
   double n = t - 6755399441055744.0;
-  double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
-  double s = t_double((t_bits(t) - 0x4338000000000000L + 1023) << 52);
-  return s * t_exp_tail(r) + (s - 1.0);
+  double r = (c - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
+  long k = t_bits(t) - 0x4338000000000000L, h = k < 1023 ? k : 1023;
+  double s = t_double((h + 1023) << 52);
+  double y = s * t_exp_tail(r) + (s - 1.0);
+  return __builtin_copysign(k > h ? y + y : y, x);
 }
 )"},
       {"t_log", {"t_bits", "t_poly"}, R"(
@@ -215,19 +223,6 @@ INLINE double t_log(double x) {
   r = x == 0.0 ? -__builtin_inf() : r;
   r = x < 0.0 ? __builtin_nan("") : r;
   return x < __builtin_inf() ? r : x;
-}
-)"},
-      {"t_expm1_any", {"t_expm1"}, R"(
-// e^x - 1 for all x; the clamps are where it rounds to e^x and to -1.
-INLINE float t_expm1_any(float x) {
-  float c = x < -30.0f ? -30.0f : x, up = t_exp(x);
-  c = c > 80.0f ? 80.0f : c;
-  return __builtin_copysignf(x > 80.0f ? up : t_expm1(c), x);
-}
-INLINE double t_expm1_any(double x) {
-  double c = x < -60.0 ? -60.0 : x, up = t_exp(x);
-  c = c > 80.0 ? 80.0 : c;
-  return __builtin_copysign(x > 80.0 ? up : t_expm1(c), x);
 }
 )"},
       {"t_log1p", {"t_log"}, R"(
@@ -611,6 +606,37 @@ INLINE t_wide t_root(t_wide x) {
 #pragma omp simd
   for (int l = 0; l < 16; ++l) root[l] = __builtin_sqrtf(x[l]);
   return root;
+}
+)"},
+      {"t_running", {}, R"(
+// Running sums of a row, in place: some lanes at a time, each with the sum of those before it.
+template <class A, class T> static void t_running(T* x, long n) {
+#if __AVX512F__
+  enum { W = 8 };
+#define BEHIND(k) __builtin_shufflevector(zero, a, 8 - k, 9 - k, 10 - k, 11 - k, 12 - k, 13 - k, 14 - k, 15 - k)
+#define LAST __builtin_shufflevector(a, a, 7, 7, 7, 7, 7, 7, 7, 7)
+#else
+  enum { W = 4 };
+#define BEHIND(k) __builtin_shufflevector(zero, a, 4 - k, 5 - k, 6 - k, 7 - k)
+#define LAST __builtin_shufflevector(a, a, 3, 3, 3, 3)
+#endif
+  typedef A v __attribute__((vector_size(W * sizeof(A)), may_alias));
+  typedef T t_row __attribute__((vector_size(W * sizeof(T)), aligned(sizeof(T)), may_alias));
+  const v zero = {};
+  v sum = {};
+  long i = 0;
+  for (; i + W <= n; i += W) {
+    t_row* row = (t_row*)(x + i);
+    v a = __builtin_convertvector(*row, v);
+    a += BEHIND(1);
+    a += BEHIND(2);
+    if (W > 4) a += BEHIND(4);
+    *row = __builtin_convertvector(a + sum, t_row);
+    sum += LAST;
+  }
+  for (A s = sum[0]; i < n; ++i) x[i] = (T)(s += x[i]);
+#undef BEHIND
+#undef LAST
 }
 )"},
       {"t_lanes", {}, R"(

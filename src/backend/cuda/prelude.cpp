@@ -31,7 +31,7 @@ template <class T> TS_DEVICE T t_exp_down(T x) { return t_exp(x); }
 TS_DEVICE float t_exp_down16(float x) { return ts::exp2_fast(x * 1.44269504f); }
 )"},
       {"t_log", {}, both("t_log", "log")},
-      {"t_expm1_any", {}, both("t_expm1_any", "expm1")},
+      {"t_expm1", {}, both("t_expm1", "expm1")},
       {"t_log1p", {}, both("t_log1p", "log1p")},
       {"t_tanh", {}, both("t_tanh", "tanh")},
       {"t_sigmoid", {"t_exp"}, R"(
