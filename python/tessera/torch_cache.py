@@ -46,6 +46,7 @@ class KeptPart:
     weights: list[bool]  # by argument
     operators: int
     program: str  # as imported
+    lossy: list[str]  # ways of computing that lost too many digits
     compiled: str
     results: list[Output]  # as of a Program: ["out", position, order of axes] or a number
     code: str  # a digest of what `compiled` became
@@ -60,7 +61,7 @@ class KeptPart:
         if not (
             len(part.weights) == arguments
             and all(isinstance(w, bool) for w in part.weights)
-            and all(isinstance(t, str) for t in texts)
+            and all(isinstance(t, str) for t in (*texts, *part.lossy))
             and all(_is_result(r) for r in part.results)
         ):
             raise ValueError("not a part")

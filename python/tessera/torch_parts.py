@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import math
@@ -77,6 +78,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._device = device  # torch_device.Device; None: the processor
         self.name = name
         self._kept = kept  # of another process
+        self._lossy: list[str] = []  # ways of computing that lost too many digits here
         self._own = ""  # patterns that do not ship: their key, as of the newest program
         # Takes a KeptPart's facts, once PyTorch agrees.
         self.keep: Callable[..., None] | None = None
@@ -331,11 +333,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         try:
             program = kept = self._as_kept(args)
             if program is None:
-                program = self._compile(args, extents)
-            if self._settings.check or self._bits:
+                program, expected = self._agreeing(args, extents)
+            elif self._settings.check:
                 expected = self._compare(program, args)
-                if kept is None:
-                    self._write(program)
+            if expected is not None and kept is None:
+                self._write(program)
         except Exception as error:
             self._tries[name] = self._tries.get(name, 0) + 1
             again = stop is not None or isinstance(error, RefusedError)
@@ -367,12 +369,36 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                 self._calls.clear()
         return expected
 
+    def _agreeing(self, args: Values, extents: Extents) -> tuple[Program | Padded, Results]:
+        """A program, and PyTorch's own results, with which its agree, where they are looked at.
+        Where Winograd's tiles lose too many digits of an image, smaller ones are taken, or none."""
+        for fewer in ("plan:large-transforms", "plan:transforms", ""):
+            program = self._compile(args, extents)
+            try:
+                looked_at = self._settings.check or self._bits
+                return program, self._compare(program, args) if looked_at else None
+            except UnsupportedError:
+                inner = program.program if isinstance(program, Padded) else program
+                windows = any(op["op"] == "conv" for op in inner.compiled.ops)
+                if not fewer or self._bits or self._device is not None or not windows:
+                    raise
+            self._leave_out([fewer])
+        raise AssertionError("the last one returns or raises")
+
+    def _leave_out(self, ways: Sequence[str]) -> None:
+        """Has no code computed in these ways any longer, now and in programs that are found."""
+        self._lossy += ways
+        self._settings = dataclasses.replace(
+            self._settings, disable=(*self._settings.disable, *ways)
+        )
+
     def _as_kept(self, args: Values) -> Program | None:
         """The program that another process kept, where it still becomes the code that it became."""
         kept, self._kept = self._kept, None
         if kept is None:
             return None
         compiled = Graph.parse(kept.compiled)
+        self._leave_out(kept.lossy)
         with cache_in(self._settings.cache_dir):
             module = self._code(compiled)
         if digest(module.source) != kept.code:
@@ -386,7 +412,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         if self.keep is None or not isinstance(program, Program):
             return
         with cache_in(self._settings.cache_dir), contextlib.suppress(Error):  # no room
-            self.keep(weights=self._flags, program=str(program.source),
+            self.keep(weights=self._flags, program=str(program.source), lossy=self._lossy,
                       compiled=str(program.compiled), results=program.results,
                       code=digest(program.module.source), origin=origin() + self._own)  # fmt: skip
 
@@ -440,8 +466,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _code(self, graph: Graph) -> _core.Module:
         graph = Graph.parse(str(graph))  # as another process does: names of values are in the code
         return _core.compile(
-            graph.core, exact=self._bits, stop=self._stop, compared=not self._settings.freeze
-        )
+            graph.core, {d for d in self._settings.disable if d.startswith("plan:")},
+            exact=self._bits, stop=self._stop, compared=not self._settings.freeze,
+        )  # fmt: skip
 
     def _optimize(self, graph: Graph) -> list[tuple[Graph, _core.Module]]:
         """The fastest program that a search of the given budget finds and proves, if any."""

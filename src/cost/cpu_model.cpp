@@ -47,6 +47,7 @@ double CpuMachine::convolution(DType t, const Convolution& c) const {
   constexpr double kMoved = 10;  // products that an element through a transform takes as long as
   double least = direct;
   for (const int wanted : {2, 4}) {
+    if (wanted > 2 && target_.transforms == Transforms::Small) break;
     double places = 1, tiles = c.images, depth = c.channels, frames = c.images;
     for (size_t i = 0; i < rank; ++i) {
       const WindowAxis& a = c.windows[i];

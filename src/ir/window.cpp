@@ -80,7 +80,7 @@ double terms_of(const Graph& g, const Op& op) {
 }
 
 bool may_transform(Transforms which, const std::vector<WindowAxis>& axes) {
-  if (which != Transforms::Common) return which == Transforms::All;
+  if (which != Transforms::Common) return which != Transforms::None;
   return axes.size() == 2 && axes[0].taps == axes[1].taps && axes[0].dilation == 1 &&
          axes[1].dilation == 1;
 }

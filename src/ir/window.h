@@ -26,8 +26,9 @@ void complete_window(const char* name, size_t n, std::vector<int64_t>& strides,
 // `wanted` where windows have usable transforms, 1 where they are one element wide, else 0.
 int transform_tile(const WindowAxis& axis, int wanted);
 // Which convolutions may be computed by transforms (Winograd): Common are those that libraries have
-// transforms for, square windows of images without dilation.
-enum class Transforms : uint8_t { None, Common, All };
+// transforms for, square windows of images without dilation; Small those with tiles of 2 results
+// along an axis, which lose few digits.
+enum class Transforms : uint8_t { None, Small, Common, All };
 bool may_transform(Transforms which, const std::vector<WindowAxis>& axes);
 // Elements of a tile of all axes, at most: larger ones round too much.
 inline constexpr int kMostTransformed = 36;

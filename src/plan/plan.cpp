@@ -42,6 +42,8 @@ void disable_plan(PlanOptions& options, const std::string& name) {
     options.images = false;
   else if (name == "plan:transforms")
     options.transforms = Transforms::None;
+  else if (name == "plan:large-transforms")
+    options.transforms = std::min(options.transforms, Transforms::Small);
   else if (name == "plan:rare-transforms")
     options.transforms = std::min(options.transforms, Transforms::Common);
   else if (name == "plan:fuse")
@@ -50,7 +52,7 @@ void disable_plan(PlanOptions& options, const std::string& name) {
     throw Error(ErrorKind::Usage, "unknown decision '" + name +
                                       "' to disable; there are plan:layout, plan:schedule, "
                                       "plan:memory, plan:weights, plan:images, plan:transforms, "
-                                      "plan:rare-transforms and plan:fuse");
+                                      "plan:large-transforms, plan:rare-transforms and plan:fuse");
 }
 
 int Plan::root(int s) const {

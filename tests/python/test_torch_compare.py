@@ -8,7 +8,8 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import torch_compare  # noqa: E402
+from tessera import torch_backend, torch_compare, torch_parts  # noqa: E402
+from tessera.errors import UnsupportedError  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +120,31 @@ def test_a_graph_in_f64_leaves_what_another_thread_traces_alone() -> None:
         assert torch_compare.in_f64(graph, [torch.ones(3)]) is not None
         assert seen == [before]
         traceback.current_meta = {}
+
+
+def test_transforms_that_lose_too_many_digits_are_left_out(
+    monkeypatch: Any, tmp_path: Path
+) -> None:
+    """Winograd's tiles of 4×4 results, then those of 2×2; another process knows of it."""
+    compare, seen = torch_parts.Part._compare, []
+
+    def strict(part: Any, program: Any, args: Any) -> Any:
+        seen.append(program.module.source)
+        if "plan:transforms" not in part._settings.disable:
+            raise UnsupportedError("too few digits")
+        return compare(part, program, args)
+
+    monkeypatch.setattr(torch_parts.Part, "_compare", strict)
+    model, x = torch.nn.Conv2d(128, 128, 3, padding=1).eval(), torch.randn(1, 128, 28, 28)
+    for sources in (3, 4):
+        torch._dynamo.reset()
+        options = {"wait": True, "cache_dir": str(tmp_path)}
+        compiled = torch.compile(model, backend="tessera", options=options)
+        with torch.no_grad():
+            for _ in range(2):
+                torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+        ((part,),) = (r.parts for r in torch_backend.REPORTS)
+        assert not part.reason
+        assert len(seen) == sources
+    assert len(set(seen)) == 3
+    assert seen[2] == seen[3]

@@ -311,8 +311,9 @@ bool may_use(ConvAlgorithm algorithm, const PlanOptions& options,
              const std::vector<WindowAxis>& axes) {
   switch (algorithm) {
   case ConvAlgorithm::Direct: return true;
-  case ConvAlgorithm::Winograd2:
-  case ConvAlgorithm::Winograd4: return may_transform(options.transforms, axes);
+  case ConvAlgorithm::Winograd2: return may_transform(options.transforms, axes);
+  case ConvAlgorithm::Winograd4:
+    return options.transforms != Transforms::Small && may_transform(options.transforms, axes);
   case ConvAlgorithm::OneDnn: return options.libraries;
   }
   unreachable("ConvAlgorithm");
