@@ -11,6 +11,7 @@ from tessera.errors import BadInputError, UnsupportedError
 from tessera.frontends.trace import bind_arguments
 from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, alike, unflatten
 from tessera.graph import Graph
+from tessera.runner import order_of
 from tessera.torch_arrays import from_tensor, is_tensor
 from tessera.types import Array, Fields, Function, Object, Value, Values
 
@@ -155,21 +156,12 @@ class FunctionCall:
         return unflatten(self.traced.results, [a if keep else a[()] for a, keep in kinds])
 
 
-def _order(array: Value) -> tuple[int, ...] | None:
-    """An array's axes, the outermost in memory first; None of a row-major one."""
-    if np.ndim(array) < 2 or array.flags.c_contiguous:
-        return None
-    strides = [-abs(s) for s in array.strides]
-    order = tuple(sorted(range(array.ndim), key=strides.__getitem__))
-    return None if order == tuple(range(array.ndim)) else order
-
-
 def _layout(array: Object) -> _Layout | None:
     if not isinstance(array, np.ndarray):
         return None
     if any(n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)):
         raise UnsupportedError("its result repeats memory (np.broadcast_to); return a copy")
-    order, writeable = _order(array), array.flags.writeable
+    order, writeable = order_of(array), array.flags.writeable
     return None if order is None and writeable else (order, writeable)
 
 
@@ -191,7 +183,7 @@ def _match(tree: Tree, value: Value, leaves: dict[int, Value], name: str) -> Non
 
 
 def _in_order(array: Array, order: tuple[int, ...] | None, writeable: bool) -> Array:
-    if order is not None and _order(array) != order:
+    if order is not None and order_of(array) != order:
         array = np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
     array.flags.writeable &= writeable
     return array

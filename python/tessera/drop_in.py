@@ -23,7 +23,7 @@ from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, alike, parts, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.runner import sharing
+from tessera.runner import order_of, sharing
 from tessera.source import Program
 from tessera.types import Arguments, Array, Function, Object, Record, Value, Values, dtype_name
 from tessera.verification import verify_by
@@ -137,8 +137,12 @@ class DropIn:
         ours, theirs = ({p[:2] for p in sharing(results, inputs)} for results in (found, wanted))
         shared = {n for n, _ in ours - theirs}
         for n, (a, w) in enumerate(zip(found, wanted, strict=True)):
-            if isinstance(a, np.ndarray) and w.flags.writeable > a.flags.writeable:
+            if not isinstance(a, np.ndarray):
+                continue
+            if w.flags.writeable > a.flags.writeable:
                 shared.add(n)  # one number seen at many places
+            if order_of(w) is None and order_of(a) is not None:
+                shared.add(n)  # copies are row-major
         if flavour != "numpy":
             return {"copies": sorted(shared)}
         numbers = [isinstance(w, np.generic) for w in wanted]

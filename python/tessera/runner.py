@@ -246,6 +246,15 @@ def address_of(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+def order_of(array: Value) -> tuple[int, ...] | None:
+    """An array's axes, the outermost in memory first; None of a row-major one."""
+    if np.ndim(array) < 2 or array.flags.c_contiguous:
+        return None
+    strides = [-abs(s) for s in array.strides]
+    order = tuple(sorted(range(array.ndim), key=strides.__getitem__))
+    return None if order == tuple(range(array.ndim)) else order
+
+
 def sharing(results: Values, given: Values) -> set[Arguments]:
     """Which results lie in the memory of which arguments or earlier results, and how."""
     shared: set[Arguments] = set()

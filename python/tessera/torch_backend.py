@@ -29,11 +29,11 @@ from tessera.errors import UnsupportedError, UsageError
 from tessera.frontends.torch.call import is_scalar_function, only_moves, operator_name
 from tessera.frontends.torch.sizes import growing
 from tessera.options import Level, Options
-from tessera.torch_cache import Kept, LaterGraph, cache_in
+from tessera.torch_cache import Kept, LaterGraph, cache_in, like
 from tessera.torch_device import Device
 from tessera.torch_explain import REPORTS, Report, explain
 from tessera.torch_parts import BEHIND, LATER, Part
-from tessera.torch_rest import proposed, rest_alone, rest_by_inductor
+from tessera.torch_rest import in_order, proposed, rest_alone, rest_by_inductor
 from tessera.torch_support import Support
 from tessera.torch_whole import Whole
 from tessera.types import Fields, Function, Values
@@ -134,12 +134,12 @@ def tessera(
     # Backward graphs are made for what ours save, which eager's norms have in other dtypes.
     training = dataclasses.replace(settings, race=False)
 
-    def traced(inference: Callable[[GraphModule], Function]) -> Function:
+    def traced(inference: Callable[[GraphModule], Function], examples: Values) -> Function:
         compiled: Function = aot_autograd(
             fw_compiler=lambda gm, _: compile_graph(gm, set(), training, device),
             inference_compiler=lambda gm, _: inference(gm),
             decompositions={} if bits else decompositions(),
-        )(module, example_inputs)
+        )(module, examples)
         return compiled
 
     def aten_graph() -> GraphModule:
@@ -150,7 +150,7 @@ def tessera(
             return _boxed(gm.forward)
 
         with torch.no_grad():
-            traced(keep)
+            traced(keep, [like(x, "cpu") for x in example_inputs])
         return found[0]
 
     kept: Kept | None = None
@@ -159,19 +159,30 @@ def tessera(
             kept = Kept(module, example_inputs)
             facts = kept.read()
         if facts is not None:
+            example_inputs = [like(x, "meta") for x in example_inputs]  # the user's may go
             later = LaterGraph(module, aten_graph)
             part = Part(later, facts.weights, settings, "whole", None, facts)
             REPORTS.append(Report(facts.operators, [part], {}))
             return part.forward
 
+    reports: list[Report] = []  # of the graph, where no gradients are asked for
+
     def inference(gm: GraphModule) -> Function:
         context = torch._guards.TracingContext.try_get()
         meta = context.fw_metadata if context is not None else None
         whole = kept if kept is not None and kept.is_all(gm, meta) else None
-        return compile_graph(gm, _weights(), settings, device, whole)
+        before = len(REPORTS)
+        made = compile_graph(gm, _weights(), settings, device, whole)
+        reports[:] = REPORTS[before:]
+        return made
 
-    compiled = traced(inference)
-    return compiled if kept is None or kept.direct is None else kept.direct
+    compiled = traced(inference, example_inputs)
+    direct = kept.direct if kept is not None else None
+    run = compiled if direct is None else direct.forward
+    raced = device is None and settings.race and not (settings.strict or bits)
+    if raced and not isinstance(direct, Part):  # which is raced itself
+        run = next((Whole(run, module.forward, r) for r in reports if r.parts), run)
+    return run
 
 
 def _weights() -> set[int]:
@@ -265,12 +276,9 @@ def compile_graph(
             raise UnsupportedError(f"torch.compile with strict: {text}")
         log.warning("tessera: run by %s: %s", settings.fallback, text)
     REPORTS.append(report)
-    run: Function = fused.forward
-    if report.eager and report.parts and kept is not None and settings.race and not settings.strict:
-        run = Whole(run, kept.module.forward, report)
     if kept is not None:
-        kept.direct = run
-    return _boxed(run)
+        kept.direct = fused
+    return _boxed(fused.forward)
 
 
 def _partitioned(
@@ -291,11 +299,12 @@ def _partitioned(
             part.keep = functools.partial(kept.write, operators=len(operators))
             part.plain = kept.module.forward  # a Linear is faster than what it is made of
         return part, Report(len(operators), [part], {})
-    partitioner, chosen = proposed(gm, support)
-    inside = {n for p in chosen for n in p.nodes}
-    left = {n.name: support.reasons.get(operator_name(n.target), "alone") for n in operators
-            if n not in inside}  # fmt: skip
-    fused = partitioner.fuse_partitions(chosen)
+    with in_order(gm, support):
+        partitioner, chosen = proposed(gm, support)
+        inside = {n for p in chosen for n in p.nodes}
+        left = {n.name: support.reasons.get(operator_name(n.target), "alone") for n in operators
+                if n not in inside}  # fmt: skip
+        fused = partitioner.fuse_partitions(chosen)
     parts = []
     for node in list(fused.graph.nodes):
         if node.op == "call_module":

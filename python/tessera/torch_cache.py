@@ -31,7 +31,7 @@ from tessera.errors import Error
 from tessera.frontends.torch.importer import Output
 from tessera.options import own_pattern_folders
 from tessera.patterns import SUFFIX, body_states, read_pattern
-from tessera.types import Function, Object, Record, Value, Values
+from tessera.types import Object, Record, Value, Values
 
 if TYPE_CHECKING:
     from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
@@ -92,6 +92,13 @@ def cache_in(folder: str | None) -> Iterator[None]:
                 os.environ["TESSERA_CACHE_DIR"] = before
 
 
+def like(x: Value, device: str) -> Value:
+    """A tensor to trace with in place of one, of no values."""
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.layout is not torch.strided:
+        return x
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
+
+
 class LaterGraph:
     """A Dynamo graph, which PyTorch can run, and its ATen graph, made where somebody asks."""
 
@@ -114,7 +121,7 @@ class Kept:
 
     def __init__(self, module: GraphModule, inputs: Values) -> None:
         self.module, self._placeholders = module, len(inputs)
-        self.direct: Function | None = None  # what runs it, without AOTAutograd's wrappers
+        self.direct: torch.nn.Module | None = None  # runs it without AOTAutograd's wrappers
         try:
             text = "\n".join(_facts(module, inputs))
         except Exception as why:  # also what this version of PyTorch does not have

@@ -33,7 +33,7 @@ from tessera.graph import Graph
 from tessera.race_processes import LostError
 from tessera.result import Result
 from tessera.torch_cache import KeptPart, LaterGraph, cache_in, digest, origin, own_key
-from tessera.torch_compare import as_told, disagreement, is_alike, same_bits
+from tessera.torch_compare import as_told, disagreement, is_alike, same_bits, tells_nothing
 from tessera.torch_device import Device, DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
 from tessera.torch_programs import Program, RefusedError, Results, Weights
@@ -377,6 +377,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             try:
                 looked_at = self._settings.check or self._bits
                 return program, self._compare(program, args) if looked_at else None
+            except RefusedError:
+                raise
             except UnsupportedError:
                 inner = program.program if isinstance(program, Padded) else program
                 windows = any(op["op"] == "conv" for op in inner.compiled.ops)
@@ -519,7 +521,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
                             for x in whole)  # fmt: skip
             if (why := disagreement(ours, theirs, self.eager, args)) is not None:
-                raise UnsupportedError(why)
+                again = any(map(tells_nothing, ours, theirs))
+                raise (RefusedError if again else UnsupportedError)(why)
         return expected
 
 

@@ -5,7 +5,6 @@ Memory is exchanged by address: nothing here is linked against libtorch.
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
@@ -32,6 +31,11 @@ def array_of(tensor: torch.Tensor) -> Array:
         tensor = tensor.view(torch.uint16)
     array: Array = tensor.numpy()
     return array
+
+
+def _owners(tensor: torch.Tensor) -> int:
+    """Of its memory."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -64,25 +68,16 @@ class RefusedError(UnsupportedError):
 class Packed:
     """Parameters at some addresses, and what programs have packed of them: each array once."""
 
-    def __init__(self, held: list[torch.Tensor], versions: list[int]) -> None:
-        self._held = held  # so that addresses are not used again
-        self._at = [t.data_ptr() for t in held]
-        self._versions = versions
+    def __init__(self, tensors: list[torch.Tensor], versions: list[int]) -> None:
+        self._memory = [t.detach() for t in tensors]  # so that addresses are not used again
+        self.versions = versions
         # What was packed, and the contents of what it was packed from (None: frozen).
         self._prepared: list[tuple[_core.PreparedWeights, _core.Contents | None]] = []
         self._lock = threading.Lock()
 
-    def is_of(self, tensors: Values, versions: Sequence[int]) -> bool:
-        """Whether these, at the same addresses, are what they were, as far as versions tell."""
-        return versions == self._versions and all(
-            h is t or h.data_ptr() == at
-            for h, t, at in zip(self._held, tensors, self._at, strict=True)
-        )
-
     def is_left(self) -> bool:
-        """Whether nobody else has one of them any longer, or it lies elsewhere."""
-        return any(sys.getrefcount(self._held[i]) < 3 or self._held[i].data_ptr() != at
-                   for i, at in enumerate(self._at))  # fmt: skip
+        """Whether one of them lies elsewhere, or is gone: nobody else has its memory."""
+        return any(_owners(t) == _owners(torch.empty(1)) for t in self._memory)
 
     def prepare(
         self, module: _core.Module, arrays: list[Array | None], contents: _core.Contents | None
@@ -106,25 +101,36 @@ class Packed:
 class Weights:
     """The parameters of a part. Layers that share their code have a set each."""
 
+    _all: weakref.WeakSet[Weights] = weakref.WeakSet()  # of all parts that there are
+
     def __init__(self, places: Sequence[int], frozen: bool) -> None:
         self.places = list(places)  # among the arguments
         self.frozen = frozen  # nobody writes to them but as PyTorch counts it
         self._sets: dict[tuple[Hashable, ...], Packed] = {}  # by address and strides
         self._lock = threading.Lock()
+        self._all.add(self)
 
     def look(self, args: Values) -> Packed:
-        """What is packed of these; another than before where one has another version."""
+        """What is packed of these; another than before where one has another version, and then
+        what was packed of models that are gone goes, too."""
         tensors = [args[i] for i in self.places]
         at = tuple((t.data_ptr(), t.stride()) for t in tensors)
         versions = [-1 if t.is_inference() else t._version for t in tensors]
         found = self._sets.get(at)
-        if found is None or not found.is_of(tensors, versions):
+        if found is None or found.versions != versions:
+            for weights in list(self._all):
+                weights._drop_left()
             with self._lock:
-                left = [key for key, p in self._sets.items() if key == at or p.is_left()]
-                for key in left or [*self._sets][: len(self._sets) - _MOST_SETS]:
+                self._sets.pop(at, None)
+                for key in [*self._sets][: len(self._sets) - _MOST_SETS]:
                     del self._sets[key]
                 found = self._sets[at] = Packed(tensors, versions)
         return found
+
+    def _drop_left(self) -> None:
+        with self._lock:
+            for key in [k for k, p in self._sets.items() if p.is_left()]:
+                del self._sets[key]
 
     def forget(self) -> None:
         """All is packed again at the next call."""

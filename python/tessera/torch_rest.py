@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import itertools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
@@ -22,6 +24,7 @@ from tessera.torch_support import is_view
 from tessera.types import Function
 
 log = logging.getLogger("tessera.torch")
+_AFTER = "tessera_after"  # an operator that is to run before
 _MOST_ALONE = 1 << 20  # elements
 _LONG, _OFTEN = 2e-4, 3  # seconds on one thread that others would shorten, so many times in a row
 
@@ -33,6 +36,28 @@ def proposed(
     partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
     return partitioner, [p for p in partitioner.propose_partitions()
                          if any(not only_moves(n.target) for n in p.nodes)]  # fmt: skip
+
+
+@contextlib.contextmanager
+def in_order(gm: GraphModule, support: OperatorSupportBase) -> Iterator[None]:
+    """Operators that draw random numbers, or may write, depend each on the one before, so that
+    parts that are made meanwhile leave them in the order in which PyTorch runs them."""
+
+    def acts(node: Node) -> bool:
+        if support.is_node_supported({}, node) or not isinstance(node.target, OpOverload):
+            return isinstance(node.target, HigherOrderOperator)  # of any operators
+        drawn = torch.Tag.nondeterministic_seeded in node.target.tags
+        return drawn or bool(node.target._schema.is_mutable)
+
+    nodes = [n for n in gm.graph.nodes if acts(n)]
+    for before, node in itertools.pairwise(nodes):
+        node.kwargs = {**node.kwargs, _AFTER: before}
+    try:
+        yield
+    finally:
+        for node in gm.graph.nodes:  # copies of those above
+            if _AFTER in node.kwargs:
+                node.kwargs = {name: a for name, a in node.kwargs.items() if name != _AFTER}
 
 
 def rest_by_inductor(fused: GraphModule) -> None:

@@ -1,4 +1,4 @@
-"""Graphs with operators of PyTorch's between parts of ours, raced as a whole."""
+"""Graphs that are more than one part of ours, raced as a whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _MOST_RACES = 64  # one for each set of sizes
 
 class Whole:
     """Such a graph, called: once its parts have settled, calls race it with the graph as the user
-    wrote it, where an operator may be faster than what it is decomposed to."""
+    wrote it, where an operator may be faster than what it is decomposed to, and arguments are
+    written to in place."""
 
     def __init__(self, fused: Function, plain: Function, report: Report) -> None:
         self._fused, self._plain, self._report = fused, plain, report

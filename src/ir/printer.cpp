@@ -17,7 +17,7 @@ bool is_identifier(const std::string& s) {
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
           c == '.'))
       return false;
-  return s[0] != '.';
+  return s[0] != '.' && s != "return";
 }
 
 // Every tensor gets a unique identifier: its own name where it can have it.

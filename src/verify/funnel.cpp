@@ -19,6 +19,7 @@
 #include "ir/walk.h"
 #include "ir/written.h"
 #include "verify/all_sizes.h"
+#include "verify/any_functions.h"
 #include "verify/bitwise.h"
 #include "verify/inputs.h"
 #include "verify/integers.h"
@@ -99,6 +100,7 @@ struct Verifier::State {
   bool in_regions(const Graph& a, const Graph& b, Rng seeds, int binding, Certificate& c);
   bool by_way_of(const Graph& between, const Graph& candidate, const Rng& seeds, Certificate& c);
   std::optional<Verdict> compare(const Graph& candidate, const Rng& seeds, Certificate& c);
+  std::optional<Verdict> with_functions(const Graph& candidate, const Certificate& about) const;
 };
 
 Verifier::Verifier(Graph spec, VerifyOptions options)
@@ -147,6 +149,9 @@ Verdict Verifier::State::interruptibly(const Graph& candidate, const Graph* betw
   } catch (const Interrupted&) {
     originals.clear();  // what was under way
     return Unknown{UnknownReason::Cancelled, "cancelled by the caller"};
+  } catch (const Error& error) {  // of an operator that has no meaning in numbers
+    if (error.kind() != ErrorKind::Unsupported) throw;
+    return Unknown{UnknownReason::Unsupported, error.message()};
   }
 }
 
@@ -176,8 +181,37 @@ Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict fir
   o.z3 = options.z3;
   o.seed = seed;
   o.cancel = options.cancel;
+  const auto cut = with_any_functions(spec, candidate);
+  const Graph &a = cut ? cut->first : spec, &b = cut ? cut->second : candidate;
   return after(std::move(first),
-               second_opinion(bind_symbols(spec, binding), bind_symbols(candidate, binding), o));
+               second_opinion(bind_symbols(a, binding), bind_symbols(b, binding), o));
+}
+
+// What is said of programs that hold operators which are not looked into; `about` them.
+std::optional<Verdict> Verifier::State::with_functions(const Graph& candidate,
+                                                       const Certificate& about) const {
+  const auto cut = with_any_functions(spec, candidate);
+  if (!cut || by_terms(candidate)) return std::nullopt;
+  VerifyOptions o = options;
+  o.seed = seed;
+  o.seconds = std::nullopt;
+  o.second_opinion = false;
+  const Verdict verdict = Verifier(cut->first, o).verify(cut->second);
+  if (verdict.refuted())
+    return Unknown{UnknownReason::Unsupported,
+                   "what operators that are not looked into are given, or what follows from their "
+                   "results, is not the same: " +
+                       verdict.counterexample().what};
+  if (!verdict.equal()) return verdict;
+  Certificate c = verdict.certificate();
+  c.spec_hash = about.spec_hash;
+  c.candidate_hash = about.candidate_hash;
+  c.inputs = about.inputs;
+  c.outputs = about.outputs;
+  c.notes.insert(c.notes.begin(), about.notes.begin(), about.notes.end());
+  c.notes.emplace_back(kAnyFunctions);
+  for (const std::string& text : about.assumptions) add_once(c.assumptions, text);
+  return Equal{std::move(c)};
 }
 
 Verdict after(Verdict equal, const SecondOpinion& opinion) {
@@ -301,6 +335,7 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
   c.level = options.level;
   for (TensorId t : spec.inputs()) c.inputs.push_back(describe(spec, t));
   for (TensorId t : spec.outputs()) c.outputs.push_back(describe(spec, t));
+  if (auto v = with_functions(candidate, c)) return *v;
   c.coverage = "all elements of all outputs, full shapes";
   const Rng seeds(c.seed);
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,3 +149,13 @@ def test_transforms_that_lose_too_many_digits_are_left_out(
         assert len(seen) == sources
     assert len(set(seen)) == 3
     assert seen[2] == seen[3]
+
+
+def test_what_cancels_to_zeros_tells_nothing() -> None:
+    got, want = torch.full((4, 8), 1e-6), torch.zeros(4, 8)
+    assert torch_compare.tells_nothing(got, want)
+    assert not torch_compare.tells_nothing(want, want)
+    want[:, 0] = 1.0
+    assert torch_compare.tells_nothing(got, want)  # the other columns
+    assert not torch_compare.tells_nothing(got, want + 1)
+    assert not torch_compare.tells_nothing(want.to(torch.int64), want.to(torch.int64))

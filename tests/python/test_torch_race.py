@@ -271,3 +271,35 @@ def test_what_is_left_to_pytorch_between_parts_is_told() -> None:
             assert torch.allclose(compiled(x), far(x))
     (report,) = torch_backend.REPORTS
     assert set(report.eager) == {"lgamma"}
+
+
+def test_graphs_of_several_parts_or_that_write_are_raced_whole() -> None:
+    from tessera.torch_whole import Whole
+
+    def pooled(x: Any) -> Any:  # of which a view is no part
+        return torch.nn.functional.max_pool1d(torch.relu(x), 3)
+
+    def step(cache: Any, at: Any, x: Any) -> Any:
+        cache.index_copy_(1, at, x)
+        return torch.relu(cache).sum(1)
+
+    made: list[Whole] = []
+    real = Whole.__init__
+
+    def noted(self: Whole, *args: Any) -> None:
+        made.append(self)
+        real(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(Whole, "__init__", noted)
+        for function, args in ((pooled, [torch.randn(2, 4, 30)]),
+                               (step, [torch.randn(2, 9, 4), torch.tensor([3]),
+                                       torch.randn(2, 1, 4)])):  # fmt: skip
+            compiled = torch.compile(function, backend="tessera", options={"wait": True})
+            for _ in range(60):
+                copies = [a.clone() for a in args]
+                want = function(*copies)
+                torch.testing.assert_close(compiled(*args), want)
+                torch.testing.assert_close(args, copies)
+    assert len(made) == 2
+    assert all(race.won is not None for whole in made for race in whole._races.values())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -247,3 +249,24 @@ def test_frozen_weights_are_not_looked_at(monkeypatch: Any) -> None:
         torch._dynamo.reset()
         torch.compile(model, backend="tessera")(x)
         assert looked
+
+
+@pytest.mark.parametrize("processes", [1, 2])  # the second reads what the first kept
+def test_models_are_freed(processes: int, tmp_path: Path) -> None:
+    left: list[Any] = []
+    for _ in range(processes + 1):
+        model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU())
+        options = {"wait": True, "cache_dir": str(tmp_path)}
+        compiled = torch.compile(model, backend="tessera", options=options)
+        with torch.no_grad():
+            for _ in range(3):
+                compiled(torch.randn(4, 32))
+        assert not any(weights._sets for weights in left)  # of the model before
+        left = [p.weights for r in torch_backend.REPORTS for p in r.parts][-1:]
+        assert left[0]._sets
+        weight = weakref.ref(model[0].weight)
+        del model, compiled
+        gc.collect()
+        assert weight() is None
+        if processes == 2:
+            torch._dynamo.reset()

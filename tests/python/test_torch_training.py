@@ -127,3 +127,25 @@ def test_statistics_of_norms_in_either_dtype(options: dict[str, bool]) -> None:
         compiled(x).float().square().sum().backward()
         norm(y).float().square().sum().backward()
         torch.testing.assert_close(x.grad, y.grad, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_chains_draw_random_numbers_in_their_order(grad: bool) -> None:
+    """Of parts that could be computed together, but for what is drawn between them."""
+
+    def chains(e: Any, d: Any, w: Any) -> Any:
+        for _ in range(2):
+            e = torch.nn.functional.dropout(torch.relu(e @ w), 0.3, True)
+        for _ in range(2):
+            d = torch.nn.functional.dropout(torch.tanh(d @ w), 0.3, True)
+        return (d @ e.transpose(-1, -2)).softmax(-1) @ e
+
+    e, d, w = torch.randn(8, 16), torch.randn(8, 16), torch.randn(16, 16, requires_grad=grad)
+    compiled = torch.compile(chains, backend="tessera", options={"wait": True})
+    with torch.set_grad_enabled(grad):
+        for seed in range(3):
+            torch.manual_seed(seed)
+            want = chains(e, d, w)
+            torch.manual_seed(seed)
+            torch.testing.assert_close(compiled(e, d, w), want, rtol=1e-4, atol=1e-5)
+    assert all(len(r.parts) > 1 for r in torch_backend.REPORTS)

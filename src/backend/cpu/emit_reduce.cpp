@@ -308,9 +308,9 @@ void KernelEmitter::cumsum(int id) {
     std::vector<Expr> row = index;
     row[axis] = 0;
     loops.statement(inside, fmt("$0 = $1;", at, x));
-    loops.after(outside, fmt("t_running<$0>(&$1[$2], $3);", is_integer(memory) ? "long" : "double",
-                             v.memory.pointer, Nest::offset(row, v.memory.strides),
-                             v.extents[axis].text()));
+    loops.after(outside,
+                fmt("t_running<$0>(&$1[$2], $3);", is_integer(memory) ? "long" : "double",
+                    v.memory.pointer, Nest::offset(row, v.memory.strides), v.extents[axis].text()));
   } else if (last) {
     loops.no_simd();
     loops.statement(outside, std::string(storage_type(running)) + " s = 0;");

@@ -14,11 +14,20 @@ from tessera.tensor import Tensor
 from tessera.types import DType
 
 
+def _is_single(v: Tensor) -> bool:
+    """Whether it is one number for all of a tensor, of which no axis counts."""
+    return v.ndim == 0 or (v.ndim == 1 and bool(v.shape[0] == 1))
+
+
+def _axis(node: Node, rank: int, scale: Tensor) -> int:
+    return 0 if _is_single(scale) else node.axis(node.attr("axis", 1), rank)
+
+
 def _beside(node: Node, x: Tensor, v: Tensor, axis: int) -> Tensor:
     """One number for all of x, for each place of an axis, or for each block of places."""
     if v.ndim < 2:
-        single = v.ndim == 0 or v.shape[0] == 1
-        return f("reshape")(v, [] if single else [v.shape[0], *[1] * (x.ndim - 1 - axis)])
+        shape = [] if _is_single(v) else [v.shape[0], *[1] * (x.ndim - 1 - axis)]
+        return f("reshape")(v, shape)
     node.fits(extent(node, x, axis))
     places = np.arange(extent(node, x, axis)) // max(1, node.attr("block_size", 0))
     return emit("gather", v, node.importer.tensor(places, "blocks"), axis=axis)
@@ -43,15 +52,16 @@ def _rounded(y: Tensor, zero: Tensor | None, to: DType) -> Tensor:
 
 @handles("DequantizeLinear", written_out=True)
 def dequantize(node: Node) -> Tensor:
-    axis = int(node.attr("axis", 1)) % max(1, len(node.shape()))
-    y, scale = _centred(node, 0, 2, axis), node.x(1)
+    scale = node.x(1)
+    axis = _axis(node, len(node.shape()), scale)
+    y = _centred(node, 0, 2, axis)
     return f("astype")(y, scale.dtype) * _beside(node, y, scale, axis)
 
 
 @handles("QuantizeLinear", written_out=True)
 def quantize(node: Node) -> Tensor | None:
     x, scale = f("astype")(node.x(0), node.dtype(1)), node.x(1)
-    axis = node.axis(node.attr("axis", 1), x.ndim)
+    axis = _axis(node, x.ndim, scale)
     to = node.dtype(2) if node.has(2) else np.dtype(np.uint8)
     if node.attr("output_dtype", 0) and not node.has(2):
         try:
