@@ -131,8 +131,8 @@ class DeviceProgram(Program):
 
     def _prepare(self, args: Values, packed: Packed) -> Ready:
         given: list[torch.Tensor | None] = [None] * len(self._inputs)
-        for i in self._weights.places:  # copies, where kernels cannot take their own
-            given[self._place[i]] = self._device.given(args[i])
+        for i, tensor in zip(self._weights.places, packed.tensors, strict=True):
+            given[self._place[i]] = self._device.given(tensor)  # a copy, where kernels need one
         # Arrays are not shared between programs as the processor's are: modules have their own.
         if not self.module.weights:
             return None, given, None

@@ -69,15 +69,25 @@ class Packed:
     """Parameters at some addresses, and what programs have packed of them: each array once."""
 
     def __init__(self, tensors: list[torch.Tensor], versions: list[int]) -> None:
-        self._memory = [t.detach() for t in tensors]  # so that addresses are not used again
+        self.tensors = [t.detach() for t in tensors]  # so that addresses are not used again
+        self._arrays: dict[int, Array] = {}  # of these, by position
         self.versions = versions
         # What was packed, and the contents of what it was packed from (None: frozen).
         self._prepared: list[tuple[_core.PreparedWeights, _core.Contents | None]] = []
         self._lock = threading.Lock()
 
+    def array(self, i: int) -> Array:
+        """Of tensor i, which programs share; of one that is not contiguous a copy of its own."""
+        if not self.tensors[i].is_contiguous():
+            return array_of(self.tensors[i].contiguous())
+        return self._arrays.setdefault(i, array_of(self.tensors[i]))
+
     def is_left(self) -> bool:
         """Whether one of them lies elsewhere, or is gone: nobody else has its memory."""
-        return any(_owners(t) == _owners(torch.empty(1)) for t in self._memory)
+        alone = _owners(torch.empty(1))
+        return any(
+            _owners(t) == alone + (i in self._arrays) for i, t in enumerate(self.tensors)
+        )
 
     def prepare(
         self, module: _core.Module, arrays: list[Array | None], contents: _core.Contents | None
@@ -250,6 +260,6 @@ class Program(Raced):
         frozen = self._weights.frozen or not kept
         ranges = [_extent(args[self._inputs[at]]) for at in sorted(kept)]
         contents = None if frozen else _core.Contents(ranges)
-        for i in self._weights.places:
-            given[self._place[i]] = array_of(args[i].contiguous())
+        for k, i in enumerate(self._weights.places):
+            given[self._place[i]] = packed.array(k)
         return packed.prepare(self.module, given, contents), given, contents

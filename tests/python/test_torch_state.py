@@ -14,7 +14,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import _core, torch_backend  # noqa: E402
+from tessera import _core, torch_backend, torch_programs  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
@@ -253,7 +253,8 @@ def test_frozen_weights_are_not_looked_at(monkeypatch: Any) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])  # the second reads what the first kept
 def test_models_are_freed(processes: int, tmp_path: Path) -> None:
-    left: list[Any] = []
+    gc.collect()
+    others = list(torch_programs.Weights._all)  # of other tests
     for _ in range(processes + 1):
         model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU())
         options = {"wait": True, "cache_dir": str(tmp_path)}
@@ -261,9 +262,9 @@ def test_models_are_freed(processes: int, tmp_path: Path) -> None:
         with torch.no_grad():
             for _ in range(3):
                 compiled(torch.randn(4, 32))
-        assert not any(weights._sets for weights in left)  # of the model before
-        left = [p.weights for r in torch_backend.REPORTS for p in r.parts][-1:]
-        assert left[0]._sets
+        made = set(torch_programs.Weights._all) - set(others)
+        packed = [w for w in made for _ in w._sets]
+        assert len(packed) == 1  # not those of models before
         weight = weakref.ref(model[0].weight)
         del model, compiled
         gc.collect()
