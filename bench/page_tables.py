@@ -13,6 +13,7 @@ _PROGRAMS = Path(__file__).parent / "corpus/numpy/stenso.py"
 _PEERS = {
     "numpy": "NumPy", "torch": "PyTorch", "torch_sdpa": "PyTorch sdpa", "jax": "JAX",
     "ort": "onnxruntime", "inductor": "Inductor", "inductor_max": "Inductor, max-autotune",
+    "openvino": "OpenVINO", "eager": "PyTorch",
     "cublaslt": "cuBLASLt", "sdpa_flash": "PyTorch flash", "sdpa_cudnn": "PyTorch cuDNN",
 }  # fmt: skip
 _MODELS = {
@@ -39,10 +40,10 @@ _SELECTED = (
     ("attention with normalised queries and keys, f32", "mirage", {"case": "qknorm"}),
     ("33 NumPy programs of STENSO, geometric mean", "stenso",
      {"case": "geomean", "scale": "as published", "output": "kernel"}),
-    ("ResNet-18", "pet", {"case": "resnet18"}),
-    ("CSRNet back end, 56²", "pet", {"case": "csrnet56"}),
-    ("BERT-base (torch.compile)", "plus", {"case": "bert"}),
-    ("ViT (torch.compile)", "plus", {"case": "vit"}),
+    ("CSRNet back end, 56² (ONNX)", "pet", {"case": "csrnet56"}),
+    ("ResNet-18 (torch.compile)", "models", {"case": "resnet18", "phase": "prompt"}),
+    ("BERT-base (torch.compile)", "models", {"case": "bert", "phase": "prompt"}),
+    ("ViT (torch.compile)", "models", {"case": "vit", "phase": "prompt"}),
 )  # fmt: skip
 
 
@@ -164,7 +165,7 @@ def whole_models(rows: list[Row]) -> list[str]:
     for row in rows:
         name = row["case"] + ("" if row["phase"] == "prompt" else ", decode")
         us = [row.get("ours_us"), *(row.get("peers", {}).get(p) for p in peers)]
-        gains = [row.get(g) for g in ("speedup_vs_compiled", "speedup_vs_best")]
+        gains = [row.get(g) for g in ("speedup_vs_inductor", "speedup_vs_best")]
         gains += [row.get("engines", {}).get(n) for n in engines]
         lines.append([name, row["batch"], row["dtype"], row["threads"],
                       *(number(t / 1e3) if t else "" for t in us),
@@ -286,7 +287,8 @@ def selected(load: Callable[[str], list[Row]]) -> list[str]:
     lines = []
     for what, name, wanted in _SELECTED:
         wanted = {"dtype": "f32", "threads": 2, "cache": "warm", "batch": 1} | wanted
-        (row,) = (r for r in load(name) if all(r.get(k, v) == v for k, v in wanted.items()))
+        (row,) = (r for r in load(name) if all(r.get(k, v) == v for k, v in wanted.items())
+                  and not r.get("ablated"))
         times = ["", "NumPy", ratio(row.get("speedup_vs_original", 0))]
         if "peers" in row:
             peer = _peer(row)

@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 
-from tessera.errors import BadInputError
+from tessera.errors import BadInputError, WrongTypeError
 from tessera.graph import Graph
 from tessera.ops.operands import Operand, emit, promote
 from tessera.tensor import Tensor
@@ -36,9 +36,9 @@ class Operator:
     def __call__(self, *operands: Operand) -> Value:
         """Shapes as NumPy broadcasts them; dtypes as of `np.exp`, of two operands `np.arctan2`."""
         if len(operands) != self.arity:
-            raise TypeError(f"{self!r} takes {self.arity}, not {len(operands)}")
+            raise WrongTypeError(f"{self!r} takes {self.arity}, not {len(operands)}")
         if any(type(x).__module__.partition(".")[0] == "torch" for x in operands):
-            raise TypeError(f"{self!r} takes NumPy's arrays, not PyTorch's tensors")
+            raise WrongTypeError(f"{self!r} takes NumPy's arrays, not PyTorch's tensors")
         ufunc = np.exp if self.arity == 1 else np.arctan2
         if any(isinstance(x, Tensor) for x in operands):
             given = {"name": self.name, "value": self.value, "law": self.law}

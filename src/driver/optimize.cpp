@@ -41,19 +41,21 @@ const char* name(Fate fate) {
 namespace {
 
 void require_known_engines(const OptimizeOptions& options) {
+  static constexpr std::string_view kEngines[] = {"mugraph",     "mutate", "cover",  "patterns",
+                                                  "learnt",      "synth",  "rules",  "synth:holes",
+                                                  "synth:bound", "fold",   "library"};
   PlanOptions plan;
   for (const std::string& name : options.disable) {
     if (name.starts_with("plan:"))
       disable_plan(plan, name);
-    else if (name != "fold" && name != "rules" && name != "library" && name != "synth" &&
-             name != "synth:holes" && name != "patterns" && name != "mugraph" &&
-             !name.starts_with("mugraph:") && name != "mutate" && !name.starts_with("mutate:") &&
-             name != "cover" && name != "learnt")
-      throw Error(ErrorKind::Usage, "unknown engine '" + name +
-                                        "' to disable; there are mugraph, mugraph:RULE, "
-                                        "mutate, mutate:STEP, cover, patterns, learnt, "
-                                        "synth, synth:holes, rules, fold, library and plan:"
-                                        "{layout,schedule,memory,weights,images,transforms,fuse}");
+    else if (std::ranges::find(kEngines, name) == std::end(kEngines) &&
+             !name.starts_with("mugraph:") && !name.starts_with("mutate:"))
+      throw Error(ErrorKind::Usage,
+                  "unknown engine '" + name +
+                      "' to disable; there are mugraph, mugraph:RULE, mutate, mutate:STEP, cover, "
+                      "patterns, learnt, synth, synth:holes, synth:bound, rules, fold, library, "
+                      "for functions numpy, and plan:{layout,schedule,memory,weights,images,"
+                      "transforms,large-transforms,rare-transforms,fuse}");
   }
 }
 
