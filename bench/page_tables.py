@@ -288,7 +288,7 @@ def selected(load: Callable[[str], list[Row]]) -> list[str]:
     for what, name, wanted in _SELECTED:
         wanted = {"dtype": "f32", "threads": 2, "cache": "warm", "batch": 1} | wanted
         (row,) = (r for r in load(name) if all(r.get(k, v) == v for k, v in wanted.items())
-                  and not r.get("ablated"))
+                  and not r.get("ablated"))  # fmt: skip
         times = ["", "NumPy", ratio(row.get("speedup_vs_original", 0))]
         if "peers" in row:
             peer = _peer(row)

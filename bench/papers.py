@@ -313,7 +313,7 @@ def plus() -> list[str]:
                 "over Inductor", "over the best of all"), table1),
         "",
         f"Here: {place(bert)}, batch 1, f32, through torch.compile; the others are eager, "
-        "Inductor, Inductor frozen and tuned, onnxruntime and OpenVINO. PluS: 4.04 over Inductor on "
+        "Inductor, frozen Inductor, onnxruntime and OpenVINO. PluS: 4.04 over Inductor on "
         f"average on an A100 (4.59 on a 4090), batches 1 and 16; here {inductor:.2f} in the "
         "geometric mean. Operators are counted after PyTorch's own decomposition, which leaves "
         "fewer than PluS counts. Kernels are made by all engines, not by patterns alone.",
@@ -328,8 +328,8 @@ def plus() -> list[str]:
             ["largest absolute difference from eager", "1.9e-3", f"{bert['max_abs_diff']:.1e}"],
         ]),
         "",
-        "Weights are read where they lie; packed ones (`options={\"freeze\": True}`) let products be "
-        "fused with more: 75 kernels for BERT ([torch.md](../torch.md)).",
+        "Weights are read where they lie; packed ones (`options={\"freeze\": True}`) let products "
+        "be fused with more: 75 kernels for BERT ([torch.md](../torch.md)).",
     ]  # fmt: skip
 
 

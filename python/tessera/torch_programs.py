@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -85,9 +85,7 @@ class Packed:
     def is_left(self) -> bool:
         """Whether one of them lies elsewhere, or is gone: nobody else has its memory."""
         alone = _owners(torch.empty(1))
-        return any(
-            _owners(t) == alone + (i in self._arrays) for i, t in enumerate(self.tensors)
-        )
+        return any(_owners(t) == alone + (i in self._arrays) for i, t in enumerate(self.tensors))
 
     def prepare(
         self, module: _core.Module, arrays: list[Array | None], contents: _core.Contents | None
@@ -111,7 +109,7 @@ class Packed:
 class Weights:
     """The parameters of a part. Layers that share their code have a set each."""
 
-    _all: weakref.WeakSet[Weights] = weakref.WeakSet()  # of all parts that there are
+    _all: ClassVar[weakref.WeakSet[Weights]] = weakref.WeakSet()  # of all parts that there are
 
     def __init__(self, places: Sequence[int], frozen: bool) -> None:
         self.places = list(places)  # among the arguments

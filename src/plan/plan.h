@@ -34,8 +34,8 @@ struct PlanOptions {
 };
 
 // Switches off "plan:layout", "plan:schedule", "plan:memory", "plan:weights", "plan:images",
-// "plan:transforms", "plan:large-transforms" (keeps Transforms::Small), "plan:rare-transforms" (keeps
-// Transforms::Common) or "plan:fuse"; throws Error(Usage) at any other name.
+// "plan:transforms", "plan:large-transforms" (keeps Transforms::Small), "plan:rare-transforms"
+// (keeps Transforms::Common) or "plan:fuse"; throws Error(Usage) at any other name.
 void disable_plan(PlanOptions& options, const std::string& name);
 
 enum class Place {
