@@ -15,6 +15,7 @@ from tessera import _core
 from tessera.cli.app import cli
 from tessera.errors import UsageError
 from tessera.options import Options
+from tessera.rules import load_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/papers/README.md"
@@ -48,8 +49,10 @@ def parse(command: str) -> None:
         path = word.partition(":")[0]
         if "/" in path and not path.startswith("-"):
             assert (ROOT / path).is_file(), f"{command}: there is no {path}"
-    settings = context.params.get("settings", ())
-    _core.resolve_target(Options(settings=settings).fields())
+    if at.name == "show" and "rules" in command:
+        assert words[0] in {r.name for r in load_rules()}, f"{command}: there is no such rule"
+    settings, disable = (context.params.get(name) or () for name in ("settings", "disable"))
+    _core.resolve_target(Options(settings=settings, disable=tuple(disable)).fields())
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2].strip("`"))
@@ -70,6 +73,10 @@ def test_a_command_that_is_wrong_is_found() -> None:
             parse(wrong)
     with pytest.raises(AssertionError, match="there is no examples/nothing"):
         parse("tessera search examples/nothing.ug")
+    with pytest.raises(AssertionError, match="no such rule"):
+        parse("tessera rules show nothing")
+    with pytest.raises(UsageError, match="unknown engine"):
+        parse("tessera search examples/lora.ug --disable nothing")
     with pytest.raises(UsageError, match="there is no setting"):
         parse("tessera search examples/lora.ug --set mutate.speed=9")
 

@@ -33,11 +33,11 @@ def rules() -> None:
     \b
     A rule looks like this; docs/rules.md tells all of the form.
       rule diagonal-of-product
-        A [m k], B [k m]
-        diagonal(A @ B) = sum(A * transpose(B), axis=-1)
+        A [m n], B [n m]
+        diagonal(A @ B) = sum(transpose(A) * B, axis=-2)
         holds for real, integer
         learned from stenso/diag_dot
-        checked on 64 instances by the verifier
+        checked on 64 instances by the verifier; the second opinion (Z3) agrees on 2
 
     \b
     Examples:
