@@ -22,6 +22,7 @@ class GraphCall:
     def __init__(self, graph: Graph) -> None:
         self.names = list(graph.input_types())
         self.weights, self.output_names = graph.weights, graph.output_names
+        self.opaque = graph.opaque
         self._free = [name for name in self.names if name not in self.weights]
         self._single = len(graph.outputs) == 1
 

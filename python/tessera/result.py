@@ -46,6 +46,7 @@ class Result:
         if isinstance(call, GraphCall):
             self.original.weights = self.graph.weights = call.weights
             self.original.output_names = self.graph.output_names = call.output_names
+            self.original.opaque = self.graph.opaque = call.opaque
         self.improved: bool = record["improved"]
         # Over the original as plain compilation makes it, fused operators included.
         self.speedup: float = record["speedup"]

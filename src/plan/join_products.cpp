@@ -15,7 +15,7 @@ Graph without_repeats(const Graph& graph) {
   bool repeats = false;
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
-    if (!is_input(op.kind) && op.num_results == 1 && !op.body.valid()) {
+    if (!is_input(op.kind) && op.num_results == 1 && !op.body.valid() && !is_opaque(op.kind)) {
       std::vector<TensorId> inputs;
       for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
       const auto [it, made] = known.try_emplace({op.kind, inputs, attributes_hash(op)}, OpId(i));

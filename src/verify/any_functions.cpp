@@ -1,9 +1,11 @@
 #include "verify/any_functions.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "ir/walk.h"
+#include "verify/congruence.h"
 
 namespace tessera {
 namespace {
@@ -25,6 +27,12 @@ bool is_same(const Graph& a, const Op& x, const Graph& b, const Op& y) {
   return same;
 }
 
+bool returns_whole_numbers(const Graph& g, const Op& op) {
+  for (uint32_t r = 0; r < op.num_results; r++)
+    if (!is_float(g.type(op.result(r)).dtype)) return true;
+  return false;
+}
+
 // The program with these operators' results and operands as inputs and results.
 Graph cut_at(const Graph& g, const std::vector<const Op*>& cuts) {
   Graph out(g.name());
@@ -38,14 +46,38 @@ Graph cut_at(const Graph& g, const std::vector<const Op*>& cuts) {
     if (!is_input(op.kind) && !is_opaque(op.kind)) copy_op(g, op, out, map);
   for (TensorId t : g.outputs()) out.add_output(map[t.index]);
   for (const Op* op : cuts)
-    for (TensorId t : op->inputs) out.add_output(map[t.index]);
+    for (TensorId t : op->inputs) {
+      const TensorId given = map[t.index];
+      out.add_output(given);
+      if (is_float(out.type(given).dtype) && returns_whole_numbers(g, *op))
+        out.add_output(out.add(OpKind::Floor, {given}));
+    }
   return out;
 }
 
 }  // namespace
 
-std::optional<std::pair<Graph, Graph>> with_any_functions(const Graph& spec,
-                                                          const Graph& candidate) {
+Graph AnyFunctions::operands(const Graph& g) const {
+  Graph only = g;
+  only.set_outputs({g.outputs().begin() + long(outputs), g.outputs().end()});
+  return only;
+}
+
+bool AnyFunctions::follow_alike() const {
+  const Congruence alike(spec, candidate);
+  const auto follows = [&](const Graph& g, TensorId output) {
+    const std::set<TensorId> needed = made_of(g, {output});
+    return std::any_of(g.inputs().begin() + long(inputs), g.inputs().end(),
+                       [&](TensorId t) { return needed.count(t) != 0; });
+  };
+  for (size_t k = 0; k < spec.outputs().size(); k++) {
+    const TensorId x = spec.outputs()[k], y = candidate.outputs()[k];
+    if ((follows(spec, x) || follows(candidate, y)) && !alike.equal(x, y)) return false;
+  }
+  return true;
+}
+
+std::optional<AnyFunctions> with_any_functions(const Graph& spec, const Graph& candidate) {
   const Graph a = without_dead_code(spec), b = without_dead_code(candidate);
   const std::vector<const Op*> theirs = opaque_operators(a);
   std::vector<const Op*> left = opaque_operators(b), mine;
@@ -56,7 +88,8 @@ std::optional<std::pair<Graph, Graph>> with_any_functions(const Graph& spec,
     mine.push_back(*it);
     left.erase(it);
   }
-  return std::pair{cut_at(a, theirs), cut_at(b, mine)};
+  return AnyFunctions{cut_at(a, theirs), cut_at(b, mine), spec.inputs().size(),
+                      spec.outputs().size()};
 }
 
 }  // namespace tessera

@@ -182,7 +182,7 @@ Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict fir
   o.seed = seed;
   o.cancel = options.cancel;
   const auto cut = with_any_functions(spec, candidate);
-  const Graph &a = cut ? cut->first : spec, &b = cut ? cut->second : candidate;
+  const Graph &a = cut ? cut->spec : spec, &b = cut ? cut->candidate : candidate;
   return after(std::move(first),
                second_opinion(bind_symbols(a, binding), bind_symbols(b, binding), o));
 }
@@ -191,18 +191,31 @@ Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict fir
 std::optional<Verdict> Verifier::State::with_functions(const Graph& candidate,
                                                        const Certificate& about) const {
   const auto cut = with_any_functions(spec, candidate);
-  if (!cut || by_terms(candidate)) return std::nullopt;
+  const auto holds = [](const Graph& g) {
+    return any_op(without_dead_code(g),
+                  [](const Graph&, const Op& o) { return is_opaque(o.kind); });
+  };
+  if (!cut && !holds(spec) && !holds(candidate)) return std::nullopt;
+  if (!cut)
+    return Unknown{UnknownReason::Unsupported,
+                   "the programs hold other operators that are not looked into, or more of them"};
   VerifyOptions o = options;
   o.seed = seed;
   o.seconds = std::nullopt;
   o.second_opinion = false;
-  const Verdict verdict = Verifier(cut->first, o).verify(cut->second);
+  const bool bits = o.level == Accuracy::Bitwise;
+  o.special |= !bits && !cut->follow_alike();  // results may be infinite or none
+  const Verdict verdict = Verifier(cut->spec, o).verify(cut->candidate);
   if (verdict.refuted())
     return Unknown{UnknownReason::Unsupported,
                    "what operators that are not looked into are given, or what follows from their "
                    "results, is not the same: " +
                        verdict.counterexample().what};
   if (!verdict.equal()) return verdict;
+  if (!bits && !Verifier(cut->operands(cut->candidate), o).verify(cut->operands(cut->spec)).equal())
+    return Unknown{UnknownReason::Undefined,
+                   "what operators that are not looked into are given may be undefined in the "
+                   "original alone, and they may make a number of it"};
   Certificate c = verdict.certificate();
   c.spec_hash = about.spec_hash;
   c.candidate_hash = about.candidate_hash;

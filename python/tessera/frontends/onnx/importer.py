@@ -429,6 +429,8 @@ class Importer:
         if not self.allow_opaque:
             raise UnsupportedError(text, self.where)
         made, wanted, model, taken, types = self._alone(node, scope, text)
+        if not wanted:  # nobody reads what it computes
+            return [None] * len(proto.output)
         if symbols := set().union(*(symbols_of(t.shape) for t in taken)):
             raise NeedsExtentError("", symbols).told(f"{text}, and needs known extents", self.where)
         if None in types:
