@@ -142,6 +142,48 @@ def test_shape_arithmetic_of_exporters() -> None:
     np.testing.assert_array_equal(Model(proto)(x)[0], x.reshape(4, 6))
 
 
+def test_what_leads_to_an_opaque_node_is_proved() -> None:
+    rng = np.random.default_rng(0)
+    u, d = rng.standard_normal((8, 40)), rng.standard_normal((40, 8))
+    weights = {"u": u.astype(np.float32), "d": d.astype(np.float32), "k": np.array([3])}
+    top = helper.make_node("TopK", ["h", "k"], ["y", ""])
+    given, results = [value("x", [4, 8])], [value("y", [4, 3])]
+
+    def loaded(nodes: list[Any]) -> ts.Graph:
+        return load(model([*nodes, top], given, results, weights), whole=True)
+
+    turns = [helper.make_node("MatMul", ["x", "u"], ["a"]),
+             helper.make_node("MatMul", ["a", "d"], ["h"])]  # fmt: skip
+    folded = [helper.make_node("MatMul", ["u", "d"], ["w"]),
+              helper.make_node("MatMul", ["x", "w"], ["h"])]  # fmt: skip
+    other = [*folded[:1], helper.make_node("MatMul", ["x", "w"], ["g"]),
+             helper.make_node("Relu", ["g"], ["h"])]  # fmt: skip
+    assert ts.verify(loaded(turns), loaded(turns)).name == "equal"
+    assert ts.verify(loaded(turns), loaded(folded)).name == "equal"
+    assert ts.verify(loaded(turns), loaded(other)).name == "unknown"
+
+
+def test_an_unknown_node_that_nobody_reads_is_left_out() -> None:
+    nodes = [helper.make_node("Unique", ["x"], ["u"]), helper.make_node("Relu", ["x"], ["y"])]
+    g = load(model(nodes, [value("x", [4])], [value("y", [4])]))
+    assert [op["op"] for op in g.ops] == ["input", "relu"]
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4)])
+def test_one_scale_has_no_axis(shape: tuple[int, ...]) -> None:
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s"], ["q"], axis=1),
+             helper.make_node("DequantizeLinear", ["q", "s"], ["y"], axis=1)]  # fmt: skip
+    x = np.full(shape, 0.74, np.float32)
+    proto = model(nodes, [value("x", shape)], [value("y", shape)], {"s": np.float32(0.1)})
+    np.testing.assert_allclose(Model(proto)(x)[0], np.full(shape, 0.7), rtol=1e-6)
+
+
+def test_a_tensor_may_be_called_return() -> None:
+    g = ts.Graph("g")
+    g.output(g.input("return", (4,)) * 2)
+    assert len(ts.Graph.parse(str(g)).ops) == len(g.ops)
+
+
 def test_opaque_nodes() -> None:
     proto = model(
         [helper.make_node("Relu", ["x"], ["r"]),
