@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
@@ -31,11 +32,6 @@ def array_of(tensor: torch.Tensor) -> Array:
         tensor = tensor.view(torch.uint16)
     array: Array = tensor.numpy()
     return array
-
-
-def _owners(tensor: torch.Tensor) -> int:
-    """Of its memory."""
-    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -82,10 +78,16 @@ class Packed:
             return array_of(self.tensors[i].contiguous())
         return self._arrays.setdefault(i, array_of(self.tensors[i]))
 
-    def is_left(self) -> bool:
-        """Whether one of them lies elsewhere, or is gone: nobody else has its memory."""
-        alone = _owners(torch.empty(1))
-        return any(_owners(t) == alone + (i in self._arrays) for i, t in enumerate(self.tensors))
+    def memory(self) -> list[int]:
+        """What it owns, once for each owner: memory by its identity."""
+        owned = [*self.tensors, *(self.tensors[i] for i in list(self._arrays))]
+        return [t.untyped_storage()._cdata for t in owned]
+
+    def is_left(self, ours: Counter[int]) -> bool:
+        """Whether one of them lies elsewhere, or is gone: but for so many owners of `ours`, and the
+        one that asks, nobody has its memory."""
+        return any(torch._C._storage_Use_Count(held._cdata) == ours[held._cdata] + 1
+                   for t in self.tensors for held in [t.untyped_storage()])  # fmt: skip
 
     def prepare(
         self, module: _core.Module, arrays: list[Array | None], contents: _core.Contents | None
@@ -126,8 +128,10 @@ class Weights:
         versions = [-1 if t.is_inference() else t._version for t in tensors]
         found = self._sets.get(at)
         if found is None or found.versions != versions:
-            for weights in list(self._all):
-                weights._drop_left()
+            everybody = list(self._all)
+            ours = Counter(m for w in everybody for p in list(w._sets.values()) for m in p.memory())
+            for weights in everybody:
+                weights._drop_left(ours)
             with self._lock:
                 self._sets.pop(at, None)
                 for key in [*self._sets][: len(self._sets) - _MOST_SETS]:
@@ -135,9 +139,9 @@ class Weights:
                 found = self._sets[at] = Packed(tensors, versions)
         return found
 
-    def _drop_left(self) -> None:
+    def _drop_left(self, ours: Counter[int]) -> None:
         with self._lock:
-            for key in [k for k, p in self._sets.items() if p.is_left()]:
+            for key in [k for k, p in self._sets.items() if p.is_left(ours)]:
                 del self._sets[key]
 
     def forget(self) -> None:
