@@ -80,8 +80,8 @@ class Packed:
 
     def memory(self) -> list[int]:
         """What it owns, once for each owner: memory by its identity."""
-        owned = [*self.tensors, *(self.tensors[i] for i in list(self._arrays))]
-        return [t.untyped_storage()._cdata for t in owned]
+        at = [*range(len(self.tensors)), *list(self._arrays)]
+        return [self.tensors[i].untyped_storage()._cdata for i in at]
 
     def is_left(self, ours: Counter[int]) -> bool:
         """Whether one of them lies elsewhere, or is gone: but for so many owners of `ours`, and the
@@ -121,8 +121,7 @@ class Weights:
         self._all.add(self)
 
     def look(self, args: Values) -> Packed:
-        """What is packed of these; another than before where one has another version, and then
-        what was packed of models that are gone goes, too."""
+        """What is packed of these; anew where versions differ, and dead models' goes then."""
         tensors = [args[i] for i in self.places]
         at = tuple((t.data_ptr(), t.stride()) for t in tensors)
         versions = [-1 if t.is_inference() else t._version for t in tensors]

@@ -57,6 +57,8 @@ Graph cut_at(const Graph& g, const std::vector<const Op*>& cuts) {
 
 }  // namespace
 
+bool calls_any_functions(const Graph& g) { return !opaque_operators(without_dead_code(g)).empty(); }
+
 Graph AnyFunctions::operands(const Graph& g) const {
   Graph only = g;
   only.set_outputs({g.outputs().begin() + long(outputs), g.outputs().end()});

@@ -25,6 +25,7 @@ struct AnyFunctions {
   // Whether all that follows from what they return is computed by the same operators.
   bool follow_alike() const;
 };
+bool calls_any_functions(const Graph& g);
 // Nothing where there are none, or where one program has others than the other has.
 std::optional<AnyFunctions> with_any_functions(const Graph& spec, const Graph& candidate);
 

@@ -15,11 +15,7 @@ namespace {
 // The terms of all outputs, one after the other.
 std::vector<std::vector<uint64_t>> terms(const Graph& g, uint64_t key, ThreadPool* pool) {
   const TermDomain domain(g, key);
-  const auto opaque = [&](const Op& op, const std::vector<View>& in, std::vector<View>& out) {
-    for (size_t r = 0; r < out.size(); ++r)
-      domain.function(op, in, out[r], domain.context(g, op, Level::Kernel), uint32_t(r));
-  };
-  Interpreter<TermDomain> interpreter(domain, pool, opaque);
+  Interpreter<TermDomain> interpreter(domain, pool);
   std::vector<View> values(g.tensors().size());
   std::vector<Arena> arenas;
   Arena inputs;

@@ -187,15 +187,11 @@ Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict fir
                second_opinion(bind_symbols(a, binding), bind_symbols(b, binding), o));
 }
 
-// What is said of programs that hold operators which are not looked into; `about` them.
+// Of programs that hold operators which are not looked into; `about` them.
 std::optional<Verdict> Verifier::State::with_functions(const Graph& candidate,
                                                        const Certificate& about) const {
   const auto cut = with_any_functions(spec, candidate);
-  const auto holds = [](const Graph& g) {
-    return any_op(without_dead_code(g),
-                  [](const Graph&, const Op& o) { return is_opaque(o.kind); });
-  };
-  if (!cut && !holds(spec) && !holds(candidate)) return std::nullopt;
+  if (!cut && !calls_any_functions(spec) && !calls_any_functions(candidate)) return std::nullopt;
   if (!cut)
     return Unknown{UnknownReason::Unsupported,
                    "the programs hold other operators that are not looked into, or more of them"};

@@ -224,8 +224,10 @@ class Rechecking {
 
 Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
                 const VerifyOptions& options) {
-  const bool cut = std::ranges::find(c.notes, kAnyFunctions) != c.notes.end();
-  const auto programs = cut ? with_any_functions(spec, candidate) : std::nullopt;
+  const auto programs = with_any_functions(spec, candidate);
+  const bool noted = std::ranges::find(c.notes, kAnyFunctions) != c.notes.end();
+  if ((!programs || !noted) && (calls_any_functions(spec) || calls_any_functions(candidate)))
+    return {false, "it says nothing of operators that are not looked into"};
   if (!programs || structural_hash(spec) != c.spec_hash ||
       structural_hash(candidate) != c.candidate_hash)
     return Rechecking(c, spec, candidate, options).run();

@@ -86,6 +86,24 @@ TEST(AnyFunctions, MayLookAtAndReturnWhatIsNoNumber) {
   EXPECT_TRUE(verify(whole("h = div x, c\n"), whole("h = div x, c\n"), options()).equal());
 }
 
+// Level bitwise, too: two calls of a function that draws numbers are not one.
+TEST(AnyFunctions, CertificatesThatSayNothingOfThemAreRefused) {
+  const std::string f = " = opaque x {function=\"f\", payload=\"1\"} : f32[4]\n";
+  const Graph two = program("x = input : f32[4]\n a" + f + "b" + f + "y = sub a, b\n return y");
+  const Graph one = program("x = input : f32[4]\n a" + f + "y = sub a, a\n return y");
+  VerifyOptions o = options();
+  o.level = Accuracy::Bitwise;
+  EXPECT_TRUE(verify(two, one, o).unknown());
+  const Verdict same = verify(two, two, o);
+  ASSERT_TRUE(same.equal());
+  Certificate c = same.certificate();
+  EXPECT_TRUE(recheck(c, two, two, o).ok) << recheck(c, two, two, o).what;
+  c.notes.clear();
+  EXPECT_FALSE(recheck(c, two, two, o).ok);
+  c.candidate_hash = structural_hash(one);
+  EXPECT_FALSE(recheck(c, two, one, o).ok);
+}
+
 TEST(AnyFunctions, OfSeveralEachHasItsOwnOperands) {
   const auto two = [](const std::string& x, const std::string& y, const std::string& result) {
     return program("a = input : f32[4]\n b = input : f32[4]\n s = add a, b\n t = add b, a\n"
