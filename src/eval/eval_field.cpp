@@ -24,6 +24,7 @@ std::string unsupported_in(const Graph& g, const FieldModel& model) {
   }
   for (const Op& op : g.ops()) {
     std::string why;
+    if (is_opaque(op.kind)) return "an opaque operator";
     if (op.constant()) {
       const auto& a = g.attrs<ConstAttrs>(op);
       why = constant(a.value, a.type.dtype, "the constant");
@@ -110,7 +111,7 @@ FieldResult evaluate(const Graph& g, const FieldModel& model, const std::vector<
                      const FieldOptions& options, const Demand& demand) {
   FieldDomain<W> domain(model);
   domain.shared.deemed = options.deemed;
-  Interpreter<FieldDomain<W>> interpreter(domain, options.pool, opaque_function<W>(model));
+  Interpreter<FieldDomain<W>> interpreter(domain, options.pool);
   interpreter.set_sample_blocks(options.sample_blocks);
   std::vector<View> values = input_views(g, inputs);
   std::vector<Arena> arenas;

@@ -134,7 +134,6 @@ enum class Keyed : uint8_t {
   Pow,
   Set,
   Atom,
-  Opaque,
   CastInt,
   Floor,
   Round,

@@ -89,8 +89,7 @@ template <class W> class RedrawRound {
   RedrawRound(const Graph& g, const FieldModel& model, const std::vector<FieldArray>& inputs,
               const FieldOptions& options, const Demand& demand)
       : g_(g), demand_(demand), marks_(g), indices_(g.ops().size()) {
-    Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool,
-                                            opaque_function<W>(model));
+    Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool);
     std::vector<View> values = input_views(g, inputs);
     std::vector<Arena> arenas;
     interpreter.set_tracer([&](const Op& op, BlockTrace&& block) {
@@ -137,7 +136,6 @@ template <class W> class RedrawRound {
   void mark(const Op& op, const NDArray& indices) {
     const bool kernel = is_kernel(op.kind);
     if (!kernel && marks_.known(op.result()).marks->empty() && op.num_results == 1) return;
-    if (is_opaque(op.kind)) return marks_.untraced(op, 0);
     if (kernel && kernels_[&op].entries > kMaxTraceEntries)
       return marks_.untraced(op, kernels_[&op].origin);
     std::vector<Marked> operands, results;

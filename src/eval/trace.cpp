@@ -232,13 +232,9 @@ void mark_operands(const Graph& g, const Op& op, const std::vector<Marked>& oper
     for (size_t i = 0; i < n; ++i) mark_matmul(operands[i], operands[i + n], result);
   } else if (is_scan(op.kind)) {
     mark_cumsum(g.attrs<AxisAttrs>(op).axis, operands[0], result);
-  } else if (is_windowed(op.kind)) {
+  } else {
+    CHECK(is_windowed(op.kind)) << name(op.kind) << " cannot be traced";
     mark_windows(g, op, operands, result);
-  } else {  // opaque: anything may feed anything
-    uint8_t all = 0;
-    for (uint8_t m : *result.marks) all |= m;
-    for (const Marked& operand : operands)
-      for (uint8_t& m : *operand.marks) m |= all;
   }
 }
 

@@ -192,7 +192,7 @@ class Abstraction {
   // --- what depends on no input
   bool stays_fixed(const Op& op) const {
     if (op.num_results != 1 || is_float(g_.type(op.result()).dtype)) return false;
-    if (is_opaque(op.kind) || is_store(op.kind) || is_accumulator(op.kind)) return false;
+    if (is_store(op.kind) || is_accumulator(op.kind)) return false;
     return std::ranges::all_of(op.inputs, [&](TensorId t) { return v_[t.index].fixed; });
   }
   static void refuse_unless_held(DType dtype, const Rational& value) {
@@ -498,7 +498,7 @@ class Abstraction {
     case OpKind::Gather: return gather(op);
     default: break;
     }
-    if (is_literal(op.kind) || is_opaque(op.kind)) return result(op, again(op));
+    if (is_literal(op.kind)) return result(op, again(op));
     if (is_comparison(op.kind)) return result(op, shaped(op, comparison(op)));
     if (is_extremum(op.kind)) return larger(op, *fold_of(op.kind), op.inputs[0], op.inputs[1]);
     if (decides_by_sign(op.kind)) return by_sign(op);

@@ -221,15 +221,6 @@ class Analysis : public Algebra {
     return r;
   }
 
-  // Any function of all elements of all operands.
-  Value opaque(const Applied& x) {
-    Value all;
-    for (size_t i = 0; i < x.op.inputs.size(); i++)
-      all = add(all, sum(all_axes(x.raw(i)), 0xffu,
-                         double(num_elements(x.g.type(x.op.inputs[i]).shape))));
-    return unknown(all, 0xfffu);
-  }
-
   // What depends on a cut axis varies with the loops that cut it.
   static Value loaded(const Applied& x) {
     const auto& a = x.g.attrs<IterAttrs>(x.op);
@@ -292,7 +283,6 @@ class Analysis : public Algebra {
       return n == 1 ? matmul(x, 0, 1) : add(matmul(x, 0, n), matmul(x, 1, 1 + n));
     }
     if (op.kind == OpKind::Gather) return gather(x);
-    if (is_opaque(op.kind)) return opaque(x);
     if (is_load(op.kind)) return loaded(x);
     if (is_accumulator(op.kind)) return accumulated(x);
     if (const auto* a = std::get_if<PadAttrs>(&op.attrs)) return add(x.raw(0), constant(a->value));

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "eval/eval.h"
+#include "verify/any_functions.h"
 #include "verify/inputs.h"
 #include "verify/interface.h"
 #include "verify/symmetry.h"
@@ -36,6 +37,7 @@ struct Filter::State {
   State(Graph g, uint64_t seed, int threads)
       : spec(std::move(g)), model(FieldSize::Bits31, seed), pool(threads) {}
   std::shared_ptr<const Original> original(const Graph& g);
+  bool may_equal(const Graph& whole, const Graph& candidate);
 };
 
 std::shared_ptr<const Filter::State::Original> Filter::State::original(const Graph& g) {
@@ -68,17 +70,23 @@ Filter& Filter::operator=(Filter&&) noexcept = default;
 bool Filter::may_equal(const Graph& candidate) const {
   State& s = *state_;
   if (interface_difference(s.spec, candidate)) return false;
+  if (const auto cut = with_any_functions(s.spec, candidate))
+    return s.may_equal(cut->spec, cut->candidate);
+  return s.may_equal(s.spec, candidate);
+}
+
+bool Filter::State::may_equal(const Graph& whole, const Graph& candidate) {
   std::optional<Graph> small_spec, small_candidate;
-  if (std::max(evaluation_cost(s.spec), evaluation_cost(candidate)) > kFilterCost) {
-    const Symmetry symmetry({&s.spec, &candidate});
-    if (const auto kept = symmetry.choose(kFilterCost, 2, Rng(s.model.seed()))) {
+  if (std::max(evaluation_cost(whole), evaluation_cost(candidate)) > kFilterCost) {
+    const Symmetry symmetry({&whole, &candidate});
+    if (const auto kept = symmetry.choose(kFilterCost, 2, Rng(model.seed()))) {
       small_spec = symmetry.restrict(0, *kept);
       small_candidate = symmetry.restrict(1, *kept);
     }
   }
   const bool small = small_spec && small_candidate;
   const Graph& tested = small ? *small_candidate : candidate;
-  const auto original = s.original(small ? *small_spec : s.spec);
+  const auto original = this->original(small ? *small_spec : whole);
   if (!original->outputs.ok()) return true;
   const std::vector<Components> needed = needed_components(tested);
   for (size_t k = 0; k < needed.size(); ++k)
@@ -87,7 +95,7 @@ bool Filter::may_equal(const Graph& candidate) const {
   // A few blocks of the last kernels tell as much as all of them, where no axis is special.
   FieldOptions options;
   options.sample_blocks = 3;
-  const FieldResult c = eval_field(tested, s.model, original->inputs, options);
+  const FieldResult c = eval_field(tested, model, original->inputs, options);
   if (!c.ok()) return true;
   for (size_t k = 0; k < c.outputs.size(); k++)
     if (compare(original->outputs.outputs[k], c.outputs[k]).different > 0) return false;

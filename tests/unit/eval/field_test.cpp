@@ -562,17 +562,5 @@ TEST(Components, ThreeLevelsAreStillFunctions) {
                            FieldSize::Bits61, 1));
 }
 
-TEST(Opaque, IsAFunctionOfItsOperands) {
-  auto graph = [](const std::string& payload, bool swap) {
-    Graph g;
-    TensorId x = g.add_input({DType::F64, {Dim(3)}}), y = g.add_input({DType::F64, {Dim(3)}});
-    TensorId s = swap ? g.add(OpKind::Add, {y, x}) : g.add(OpKind::Add, {x, y});
-    g.add_output(g.add(OpKind::Opaque, {s}, OpaqueAttrs{"f", payload, {{DType::F64, {Dim(2)}}}}));
-    return g;
-  };
-  EXPECT_TRUE(field_equal(graph("1", false), graph("1", true), FieldSize::Bits61, 1));
-  EXPECT_FALSE(field_equal(graph("1", false), graph("2", false), FieldSize::Bits61, 1));
-}
-
 }  // namespace
 }  // namespace tessera

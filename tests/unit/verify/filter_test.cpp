@@ -35,5 +35,17 @@ TEST(Filter, SampledBlocksTellRightFromWrong) {
     EXPECT_FALSE(filter.may_equal(parse(replaced_once(fused, from, to)))) << to;
 }
 
+TEST(Filter, LooksAroundUnknownFunctions) {
+  const auto twice = [](const std::string& given, const std::string& result) {
+    return parse("graph g { x = input : f32[6]\n two = const {value=2} : f32[6]\n h = " + given +
+                 "\n y = opaque h {function=\"f\", payload=\"1\"} : f32[6]\n z = " + result +
+                 "\n return z }");
+  };
+  const Filter filter(twice("add x, x", "add y, y"));
+  EXPECT_TRUE(filter.may_equal(twice("mul x, two", "mul y, two")));
+  EXPECT_FALSE(filter.may_equal(twice("mul x, x", "mul y, two")));
+  EXPECT_FALSE(filter.may_equal(twice("mul x, two", "mul y, x")));
+}
+
 }  // namespace
 }  // namespace tessera
