@@ -44,9 +44,12 @@ def optimised(order: Record, arrays: list[Value]) -> Record:
     if order["key"] is None:
         return {"choice": "", "improved": search_only(graph, options).improved}
     try:
-        function: Function = compile_source(emit(graph, name="program"), "program")
         floats = any(type(a) in (float, *FLOAT_SCALARS) for a in arrays)
-        traced = trace_call(function, arrays, {}, floats)
+        for copies in ((), range(1, len(graph.outputs))):  # equal results are arrays of their own
+            function: Function = compile_source(emit(graph, name="program", copies=copies), "program")
+            traced = trace_call(function, arrays, {}, floats)
+            if len(traced.forms) == len(graph.outputs):
+                break
     except errors.Error:  # operators without a spelling: kernels only
         return {"choice": "", "improved": search_only(graph, options).improved}
     traced = dataclasses.replace(traced, graph=graph)

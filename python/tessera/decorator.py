@@ -232,7 +232,7 @@ class Optimized(FunctionLike):
         if key in self._known:
             before = self._known[key]
             entry = self._known[key] = self._prepare_again(before, args, kwargs)
-            before.stale = entry is not before
+            before.stale |= entry is not before
         elif self._is_rare(key):
             return None
         else:

@@ -30,7 +30,8 @@ def export_c(
     """
     graph.validate()
     name = name or graph.name
-    if not name or Path(name).name != name or name.startswith("."):
+    plain = name.isprintable() and not set(name) & set('"\\')
+    if not name or not plain or Path(name).name != name or name.startswith("."):
         raise BadInputError(f"'{name}' is no name for files; give one with --name")
     held = {**graph.weights, **(data or {})}
     inputs = graph.input_types()

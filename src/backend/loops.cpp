@@ -60,6 +60,12 @@ Indices part_of(const Indices& all, size_t from, size_t count) {
 
 Scalar as_it_is(const Scalar& total, const Indices&) { return total; }
 
+// The dtype that products are made and added up in.
+DType wide(DType dtype) { return is_sixteen(dtype) ? DType::F32 : dtype; }
+Scalar times(const Scalar& a, const Scalar& b) {
+  return apply(OpKind::Mul, {cast(a, wide(a.dtype)), cast(b, wide(b.dtype))});
+}
+
 // --- reductions and scans
 
 void LoopLowering::reduction(const Op& op) {
@@ -139,8 +145,7 @@ void LoopLowering::one_product(TensorId a, TensorId b, int buffer,
       at.push_back(std::move(row)), at.push_back(std::move(column));
       return builder_.element(t, at);
     };
-    return apply(OpKind::Mul,
-                 {operand(a, left, out[batch], in[0]), operand(b, right, in[0], out[batch + 1])});
+    return times(operand(a, left, out[batch], in[0]), operand(b, right, in[0], out[batch + 1]));
   };
   f.finish = finish;
   builder_.fold(f);
@@ -149,7 +154,7 @@ void LoopLowering::one_product(TensorId a, TensorId b, int buffer,
 void LoopLowering::product(const Op& op) {
   if (op.kind == OpKind::Matmul) return one_product(op.inputs[0], op.inputs[1], home(op), as_it_is);
   const auto all = shape(op.result());
-  const int half = builder_.add_buffer("half", g_.type(op.result()).dtype,
+  const int half = builder_.add_buffer("half", wide(g_.type(op.result()).dtype),
                                        num_elements(g_.type(op.result()).shape), Space::Workspace);
   one_product(op.inputs[0], op.inputs[2], half, as_it_is);
   one_product(op.inputs[1], op.inputs[3], home(op), [&](const Scalar& total, const Indices& out) {
@@ -224,9 +229,8 @@ void LoopLowering::convolution(const Op& op) {
       at.push_back(window_place(axes[i], out[3 + i], in[1 + i]));
       of.push_back(in[1 + i]);
     }
-    return apply(OpKind::Mul,
-                 {builder_.load(from, offset_of(at, x)),
-                  builder_.load(builder_.home[op.inputs[1].index], offset_of(of, taps))});
+    return times(builder_.load(from, offset_of(at, x)),
+                 builder_.load(builder_.home[op.inputs[1].index], offset_of(of, taps)));
   };
   f.finish = as_it_is;
   builder_.fold(f);
@@ -243,7 +247,7 @@ void LoopLowering::transposed_convolution(const Op& op) {
   f.in = {channels};
   f.shared = 2;
   for (const WindowAxis& a : axes) f.out.push_back(a.out), f.in.push_back(a.taps);
-  const DType dtype = g_.type(op.result()).dtype;
+  const DType dtype = wide(g_.type(op.result()).dtype);
   f.term = [=, this](const Indices& out, const Indices& in) {
     Indices at = {out[0], out[1] * channels + in[0]};
     Indices of = {out[1] * channels + in[0], out[2]};
@@ -260,9 +264,8 @@ void LoopLowering::transposed_convolution(const Op& op) {
       at.push_back(place.within(a.in));
       of.push_back(in[1 + i]);
     }
-    const Scalar term =
-        apply(OpKind::Mul, {builder_.load(builder_.home[op.inputs[0].index], offset_of(at, x)),
-                            builder_.load(builder_.home[op.inputs[1].index], offset_of(of, w))});
+    const Scalar term = times(builder_.load(builder_.home[op.inputs[0].index], offset_of(at, x)),
+                              builder_.load(builder_.home[op.inputs[1].index], offset_of(of, w)));
     if (meets.always()) return term;
     return make(dtype, Select{meets, {term, literal(dtype, 0)}});
   };

@@ -533,7 +533,11 @@ std::string c_name(const std::string& name) {
         "lgamma log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter pow remainder "
         "remquo rint round scalbn signbit signgam sin sinh sqrt tan tanh tgamma trunc y0 y1 yn "
         "gamma INFINITY NAN memcpy memset memmove index div exit free malloc read write time "
-        "asm typeof linux unix NULL INT64_MIN INT32_MIN VECTOR_LOOP ";
+        "asm typeof linux unix NULL INT64_MIN INT32_MIN VECTOR_LOOP abort and bitand bitor calloc "
+        "catch class compl concept constexpr decltype delete explicit export friend mutable "
+        "namespace new noexcept not nullptr operator or printf private protected public putchar "
+        "puts realloc requires scanf static_assert template this throw try typename using virtual "
+        "xor ";
     std::set<std::string> all;
     for (size_t at = 1, end; (end = words.find(' ', at)) != words.npos; at = end + 1)
       all.insert(words.substr(at, end - at));
@@ -548,7 +552,11 @@ std::string c_name(const std::string& name) {
   std::string s;
   for (unsigned char c : name) s += (c < 128 && std::isalnum(c)) || c == '_' ? char(c) : '_';
   if (s.empty() || std::isdigit(static_cast<unsigned char>(s[0])) || s[0] == '_') s = "v" + s;
-  return taken.contains(s) ? s + "_" : s;
+  // Functions of the library are there for float and long double, too.
+  const bool narrow = s.size() > 1 && (s.back() == 'f' || s.back() == 'l');
+  const bool is_taken = taken.contains(s) || s.ends_with("_t") ||
+                        (narrow && taken.contains(s.substr(0, s.size() - 1)));
+  return is_taken ? s + "_" : s;
 }
 
 CSource print_c(const Function& function, const std::string& name, const std::string& notes) {

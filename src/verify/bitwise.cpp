@@ -7,6 +7,7 @@
 #include "eval/interpreter.h"
 #include "verify/inputs.h"
 #include "verify/numeric_gate.h"
+#include "verify/static_test.h"
 #include "verify/work.h"
 
 namespace tessera {
@@ -163,9 +164,14 @@ std::optional<Verdict> test_bitwise(Reference& reference, const Graph& candidate
   gate.seed = seeds.split(2)();
   gate.minimise = o.minimise;
   gate.cancel = o.cancel;
-  if (auto c = exact ? other_bits(reference, candidate, o, seeds)
-                     : find_difference(reference, candidate, gate))
-    return Refuted{std::move(*c)};
+  try {
+    if (auto c = exact ? other_bits(reference, candidate, o, seeds)
+                       : find_difference(reference, candidate, gate))
+      return Refuted{std::move(*c)};
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::BadInput) throw;
+    return out_of_range(spec, candidate, seeds, e);
+  }
   if (o.cancel != nullptr && o.cancel->load())
     return Unknown{UnknownReason::Cancelled, "cancelled by the caller"};
   const std::vector<int64_t> at =

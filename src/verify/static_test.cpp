@@ -106,7 +106,7 @@ class StaticTest {
       return test();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
-      return out_of_range(error);
+      return out_of_range(spec_, candidate_, seeds_, error);
     }
   }
   std::optional<Verdict> run_at_the_edges() { return at_the_edges(false); }
@@ -420,21 +420,6 @@ class StaticTest {
     return std::nullopt;
   }
 
-  // An index was out of range: of the rewrite alone, which then lacks a guard, or of both.
-  Verdict out_of_range(const Error& error) {
-    for (uint64_t i = 0; i < kTieDraws; i++) {
-      const std::vector<NDArray> inputs = tie_inputs(spec_, candidate_, seeds_.split(40000 + i)());
-      if (!is_defined_at(spec_, inputs) || is_defined_at(candidate_, inputs)) continue;
-      Counterexample c;
-      c.kind = Difference::Definedness;
-      c.what = "the original is defined and the rewrite is not: " + std::string(error.what());
-      c.inputs = concrete(spec_, inputs);
-      c.position.resize(spec_.type(spec_.outputs()[0]).shape.size());
-      return Refuted{std::move(c)};
-    }
-    return Unknown{UnknownReason::Undefined, error.what()};
-  }
-
   GateOptions gate_options() {
     GateOptions g;
     g.level = o_.level;
@@ -701,6 +686,20 @@ std::optional<Verdict> test_rounding(Reference& reference, const Graph& candidat
   return StaticTest(small ? *small : reference, tiles ? tiles->second : candidate, options, seeds,
                     0, certificate, {})
       .run_at_the_edges();
+}
+
+Verdict out_of_range(const Graph& spec, const Graph& candidate, Rng seeds, const Error& error) {
+  for (uint64_t i = 0; i < kTieDraws; i++) {
+    const std::vector<NDArray> inputs = tie_inputs(spec, candidate, seeds.split(40000 + i)());
+    if (!is_defined_at(spec, inputs) || is_defined_at(candidate, inputs)) continue;
+    Counterexample c;
+    c.kind = Difference::Definedness;
+    c.what = "the original is defined and the rewrite is not: " + std::string(error.what());
+    c.inputs = concrete(spec, inputs);
+    c.position.resize(spec.type(spec.outputs()[0]).shape.size());
+    return Refuted{std::move(c)};
+  }
+  return Unknown{UnknownReason::Undefined, error.what()};
 }
 
 void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositions>& inputs,

@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 
+#include "base/error.h"
 #include "base/rng.h"
 #include "verify/funnel.h"
 #include "verify/reference.h"
@@ -27,6 +28,9 @@ std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
 std::optional<Verdict> test_rounding(Reference& reference, const Graph& candidate,
                                      const VerifyOptions& options, Rng seeds,
                                      Certificate& certificate);
+// What is to be said where an index was out of range: of the rewrite alone, which then lacks a
+// guard, or of both.
+Verdict out_of_range(const Graph& spec, const Graph& candidate, Rng seeds, const Error& error);
 inline constexpr const char* kNeverDefined =  // whatever the rewrite
     "some output elements of the original were undefined in every draw";
 

@@ -139,6 +139,30 @@ def test_what_is_read_from_outside_may_change_meanwhile(monkeypatch: pytest.Monk
     np.testing.assert_allclose(f(x), scaled(x), rtol=1e-12)
 
 
+def test_what_has_changed_too_often_is_not_adopted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate = [0.0]
+    f = optimised(lambda a: np.exp(a * 0.5) - rate[0] * a)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for n in range(16):
+            rate[0] = min(n, 12) / 8
+            f(x)
+        assert f.wait()
+        for _ in range(4):
+            np.testing.assert_allclose(f(x), np.exp(x * 0.5) - 1.5 * x, rtol=1e-12)
+
+
+def test_equal_results_are_arrays_of_their_own() -> None:
+    f = optimised(lambda a: (np.tanh(a).max(1), np.exp(a), np.max(np.tanh(a), axis=1)))
+    f(x)
+    assert f.wait()
+    assert f.status()[0].runs != "original", f.status()[0].why
+    first, _, again = f(x)
+    np.testing.assert_allclose(first, np.tanh(x).max(1), rtol=1e-12)
+    first[:] = 0
+    np.testing.assert_allclose(again, np.tanh(x).max(1), rtol=1e-12)
+
+
 def test_errors_are_the_originals() -> None:
     def product(a: Any, b: Any) -> Any:
         return (a @ b).sum()

@@ -99,8 +99,11 @@ class Spelling:
         """A literal that has this value in this dtype."""
         if dtype == np.bool_:
             return str(bool(value))
+        if isinstance(value, Fraction) and not is_float(dtype):
+            least = -(1 << 8 * dtype.itemsize - 1) if dtype.kind == "i" else 0
+            return str((int(value) - least) % (1 << 8 * dtype.itemsize) + least)  # integers wrap
         if isinstance(value, Fraction):
-            if value.denominator == 1 and (not is_float(dtype) or abs(value) < 10**6):
+            if value.denominator == 1 and abs(value) < 10**6:
                 return str(value.numerator)
             return repr(float(value))
         return f"{'-' * (value < 0)}{self.module}.{'nan' if value != value else 'inf'}"
@@ -164,7 +167,7 @@ class Spelling:
     def _binary(self, node: Node, x: Code, y: Code) -> Code:
         sign, level = _BINARY[node.op]
         if node.op == "div" and not is_float(node.dtype):
-            raise UnsupportedError("the division of integers has no spelling in NumPy")
+            raise UnsupportedError(f"the division of integers has no spelling in {self.module}")
         grouped = level if node.op in _ASSOCIATIVE else level + 1
         left = x.at(level + 1 if level == COMPARE else level)
         right = y.at(grouped)
@@ -203,7 +206,7 @@ class Spelling:
     def _function(self, node: Node, *args: Code) -> Code:
         name = self.functions.get(node.op, node.op)
         if node.op not in self.functions and not isinstance(getattr(np, name, None), np.ufunc):
-            raise UnsupportedError(f"operator '{node.op}' has no spelling in NumPy")
+            raise UnsupportedError(f"operator '{node.op}' has no spelling in {self.module}")
         return self.call(name, *(a.text for a in args))
 
     def _literal(self, node: Node) -> Code:
@@ -259,7 +262,8 @@ class Spelling:
 
     def _special(self, node: Node, x: Code) -> Code:
         self.imports.add(f"from scipy.special import {node.op}")
-        return Code(f"{node.op}({x.text})")
+        code = Code(f"{node.op}({x.text})")  # of two-byte numbers SciPy returns wider ones
+        return code if node.dtype.itemsize > 2 else self._formed(node, self.forms["cast"], code)
 
     _erf = _erfc = _special
 
