@@ -24,7 +24,8 @@ enum class Precision {
   Wide,    // with magnitudes only: programs that hold f64 in long double (at least 11 more bits of
            // significand and 4 of exponent), as they cannot be their own reference; else Exact
   Native,  // as the program says: kernel-level tensors round to their dtype, block- and
-           // thread-level values of 16-bit programs are f32, f32 arithmetic in f32
+           // thread-level values of 16-bit programs are f32 until they are cast, f32 arithmetic in
+           // f32
   Unbounded,  // rounded to as many digits, but of numbers up to f64's largest: nothing overflows
 };
 

@@ -165,6 +165,12 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
 #define OP(...)
 #define POINTWISE(kind, ...) case OpKind::kind:
 #include "ir/ops.def"
+    if constexpr (!D::kIsField && !D::kIsTerm)
+      if (op.kind == OpKind::Cast && level != Level::Kernel && is_sixteen(in[0].dtype)) {
+        View stored = copy_of(arena, in[0], demand);  // code rounds what another type is made of
+        domain_.round(stored, Level::Kernel);
+        return finish(elementwise(arena, g, op, {stored}, demand, level, pool));
+      }
     return finish(elementwise(arena, g, op, in, demand, level, pool));
 #define OP(...)
 #define REDUCTION(kind, ...) case OpKind::kind:

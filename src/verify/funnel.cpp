@@ -373,7 +373,12 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
   Rng rng = seeds.split(7);
   std::string why;
   std::set<double> numbers;
-  for (const Graph* g : both) constants_of(*g, numbers);
+  for (const Graph* g : both) {
+    constants_of(*g, numbers);
+    for (const Tensor& t : g->tensors())
+      if (const DType d = t.type.dtype; d == DType::I8 || d == DType::U8 || d == DType::BF16)
+        numbers.insert(256);  // beyond which they count no further
+  }
   std::vector<Binding> beyond;
   for (auto n = numbers.rbegin(); n != numbers.rend(); ++n)
     for (const std::string& s : symbols)

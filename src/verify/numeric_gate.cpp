@@ -676,10 +676,9 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
       !breaks_nowhere(cmp, reference, candidate, o, result))
     return result;
   if (larger_domain)
-    result.assumptions.push_back(
-        "the rewrite is defined at some inputs where the original is not; they are equal where the "
-        "original is: " +
-        partial_operators(spec));
+    result.assumptions.push_back(kLargerDomain +
+                                 std::string("; they are equal where the original is: ") +
+                                 partial_operators(spec));
   return result;
 }
 

@@ -38,6 +38,9 @@ struct GateResult {
   bool cancelled = false;
 };
 
+// The beginning of an assumption that some inputs show and others do not.
+inline constexpr const char* kLargerDomain =
+    "the rewrite is defined at some inputs where the original is not";
 // Both graphs have static shapes and the same interface. What the original contributes is taken
 // from `spec` where it is there already.
 GateResult numeric_gate(Reference& spec, const Graph& candidate, const GateOptions& options);

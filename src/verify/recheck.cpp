@@ -14,6 +14,7 @@
 #include "verify/funnel.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
+#include "verify/numeric_gate.h"
 #include "verify/regions.h"
 #include "verify/symmetry.h"
 
@@ -21,6 +22,9 @@ namespace tessera {
 namespace {
 
 using Refusal = std::optional<std::string>;  // why a certificate is not believed
+
+// What error bounds of the same draws differ by, in powers of two: the primes are drawn, too.
+constexpr double kPrimes = 2;
 
 class Rechecking {
  public:
@@ -30,18 +34,17 @@ class Rechecking {
     if (options.threads != 1) threads_.emplace(options.threads);
   }
 
-  Recheck run() {
+  Refusal run() {
     Refusal why = is_no_match();
     if (!why) why = read_parts();
     if (!why) why = read_between();
     for (size_t b = 0; !why && b < c_.bindings.size(); b++) why = covers(b);
     if (!why) why = draws_all_parts();
     for (size_t i = 0; !why && i < c_.draws.size(); i++) {
-      if (options_.cancel != nullptr && options_.cancel->load())
-        return {false, "cancelled by the caller"};
+      if (options_.cancel != nullptr && options_.cancel->load()) return "cancelled by the caller";
       why = replay(c_.draws[i], "draw " + std::to_string(i));
     }
-    return why ? Recheck{false, *why} : fresh();
+    return why;
   }
 
  private:
@@ -57,6 +60,7 @@ class Rechecking {
       return "the certificate says that the programs were tested, not proved";
     if (c_.proved() && c_.error_log2 > options_.error_log2)
       return "the certificate's error bound 2^" + decimals(c_.error_log2, 1) + " is too weak";
+    if (c_.error_log2 < kCertain) return "its error bound is less than any proof has";
     if (c_.all_sizes.empty()) return std::nullopt;
     if (c_.level == Accuracy::Bitwise && !is_integer_program(spec_))
       return "what it says of all sizes is proved of numbers, not of bits";
@@ -197,19 +201,6 @@ class Rechecking {
     return std::nullopt;
   }
 
-  // Recorded seeds could have been chosen; fresh ones could not.
-  Recheck fresh() const {
-    VerifyOptions options = options_;
-    options.seed = options_.seed ? *options_.seed : seed_from_system();
-    options.level = c_.level;
-    options.accept_tested = !c_.proved();
-    const Verdict v = Verifier(spec_, options).verify(candidate_, between_ ? &*between_ : nullptr);
-    if (!v.equal()) return {false, "a fresh verification says: " + v.str()};
-    return {true, std::to_string(c_.draws.size()) + " recorded draws replayed, and " +
-                      std::to_string(v.certificate().draws.size()) + " fresh ones from seed " +
-                      std::to_string(*options.seed) + " agree"};
-  }
-
   ThreadPool* pool() { return threads_ ? &*threads_ : nullptr; }
 
   const Certificate& c_;
@@ -220,6 +211,35 @@ class Rechecking {
   std::optional<ThreadPool> threads_;
 };
 
+// Claims of a certificate that a fresh one does not make.
+Refusal says_more(const Certificate& c, const Certificate& fresh) {
+  if (c.inputs != fresh.inputs || c.outputs != fresh.outputs)
+    return "the programs' arguments or results are of other types than it says";
+  if (c.coverage != fresh.coverage) return "what was compared is " + fresh.coverage;
+  if (c.proved() && c.basis != fresh.basis) return "its basis is: " + fresh.basis;
+  for (const std::string& text : fresh.assumptions)
+    if (!text.starts_with(kLargerDomain) && std::ranges::count(c.assumptions, text) == 0)
+      return "it does not say: " + text;
+  return std::nullopt;
+}
+
+// Recorded seeds could have been chosen; fresh ones could not.
+Recheck verified_again(const Certificate& c, const Graph& spec, const Graph& candidate,
+                       VerifyOptions options) {
+  options.seed = options.seed ? *options.seed : seed_from_system();
+  options.level = c.level;
+  options.accept_tested = !c.proved();
+  if (c.proved()) options.error_log2 = std::min(options.error_log2, c.error_log2 + kPrimes);
+  std::optional<Graph> between;
+  if (!c.between.empty()) between = parse(c.between);
+  const Verdict v = Verifier(spec, options).verify(candidate, between ? &*between : nullptr);
+  if (!v.equal()) return {false, "a fresh verification says: " + v.str()};
+  if (const Refusal why = says_more(c, v.certificate())) return {false, *why};
+  return {true, std::to_string(c.draws.size()) + " recorded draws replayed, and " +
+                    std::to_string(v.certificate().draws.size()) + " fresh ones from seed " +
+                    std::to_string(*options.seed) + " agree"};
+}
+
 }  // namespace
 
 Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
@@ -228,18 +248,16 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
   const bool noted = std::ranges::find(c.notes, kAnyFunctions) != c.notes.end();
   if ((!programs || !noted) && (calls_any_functions(spec) || calls_any_functions(candidate)))
     return {false, "it says nothing of operators that are not looked into"};
-  if (!programs || structural_hash(spec) != c.spec_hash ||
-      structural_hash(candidate) != c.candidate_hash)
-    return Rechecking(c, spec, candidate, options).run();
-  Certificate of_these = c;
-  of_these.spec_hash = structural_hash(programs->spec);
-  of_these.candidate_hash = structural_hash(programs->candidate);
-  const Recheck replayed = Rechecking(of_these, programs->spec, programs->candidate, options).run();
-  VerifyOptions again = options;
-  again.level = c.level;
-  if (replayed.ok && !verify(spec, candidate, again).equal())
-    return {false, "what is asked besides of operators that are not looked into does not hold"};
-  return replayed;
+  Certificate replayed = c;
+  const bool cut = programs && structural_hash(spec) == c.spec_hash &&
+                   structural_hash(candidate) == c.candidate_hash;
+  const Graph &a = cut ? programs->spec : spec, &b = cut ? programs->candidate : candidate;
+  if (cut) {
+    replayed.spec_hash = structural_hash(a);
+    replayed.candidate_hash = structural_hash(b);
+  }
+  if (const Refusal why = Rechecking(replayed, a, b, options).run()) return {false, *why};
+  return verified_again(c, spec, candidate, options);
 }
 
 }  // namespace tessera

@@ -84,6 +84,26 @@ TEST(Funnel, RecheckReplaysAndDrawsAfresh) {
   forged = c;
   forged.error_log2 = -3;
   EXPECT_FALSE(recheck(forged, a, b).ok);
+  // Nor does one that claims more than was shown.
+  for (const auto& claim : std::initializer_list<void (*)(Certificate&)>{
+           [](Certificate& f) { f.error_log2 = -5000; },
+           [](Certificate& f) { f.error_log2 = -900; },
+           [](Certificate& f) { f.inputs[0] = "X f32[1048576]"; },
+           [](Certificate& f) { f.coverage = "all shapes"; },
+           [](Certificate& f) { f.basis = "proved, for ever"; }}) {
+    forged = c;
+    claim(forged);
+    EXPECT_FALSE(recheck(forged, a, b).ok) << forged.str().substr(0, 200);
+  }
+  const Graph odd = program("x = input : f64[4]\n n = neg x\n y = custom n {name=\"f\", "
+                            "value=\"x*x*x\", law=\"odd\"}\n return y"),
+              moved = program("x = input : f64[4]\n y = custom x {name=\"f\", value=\"x*x*x\", "
+                              "law=\"odd\"}\n n = neg y\n return n");
+  Certificate assuming = verify(odd, moved).certificate();
+  ASSERT_FALSE(assuming.assumptions.empty());
+  EXPECT_TRUE(recheck(assuming, odd, moved).ok);
+  assuming.assumptions.clear();
+  EXPECT_FALSE(recheck(assuming, odd, moved).ok);
 }
 
 TEST(Funnel, OnlyEqualMakesVerified) {
