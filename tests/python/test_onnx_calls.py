@@ -110,3 +110,55 @@ def test_without_a_compiler_it_is_interpreted(
     for _ in range(2):
         np.testing.assert_allclose(model(np.array([3]))[0], expected([3]), rtol=1e-5, atol=1e-6)
     assert caplog.text.count("is interpreted: no compiler") == 1
+
+
+def one_node(kind: str, x: Any, *, type_: int = FLOAT, **attributes: Any) -> Any:
+    graph = helper.make_graph(
+        [helper.make_node(kind, ["x"], ["y"], **attributes)], "g",
+        [helper.make_tensor_value_info("x", type_, x)],
+        [helper.make_tensor_value_info("y", type_, None)],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_calls_that_do_not_fit_are_errors() -> None:
+    model, x = Model(one_node("Exp", [3, "n"])), np.ones((3, 4), np.float32)
+    for arrays, named, said in [
+        ((), {}, "missing argument x"), ((x, x), {}, "takes 1 arrays, not 2"),
+        ((x,), {"x": x}, "x is given twice"), ((x[:2],), {}, "must have the shape"),
+        ((x[0],), {}, "must have the shape"), ((), {"z": x}, "no input 'z'|missing"),
+    ]:  # fmt: skip
+        with pytest.raises(BadInputError, match=said):
+            model(*arrays, **named)
+    assert model(x[:, :2])[0].shape == (3, 2)
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_positions_that_vary_have_few_programs(leave: bool) -> None:
+    nodes = [helper.make_node("Slice", ["x", "s", "e"], ["y"])]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [info("x", FLOAT, [90, 2]), info("s", LONG, [1]), info("e", LONG, [1])],
+        [info("y", FLOAT, None)],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model, x = Model(proto, opaque=leave), np.arange(180, dtype=np.float32).reshape(90, 2)
+    for at in range(40):
+        np.testing.assert_array_equal(model(x, np.array([at]), np.array([at + 3]))[0], x[at : at + 3])
+    assert len(model._programs) == len(model._empty) == 32
+
+
+@pytest.mark.parametrize(("kind", "value", "want", "attributes"), [
+    ("AveragePool", np.full((1, 1, 64, 64), 30), 30, {"kernel_shape": [64, 64]}),
+    ("Asinh", np.array([1000.0]), np.arcsinh(1000), {}),
+    ("ReduceL2", np.full((4,), 300.0), 600, {"keepdims": 0}),
+    ("MeanVarianceNormalization", np.array([[[[-400.0, 400]]]]), [[[[-1, 1]]]], {}),
+])  # fmt: skip
+def test_what_is_between_may_exceed_sixteen_bits(
+    kind: str, value: Any, want: Any, attributes: Any
+) -> None:
+    x = value.astype(np.float16)
+    model = Model(one_node(kind, x.shape, type_=onnx.TensorProto.FLOAT16, **attributes), opaque=False)
+    y = model(x)[0]
+    assert y.dtype == np.float16
+    np.testing.assert_allclose(y.astype(float), np.broadcast_to(want, y.shape), rtol=1e-3)

@@ -22,6 +22,7 @@ from tessera.frontends.onnx import operators  # noqa: F401 (registers the handle
 from tessera.frontends.onnx.bodies import NESTED, call, schema_function, schema_of
 from tessera.frontends.onnx.fold import fold
 from tessera.frontends.onnx.node import (
+    IN_F32,
     LARGEST_KNOWN,
     WRITTEN_OUT,
     Made,
@@ -52,8 +53,9 @@ from tessera.frontends.onnx.reader import (
     widened,
 )
 from tessera.graph import Graph
-from tessera.tensor import Tensor
-from tessera.types import Array, Record, dtype_name
+from tessera.ops.operands import wide
+from tessera.tensor import Tensor, cast
+from tessera.types import Array, DType, Record, dtype_name, is_float
 
 if TYPE_CHECKING:
     import onnx
@@ -269,12 +271,18 @@ class Importer:
             if standard and self.whole and proto.op_type in WRITTEN_OUT:
                 return self.opaque(node, scope)
             handler = handles.get(proto.op_type) if standard else None
-            made = handler(node) if handler else None
-            if made is None and (body := schema_function(node)) is not None:
-                return call(node, body)
+            in_f32 = proto.op_type in IN_F32 if handler else schema and schema.has_function
+            meant, narrow = self._widened(node) if in_f32 else (node, None)
+            made = handler(meant) if handler else None
+            if made is None and (body := schema_function(meant)) is not None:
+                made = call(meant, body)
             if made is None:
                 return self.opaque(node, scope)
-            return made if isinstance(made, (list, tuple)) else [made]
+            results = made if isinstance(made, (list, tuple)) else [made]
+            return [
+                cast(v, narrow) if narrow and isinstance(v, Tensor) and v.dtype == np.float32 else v
+                for v in results
+            ]
         except NeedsValueError:
             raise
         except (
@@ -287,6 +295,16 @@ class Importer:
             MemoryError,
         ) as error:
             raise self._met(proto, operands, error) from None
+
+    def _widened(self, node: Node) -> tuple[Node, DType | None]:
+        """The node with its 16-bit floats in f32, and the dtype that they had."""
+        narrow = {
+            i: o.dtype
+            for i, o in enumerate(node.operands)
+            if isinstance(o, (Tensor, np.ndarray)) and is_float(o.dtype) and o.dtype.itemsize == 2
+        }
+        operands = [wide(node.x(i)) if i in narrow else o for i, o in enumerate(node.operands)]
+        return Node(self, node.proto, operands), next(iter(narrow.values()), None)
 
     def _met(self, proto: onnx.NodeProto, operands: Sequence[Made], error: Exception) -> Error:
         """What an exception in a node says of the model."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 
+_MOST_PROGRAMS = 32  # that are kept: of shapes, and of values that decide about the program
+
+
 def load(
     path: str | Path,
     *,
@@ -87,6 +90,9 @@ class Model:
         self.inputs = [v.name for v in self.proto.graph.input if v.name not in known]
         self.defaults = defaults_of(self.proto)  # inputs that calls may leave out
         self.outputs = [v.name for v in self.proto.graph.output]
+        self._declared = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+                          for v in self.proto.graph.input
+                          if v.type.tensor_type.HasField("shape")}  # 0: any  # fmt: skip
         kinds = {v.name: v.type.tensor_type.elem_type for v in self.proto.graph.input}
         self._narrow = {n: widened()[k] for n, k in kinds.items() if k in widened()}
         self._deciding: set[str] = set()
@@ -137,9 +143,7 @@ class Model:
             if name not in (*self.inputs, *self.defaults):
                 raise BadInputError(f"{self.name}: the model has no input '{name}'")
         while True:
-            values = {n: a for n, a in sorted(arrays.items()) if n in self._deciding or a.size == 0}
-            types = tuple((n, a.dtype.str, a.shape) for n, a in sorted(arrays.items()))
-            key = (types, tuple(a.tobytes() for a in values.values()))
+            key, values = self._key(arrays)
             if key in self._programs:
                 return self._programs[key]
             shapes = {n: list(a.shape) for n, a in arrays.items() if n not in values}
@@ -154,9 +158,37 @@ class Model:
                 continue
             declared = [v.name for v in self.proto.graph.input]
             taken = [n for n in declared if n in arrays and n not in values]
+            if len(self._programs) >= _MOST_PROGRAMS:
+                oldest, _ = self._programs.pop(next(iter(self._programs)))
+                self._empty.pop(id(oldest))
+                self._calls.pop(id(oldest), None)
             self._programs[key] = (graph, taken)
             self._empty[id(graph)] = empty
             return graph, taken
+
+    def _key(self, arrays: Mapping[str, Array]) -> tuple[Hashable, dict[str, Array]]:
+        """Of a program: the arrays' types, and those whose values decide about it."""
+        values = {n: a for n, a in sorted(arrays.items()) if n in self._deciding or a.size == 0}
+        types = tuple((n, a.dtype.str, a.shape) for n, a in sorted(arrays.items()))
+        return (types, tuple(a.tobytes() for a in values.values())), values
+
+    def _given(self, arrays: Sequence[Object], named: Mapping[str, Object]) -> dict[str, Array]:
+        """A call's arrays by the model's inputs. Raises BadInputError where they do not fit."""
+        if len(arrays) > len(self.inputs):
+            raise BadInputError(f"{self.name} takes {len(self.inputs)} arrays, not {len(arrays)}")
+        placed = dict(zip(self.inputs, arrays, strict=False))
+        if twice := placed.keys() & named.keys():
+            raise BadInputError(f"argument {min(twice)} is given twice")
+        given = {n: np.asarray(a) for n, a in (placed | dict(named)).items()}
+        if missing := [n for n in self.inputs if n not in given and n not in self.defaults]:
+            raise BadInputError(f"missing argument {', '.join(missing)}")
+        for name, dims in self._declared.items():
+            shape = given[name].shape if name in given else dims
+            if len(shape) != len(dims) or any(d not in (n, 0) for d, n in zip(dims, shape)):  # noqa: B905
+                wanted = ",".join(str(d or "?") for d in dims)
+                raise BadInputError(f"argument {name} must have the shape [{wanted}] that the "
+                                    f"model declares, not {list(shape)}")  # fmt: skip
+        return given
 
     def run(
         self, arrays: Mapping[str, Array], runs: Callable[[Graph, list[Array]], list[Array]]
@@ -189,11 +221,15 @@ class Model:
 
         The first call with other shapes compiles a program (or interprets it, where there is no
         compiler). Where onnxruntime is installed and its results agree, calls race: the slower side
-        runs no more. Raises BadInputError where arrays do not fit what the model declares.
+        runs no more, nor does what would be one program too many. Raises BadInputError where
+        arrays do not fit what the model declares.
         """
-        given = {n: np.asarray(a) for n, a in zip(self.inputs, arrays, strict=False)}
-        given.update({n: np.asarray(a) for n, a in named.items()})
+        given = self._given(arrays, named)
         wide = {n: self._widened(n, a) for n, a in given.items()}
+        if len(self._programs) >= _MOST_PROGRAMS and self._key(wide)[0] not in self._programs:
+            peer = self._peer()
+            if peer is not None:
+                return [np.asarray(a) for a in peer.run(None, given)]
         graph, taken = self.program(wide)
         calls = self._calls.get(id(graph))
         if calls is None:

@@ -28,6 +28,8 @@ AttributeValue = Any  # a number, a text, a list of these, a TensorProto or a Gr
 handles = Handlers()  # results of None mean "not in this form"
 # Those whose program is so much longer that runtimes had rather see the node.
 WRITTEN_OUT = handles.marked["written_out"]
+# Those of which 16 bits hold the result, but not what is between: runtimes compute them in f32.
+IN_F32 = handles.marked["in_f32"]
 LARGEST_KNOWN = 1 << 24  # elements of an array computed while importing
 
 # ONNX's names of the operators that programs have as they are.

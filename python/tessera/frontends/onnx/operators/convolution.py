@@ -138,7 +138,7 @@ def max_pool(node: Node) -> Tensor | None:
     return _pool("pool_max", x, _window(node, x))
 
 
-@handles_first("AveragePool")
+@handles_first("AveragePool", in_f32=True)
 def average_pool(node: Node, x: Tensor) -> Tensor:
     window = _window(node, x)
     total = _pool("pool_sum", x, window)
@@ -174,7 +174,9 @@ def _lp(node: Node, total: Callable[[Tensor], Tensor]) -> Tensor:
 handles.table({
     "GlobalAveragePool": lambda node: _whole("mean", node.x()),
     "GlobalMaxPool": lambda node: _whole("reduce_max", node.x()),
-    "LpPool": lambda node: _lp(node, lambda x: _pool("pool_sum", x, _window(node, x))),
-    "GlobalLpPool": lambda node: _lp(node, functools.partial(_whole, "sum")),
     "Conv": lambda node: _biased(convolved(node, node.x(0), node.x(1)), node),
 })  # fmt: skip
+handles.table({
+    "LpPool": lambda node: _lp(node, lambda x: _pool("pool_sum", x, _window(node, x))),
+    "GlobalLpPool": lambda node: _lp(node, functools.partial(_whole, "sum")),
+}, in_f32=True)  # fmt: skip

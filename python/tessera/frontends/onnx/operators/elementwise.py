@@ -52,9 +52,7 @@ def _function(name: str) -> Callable[[Node], Tensor]:
 
 handles.table({
     **{name: _same(op) for op, name in SAME.items()},
-    **{name: _function(name.lower()) for name in ("Ceil", "Cosh", "Sinh", "Tan", "Reciprocal")},
-    **{f"A{name}": _function(f"arc{name}")
-       for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+    **{name: _function(name.lower()) for name in ("Ceil", "Reciprocal")},
     "Identity": lambda node: node.value(0),
     "Xor": lambda node: emit("ne", *node.all()),
     "IsNaN": lambda node: emit("ne", node.x(), node.x()),
@@ -62,6 +60,13 @@ handles.table({
     "Gelu": lambda node: emit(
         "gelu_tanh" if node.attr("approximate", "none") == "tanh" else "gelu", node.x()),
 })  # fmt: skip
+
+
+handles.table({
+    **{name: _function(name.lower()) for name in ("Cosh", "Sinh", "Tan")},
+    **{f"A{name}": _function(f"arc{name}")
+       for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+}, in_f32=True)  # fmt: skip
 
 
 @handles("Div")
@@ -171,7 +176,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], float | None, float | None]]
 }  # fmt: skip
 
 
-@handles(*ACTIVATIONS)
+@handles(*ACTIVATIONS, in_f32=True)
 def activation(node: Node) -> Tensor:
     function, alpha, beta = ACTIVATIONS[node.proto.op_type]
     x, second = node.x(), "gamma" if node.proto.op_type == "Selu" else "beta"

@@ -44,9 +44,9 @@ def _reduction(
 
 handles("ReduceSum")(_reduction("sum"))
 handles("ReduceL1")(_reduction("sum", f("abs")))
-handles("ReduceSumSquare")(_reduction("sum", f("sqr")))
-handles("ReduceL2")(_reduction("sum", f("sqr"), f("sqrt")))
-handles("ReduceLogSum")(_reduction("sum", None, f("log")))
+handles("ReduceSumSquare", in_f32=True)(_reduction("sum", f("sqr")))
+handles("ReduceL2", in_f32=True)(_reduction("sum", f("sqr"), f("sqrt")))
+handles("ReduceLogSum", in_f32=True)(_reduction("sum", None, f("log")))
 
 
 @handles("ReduceMax", "ReduceMin")
@@ -65,7 +65,7 @@ def reduce_mean(node: Node, x: Tensor) -> Tensor:
     return f("astype")(f("trunc")(total / float(count)), x.dtype)
 
 
-@handles_first("ReduceLogSumExp")
+@handles_first("ReduceLogSumExp", in_f32=True)
 def reduce_log_sum_exp(node: Node, x: Tensor) -> Tensor:
     axes = _axes(node, x)
     if axes is None:
@@ -129,7 +129,7 @@ def hardmax(node: Node, x: Tensor) -> Tensor:
     return f("reshape")(hot, list(shape))
 
 
-@handles_first("LpNormalization")
+@handles_first("LpNormalization", in_f32=True)
 def lp_normalization(node: Node, x: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", -1), x.ndim)
     if node.attr("p", 2) == 1:
@@ -148,7 +148,7 @@ def _channels(x: Tensor, v: Tensor) -> Tensor:
     return f("reshape")(v, [v.shape[0], *[1] * (x.ndim - 2)]) if x.ndim > 2 else v
 
 
-@handles("BatchNormalization")
+@handles("BatchNormalization", in_f32=True)
 def batch_normalization(node: Node) -> Tensor | None:
     if node.attr("training_mode", 0) or node.wants(1):
         return None
@@ -177,7 +177,7 @@ def layer_normalization(node: Node, x: Tensor) -> list[Value]:
     return [y, mean, inverse]
 
 
-@handles("InstanceNormalization")
+@handles("InstanceNormalization", in_f32=True)
 def instance_normalization(node: Node) -> Tensor:
     x, scale, bias = node.all()
     y, _, _ = _standardised(node, x, 2)
@@ -199,7 +199,7 @@ def group_normalization(node: Node) -> Tensor | None:
     return y * _channels(x, scale) + _channels(x, bias)
 
 
-@handles_first("LRN")
+@handles_first("LRN", in_f32=True)
 def local_response_normalization(node: Node, x: Tensor) -> Tensor:
     size = int(node.require_attr("size"))
     low = (size - 1) // 2
@@ -222,14 +222,16 @@ handles("Einsum")(
 
 @handles("Gemm")
 def gemm(node: Node) -> Tensor:
-    a, b = node.x(0), node.x(1)
+    a, b, dtype = node.x(0), node.x(1), node.dtype()
+    if (alpha := node.attr("alpha", 1.0)) != 1:
+        a, b = wide(a), wide(b)
     if node.attr("transA", 0):
         a = f("transpose")(a)
     if node.attr("transB", 0):
         b = f("transpose")(b)
     y = emit("matmul", a, b)
-    if (alpha := node.attr("alpha", 1.0)) != 1:
-        y = y * number(y, alpha)
+    if alpha != 1:
+        y = f("astype")(y * number(y, alpha), dtype)
     if node.has(2) and (beta := node.attr("beta", 1.0)) != 0:
         c = node.x(2)
         y = y + (c if beta == 1 else c * number(c, beta))
