@@ -37,7 +37,7 @@ class Fitted:
         sizes = {p.symbol: to for p, to in padded.extents}  # of the results so far
         for padding, to in padded.extents:
             size = sizes[padding.symbol] = padding.size(args)
-            self._valid.append(torch.arange(to) < size)
+            self._valid.append(torch.arange(to, device="cpu") < size)
             if size == to:
                 continue
             for i, axes in padding.inputs.items():

@@ -199,7 +199,7 @@ class Program(Raced):
             if not tensor.is_contiguous():
                 tensor = tensor.contiguous()
             arrays[self._place[i]] = array_of(tensor)
-        outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._types]
+        outputs = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in self._types]
         to = [array_of(t) for t in outputs]
         if self._checked:
             to.append(np.empty((), np.int32))
