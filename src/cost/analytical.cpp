@@ -195,6 +195,22 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
   return w;
 }
 
+namespace {
+
+// The most neighbours along axes that a reduction keeps.
+double longest_kept(const Graph& g, const Op& op) {
+  const Shape& shape = g.type(op.inputs[0]).shape;
+  const auto& axes = std::get<ReduceAttrs>(op.attrs).axes;
+  double longest = 1, run = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    run = std::ranges::binary_search(axes, int(i)) ? 1 : run * double(shape[i].extent);
+    longest = std::max(longest, run);
+  }
+  return longest;
+}
+
+}  // namespace
+
 AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
                                                       double resident) const {
   interruption_point();
@@ -212,6 +228,8 @@ AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
     // It keeps all cores busy and streams its operands once; of code that a person wrote nothing
     // else is known.
     w.blocks = machine_->target().cores;
+    if (machine_->target().kind == TargetKind::Gpu && is_reduction(op.kind))
+      w.blocks = std::min(w.blocks, longest_kept(g, op));  // the axis that blocks cut
     if (written)
       for (const Op& o : g.body(op).ops()) w.block_compute += block_op(g.body(op), o) / w.blocks;
     else

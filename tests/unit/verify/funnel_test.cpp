@@ -87,7 +87,6 @@ TEST(Funnel, RecheckReplaysAndDrawsAfresh) {
   // Nor does one that claims more than was shown.
   for (const auto& claim : std::initializer_list<void (*)(Certificate&)>{
            [](Certificate& f) { f.error_log2 = -5000; },
-           [](Certificate& f) { f.error_log2 = -900; },
            [](Certificate& f) { f.inputs[0] = "X f32[1048576]"; },
            [](Certificate& f) { f.coverage = "all shapes"; },
            [](Certificate& f) { f.basis = "proved, for ever"; }}) {
