@@ -67,6 +67,7 @@ class Rules {
         }
         shifted_operand(OpId(i), found);
       }
+      if (op.kind == OpKind::Conv) convolution(OpId(i), found);
       if (is_one_of(op.kind, OpKind::Sum, OpKind::Mean, OpKind::PoolSum)) total(OpId(i), found);
       if (op.kind == OpKind::Mul || op.kind == OpKind::Div) scaled_result(OpId(i), found);
       if (op.kind == OpKind::Add || op.kind == OpKind::Sub) sum(OpId(i), found);
@@ -190,6 +191,73 @@ class Rules {
                                              build::matmul(out, {row, to[w.index]})});
                      },
                      "(y + b) W = y W + b W"});
+  }
+
+  // (x * A) * B → x * (B A), where A or B has one tap; (y + b) * B → y * B + B b without padding.
+  void convolution(OpId at, std::vector<OpRewrite>& found) const {
+    const Op& outer = g_.op(at);
+    const TensorId v = outer.inputs[0], b = outer.inputs[1];
+    const auto& attrs = g_.attrs<ConvAttrs>(outer);
+    const Op& inner = g_.producer(v);
+    if (!fixed(b) || attrs.groups != 1) return;
+    const int64_t results = shape(b)[0].extent, channels = shape(b)[1].extent;
+    if (inner.kind == OpKind::Conv && fixed(inner.inputs[1]) && !fixed(inner.inputs[0]) &&
+        g_.attrs<ConvAttrs>(inner).groups == 1 && (only_mixes(outer) || only_mixes(inner))) {
+      const TensorId x = inner.inputs[0], a = inner.inputs[1];
+      const bool last = only_mixes(outer);
+      const ConvAttrs& windows = last ? g_.attrs<ConvAttrs>(inner) : attrs;
+      found.push_back(
+          {at,
+           [=, this](Graph& out, const std::vector<TensorId>& to) {
+             Shape taps = shape(last ? a : b);
+             taps[0] = results, taps[1] = shape(a)[1];
+             TensorId w;
+             if (last) {
+               const int64_t rest = num_elements(shape(a)) / channels;
+               w = build::matmul(out, {build::reshape(out, to[b.index], {Shape{results, channels}}),
+                                       build::reshape(out, to[a.index], {Shape{channels, rest}})});
+             } else {
+               std::vector<int> there = {0}, back = {0, int(taps.size()) - 1};
+               for (int i = 2; i < int(taps.size()); ++i) there.push_back(i), back.push_back(i - 1);
+               there.push_back(1);
+               w = build::matmul(out,
+                                 {build::transpose(out, to[b.index], {there}),
+                                  build::reshape(out, to[a.index], {Shape{channels, taps[1]}})});
+               w = build::transpose(out, w, {back});
+             }
+             return out.add(OpKind::Conv, {to[x.index], build::reshape(out, w, {taps})}, windows);
+           },
+           "(x * A) * B = x * (B A)"});
+    }
+    const auto [y, c, kind] = shifted(v);
+    const size_t rank = shape(v).size();
+    if (!y.valid() || !is_linear(y) || !only_along(shape(c), rank - 1) || pads(attrs)) return;
+    found.push_back(
+        {at,
+         [=, this](Graph& out, const std::vector<TensorId>& to) {
+           TensorId w = to[b.index];
+           ReduceAttrs taps;
+           for (int i = 2; i < int(rank); ++i) taps.axes.push_back(i);
+           w = out.add(OpKind::Sum, {w}, taps);
+           const TensorId row = row_of(out, to[c.index], channels);
+           const TensorId of_c = build::matmul(out, {w, build::transpose(out, row, {{1, 0}})});
+           Shape wide(rank - 1, 1);
+           wide[0] = results;
+           return out.add(kind, {out.add(OpKind::Conv, {to[y.index], to[b.index]}, attrs),
+                                 build::reshape(out, of_c, {wide})});
+         },
+         "(y + b) * B = y * B + B b"});
+  }
+  static bool pads(const ConvAttrs& a) {
+    const auto some = [](int64_t n) { return n != 0; };
+    return std::ranges::any_of(a.low, some) || std::ranges::any_of(a.high, some);
+  }
+  // Whether a convolution has one tap, at every element.
+  bool only_mixes(const Op& conv) const {
+    const auto& a = g_.attrs<ConvAttrs>(conv);
+    const Shape& w = shape(conv.inputs[1]);
+    return !pads(a) && std::all_of(w.begin() + 2, w.end(), [](Dim d) { return d.is_one(); }) &&
+           std::ranges::all_of(a.strides, [](int64_t n) { return n == 1; });
   }
 
   // Sums, means and sums of windows L of what is linear:

@@ -21,6 +21,8 @@ struct Folding {
 //   (x A) B       → x (A B)
 //   x A ± x B     → x (A ± B)
 //   (x A + b) B   → x A B + b B
+//   conv(conv(x, A), B) → conv(x, B A)          where A or B has one tap
+//   conv(y + b, B) → conv(y, B) + B b           without padding
 // where g, c, W, A, B, b are computed from weights and constants; likewise from the left; and sums,
 // means and sums of windows before products and convolutions in place of behind them.
 std::vector<Folding> fold_weights(const Graph& program, int depth = 6, size_t most = 2);

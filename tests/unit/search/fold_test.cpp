@@ -168,6 +168,29 @@ TEST(Fold, SumsOfImagesPassConvolutions) {
              "L(conv(x, w)) = (sums of x) w");
 }
 
+TEST(Fold, ConvolutionsInTurnAreOne) {
+  const std::string head = R"(graph image {
+  X = input : f32[2,3,9,7]
+  A = input {weight=true} : f32[16,3,3,2]
+  B = input {weight=true} : f32[4,16,1,1]
+  C = input {weight=true} : f32[16,1,1]
+  D = input {weight=true} : f32[16,3,1,1]
+  E = input {weight=true} : f32[2,16,3,2]
+)";
+  const std::string windows = "{strides=[2,1], dilations=[1,3], low=[1,0], high=[2,1]}";
+  folded(
+      (head + "  P = conv X, A " + windows + "\n  Q = add P, C\n  Y = conv Q, B\n  return Y\n}\n")
+          .c_str(),
+      "(x * A) * B = x * (B A)");
+  folded((head + "  P = conv X, D\n  Y = conv P, E " + windows + "\n  return Y\n}\n").c_str(),
+         "(x * A) * B = x * (B A)");
+  // Padding is of zeros, not of what is added.
+  for (const Folding& f :
+       fold_weights(parse(head + "  P = conv X, D\n  Q = add P, C\n  Y = conv Q, E " + windows +
+                          "\n  return Y\n}\n")))
+    ADD_FAILURE() << print(f.graph);
+}
+
 TEST(Fold, OnlyWhatPaysAndOnlyWeights) {
   // A product of small factors is not multiplied out, and nothing moves without weights.
   const char* const kThin = R"(graph thin {
