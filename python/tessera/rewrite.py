@@ -246,6 +246,7 @@ def _take_fastest(result: Rewrite, drop_in: DropIn, candidates: Sequence[Record]
         if any(chosen.graph is g for g in refused):
             continue
         if why := arena.differs(chosen):
+            refused.append(chosen.graph)
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
         if (left := min(allowed - result.verify_s, clock.left())) <= 0:
