@@ -65,6 +65,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["optimize", "--seed", "-1", "{small}"], "from 0 to 2^64 - 1"),
         (["optimize", "--disable", "mugraph:magic", "--no-cache", "{small}"], "no rule 'magic'"),
         (["optimize", "-o", "", "{small}"], "must end in"),
+        (["optimize", "-o", "out.py", "--target", "cuda", "{small}"], "--target is of kernels"),
         (["verify", "--seed", "-1", "{small}", "{small}"], "from 0 to 2^64 - 1"),
         (["verify", "--threads", "-5", "{small}", "{small}"], "from 0 (all) to 1024"),
         (["verify", "--budget", "0", "{small}", "{small}"], "positive number of seconds"),

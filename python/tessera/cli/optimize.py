@@ -92,6 +92,8 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
     to_model = flavour == "onnx" or (suffix == ".onnx" and flavour is None)
     program = common.read_program(src, shapes, whole=to_model)
     options = common.options_from(cache=not no_cache, **values)
+    if (to_model or flavour or suffix == ".py") and is_gpu(options.target):
+        raise UsageError("--target is of kernels; source and models run where their library does")
     if keep_rules:
         learnt = learn([(program.graph, program.graph.name)], load_rules()).rules
         place = f" kept in {add_to_user_rules(learnt)}" if learnt else ""

@@ -160,7 +160,7 @@ class Saturator {
       }
       samples[v] = store.keep(*value);
     }
-    if (samples[rule.right].hash != graph_[m.root].sample.hash) {
+    if (!same_numbers(samples[rule.right], graph_[m.root].sample)) {
       ++result_.dropped;
       return false;
     }
@@ -175,7 +175,7 @@ class Saturator {
     for (ValueId v : order) {
       for (int i = 0; i < nodes[v].arity; ++i)
         nodes[v].arg[size_t(i)] = classes[rule.nodes[v].arg[size_t(i)]];
-      const ValueId known = graph_.find(samples[v].hash);
+      const ValueId known = v == rule.right ? m.root : graph_.find(samples[v].hash);
       const size_t ways = known == kNone ? 0 : graph_[known].nodes.size();
       // Neither order of a sum or product is another way than the other.
       if (known != kNone && commutes(nodes[v]) && way_of(known, nodes[v]) == kNone) {
@@ -183,7 +183,8 @@ class Saturator {
         std::swap(swapped.arg[0], swapped.arg[1]);
         if (way_of(known, swapped) != kNone) nodes[v] = swapped;
       }
-      classes[v] = graph_.add(nodes[v], samples[v]);
+      classes[v] = known == kNone ? graph_.add(nodes[v], samples[v]) : known;
+      if (known != kNone) graph_.add_way(known, nodes[v]);
       const bool fresh = graph_[classes[v]].nodes.size() > ways;
       const uint32_t way = way_of(classes[v], nodes[v]);
       if (way == kNone) continue;

@@ -156,7 +156,8 @@ void EGraph::improve(Choice& choice, const std::vector<ValueId>& outputs,
   }
 }
 
-Entered enter(EGraph& graph, const Spec& spec, const std::vector<Sample>& values) {
+Entered enter(EGraph& graph, const Spec& spec, const std::vector<Sample>& values,
+              const std::set<ValueId>& apart) {
   interruption_point();
   Entered r;
   std::vector<bool> used(spec.nodes.size(), false);
@@ -178,7 +179,9 @@ Entered enter(EGraph& graph, const Spec& spec, const std::vector<Sample>& values
       node.attr = graph.world().kept(std::move(op));
     }
     const size_t before = graph.size();
-    r.classes[v] = graph.add(node, values[v]);
+    Sample value = values[v];
+    if (apart.count(v)) value.hash = derive_key(value.hash, v);
+    r.classes[v] = graph.add(node, value);
     r.choice.resize(graph.size(), kNone);
     if (graph.size() > before) r.choice[r.classes[v]] = 0;
     if (used[v]) r.seconds += graph.node_seconds(node, values[v].dims);

@@ -4,6 +4,7 @@
 #pragma once
 #include <functional>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "search/synth/hash_index.h"
@@ -73,13 +74,21 @@ class EGraph {
   HashIndex by_hash_;
 };
 
-// A program in an e-graph, equal values united.
+// Whether two values are equal at the world's inputs; those that are kept apart are, too.
+inline bool same_numbers(const Sample& a, const Sample& b) {
+  return a.hash == b.hash || (a.dims == b.dims && a.dims.dtype != DType::Bool && a.n == b.n &&
+                              std::equal(a.p, a.p + a.n, b.p));
+}
+
+// A program in an e-graph, equal values united but for those of `apart`, which are only alike at
+// the world's inputs (x and √x² at positive ones).
 struct Entered {
   Choice choice;                 // the program's own ways
   std::vector<ValueId> classes;  // of the spec's values
   std::vector<ValueId> outputs;  // of the spec's outputs
   double seconds = 0;            // as it is written: equal values as often as they stand there
 };
-Entered enter(EGraph& graph, const Spec& spec, const std::vector<Sample>& values);
+Entered enter(EGraph& graph, const Spec& spec, const std::vector<Sample>& values,
+              const std::set<ValueId>& apart = {});
 
 }  // namespace tessera::synth

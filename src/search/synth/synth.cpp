@@ -51,7 +51,7 @@ class Search {
     if (!values)
       return finish(StopReason::Unsupported, "no inputs found for which every value is defined");
     EGraph graph(world, options_.rates);
-    const Entered program = enter(graph, *spec, *values);
+    const Entered program = enter(graph, *spec, *values, unlike_values(world, *spec, *values));
     outputs_ = program.outputs;
     own_ = agreed_ = program.choice;
     for (ValueId v = 0; v < graph.size(); ++v) own_ways_.push_back(uint32_t(graph[v].nodes.size()));
@@ -73,6 +73,17 @@ class Search {
   }
 
  private:
+  // Values of the program that only look like earlier ones.
+  std::set<ValueId> unlike_values(World& world, const Spec& spec,
+                                  const std::vector<Sample>& values) const {
+    EGraph graph(world, options_.rates);
+    const Entered program = enter(graph, spec, values);
+    bool alike = false;
+    for (ValueId v = 0; v < graph.size(); ++v) alike = alike || graph[v].nodes.size() > 1;
+    if (!alike) return {};
+    return Trials(spec, world, program.classes, context_.seed, options_.patience, stop_).unlike();
+  }
+
   bool stopped() const { return context_.cancelled() || clock_.seconds() >= budget_.seconds; }
   StopReason ended() const { return tessera::ended(context_, budget_, clock_.seconds(), steps_); }
 

@@ -80,7 +80,7 @@ Trials::Trials(const Spec& spec, const World& world, const std::vector<ValueId>&
     int times;
     bool larger;
   };
-  const int branches = spec.with_order ? 6 : 1;
+  const int branches = spec.with_order ? 6 : 2;
   const Kind kinds[] = {{Inputs::Random, 1, false},      {Inputs::Random, 1, !spec.with_q},
                         {Inputs::Zeros, 1, true},        {Inputs::Equal, 1, true},
                         {Inputs::AllZero, 1, true},      {Inputs::Large, 1, true},
@@ -98,7 +98,11 @@ Trials::Trials(const Spec& spec, const World& world, const std::vector<ValueId>&
       for (const Rational& c : world.constants()) trial->world.constant(c);
       auto values = evaluate(trial->world, spec, trial->store, kind.inputs, t, patience, stopped);
       if (!values) continue;
-      for (size_t v = 0; v < classes.size(); ++v) trial->known.emplace(classes[v], (*values)[v]);
+      for (size_t v = 0; v < classes.size(); ++v) {
+        const auto [first, fresh] = trial->known.emplace(classes[v], (*values)[v]);
+        const bool told = kind.inputs == Inputs::Signs && !fresh;
+        if (told && !trial->agrees(classes[v], (*values)[v], first->second)) unlike_.insert(v);
+      }
       if (kind.inputs == Inputs::Shifted) {
         trial->world.set_rounding(true);
         values = evaluate(trial->world, spec, trial->store, kind.inputs, t, patience);

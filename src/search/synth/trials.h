@@ -7,6 +7,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "search/synth/egraph.h"
@@ -22,6 +23,8 @@ class Trials {
          int64_t patience = kPatience, const std::function<bool()>& stopped = {});
   ~Trials();
 
+  // Values that earlier ones of their classes are not, at inputs of other signs.
+  const std::set<ValueId>& unlike() const { return unlike_; }
   // Were all trials made?
   bool complete() const { return complete_; }
 
@@ -32,6 +35,7 @@ class Trials {
  private:
   struct Trial;
   std::vector<std::unique_ptr<Trial>> trials_;
+  std::set<ValueId> unlike_;
   bool complete_ = true;
 };
 

@@ -49,6 +49,24 @@ constexpr const char* kTwoGains = R"(graph g {
   return s, e
 })";
 
+TEST(SynthRefusal, ValuesThatAreEqualAtPositiveInputsAloneAreKeptApart) {
+  const Answer a = ask(parse(R"(graph g {
+  a = input : f32[100,100]
+  b = input : f32[100,100]
+  c = input : f32[100,100]
+  q = mul c, c
+  r = sqrt q
+  ac = mul a, r
+  bc = mul b, r
+  s = add ac, bc
+  return s
+})"),
+                       [](const Graph&) { return false; });
+  ASSERT_FALSE(a.candidates.empty());
+  EXPECT_EQ(count(a.candidates[0].graph, OpKind::Mul), 2);  // and |c| is not taken for c
+  EXPECT_EQ(count(a.candidates[0].graph, OpKind::Sqrt), 1);
+}
+
 TEST(SynthRefusal, WhatIsAcceptedIsAskedOnce) {
   const Answer a = ask(parse(kTwoGains), [](const Graph&) { return false; });
   ASSERT_FALSE(a.candidates.empty());
