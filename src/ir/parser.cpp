@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <map>
 
 #include "base/error.h"
@@ -283,15 +284,13 @@ class Parser {
     while (!accept("]")) {
       if (!v.empty()) expect(",");
       if (v.size() > size_t(kMaxRank)) fail("a shape has at most 8 dimensions");
-      if (token_.kind == Token::Name) {
-        const Token start = token_;
-        std::string text;
-        while (token_.kind != Token::End && token_.text != "," && token_.text != "]")
-          text += take().text;
-        at(start, [&] { v.push_back(SymbolicExtent::parse(text).dim()); });
-      } else {
-        v.push_back(Dim(integer()));
-      }
+      const Token start = token_;
+      std::string text;
+      while (
+          token_.kind != Token::End && token_.text != "," && token_.text != "]" &&
+          (text.empty() || std::strchr("+-*", text.back()) || std::strchr("+-*", token_.text[0])))
+        text += take().text;
+      at(start, [&] { v.push_back(SymbolicExtent::parse(text).dim()); });
     }
   }
   template <class I> void integers(std::vector<I>& v) {

@@ -108,7 +108,7 @@ const BadText kBad[] = {
     {"graph g { x = input : f32[1,1,1,1,1,1,1,1,1,1] }",
      "<input>:1:45: a shape has at most 8 dimensions"},
     {"graph g { x = input : f32[99999999999999999999] }",
-     "<input>:1:27: '99999999999999999999' is not a 64-bit integer"},
+     "<input>:1:27: '99999999999999999999' is no extent"},
     {"graph g { x = input : f32[2] x = input : f32[2] }", "<input>:1:30: x is already defined"},
     {"graph g { x, x = input : f32[2] }", "<input>:1:14: x is already defined"},
     {"graph g { x = input : f32[2] y = exp z return y }",
