@@ -6,14 +6,14 @@ the name of a function and texts; workers and scheduler trust each other, as the
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Protocol
 
-from tessera.errors import ToolMissingError, UsageError
+from tessera.errors import UsageError
 from tessera.fleet.tasks import work
+from tessera.options import package
 from tessera.race_processes import Child, LostError
 from tessera.store.entry import RefusedError
 from tessera.types import Value
@@ -188,12 +188,7 @@ class RayExecutor:
 
 
 def _package(name: str, extra: str) -> Value:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ToolMissingError(
-            f"this executor needs {name}: pip install 'tessera-opt[{extra}]'"
-        ) from None
+    return package(name, f"this executor needs {name}: pip install 'tessera-opt[{extra}]'")
 
 
 def make_executor(name: str, address: str, workers: int, shard: str) -> TaskExecutor:
