@@ -140,7 +140,3 @@ class MeasurementStore(JsonLines):
             "candidates": [{k: c[k] for k in of_candidates} for c in data["candidates"]],
         }
         self.append(row)
-
-    def count(self) -> int:
-        """How many measurements there are."""
-        return len(self.recent())

@@ -11,8 +11,9 @@ import importlib.metadata
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from tessera.errors import BadInputError, Error, ToolMissingError
+from tessera.errors import BadInputError, Error
 from tessera.frontends.onnx.opaque import node_call
+from tessera.options import package
 from tessera.types import Fields, Memory, Object, Value, Values, to_numpy
 
 
@@ -98,10 +99,7 @@ def torch_operator(name: str) -> Value:
     Raises BadInputError: there is none, it does not give just one tensor, it writes into its
     operands, or it draws random numbers; ToolMissingError without PyTorch.
     """
-    try:
-        import torch
-    except ImportError:
-        raise ToolMissingError(f"{name} is run by PyTorch, which is not installed") from None
+    torch = package("torch", f"{name} is run by PyTorch, which is not installed")
     space, operator, wanted = f"{name}.default".split(".")[:3]
     packet = getattr(getattr(torch.ops, space), operator, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Literal
 
 from tessera.cache_folder import cache_directory, is_own
 from tessera.calibrate import calibrated_path
-from tessera.errors import UsageError
+from tessera.errors import ToolMissingError, UsageError
 from tessera.types import Record, Value
 
 _HERE = Path(__file__).resolve().parent
@@ -98,6 +99,14 @@ def package_folders(name: str) -> list[Path]:
     """Where a package of Python is; nowhere if it is not installed."""
     spec = find_spec(name)
     return [Path(f) for f in (spec.submodule_search_locations or () if spec else ())]
+
+
+def package(name: str, need: str) -> Value:
+    """An optional package of Python; ToolMissingError says what needs it where it is missing."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ToolMissingError(need) from None
 
 
 def require_threads(threads: int) -> None:

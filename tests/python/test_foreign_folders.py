@@ -51,7 +51,7 @@ def is_read(folder: Path) -> list[bool]:
     rules = any(f.is_relative_to(folder) for f in rule_files())
     patterns = any(b.file.startswith(str(folder)) for b in read_patterns()[1])
     target = ts.Options().fields()["target"] == str(folder / "this-cpu.target")
-    measured = MeasurementStore.default().count() == 1
+    measured = len(MeasurementStore.default().recent()) == 1
     return [texts, rules, patterns, target, measured]
 
 

@@ -6,7 +6,7 @@ import itertools
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -171,6 +171,13 @@ def write_output(path: str, text: str) -> None:
         write_text(Path(path), text)
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines on standard output as they are: nothing in them is markup."""
+    console = stdout()
+    for line in lines:
+        console.print(line, markup=False)
+
+
 def count(n: float) -> str:
     """A number with thousands separators."""
     return f"{n:,.0f}"
@@ -229,12 +236,11 @@ def progress_text(news: Fields, elapsed: float) -> str:
     return text + "  (Ctrl-C: take the best so far)"
 
 
-def resume_lines(resumed: str, resumable: bool) -> list[str]:
+def show_resume(search: Fields) -> None:
     """What was resumed, and how to go on with a search that was cut short."""
-    lines = [resumed] if resumed else []
-    if resumable:
-        lines.append("the search was cut short; the same command with --resume goes on from here")
-    return lines
+    print_lines([search["resumed"]] if search["resumed"] else [])
+    if search["resumable"]:
+        stdout().print("the search was cut short; the same command with --resume goes on from here")
 
 
 def show_error(error: Error, as_json: bool) -> None:

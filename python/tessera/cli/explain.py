@@ -57,14 +57,13 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
         common.print_json({**found.json(), "steps": steps(found), "patterns": places.json()})
         return 0
     console = common.stdout()
-    _show_lines(f"[bold]{found.name}[/]", places.lines())
+    console.print(f"[bold]{found.name}[/]")
+    common.print_lines(places.lines())
     if not found.improved:
         console.print("nothing faster was found and proved; the program stays as it is")
         return 0
-    for number, step in enumerate(steps(found), 1):
-        console.print(f"\n{number}. {step[0]}", markup=False, highlight=False)
-        for line in step[1:]:
-            console.print(f"   {line}", markup=False, highlight=False)
+    for number, (first, *more) in enumerate(steps(found), 1):
+        common.print_lines([f"\n{number}. {first}", *(f"   {line}" for line in more)])
     console.print()
     console.print(found.source.split("\n\n\n", 1)[-1].rstrip(), markup=False, highlight=False)
     if found.certificate is not None:
@@ -76,12 +75,6 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     return 0
 
 
-def _show_lines(title: str, lines: list[str]) -> None:
-    common.stdout().print(title)
-    for line in lines:
-        common.stdout().print(line, markup=False, highlight=False)
-
-
 def _model(program: Program, options: Options, as_json: bool) -> int:
     """A model is optimised as a whole: what was tried for each of its subprograms."""
     with common.ProgressLine(not as_json) as progress:
@@ -91,8 +84,8 @@ def _model(program: Program, options: Options, as_json: bool) -> int:
         common.print_json({**result.json(), "patterns": places.json()})
         return 0
     console = common.stdout()
-    lines = [*places.lines(), *subprogram_lines(result.details, alternatives=True)]
-    _show_lines(f"[bold]{result.original.name}[/]", lines)
+    console.print(f"[bold]{result.original.name}[/]")
+    common.print_lines([*places.lines(), *subprogram_lines(result.details, alternatives=True)])
     for candidate in result.candidates:
         if candidate.fate == "chosen" and candidate.derivation:
             console.print(f"\n{candidate.origin}:\n{candidate.derivation.rstrip()}", markup=False)

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tessera.cli import common
-from tessera.errors import BadInputError, Location, ToolMissingError
+from tessera.errors import BadInputError, Location
 from tessera.files import read_text
+from tessera.options import package
 from tessera.source import run_file
 from tessera.types import Arguments, Function, Record, Value
 
@@ -34,10 +35,7 @@ def model_in(src: str) -> Found | None:
         return None
     if not _IMPORTS_TORCH.search(read_text(Path(path))):
         return None
-    try:
-        import torch
-    except ImportError:
-        raise ToolMissingError(f"{path} uses PyTorch, which is not installed") from None
+    torch = package("torch", f"{path} uses PyTorch, which is not installed")
     names = run_file(Path(path))
     where = Location(path)
     model = names.get(name or "model")

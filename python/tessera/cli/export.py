@@ -49,8 +49,7 @@ def export(
         common.print_json({"program": program.graph.name, **found})
         return 0
     console = common.stdout()
-    for path in found["files"]:
-        console.print(f"wrote {path}", markup=False)
+    common.print_lines(f"wrote {path}" for path in found["files"])
     console.print(
         f"{found['function']}: {common.count(found['weights_bytes'])} bytes of weights, "
         f"{common.count(found['workspace_bytes'])} of workspace", markup=False

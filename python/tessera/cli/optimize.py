@@ -213,11 +213,9 @@ def search(src: str, shapes: tuple[str, ...], engine: str, top: int, show: int |
         console.print(counts(report))
         if pruned := common.prunes(report["pruned"], 10):
             console.print(f"pruned: {pruned}")
-        for line in common.resume_lines(record["resumed"], record["resumable"]):
-            console.print(line, markup=False)
+        common.show_resume(record)
         if engine == "patterns":
-            for line in report["refused"]:
-                console.print(f"nearly: {line}", markup=False)
+            common.print_lines(f"nearly: {line}" for line in report["refused"])
         console.print(candidate_table(candidates, top))
         if show is not None:
             console.print(str(candidates[show - 1].graph), markup=False)

@@ -210,8 +210,7 @@ def check(files: tuple[str, ...], instances: int, seed: int, z3: str | None, as_
         common.print_json({"rules": results, "wrong": len(wrong)})
         return 1 if wrong else 0
     console = common.stdout()
-    for r in wrong:
-        console.print(f"{r['file']}:{r['line']}: {r['name']}: {r['why']}", markup=False)
+    common.print_lines(f"{r['file']}:{r['line']}: {r['name']}: {r['why']}" for r in wrong)
     general = sum(r["holds"] and r["all_sizes"] for r in results)
     held = f"{len(results) - len(wrong)} hold, {general} of them proved for all sizes"
     console.print(f"{len(results)} rules, {held}")

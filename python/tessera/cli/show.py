@@ -33,9 +33,9 @@ def show_proof(certificate: _core.Certificate | None) -> None:
     if certificate is None:
         return
     common.stdout().print("\n[bold]proved equal[/]")
-    for line in str(certificate).splitlines():
-        if line.startswith(("level", "coverage", "error_log2", "basis")):
-            common.stdout().print(f"  {line}", markup=False)
+    told = ("level", "coverage", "error_log2", "basis")
+    lines = str(certificate).splitlines()
+    common.print_lines(f"  {line}" for line in lines if line.startswith(told))
 
 
 def show_speedup(found: Improvement | Result, how: str) -> None:
@@ -53,8 +53,7 @@ PROVISIONAL = "provisional: other programs kept the machine busy; times of one t
 def show_times(contestants: Iterable[tuple[str, Times]], noisy: bool, provisional: bool) -> None:
     """What each contestant took, and what to think of it."""
     console = common.stdout()
-    for what, times in contestants:
-        console.print(f"  {what}: {times}", markup=False, highlight=False)
+    common.print_lines(f"  {what}: {times}" for what, times in contestants)
     for said, why in ((noisy, NOISY), (provisional, PROVISIONAL)):
         if said:
             console.print(f"[yellow]{why}[/]")
@@ -82,8 +81,7 @@ def show_rewrite(found: Rewrite | ModelRewrite, output: str | None) -> None:
     else:
         what = "model" if source is None else "program"
         console.print(f"nothing faster was found and proved; this is the {what} as it was")
-        for reason in found.rejected[:3]:
-            console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+        common.print_lines(f"not taken: {why.splitlines()[0]}" for why in found.rejected[:3])
     if source is not None:
         show_times(source.contestants, source.undecided, source.provisional)
     if output:
@@ -111,21 +109,17 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print(f"searched {common.count(data['states'])} states in {took}: {counts(data)}")
         if pruned := common.prunes(data["pruned"], 6):
             console.print(f"pruned: {pruned}")
-    for r in result.details.get("stores", ()):
-        console.print(f"{r['origin']}: {receive.Received(**r)}", markup=False)
+    stores = result.details.get("stores", ())
+    common.print_lines(f"{r['origin']}: {receive.Received(**r)}" for r in stores)
     if convolutions := result.details.get("convolutions"):
-        console.print("convolutions:")
-        for line in convolutions:
-            console.print(f"  {line}", markup=False, highlight=False)
-    for line in subprogram_lines(result.details):
-        console.print(line, markup=False, highlight=False)
+        common.print_lines(["convolutions:", *(f"  {line}" for line in convolutions)])
+    common.print_lines(subprogram_lines(result.details))
     if simplified := result.details.get("simplified"):
         console.print("simplified before the search for kernels:")
         console.print(str(simplified).rstrip(), markup=False)
     if result.interrupted:
         console.print("[yellow]interrupted; this is the best so far[/]")
-    for line in common.resume_lines(result.details["resumed"], result.details["resumable"]):
-        console.print(line, markup=False)
+    common.show_resume(result.details)
     console.print(candidate_table(result.candidates))
     if result.improved:
         console.print("\n[bold]winner[/]")

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 
 import click
 from rich.console import Group
@@ -267,12 +268,11 @@ def summary(progress: Progress) -> Record:
     """What `--json` prints."""
     outcomes = progress.outcomes
     measured = [o for o in outcomes if not o.why]
-    logs = [math.log(o.speedup) for o in measured]
     return {
         "programs": progress.programs,
         "faster": sum(o.improved for o in outcomes),
         "failed": sum(bool(o.why) for o in outcomes),
-        "geomean": math.exp(sum(logs) / len(logs)) if logs else 1.0,
+        "geomean": geometric_mean(o.speedup for o in measured) if measured else 1.0,
         "tasks": sum(progress.done.values()),
         "kept": progress.kept,
         "seconds": progress.elapsed,

@@ -215,12 +215,12 @@ class Lifter(Tree):
     def _lift_squeeze(self, tensor: int, record: Record) -> Node:
         (source,) = record["inputs"]
         axes = [int(a) for a in record["attrs"]["axes"]]
-        shape = self._shape(tensor)
+        return self._without_axes(source, axes, self._shape(tensor))
+
+    def _without_axes(self, source: int, axes: list[int], shape: Shape) -> Node:
         if (product := self._vector_product(source, axes, shape)) is not None:
             return product
-        return self._without_axes(self._array(self.node(source)), axes, shape)
-
-    def _without_axes(self, x: Node, axes: list[int], shape: Shape) -> Node:
+        x = self._array(self.node(source))
         slices = x.op == "index" and not any(isinstance(i, list) for i in x.attrs["items"])
         items: list[Value] = list(x.attrs["items"]) if slices else [slice(None)] * x.ndim
         base = x.args[0] if slices else x
@@ -269,9 +269,7 @@ class Lifter(Tree):
         if (axes := inserted_axes(before, shape)) is not None:
             return _with_axes(self._array(x), axes, shape)
         if (axes := inserted_axes(shape, before)) is not None:
-            if (product := self._vector_product(source, axes, shape)) is not None:
-                return product
-            return self._without_axes(self._array(x), axes, shape)
+            return self._without_axes(source, axes, shape)
         return None
 
     def _repeated(self, wide: int, stretched: Shape, dtype: DType, shape: Shape) -> Node | None:

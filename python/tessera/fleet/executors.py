@@ -6,14 +6,14 @@ the name of a function and texts; workers and scheduler trust each other, as the
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Protocol
 
-from tessera.errors import ToolMissingError, UsageError
+from tessera.errors import UsageError
 from tessera.fleet.tasks import work
+from tessera.options import package
 from tessera.race_processes import Child, LostError
 from tessera.store.entry import RefusedError
 from tessera.types import Value
@@ -42,7 +42,14 @@ class TaskExecutor(Protocol):
         """Ends what it started, whatever that is doing."""
 
 
-class LocalExecutor:
+class _OfAll:
+    """An executor whose workers do all tasks."""
+
+    def owns(self, key: str) -> bool:
+        return True
+
+
+class LocalExecutor(_OfAll):
     """This process, or several on this machine, each with a thread that waits for its answers."""
 
     apart = False
@@ -85,9 +92,6 @@ class LocalExecutor:
         """The processes."""
         return [child.pid for child in self._all]
 
-    def owns(self, key: str) -> bool:
-        return True
-
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for child in list(self._all):
@@ -108,7 +112,7 @@ class ShardExecutor(LocalExecutor):
         return int(key[:8], 16) % self._count == self._index
 
 
-class DaskExecutor:
+class DaskExecutor(_OfAll):
     """Workers of Dask distributed: those of a scheduler, or a cluster of this machine with TLS."""
 
     def __init__(self, address: str = "", workers: int = 2, client: Value = None) -> None:
@@ -144,9 +148,6 @@ class DaskExecutor:
         executor = self._any if task == "search" else self._measuring
         return executor.submit(work, task, requests)
 
-    def owns(self, key: str) -> bool:
-        return True
-
     def close(self) -> None:
         self._any.shutdown(wait=False)
         self._measuring.shutdown(wait=False)
@@ -154,7 +155,7 @@ class DaskExecutor:
             close()
 
 
-class RayExecutor:
+class RayExecutor(_OfAll):
     """Workers of Ray: those of a cluster, or processes of this machine."""
 
     def __init__(self, address: str = "", workers: int = 2) -> None:
@@ -179,21 +180,13 @@ class RayExecutor:
         future: Future[list[str]] = self._tasks[task].remote(task, requests).future()
         return future
 
-    def owns(self, key: str) -> bool:
-        return True
-
     def close(self) -> None:
         if self._mine:
             self._ray.shutdown()
 
 
 def _package(name: str, extra: str) -> Value:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ToolMissingError(
-            f"this executor needs {name}: pip install 'tessera-opt[{extra}]'"
-        ) from None
+    return package(name, f"this executor needs {name}: pip install 'tessera-opt[{extra}]'")
 
 
 def make_executor(name: str, address: str, workers: int, shard: str) -> TaskExecutor:

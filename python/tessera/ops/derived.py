@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tessera.ops.contract import dot, matmul
-from tessera.ops.index import diagonal, getitem
+from tessera.ops.index import diagonal, getitem, picked
 from tessera.ops.operands import (
     Operand,
     axes_of,
@@ -58,10 +58,6 @@ _LONGEST_KERNEL = 64  # of np.convolve: the program has one product per element
 # --- along an axis
 
 
-def _along(x: Tensor, axis: int, item: slice | int) -> Tensor:
-    return getitem(x, (slice(None),) * axis_of(axis, x.ndim) + (item,))
-
-
 def prod(x: Operand, axis: Axes = None, dtype: DTypeGiven = None, keepdims: bool = False) -> Tensor:
     """Product over axes, of many factors by halves; small integers and bool widen to i64 as in
     NumPy."""
@@ -70,14 +66,14 @@ def prod(x: Operand, axis: Axes = None, dtype: DTypeGiven = None, keepdims: bool
         x = ravel(x)
     for a in axes_of(axis, x.ndim)[::-1]:
         if 1 < (n := static_shape(x, "prod")[a]) <= _FEW_FACTORS:  # in NumPy's order
-            x = functools.reduce(multiply, (_along(x, a, slice(i, i + 1)) for i in range(n)))
+            x = functools.reduce(multiply, (picked(x, a, slice(i, i + 1)) for i in range(n)))
         while (n := static_shape(x, "prod")[a]) > 1:
             half = n // 2
-            product = multiply(_along(x, a, slice(0, half)), _along(x, a, slice(half, 2 * half)))
-            odd = [_along(x, a, slice(2 * half, n))] if n % 2 else []
+            product = multiply(picked(x, a, slice(0, half)), picked(x, a, slice(half, 2 * half)))
+            odd = [picked(x, a, slice(2 * half, n))] if n % 2 else []
             x = concatenate([product, *odd], a)
         if not keepdims:
-            x = _along(x, a, 0)
+            x = picked(x, a, 0)
     return x
 
 
@@ -87,7 +83,7 @@ def diff(x: Operand, n: int = 1, axis: int = -1) -> Tensor:
     if n == 0:
         unsupported("np.diff with n=0, which is its argument itself, is not supported")
     for _ in range(n):
-        after, before = _along(x, axis, slice(1, None)), _along(x, axis, slice(None, -1))
+        after, before = picked(x, axis, slice(1, None)), picked(x, axis, slice(None, -1))
         x = not_equal(after, before) if x.dtype == np.bool_ else subtract(after, before)
     return x
 
@@ -109,9 +105,9 @@ def _gradient(x: Tensor, spacing: float, axis: int) -> Tensor:
     if static_shape(x, "gradient")[axis] < 2:
         bad_input("gradient: an axis needs at least two elements")
     steps = divide(diff(x, 1, axis), spacing)
-    parts = [_along(steps, axis, slice(0, 1)), _along(steps, axis, slice(-1, None))]
+    parts = [picked(steps, axis, slice(0, 1)), picked(steps, axis, slice(-1, None))]
     if static_shape(x, "gradient")[axis] > 2:
-        far, near = _along(x, axis, slice(2, None)), _along(x, axis, slice(None, -2))
+        far, near = picked(x, axis, slice(2, None)), picked(x, axis, slice(None, -2))
         parts.insert(1, divide(subtract(far, near), 2.0 * spacing))
     return concatenate(parts, axis)
 
@@ -125,7 +121,7 @@ def trapezoid(y: Operand, x: Operand = None, dx: Operand = 1.0, axis: int = -1) 
         width = diff(x, 1, -1 if x.ndim == 1 else axis)
         if x.ndim == 1:
             width = reshape(width, [-1] + [1] * (y.ndim - 1 - axis_of(axis, y.ndim)))
-    pairs = add(_along(y, axis, slice(1, None)), _along(y, axis, slice(None, -1)))
+    pairs = add(picked(y, axis, slice(1, None)), picked(y, axis, slice(None, -1)))
     return sum(divide(multiply(width, pairs), 2.0), axis)
 
 

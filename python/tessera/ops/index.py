@@ -129,6 +129,11 @@ def getitem(x: Tensor, key: Value) -> Tensor:
     return _pick_together(result, gathers) if gathers else result
 
 
+def picked(x: Tensor, axis: int, item: slice | int) -> Tensor:
+    """x[:, …, item], by one axis."""
+    return getitem(x, (slice(None),) * axis_of(axis, x.ndim) + (item,))
+
+
 def _picks_nothing(item: slice, extent: Dim) -> bool:
     """Whether it picks no element: then a traced function gets an array, which has no values."""
     bounds = (item.start, item.stop, item.step)
@@ -147,8 +152,7 @@ def _is_array(item: Object) -> bool:
 def _pick(x: Tensor, index: Operand, axis: int) -> Tensor:
     """Elements at positions along an axis; a few constant ones as slices."""
     if isinstance(index, list) and len(index) <= _FEW and all(_is_integer(i) for i in index):
-        lead = (slice(None),) * axis
-        return stack([getitem(x, (*lead, int(i))) for i in index], axis)
+        return stack([picked(x, axis, int(i)) for i in index], axis)
     return take(x, index, axis)
 
 
@@ -234,12 +238,10 @@ def _placed(x: Tensor, items: list[Value], value: Tensor, axis: int) -> Tensor:
         start, stop, step = _slice_bounds(item, extent, x)
     if step != 1:
         unsupported("assignment to slices with a step is not supported; use np.where")
-    lead = (slice(None),) * axis
-    inside = getitem(x, (*lead, slice(start, stop)))
-    parts = [getitem(x, (*lead, slice(0, start)))] if start else []
-    parts.append(_placed(inside, items, value, axis + 1))
+    parts = [picked(x, axis, slice(0, start))] if start else []
+    parts.append(_placed(picked(x, axis, slice(start, stop)), items, value, axis + 1))
     if stop < extent:
-        parts.append(getitem(x, (*lead, slice(stop, extent))))
+        parts.append(picked(x, axis, slice(stop, extent)))
     flat: list[Tensor] = []
     for part in parts:
         op, inputs, attrs = x.builder.made.get(part.id, ("", (), {}))
@@ -304,8 +306,7 @@ def split(x: Operand, sections: int | Sequence[int], axis: int = 0) -> list[Tens
         cuts = list(range(0, n + 1, n // int(sections)))
     else:
         cuts = [0, *(int(s) for s in sections), n]
-    lead = (slice(None),) * a
-    return [getitem(x, (*lead, slice(b, e))) for b, e in pairwise(cuts)]
+    return [picked(x, a, slice(b, e)) for b, e in pairwise(cuts)]
 
 
 def roll(x: Operand, shift: Value, axis: Value = None) -> Tensor:

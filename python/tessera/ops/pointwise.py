@@ -92,31 +92,21 @@ def _float_operand(x: Operand) -> Tensor:
     return promote(np.exp, x)[0]
 
 
-def _rounding(op: str, ufunc: np.ufunc) -> Callable[[Operand], Tensor]:
+def _rounding(ufunc: np.ufunc, rounded: Callable[[Tensor], Tensor]) -> Callable[[Operand], Tensor]:
+    """Whole numbers in the place of floats; integers are some already."""
+
     def function(x: Operand) -> Tensor:
         (t,) = promote(ufunc, x)
-        return emit(op, t) if is_float(t.dtype) else t
+        return rounded(t) if is_float(t.dtype) else t
 
     return function
 
 
-floor = _rounding("floor", np.floor)
-rint = _rounding("round", np.rint)
-
-
-def ceil(x: Operand) -> Tensor:
-    """The least whole number that is not below x: -floor(-x)."""
-    (t,) = promote(np.ceil, x)
-    return negative(floor(negative(t))) if is_float(t.dtype) else t
-
-
-def trunc(x: Operand) -> Tensor:
-    """The whole number next to x towards zero."""
-    (t,) = promote(np.trunc, x)
-    return where(t < 0, ceil(t), floor(t)) if is_float(t.dtype) else t
-
-
-fix = trunc
+floor = _rounding(np.floor, lambda t: emit("floor", t))
+rint = _rounding(np.rint, lambda t: emit("round", t))
+# The least whole number that is not below x, and the one next to x towards zero.
+ceil = _rounding(np.ceil, lambda t: negative(floor(negative(t))))
+fix = trunc = _rounding(np.trunc, lambda t: where(t < 0, ceil(t), floor(t)))
 
 
 def round(x: Operand, decimals: int = 0) -> Tensor:
@@ -157,14 +147,12 @@ def _with_sign_of_ratio(whole: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return where(equal(whole, 0), -(a / b) * a.builder.const(-0.0, a.dtype), whole)
 
 
-def log2(x: Operand) -> Tensor:
-    """log(x) / log(2)."""
-    return log(x) * (1 / math.log(2))
+def _logarithm(base: int) -> Callable[[Operand], Tensor]:
+    """log(x) / log(base)."""
+    return lambda x: log(x) * (1 / math.log(base))
 
 
-def log10(x: Operand) -> Tensor:
-    """log(x) / log(10)."""
-    return log(x) * (1 / math.log(10))
+log2, log10 = _logarithm(2), _logarithm(10)
 
 
 def exp2(x: Operand) -> Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from statistics import geometric_mean
 
 from tessera.clock import duration
 from tessera.errors import Error
@@ -71,8 +71,7 @@ def _rows(entries: Sequence[Entry]) -> list[_Row]:
 
 def _summary(rows: Sequence[_Row]) -> str:
     faster = [r for r in rows if r.winner]
-    logs = [math.log(max(r.speedup, 1e-9)) for r in rows]
-    mean = math.exp(sum(logs) / len(logs)) if logs else 1.0
+    mean = geometric_mean(max(r.speedup, 1e-9) for r in rows) if rows else 1.0
     tiles = [
         tile(f"{mean:.2f}×", "geometric mean of all programs", "good" if faster else ""),
         tile(f"{len(faster)} of {len(rows)}", "programs are faster"),

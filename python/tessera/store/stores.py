@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import os
 import re
 import sqlite3
@@ -17,9 +16,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tessera.cache_folder import cache_directory, make_own
-from tessera.errors import BadInputError, Error, IoError, ToolMissingError
+from tessera.errors import BadInputError, Error, IoError
 from tessera.files import told_of, write_text
-from tessera.options import shipped
+from tessera.options import package, shipped
 from tessera.store.entry import MOST_BYTES, Entry, RefusedError, is_key
 from tessera.types import Value
 
@@ -378,8 +377,4 @@ def _without_password(url: str) -> str:
 
 
 def _package(name: str) -> Value:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        need = f"this store needs {name}: pip install 'tessera-opt[store]'"
-        raise ToolMissingError(need) from None
+    return package(name, f"this store needs {name}: pip install 'tessera-opt[store]'")

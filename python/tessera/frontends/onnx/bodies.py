@@ -28,15 +28,12 @@ def branch(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
     """The branch that a known condition says; of one that is computed both, and a choice."""
     graph = onnx_package().GraphProto
     branches = [node.require_attr(f"{name}_branch", graph) for name in ("else", "then")]
-
-    def inside(taken: onnx.GraphProto) -> Sequence[Made]:
-        return _inside(node, taken.node, taken.initializer, taken.output, dict(scope))
-
     condition = node.value(0)
     if isinstance(condition, Tensor) and condition.id not in node.importer.splats:
         first = len(node.importer.graph.ops)
         try:
-            made = [[node.importer.tensor(v) for v in inside(b) if v is not None] for b in branches]
+            made = [[node.importer.tensor(v) for v in _graph(node, b, scope) if v is not None]
+                    for b in branches]  # fmt: skip
         except NeedsExtentError:
             raise
         except Error:
@@ -49,7 +46,7 @@ def branch(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
         if node.importer.whole:
             return node.importer.opaque(node, scope)
     known = node.known(0, "the condition").reshape(-1)
-    return inside(branches[bool(known[0])])
+    return _graph(node, branches[bool(known[0])], scope)
 
 
 def scan(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
@@ -69,14 +66,9 @@ def scan(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
     _require_steps(node, steps)
     rows: list[Sequence[Made]] = []
     for step in range(steps):
-        parts = []
-        for x, axis, backwards in zip(scanned, axes, back, strict=True):
-            at = steps - 1 - step if backwards else step
-            lead = (slice(None),) * (axis % x.ndim)
-            parts.append(x[(*lead, at)])
-        values = dict(scope)
-        values.update(zip((v.name for v in body.input), [*state, *parts], strict=True))
-        results = _inside(node, body.node, body.initializer, body.output, values)
+        parts = [ops.index.picked(x, axis, steps - 1 - step if backwards else step)
+                 for x, axis, backwards in zip(scanned, axes, back, strict=True)]  # fmt: skip
+        results = _graph(node, body, scope, [*state, *parts])
         rows.append(results[len(state) :])
         state = list(results[: len(state)])
     return [*state, *_stacked(node, rows, out_axes, out_back)]
@@ -94,10 +86,8 @@ def loop(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
     rows: list[Sequence[Made]] = []
     while going and (steps is None or len(rows) < steps):
         _require_steps(node, len(rows))
-        values = dict(scope)
         given = [np.asarray(len(rows), np.int64), np.asarray(True), *state]
-        values.update(zip((v.name for v in body.input), given, strict=True))
-        results = _inside(node, body.node, body.initializer, body.output, values)
+        results = _graph(node, body, scope, given)
         condition = _present(node, results[0])
         if not isinstance(condition, np.ndarray):
             if (known := node.importer.splats.get(node.importer.tensor(condition).id)) is None:
@@ -172,6 +162,14 @@ def _defaults(node: Node) -> Record:
     attributes = schema.attributes.items() if schema is not None else ()
     defaults = {n: a.default_value for n, a in attributes}
     return {n: v for n, v in defaults.items() if v.type}
+
+
+def _graph(
+    node: Node, graph: onnx.GraphProto, scope: dict[str, Made], given: Sequence[Made] = ()
+) -> Sequence[Made]:
+    """What a subgraph makes of the values given for its inputs, beside those of a scope."""
+    values = scope | dict(zip((v.name for v in graph.input), given, strict=False))
+    return _inside(node, graph.node, graph.initializer, graph.output, values)
 
 
 def _inside(

@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.errors import BadInputError, ToolMissingError
 from tessera.frontends.onnx.reader import onnx_package, shape_of
+from tessera.options import package
 from tessera.tensor import Tensor
 from tessera.types import Array, Fields, Memory, array_of
 
@@ -160,13 +161,8 @@ class OpaqueNodes:
     def _session(self, function: str, payload: str, threads: int = 0) -> InferenceSession:
         key = (payload, threads)
         if key not in self._sessions:
-            try:
-                import onnxruntime
-            except ImportError:
-                raise ToolMissingError(
-                    f"{function} is run by onnxruntime, which is not installed; "
-                    "pip install onnxruntime"
-                ) from None
+            need = f"{function} is run by onnxruntime, which is not installed; "
+            onnxruntime = package("onnxruntime", need + "pip install onnxruntime")
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 3
             # Nothing is computed, nor taken into memory, before the program is run.

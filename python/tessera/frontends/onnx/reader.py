@@ -5,6 +5,7 @@ External data is read only from files inside the model's own folder; nothing is 
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -14,14 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tessera.errors import (
-    BadInputError,
-    Error,
-    Location,
-    NotFoundError,
-    ToolMissingError,
-    UnsupportedError,
-)
+from tessera.errors import BadInputError, Error, Location, NotFoundError, UnsupportedError
+from tessera.options import package
 from tessera.types import Array, DType, dtype_name
 
 if TYPE_CHECKING:
@@ -35,16 +30,13 @@ OLDEST_OPSET = 6
 _DOMAINS = ("", "ai.onnx")
 
 
+@functools.cache
 def onnx_package() -> ModuleType:
     """The package onnx, which is optional."""
-    try:
-        import onnx
-    except ImportError:
-        raise ToolMissingError(
-            "ONNX models need the package onnx; pip install 'tessera-opt[onnx]'"
-        ) from None
-    package: ModuleType = onnx
-    return package
+    onnx: ModuleType = package(
+        "onnx", "ONNX models need the package onnx; pip install 'tessera-opt[onnx]'"
+    )
+    return onnx
 
 
 def read_model(path: Path) -> onnx.ModelProto:

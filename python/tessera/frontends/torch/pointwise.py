@@ -55,16 +55,12 @@ def derived(call: Call, x: Tensor) -> Tensor:
     return f(call.name)(cast(x, call.dtype))
 
 
-def _scaled(call: Call, y: Term, alpha: float) -> Tensor:
-    y = operand(call, y, call.dtype)
-    return y if alpha == 1 else emit("mul", y, call.const(alpha))
-
-
-@handles("aten.add.Tensor", "aten.add.Scalar")
-def add(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
-    if call.dtype == "bool":
-        return emit("or", *both(call, x, y))
-    return emit("add", operand(call, x, call.dtype), _scaled(call, y, alpha))
+@handles("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar")
+def add_or_subtract(call: Call, x: Term, y: Term, alpha: float = 1) -> Tensor:
+    a, b = both(call, x, y)
+    if call.dtype == "bool" and call.name == "add":
+        return emit("or", a, b)
+    return emit(call.name, a, b if alpha == 1 else emit("mul", b, call.const(alpha)))
 
 
 @handles("aten.div", "prims.div.default")
@@ -165,8 +161,6 @@ def binary_cross_entropy(
 handles.table({
     "aten.gelu.default": lambda call, x, *, approximate="none":
         emit("gelu_tanh" if approximate == "tanh" else "gelu", x),
-    "aten.sub.Tensor aten.sub.Scalar": lambda call, x, y, alpha=1:
-        emit("sub", operand(call, x, call.dtype), _scaled(call, y, alpha)),
     "aten.leaky_relu.default": lambda call, x, slope=0.01:
         emit("where", emit("gt", x, call.const(0)), x, computed(call, "multiply", x, slope)),
     "aten.where.self": lambda call, c, x, y:

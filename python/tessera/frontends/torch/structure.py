@@ -9,6 +9,7 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.torch.call import Call, cast, emit, f, handles, iota
+from tessera.ops.index import picked
 from tessera.tensor import Tensor
 from tessera.types import Axes, Object
 
@@ -42,15 +43,13 @@ def slice_(
     call: Call, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
 ) -> Tensor:  # fmt: skip
-    key = [slice(None)] * x.ndim
     end = None if end is not None and end >= x.shape[dim] else end
-    key[dim % x.ndim] = slice(start, end, step)
-    return x[tuple(key)]
+    return picked(x, dim, slice(start, end, step))
 
 
 @handles("aten.select.int", moves=True)
 def select(call: Call, x: Tensor, dim: int, index: int) -> Tensor:
-    return x[(*[slice(None)] * (dim % x.ndim), index)]
+    return picked(x, dim, index)
 
 
 @handles("aten.cat.default", moves=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.frontends.onnx.node import Node, handles, handles_first
-from tessera.frontends.onnx.operators.elementwise import emit, f
+from tessera.frontends.onnx.operators.elementwise import channels, emit, f
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.tensor import Tensor
 from tessera.types import Record
@@ -47,10 +47,7 @@ def _padding(
 
 
 def _biased(y: Tensor, node: Node) -> Tensor:
-    if not node.has(2):
-        return y
-    bias = node.x(2)
-    return y + f("reshape")(bias, [bias.shape[0], *[1] * (y.ndim - 2)])
+    return y + channels(y, node.x(2)) if node.has(2) else y
 
 
 def _size(node: Node, x: Tensor, w: Tensor) -> list[int]:

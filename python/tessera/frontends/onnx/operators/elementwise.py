@@ -32,6 +32,11 @@ def bits(x: Tensor) -> Tensor:
     return f("astype")(x, np.int32) if x.dtype == np.bool_ else x
 
 
+def channels(x: Tensor, v: Tensor) -> Tensor:
+    """A value per channel beside a tensor [N, C, …]."""
+    return f("reshape")(v, [v.shape[0], *[1] * (x.ndim - 2)]) if x.ndim > 2 else v
+
+
 def aligned(node: Node) -> list[Tensor]:
     """Operands; in opset 6, `broadcast` and `axis` say where the second one's axes lie."""
     x, *others = node.all()
@@ -187,7 +192,7 @@ def activation(node: Node) -> Tensor:
 def prelu(node: Node) -> Tensor:
     x, slope = node.all()
     if node.opset < 7 and slope.ndim == 1 and slope.shape[0] > 1:  # one per channel
-        slope = f("reshape")(slope, [slope.shape[0], *[1] * (x.ndim - 2)])
+        slope = channels(x, slope)
     return emit("where", emit("lt", x, number(x, 0)), emit("mul", x, slope), x)
 
 

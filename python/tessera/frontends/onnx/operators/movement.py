@@ -26,6 +26,7 @@ from tessera.frontends.onnx.fold import (
 from tessera.frontends.onnx.node import Node, Value, handles, handles_first
 from tessera.frontends.onnx.operators.elementwise import bits, emit, f, iota
 from tessera.frontends.onnx.reader import dtype_of
+from tessera.ops.index import picked
 from tessera.tensor import Tensor
 from tessera.types import dtype_name
 
@@ -43,8 +44,7 @@ def pick(node: Node, x: Tensor, axis: int, places: Sequence[int]) -> Value:
     if even and step > 0:
         if (places[0], n, step) == (0, x.shape[axis], 1):
             return x
-        lead = (slice(None),) * axis
-        return x[(*lead, slice(places[0], places[-1] + 1, step))]
+        return picked(x, axis, slice(places[0], places[-1] + 1, step))
     if even:
         walk = iota(x.builder, 0, [n]) * x.builder.const(step, np.int64)
         at = x.builder.const(places[0], np.int64) + walk

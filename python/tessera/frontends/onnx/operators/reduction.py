@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.frontends.onnx.fold import axes_operand
 from tessera.frontends.onnx.node import Node, Value, handles, handles_first
-from tessera.frontends.onnx.operators.elementwise import bits, emit, f, iota, number
+from tessera.frontends.onnx.operators.elementwise import bits, channels, emit, f, iota, number
 from tessera.ops.operands import reduced, wide
 from tessera.ops.reduce import logsumexp, running_product, shifted, softmax, standardised
 from tessera.tensor import Tensor
@@ -143,11 +143,6 @@ def lp_normalization(node: Node, x: Tensor) -> Tensor:
 # --- normalisations
 
 
-def _channels(x: Tensor, v: Tensor) -> Tensor:
-    """A value per channel beside a tensor [N, C, …]."""
-    return f("reshape")(v, [v.shape[0], *[1] * (x.ndim - 2)]) if x.ndim > 2 else v
-
-
 @handles("BatchNormalization", in_f32=True)
 def batch_normalization(node: Node) -> Tensor | None:
     if node.attr("training_mode", 0) or node.wants(1):
@@ -158,7 +153,7 @@ def batch_normalization(node: Node) -> Tensor | None:
     shift = bias - mean * factor
     if factor.dtype != x.dtype:
         factor, shift = f("astype")(factor, x.dtype), f("astype")(shift, x.dtype)
-    return x * _channels(x, factor) + _channels(x, shift)
+    return x * channels(x, factor) + channels(x, shift)
 
 
 def _standardised(node: Node, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -181,7 +176,7 @@ def layer_normalization(node: Node, x: Tensor) -> list[Value]:
 def instance_normalization(node: Node) -> Tensor:
     x, scale, bias = node.all()
     y, _, _ = _standardised(node, x, 2)
-    return y * _channels(x, scale) + _channels(x, bias)
+    return y * channels(x, scale) + channels(x, bias)
 
 
 @handles("GroupNormalization")
@@ -196,7 +191,7 @@ def group_normalization(node: Node) -> Tensor | None:
     parts = f("reshape")(x, [n, groups, c // groups, *rest])
     y, _, _ = _standardised(node, wide(parts), 2)
     y = f("astype")(f("reshape")(y, [n, c, *rest]), x.dtype)
-    return y * _channels(x, scale) + _channels(x, bias)
+    return y * channels(x, scale) + channels(x, bias)
 
 
 @handles_first("LRN", in_f32=True)
