@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "driver/results.h"
+#include "ir/build.h"
 #include "ir/text.h"
 #include "search/patterns/learn.h"
 
@@ -26,13 +27,12 @@ constexpr double kCheckSeconds = 1;  // a user waits for them
 // The program with inputs in another order: number i of the result is number order[i] of `g`.
 Graph with_inputs(const Graph& g, const std::vector<size_t>& order) {
   Graph out(g.name());
-  std::vector<TensorId> map(g.tensors().size());
+  std::vector<TensorId> inputs(order.size());
   for (size_t i : order) {
     const TensorId t = g.inputs()[i];
-    map[t.index] = out.add_input(g.type(t), g.tensor(t).name, g.is_weight(t));
+    inputs[i] = out.add_input(g.type(t), g.tensor(t).name, g.is_weight(t));
   }
-  copy_ops(g, out, map);
-  for (TensorId t : g.outputs()) out.add_output(map[t.index]);
+  out.set_outputs(build::graph(out, g, inputs));
   return out;
 }
 

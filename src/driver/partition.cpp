@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "ir/weights.h"
+#include "ir/build.h"
 #include "search/mugraph/refine.h"
 
 namespace tessera {
@@ -261,12 +262,10 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
     for (size_t i = 0; same && i < part.outputs.size(); i++)
       same = r.type(r.outputs()[i]) == g.type(part.outputs[i]);
     if (!same) bad_input("a replacement's interface differs from its part's");
-    std::vector<TensorId> map(r.tensors().size());
-    for (size_t i = 0; i < part.inputs.size(); i++)
-      map[r.inputs()[i].index] = to[part.inputs[i].index];
-    copy_ops(r, out, map);
-    for (size_t i = 0; i < part.outputs.size(); i++)
-      to[part.outputs[i].index] = map[r.outputs()[i].index];
+    std::vector<TensorId> inputs;
+    for (TensorId t : part.inputs) inputs.push_back(to[t.index]);
+    const std::vector<TensorId> outputs = build::graph(out, r, inputs);
+    for (size_t i = 0; i < outputs.size(); i++) to[part.outputs[i].index] = outputs[i];
     done[p] = true;
   };
 

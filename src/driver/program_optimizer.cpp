@@ -64,22 +64,6 @@ bool is_lone_product(const Graph& g) {
   return product && n == 1;
 }
 
-std::vector<bool> weights_of(const Graph& g) {
-  std::vector<bool> w;
-  for (const TensorId t : g.inputs()) w.push_back(g.is_weight(t));
-  return w;
-}
-
-// Appends a graph's operators; the values of its outputs.
-std::vector<TensorId> append(const Graph& g, Graph& to, const std::vector<TensorId>& inputs) {
-  std::vector<TensorId> at(g.tensors().size());
-  for (size_t i = 0; i < inputs.size(); i++) at[g.inputs()[i].index] = inputs[i];
-  copy_ops(g, to, at);
-  std::vector<TensorId> results;
-  for (const TensorId t : g.outputs()) results.push_back(at[t.index]);
-  return results;
-}
-
 }  // namespace
 
 ProgramOptimizer::ProgramOptimizer(Session& session, const Graph& base, bool timed)
@@ -166,9 +150,8 @@ bool ProgramOptimizer::propose(double least, double most) {
   std::vector<std::vector<const Part*>> groups;
   std::vector<double> cost;
   for (const Part& p : parts) {
-    const auto same = std::ranges::find_if(groups, [&](const auto& g) {
-      return g[0]->graph == p.graph && weights_of(g[0]->graph) == weights_of(p.graph);
-    });
+    const auto same =
+        std::ranges::find_if(groups, [&](const auto& g) { return g[0]->graph == p.graph; });
     double seconds = 0;
     for (const OpId id : p.ops) seconds += seconds_[id.index];
     if (same != groups.end()) {
@@ -421,7 +404,7 @@ void ProgramOptimizer::place(const Item& item, const Part& first, const Part& he
   k.subprogram = item.subprogram;
   k.alternative = alternative;
   k.emit = [graph = item.graph](Graph& to, const std::vector<TensorId>& in) {
-    return append(graph, to, in);
+    return build::graph(to, graph, in);
   };
   offered_.push_back(std::move(k));
 }
@@ -434,7 +417,7 @@ ProgramOptimizer::Kernel ProgramOptimizer::kernel_of(const Part& part,
   for (const OpId id : part.ops) k.seconds += seconds_[id.index];
   k.seconds /= std::max(replacement.speedup, 1e-3);
   k.emit = [graph = replacement.graph](Graph& to, const std::vector<TensorId>& in) {
-    return append(graph, to, in);
+    return build::graph(to, graph, in);
   };
   return k;
 }

@@ -58,12 +58,11 @@ class Refinement {
   std::optional<Graph> run() {
     if (!find_parts()) return std::nullopt;
     for (const Op& op : g_.ops()) rewrite(op);
-    std::vector<TensorId> outputs;
-    for (TensorId t : g_.outputs()) outputs.push_back(whole(t));
-    out_.set_outputs(outputs);
-    for (size_t i = 0; i < outputs.size(); ++i) {
+    for (TensorId t : g_.outputs()) out_.add_output(whole(t));
+    for (size_t i = 0; i < g_.outputs().size(); ++i) {
+      const TensorId made = out_.outputs()[i];
       const std::string& name = g_.tensor(g_.outputs()[i]).name;
-      if (out_.tensor(outputs[i]).name.empty()) out_.set_tensor_name(outputs[i], name);
+      if (out_.tensor(made).name.empty()) out_.set_tensor_name(made, name);
     }
     return without_dead_code(out_);
   }
