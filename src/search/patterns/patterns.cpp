@@ -315,10 +315,7 @@ class Run {
   }
 
   static std::string sizes(const Match& m, DType dtype) {
-    std::string text;
-    for (const auto& [symbol, size] : m.symbols)
-      text += (text.empty() ? "" : " ") + symbol + "=" + std::to_string(size);
-    return text + " " + tessera::name(dtype);
+    return str(m.symbols) + " " + tessera::name(dtype);
   }
 
   std::string describe(const Pattern& p, const Graph& merged, const Match& m,
