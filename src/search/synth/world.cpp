@@ -178,12 +178,7 @@ World::World(DimTable dims, bool with_q, uint64_t seed)
     : dims_(std::move(dims)), with_q_(with_q), seed_(seed), model_(FieldSize::Bits31, kModelSeed),
       out_p_(kMaxCount), out_q_(kMaxCount), out_x_(kMaxCount), out_v_(kMaxCount) {}
 
-uint64_t World::constant(const Rational& value) {
-  const auto at = std::ranges::find(constants_, value);
-  if (at != constants_.end()) return uint64_t(at - constants_.begin());
-  constants_.push_back(value);
-  return constants_.size() - 1;
-}
+uint64_t World::constant(const Rational& value) { return add_unique(constants_, value); }
 
 uint64_t World::kept(KeptOp op) {
   kept_.push_back(std::move(op));
@@ -362,7 +357,7 @@ const World::DotMap* World::dot_map(const Dims& a, const Dims& b) {
   node.form = Form::Dot;
   node.arity = 2;
   const Dims* args[] = {&a, &b};
-  const std::optional<Dims> out = result_dims(node, args);
+  const std::optional<Dims> out = result_dims(product(0, 1), args);
   if (!out || dims_.count(*out) > kMaxCount) return nullptr;
   found.emplace();
   found->out = *out;
