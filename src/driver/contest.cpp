@@ -373,9 +373,7 @@ class Contest {
             double seconds = model.cost(g).seconds;
             variants.push_back({seconds, racers[b].outcome, std::move(g)});
           }
-      std::ranges::stable_sort(variants, [](const Variant& a, const Variant& b) {
-        return a.model_seconds < b.model_seconds;
-      });
+      std::ranges::stable_sort(variants, {}, &Variant::model_seconds);
       const double best = racers[0].timing.speedup;
       const size_t from = racers.size();
       std::vector<size_t> some;

@@ -75,8 +75,7 @@ void prune(const std::string& folder, const std::string& extension) {
   const auto age = [&](const std::string& f) {
     return std::filesystem::last_write_time(f, ignored);
   };
-  std::ranges::sort(files,
-                    [&](const std::string& a, const std::string& b) { return age(a) < age(b); });
+  std::ranges::sort(files, {}, age);
   for (size_t i = 0; i + kMostLearnt < files.size(); i++) unlink(files[i].c_str());
 }
 

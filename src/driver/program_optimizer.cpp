@@ -210,8 +210,7 @@ bool ProgramOptimizer::propose(double least, double most) {
     left -= cost[i];
   }
   // Compiling and timing take longer than searching: where most is to gain comes first.
-  std::ranges::stable_sort(
-      explored_, [](const Explored& a, const Explored& b) { return a.expected_s > b.expected_s; });
+  std::ranges::stable_sort(explored_, std::ranges::greater(), &Explored::expected_s);
   for (size_t n = 0; n < explored_.size(); n++) {
     s_.tell("time mutants", std::to_string(n + 1) + "/" + std::to_string(explored_.size()), 0, 0);
     finished = settle(explored_[n], until) && finished;
@@ -287,8 +286,7 @@ ProgramOptimizer::explore(size_t subprogram, const std::vector<const Part*>& pla
     for (size_t i = begin; i < found.size(); i++)
       if (found[i].seconds < original.seconds) best.push_back(i);
     begin = found.size();
-    std::ranges::stable_sort(
-        best, [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });
+    std::ranges::stable_sort(best, {}, [&](size_t i) { return found[i].seconds; });
     best.resize(std::min(best.size(), kept));
     for (const size_t i : best) {
       if (s_.deadline.spent() >= until || s_.deadline.cancelled()) break;
@@ -310,8 +308,8 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
   SubprogramReport& report = s_.report.subprograms[e.subprogram];
   std::vector<size_t> order(found.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  const auto faster = [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; };
-  std::ranges::stable_sort(order, faster);
+  const auto time_of = [&](size_t i) { return found[i].seconds; };
+  std::ranges::stable_sort(order, {}, time_of);
   std::vector<Graph> timed = {first.graph};
   std::vector<size_t> which;
   for (const size_t i : order) {
@@ -342,7 +340,7 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
   }
   double best = own;
   size_t placed = 0;
-  std::ranges::stable_sort(order, faster);
+  std::ranges::stable_sort(order, {}, time_of);
   for (const size_t i : order) {
     const bool decides = measured[i] || !report.measured;
     if (!decides || found[i].seconds > kLeastGain * own || placed == kOffered) continue;

@@ -270,9 +270,7 @@ class Refinement {
         std::rotate(perm.perm.begin() + first, perm.perm.begin() + second - 1, perm.perm.end());
       perm.perm.push_back(second - 1);
       perm.perm.push_back(int(s.size()) - 1);
-      bool moved = false;
-      for (size_t i = 0; i < perm.perm.size(); ++i) moved = moved || perm.perm[i] != int(i);
-      if (moved) v = build::transpose(out_, v, perm);
+      if (!std::ranges::is_sorted(perm.perm)) v = build::transpose(out_, v, perm);
       const Shape now = out_.type(v).shape;
       Shape full(now.begin(), now.begin() + first);
       auto append = [&](size_t from, size_t count, bool here) {
@@ -300,9 +298,7 @@ class Refinement {
     perm.perm.push_back(rest);
     for (int i = first + int(more_m); i < rest; ++i) perm.perm.push_back(i);
     perm.perm.push_back(rest + 1);
-    bool moved = false;
-    for (size_t i = 0; i < perm.perm.size(); ++i) moved = moved || perm.perm[i] != int(i);
-    if (moved) v = build::transpose(out_, v, perm);
+    if (!std::ranges::is_sorted(perm.perm)) v = build::transpose(out_, v, perm);
     fine_[result.index] = reshaped(v, fine_shape(result));
   }
 

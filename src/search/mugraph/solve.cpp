@@ -399,9 +399,8 @@ class RegionSolver {
       const int a = lowest(reduced);
       if (!part_counts(world.region.axes[size_t(a)].extent).empty()) axes.push_back(a);
     }
-    std::ranges::stable_sort(axes, [&](int a, int b) {
-      return world.region.axes[size_t(a)].extent > world.region.axes[size_t(b)].extent;
-    });
+    std::ranges::stable_sort(axes, std::ranges::greater(),
+                             [&](int a) { return world.region.axes[size_t(a)].extent; });
     if (axes.size() > 2) axes.resize(2);
     return axes;
   }

@@ -350,9 +350,8 @@ class Run {
     // The cover: what saves most first, as long as it overlaps with nothing chosen.
     std::vector<const Use*> order;
     for (const Use& u : uses_) order.push_back(&u);
-    std::ranges::stable_sort(order, [](const Use* a, const Use* b) {
-      return a->original - a->seconds > b->original - b->seconds;
-    });
+    std::ranges::stable_sort(order, std::ranges::greater(),
+                             [](const Use* u) { return u->original - u->seconds; });
     std::vector<const Use*> cover;
     std::set<OpId> covered;
     for (const Use* u : order) {
