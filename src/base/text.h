@@ -33,11 +33,18 @@ template <class T> std::optional<T> number_from(std::string_view text) {
 // What stands between separators: n + 1 parts for n of them, none of an empty text.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
+// What `text_of` says of each item, with a separator between them.
+template <class Items, class TextOf>
+std::string joined(const Items& items, const char* separator, TextOf text_of) {
+  std::string text;
+  size_t n = 0;
+  for (const auto& item : items) (text += n++ == 0 ? "" : separator) += text_of(item);
+  return text;
+}
 // Whole numbers with a separator between them.
 template <class Numbers> std::string joined(const Numbers& numbers, const char* separator = ",") {
-  std::string text;
-  for (auto n : numbers) (text += text.empty() ? "" : separator) += std::to_string(n);
-  return text;
+  return joined(
+      numbers, separator, [](auto n) { return std::to_string(n); });
 }
 
 // A text on one line, newlines and backslashes escaped; and back.

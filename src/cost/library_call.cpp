@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "base/check.h"
-
+#include "base/text.h"
 #include "ir/written.h"
 
 namespace tessera {
@@ -262,11 +262,7 @@ const char* LibraryCall::rate() const {
 }
 
 std::string LibraryCall::str() const {
-  const auto sizes = [](std::initializer_list<int64_t> list) {
-    std::string s;
-    for (int64_t n : list) s += (s.empty() ? "" : "x") + std::to_string(n);
-    return s;
-  };
+  const auto sizes = [](const std::vector<int64_t>& list) { return joined(list, "x"); };
   std::string s =
       std::string(kind == Kind::Convolution ? transposed ? "conv_transpose" : "conv" : rate()) +
       " " + std::string(name(dtype)) + " ";

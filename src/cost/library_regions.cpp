@@ -168,31 +168,20 @@ std::optional<int64_t> group_of(const Shape& operand, const Shape& out) {
   return product_of(out, own, rank);
 }
 
+// What ends at a product or a quotient.
 std::optional<LibraryCall> attention(const Graph& g, OpId id, const std::vector<int>& uses) {
   using K = OpKind;
   Region region(g, id, uses);
   const Op& last = g.op(id);
   // softmax(z)·V is (e/d)·V or (e·V)/d.
-  TensorId weights, values, sums;
-  if (last.kind == K::Matmul) {
-    const TensorId p = region.under_casts(last.inputs[0]);
-    const Op& div = g.producer(p);
-    if (div.kind != K::Div) return std::nullopt;
-    region.take(p);
-    weights = div.inputs[0];
-    sums = div.inputs[1];
-    values = last.inputs[1];
-  } else if (last.kind == K::Div) {
-    const TensorId p = region.under_casts(last.inputs[0]);
-    const Op& product = g.producer(p);
-    if (product.kind != K::Matmul) return std::nullopt;
-    region.take(p);
-    weights = region.under_casts(product.inputs[0]);
-    values = product.inputs[1];
-    sums = region.under_casts(last.inputs[1]);
-  } else {
-    return std::nullopt;
-  }
+  const bool divides_last = last.kind == K::Div;
+  const TensorId p = region.under_casts(last.inputs[0]);
+  const Op& before = g.producer(p);
+  if (before.kind != (divides_last ? K::Matmul : K::Div)) return std::nullopt;
+  region.take(p);
+  const TensorId weights = divides_last ? region.under_casts(before.inputs[0]) : before.inputs[0];
+  const TensorId sums = divides_last ? region.under_casts(last.inputs[1]) : before.inputs[1];
+  const TensorId values = (divides_last ? before : last).inputs[1];
   const Op& sum = g.producer(sums);
   const Op& exp = g.producer(weights);
   if (!over_last(g, sum, K::Sum) || exp.kind != K::Exp ||

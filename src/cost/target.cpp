@@ -130,30 +130,22 @@ class Reader {
 std::string show(double v) { return significant(v, 12); }
 
 // Figures of a GPU by the words they are written with; the file's and `str`'s one list of them.
-struct SmCount {
+template <class Owner, class Number> struct Figure {
   const char* name;
-  int Multiprocessor::*value;
+  Number Owner::*value;
 };
+using SmCount = Figure<Multiprocessor, int>;
+using SmBytes = Figure<Multiprocessor, int64_t>;
+using Latency = Figure<Multiprocessor, double>;
+using Scale = Figure<Scales, double>;
 constexpr SmCount kSmCounts[] = {{"threads", &Multiprocessor::threads},
                                  {"blocks", &Multiprocessor::blocks},
                                  {"registers", &Multiprocessor::registers},
                                  {"cluster", &Multiprocessor::cluster}};
-struct SmBytes {
-  const char* name;
-  int64_t Multiprocessor::*value;
-};
 constexpr SmBytes kSmBytes[] = {{"shared", &Multiprocessor::shared},
                                 {"reserved", &Multiprocessor::reserved}};
-struct Latency {
-  const char* name;
-  double Multiprocessor::*value;
-};
 constexpr Latency kLatencies[] = {{"dram", &Multiprocessor::dram_latency},
                                   {"l2", &Multiprocessor::l2_latency}};
-struct Scale {
-  const char* name;
-  double Scales::*value;
-};
 constexpr Scale kScales[] = {{"launch", &Scales::launch},
                              {"latency", &Scales::latency},
                              {"memory", &Scales::memory},
@@ -421,12 +413,7 @@ Target parse_target(std::string_view text, const std::string& file) {
   Target t;
   int line = 0;
   std::map<std::string, int> seen;
-  size_t pos = 0;
-  while (pos <= text.size()) {
-    size_t end = text.find('\n', pos);
-    if (end == std::string_view::npos) end = text.size();
-    std::string_view row = text.substr(pos, end - pos);
-    pos = end + 1;
+  for (std::string_view row : split(text, '\n')) {
     ++line;
     row = row.substr(0, row.find('#'));
     std::vector<Word> words;

@@ -194,14 +194,9 @@ class Contest {
     SearchReport report;
     report.detail = known_->note;
     if (known_->graph) {
-      Candidate c;
-      c.graph = *known_->graph;
-      c.cost = AnalyticalModel(s_.target).cost(c.graph).seconds;
-      c.origin = "mugraph";
-      c.derivation = known_->note + "\n";
       report.candidates = 1;
-      report.best_cost = c.cost;
-      sink.candidates.push_back(std::move(c));
+      report.best_cost = AnalyticalModel(s_.target).cost(*known_->graph).seconds;
+      sink.offer({*known_->graph, report.best_cost, "mugraph", known_->note + "\n", {}, false});
     }
     s_.report.searches.push_back(std::move(report));
     searched_ = true;
@@ -244,12 +239,8 @@ class Contest {
     if (s_.deadline.cancelled()) return;
     const std::vector<Part> parts = partition(f.graph);
     if (parts.size() != 1) return;
-    Candidate plain;
-    plain.graph = f.graph;
-    plain.cost = AnalyticalModel(s_.target).cost(parts[0].graph).seconds;
-    plain.origin = "fold";
-    plain.derivation = f.derivation;
-    sink.candidates.push_back(plain);
+    const double cost = AnalyticalModel(s_.target).cost(parts[0].graph).seconds;
+    sink.offer({f.graph, cost, "fold", f.derivation, {}, false});
     CollectingSink of_part;
     std::optional<MemoryOf> memory;
     if (memory_) memory.emplace(*memory_, memory_prefix(parts[0].graph));
@@ -373,9 +364,7 @@ class Contest {
             double seconds = model.cost(g).seconds;
             variants.push_back({seconds, racers[b].outcome, std::move(g)});
           }
-      std::ranges::stable_sort(variants, [](const Variant& a, const Variant& b) {
-        return a.model_seconds < b.model_seconds;
-      });
+      std::ranges::stable_sort(variants, {}, &Variant::model_seconds);
       const double best = racers[0].timing.speedup;
       const size_t from = racers.size();
       std::vector<size_t> some;

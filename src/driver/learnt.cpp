@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "driver/results.h"
+#include "ir/build.h"
 #include "ir/text.h"
 #include "search/patterns/learn.h"
 
@@ -26,13 +27,12 @@ constexpr double kCheckSeconds = 1;  // a user waits for them
 // The program with inputs in another order: number i of the result is number order[i] of `g`.
 Graph with_inputs(const Graph& g, const std::vector<size_t>& order) {
   Graph out(g.name());
-  std::vector<TensorId> map(g.tensors().size());
+  std::vector<TensorId> inputs(order.size());
   for (size_t i : order) {
     const TensorId t = g.inputs()[i];
-    map[t.index] = out.add_input(g.type(t), g.tensor(t).name, g.is_weight(t));
+    inputs[i] = out.add_input(g.type(t), g.tensor(t).name, g.is_weight(t));
   }
-  copy_ops(g, out, map);
-  for (TensorId t : g.outputs()) out.add_output(map[t.index]);
+  out.set_outputs(build::graph(out, g, inputs));
   return out;
 }
 
@@ -75,8 +75,7 @@ void prune(const std::string& folder, const std::string& extension) {
   const auto age = [&](const std::string& f) {
     return std::filesystem::last_write_time(f, ignored);
   };
-  std::ranges::sort(files,
-                    [&](const std::string& a, const std::string& b) { return age(a) < age(b); });
+  std::ranges::sort(files, {}, age);
   for (size_t i = 0; i + kMostLearnt < files.size(); i++) unlink(files[i].c_str());
 }
 

@@ -32,15 +32,7 @@ class Splitter {
     std::ranges::sort(found);
     found.erase(std::unique(found.begin(), found.end()), found.end());
     std::vector<Part> parts;
-    for (const auto& ops : found) {
-      std::set<size_t> all(ops.begin(), ops.end());
-      for (const size_t i : ops)  // constants belong to every part that uses them
-        for (const TensorId t : g_.ops()[i].inputs)
-          if (g_.producer(t).constant()) all.insert(g_.tensor(t).producer.index);
-      std::vector<OpId> ids;
-      for (const size_t i : all) ids.push_back(OpId(i));
-      parts.push_back(part_of(g_, std::move(ids)));
-    }
+    for (const auto& ops : found) parts.push_back(part_of(g_, {ops.begin(), ops.end()}));
     return parts;
   }
 

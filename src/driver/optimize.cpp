@@ -354,9 +354,8 @@ class Optimizer {
     for (size_t n = 0; n < order.size(); n++) {
       const size_t i = order[n];
       const Graph& part = parts[i].graph;
-      const auto same = std::ranges::find_if(solved, [&](size_t j) {
-        return parts[j].graph == part && weights(parts[j].graph) == weights(part);
-      });
+      const auto same =
+          std::ranges::find_if(solved, [&](size_t j) { return parts[j].graph == part; });
       if (same != solved.end()) {
         replacements[i] = replacements[*same];
       } else {
@@ -373,12 +372,6 @@ class Optimizer {
       after_each(!(replacements[i].graph == part), n + 1 == order.size());
     }
     return finished;
-  }
-
-  static std::vector<bool> weights(const Graph& g) {
-    std::vector<bool> out;
-    for (TensorId t : g.inputs()) out.push_back(g.is_weight(t));
-    return out;
   }
 
   // Its result goes into `best`; true where it is finished. A part that an earlier run finished is

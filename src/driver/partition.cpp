@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "ir/build.h"
 #include "ir/weights.h"
+#include "search/axis_classes.h"
 #include "search/mugraph/refine.h"
 
 namespace tessera {
@@ -15,13 +18,7 @@ namespace {
 
 // Reshapes that only add or drop unit dimensions keep every axis.
 bool keeps_axes(const Graph& g, const Op& op) {
-  auto real = [](const Shape& s) {
-    Shape r;
-    for (const Dim& d : s)
-      if (!d.is_one()) r.push_back(d);
-    return r;
-  };
-  return real(g.type(op.inputs[0]).shape) == real(g.type(op.result()).shape);
+  return only_units_differ(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
 }
 
 bool computes(const Graph& g, const Op& op) {
@@ -111,14 +108,7 @@ class Partition {
       bool worth = ops.size() > 1 || (!has(g_.op(ops[0]).kind, algebra::Pointwise) &&
                                       !has(g_.op(ops[0]).kind, algebra::Movement));
       if (!worth) continue;
-      // Constants belong to every part that uses them.
-      std::vector<OpId> all = ops;
-      for (OpId id : ops)
-        for (TensorId t : g_.op(id).inputs)
-          if (g_.producer(t).constant()) all.push_back(g_.tensor(t).producer);
-      std::ranges::sort(all);
-      all.erase(std::unique(all.begin(), all.end()), all.end());
-      parts.push_back(part_of(g_, std::move(all)));
+      parts.push_back(part_of(g_, std::move(ops)));
     }
     return parts;
   }
@@ -197,6 +187,11 @@ class Partition {
 
 Part part_of(const Graph& g, std::vector<OpId> ops) {
   interruption_point();
+  std::set<OpId> all(ops.begin(), ops.end());
+  for (OpId id : ops)
+    for (TensorId t : g.op(id).inputs)
+      if (g.producer(t).constant()) all.insert(g.tensor(t).producer);
+  ops.assign(all.begin(), all.end());
   const std::vector<bool> once = computed_once(g, true);
   Part part;
   part.ops = std::move(ops);
@@ -211,12 +206,7 @@ Part part_of(const Graph& g, std::vector<OpId> ops) {
       const bool weight = g.is_weight(t) || once[g.tensor(t).producer.index];
       to[t.index] = part.graph.add_input(g.type(t), g.tensor(t).name, weight);
     }
-  for (OpId id : part.ops) {
-    const Op& op = g.op(id);
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
-    to[op.result().index] = part.graph.add(op.kind, inputs, op.attrs, g.tensor(op.result()).name);
-  }
+  for (OpId id : part.ops) copy_op(g, g.op(id), part.graph, to);
   std::vector<bool> escapes(g.tensors().size(), false);
   for (size_t i = 0; i < g.ops().size(); i++)
     if (!inside[i])
@@ -261,12 +251,10 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
     for (size_t i = 0; same && i < part.outputs.size(); i++)
       same = r.type(r.outputs()[i]) == g.type(part.outputs[i]);
     if (!same) bad_input("a replacement's interface differs from its part's");
-    std::vector<TensorId> map(r.tensors().size());
-    for (size_t i = 0; i < part.inputs.size(); i++)
-      map[r.inputs()[i].index] = to[part.inputs[i].index];
-    copy_ops(r, out, map);
-    for (size_t i = 0; i < part.outputs.size(); i++)
-      to[part.outputs[i].index] = map[r.outputs()[i].index];
+    std::vector<TensorId> inputs;
+    for (TensorId t : part.inputs) inputs.push_back(to[t.index]);
+    const std::vector<TensorId> outputs = build::graph(out, r, inputs);
+    for (size_t i = 0; i < outputs.size(); i++) to[part.outputs[i].index] = outputs[i];
     done[p] = true;
   };
 
@@ -278,10 +266,7 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
     for (size_t i = 0; i < g.ops().size(); i++) {
       if (placed[i]) continue;
       const Op& op = g.ops()[i];
-      if (is_input(op.kind)) {
-        to[op.result().index] = out.add_input(g.type(op.result()), g.tensor(op.result()).name,
-                                              g.is_weight(op.result()));
-      } else if (part_of[i] >= 0) {
+      if (part_of[i] >= 0) {
         size_t p = size_t(part_of[i]);
         if (!done[p]) {
           bool ready =

@@ -16,7 +16,7 @@ struct Part {
   std::vector<TensorId> outputs;  // of the program, in the order of graph.outputs()
 };
 
-// These operators as a part; ascending, and convex.
+// These operators, ascending and convex, as a part. Constants belong to every part that uses them.
 Part part_of(const Graph& program, std::vector<OpId> ops);
 
 // Maximal connected parts of operators that compute (not: reshape across axes, concat, slice,

@@ -64,22 +64,6 @@ bool is_lone_product(const Graph& g) {
   return product && n == 1;
 }
 
-std::vector<bool> weights_of(const Graph& g) {
-  std::vector<bool> w;
-  for (const TensorId t : g.inputs()) w.push_back(g.is_weight(t));
-  return w;
-}
-
-// Appends a graph's operators; the values of its outputs.
-std::vector<TensorId> append(const Graph& g, Graph& to, const std::vector<TensorId>& inputs) {
-  std::vector<TensorId> at(g.tensors().size());
-  for (size_t i = 0; i < inputs.size(); i++) at[g.inputs()[i].index] = inputs[i];
-  copy_ops(g, to, at);
-  std::vector<TensorId> results;
-  for (const TensorId t : g.outputs()) results.push_back(at[t.index]);
-  return results;
-}
-
 }  // namespace
 
 ProgramOptimizer::ProgramOptimizer(Session& session, const Graph& base, bool timed)
@@ -166,9 +150,8 @@ bool ProgramOptimizer::propose(double least, double most) {
   std::vector<std::vector<const Part*>> groups;
   std::vector<double> cost;
   for (const Part& p : parts) {
-    const auto same = std::ranges::find_if(groups, [&](const auto& g) {
-      return g[0]->graph == p.graph && weights_of(g[0]->graph) == weights_of(p.graph);
-    });
+    const auto same =
+        std::ranges::find_if(groups, [&](const auto& g) { return g[0]->graph == p.graph; });
     double seconds = 0;
     for (const OpId id : p.ops) seconds += seconds_[id.index];
     if (same != groups.end()) {
@@ -227,8 +210,7 @@ bool ProgramOptimizer::propose(double least, double most) {
     left -= cost[i];
   }
   // Compiling and timing take longer than searching: where most is to gain comes first.
-  std::ranges::stable_sort(
-      explored_, [](const Explored& a, const Explored& b) { return a.expected_s > b.expected_s; });
+  std::ranges::stable_sort(explored_, std::ranges::greater(), &Explored::expected_s);
   for (size_t n = 0; n < explored_.size(); n++) {
     s_.tell("time mutants", std::to_string(n + 1) + "/" + std::to_string(explored_.size()), 0, 0);
     finished = settle(explored_[n], until) && finished;
@@ -304,8 +286,7 @@ ProgramOptimizer::explore(size_t subprogram, const std::vector<const Part*>& pla
     for (size_t i = begin; i < found.size(); i++)
       if (found[i].seconds < original.seconds) best.push_back(i);
     begin = found.size();
-    std::ranges::stable_sort(
-        best, [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });
+    std::ranges::stable_sort(best, {}, [&](size_t i) { return found[i].seconds; });
     best.resize(std::min(best.size(), kept));
     for (const size_t i : best) {
       if (s_.deadline.spent() >= until || s_.deadline.cancelled()) break;
@@ -327,8 +308,8 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
   SubprogramReport& report = s_.report.subprograms[e.subprogram];
   std::vector<size_t> order(found.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  const auto faster = [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; };
-  std::ranges::stable_sort(order, faster);
+  const auto time_of = [&](size_t i) { return found[i].seconds; };
+  std::ranges::stable_sort(order, {}, time_of);
   std::vector<Graph> timed = {first.graph};
   std::vector<size_t> which;
   for (const size_t i : order) {
@@ -359,7 +340,7 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
   }
   double best = own;
   size_t placed = 0;
-  std::ranges::stable_sort(order, faster);
+  std::ranges::stable_sort(order, {}, time_of);
   for (const size_t i : order) {
     const bool decides = measured[i] || !report.measured;
     if (!decides || found[i].seconds > kLeastGain * own || placed == kOffered) continue;
@@ -421,7 +402,7 @@ void ProgramOptimizer::place(const Item& item, const Part& first, const Part& he
   k.subprogram = item.subprogram;
   k.alternative = alternative;
   k.emit = [graph = item.graph](Graph& to, const std::vector<TensorId>& in) {
-    return append(graph, to, in);
+    return build::graph(to, graph, in);
   };
   offered_.push_back(std::move(k));
 }
@@ -434,7 +415,7 @@ ProgramOptimizer::Kernel ProgramOptimizer::kernel_of(const Part& part,
   for (const OpId id : part.ops) k.seconds += seconds_[id.index];
   k.seconds /= std::max(replacement.speedup, 1e-3);
   k.emit = [graph = replacement.graph](Graph& to, const std::vector<TensorId>& in) {
-    return append(graph, to, in);
+    return build::graph(to, graph, in);
   };
   return k;
 }

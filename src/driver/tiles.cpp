@@ -9,12 +9,6 @@
 namespace tessera {
 namespace {
 
-std::vector<std::string> result_names(const Graph& g, const Op& op) {
-  std::vector<std::string> names;
-  for (uint32_t r = 0; r < op.num_results; r++) names.push_back(g.tensor(op.result(r)).name);
-  return names;
-}
-
 // Appends the operators of `from` to `to`, whose inputs are of the types given; throws Error where
 // shapes do not fit.
 void rebuild(const Graph& from, const std::vector<Type>& input_types, Graph& to) {
@@ -26,23 +20,15 @@ void rebuild(const Graph& from, const std::vector<Type>& input_types, Graph& to)
           to.add_input(input_types[next_input++], from.tensor(op.result()).name);
       continue;
     }
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
-    OpId made;
+    std::optional<Graph> body;
     if (op.body.valid()) {
       std::vector<Type> types;
-      for (TensorId t : inputs) types.push_back(to.type(t));
-      Graph body = Graph::thread();
-      rebuild(from.body(op), types, body);
-      made = to.add_graph_op(op.kind, inputs, std::move(body), result_names(from, op));
-    } else {
-      made = to.add_op(op.kind, inputs, op.attrs, result_names(from, op));
+      for (TensorId t : op.inputs) types.push_back(to.type(map[t.index]));
+      rebuild(from.body(op), types, body.emplace(Graph::thread()));
     }
-    for (uint32_t r = 0; r < op.num_results; r++) map[op.result(r).index] = to.op(made).result(r);
+    copy_op(from, op, to, map, std::move(body));
   }
-  std::vector<TensorId> outputs;
-  for (TensorId t : from.outputs()) outputs.push_back(map[t.index]);
-  to.set_outputs(std::move(outputs));
+  for (TensorId t : from.outputs()) to.add_output(map[t.index]);
 }
 
 // Largest sensible number of parts per grid dimension and loop: the smallest axis that it splits.

@@ -46,5 +46,14 @@ inline TensorId save(Graph& g, TensorId x, SaveAttrs a, std::string name = "") {
 inline TensorId accum(Graph& g, TensorId x, AccumAttrs a, std::string name = "") {
   return g.add(OpKind::Accum, {x}, std::move(a), std::move(name));
 }
+// The operators of `from` but its inputs, for which `inputs` stand: what its outputs have become.
+inline std::vector<TensorId> graph(Graph& g, const Graph& from,
+                                   const std::vector<TensorId>& inputs) {
+  std::vector<TensorId> map(from.tensors().size()), outputs;
+  for (size_t i = 0; i < inputs.size(); i++) map[from.inputs()[i].index] = inputs[i];
+  copy_ops(from, g, map);
+  for (TensorId t : from.outputs()) outputs.push_back(map[t.index]);
+  return outputs;
+}
 
 }  // namespace tessera::build

@@ -143,9 +143,8 @@ class RowKernel {
     int64_t left = std::max(std::min(kBlocks, ceil_div(all, kShortBlock)), all / kLongBlock);
     std::vector<int> order, first = outermost();
     for (int i = 0; i < last_; ++i) order.push_back(i);
-    std::ranges::stable_sort(order, [&](int a, int b) {
-      return std::ranges::count(first, a) > std::ranges::count(first, b);
-    });
+    std::ranges::stable_sort(order, std::ranges::greater(),
+                             [&](int a) { return std::ranges::count(first, a); });
     for (int i : order) {
       const int64_t n = rows_[size_t(i)];
       if (left == 1 || n == 1) continue;

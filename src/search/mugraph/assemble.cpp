@@ -184,9 +184,7 @@ class Assembler {
           c.derivation += describe(plan, w.graph, w.region, *w.forms, w.region_forms);
         }
       }
-      std::vector<TensorId> outputs;
-      for (TensorId t : run_.program.outputs()) outputs.push_back(mapped(t));
-      g.set_outputs(outputs);
+      for (TensorId t : run_.program.outputs()) g.add_output(mapped(t));
       // The limit is on what is searched: how values are represented comes afterwards.
       over_limit =
           run_.options.max_block_ops && block_operators(g) > *run_.options.max_block_ops + added;

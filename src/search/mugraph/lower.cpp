@@ -304,7 +304,6 @@ class KernelLowering {
         axes.push_back(r.dims[i]);
     if (!units.empty()) t = add(OpKind::Squeeze, {t}, AxesAttrs{units});
     std::vector<int> perm, missing;
-    bool moved = false;
     for (size_t i = 0; i < want.size(); ++i) {
       if (want[i] < 0) {
         missing.push_back(int(i));
@@ -312,11 +311,10 @@ class KernelLowering {
       }
       auto it = std::ranges::find(axes, want[i]);
       CHECK(it != axes.end()) << "axis " << want[i] << " is not in the tensor";
-      moved = moved || int(perm.size()) != int(it - axes.begin());
       perm.push_back(int(it - axes.begin()));
     }
     CHECK(perm.size() == axes.size()) << "arranging drops an axis";
-    if (moved) t = add(OpKind::Transpose, {t}, PermAttrs{perm});
+    if (!std::ranges::is_sorted(perm)) t = add(OpKind::Transpose, {t}, PermAttrs{perm});
     if (!missing.empty()) t = add(OpKind::Unsqueeze, {t}, AxesAttrs{missing});
     return t;
   }
@@ -328,8 +326,7 @@ class KernelLowering {
       out.push_back(lowest(m));
       m &= ~region_.bits(lowest(m));
     }
-    std::ranges::sort(out,
-                      [&](int a, int b) { return position_[size_t(a)] < position_[size_t(b)]; });
+    std::ranges::sort(out, {}, [&](int a) { return position_[size_t(a)]; });
     return out;
   }
 

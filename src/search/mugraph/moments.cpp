@@ -224,8 +224,7 @@ Moments::Moments(const Hypergraph& values, const Region& region, const RegionFor
   if (!subtracts || !reduced) return;
   std::vector<uint32_t> order(values.edges.size());
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(
-      order, [&](uint32_t a, uint32_t b) { return values.edges[a].out < values.edges[b].out; });
+  std::ranges::stable_sort(order, {}, [&](uint32_t e) { return values.edges[e].out; });
   for (ValueId v = 0; v < values.values.size(); ++v) {
     const Value& x = values.values[v];
     if (x.view < 0 || !is_float(x.dtype)) continue;
@@ -261,9 +260,7 @@ class Moments::Writer {
     std::set<uint32_t> edges;
     for (const Kernel& k : plan.kernels) edges.insert(k.edges.begin(), k.edges.end());
     std::vector<uint32_t> order(edges.begin(), edges.end());
-    std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) {
-      return m.values_.edges[a].out < m.values_.edges[b].out;
-    });
+    std::ranges::stable_sort(order, {}, [&](uint32_t e) { return m.values_.edges[e].out; });
     for (uint32_t i : order) algebra_.apply(m.values_.edges[i]);
     for (ValueId v = 0; v < m.values_.values.size(); ++v) kinds_.push_back(classify(v));
   }
@@ -478,9 +475,7 @@ class Moments::Writer {
     }
     std::ranges::sort(k.outputs);
     std::ranges::sort(k.loads);
-    std::ranges::stable_sort(k.edges, [&](uint32_t a, uint32_t b) {
-      return out.values.edges[a].out < out.values.edges[b].out;
-    });
+    std::ranges::stable_sort(k.edges, {}, [&](uint32_t e) { return out.values.edges[e].out; });
     out.added = std::max(out.added, operators(k, out.values) - operators(old, m_.values_));
   }
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "search/mugraph/assemble.h"
 #include "search/mugraph/refine.h"
 #include "search/mugraph/solve.h"
@@ -123,10 +124,9 @@ SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget&
                           CandidateSink& sink) {
   for (const std::string& name : options_.ablate) {
     if (ablations().count(name) != 0) continue;
-    std::string known;
-    for (const std::string& rule : ablations()) known += (known.empty() ? "" : ", ") + rule;
     throw Error(ErrorKind::Usage,
-                "mugraph has no rule '" + name + "' to disable; there are " + known);
+                "mugraph has no rule '" + name + "' to disable; there are " +
+                    joined(ablations(), ", ", [](const std::string& rule) { return rule; }));
   }
   const std::optional<Graph> fine =
       options_.ablate.count("finer axes") ? std::nullopt : mugraph::refine_axes(sub.graph);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/interruption.h"
+#include "base/text.h"
 
 namespace tessera::mugraph {
 namespace {
@@ -601,9 +602,7 @@ std::string NormalForms::str_atom(AtomId id) const {
   case AtomKind::Fn: {
     std::string s = functions_[a.ref].name;
     if (a.bound) s += "{" + axes(a.bound) + "}";
-    s += "(";
-    for (size_t i = 0; i < a.args.size(); ++i) s += (i ? ", " : "") + str(a.args[i]);
-    return s + ")";
+    return s + "(" + joined(a.args, ", ", [&](PolyId p) { return str(p); }) + ")";
   }
   }
   unreachable("AtomKind");

@@ -58,12 +58,11 @@ class Refinement {
   std::optional<Graph> run() {
     if (!find_parts()) return std::nullopt;
     for (const Op& op : g_.ops()) rewrite(op);
-    std::vector<TensorId> outputs;
-    for (TensorId t : g_.outputs()) outputs.push_back(whole(t));
-    out_.set_outputs(outputs);
-    for (size_t i = 0; i < outputs.size(); ++i) {
+    for (TensorId t : g_.outputs()) out_.add_output(whole(t));
+    for (size_t i = 0; i < g_.outputs().size(); ++i) {
+      const TensorId made = out_.outputs()[i];
       const std::string& name = g_.tensor(g_.outputs()[i]).name;
-      if (out_.tensor(outputs[i]).name.empty()) out_.set_tensor_name(outputs[i], name);
+      if (out_.tensor(made).name.empty()) out_.set_tensor_name(made, name);
     }
     return without_dead_code(out_);
   }
@@ -271,9 +270,7 @@ class Refinement {
         std::rotate(perm.perm.begin() + first, perm.perm.begin() + second - 1, perm.perm.end());
       perm.perm.push_back(second - 1);
       perm.perm.push_back(int(s.size()) - 1);
-      bool moved = false;
-      for (size_t i = 0; i < perm.perm.size(); ++i) moved = moved || perm.perm[i] != int(i);
-      if (moved) v = build::transpose(out_, v, perm);
+      if (!std::ranges::is_sorted(perm.perm)) v = build::transpose(out_, v, perm);
       const Shape now = out_.type(v).shape;
       Shape full(now.begin(), now.begin() + first);
       auto append = [&](size_t from, size_t count, bool here) {
@@ -301,9 +298,7 @@ class Refinement {
     perm.perm.push_back(rest);
     for (int i = first + int(more_m); i < rest; ++i) perm.perm.push_back(i);
     perm.perm.push_back(rest + 1);
-    bool moved = false;
-    for (size_t i = 0; i < perm.perm.size(); ++i) moved = moved || perm.perm[i] != int(i);
-    if (moved) v = build::transpose(out_, v, perm);
+    if (!std::ranges::is_sorted(perm.perm)) v = build::transpose(out_, v, perm);
     fine_[result.index] = reshaped(v, fine_shape(result));
   }
 

@@ -650,9 +650,7 @@ Graph rewrite(const Graph& old, bool& changed) {
       if (r.m >= 0) s.m = g.op(id).result(uint32_t(r.m));
     }
   }
-  std::vector<TensorId> outputs;
-  for (TensorId t : old.outputs()) outputs.push_back(*stored[t.index].v);
-  g.set_outputs(outputs);
+  for (TensorId t : old.outputs()) g.add_output(*stored[t.index].v);
   return g;
 }
 

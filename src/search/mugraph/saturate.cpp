@@ -544,8 +544,7 @@ class Saturation {
     std::vector<ValueId> order;
     for (ValueId v = 0; v < values_.size(); ++v)
       if (live[v] && v != one_) order.push_back(v);
-    std::ranges::stable_sort(
-        order, [&](ValueId a, ValueId b) { return values_[a].rank < values_[b].rank; });
+    std::ranges::stable_sort(order, {}, [&](ValueId v) { return values_[v].rank; });
     order.insert(order.begin(), one_);
     if (order.size() > kMaxValues) return {};
     std::vector<ValueId> renamed(values_.size(), 0);

@@ -109,11 +109,7 @@ class RegionSolver {
     }
     out.choices = stored.choices;
     run_.report = before;
-    run_.report.values += stored.values;
-    run_.report.edges += stored.edges;
-    run_.report.graphs += stored.graphs;
-    run_.report.tilings += stored.tilings;
-    for (const auto& [rule, n] : stored.pruned) run_.report.pruned[rule] += n;
+    run_.report.add_counts(stored.counted);
     run_.limited = run_.limited || stored.limited;
     if (!stored.detail.empty()) run_.detail = stored.detail;
     return out;
@@ -399,9 +395,8 @@ class RegionSolver {
       const int a = lowest(reduced);
       if (!part_counts(world.region.axes[size_t(a)].extent).empty()) axes.push_back(a);
     }
-    std::ranges::stable_sort(axes, [&](int a, int b) {
-      return world.region.axes[size_t(a)].extent > world.region.axes[size_t(b)].extent;
-    });
+    std::ranges::stable_sort(axes, std::ranges::greater(),
+                             [&](int a) { return world.region.axes[size_t(a)].extent; });
     if (axes.size() > 2) axes.resize(2);
     return axes;
   }
@@ -500,14 +495,14 @@ RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
           {w->formulation, split == part.end() ? -1 : int(split - part.begin()), w->as_written});
     }
     stored.choices = found.choices;
-    stored.values = run.report.values - before.values;
-    stored.edges = run.report.edges - before.edges;
-    stored.graphs = run.report.graphs - before.graphs;
-    stored.tilings = run.report.tilings - before.tilings;
+    stored.counted.values = run.report.values - before.values;
+    stored.counted.edges = run.report.edges - before.edges;
+    stored.counted.graphs = run.report.graphs - before.graphs;
+    stored.counted.tilings = run.report.tilings - before.tilings;
     for (const auto& [rule, n] : run.report.pruned) {
       const auto known = before.pruned.find(rule);
       const int64_t more = n - (known == before.pruned.end() ? 0 : known->second);
-      if (more > 0) stored.pruned[rule] = more;
+      if (more > 0) stored.counted.pruned[rule] = more;
     }
     stored.limited = run.limited;
     stored.detail = run.detail;

@@ -24,7 +24,8 @@ template <class Archive> void record(Archive& a, StoredRegion::StoredWorld& w) {
 }
 
 template <class Archive> void record(Archive& a, StoredRegion& r) {
-  a(r.values, r.edges, r.graphs, r.tilings, r.limited, r.detail, r.pruned, r.worlds, r.choices);
+  SearchReport& c = r.counted;
+  a(c.values, c.edges, c.graphs, c.tilings, r.limited, r.detail, c.pruned, r.worlds, r.choices);
 }
 
 std::string print_region(const StoredRegion& region) { return to_text(region); }

@@ -18,9 +18,7 @@ struct StoredRegion {
   };
   std::vector<StoredWorld> worlds;
   std::vector<Choice> choices;
-  // What the region added to the run's counters.
-  int64_t values = 0, edges = 0, graphs = 0, tilings = 0;
-  std::map<std::string, int64_t> pruned;
+  SearchReport counted;  // what the region added to the run's counters
   bool limited = false;
   std::string detail;
 };

@@ -78,9 +78,7 @@ Graph fuse_block(const Graph& old) {
         g.add_graph_op(OpKind::Thread, in, std::move(body), {old.tensor(op.result()).name});
     now[op.result().index] = g.op(id).result();
   }
-  std::vector<TensorId> outputs;
-  for (TensorId t : old.outputs()) outputs.push_back(now[t.index]);
-  g.set_outputs(outputs);
+  for (TensorId t : old.outputs()) g.add_output(now[t.index]);
   return without_dead_code(g);
 }
 

@@ -79,9 +79,7 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
                                     : g.add_op(op.kind, in, op.attrs, names);
     for (uint32_t r = 0; r < op.num_results; ++r) to[op.result(r).index] = g.op(id).result(r);
   }
-  std::vector<TensorId> outputs;
-  for (TensorId t : old.outputs()) outputs.push_back(to[t.index]);
-  g.set_outputs(outputs);
+  for (TensorId t : old.outputs()) g.add_output(to[t.index]);
   return g;
 }
 

@@ -28,13 +28,6 @@ DType checked_dtype(const Pattern& p) {
   return DType::F32;
 }
 
-std::string text(const Values& values) {
-  std::string t;
-  for (const auto& [name, value] : values)
-    t += (t.empty() ? "" : " ") + name + "=" + std::to_string(value);
-  return t;
-}
-
 // The meaning as a region whose numbers are constants, and what stands for what; with `holes`,
 // a sum before each prologue and a SiLU behind.
 Graph region_of(const Pattern& p, const Graph& def, Match& m, bool holes = false) {
@@ -139,9 +132,7 @@ std::string in_line(const Body& b) {
 std::string told(const Pattern& p, const Counterexample& c) {
   if (c.inputs.empty()) return c.what;
   std::string place = p.def.tensor(p.def.outputs()[0]).name;
-  for (size_t i = 0; i < c.position.size(); i++)
-    place += (i ? "," : "[") + std::to_string(c.position[i]);
-  place += c.position.empty() ? "" : "]";
+  if (!c.position.empty()) place += "[" + joined(c.position) + "]";
   const std::string meant = " where the def gives " + significant(c.spec, 6);
   if (c.kind == Difference::Definedness) {
     double most = 0;
@@ -187,7 +178,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
           options.settings > 0 ? std::max<size_t>(1, tuned.size() / size_t(options.settings)) : 1;
       for (size_t at = 0; at < tuned.size() && result.ok(); at += step) {
         if (!all.allowed(*sizes, tuned[at])) continue;
-        const std::string place = " (" + text(SizeDraws::with(*sizes, tuned[at])) + ")";
+        const std::string place = " (" + str(SizeDraws::with(*sizes, tuned[at])) + ")";
         try {
           const Graph g = instantiate(p, b, m, tuned[at], region);
           const uint64_t hash = structural_hash(g);

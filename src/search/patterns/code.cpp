@@ -551,20 +551,14 @@ Graph meaning_of(const Graph& block, const WrittenKernel& attrs) {
 
 Graph meaning_of(const Pattern& p, const Values& symbols, DType dtype,
                  const std::vector<Rational>& numbers) {
-  const Graph def = bound_def(p, symbols, dtype);
+  const Graph def = without_dead_code(bound_def(p, symbols, dtype));
   Graph g("meaning");
-  std::vector<TensorId> map(def.tensors().size());
+  std::vector<TensorId> inputs;
   for (size_t i = 0; i < def.inputs().size(); i++) {
-    const TensorId t = def.inputs()[i];
-    map[t.index] =
-        p.is_number(i) ? g.add_const(numbers.at(i), def.type(t)) : g.add_input(def.type(t));
+    const Type& type = def.type(def.inputs()[i]);
+    inputs.push_back(p.is_number(i) ? g.add_const(numbers.at(i), type) : g.add_input(type));
   }
-  const Graph live = without_dead_code(def);
-  std::vector<TensorId> from(live.tensors().size());
-  for (size_t i = 0; i < live.inputs().size(); i++)
-    from[live.inputs()[i].index] = map[def.inputs()[i].index];
-  copy_ops(live, g, from);
-  g.add_output(from[live.outputs()[0].index]);
+  g.set_outputs(build::graph(g, def, inputs));
   return g;
 }
 

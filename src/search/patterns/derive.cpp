@@ -31,11 +31,8 @@ struct Node {
 class Deriver {
  public:
   Deriver(const Graph& g, std::vector<OpId> ops) : g_(g), axes_(g, ops) {
-    std::ranges::sort(
-        ops, [](OpId a, OpId b) { return a.index < b.index; });
-    ops.erase(
-        std::unique(ops.begin(), ops.end(), [](OpId a, OpId b) { return a.index == b.index; }),
-        ops.end());
+    std::ranges::sort(ops);
+    ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
     for (OpId id : ops)
       if (!is_leaf(g.op(id).kind)) items_.push_back({id, {}, {}, {}});
   }

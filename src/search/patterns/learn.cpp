@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/wall_clock.h"
 #include "ir/block.h"
 #include "ir/text.h"
@@ -25,9 +26,8 @@ std::optional<Graph> in_f32(const Graph& g, DType dtype) {
 }
 
 std::string words(const std::vector<TensorId>& tensors, const std::vector<std::string>& names) {
-  std::string text;
-  for (TensorId t : tensors) text += (text.empty() ? "" : ", ") + names[t.index];
-  return text;
+  return joined(
+      tensors, ", ", [&](TensorId t) { return names[t.index]; });
 }
 
 // What stands in braces behind an operator, and the type where it is not inferred.
@@ -60,12 +60,11 @@ class Writer {
   }
 
   std::string type(const Type& t) const {
-    std::string text = t.dtype == dtype_ ? "f32[" : std::string(name(t.dtype)) + "[";
-    for (size_t i = 0; i < t.shape.size(); i++) {
-      const auto symbol = symbols_.find(t.shape[i].extent);
-      text += (i ? "," : "") + (symbol == symbols_.end() ? t.shape[i].str() : symbol->second);
-    }
-    return text + "]";
+    const std::string shape = joined(t.shape, ",", [&](const Dim& d) {
+      const auto symbol = symbols_.find(d.extent);
+      return symbol == symbols_.end() ? d.str() : symbol->second;
+    });
+    return std::string(t.dtype == dtype_ ? "f32" : name(t.dtype)) + "[" + shape + "]";
   }
   std::string number(const Rational& r) const {
     for (const auto& [extent, symbol] : symbols_)

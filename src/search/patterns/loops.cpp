@@ -14,9 +14,8 @@ constexpr size_t kMaxLoopTextBytes = 1 << 20, kMaxLoopLines = 1000;
 constexpr int kMaxDepth = 16;
 
 std::string product(const std::vector<Dim>& size) {
-  std::string text;
-  for (const Dim& d : size) text += (text.empty() ? "" : "*") + d.str();
-  return text;
+  return joined(
+      size, "*", [](const Dim& d) { return d.str(); });
 }
 
 // Lines "loop0 [M, para, (dot)]".

@@ -77,19 +77,17 @@ class Expander {
 
   std::string result() const { return p_.def.tensor(p_.def.outputs()[0]).name; }
   std::string names() const {
-    std::string text;
-    for (TensorId t : p_.def.inputs()) text += (text.empty() ? "" : ", ") + p_.def.tensor(t).name;
-    return text;
+    return joined(
+        p_.def.inputs(), ", ", [&](TensorId t) { return p_.def.tensor(t).name; });
   }
   // The inputs of the def, as statements.
   std::string arguments() const {
     std::string text;
     for (TensorId t : p_.def.inputs()) {
-      text += " " + p_.def.tensor(t).name + " = input : " + name(dtype_) + "[";
-      const Shape& shape = p_.def.tensor(t).type.shape;
-      for (size_t i = 0; i < shape.size(); i++)
-        text += (i ? "," : "") + (shape[i].symbolic() ? replaced(shape[i].symbol) : shape[i].str());
-      text += "]";
+      const std::string shape = joined(p_.def.tensor(t).type.shape, ",", [&](const Dim& d) {
+        return d.symbolic() ? replaced(d.symbol) : d.str();
+      });
+      text += " " + p_.def.tensor(t).name + " = input : " + name(dtype_) + "[" + shape + "]";
     }
     return text;
   }
@@ -154,6 +152,11 @@ class Expander {
 };
 
 }  // namespace
+
+std::string str(const Values& values) {
+  return joined(
+      values, " ", [](const auto& v) { return v.first + "=" + num(v.second); });
+}
 
 std::optional<int64_t> Term::value(const Values& values) const {
   int64_t v = 1;
@@ -220,10 +223,9 @@ const char* name(Language language) {
 }
 
 std::string CallArgument::str() const {
-  std::string text = key.empty() ? "" : key + "=";
+  const std::string text = key.empty() ? "" : key + "=";
   if (!word.empty()) return text + word;
-  for (size_t i = 0; i < list.size(); i++) text += (i ? ", " : "[") + list[i].str();
-  return text + (list.empty() ? "[]" : "]");
+  return text + "[" + joined(list, ", ", [](const CallArgument& a) { return a.str(); }) + "]";
 }
 
 std::optional<size_t> Pattern::input(const std::string& wanted) const {
@@ -326,9 +328,8 @@ std::string print(const Pattern& p) {
     return text + "\n";
   };
   const auto guard = [&](const std::vector<Condition>& all) -> std::string {
-    std::string text;
-    for (const Condition& c : all) text += (text.empty() ? " when " : ", ") + c.str();
-    return text;
+    if (all.empty()) return "";
+    return " when " + joined(all, ", ", [](const Condition& c) { return c.str(); });
   };
   std::string text = "pattern " + p.name + "\n  def {" + p.def_text + "}\n";
   if (!p.numbers.empty()) text += "  numbers" + list(p.numbers);
@@ -336,11 +337,8 @@ std::string print(const Pattern& p) {
   if (p.epilogue) text += "  epilogue\n";
   if (!p.when.empty()) text += " " + guard(p.when) + "\n";
   if (!p.loops_text.empty()) text += "  loops {" + p.loops_text + "}\n";
-  for (const auto& [name, values] : p.tune) {
-    text += "  tune " + name + " =";
-    for (int64_t v : values) text += " " + std::to_string(v);
-    text += "\n";
-  }
+  for (const auto& [name, values] : p.tune)
+    text += "  tune " + name + " = " + joined(values, " ") + "\n";
   for (const Body& b : p.bodies) {
     if (!b.library.empty() || b.called()) {
       text += "  call " + (b.library.empty() ? name(b.language) : b.library) +

@@ -38,6 +38,7 @@
 namespace tessera::patterns {
 
 using Values = std::map<std::string, int64_t>;  // by symbol or tuned name
+std::string str(const Values&);                 // "K=64 M=32"
 
 // A product of numbers and names, with / (rounded down) and % from left to right.
 struct Term {

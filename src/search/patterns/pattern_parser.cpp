@@ -50,6 +50,9 @@ class Parser : Scanner {
   }
 
  private:
+  [[noreturn]] void fail_in_line(int line, const std::string& what) const {
+    throw Error(ErrorKind::BadInput, what, SourceLocation{p_.file, line, 1});
+  }
   // From behind a '{' to before its '}'; comments (// of the text format, # of loops) hold none.
   std::string_view block(char comment) {
     const size_t open = skip();
@@ -436,31 +439,25 @@ class Parser : Scanner {
     for (const Op& op : p_.def.ops())
       for (const Dim& d : p_.def.tensor(op.result()).type.shape)
         if (d.symbolic() && !known.count(d.symbol))
-          throw Error(ErrorKind::BadInput, "no input of the def has an axis " + d.symbol,
-                      SourceLocation{p_.file, p_.def_line, 1});
+          fail_in_line(p_.def_line, "no input of the def has an axis " + d.symbol);
     derive_loops();
     const Values values = p_.example_values();
     const Graph def = bound_def(p_, values, DType::F32);
     for (const Body& b : p_.bodies) {
       if (b.written() && !b.called()) check_code(p_, b);
       const Graph g = bound_body(p_, b, values, DType::F32);
-      const SourceLocation place{p_.file, b.line, 1};
       if (g.inputs().size() != def.inputs().size() || g.outputs().size() != 1)
-        throw Error(ErrorKind::BadInput, "a body has the inputs of the def and one result", place);
+        fail_in_line(b.line, "a body has the inputs of the def and one result");
       for (size_t i = 0; i < def.inputs().size(); i++) {
         const Tensor &mine = g.tensor(g.inputs()[i]), &its = def.tensor(def.inputs()[i]);
         if (mine.name != its.name || !(mine.type == its.type))
-          throw Error(ErrorKind::BadInput,
-                      "input " + std::to_string(i + 1) + " is " + mine.name + " : " +
-                          mine.type.str() + ", but the def's is " + its.name + " : " +
-                          its.type.str() + " at the same sizes",
-                      place);
+          fail_in_line(b.line, "input " + std::to_string(i + 1) + " is " + mine.name + " : " +
+                                   mine.type.str() + ", but the def's is " + its.name + " : " +
+                                   its.type.str() + " at the same sizes");
       }
       if (!(g.tensor(g.outputs()[0]).type == def.tensor(def.outputs()[0]).type))
-        throw Error(ErrorKind::BadInput,
-                    "the body's result is " + g.tensor(g.outputs()[0]).type.str() + ", the def's " +
-                        def.tensor(def.outputs()[0]).type.str(),
-                    place);
+        fail_in_line(b.line, "the body's result is " + g.tensor(g.outputs()[0]).type.str() +
+                                 ", the def's " + def.tensor(def.outputs()[0]).type.str());
     }
   }
 
@@ -493,9 +490,7 @@ class Parser : Scanner {
         if (holes & 1) y = g.add(OpKind::Neg, {y});
         g.add_output(y);
         Derived d = derive(g);
-        if (!d.ok())
-          throw Error(ErrorKind::BadInput, "the def has no +Graph: " + d.why,
-                      SourceLocation{p_.file, p_.def_line, 1});
+        if (!d.ok()) fail_in_line(p_.def_line, "the def has no +Graph: " + d.why);
         keep_keys(d.loops);
         p_.loops.push_back(std::move(d.loops));
       }

@@ -8,6 +8,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "cost/analytical.h"
+#include "ir/build.h"
 #include "ir/written.h"
 #include "search/patterns/check.h"
 #include "search/patterns/identify.h"
@@ -57,12 +58,9 @@ Graph with_uses(const Graph& program, const std::vector<const Use*>& uses) {
       copy_op(program, op, out, map);
       continue;
     }
-    const Graph& g = use->second->graph;
-    std::vector<TensorId> inner(g.tensors().size());
-    for (size_t i = 0; i < g.inputs().size(); i++)
-      inner[g.inputs()[i].index] = map[use->second->region.inputs[i].index];
-    copy_ops(g, out, inner);
-    map[op.result().index] = inner[g.outputs()[0].index];
+    std::vector<TensorId> inputs;
+    for (TensorId t : use->second->region.inputs) inputs.push_back(map[t.index]);
+    map[op.result().index] = build::graph(out, use->second->graph, inputs)[0];
   }
   for (TensorId t : program.outputs()) out.add_output(map[t.index]);
   return without_dead_code(out);
@@ -317,10 +315,7 @@ class Run {
   }
 
   static std::string sizes(const Match& m, DType dtype) {
-    std::string text;
-    for (const auto& [symbol, size] : m.symbols)
-      text += (text.empty() ? "" : " ") + symbol + "=" + std::to_string(size);
-    return text + " " + tessera::name(dtype);
+    return str(m.symbols) + " " + tessera::name(dtype);
   }
 
   std::string describe(const Pattern& p, const Graph& merged, const Match& m,
@@ -355,9 +350,8 @@ class Run {
     // The cover: what saves most first, as long as it overlaps with nothing chosen.
     std::vector<const Use*> order;
     for (const Use& u : uses_) order.push_back(&u);
-    std::ranges::stable_sort(order, [](const Use* a, const Use* b) {
-      return a->original - a->seconds > b->original - b->seconds;
-    });
+    std::ranges::stable_sort(order, std::ranges::greater(),
+                             [](const Use* u) { return u->original - u->seconds; });
     std::vector<const Use*> cover;
     std::set<OpId> covered;
     for (const Use* u : order) {

@@ -184,7 +184,6 @@ std::optional<Graph> merge_leading(const Graph& g, int count) {
 
 Graph unmerged(const Graph& original, const Graph& merged) {
   Graph out(original.name());
-  std::vector<TensorId> map(merged.tensors().size());
   std::vector<TensorId> args;
   for (TensorId t : original.inputs())
     args.push_back(
@@ -192,11 +191,10 @@ Graph unmerged(const Graph& original, const Graph& merged) {
   for (size_t i = 0; i < args.size(); i++) {
     const Shape& shape = merged.tensor(merged.inputs()[i]).type.shape;
     if (!(out.tensor(args[i]).type.shape == shape)) args[i] = build::reshape(out, args[i], {shape});
-    map[merged.inputs()[i].index] = args[i];
   }
-  copy_ops(merged, out, map);
-  for (size_t i = 0; i < merged.outputs().size(); i++) {
-    TensorId t = map[merged.outputs()[i].index];
+  const std::vector<TensorId> made = build::graph(out, merged, args);
+  for (size_t i = 0; i < made.size(); i++) {
+    TensorId t = made[i];
     const Shape& shape = original.tensor(original.outputs()[i]).type.shape;
     if (!(out.tensor(t).type.shape == shape)) t = build::reshape(out, t, {shape});
     out.add_output(t);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "eval/eval.h"
 #include "search/rules/instance.h"
 #include "verify/all_sizes.h"
@@ -44,12 +45,8 @@ bool same_interface(const Sides& s) {
 // "A [3 2], B [2], c = 1/2"
 std::string told(const Rule& rule, const Assignment& at, DType dtype) {
   std::string text = name(dtype);
-  for (size_t v = 0; v < rule.variables.size(); ++v) {
-    text += " " + rule.variables[v].name + "[";
-    for (size_t i = 0; i < at.shapes[v].size(); ++i)
-      text += (i ? "," : "") + std::to_string(at.shapes[v][i]);
-    text += "]";
-  }
+  for (size_t v = 0; v < rule.variables.size(); ++v)
+    text += " " + rule.variables[v].name + "[" + joined(at.shapes[v]) + "]";
   for (size_t c = 0; c < rule.constants.size(); ++c)
     if (at.numbers[c]) text += " " + rule.constants[c].name + "=" + at.numbers[c]->str();
   return text;

@@ -362,11 +362,7 @@ class Shapes {
           if (take(r)) return;
           if (!bare || leading[0] == 0) continue;
           // A number, as often as the left side has elements.
-          Node spread;
-          spread.form = Form::Broadcast;
-          spread.arity = 1;
-          spread.arg[0] = r.right;
-          spread.attr = r.shapes.size();
+          const Node spread = synth::view(Form::Broadcast, r.right, r.shapes.size());
           r.shapes.push_back({"s", {}});
           r.right = add_node(r, spread);
           if (take(std::move(r))) return;

@@ -78,8 +78,7 @@ class Recorder {
   ValueId leaf(ValueId v) {
     const auto [at, fresh] = variables_.emplace(v, kNone);
     if (fresh) {
-      Node n;
-      n.attr = rule_.variables.size();
+      const Node n = synth::leaf(Form::Leaf, rule_.variables.size());
       const synth::Dims& dims = graph_[v].sample.dims;
       rule_.variables.push_back(
           {"v" + std::to_string(v), pattern(dims), dims.dtype == DType::Bool});

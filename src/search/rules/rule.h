@@ -90,13 +90,7 @@ struct Rule {
 
 inline constexpr size_t kMaxRuleNodes = 200;
 
-// The index of an item in a list of the rule, which it is appended to where it is new.
-template <class T> uint32_t add_unique(std::vector<T>& list, const T& item) {
-  const auto at = std::ranges::find(list, item);
-  const auto index = uint32_t(at - list.begin());
-  if (at == list.end()) list.push_back(item);
-  return index;
-}
+using synth::add_unique;
 synth::ValueId add_node(Rule&, const synth::Node&);
 // The operands of a node, those of stacks too.
 std::vector<synth::ValueId> operands(const Rule&, synth::ValueId);

@@ -189,10 +189,7 @@ class Parser : Scanner {
   }
   bool is_constant(ValueId v) const { return rule_.nodes[v].form == Form::Const; }
   ValueId constant(const Constant& c) {
-    Node n;
-    n.form = Form::Const;
-    n.attr = add_unique(rule_.constants, c);
-    return add(n);
+    return add(synth::leaf(Form::Const, add_unique(rule_.constants, c)));
   }
   ValueId literal(const Rational& r) { return constant({Constant::Kind::Literal, r}); }
 

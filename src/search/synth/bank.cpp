@@ -33,11 +33,7 @@ void Bank::push(Entry e) {
 }
 
 ValueId Bank::constant_class(const Rational& c, DType dtype) {
-  Node n;
-  n.form = Form::Const;
-  n.attr = world_.constant(c);
-  n.dtype = dtype;
-  return graph_.add(n);
+  return graph_.add(leaf(Form::Const, world_.constant(c), dtype));
 }
 uint32_t Bank::constant(const Rational& c, DType dtype) {
   const ValueId v = constant_class(c, dtype);

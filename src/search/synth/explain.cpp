@@ -1,6 +1,9 @@
 #include "search/synth/explain.h"
 
+#include <span>
+
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tessera::synth {
 namespace {
@@ -16,9 +19,8 @@ class Printer {
     const Node& n = graph_[v].nodes[choice_[v]];
     auto arg = [&](int i) { return print(n.arg[size_t(i)], depth + 1); };
     auto call = [&](const std::string& function, const std::string& more = "") {
-      std::string text = function + "(";
-      for (int i = 0; i < n.arity; ++i) text += (i ? ", " : "") + arg(i).text;
-      return Text{text + more + ")", Atom};
+      const std::span args(n.arg.data(), n.arity);
+      return Text{function + "(" + told(args, depth) + more + ")", Atom};
     };
     const World& world = graph_.world();
     switch (n.form) {
@@ -63,30 +65,28 @@ class Printer {
     case Form::Stack:
     case Form::Kept: {
       const KeptOp& op = world.kept_ops()[n.attr];
-      std::string text = std::string(name(op.kind)) + "(";
-      for (size_t i = 0; i < op.args.size(); ++i)
-        text += (i ? ", " : "") + print(op.args[i], depth + 1).text;
-      return {text + ")", Atom};
+      return {std::string(name(op.kind)) + "(" + told(op.args, depth) + ")", Atom};
     }
     }
     unreachable("Form");
   }
 
  private:
+  // Operands of what is printed at this depth.
+  template <class Args> std::string told(const Args& args, int depth) const {
+    return joined(
+        args, ", ", [&](ValueId a) { return print(a, depth + 1).text; });
+  }
   std::string extents(const Dims& d) const {
-    std::string text;
-    for (int a = 0; a < d.rank; ++a)
-      text += (a ? ", " : "") + std::to_string(graph_.world().dims().extents[d.axis[size_t(a)]]);
-    return "(" + text + ")";
+    const std::vector<int64_t>& all = graph_.world().dims().extents;
+    const std::span axes(d.axis.data(), d.rank);
+    return "(" + joined(axes, ", ", [&](DimId a) { return std::to_string(all[a]); }) + ")";
   }
   static std::string axes(uint64_t mask) {
-    std::string text;
-    int count = 0;
-    for (int a = 0; a <= kMaxAxes; ++a) {
-      if (!(mask >> a & 1)) continue;
-      text += (count++ ? ", " : "") + std::to_string(a);
-    }
-    return count == 1 ? text : "(" + text + ")";
+    std::vector<int> named;
+    for (int a = 0; a <= kMaxAxes; ++a)
+      if (mask >> a & 1) named.push_back(a);
+    return named.size() == 1 ? joined(named) : "(" + joined(named, ", ") + ")";
   }
   template <class Arg, class Call> Text pointwise(const Node& n, Arg arg, Call call) const {
     if (const std::string sign = infix(n.kind); !sign.empty())

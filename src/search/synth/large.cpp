@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "base/wall_clock.h"
+#include "ir/build.h"
 #include "search/synth/spec.h"
 #include "search/synth/world.h"
 
@@ -389,13 +390,11 @@ Graph with_part(const Graph& g, const Part& part, const Graph& better) {
   std::vector<TensorId> to(g.tensors().size());
   for (uint32_t i = 0; i < g.ops().size(); ++i)
     if (!inside[i] && !after[i]) copy_op(g, g.ops()[i], r, to);
-  std::vector<TensorId> its(better.tensors().size());
-  for (size_t i = 0; i < part.inputs.size(); ++i)
-    its[better.inputs()[i].index] = to[part.inputs[i].index];
-  copy_ops(better, r, its);
+  std::vector<TensorId> inputs;
+  for (TensorId t : part.inputs) inputs.push_back(to[t.index]);
+  const std::vector<TensorId> outputs = build::graph(r, better, inputs);
   for (size_t i = 0; i < part.outputs.size(); ++i) {
-    const TensorId t = its[better.outputs()[i].index];
-    to[part.outputs[i].index] = t;
+    const TensorId t = to[part.outputs[i].index] = outputs[i];
     const std::string& name = g.tensor(part.outputs[i]).name;
     if (!is_input(r.producer(t).kind) && r.tensor(t).name.empty()) r.set_tensor_name(t, name);
   }

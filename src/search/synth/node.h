@@ -1,6 +1,7 @@
 // What a synthesised program is made of: NumPy-level operations over values whose axes are named by
 // dimensions instead of extents, so that one program stands for all sizes.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -79,6 +80,14 @@ inline std::string infix(OpKind kind) {
   return sign != nullptr ? sign : "";
 }
 
+// Without operands; `dtype` counts where the form does not tell it.
+inline Node leaf(Form form, uint64_t attr, DType dtype = DType::F32) {
+  Node n;
+  n.form = form;
+  n.attr = attr;
+  n.dtype = dtype;
+  return n;
+}
 inline Node view(Form form, ValueId a, uint64_t attr, OpKind kind = OpKind::Input) {
   Node n;
   n.form = form;
@@ -102,6 +111,14 @@ inline Node product(ValueId a, ValueId b) {  // Dot
   n.arity = 2;
   n.arg = {a, b, kNone};
   return n;
+}
+
+// The index of an item in a list, which it is appended to where it is new.
+template <class T> uint32_t add_unique(std::vector<T>& list, const T& item) {
+  const auto at = std::ranges::find(list, item);
+  const auto index = uint32_t(at - list.begin());
+  if (at == list.end()) list.push_back(item);
+  return index;
 }
 
 // An operator of any arity: what Kept and Stack refer to.

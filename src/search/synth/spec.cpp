@@ -25,9 +25,8 @@ class Parser {
     for (size_t i = 0; i < g_.inputs().size(); ++i) {
       const Type& type = g_.type(g_.inputs()[i]);
       if (type.rank() > kMaxAxes) return std::nullopt;
-      Node leaf;
-      leaf.attr = i;
-      value_[g_.inputs()[i].index] = add(leaf, fresh(type), type.dtype, derive_key(1, i));
+      value_[g_.inputs()[i].index] =
+          add(leaf(Form::Leaf, i), fresh(type), type.dtype, derive_key(1, i));
     }
     for (size_t i = 0; i < g_.ops().size(); ++i) {
       const Op& op = g_.ops()[i];
@@ -91,13 +90,7 @@ class Parser {
     for (ValueId a : args) n.arg[n.arity++] = a;
     return n;
   }
-  uint64_t constant(const Rational& value) {
-    auto& all = spec_.constants;
-    const auto at = std::ranges::find(all, value);
-    if (at != all.end()) return uint64_t(at - all.begin());
-    all.push_back(value);
-    return all.size() - 1;
-  }
+  uint64_t constant(const Rational& value) { return add_unique(spec_.constants, value); }
   DType dtype(ValueId v) const { return spec_.dims[v].dtype; }
   // NumPy's broadcasting, uniting what is combined.
   Axes combined(const Axes& a, const Axes& b) {
@@ -223,9 +216,7 @@ class Parser {
   ValueId splat(const Op& op, const Type& type) {
     const Rational& value = std::get<ConstAttrs>(op.attrs).value;
     if (!value.finite()) return kNone;
-    Node n = node(Form::Const, {}, constant(value));
-    n.dtype = type.dtype;
-    const ValueId scalar = add(n, {}, type.dtype);
+    const ValueId scalar = add(leaf(Form::Const, constant(value), type.dtype), {}, type.dtype);
     return type.rank() == 0 ? scalar : broadcast(scalar, type);
   }
 

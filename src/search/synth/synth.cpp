@@ -237,10 +237,9 @@ class Search {
            decimals((is + elsewhere_) * 1e6, 2) + " us)";
   }
   std::string programs(const EGraph& graph, const Choice& choice) const {
-    std::string text;
-    for (ValueId v : outputs_)
-      text += (text.empty() ? "" : ", ") + expression(graph, choice, v, input_names(graph));
-    return text;
+    return joined(
+        outputs_, ", ",
+        [&](ValueId v) { return expression(graph, choice, v, input_names(graph)); });
   }
 
   // The first step: values that are equal, whatever they look like, are computed once, the cheapest

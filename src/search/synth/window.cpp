@@ -22,11 +22,8 @@ class Window {
       if (!spanned(extent, leaves)) continue;
       for (const DType dtype : dtypes(leaves)) {
         if (!is_float(dtype)) continue;
-        Node n;
-        n.form = Form::Extent;
-        n.attr = extent;
-        n.dtype = dtype;
-        if (const ValueId v = bank_.graph().add(n); v != kNone) bank_.add_leaf(v);
+        const ValueId v = bank_.graph().add(leaf(Form::Extent, extent, dtype));
+        if (v != kNone) bank_.add_leaf(v);
       }
     }
     views_of_leaves();

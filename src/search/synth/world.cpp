@@ -18,7 +18,9 @@ constexpr int64_t kSmall = 1024;  // parts of factors that are looked for
 struct Layout {
   std::array<int, kMaxAxes> extent{}, stride{};
   int rank = 0, count = 1;
-  Layout(const DimTable& dims, const Dims& d, int draw) : rank(d.rank) {
+  int first = 0;  // of the draw's elements
+  Layout(const DimTable& dims, const Dims& d, int draw)
+      : rank(d.rank), first(draw == 0 ? 0 : dims.count(d, 0)) {
     for (int a = rank; a-- > 0;) {
       extent[size_t(a)] = dims.sizes[d.axis[size_t(a)]][size_t(draw)];
       stride[size_t(a)] = count;
@@ -178,12 +180,7 @@ World::World(DimTable dims, bool with_q, uint64_t seed)
     : dims_(std::move(dims)), with_q_(with_q), seed_(seed), model_(FieldSize::Bits31, kModelSeed),
       out_p_(kMaxCount), out_q_(kMaxCount), out_x_(kMaxCount), out_v_(kMaxCount) {}
 
-uint64_t World::constant(const Rational& value) {
-  const auto at = std::ranges::find(constants_, value);
-  if (at != constants_.end()) return uint64_t(at - constants_.begin());
-  constants_.push_back(value);
-  return constants_.size() - 1;
-}
+uint64_t World::constant(const Rational& value) { return add_unique(constants_, value); }
 
 uint64_t World::kept(KeptOp op) {
   kept_.push_back(std::move(op));
@@ -308,11 +305,10 @@ const World::Map& World::broadcast_map(const Dims& from, const Dims& to) {
   Map& map = maps_[derive_key(key_of(from), key_of(to))];
   if (!map.empty()) return map;
   for (int draw = 0; draw < kDraws; ++draw) {
-    const int first = draw == 0 ? 0 : dims_.count(from, 0);
     const Layout in(dims_, from, draw), out(dims_, to, draw);
     const int shift = to.rank - from.rank;
     each(out, [&](const auto& at) {
-      int index = first;
+      int index = in.first;
       for (int a = 0; a < in.rank; ++a)
         if (in.extent[size_t(a)] != 1) index += at[size_t(a + shift)] * in.stride[size_t(a)];
       map.push_back(uint16_t(index));
@@ -328,10 +324,9 @@ const World::Map& World::gather_map(const Node& node, const Dims& from, const Di
   Map& map = maps_[key];
   if (!map.empty()) return map;
   for (int draw = 0; draw < kDraws; ++draw) {
-    const int first = draw == 0 ? 0 : dims_.count(from, 0);
     const Layout in(dims_, from, draw), out(dims_, to, draw);
     each(out, [&](const auto& at) {
-      int index = first;
+      int index = in.first;
       if (node.form == Form::Transpose) {
         for (int a = 0; a < in.rank; ++a)
           index += at[size_t(a)] * in.stride[node.attr >> (4 * a) & 15];
@@ -339,7 +334,7 @@ const World::Map& World::gather_map(const Node& node, const Dims& from, const Di
         for (int a = 0; a < out.rank; ++a) index += at[size_t(a)] * in.stride[size_t(a)];
         index += at[size_t(out.rank - 1)] * in.stride[size_t(in.rank - 1)];
       } else if (node.form == Form::Spread) {
-        index = at[0] == at[1] ? first + at[0] : kZero;
+        index = at[0] == at[1] ? in.first + at[0] : kZero;
       } else {  // Triangle
         for (int a = 0; a < in.rank; ++a) index += at[size_t(a)] * in.stride[size_t(a)];
         const int64_t distance = at[size_t(in.rank - 1)] - at[size_t(in.rank - 2)];
@@ -358,11 +353,8 @@ const World::DotMap* World::dot_map(const Dims& a, const Dims& b) {
   if (const auto known = dot_maps_.find(key); known != dot_maps_.end())
     return known->second ? &*known->second : nullptr;
   std::optional<DotMap>& found = dot_maps_[key];
-  Node node;
-  node.form = Form::Dot;
-  node.arity = 2;
   const Dims* args[] = {&a, &b};
-  const std::optional<Dims> out = result_dims(node, args);
+  const std::optional<Dims> out = result_dims(product(0, 1), args);
   if (!out || dims_.count(*out) > kMaxCount) return nullptr;
   found.emplace();
   found->out = *out;
@@ -372,10 +364,8 @@ const World::DotMap* World::dot_map(const Dims& a, const Dims& b) {
     const Layout la(dims_, a, draw), lb(dims_, b, draw), lo(dims_, *out, draw);
     const int k = la.extent[size_t(a.rank - 1)];
     found->k[size_t(draw)] = k;
-    const int first_a = draw == 0 ? 0 : dims_.count(a, 0);
-    const int first_b = draw == 0 ? 0 : dims_.count(b, 0);
     each(lo, [&](const auto& at) {
-      int ia = first_a, ib = first_b;
+      int ia = la.first, ib = lb.first;
       auto batched = [&](const Layout& l, int& index) {
         for (int i = 0; i + 2 < l.rank; ++i) {
           const size_t axis = size_t(i + batch - (l.rank - 2));
@@ -689,10 +679,9 @@ std::optional<Sample> World::stack(const std::vector<const Sample*>& args, int a
   if (r.n > kMaxCount) return std::nullopt;
   size_t i = 0;
   for (int draw = 0; draw < kDraws; ++draw) {
-    const int first = draw == 0 ? 0 : dims_.count(part, 0);
     const Layout in(dims_, part, draw), out(dims_, to, draw);
     each(out, [&](const auto& at) {
-      int index = first;
+      int index = in.first;
       for (int a = 0; a < in.rank; ++a)
         index += at[size_t(a < axis ? a : a + 1)] * in.stride[size_t(a)];
       set(i++, *args[size_t(at[size_t(axis)])], index);
