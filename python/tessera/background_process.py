@@ -46,7 +46,8 @@ def optimised(order: Record, arrays: list[Value]) -> Record:
     try:
         floats = any(type(a) in (float, *FLOAT_SCALARS) for a in arrays)
         for copies in ((), range(1, len(graph.outputs))):  # equal results are arrays of their own
-            function: Function = compile_source(emit(graph, name="program", copies=copies), "program")
+            source = emit(graph, name="program", copies=copies)
+            function: Function = compile_source(source, "program")
             traced = trace_call(function, arrays, {}, floats)
             if len(traced.forms) == len(graph.outputs):
                 break

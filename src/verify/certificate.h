@@ -69,6 +69,10 @@ struct GateFamily {
 // Appends a text unless it is there.
 void add_once(std::vector<std::string>& list, const std::string& text);
 
+// Coverages: of programs as they are, and the beginning of that of some places.
+inline constexpr const char* kWhole = "all elements of all outputs, full shapes";
+inline constexpr const char* kInRegions = "where the programs differ: ";
+
 // log2 of the error of what needs no draw.
 inline constexpr double kCertain = -1000;
 

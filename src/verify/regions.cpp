@@ -562,8 +562,7 @@ bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOption
   const std::string count = std::to_string(proofs->size());
   c.coverage = proofs->empty()
                    ? "the programs are the same operators of the same operands"
-                   : "where the programs differ: " + count +
-                         (proofs->size() == 1 ? " region" : " regions") +
+                   : kInRegions + count + (proofs->size() == 1 ? " region" : " regions") +
                          " over free inputs, up to " + where + "; elsewhere they are the same";
   return true;
 }

@@ -144,7 +144,8 @@ def test_positions_that_vary_have_few_programs(leave: bool) -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     model, x = Model(proto, opaque=leave), np.arange(180, dtype=np.float32).reshape(90, 2)
     for at in range(40):
-        np.testing.assert_array_equal(model(x, np.array([at]), np.array([at + 3]))[0], x[at : at + 3])
+        y = model(x, np.array([at]), np.array([at + 3]))[0]
+        np.testing.assert_array_equal(y, x[at : at + 3])
     assert len(model._programs) == len(model._empty) == 32
 
 
@@ -158,7 +159,7 @@ def test_what_is_between_may_exceed_sixteen_bits(
     kind: str, value: Any, want: Any, attributes: Any
 ) -> None:
     x = value.astype(np.float16)
-    model = Model(one_node(kind, x.shape, type_=onnx.TensorProto.FLOAT16, **attributes), opaque=False)
-    y = model(x)[0]
+    proto = one_node(kind, x.shape, type_=onnx.TensorProto.FLOAT16, **attributes)
+    y = Model(proto, opaque=False)(x)[0]
     assert y.dtype == np.float16
     np.testing.assert_allclose(y.astype(float), np.broadcast_to(want, y.shape), rtol=1e-3)
