@@ -401,10 +401,7 @@ std::string Nest::cast(const Value& value, std::string x) {
   const int operand = value.inputs[0];
   const DType from = kernel_.values[size_t(operand)].dtype;
   const std::string type = compute_type(value.dtype);
-  // What adds up is in single precision, and stays so.
-  const OpKind made = kernel_.values[size_t(operand)].kind;
-  const bool sum = (adds_up(made) || is_accumulator(made)) && is_float(value.dtype);
-  if (!is_held(operand) && !sum) x = rounded(x, from);
+  if (!is_held(operand)) x = rounded(x, from);
   if (value.dtype == DType::Bool) return x + " != 0";
   if (is_float(from) && !is_float(value.dtype)) {
     prelude_.insert("t_truncate");

@@ -167,11 +167,8 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
 #include "ir/ops.def"
     if constexpr (!D::kIsField && !D::kIsTerm)
       if (op.kind == OpKind::Cast && level != Level::Kernel && is_sixteen(in[0].dtype)) {
-        // Code rounds what another type is made of; but what adds up stays in single precision.
-        const OpKind made = g.producer(op.inputs[0]).kind;
-        const bool sum = (adds_up(made) || is_accumulator(made)) && is_float(type.dtype);
-        View stored = copy_of(arena, in[0], demand);
-        domain_.round(stored, sum ? level : Level::Kernel);
+        View stored = copy_of(arena, in[0], demand);  // code rounds what another type is made of
+        domain_.round(stored, Level::Kernel);
         return finish(elementwise(arena, g, op, {stored}, demand, level, pool));
       }
     return finish(elementwise(arena, g, op, in, demand, level, pool));

@@ -1,6 +1,7 @@
 #include "search/mugraph/wide_sums.h"
 
 #include <algorithm>
+#include <set>
 
 #include "ir/build.h"
 #include "ir/types.h"
@@ -10,13 +11,14 @@ namespace {
 
 bool narrow(DType d) { return is_float(d) && size_in_bytes(d) < 4; }
 
-// Is the tensor a sum, apart from movement?
-bool is_sum(const Graph& body, TensorId t) {
-  for (;;) {
+// The first sum that makes a tensor, apart from movement and other sums; null: it is none.
+const Op* sum_of(const Graph& body, TensorId t) {
+  for (const Op* sum = nullptr;;) {
     const Op& op = body.producer(t);
-    if (is_sum(op.kind)) return true;
-    if (op.kind == OpKind::Accum) return body.attrs<AccumAttrs>(op).kind == AccumKind::Sum;
-    if (!has(op.kind, algebra::Movement)) return false;
+    const auto* a = std::get_if<AccumAttrs>(&op.attrs);
+    const bool adds = is_sum(op.kind) || (op.kind == OpKind::Accum && a->kind == AccumKind::Sum);
+    if (!adds && !has(op.kind, algebra::Movement)) return sum;
+    if (adds) sum = &op;
     t = op.inputs[0];
   }
 }
@@ -45,6 +47,9 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
     const auto at = std::ranges::find(old.outputs(), t);
     return at != old.outputs().end() && wide_out[size_t(at - old.outputs().begin())];
   };
+  std::set<const Op*> sums;  // of these the terms are made wide
+  for (size_t r = 0; r < wide_out.size(); ++r)
+    if (wide_out[r]) sums.insert(sum_of(old, old.producer(old.outputs()[r]).inputs[0]));
   for (const Op& op : old.ops()) {
     const TensorId out = op.result();
     const std::string& name = old.tensor(out).name;
@@ -67,6 +72,7 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
     }
     // What is computed from a wide tensor is wide too: a cast back would round it.
     const bool wide =
+        (is_sum(op.kind) && sums.count(&op) != 0) ||
         std::ranges::any_of(in, [&](TensorId t) { return g.type(t).dtype == DType::F32; });
     for (size_t i = 0; i < in.size(); ++i)
       if (op.body.valid())
@@ -93,7 +99,7 @@ Graph store_sums_wide(const Graph& old) {
     for (uint32_t r = 0; r < op.num_results; ++r) {
       const Op& save = body.producer(body.outputs()[r]);
       wide[op.result(r).index] =
-          narrow(old.type(op.result(r)).dtype) && is_sum(body, save.inputs[0]);
+          narrow(old.type(op.result(r)).dtype) && sum_of(body, save.inputs[0]) != nullptr;
     }
   }
   for (const Op& op : old.ops())
