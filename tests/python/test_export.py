@@ -156,6 +156,17 @@ def test_numpy(function: Callable[..., Any], arrays: Arrays, tmp_path: Path) -> 
         assert found["weights_bytes"] >= TABLE.nbytes
 
 
+def test_sums_of_sixteen_bit_products_are_wider(tmp_path: Path) -> None:
+    """The products are larger than f16's largest number, and cancel."""
+    graph = ts.Graph.parse("graph p { x = input : f16[2,8]\n w = input : f16[8,3]\n"
+                           "y = matmul x, w\n return y }")  # fmt: skip
+    x = np.where(np.arange(16).reshape(2, 8) % 2, -400, 400).astype(np.float16)
+    found = export_c(graph, tmp_path)
+    y = np.empty((2, 3), np.float16)
+    assert call(tmp_path, found, [x, np.full((8, 3), 300, np.float16)], [y]) == 0
+    np.testing.assert_array_equal(y, np.zeros((2, 3)))
+
+
 def test_an_index_out_of_range_is_told(tmp_path: Path) -> None:
     program = of_function(looked_up, np.array([0, 1]))
     found = export_c(program.graph, tmp_path, data=program.data)
@@ -170,7 +181,7 @@ def test_names_that_c_has_uses_for_are_others(tmp_path: Path) -> None:
         "graph x {\n  i0 = input : f32[5,40]\n  x = input : f32[5,40]\n  totals = input : f32[40]\n"
         "  square_f32 = sqr i0\n  workspace = add square_f32, x\n"
         "  weights = sum workspace {axes=[1]}\n  larger_f32 = max workspace, totals\n"
-        "  return weights, larger_f32\n}"
+        "  int64_t = sqrt larger_f32\n  expf = exp int64_t\n  return weights, expf\n}"
     )
     check(tmp_path, graph, example_arrays(graph, 1))
 

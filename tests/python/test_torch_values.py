@@ -349,3 +349,11 @@ def test_dropout_draws_as_pytorch_does() -> None:
         return compiled(torch.ones(32)).tolist(), torch.rand(1).item()
 
     assert of("tessera") == of("aot_eager")
+
+
+def test_results_are_of_the_arguments_device_whatever_is_the_default() -> None:
+    x = torch.randn(4, 16)
+    compiled = torch.compile(lambda a: torch.tanh(a) * 2, backend="tessera", options=OPTIONS)
+    with torch.device("meta"):
+        y = compiled(x)
+    torch.testing.assert_close(y, torch.tanh(x) * 2)

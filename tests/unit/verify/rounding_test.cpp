@@ -195,5 +195,18 @@ TEST(Rounding, ErrorsOfRoundingAreKept) {
                twice + "c = const {value=2} : f32[]; r = mul e, c; return r");
 }
 
+// Code rounds 16-bit values inside kernels before casts: E[x²] − E[x]² loses all digits there, too.
+TEST(Rounding, CastsInsideKernels) {
+  const std::string x = "x = input : bf16[16,32]\n";
+  expect_never_equal(
+      x + "f = cast x {dtype=f32}\n m = mean f {axes=[1], keepdims=true}\n h = cast m "
+          "{dtype=bf16}\n d = sub x, h\n q = sqr d\n g = cast q {dtype=f32}\n v = mean g "
+          "{axes=[1]}\n r = cast v {dtype=bf16}\n return r",
+      x + "r = kernel x grid[x=2] {\n x = input : bf16[16,32]\n t = iter x {imap={x:0}}\n f = cast "
+          "t {dtype=f32}\n q = sqr t\n g = cast q {dtype=f32}\n s = mean f {axes=[1]}\n n = mean g "
+          "{axes=[1]}\n a = cast s {dtype=bf16}\n b = cast n {dtype=bf16}\n p = sqr a\n e = sub b, "
+          "p\n o = save e {omap={x:0}} : bf16[16]\n return o }\n return r");
+}
+
 }  // namespace
 }  // namespace tessera
