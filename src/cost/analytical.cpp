@@ -74,6 +74,18 @@ std::vector<bool> waits(const Graph& b, const std::vector<Phase>& phase) {
   return out;
 }
 
+// The most neighbours along axes that a reduction keeps.
+double longest_kept(const Graph& g, const Op& op) {
+  const Shape& shape = g.type(op.inputs[0]).shape;
+  const auto& axes = std::get<ReduceAttrs>(op.attrs).axes;
+  double longest = 1, run = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    run = std::ranges::binary_search(axes, int(i)) ? 1 : run * double(shape[i].extent);
+    longest = std::max(longest, run);
+  }
+  return longest;
+}
+
 }  // namespace
 
 double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
@@ -194,22 +206,6 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
   w.other_bytes = std::max(0.0, double(block_memory(b).peak()) - 2 * w.iteration_bytes);
   return w;
 }
-
-namespace {
-
-// The most neighbours along axes that a reduction keeps.
-double longest_kept(const Graph& g, const Op& op) {
-  const Shape& shape = g.type(op.inputs[0]).shape;
-  const auto& axes = std::get<ReduceAttrs>(op.attrs).axes;
-  double longest = 1, run = 1;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    run = std::ranges::binary_search(axes, int(i)) ? 1 : run * double(shape[i].extent);
-    longest = std::max(longest, run);
-  }
-  return longest;
-}
-
-}  // namespace
 
 AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
                                                       double resident) const {

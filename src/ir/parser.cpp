@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <map>
 
 #include "base/error.h"
@@ -286,9 +285,9 @@ class Parser {
       if (v.size() > size_t(kMaxRank)) fail("a shape has at most 8 dimensions");
       const Token start = token_;
       std::string text;
-      while (
-          token_.kind != Token::End && token_.text != "," && token_.text != "]" &&
-          (text.empty() || std::strchr("+-*", text.back()) || std::strchr("+-*", token_.text[0])))
+      const auto joins = [](char c) { return c == '+' || c == '-' || c == '*'; };
+      while (token_.kind != Token::End && token_.kind != Token::String && token_.text != "," &&
+             token_.text != "]" && (text.empty() || joins(text.back()) || joins(token_.text[0])))
         text += take().text;
       at(start, [&] { v.push_back(SymbolicExtent::parse(text).dim()); });
     }

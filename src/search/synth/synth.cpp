@@ -80,7 +80,7 @@ class Search {
     const Entered program = enter(graph, spec, values);
     bool alike = false;
     for (ValueId v = 0; v < graph.size(); ++v) alike = alike || graph[v].nodes.size() > 1;
-    if (!alike) return {};
+    if (!alike || !spec.with_roots) return {};  // else inputs have both signs
     return Trials(spec, world, program.classes, context_.seed, options_.patience, stop_).unlike();
   }
 

@@ -229,7 +229,8 @@ class Model:
         if len(self._programs) >= _MOST_PROGRAMS and self._key(wide)[0] not in self._programs:
             peer = self._peer()
             if peer is not None:
-                return [np.asarray(a) for a in peer.run(None, given)]
+                with contextlib.suppress(Exception):  # what it refuses, ours says
+                    return [np.asarray(a) for a in peer.run(None, given)]
         graph, taken = self.program(wide)
         calls = self._calls.get(id(graph))
         if calls is None:
