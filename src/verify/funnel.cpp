@@ -291,7 +291,7 @@ std::optional<Verdict> Verifier::State::compare(const Graph& candidate, const Rn
   if (std::max(evaluation_cost(spec), evaluation_cost(candidate)) > options.whole_cost &&
       !is_integer_program(spec)) {
     const Symmetry symmetry({&spec, &candidate});
-    if (const auto kept = symmetry.choose(options.tiles_cost, 2, seeds.split(3))) {
+    if (const auto kept = symmetry.choose(options.whole_cost, 2, seeds.split(3))) {
       if (const auto tiles = symmetry.restrict_both(*kept)) {
         const auto inputs = symmetry.input_positions(*kept),
                    outputs = symmetry.output_positions(*kept);

@@ -24,8 +24,8 @@ struct VerifyOptions {
   std::optional<uint64_t> seed;      // none: from the operating system, recorded in the certificate
   int64_t max_macs = 5'000'000'000;  // of one evaluation of one program
   // Programs that cost more are evaluated on representative tiles of the axes along which both do
-  // the same everywhere (verify/symmetry.h); infinity: never.
-  double whole_cost = 2e6, tiles_cost = 2.5e5;  // what these may cost
+  // the same everywhere (verify/symmetry.h), which cost at most that; infinity: never.
+  double whole_cost = 2.5e5;
   int threads = 1;
   int bindings = 4;         // how many random shapes a symbolic program is tested at
   bool minimise = true;     // make refuting inputs small before they are shown

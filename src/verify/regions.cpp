@@ -466,7 +466,7 @@ class Regions {
     if (std::max(evaluation_cost(whole.spec), evaluation_cost(whole.candidate)) >
         options_.whole_cost) {
       const Symmetry symmetry({&whole.spec, &whole.candidate});
-      if (const auto kept = symmetry.choose(options_.tiles_cost, 2, seeds.split(3))) {
+      if (const auto kept = symmetry.choose(options_.whole_cost, 2, seeds.split(3))) {
         if (auto tiles = symmetry.restrict_both(*kept)) {
           proof.first.tiles = numbers_of(*kept);
           here = {std::move(tiles->first), std::move(tiles->second)};

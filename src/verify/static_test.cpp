@@ -679,7 +679,7 @@ std::optional<Verdict> test_rounding(Reference& reference, const Graph& candidat
                                      Certificate& certificate) {
   // Of expensive programs few inputs can be looked at; of representative tiles many.
   const Symmetry symmetry({&reference.spec(), &candidate});
-  const auto kept = symmetry.choose(options.tiles_cost, 2, seeds.split(77));
+  const auto kept = symmetry.choose(options.whole_cost, 2, seeds.split(77));
   const auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
   std::optional<Reference> small;
   if (tiles) small.emplace(tiles->first, reference.pool());

@@ -389,21 +389,8 @@ class Lifter(Tree):
         if (reversed_ := self._reversed(index, self._shape(data)[axis])) is not None:
             items = [slice(None)] * axis + [reversed_] + [slice(None)] * (x.ndim - axis - 1)
             return _index(x, items, dtype, shape)
-        bare = self._wrapped(index, self._shape(data)[axis])
-        indices = self._array(self.node(index if bare is None else bare))
+        indices = self._array(self.node(index))
         return Node("take", (x, indices), dtype, shape, {"axis": axis})
-
-    def _wrapped(self, index: int, extent: Dim) -> int | None:
-        """i of where(i < 0, i + extent, i): what NumPy's indexing does by itself."""
-        if self._op(index) != "where":
-            return None
-        test, moved, plain = self._made[index]["inputs"]
-        if self._op(test) != "lt" or self._op(moved) != "add":
-            return None
-        i, zero = self._made[test]["inputs"]
-        j, n = self._made[moved]["inputs"]
-        same = plain == i == j and self._is_zero(zero) and self._op(n) == "const"
-        return plain if same and number(self._made[n]["attrs"]["value"]) == extent else None
 
     def _reversed(self, index: int, extent: Dim) -> slice | None:
         """x[::-1]: the indices extent − 1, extent − 2, …, 0."""

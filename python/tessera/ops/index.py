@@ -48,7 +48,7 @@ def take(x: Operand, indices: Operand, axis: int | None = None) -> Tensor:
     if axis is None:
         x, axis = ravel(x), 0
     a = axis_of(axis, x.ndim)
-    index = _wrapped(indices, static_shape(x, "take")[a], builder)
+    index = _positions(indices, static_shape(x, "take")[a], builder)
     return builder.emit("gather", [x, index], {"axis": a})
 
 
@@ -164,7 +164,7 @@ def _pick_together(x: Tensor, gathers: list[tuple[int, int, Operand]]) -> Tensor
     linear: Any = 0
     for _, extent, index in gathers:
         if not _is_integer(index):
-            index = _wrapped(index, extent, x.builder)
+            index = _from_start(_positions(index, extent, x.builder), extent)
         if isinstance(linear, Tensor):
             linear = add(multiply(linear, extent), index)
         elif _is_integer(index):
@@ -176,8 +176,8 @@ def _pick_together(x: Tensor, gathers: list[tuple[int, int, Operand]]) -> Tensor
     return x.builder.emit("gather", [merged, linear], {"axis": first})
 
 
-def _wrapped(indices: Operand, extent: int, builder: Builder) -> Tensor:
-    """Positions that count from the end, from the start; noted, since calls must check them."""
+def _positions(indices: Operand, extent: int, builder: Builder) -> Tensor:
+    """Positions along an axis, negative ones from its end; noted, since calls must check them."""
     if not isinstance(indices, Tensor):
         known = np.asarray(indices)
         if known.dtype.kind in "iu" and known.size and not are_inside(known, extent):
@@ -188,8 +188,11 @@ def _wrapped(indices: Operand, extent: int, builder: Builder) -> Tensor:
         builder.indices.append((index.id, extent))
     if index.dtype.kind not in "iu":
         bad_input(f"indices must be integers, not {index.dtype}")
-    made = index.builder.made.get(index.id, ("", (), {}))[0]
-    if index.dtype.kind == "u" or made == "iota":
+    return index if index.dtype.itemsize >= 4 else cast(index, np.int32)
+
+
+def _from_start(index: Tensor, extent: int) -> Tensor:
+    if index.builder.made.get(index.id, ("", (), {}))[0] == "iota":
         return index
     return where(less(index, 0), add(index, extent), index)
 
