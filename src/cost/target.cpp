@@ -467,6 +467,10 @@ Target load_target(const std::string& path) {
 
 Target find_target(const std::string& name, const std::string& directory) {
   bool path = name.find('/') != std::string::npos || name.find(".target") != std::string::npos;
+  if (!path && directory.empty())
+    throw Error(ErrorKind::Usage, "target " + name +
+                                      " is the name of a description: say in which "
+                                      "folder it is (target_folder), or give its path");
   return load_target(path ? name : directory + "/" + name + ".target");
 }
 

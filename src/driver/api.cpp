@@ -1,6 +1,8 @@
 // The public API (include/tessera/tessera.h): handles on values of the core, whose errors are
 // thrown on as public ones.
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "backend/arrays.h"
 #include "base/error.h"
@@ -8,11 +10,13 @@
 #include "driver/optimize.h"
 #include "eval/eval.h"
 #include "ir/text.h"
+#include "verify/all_sizes.h"
 
 // What the public names below would hide.
 namespace tessera::core {
 using tessera::bind_symbols, tessera::optimize, tessera::parse, tessera::print, tessera::recheck;
 using tessera::Certificate, tessera::DType, tessera::Error, tessera::ErrorKind, tessera::Graph;
+using tessera::symbols_of;
 using tessera::Type, tessera::Verdict, tessera::verify;
 }  // namespace tessera::core
 
@@ -84,12 +88,15 @@ std::vector<Address> addresses(const std::vector<Array<Pointer>>& arrays, const 
                                                      std::to_string(tensors.size()));
   std::vector<Address> out;
   for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string which = what + " " + std::to_string(i);
+    require(arrays[i].type.dtype <= DType::Bool, core::ErrorKind::BadInput,
+            which + " has no known dtype");
     core::Type given{core::DType(arrays[i].type.dtype), {}};
     given.shape.assign(arrays[i].type.shape.begin(), arrays[i].type.shape.end());
-    if (given != graph.type(tensors[i]))
-      throw core::Error(core::ErrorKind::BadInput, what + " " + std::to_string(i) + " is " +
-                                                       given.str() + "; give " +
-                                                       graph.type(tensors[i]).str());
+    require(given == graph.type(tensors[i]), core::ErrorKind::BadInput,
+            which + " is " + given.str() + "; give " + graph.type(tensors[i]).str());
+    require(arrays[i].data != nullptr || given.bytes() == 0, core::ErrorKind::BadInput,
+            which + " is a null pointer");
     out.push_back((Address)arrays[i].data);  // NOLINT: a pointer, or a number of the device's
   }
   return out;
@@ -101,6 +108,17 @@ template <class Address> auto write(const std::vector<Output>& arrays, const cor
   return addresses<Address>(arrays, g, g.outputs(), "output");
 }
 
+void check(const Options& o) {
+  require(o.budget_seconds >= 0, core::ErrorKind::Usage,
+          "budget_seconds must be 0 or more, not " + std::to_string(o.budget_seconds));
+  require(o.threads >= 0 && o.threads <= 1024, core::ErrorKind::Usage,
+          "threads must be from 0 (all) to 1024, not " + std::to_string(o.threads));
+  for (const auto* folders : {&o.rule_folders, &o.pattern_folders})
+    for (const std::string& folder : *folders)
+      require(std::filesystem::is_directory(folder), core::ErrorKind::NotFound,
+              "there is no folder " + folder);
+}
+
 const CudaModule& on_device(const CompiledCode& code) {
   require(code.runs(), core::ErrorKind::Unsupported,
           "the code is for a GPU that is not here; optimize for target \"cpu\"");
@@ -110,12 +128,14 @@ const CudaModule& on_device(const CompiledCode& code) {
 }  // namespace
 
 void require_elements(size_t elements, const std::vector<int64_t>& shape) {
-  int64_t wanted = 1;
-  for (int64_t extent : shape) wanted *= extent;
+  uint64_t wanted = 1;
+  bool fits = true;
+  for (int64_t extent : shape)
+    fits = extent >= 0 && !__builtin_mul_overflow(wanted, uint64_t(extent), &wanted) && fits;
   guarded([&] {
-    require(wanted == int64_t(elements), core::ErrorKind::BadInput,
+    require(fits && wanted == elements, core::ErrorKind::BadInput,
             std::to_string(elements) + " elements were given for a shape of " +
-                std::to_string(wanted));
+                (fits ? std::to_string(wanted) : "more than there can be"));
   });
 }
 
@@ -127,7 +147,17 @@ std::vector<Type> Graph::inputs() const { return types(*impl_, impl_->inputs());
 std::vector<Type> Graph::outputs() const { return types(*impl_, impl_->outputs()); }
 
 Graph Graph::with_sizes(const std::vector<std::pair<std::string, int64_t>>& sizes) const {
-  return guarded([&] { return Access::make<Graph>(GraphImpl{core::bind_symbols(*impl_, sizes)}); });
+  return guarded([&] {
+    const std::vector<std::string> symbols = core::symbols_of({&*impl_});
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const std::string& name = sizes[i].first;
+      require(std::ranges::count(symbols, name) == 1, core::ErrorKind::BadInput,
+              "the program has no size " + name);
+      for (size_t j = 0; j < i; ++j)
+        require(sizes[j].first != name, core::ErrorKind::BadInput, name + " is given twice");
+    }
+    return Access::make<Graph>(GraphImpl{core::bind_symbols(*impl_, sizes)});
+  });
 }
 
 void Graph::interpret(const std::vector<Input>& inputs, const std::vector<Output>& outputs) const {
@@ -175,6 +205,7 @@ Certificate Verdict::certificate() const {
 
 Verdict verify(const Graph& original, const Graph& rewrite, const Options& options) {
   return guarded([&] {
+    check(options);
     VerifyOptions o;
     o.level = accuracy_named(options.level);
     o.accept_tested = options.accept_tested;
@@ -236,6 +267,7 @@ Function Result::function() const {
 
 Result optimize(const Graph& program, const Options& options) {
   return guarded([&] {
+    check(options);
     OptimizeOptions o;
     o.budget_seconds = options.budget_seconds;
     o.level = accuracy_named(options.level);

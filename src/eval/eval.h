@@ -90,6 +90,13 @@ std::vector<FieldArray> draw_inputs(const Graph& graph, const FieldModel& model,
 
 struct DeemedPoles;  // eval/field.h
 
+// What roots were taken of, one element after the other.
+struct FieldRadicand {
+  uint64_t word = 0;
+  bool is_residue = false;
+};
+using FieldRadicands = std::vector<FieldRadicand>;
+
 struct FieldOptions {
   Components outputs = 1;  // of float outputs
   ThreadPool* pool = nullptr;
@@ -105,6 +112,7 @@ struct FieldOptions {
   // Redrawing only: set from elsewhere, it ends that before its next round.
   const std::atomic<bool>* cancel = nullptr;
   const DeemedPoles* deemed = nullptr;  // in place of all else that is undefined
+  FieldRadicands* radicands = nullptr;  // not null: is given all of component p, without a pool
 };
 
 struct FieldResult {

@@ -34,6 +34,48 @@ template <class W> W Modulus<W>::pow(W x, uint64_t e) const {
 template struct Modulus<uint32_t>;
 template struct Modulus<uint64_t>;
 
+namespace {
+
+// Of numbers ≡ 3 (mod 4) below 2^61: Miller and Rabin's test, whose first twelve bases leave no
+// composite below 2^64 (Sorenson and Webster, Math. Comp. 86, 2017).
+bool is_prime(uint64_t n) {
+  const Modulus<uint64_t> m(n);
+  for (const int64_t base : {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37}) {
+    const uint64_t x = m.pow(m.from_int(base), m.residue_exponent);
+    if (x != m.one && x != m.neg(m.one)) return false;
+  }
+  return true;
+}
+
+// Whether an odd prime is a residue modulo a number ≡ 7 (mod 8), of which its own residue is `n`.
+bool is_residue(uint64_t prime, uint64_t n) {
+  bool square = false;
+  for (uint64_t x = 1; x < prime; ++x) square = square || x * x % prime == n;
+  return square == (prime % 4 == 1);  // quadratic reciprocity
+}
+
+}  // namespace
+
+uint64_t random_prime61(uint64_t seed) {
+  constexpr uint64_t kLeast = uint64_t(1) << 57, kMost = kLeast << 2;  // of r
+  Rng rng(seed);
+  for (;;) {
+    uint64_t r = 7, step = 8;
+    for (const uint64_t prime : {3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43}) {
+      uint64_t c = 0, p = 0, q = 0;
+      do {
+        c = rng.below(prime), q = (2 * c + 1) % prime, p = (4 * c + 3) % prime;
+      } while (c == 0 || q == 0 || p == 0 || !is_residue(prime, p) ||
+               (prime <= 7 && !is_residue(prime, q)));
+      while (r % prime != c) r += step;
+      step *= prime;
+    }
+    r += step * rng.below(kMost / step + 1);
+    if (r < kLeast || r >= kMost) continue;
+    if (is_prime(4 * r + 3) && is_prime(2 * r + 1) && is_prime(r)) return 4 * r + 3;
+  }
+}
+
 template <class W>
 PowerTable<W>::PowerTable(const Modulus<W>& m, W base_) : entries(sizeof(W) * 256), base(base_) {
   W step = base;
@@ -113,8 +155,8 @@ FieldModel::FieldModel(FieldSize size, uint64_t seed, Signs signs)
   const uint64_t choice = derive_key(seed, 0x7072696d65);
   const auto of = [&](const auto& primes) { return primes[choice % std::size(primes)]; };
   if (size == FieldSize::Bits61)
-    tables_ =
-        std::make_unique<FieldTables>(FieldTables{ChainTables<uint64_t>(of(kPrimes61), seed)});
+    tables_ = std::make_unique<FieldTables>(
+        FieldTables{ChainTables<uint64_t>(random_prime61(choice), seed)});
   else
     tables_ = std::make_unique<FieldTables>(FieldTables{
         ChainTables<uint32_t>(size == FieldSize::Small ? of(kPrimesSmall) : of(kPrimes31), seed)});

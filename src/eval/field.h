@@ -3,10 +3,11 @@
 //
 // p, q and r are ≡ 7 (mod 8), so −1 is a non-residue and the quadratic residues (the subgroup of
 // odd order q in F_p) play the positive numbers: exp maps a value's q-component onto them by
-// x ↦ ω^x, √x = x^((p+1)/4) is multiplicative, and the sign is the Legendre symbol. All primes up
-// to 43 (of 31 bits: 37, 7 and 3) are residues modulo p, 41 modulo q, 43 modulo r, so that the
-// small constants of programs are positive and have roots at every level. The seed of a draw
-// chooses the chain: a difference that vanishes modulo a known prime can be written down.
+// x ↦ ω^x, √x = x^((p+1)/4) is multiplicative, and the sign is the Legendre symbol. The primes up
+// to 43 (of 31 bits: 37) are residues modulo p, those up to 7 modulo q, so that the small constants
+// of programs are positive and have roots. Of 61 bits the seed of a draw makes its own chain, one
+// of some 2^29: a difference that vanishes modulo known primes, or whose signs are wrong there, can
+// be written down. Those of 31 bits are known, and prove nothing.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,27 +21,13 @@
 
 namespace tessera {
 
-inline constexpr uint64_t kPrime31 = 1718196479u;  // → 859098239 → 429549119
-inline constexpr uint64_t kPrime61 =
-    1949338859156969279u;  // → 974669429578484639 → 487334714789242319
 // Found by sieving and proved by sympy.isprime (Baillie–PSW, exact below 2^64).
 inline constexpr uint64_t kPrimesSmall[] = {1439u, 2879u, 4127u, 6047u};
 inline constexpr uint64_t kPrimes31[] = {1372566719u, 1466962559u, 1484857919u, 1516263839u,
                                          1718196479u, 1720175519u, 1912844639u, 1983004799u,
                                          1987329119u, 1995322559u};
-inline constexpr uint64_t kPrimes61[] = {
-    1415368522245918239u, 1435454291291660639u, 1452326387877324959u, 1477754805897770399u,
-    1504346283985053599u, 1523476288667642399u, 1526353532542718879u, 1533759486995255519u,
-    1565607154919676959u, 1569310200950681279u, 1584567967866723839u, 1634827800241184639u,
-    1639082788741026719u, 1652073154690358399u, 1667223256790931839u, 1698221387559365759u,
-    1711257993278302559u, 1741328879437055999u, 1759797842493731039u, 1797436078314676799u,
-    1802922270341381279u, 1840086684072917279u, 1846995486340673759u, 1919675288341880159u,
-    1932687303433286399u, 1936456613393571359u, 1949338859156969279u, 1986741925705205759u,
-    2024708993404537439u, 2049968513028945599u, 2059525605488900639u, 2084656630647951359u,
-    2089582044796165919u, 2105275201639690079u, 2110786224697550399u, 2128999469648600639u,
-    2135674877811383999u, 2145579179427072479u, 2147439166043851679u, 2164614258140443199u,
-    2164963239941261759u, 2221014621562376639u, 2227728857653659359u, 2277461801944318079u,
-    2279824272690444479u, 2295475485352838879u, 2298275918392403039u, 2300352466917785279u};
+// p of a chain with 2^59 < p < 2^61; all chains are as likely.
+uint64_t random_prime61(uint64_t seed);
 
 template <class W> struct DoubleWord;
 template <> struct DoubleWord<uint32_t> { using Type = uint64_t; };

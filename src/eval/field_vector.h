@@ -12,6 +12,7 @@
 #pragma once
 #include <array>
 
+#include "eval/eval.h"
 #include "eval/field.h"
 #include "eval/kernels.h"
 #include "eval/vectors.h"
@@ -26,6 +27,7 @@ template <class W> struct FieldShared {
   bool unknown_signs;  // Signs::Unknown
   bool small;          // FieldSize::Small: logarithms have their domain
   const DeemedPoles* deemed = nullptr;
+  FieldRadicands* radicands = nullptr;
 
   // The sign of an element in component k: odd, and a function of component p for all components.
   W unknown_sign(int k, W x) const {
@@ -310,8 +312,10 @@ template <class W> FieldVec<W> sqrt(const FieldVec<W>& a) {
     a.loops().mul(m, r.c[k], r.c[k], square, r.n);
     for (int i = 0; i < r.n; ++i) {
       const DeemedPoles* const deemed = a.shared->deemed;
-      if (deemed ? deemed->holds(DeemedPoles::Sign, a.c[k][i]) : square[i] != a.c[k][i])
-        r.undefine(i);
+      const bool is_residue = square[i] == a.c[k][i];
+      if (deemed ? deemed->holds(DeemedPoles::Sign, a.c[k][i]) : !is_residue) r.undefine(i);
+      if (a.shared->radicands != nullptr && k == 0)
+        a.shared->radicands->push_back({a.c[k][i], is_residue});
     }
   }
   return r;

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "eval/ndarray.h"
 #include "ir/custom.h"
 
 namespace tessera::kernel {
@@ -170,7 +171,7 @@ class CPrinter {
 CText CPrinter::literal(DType dtype, const Rational& value) const {
   if (dtype == DType::Bool) return {value.is_zero() ? "false" : "true"};
   if (!is_float(dtype)) {
-    const int64_t n = value.num();
+    const int64_t n = wrap_to(dtype, value.num());
     if (n == INT64_MIN) return {"INT64_MIN"};
     if (n == INT32_MIN) return {"INT32_MIN"};
     const std::string digits = std::to_string(n);
@@ -178,7 +179,7 @@ CText CPrinter::literal(DType dtype, const Rational& value) const {
     return {digits, n < 0 ? kUnary : kWhole};
   }
   const bool wide = dtype == DType::F64;
-  const double x = wide ? value.to_double() : double(float(value.to_double()));
+  const double x = round_to(dtype, value.to_double());
   if (std::isnan(x)) return {"NAN"};
   if (std::isinf(x)) return x < 0 ? CText{"-INFINITY", kUnary} : CText{"INFINITY"};
   std::string digits;
@@ -512,7 +513,9 @@ CSource CPrinter::print(const std::string& notes) {
       "// " + name_ + ".h says what this is and how to call it.\n#include \"" + name_ +
       ".h\"\n\n#include <math.h>\n#include <string.h>\n\n"
       "#if !defined(__GNUC__) || defined(__clang__)  // GCC warns of it; -std=c11 is enough there\n"
-      "#pragma STDC FP_CONTRACT OFF\n#endif\n";
+      "#pragma STDC FP_CONTRACT OFF\n#endif\n"
+      "#ifdef __GNUC__  // what a program compares may be decided by its types\n"
+      "#pragma GCC diagnostic ignored \"-Wtype-limits\"\n#endif\n";
   if (vectors_)
     s += "#ifdef _OPENMP\n#define VECTOR_LOOP _Pragma(\"omp simd\")\n#else\n"
          "#define VECTOR_LOOP\n#endif\n";

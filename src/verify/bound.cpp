@@ -11,12 +11,27 @@ namespace {
 
 using degree_algebra::log_add;
 
+constexpr double kMostSigns = 12;
+
+// How many products there are of at most `depth` of so many signs.
+double products_of(double signs, double depth) {
+  double all = 1, of_size = 1;
+  for (double k = 1; k <= std::min(signs, depth); k++) {
+    of_size *= (signs - k + 1) / k;
+    all += of_size;
+  }
+  return all;
+}
+
 }  // namespace
 
-DrawBound draw_bound(const Degrees& a, const Degrees& b, int bits) {
+DrawBound draw_bound(const Degrees& a, const Degrees& b, bool independent_roots) {
   DrawBound r;
   std::vector<std::string> granted;
-  const double log_p = bits - 0.5, log_q = log_p - 1;  // primes a little below 2^bits, q half of p
+  constexpr double log_p = 59, log_q = log_p - 1;
+  // Of 2^29 chains, those at which constants vanish that are none: 32 at most of numbers of up to
+  // 1,900 bits.
+  constexpr double kVanishes = -24;
   const double degree = std::max({a.numerator + b.denominator, b.numerator + a.denominator, 1.0});
   const double log_terms =
       log_add(a.log_terms_num + b.log_terms_den, b.log_terms_num + a.log_terms_den) - 1;
@@ -59,22 +74,27 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, int bits) {
           "a sum of exponentials vanishes at random exponents with probability k·d/q");
     }
   }
-  log_miss = std::min(log_miss, -0.5);
-  // Sign tests: a pattern on which the programs differ must be hit.
-  const double signs = a.sign_tests + b.sign_tests;
-  const double depth = std::max(a.sign_degree, b.sign_degree);
+  log_miss = std::min(log_add(log_miss, kVanishes), -0.5);
+  // Sign tests: a pattern on which the programs differ must be hit. Roots that depend on one
+  // another are signs, too.
+  const bool hidden = roots > 0 && !independent_roots;
+  if (hidden && roots > kMostSigns && roots <= 16)
+    granted.push_back("many square roots behave as independent variables");
+  const double of_roots = hidden && roots <= kMostSigns ? roots : 0;
+  const double signs = a.sign_tests + b.sign_tests + of_roots;
+  const double depth = std::max(a.sign_degree, b.sign_degree) + of_roots;
   if (signs > 0) {
     r.text += ", sign tests " + significant(signs, 4) + " of depth " + significant(depth, 4);
-    const double weil = signs <= 12 ? std::exp2(std::log2(signs * degree) - log_p / 2) : 0;
-    const double hit = std::exp2(-depth) * (1 - std::exp2(log_miss)) - weil;
+    const bool many = signs > kMostSigns;
+    const double weil = many ? 0 : std::exp2(std::log2(signs * degree) - log_p / 2);
+    const double met = many ? std::exp2(-depth) : 1 / products_of(signs, depth);
+    const double hit = met * (1 - std::exp2(log_miss)) - weil;
     log_miss = hit <= 0 ? 0 : std::log1p(-hit) / std::log(2.0);
-    if (signs > 12) {
+    if (many) {
       granted.push_back("quadratic characters of different polynomials behave independently");
       r.branches = false;
     }
   }
-  // Two indices may select one position by chance.
-  if (a.selected || b.selected) log_miss = std::max(log_miss, -1.0);
   if (a.sampled_integers || b.sampled_integers) {
     granted.push_back("integer inputs were sampled");
     r.branches = false;

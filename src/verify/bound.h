@@ -15,7 +15,7 @@ struct DrawBound {
   std::string text;      // the figures that went in
   std::string basis;     // "proved", or what is taken for granted
 };
-// The field has primes of about `bits` bits.
-DrawBound draw_bound(const Degrees& spec, const Degrees& candidate, int bits);
+// Of a chain of primes of 61 bits, drawn at random. `independent_roots`: see verify/roots.h.
+DrawBound draw_bound(const Degrees& spec, const Degrees& candidate, bool independent_roots);
 
 }  // namespace tessera

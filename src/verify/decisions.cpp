@@ -10,6 +10,7 @@
 #include "ir/walk.h"
 #include "ir/window.h"
 #include "verify/bounds.h"
+#include "verify/gathers.h"
 #include "verify/signs.h"
 
 namespace tessera {
@@ -420,30 +421,29 @@ class Abstraction {
     const Number& x = at(op.inputs[0]);
     if (index.fixed)
       return chosen(op, out_.add(OpKind::Gather, {table, index.as_is}, op.attrs), x.range, x.exact);
+    const Shape& shape = g_.type(op.inputs[0]).shape;
     const int axis = g_.attrs<AxisAttrs>(op).axis;
-    if (!alike(op.inputs[0], axis))
+    if (!is_input(g_.producer(op.inputs[0]).kind) || g_.level() != Level::Kernel ||
+        shape[size_t(axis)].extent == 0)
       refuse("an index computed from inputs into a table whose positions are computed differently");
-    const Dim& extent = g_.type(op.inputs[0]).shape[size_t(axis)];
-    TensorId position = build::cast(out_, held(op.inputs[1]), {DType::I64});
-    position =
-        out_.add(OpKind::Mod, {position, out_.add_const(extent.extent, Type{DType::I64, {}})});
-    return chosen(op, out_.add(OpKind::Gather, {table, position}, op.attrs), x.range, x.exact);
+    return chosen(op, element_of(table, shape, axis, op.inputs[1]), x.range, x.exact);
   }
-  // Whether all positions along an axis are the same function of the inputs at theirs.
-  bool alike(TensorId t, int axis) const {
-    const Op& op = g_.producer(t);
-    if (is_input(op.kind)) return g_.level() == Level::Kernel;
-    if (op.constant()) return true;
-    if (const auto* a = std::get_if<IotaAttrs>(&op.attrs)) return a->axis != axis;
-    if (const auto* a = std::get_if<PermAttrs>(&op.attrs))
-      return alike(op.inputs[0], a->perm[size_t(axis)]);
-    if (!has(op.kind, algebra::Pointwise) && op.kind != OpKind::Broadcast) return false;
-    const int rank = g_.type(t).rank();
-    return std::ranges::all_of(op.inputs, [&](TensorId x) {
-      const int mine = axis - (rank - g_.type(x).rank());
-      if (mine < 0 || g_.type(x).shape[size_t(mine)].is_one()) return true;
-      return alike(x, mine);
-    });
+  // An element of an input at a position that may be any: a function, known by name only, of the
+  // position and of the first element, in whose place no other array has the same number.
+  TensorId element_of(TensorId table, const Shape& shape, int axis, TensorId index) {
+    SliceAttrs first;
+    for (size_t d = 0; d < shape.size(); d++) {
+      first.starts.push_back(0), first.steps.push_back(1);
+      first.stops.push_back(int(d) == axis ? 1 : shape[d].extent);
+    }
+    const Shape& positions = g_.type(index).shape;
+    Shape of_first(shape.begin(), shape.begin() + axis), of_index = positions;
+    of_first.resize(of_first.size() + positions.size(), Dim(1));
+    of_first.insert(of_first.end(), shape.begin() + axis + 1, shape.end());
+    of_index.resize(of_index.size() + shape.size() - size_t(axis) - 1, Dim(1));
+    return unknown_pair(
+        build::reshape(out_, build::slice(out_, table, std::move(first)), {std::move(of_first)}),
+        build::reshape(out_, held(index), {std::move(of_index)}));
   }
 
   // --- functions of one number
@@ -552,7 +552,8 @@ bool has_decisions(const Graph& g) {
 
 std::variant<Graph, NotAbstracted> abstract_decisions(const Graph& graph) {
   try {
-    Abstraction a(graph, Graph(graph.name()));
+    const Graph moved = with_gathers_of_inputs(graph);
+    Abstraction a(moved, Graph(graph.name()));
     a.run({});
     return a.finish();
   } catch (const NotAbstracted& why) {

@@ -40,7 +40,7 @@ struct Value {
   std::map<int, Use> unknowns;  // applications of functions known by name, and members of sets
   double unknown_degree = 0;
   double signs = 0, sign_degree = 0;
-  bool sampled = false, selected = false;
+  bool sampled = false;
   unsigned loops = 0;  // which loops it varies with
 };
 
@@ -86,7 +86,6 @@ class Algebra {
     r.has_exp = x.has_exp || y.has_exp;
     r.hard = x.hard || y.hard;
     r.sampled = x.sampled || y.sampled;
-    r.selected = x.selected || y.selected;
     r.signs = x.signs + y.signs;
     r.unknown_degree = std::max(x.unknown_degree, y.unknown_degree);
     r.exponent_degree = std::max(x.exponent_degree, y.exponent_degree);
@@ -226,7 +225,6 @@ class Algebra {
     r.unknowns = x.unknowns;
     r.hard = x.hard;
     r.sampled = x.sampled;
-    r.selected = x.selected;
     r.loops = x.loops;
     return r;
   }
@@ -296,7 +294,6 @@ class Algebra {
     r.signs += c.signs;
     r.sign_degree += c.sign_degree;
     r.sampled = r.sampled || c.sampled;
-    r.selected = r.selected || c.selected;
     return r;
   }
   void add_root(Value& x) { x.roots[next_root_++] = {1, 1, 0}; }

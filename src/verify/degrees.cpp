@@ -214,10 +214,7 @@ class Analysis : public Algebra {
   Value gather(const Applied& x) const {
     Value r = all_axes(x.raw(0));
     const Value& index = x.raw(1);
-    r.sampled = r.sampled || index.sampled;
-    unite(r.unknowns, all_axes(index).unknowns);
-    r.unknown_degree = std::max(r.unknown_degree, index.unknown_degree);
-    r.selected = r.selected || !index.unknowns.empty();
+    r.sampled = r.sampled || index.sampled || !index.unknowns.empty();
     return r;
   }
 
@@ -337,7 +334,6 @@ Degrees degrees(const Graph& graph, Signs signs) {
     most(d.unknowns, unknowns);
     most(d.unknown_degree, v.unknown_degree);
     d.sampled_integers = d.sampled_integers || v.sampled;
-    d.selected = d.selected || v.selected;
   }
   return d;
 }

@@ -19,8 +19,7 @@ struct Degrees {
   double sign_degree = 0;         // how many of them meet in one product, at worst
   double unknowns = 0;            // applications of functions known by name only
   double unknown_degree = 0;      // largest degree of a difference of two of their arguments
-  bool sampled_integers = false;  // depends on integer inputs
-  bool selected = false;          // by indices that are functions known by name only
+  bool sampled_integers = false;  // depends on integer inputs, or indices known by name only
 };
 // The worst of all outputs, each figure by itself. The graph has static shapes.
 // With unknown signs every decision is a function known by name, and nothing a sign test.

@@ -450,6 +450,7 @@ class Saturation {
   // v^e from squares, products, a root and a reciprocal.
   ValueId force_power(ValueId v, const Q& e) {
     if (v == kNone || e == Q(1)) return v;
+    if (e.zero()) return one_;
     const PolyId f = form(v);
     if (e.num < 0) {
       ValueId u = force_power(v, -e);

@@ -49,7 +49,8 @@ ThinAxes thin_axes(const Graph& g) {
 }
 
 Cone::Cone(const Graph& graph, uint64_t seed, ThinAxes thin)
-    : graph_(graph), seed_(seed), thin_(std::move(thin)), field_(kPrime61) {}
+    : graph_(graph), seed_(seed), thin_(std::move(thin)),
+      field_(FieldModel(FieldSize::Bits61, seed).prime(0)) {}
 
 std::vector<int64_t> Cone::support(TensorId t, size_t axis, int64_t n) const {
   const Node& x = nodes_[t.index];

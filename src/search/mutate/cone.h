@@ -19,7 +19,7 @@ ThinAxes thin_axes(const Graph& graph);
 class Cone {
  public:
   // Of a graph whose operators have forms; it may grow and be rolled back, see forget(). The prime
-  // is kPrime61.
+  // is that of FieldModel(FieldSize::Bits61, seed).
   Cone(const Graph& graph, uint64_t seed, ThinAxes thin = {});
 
   uint64_t at(TensorId t, const Index& index);

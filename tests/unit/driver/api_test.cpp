@@ -2,6 +2,7 @@
 // along here: hence `api::`.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "tessera/tessera.h"
@@ -143,6 +144,38 @@ TEST(PublicApi, ArraysThatDoNotFitAreRefused) {
               g.interpret({{x, {2, 4}}, {x, {2, 3}}}, {{y, {2, 3}}});
             }),
             "6 elements were given for a shape of 8");
+  EXPECT_EQ(said([&] {
+              g.interpret({{nullptr, {DType::F32, {2, 3}}}, {x, {2, 3}}}, {{y, {2, 3}}});
+            }),
+            "input 0 is a null pointer");
+  EXPECT_EQ(said([&] {
+              g.interpret({{x.data(), {DType(77), {2, 3}}}, {x, {2, 3}}}, {{y, {2, 3}}});
+            }),
+            "input 0 has no known dtype");
+  EXPECT_EQ(said([&] {
+              tessera::require_elements(0, {int64_t{1} << 32, int64_t{1} << 32});
+            }),
+            "0 elements were given for a shape of more than there can be");
+  const Graph any = program("add x, w", "f64[N,3]");
+  EXPECT_EQ(said([&] { any.with_sizes({{"Q", 4}}); }), "the program has no size Q");
+  EXPECT_EQ(said([&] { any.with_sizes({{"N", 4}, {"N", 5}}); }), "N is given twice");
+}
+
+TEST(PublicApi, OptionsThatMeanNothingAreRefused) {
+  const Graph g = program("add x, w");
+  const auto kind = [&](auto change) {
+    Options o;
+    change(o);
+    return std::pair(error_of([&] { verify(g, g, o); }).first,
+                     error_of([&] { optimize(g, o); }).first);
+  };
+  const std::pair usage(ErrorKind::Usage, ErrorKind::Usage);
+  EXPECT_EQ(kind([](Options& o) { o.threads = 100000; }), usage);
+  EXPECT_EQ(kind([](Options& o) { o.budget_seconds = -1; }), usage);
+  EXPECT_EQ(kind([](Options& o) { o.budget_seconds = NAN; }), usage);
+  EXPECT_EQ(kind([](Options& o) { o.rule_folders = {"/there/is/none"}; }).first,
+            ErrorKind::NotFound);
+  EXPECT_EQ(kind([](Options& o) { o.target = "h100"; }).second, ErrorKind::Usage);
 }
 
 }  // namespace

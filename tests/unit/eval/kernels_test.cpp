@@ -28,7 +28,7 @@ template <class W> W naive_mul(const Modulus<W>& m, uint64_t a, uint64_t b) {
 
 template <class W> class FieldKernels : public ::testing::Test {
  public:
-  static uint64_t prime() { return sizeof(W) == 4 ? kPrime31 : kPrime61; }
+  static uint64_t prime() { return sizeof(W) == 4 ? kPrimes31[0] : random_prime61(1); }
   static std::vector<uint64_t> primes() {
     uint64_t p = prime();
     // the largest moduli the word sizes allow are the hardest for lazy accumulation
@@ -183,8 +183,8 @@ TEST(KernelRates, DISABLED_Print) {
   for (const Kernels* table : runnable_kernels()) {
     for (auto shape : {std::array<int64_t, 3>{256, 256, 256}, {16, 4096, 1024}, {16, 32, 64}}) {
       const int64_t M = shape[0], N = shape[1], K = shape[2];
-      Modulus<uint32_t> m31(kPrime31);
-      Modulus<uint64_t> m61(kPrime61);
+      Modulus<uint32_t> m31(kPrimes31[0]);
+      Modulus<uint64_t> m61(random_prime61(1));
       std::vector<uint32_t> a(size_t(M * K), 12345), b(size_t(K * N), 54321), c(size_t(M * N));
       std::vector<uint64_t> a6(size_t(M * K), 12345), b6(size_t(K * N), 54321), c6(size_t(M * N));
       std::vector<float> af(size_t(M * K), 1.5f), bf(size_t(K * N), 2), cf(size_t(M * N));
@@ -210,8 +210,8 @@ TEST(KernelRates, DISABLED_Print) {
                 << "  p61 " << macs / s61 << "  f32 " << macs / s32 << "  f64 " << macs / s64
                 << "\n";
     }
-    Modulus<uint32_t> m31(kPrime31);
-    Modulus<uint64_t> m61(kPrime61);
+    Modulus<uint32_t> m31(kPrimes31[0]);
+    Modulus<uint64_t> m61(random_prime61(1));
     const int64_t n = 4096;
     std::vector<uint32_t> x = random_words(m31, n, 1), y(n);
     std::vector<uint64_t> x6 = random_words(m61, n, 1), y6(n);

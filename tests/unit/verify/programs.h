@@ -37,4 +37,14 @@ inline void expect_refuted(const std::string& a, const std::string& b) {
   EXPECT_FALSE(v.counterexample().inputs.empty());
 }
 
+// Not equal at any of some seeds.
+inline void expect_never_equal(const std::string& a, const std::string& b, int seeds = 4) {
+  for (int seed = 0; seed < seeds; seed++) {
+    VerifyOptions options;
+    options.seed = uint64_t(seed);
+    const Verdict v = verify(program(a), program(b), options);
+    EXPECT_FALSE(v.equal()) << "seed " << seed << "\n" << a << "\n" << b;
+  }
+}
+
 }  // namespace tessera

@@ -5,16 +5,6 @@
 namespace tessera {
 namespace {
 
-// Not equal at any of some seeds.
-void expect_never_equal(const std::string& a, const std::string& b, int seeds = 4) {
-  for (int seed = 0; seed < seeds; seed++) {
-    VerifyOptions options;
-    options.seed = uint64_t(seed);
-    const Verdict v = verify(program(a), program(b), options);
-    EXPECT_FALSE(v.equal()) << "seed " << seed << "\n" << a << "\n" << b;
-  }
-}
-
 // 41 / 41 is 1, and 41 · (1 / 41) in f32 is less. No denominator is ever 0, so that the programs
 // are compared in regions, and what decides lies behind them.
 TEST(Rounding, JumpsBehindARegion) {

@@ -1,0 +1,11 @@
+// Gathers by indices that depend on inputs, moved to where the elements come from.
+#pragma once
+#include "ir/graph.h"
+
+namespace tessera {
+
+// The program with gathers by computed indices of inputs in place of gathers of functions of single
+// elements: f(x[i]) for f(x)[i], x[i[j]] for x[i][j]. Others stay. The graph has static shapes.
+Graph with_gathers_of_inputs(const Graph& graph);
+
+}  // namespace tessera

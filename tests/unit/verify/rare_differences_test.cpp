@@ -1,0 +1,99 @@
+// Programs that differ where random draws hardly ever come: at one position of a table, in a small
+// ball, at signs that a prime gets wrong. None may be proved equal, whatever the seed.
+#include "verify/programs.h"
+#include "verify/roots.h"
+
+namespace tessera {
+namespace {
+
+// Positive where x is near (0, 3/8, 6/8, …), within 1/8.
+const std::string kBall = "x = input : f32[8]; i = iota {axis=0} : f32[8];"
+                          "h = const {value=3/8} : f32[]; p = mul i, h; d = sub x, p; q = sqr d;"
+                          "s = sum q {axes=[0], keepdims=true}; r = const {value=1/64} : f32[];"
+                          "u = sub r, s; c = const {value=127/64} : f32[]; w = mul u, c;"
+                          "k = const {value=4096} : f32[]; y = sqr x;";
+const std::string kPlain = "x = input : f32[8]; y = sqr x; return y";
+
+TEST(RareDifferences, SignsOfOneNumberTimesConstants) {
+  expect_never_equal(kPlain, kBall + "m = relu u; n = relu w; e = mul m, n; f = mul e, k;"
+                                     "z = add y, f; return z");
+}
+
+TEST(RareDifferences, SignsThatLookLikeRoots) {
+  expect_never_equal(kPlain, kBall +
+                                 "a = sqr u; b = sqrt a; m = add b, u; a2 = sqr w; b2 = sqrt a2;"
+                                 "n = add b2, w; e = mul m, n; f = mul e, k; z = add y, f;"
+                                 "return z");
+}
+
+TEST(RareDifferences, OnePatternOfIndices) {
+  const std::string in = "x = input : f32[2]; i = input : i32[16]; y = gather x, i {axis=0};";
+  expect_never_equal(
+      in + "return y",
+      in + "t = tanh x; g = gather t, i {axis=0}; u = slice t {starts=[0], stops=[1], steps=[1]};"
+           "v = slice t {starts=[1], stops=[2], steps=[1]};"
+           "l = slice g {starts=[0], stops=[8], steps=[1]};"
+           "r = slice g {starts=[8], stops=[16], steps=[1]}; a = sub l, u; b = sub r, v;"
+           "p0 = mul a, b; l0 = slice p0 {starts=[0], stops=[4], steps=[1]};"
+           "r0 = slice p0 {starts=[4], stops=[8], steps=[1]}; p1 = mul l0, r0;"
+           "l1 = slice p1 {starts=[0], stops=[2], steps=[1]};"
+           "r1 = slice p1 {starts=[2], stops=[4], steps=[1]}; p2 = mul l1, r1;"
+           "l2 = slice p2 {starts=[0], stops=[1], steps=[1]};"
+           "r2 = slice p2 {starts=[1], stops=[2], steps=[1]}; p3 = mul l2, r2; z = add y, p3;"
+           "return z");
+}
+
+TEST(RareDifferences, OnePositionOfATable) {
+  std::string sines =
+      "x = input : f64[65]; i = input : i64[1]; y = gather x, i {axis=0}; s = sin x;"
+      "o = sin y; j = iota {axis=0} : f64[65]; c = const {value=41} : f64[];"
+      "d = sub o, s; e = eq j, c; one = const {value=1} : f64[];"
+      "f = where e, one, d;";
+  std::string last = "f";
+  for (int n = 64; n > 0; n /= 2) {  // a product of all but one
+    const std::string to = std::to_string(n), from = last, size = std::to_string(n / 2);
+    if (n == 64) sines += "f0 = slice f {starts=[0], stops=[64], steps=[1]};", last = "f0";
+    if (n == 1) break;
+    const std::string l = "l" + to, r = "r" + to, p = "p" + to;
+    sines += l + " = slice " + last + " {starts=[0], stops=[" + size + "], steps=[1]};" + r +
+             " = slice " + last + " {starts=[" + size + "], stops=[" + to + "], steps=[1]};" + p +
+             " = mul " + l + ", " + r + ";";
+    last = p;
+  }
+  expect_never_equal("x = input : f64[65]; i = input : i64[1]; y = gather x, i {axis=0}; return y",
+                     sines + "z = add y, " + last + "; return z");
+}
+
+TEST(Gathers, AreMovedToInputs) {
+  const std::string in = "x = input : f32[9,4]; b = input : f32[4]; i = input : i32[3];";
+  expect_equal(in + "g = gather x, i {axis=0}; a = add g, b; t = tanh a; return t",
+               in + "a = add x, b; t = tanh a; g = gather t, i {axis=0}; return g");
+  expect_equal(in + "g = gather x, i {axis=0}; t = transpose g {perm=[1,0]}; return t",
+               in + "t = transpose x {perm=[1,0]}; g = gather t, i {axis=1}; return g");
+  const std::string twice = "x = input : f32[9]; i = input : i32[5]; j = input : i32[2,3];";
+  expect_equal(twice + "g = gather x, i {axis=0}; h = gather g, j {axis=0}; return h",
+               twice + "k = gather i, j {axis=0}; h = gather x, k {axis=0}; return h");
+  EXPECT_FALSE(compare_programs(in + "g = gather x, i {axis=0}; return g",
+                                in + "j = neg i; g = gather x, j {axis=0}; return g")
+                   .equal());
+}
+
+TEST(Roots, DependOnOneAnotherOrNot) {
+  const Graph plain = program("x = input : f32[6]; y = input : f32[6]; return x");
+  const auto independent = [&](const std::string& body, double together) {
+    return roots_are_independent(
+        plain, program("x = input : f32[6]; y = input : f32[6];" + body + " return r"), together,
+        1);
+  };
+  EXPECT_TRUE(independent("r = sqrt x;", 1));
+  EXPECT_TRUE(independent("a = sqrt x; b = sqrt y; r = add a, b;", 2));
+  EXPECT_TRUE(independent("a = sqrt x; b = rsqrt x; r = add a, b;", 2));  // one radicand
+  EXPECT_TRUE(independent("r = gelu x;", 1));                             // √2 is no sign
+  EXPECT_FALSE(independent("a = sqr x; r = sqrt a;", 1));
+  EXPECT_FALSE(independent("a = sqr x; b = mul a, y; c = sqrt b; d = sqrt y; r = add c, d;", 2));
+  const std::string three = "m = mul x, y; a = sqrt x; b = sqrt y; c = sqrt m; d = add a, b;";
+  EXPECT_FALSE(independent(three + "r = add d, c;", 3));
+}
+
+}  // namespace
+}  // namespace tessera
