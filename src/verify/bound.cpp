@@ -25,13 +25,12 @@ double products_of(double signs, double depth) {
 
 }  // namespace
 
-DrawBound draw_bound(const Degrees& a, const Degrees& b, bool independent_roots) {
+DrawBound draw_bound(const Degrees& a, const Degrees& b, double dependent_roots) {
   DrawBound r;
   std::vector<std::string> granted;
   constexpr double log_p = 59, log_q = log_p - 1;
-  // Of 2^29 chains, those at which constants vanish that are none: 32 at most of numbers of up to
-  // 1,900 bits.
-  constexpr double kVanishes = -24;
+  // Of 2^29 chains, those at which a number vanishes that is none: at most 16 of up to 950 bits.
+  constexpr double kVanishes = -25;
   const double degree = std::max({a.numerator + b.denominator, b.numerator + a.denominator, 1.0});
   const double log_terms =
       log_add(a.log_terms_num + b.log_terms_den, b.log_terms_num + a.log_terms_den) - 1;
@@ -77,12 +76,12 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, bool independent_roots)
   log_miss = std::min(log_add(log_miss, kVanishes), -0.5);
   // Sign tests: a pattern on which the programs differ must be hit. Roots that depend on one
   // another are signs, too.
-  const bool hidden = roots > 0 && !independent_roots;
-  if (hidden && roots > kMostSigns && roots <= 16)
+  const double of_roots = std::min(dependent_roots, roots);
+  const bool many_roots = of_roots > kMostSigns;
+  if (many_roots && roots <= 16)
     granted.push_back("many square roots behave as independent variables");
-  const double of_roots = hidden && roots <= kMostSigns ? roots : 0;
-  const double signs = a.sign_tests + b.sign_tests + of_roots;
-  const double depth = std::max(a.sign_degree, b.sign_degree) + of_roots;
+  const double signs = a.sign_tests + b.sign_tests + (many_roots ? 0 : of_roots);
+  const double depth = std::max(a.sign_degree, b.sign_degree) + (many_roots ? 0 : of_roots);
   if (signs > 0) {
     r.text += ", sign tests " + significant(signs, 4) + " of depth " + significant(depth, 4);
     const bool many = signs > kMostSigns;

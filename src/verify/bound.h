@@ -15,7 +15,7 @@ struct DrawBound {
   std::string text;      // the figures that went in
   std::string basis;     // "proved", or what is taken for granted
 };
-// Of a chain of primes of 61 bits, drawn at random. `independent_roots`: see verify/roots.h.
-DrawBound draw_bound(const Degrees& spec, const Degrees& candidate, bool independent_roots);
+// Of a chain of primes of 61 bits, drawn at random. `dependent_roots`: see verify/roots.h.
+DrawBound draw_bound(const Degrees& spec, const Degrees& candidate, double dependent_roots);
 
 }  // namespace tessera

@@ -19,7 +19,14 @@ namespace {
 // Functions that are known by name only. A power with an exponent that no program has is such a
 // function in every field; programs with denominators as large are refused.
 constexpr int64_t kNames = 1'000'003;
-enum class Name : int64_t { Key = 0, Pair, Wrap, Truncate = Wrap + 16, Absolute = Truncate + 16 };
+enum class Name : int64_t {
+  Key = 0,
+  Pair,
+  Element,  // by axes
+  Wrap = Element + 8,
+  Truncate = Wrap + 16,
+  Absolute = Truncate + 16
+};
 
 // What an integer type is trusted to count in: beyond 2^53, where constants are no longer exact as
 // doubles, what might wrap is taken to wrap.
@@ -134,8 +141,8 @@ class Abstraction {
                     PowAttrs{Rational::ratio(1, kNames + 2 * (int64_t(name) + label))});
   }
   // An unknown function of two numbers.
-  TensorId unknown_pair(TensorId a, TensorId b) {
-    return unknown(add(a, unknown(b, Name::Key)), Name::Pair);
+  TensorId unknown_pair(TensorId a, TensorId b, Name name = Name::Pair, int64_t label = 0) {
+    return unknown(add(a, unknown(b, Name::Key)), name, label);
   }
   TensorId blend(TensorId c, TensorId x, TensorId y) { return add(y, mul(c, sub(x, y))); }
 
@@ -429,7 +436,7 @@ class Abstraction {
     return chosen(op, element_of(table, shape, axis, op.inputs[1]), x.range, x.exact);
   }
   // An element of an input at a position that may be any: a function, known by name only, of the
-  // position and of the first element, in whose place no other array has the same number.
+  // axis, of the position and of the first element there, whose number no other element has.
   TensorId element_of(TensorId table, const Shape& shape, int axis, TensorId index) {
     SliceAttrs first;
     for (size_t d = 0; d < shape.size(); d++) {
@@ -443,7 +450,7 @@ class Abstraction {
     of_index.resize(of_index.size() + shape.size() - size_t(axis) - 1, Dim(1));
     return unknown_pair(
         build::reshape(out_, build::slice(out_, table, std::move(first)), {std::move(of_first)}),
-        build::reshape(out_, held(index), {std::move(of_index)}));
+        build::reshape(out_, held(index), {std::move(of_index)}), Name::Element, axis);
   }
 
   // --- functions of one number

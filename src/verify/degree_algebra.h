@@ -36,13 +36,19 @@ struct Value {
   double log_scale = 0;  // log2 of that denominator of the coefficients
   double exponent_degree = 0, log_exponent_size = -1e9, log_exponent_scale = 0;
   bool has_exp = false, hard = false;
-  std::map<int, Use> dens, roots;
+  std::map<int, Use> dens, roots, tests;
   std::map<int, Use> unknowns;  // applications of functions known by name, and members of sets
   double unknown_degree = 0;
-  double signs = 0, sign_degree = 0;
+  double sign_degree = 0;
   bool sampled = false;
   unsigned loops = 0;  // which loops it varies with
 };
+
+inline double copies_of(const std::map<int, Use>& uses) {
+  double n = 0;
+  for (const auto& [id, use] : uses) n += use.copies;
+  return n;
+}
 
 class Algebra {
  public:
@@ -74,8 +80,28 @@ class Algebra {
     return mask;
   }
   template <class F> static void remap(Value& v, F f) {
-    for (auto* uses : {&v.dens, &v.roots, &v.unknowns})
+    for (auto* uses : {&v.dens, &v.roots, &v.tests, &v.unknowns})
       for (auto& [id, use] : *uses) use.mask = (use.mask & ~0xffu) | f(use.mask & 0xffu);
+  }
+  // What depends on one of these axes is of other elements now than where it was computed, and may
+  // meet those.
+  void rename(Value& v, unsigned axes) {
+    const auto anew = [&](std::map<int, Use>& uses, auto next) {
+      std::map<int, Use> out;
+      for (const auto& [id, use] : uses) out[use.mask & axes ? next(id) : id] = use;
+      uses = std::move(out);
+    };
+    anew(
+        v.dens,
+        [&](int id) {
+          atoms_.push_back(atoms_[size_t(id)]);
+          return int(atoms_.size()) - 1;
+        });
+    anew(
+        v.roots, [&](int) { return next_root_++; });
+    anew(
+        v.tests, [&](int) { return next_test_++; });
+    anew(v.unknowns, [&](int) { return next_unknown_++; });
   }
   // Axes of an operand of rank `small` aligned to the right of a result of rank `rank`.
   static Value aligned(Value v, int small, int rank) {
@@ -86,13 +112,14 @@ class Algebra {
     r.has_exp = x.has_exp || y.has_exp;
     r.hard = x.hard || y.hard;
     r.sampled = x.sampled || y.sampled;
-    r.signs = x.signs + y.signs;
     r.unknown_degree = std::max(x.unknown_degree, y.unknown_degree);
     r.exponent_degree = std::max(x.exponent_degree, y.exponent_degree);
     r.loops = x.loops | y.loops;
     r.roots = x.roots;
+    r.tests = x.tests;
     r.unknowns = x.unknowns;
     unite(r.roots, y.roots);
+    unite(r.tests, y.tests);
     unite(r.unknowns, y.unknowns);
   }
   static void unite(std::map<int, Use>& into, const std::map<int, Use>& from) {
@@ -174,7 +201,7 @@ class Algebra {
         use.copies *= n;
         use.mask &= ~gone;
       }
-    for (auto* uses : {&x.roots, &x.unknowns})
+    for (auto* uses : {&x.roots, &x.tests, &x.unknowns})
       for (auto& [id, use] : *uses)
         if (use.mask & gone) {
           use.multiply(n);
@@ -184,7 +211,6 @@ class Algebra {
     x.dens = std::move(dens);
     if (x.has_exp) x.log_terms += std::log2(n);
     x.log_size += std::log2(n);
-    x.signs *= n;
     return x;
   }
   Value divide(const Value& x, const Value& y, unsigned mask_of_y) {
@@ -235,20 +261,21 @@ class Algebra {
     r.exponent_degree = std::max(1.0, x.degree);
     r.log_exponent_size = x.log_size;
     r.log_exponent_scale = x.log_scale;
-    r.signs = x.signs;
-    r.sign_degree = x.signs > 0 ? x.signs : 0;
+    r.tests = x.tests;
+    r.sign_degree = copies_of(x.tests);
     r.unknown_degree = x.unknown_degree;
     return r;
   }
   // A sign test of x: a character of every pattern of the tests inside x.
-  static Value test(const Value& x) {
+  Value test(const Value& x, unsigned mask) {
     // What depends on no input is decided once and for all.
-    if (x.degree == 0 && x.signs == 0 && !x.has_exp && !x.sampled && x.unknowns.empty() &&
+    if (x.degree == 0 && x.tests.empty() && !x.has_exp && !x.sampled && x.unknowns.empty() &&
         x.roots.empty() && x.dens.empty())
       return {};
     Value r = inherited(x);
-    r.signs = x.signs + 1;
-    r.sign_degree = x.signs + 1;
+    r.tests = x.tests;
+    add_test(r, mask);
+    r.sign_degree = copies_of(r.tests);
     r.has_exp = false;
     r.hard = x.hard || x.has_exp;
     r.unknown_degree = x.unknown_degree;
@@ -262,8 +289,8 @@ class Algebra {
     r.degree = 1;
     r.unknowns[next_unknown_++] = {1, members, mask, here_ * members};
     r.unknown_degree = std::max(one.unknown_degree, one.degree + den_degree(one));
-    r.signs = x.signs;
-    r.sign_degree = x.signs;
+    r.tests = x.tests;
+    r.sign_degree = copies_of(x.tests);
     return r;
   }
   // Whether a tensor is a maximum (or minimum) of several elements: one more makes it a keyed
@@ -291,15 +318,16 @@ class Algebra {
 
   Value select(const Value& c, const Value& x, const Value& y) const {
     Value r = add(x, y);
-    r.signs += c.signs;
+    unite(r.tests, c.tests);
     r.sign_degree += c.sign_degree;
     r.sampled = r.sampled || c.sampled;
     return r;
   }
   void add_root(Value& x) { x.roots[next_root_++] = {1, 1, 0}; }
+  void add_test(Value& x, unsigned mask) { x.tests[next_test_++] = {1, 1, mask, here_}; }
 
   std::vector<Atom> atoms_;
-  int next_root_ = 0, next_unknown_ = 0;
+  int next_root_ = 0, next_test_ = 0, next_unknown_ = 0;
   double runs_ = 1;  // how often the graph at hand is run: blocks and iterations
   double here_ = 1;  // how many elements of the operator at hand there are in the whole program
 };

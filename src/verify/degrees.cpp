@@ -50,7 +50,9 @@ V gelu_tanh(const V& x) {
   return x * logistic(u + u);
 }
 // A test, or a function known by name.
-V sign(const V& x) { return x.signs == Signs::Unknown ? x.unknown() : x.of(Algebra::test(x.v)); }
+V sign(const V& x) {
+  return x.signs == Signs::Unknown ? x.unknown() : x.of(x.a->test(x.v, x.mask));
+}
 V abs(const V& x) { return x * sign(x); }
 V relu(const V& x) { return x * sign(x); }
 V power(const V& x, const Rational& e) {
@@ -74,7 +76,9 @@ V max(const V& x, const V& y) { return y + (x + y) * sign(x + y); }
 V min(const V& x, const V& y) { return max(x, y); }
 V logical_not(const V& x) { return x; }
 V logical_or(const V& x, const V& y) { return x * y; }
-V compare(const V& x, const V& y, Order) { return x.of(Algebra::test((x + y).v), y.mask); }
+V compare(const V& x, const V& y, Order) {
+  return x.of(x.a->test((x + y).v, x.mask | y.mask), y.mask);
+}
 V select(const V& c, const V& x, const V& y) {
   return c.of(c.a->select(c.v, x.v, y.v), x.mask | y.mask);
 }
@@ -132,7 +136,8 @@ class Analysis : public Algebra {
     unsigned mask(size_t i) const { return (own(i) & ~0xffu) | ((own(i) & 0xffu) << shift(i)); }
   };
 
-  static Value all_axes(Value x) {  // movement too complex to follow: depends on everything
+  Value all_axes(Value x) {  // movement too complex to follow: depends on everything
+    rename(x, 0xffu);
     remap(x, [](unsigned m) { return m ? 0xffu : 0u; });
     return x;
   }
@@ -165,7 +170,8 @@ class Analysis : public Algebra {
     for (int axis : a.axes) gone |= 1u << axis;
     const double n = terms_of(x.g, x.op);
     Value r = folded(x.raw(0), gone, x.own(0) & ~gone, n, !is_sum(x.op.kind));
-    if (!a.keepdims)
+    if (!a.keepdims && gone != 0) {
+      rename(r, (1u << a.axes.back()) - 1);
       remap(r, [&](unsigned m) {
         unsigned out = 0;
         int at = 0;
@@ -173,17 +179,19 @@ class Analysis : public Algebra {
           if (!(gone >> d & 1u)) out |= ((m >> d) & 1u) << at++;
         return out;
       });
+    }
     if (x.op.kind == OpKind::Mean) r.log_scale += std::log2(n);
     return r;
   }
 
-  Value matmul(const Applied& x, size_t i, size_t j) const {
+  Value matmul(const Applied& x, size_t i, size_t j) {
     constexpr unsigned kContracted = 1u << 12;  // stands for the contracted axis meanwhile
     const int rank = x.rank();
     const auto placed = [&](size_t operand, int contracted, int kept, int to) {
       Value z = x.raw(operand);
       const int r = x.rank(operand);
-      for (auto* uses : {&z.dens, &z.roots, &z.unknowns})
+      rename(z, 1u << (r - contracted));
+      for (auto* uses : {&z.dens, &z.roots, &z.tests, &z.unknowns})
         for (auto& [id, use] : *uses) {
           unsigned m = use.mask & 0xf00u;
           for (int d = 0; d < r - 2; d++)
@@ -211,7 +219,7 @@ class Analysis : public Algebra {
     return r;
   }
 
-  Value gather(const Applied& x) const {
+  Value gather(const Applied& x) {
     Value r = all_axes(x.raw(0));
     const Value& index = x.raw(1);
     r.sampled = r.sampled || index.sampled || !index.unknowns.empty();
@@ -219,12 +227,13 @@ class Analysis : public Algebra {
   }
 
   // What depends on a cut axis varies with the loops that cut it.
-  static Value loaded(const Applied& x) {
+  Value loaded(const Applied& x) {
     const auto& a = x.g.attrs<IterAttrs>(x.op);
     Value r = x.raw(0);
+    rename(r, 0xffu);
     for (size_t l = 0; l < a.fmap.size(); l++) {
       if (a.fmap[l] < 0) continue;
-      for (auto* uses : {&r.dens, &r.roots, &r.unknowns})
+      for (auto* uses : {&r.dens, &r.roots, &r.tests, &r.unknowns})
         for (auto& [id, use] : *uses)
           if (use.mask >> a.fmap[l] & 1u) use.mask |= 1u << (8 + l);
       r.loops |= 1u << l;
@@ -251,8 +260,14 @@ class Analysis : public Algebra {
     return r;
   }
 
-  static Value moved(const Applied& x, const std::vector<AxisRead>& reads) {
+  Value moved(const Applied& x, const std::vector<AxisRead>& reads) {
     Value r = x.raw(0);
+    for (size_t d = 0; d < reads.size(); d++) {
+      const AxisRead& at = reads[d];
+      const bool stays =
+          at.axis - x.rank() == int(d) - x.rank(0) && at.start == 0 && at.step == 1 && !at.wraps;
+      if (!stays) rename(r, 1u << d);
+    }
     remap(r, [&](unsigned m) {
       unsigned out = 0;
       for (size_t d = 0; d < reads.size(); d++)
@@ -282,7 +297,11 @@ class Analysis : public Algebra {
     if (op.kind == OpKind::Gather) return gather(x);
     if (is_load(op.kind)) return loaded(x);
     if (is_accumulator(op.kind)) return accumulated(x);
-    if (const auto* a = std::get_if<PadAttrs>(&op.attrs)) return add(x.raw(0), constant(a->value));
+    if (const auto* a = std::get_if<PadAttrs>(&op.attrs)) {
+      Value r = x.raw(0);
+      rename(r, 0xffu);
+      return add(std::move(r), constant(a->value));
+    }
     if (is_store(op.kind) || is_triangle(op.kind)) return x.raw(0);
     if (const auto reads = axis_reads(op.kind, op.attrs, x.rank(0), x.rank()))
       return moved(x, *reads);
@@ -305,7 +324,11 @@ Degrees degrees(const Graph& graph, Signs signs) {
     const DType dtype = graph.type(t).dtype;
     v.degree = is_float(dtype) ? 1 : 0;
     v.sampled = is_integer(dtype);
-    if (dtype == DType::Bool) v.signs = v.sign_degree = 1;  // a fair coin
+    if (dtype == DType::Bool) {  // a fair coin
+      analysis.here_ = double(num_elements(graph.type(t).shape));
+      analysis.add_test(v, degree_algebra::Algebra::own_mask(graph, t, v));
+      v.sign_degree = 1;
+    }
     arguments.push_back(v);
   }
   std::vector<degree_algebra::Value> values = analysis.run(graph, arguments);
@@ -324,14 +347,11 @@ Degrees degrees(const Graph& graph, Signs signs) {
             v.log_exponent_scale);
     d.has_exp = d.has_exp || v.has_exp;
     d.hard_exponent = d.hard_exponent || v.hard;
-    double roots = 0;
-    for (const auto& [id, use] : v.roots) roots += use.copies;
-    most(d.roots, roots);
-    most(d.sign_tests, v.signs);
-    most(d.sign_degree, std::min(v.sign_degree, v.signs));
-    double unknowns = 0;
-    for (const auto& [id, use] : v.unknowns) unknowns += use.copies;
-    most(d.unknowns, unknowns);
+    const double tests = degree_algebra::copies_of(v.tests);
+    most(d.roots, degree_algebra::copies_of(v.roots));
+    most(d.sign_tests, tests);
+    most(d.sign_degree, std::min(v.sign_degree, tests));
+    most(d.unknowns, degree_algebra::copies_of(v.unknowns));
     most(d.unknown_degree, v.unknown_degree);
     d.sampled_integers = d.sampled_integers || v.sampled;
   }

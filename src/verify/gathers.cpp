@@ -57,7 +57,6 @@ class Mover {
     }
     if (const auto* a = std::get_if<PermAttrs>(&op.attrs))
       return transposed(op.inputs[0], a->perm, axis, index);
-    if (op.kind == OpKind::Gather) return of_gather(op, axis, index);
     if (op.kind != OpKind::Broadcast && !has(op.kind, algebra::Pointwise)) return std::nullopt;
     std::vector<TensorId> operands;
     for (TensorId x : op.inputs) {
@@ -89,14 +88,6 @@ class Mover {
       for (int k = 0; k < (int(d) == axis ? count : 1); k++)
         a.perm.push_back(int(d) == axis ? from + k : perm[d] + (perm[d] > from ? count - 1 : 0));
     return build::transpose(out_, *inner, std::move(a));
-  }
-
-  // x[i][j] along an axis of i.
-  std::optional<TensorId> of_gather(const Op& op, int axis, TensorId index) {
-    const int first = g_.attrs<AxisAttrs>(op).axis, rank = g_.type(op.inputs[1]).rank();
-    if (axis < first || axis >= first + rank) return std::nullopt;
-    const auto both = picked(op.inputs[1], axis - first, index);
-    return both ? picked(op.inputs[0], first, *both) : std::nullopt;
   }
 
   const Graph& g_;

@@ -1,7 +1,6 @@
 #include "verify/roots.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "eval/eval.h"
 #include "eval/field.h"
 #include "ir/walk.h"
+#include "verify/symmetry.h"
 
 namespace tessera {
 namespace {
@@ -35,21 +35,28 @@ struct Seen {
   bool varies = false;
 };
 
-// Whether vectors of bits are linearly independent over two elements.
-bool have_full_rank(std::vector<uint64_t> vectors) {
+// Of vectors over two elements.
+size_t rank_of(std::vector<uint64_t> vectors) {
+  size_t rank = 0;
   for (size_t i = 0; i < vectors.size(); i++) {
-    if (vectors[i] == 0) return false;
+    if (vectors[i] == 0) continue;
+    rank++;
     const uint64_t pivot = vectors[i] & -vectors[i];
     for (size_t j = i + 1; j < vectors.size(); j++)
       if (vectors[j] & pivot) vectors[j] ^= vectors[i];
   }
-  return true;
+  return rank;
 }
 
 }  // namespace
 
-bool roots_are_independent(const Graph& a, const Graph& b, double together, uint64_t seed) {
-  const Graph programs[] = {only_roots(a), only_roots(b)};
+double dependent_roots(const Graph& a, const Graph& b, double together, uint64_t seed) {
+  // Those of one element, where all are computed alike.
+  const Symmetry symmetry({&a, &b});
+  const auto kept = symmetry.choose(0, 1, Rng(seed));
+  const auto tiles = kept ? symmetry.restrict_both(*kept) : std::nullopt;
+  const Graph programs[] = {only_roots(tiles ? tiles->first : a),
+                            only_roots(tiles ? tiles->second : b)};
   std::vector<Components> components(a.inputs().size(), 1);
   for (const Graph& g : programs) {
     const std::vector<Components> needed = needed_components(g);
@@ -65,10 +72,10 @@ bool roots_are_independent(const Graph& a, const Graph& b, double together, uint
     FieldRadicands met;
     FieldOptions options;
     options.radicands = &met;
-    const std::vector<FieldArray> inputs = draw_inputs(a, model, components);
+    const std::vector<FieldArray> inputs = draw_inputs(programs[0], model, components);
     for (const Graph& g : programs)
-      if (!eval_field(g, model, inputs, options).ok()) return false;
-    if (met.size() > kMostRadicands) return false;
+      if (!eval_field(g, model, inputs, options).ok()) return together;
+    if (met.size() > kMostRadicands) return together;
     seen.resize(met.size());
     for (size_t i = 0; i < met.size(); i++) {
       Seen& s = seen[i];
@@ -77,22 +84,20 @@ bool roots_are_independent(const Graph& a, const Graph& b, double together, uint
       s.values = derive_key(s.values, met[i].word);
       s.bits |= uint64_t(!met[i].is_residue) << draws;
     }
-    if (draws++ > 0) continue;
-    const double n = std::log2(double(met.size()) + 1);
-    wanted = together > 2 ? kMostRootDraws : size_t(20 + 2 * n);
+    if (draws++ == 0 && met.size() > kMostRadicands / 64) wanted = 48;
   }
   const uint64_t all = draws == 64 ? ~uint64_t(0) : (uint64_t(1) << draws) - 1;
   const uint64_t two = Modulus<uint32_t>(prime).from_int(2);  // whose root gelu has
   std::set<uint64_t> values, patterns;
+  std::vector<uint64_t> vectors{all};
   for (const Seen& s : seen) {
     if ((!s.varies && s.first == two) || !values.insert(s.values).second) continue;
-    if (!s.varies || s.bits == 0 || s.bits == all) return false;
-    if (!patterns.insert(std::min(s.bits, s.bits ^ all)).second) return false;
+    vectors.push_back(s.varies ? s.bits : 0);
+    patterns.insert(std::min(s.bits, s.bits ^ all));
   }
-  if (together <= 2) return true;
-  std::vector<uint64_t> vectors(patterns.begin(), patterns.end());
-  vectors.push_back(all);
-  return vectors.size() + 16 <= draws && have_full_rank(std::move(vectors));
+  if (vectors.size() + 16 <= draws) return double(vectors.size() - rank_of(vectors));
+  const bool pairs = patterns.size() + 1 == vectors.size() && !patterns.contains(0);
+  return pairs && together <= 2 ? 0 : together;
 }
 
 }  // namespace tessera

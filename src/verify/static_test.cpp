@@ -533,10 +533,9 @@ class StaticTest {
     const double error_log2 = part ? part->error_log2 : o_.error_log2;
     const Graph& spec = reference.spec();
     const Degrees a = degrees(whole_spec, signs_), b = degrees(whole_candidate, signs_);
-    const bool independent =
-        a.roots + b.roots == 0 ||
-        roots_are_independent(spec, candidate, a.roots + b.roots, seeds.split(99)());
-    const DrawBound bound = draw_bound(a, b, independent);
+    const double roots = a.roots + b.roots;
+    const DrawBound bound = draw_bound(
+        a, b, roots > 0 ? dependent_roots(spec, candidate, roots, seeds.split(99)()) : 0);
     Coverage coverage(spec);
     int64_t candidate_undefined = 0;
     int draws = 0, incomplete = 0, redraws = 12;

@@ -71,28 +71,36 @@ TEST(Gathers, AreMovedToInputs) {
   expect_equal(in + "g = gather x, i {axis=0}; t = transpose g {perm=[1,0]}; return t",
                in + "t = transpose x {perm=[1,0]}; g = gather t, i {axis=1}; return g");
   const std::string twice = "x = input : f32[9]; i = input : i32[5]; j = input : i32[2,3];";
-  expect_equal(twice + "g = gather x, i {axis=0}; h = gather g, j {axis=0}; return h",
-               twice + "k = gather i, j {axis=0}; h = gather x, k {axis=0}; return h");
+  // An index that is not picked need not be one.
+  EXPECT_FALSE(
+      compare_programs(twice + "k = gather i, j {axis=0}; h = gather x, k {axis=0}; return h",
+                       twice + "g = gather x, i {axis=0}; h = gather g, j {axis=0}; return h")
+          .equal());
+  const std::string square = "x = input : f32[9,9]; i = input : i32[1];";
+  EXPECT_FALSE(
+      compare_programs(square + "g = gather x, i {axis=0}; r = slice g {starts=[0,0], stops=[1,1], "
+                                "steps=[1,1]}; return r",
+                       square + "g = gather x, i {axis=1}; r = slice g {starts=[0,0], stops=[1,1], "
+                                "steps=[1,1]}; return r")
+          .equal());
   EXPECT_FALSE(compare_programs(in + "g = gather x, i {axis=0}; return g",
                                 in + "j = neg i; g = gather x, j {axis=0}; return g")
                    .equal());
 }
 
 TEST(Roots, DependOnOneAnotherOrNot) {
-  const Graph plain = program("x = input : f32[6]; y = input : f32[6]; return x");
-  const auto independent = [&](const std::string& body, double together) {
-    return roots_are_independent(
-        plain, program("x = input : f32[6]; y = input : f32[6];" + body + " return r"), together,
-        1);
+  const std::string in = "x = input : f32[6]; y = input : f32[6];";
+  const auto dependent = [&](const std::string& body, double together) {
+    return dependent_roots(program(in + "return x"), program(in + body + " return r"), together, 1);
   };
-  EXPECT_TRUE(independent("r = sqrt x;", 1));
-  EXPECT_TRUE(independent("a = sqrt x; b = sqrt y; r = add a, b;", 2));
-  EXPECT_TRUE(independent("a = sqrt x; b = rsqrt x; r = add a, b;", 2));  // one radicand
-  EXPECT_TRUE(independent("r = gelu x;", 1));                             // √2 is no sign
-  EXPECT_FALSE(independent("a = sqr x; r = sqrt a;", 1));
-  EXPECT_FALSE(independent("a = sqr x; b = mul a, y; c = sqrt b; d = sqrt y; r = add c, d;", 2));
+  EXPECT_EQ(dependent("r = sqrt x;", 1), 0);
+  EXPECT_EQ(dependent("a = sqrt x; b = sqrt y; r = add a, b;", 2), 0);
+  EXPECT_EQ(dependent("a = sqrt x; b = rsqrt x; r = add a, b;", 2), 0);  // one radicand
+  EXPECT_EQ(dependent("r = gelu x;", 1), 0);                             // √2 is no sign
+  EXPECT_EQ(dependent("a = sqr x; r = sqrt a;", 1), 1);
+  EXPECT_EQ(dependent("a = sqr x; b = mul a, y; c = sqrt b; d = sqrt y; r = add c, d;", 2), 1);
   const std::string three = "m = mul x, y; a = sqrt x; b = sqrt y; c = sqrt m; d = add a, b;";
-  EXPECT_FALSE(independent(three + "r = add d, c;", 3));
+  EXPECT_EQ(dependent(three + "r = add d, c;", 3), 1);
 }
 
 }  // namespace
