@@ -1,4 +1,4 @@
-"""Operators of ONNX that a program writes out: Softmax, LogSoftmax and LayerNormalization.
+"""Operators of ONNX that a program writes out: Softmax, LogSoftmax, LayerNormalization and Atan.
 
 Runtimes have fast kernels for them and do not find them again in their parts.
 """
@@ -29,7 +29,8 @@ def composites(graph: Graph) -> dict[int, Composite]:
     result = {}
     for record in found.records:
         t = record["results"][0]
-        whole = found.softmax(record) or found.log_softmax(record) or found.layer_norm(record)
+        finders = (found.softmax, found.log_softmax, found.layer_norm, found.arctan)
+        whole = next(filter(None, (find(record) for find in finders)), None)
         if whole is not None:
             result[t] = whole
     return result
@@ -91,6 +92,13 @@ class _Finder:
             return None
         return Composite(op, (x if shifted == axes else t,), {"axis": axes[0]})
 
+    def arctan(self, record: Record) -> Composite | None:
+        """arctan2(x, 1)."""
+        one = self.made(record["inputs"][1], "const") if record["op"] == "atan2" else None
+        if one is None or number(one["attrs"]["value"]) != 1 or self.shape(one["results"][0]):
+            return None
+        return Composite("Atan", tuple(record["inputs"][:1]), {})
+
     def layer_norm(self, record: Record) -> Composite | None:
         """(x - mean x) / sqrt(var x + eps), times a scale, plus a bias, as far as it goes."""
         plain = self._normalised(record)
@@ -151,5 +159,5 @@ class _Finder:
             if constant is None or inner is None or set(inner["inputs"]) != {difference}:
                 continue
             if self.reduced(mean, "mean", inner["results"][0]) == axes:
-                return float(number(constant["attrs"].get("value", "0")))
+                return float(number(constant["attrs"]["value"]))
         return None

@@ -357,14 +357,16 @@ def _mod(w: _Writer, r: Record, x: Sequence[str]) -> Made:
 
 @_WRITERS("atan2")
 def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> Made:
-    y, z = x
-    zero = _like(w, r, 0)
-    behind, above = w.add("Less", [z, zero]), w.add("GreaterOrEqual", [y, zero])
-    angle = w.add("Atan", [w.add("Div", [y, z])])
-    half_turn = w.add("Where", [above, _like(w, r, np.pi), _like(w, r, -np.pi)])
-    angle = w.add("Where", [behind, w.add("Add", [angle, half_turn]), angle])
-    none = w.add("And", [w.add("Equal", [y, zero]), w.add("Equal", [z, zero])])
-    return "Where", [none, zero, angle]
+    """The angle of the magnitudes, in the quadrant that the signs say."""
+    y, z = (w.add("Abs", [v]) for v in x)
+    # 0 of two zeros, 1 of two infinities
+    ratio = w.add("Where", [w.add("Equal", [y, z]), w.add("Sign", [y]), w.add("Div", [y, z])])
+    angle = w.add("Atan", [ratio])
+    signed = [w.add("Add", [v, w.add("Reciprocal", [v])]) for v in x]  # no zero, the sign kept
+    below, behind = (w.add("Less", [v, _like(w, r, 0)]) for v in signed)
+    angle = w.add("Where", [behind, w.add("Sub", [_like(w, r, np.pi), angle]), angle])
+    turn = w.add("Where", [below, _like(w, r, -1), _like(w, r, 1)])
+    return "Mul", [turn, angle]  # onnxruntime's Where makes 0 of -0
 
 
 @_WRITERS("const")
