@@ -77,7 +77,7 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
             for n, node in enumerate(outputs)
         ]
     results = layout.returned(outputs)
-    comments = textwrap.wrap(_types(inputs, names), 92) + list(notes)
+    comments = [*textwrap.wrap(_types(inputs, names), 92), *notes, *sorted(spelling.notes)]
     body = [f"# {comment}" for comment in comments] + (call.lines if call else [])
     if these_sizes:
         static = [all(isinstance(d, int) for d in node.shape) for node in inputs]

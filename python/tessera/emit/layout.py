@@ -44,6 +44,8 @@ class Layout:
     def returned(self, outputs: Sequence[Node]) -> list[str]:
         """Appends statements and returns the expressions of the outputs."""
         uses = self._count(outputs)
+        if any(node.dtype.itemsize == 8 for node in uses):
+            self._spelling.imports |= self._spelling.wide
         return [self._render(node, uses).text for node in outputs]
 
     @staticmethod

@@ -14,17 +14,17 @@ import numpy as np
 
 from tessera.emit.node import Node, inserted_axes, number
 from tessera.emit.tree import Tree
-from tessera.types import Dim, DType, Record, Shape, Value
+from tessera.types import Dim, DType, Record, Shape, Value, is_float
 
 _COUNTABLE = 8  # elements of which the last is meant by its number, as in x[2] of three
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def _spelled(
-    formula: Callable[[Callable[..., Node], Node], Node],
+    formula: Callable[..., Node],
 ) -> Callable[[Lifter, int, Record], Node | None]:
-    """What an operator of one operand is made of, unless the library has it: `formula` takes a
-    maker of pointwise nodes and the operand."""
+    """What an operator is made of, unless the library has it: `formula` takes a maker of pointwise
+    nodes and the operands."""
 
     def lift(self: Lifter, tensor: int, record: Record) -> Node | None:
         if record["op"] in self._native:
@@ -35,9 +35,9 @@ def _spelled(
             # Numbers are what is written, not their binary neighbours.
             nodes = [a if isinstance(a, Node) else self.literal(Fraction(repr(a)), dtype)
                      for a in args]  # fmt: skip
-            return Node(op, tuple(nodes), dtype, shape)
+            return Node(op, tuple(nodes), np.dtype(bool) if op in ("eq", "ne") else dtype, shape)
 
-        return formula(make, self._array(self.node(record["inputs"][0])))
+        return formula(make, *self._operands(record["inputs"], shape))
 
     return lift
 
@@ -51,6 +51,28 @@ def _gelu_tanh(make: Callable[..., Node], x: Node) -> Node:
     cubed = make("mul", 0.044715, make("mul", x, make("sqr", x)))
     inner = make("mul", (2 / np.pi) ** 0.5, make("add", x, cubed))
     return make("mul", make("mul", 0.5, x), make("add", 1, make("tanh", inner)))
+
+
+def _mod(make: Callable[..., Node], x: Node, y: Node) -> Node:
+    """Of integers it is 0 where y is, as x % 1 is, and an error in PyTorch."""
+    if is_float(y.dtype) or _nonzero(y):
+        return make("mod", x, y)
+    return make("mod", x, 1 if y.is_literal else make("where", make("eq", y, 0), 1, y))
+
+
+def _sign(make: Callable[..., Node], x: Node) -> Node:
+    """PyTorch's of NaN is 0."""
+    sign = make("sign", x)
+    return make("where", make("ne", x, x), x, sign) if is_float(x.dtype) else sign
+
+
+def _nonzero(node: Node) -> bool:
+    """A number but 0, or what has one in the place of zeros: where(x == 0, 1, x)."""
+    if node.op == "where" and node.args[0].op == "eq":
+        x, zero = node.args[0].args
+        if x is node.args[2] and zero.is_literal and zero.attrs["value"] == 0:
+            node = node.args[1]
+    return node.op in ("literal", "full") and node.attrs["value"] != 0
 
 
 class Lifter(Tree):
@@ -70,6 +92,8 @@ class Lifter(Tree):
     _lift_relu = _spelled(lambda make, x: make("max", x, 0))
     _lift_gelu = _spelled(_gelu)
     _lift_gelu_tanh = _spelled(_gelu_tanh)
+    _lift_mod = _spelled(_mod)
+    _lift_sign = _spelled(_sign)
 
     # --- all and any, which tracing computes as minimum and maximum of integers
     def _lift_ne(self, tensor: int, record: Record) -> Node | None:
@@ -241,9 +265,11 @@ class Lifter(Tree):
         return self._uniform(tensor, record) or _with_axes(x, axes, self._shape(tensor))
 
     def _lift_cast(self, tensor: int, record: Record) -> Node | None:
-        """The unit matrix: true where the row is the column."""
+        """The unit matrix, true where the row is the column; x // y."""
         (equal,) = record["inputs"]
         dtype, shape = self._type(tensor)
+        if (quotient := self._source(equal, "floor")) is not None:
+            return self._floor_divide(quotient, dtype, shape)
         if self._op(equal) != "eq" or len(shape) != 2 or shape[0] != shape[1]:
             return None
         sides = self._made[equal]["inputs"]
@@ -251,6 +277,17 @@ class Lifter(Tree):
             return None
         axes = {int(self._made[i]["attrs"]["axis"]) for i in sides}
         return Node("eye", (), dtype, shape) if axes == {0, 1} else None
+
+    def _floor_divide(self, quotient: int, dtype: DType, shape: Shape) -> Node | None:
+        """x // y of integers of at most 32 bits, which tracing computes in f64; no y is 0."""
+        narrow = dtype.kind in "iu" and dtype.itemsize < 8
+        if self._op(quotient) != "div" or self._type(quotient)[0] != np.float64 or not narrow:
+            return None
+        sides = [self._source(i, "cast") for i in self._made[quotient]["inputs"]]
+        integers = [i for i in sides if i is not None and self._type(i)[0] == dtype]
+        args = self._operands(integers, shape)
+        whole = len(args) == 2 and _nonzero(args[1])
+        return Node("floor_divide", tuple(args), dtype, shape) if whole else None
 
     def _lift_reshape(self, tensor: int, record: Record) -> Node | None:
         (source,) = record["inputs"]
