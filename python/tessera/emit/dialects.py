@@ -18,7 +18,6 @@ class _Fused(Spelling):
     """What a compiler fuses, so that products are summed as they are written."""
 
     native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf", "erfc"})
-    dot_products = False
 
     def dtype(self, dtype: DType) -> str:
         bf16 = dtype_name(dtype) == "bf16"
@@ -38,7 +37,7 @@ class JaxSpelling(_Fused):
     module = "jnp"
     header = "import jax.numpy as jnp"
     wide = frozenset({"import jax", 'jax.config.update("jax_enable_x64", True)'})
-    native = _Fused.native | Spelling.native
+    native = _Fused.native | {"mod", "sign"}
     forms = Spelling.forms | {
         "rsqrt": "jax.lax.rsqrt({0})", "erf": "jax.scipy.special.erf({0})",
         "erfc": "jax.scipy.special.erfc({0})",
@@ -67,10 +66,7 @@ class TorchSpelling(_Fused):
     header = "import torch"
     axis = "dim"
     keepdims = "keepdim"
-    functions = Spelling.functions | {
-        "rsqrt": "rsqrt", "erf": "erf", "erfc": "erfc", "sigmoid": "sigmoid", "relu": "relu",
-        "round": "round",
-    }  # fmt: skip
+    functions = Spelling.functions | {f: f for f in ("rsqrt", "sigmoid", "relu", "round")}
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
     forms = Spelling.forms | {
         "copy": "{x}.clone()", "cast": "{x}.to({dtype})", "erf": "torch.erf({0})",
@@ -113,10 +109,7 @@ class TorchSpelling(_Fused):
         for literal, other, text in zip(node.args, (y, x), (x, y), strict=True):
             if literal.is_literal and is_float(node.dtype):
                 return self.call("clamp", other.text, f"{bound}={text.text}")
-            if literal.is_literal:
-                full = self._tensor(text.text, node.dtype)
-                return self.call(self.functions[node.op], other.text, full.text)
-        return self.call(self.functions[node.op], x.text, y.text)
+        return self._function(node, x, y)
 
     _min = _max
 

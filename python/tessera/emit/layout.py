@@ -51,16 +51,10 @@ class Layout:
     @staticmethod
     def _count(outputs: Sequence[Node]) -> Counter[Node]:
         uses = Counter(outputs)
-        seen: set[Node] = set()
-        stack = list(outputs)
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            for arg in node.args:
-                uses[arg] += 1
-                stack.append(arg)
+        found = list(uses)
+        for node in found:  # which grows
+            found += [arg for arg in dict.fromkeys(node.args) if arg not in uses]
+            uses.update(node.args)
         return uses
 
     def _render(self, node: Node, uses: Counter[Node]) -> Code:

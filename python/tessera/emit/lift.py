@@ -78,10 +78,6 @@ def _nonzero(node: Node) -> bool:
 class Lifter(Tree):
     """One graph's tensors as expressions, with an array library's names."""
 
-    def _lift_sqr(self, tensor: int, record: Record) -> Node | None:
-        x = self.node(record["inputs"][0])
-        return None if not x.is_literal else Node("sqr", (self._array(x),), x.dtype, ())
-
     _lift_rsqrt = _spelled(lambda make, x: make("div", 1, make("sqrt", x)))
     _lift_sigmoid = _spelled(
         lambda make, x: make("div", 1, make("add", 1, make("exp", make("neg", x))))
@@ -121,7 +117,7 @@ class Lifter(Tree):
         kept = dtype in (*_BLAS, np.dtype(np.int64))  # dtypes that np.trace does not widen
         if node.op == "diagonal" and node.ndim == 1 and not keepdims and kept:
             return Node("trace", node.args, dtype, shape, node.attrs)
-        if not self._dot_products or keepdims or dtype not in _BLAS:
+        if "dot" not in self._native or keepdims or dtype not in _BLAS:
             return None
         if not self._alone(source) or node.op not in ("mul", "sqr"):
             return None
@@ -157,7 +153,7 @@ class Lifter(Tree):
         if any(thinner) and (node := self._tensordot(tensor, tensor)) is not None:
             return node
         a, b = (self._array(self.node(i)) for i in record["inputs"])
-        if self._dot_products and a.ndim > 2 and b.ndim == 2 and a.shape[-2] != 1:
+        if "dot" in self._native and a.ndim > 2 and b.ndim == 2 and a.shape[-2] != 1:
             # NumPy multiplies matrix by matrix, one after the other; this is one product.
             return Node("tensordot", (a, b), dtype, shape, {"axes": ([a.ndim - 1], [0])})
         return Node("matmul", (a, b), dtype, shape)
@@ -195,9 +191,8 @@ class Lifter(Tree):
 
     def _tensordot(self, tensor: int, product: int) -> Node | None:
         """reshape(matmul of matrices that are transposed and reshaped operands)."""
-        if self._op(product) != "matmul" or len(self._shape(product)) != 2:
-            return None
-        if tensor != product and not self._alone(product):
+        alone = tensor == product or self._alone(product)
+        if self._op(product) != "matmul" or len(self._shape(product)) != 2 or not alone:
             return None
         (a, perm_a), (b, perm_b) = map(self._unfolded, self._made[product]["inputs"])
         rows, cols = self._shape(product)
@@ -311,10 +306,10 @@ class Lifter(Tree):
 
     def _repeated(self, wide: int, stretched: Shape, dtype: DType, shape: Shape) -> Node | None:
         """np.repeat: a new axis, stretched, then folded into the one before it."""
-        source = self._made[wide]["inputs"]
-        if self._op(wide) not in ("unsqueeze", "reshape") or not source:
+        if self._op(wide) not in ("unsqueeze", "reshape"):
             return None
-        before = self._shape(source[0])
+        (source,) = self._made[wide]["inputs"]
+        before = self._shape(source)
         axes = inserted_axes(before, self._shape(wide))
         if axes is None or len(axes) != 1 or axes[0] == 0:
             return None
@@ -322,41 +317,26 @@ class Lifter(Tree):
         count = stretched[axis]
         if isinstance(count, str) or any(isinstance(d, str) for d in before):
             return None
-        if shape != (*before[: axis - 1], before[axis - 1] * count, *before[axis:]):
-            return None
-        if stretched != (*before[:axis], count, *before[axis:]):
+        repeated = (*before[: axis - 1], before[axis - 1] * count, *before[axis:])
+        if shape != repeated or stretched != (*before[:axis], count, *before[axis:]):
             return None
         attrs = {"repeats": count, "axis": axis - 1}
-        return Node("repeat_each", (self._array(self.node(source[0])),), dtype, shape, attrs)
+        return Node("repeat_each", (self._array(self.node(source)),), dtype, shape, attrs)
 
     def _diagonal_matrix(self, tensor: int, source: int) -> Node | None:
         """np.diag of a vector, which tracing builds by padding and slicing."""
         dtype, shape = self._type(tensor)
-        steps = ("slice", "reshape", "pad", "reshape")
-        for step in steps[:-1]:
-            inner = self._source(source, step)
-            if inner is None:
-                return None
-            if step == "pad" and not self._pads_rows(source, shape):
-                return None
-            source = inner
-        if self._op(source) not in ("reshape", "unsqueeze"):
+        rows = self._source(source, "slice")
+        wide = None if rows is None else self._source(rows, "reshape")
+        if wide is None or self._op(wide) != "pad" or len(shape) != 2 or shape[0] != shape[1]:
             return None
-        (vector,) = self._made[source]["inputs"]
-        if len(shape) != 2 or self._shape(vector) != (shape[0],) or shape[0] != shape[1]:
+        n, pad = shape[0], self._made[wide]["attrs"]
+        (column,) = self._made[wide]["inputs"]
+        sides = [list(pad["low"]), list(pad["high"]), number(pad["value"])]
+        vector = self._lone_vector(column, 1)
+        if sides != [[0, 0], [0, n], 0] or vector is None or self._shape(vector) != (n,):
             return None
         return Node("diag", (self._array(self.node(vector)),), dtype, shape)
-
-    def _pads_rows(self, tensor: int, shape: Shape) -> bool:
-        """Whether n × 1 is padded by n zeros on the right."""
-        attrs = self._made[tensor]["attrs"]
-        (source,) = self._made[tensor]["inputs"]
-        return (
-            list(attrs["low"]) == [0, 0]
-            and list(attrs["high"]) == [0, shape[0]]
-            and number(attrs["value"]) == 0
-            and self._shape(source) == (shape[0], 1)
-        )
 
     def _lift_slice(self, tensor: int, record: Record) -> Node:
         (source,) = record["inputs"]
@@ -403,19 +383,18 @@ class Lifter(Tree):
         axis = int(record["attrs"]["axis"])
         parts = [self.node(i) for i in record["inputs"]]
         base = parts[0].args[0] if parts[0].op == "index" else None
+        if base is None or axis >= base.ndim:
+            return None
+        whole = [slice(None)] * base.ndim
         places = []
         for part in parts:
-            if part.op != "index" or part.args[0] is not base:
+            place = part.attrs["items"][axis] if part.op == "index" else None
+            if not isinstance(place, int) or part.args[0] is not base:
                 return None
-            items = part.attrs["items"]
-            if not isinstance(items[axis], int) or any(
-                i != slice(None) for n, i in enumerate(items) if n != axis
-            ):
+            if list(part.attrs["items"]) != [*whole[:axis], place, *whole[axis + 1 :]]:
                 return None
-            places.append(items[axis])
-        assert base is not None
-        items = [slice(None)] * base.ndim
-        items[axis] = [p % int(base.shape[axis]) for p in places]  # not from the end
+            places.append(place % int(base.shape[axis]))  # not from the end
+        items = [*whole[:axis], places, *whole[axis + 1 :]]
         return Node("index", (base,), *self._type(tensor), {"items": items})
 
     def _lift_gather(self, tensor: int, record: Record) -> Node:

@@ -63,8 +63,7 @@ class Spelling:
     module: ClassVar[str] = "np"
     header: ClassVar[str] = "import numpy as np"
     wide: ClassVar[frozenset[str]] = frozenset()  # what else numbers of 64 bits need
-    native: ClassVar[frozenset[str]] = frozenset({"mod", "sign"})
-    dot_products: ClassVar[bool] = True
+    native: ClassVar[frozenset[str]] = frozenset({"mod", "sign", "dot"})
     axis: ClassVar[str] = "axis"
     keepdims: ClassVar[str] = "keepdims"
     functions: ClassVar[dict[str, str]] = {
@@ -136,11 +135,9 @@ class Spelling:
         """The axis and keepdims arguments of a reduction."""
         axes = [int(a) for a in node.attrs["axes"]]
         axis = ""
-        if len(axes) != node.args[0].ndim or not axes:
-            one = len(axes) == 1
-            axis = f"{self.axis}={axes[0] if one else tuple(axes)}"
-        elif self.flavour == "torch" and node.attrs["keepdims"]:
-            axis = f"{self.axis}={tuple(axes)}"
+        kept = self.flavour == "torch" and node.attrs["keepdims"]
+        if len(axes) != node.args[0].ndim or not axes or kept:
+            axis = f"{self.axis}={axes[0] if len(axes) == 1 else tuple(axes)}"
         return axis, f"{self.keepdims}=True" if node.attrs["keepdims"] else ""
 
     def places(self, indices: Sequence[int]) -> str:
@@ -244,8 +241,6 @@ class Spelling:
         if node.ndim == 1:
             return code
         items = [":" if a == axis else "None" for a in range(node.ndim)]
-        while items[-1:] == [":"] and items[:-1] and "None" not in items[:-1]:
-            items.pop()
         code = Code(f"{code.text}[{', '.join(items)}]")
         if all(d == 1 for a, d in enumerate(node.shape) if a != axis):
             return code

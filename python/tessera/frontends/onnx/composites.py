@@ -26,14 +26,9 @@ class Composite:
 def composites(graph: Graph) -> dict[int, Composite]:
     """By the tensor that the whole operator computes."""
     found = _Finder(graph)
-    result = {}
-    for record in found.records:
-        t = record["results"][0]
-        finders = (found.softmax, found.log_softmax, found.layer_norm, found.arctan)
-        whole = next(filter(None, (find(record) for find in finders)), None)
-        if whole is not None:
-            result[t] = whole
-    return result
+    finders = (found.softmax, found.log_softmax, found.layer_norm, found.arctan)
+    wholes = ((r["results"][0], find(r)) for r in found.records for find in finders)
+    return {t: whole for t, whole in wholes if whole is not None}
 
 
 class _Finder:
@@ -110,28 +105,21 @@ class _Finder:
             inner = self._makers.get(product)
             if inner is None:
                 continue
-            if record["op"] == "mul":
-                whole = self._normalised(inner)
-                fits = whole is not None and self.shape(other) == list(whole.ones or ())
-            else:
-                whole = self.layer_norm(inner) if inner["op"] == "mul" else None
-                fits = (
-                    whole is not None
-                    and len(whole.inputs) == 2
-                    and self.shape(other) == self.shape(whole.inputs[1])
-                )
-            if whole is not None and fits:
+            scales = record["op"] == "mul"
+            whole = self._normalised(inner) if scales else self.layer_norm(inner)
+            if whole is None or len(whole.inputs) != (1 if scales else 2):
+                continue
+            like = list(whole.ones or ()) if scales else self.shape(whole.inputs[1])
+            if self.shape(other) == like:
                 return Composite(whole.op, (*whole.inputs, other), whole.attrs)
         return None
 
     def _normalised(self, record: Record) -> Composite | None:
-        if record["op"] not in ("mul", "div"):
+        if (root := {"mul": "rsqrt", "div": "sqrt"}.get(record["op"])) is None:
             return None
-        orders = [record["inputs"]]
-        if record["op"] == "mul":
-            orders.append(record["inputs"][::-1])
-        for difference, scale in orders:
-            variance = self.made(scale, "rsqrt" if record["op"] == "mul" else "sqrt")
+        orders = [record["inputs"], record["inputs"][::-1]]
+        for difference, scale in orders if root == "rsqrt" else orders[:1]:
+            variance = self.made(scale, root)
             centred = self.made(difference, "sub")
             if variance is None or centred is None:
                 continue
