@@ -234,3 +234,12 @@ def test_arctan_is_one_node() -> None:
         made = [n.op_type for n in export.to_onnx(graph).graph.node]
         assert made[: len(ops)] == ops
         assert (len(made) == 1) == (angle == 1)
+
+
+def test_remainders_of_floats_have_the_sign_of_the_divisor() -> None:
+    ends = np.array([0, 1, -1, 2.5, -2.5, 1e-45, -1e-45, np.inf, -np.inf, np.nan], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(ends, ends))
+    with np.errstate(invalid="ignore"):
+        want = x % y
+    graph = tessera.trace(lambda x, y: x % y, x, y)
+    np.testing.assert_array_equal(peer(export.to_onnx(graph), {"x": x, "y": y}), want)
