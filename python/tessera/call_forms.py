@@ -50,6 +50,8 @@ class GraphCall:
         return outputs[0] if self._single else tuple(outputs)
 
 
+_SHARES = ("it returns memory of its arguments or of another result (a view), which is NumPy's own "
+           "business; return a copy")  # fmt: skip
 _Layout = tuple[tuple[int, ...] | None, bool]  # the order of axes in memory; writeable
 
 
@@ -123,10 +125,7 @@ class FunctionCall:
             if isinstance(found, np.ndarray) and any(
                 np.may_share_memory(found, a) for a in (*given, *others)
             ):
-                raise UnsupportedError(
-                    "it returns memory of its arguments or of another result (a view), which is "
-                    "NumPy's own business; return a copy"
-                )
+                raise UnsupportedError(_SHARES)
         self._keep_order([_layout(theirs[n]) for n in range(len(outputs))])
 
     def takes_over(self, traced: Traced) -> bool:
@@ -169,8 +168,11 @@ def _layout(array: Object) -> _Layout | None:
 def _match(tree: Tree, value: Value, leaves: dict[int, Value], name: str) -> None:
     """Collects the leaves of a result by number; raises where its structure is another one."""
     if isinstance(tree, Leaf):
-        if leaves.setdefault(tree.index, value) is value:
+        first = leaves.setdefault(tree.index, value)
+        if first is value or (isinstance(value, np.generic) and type(value) is type(first)):
             return
+        if isinstance(value, np.ndarray) and np.may_share_memory(value, first):
+            raise UnsupportedError(_SHARES)
     elif isinstance(tree, Static):
         arrays = isinstance(tree.value, np.ndarray)
         if type(value) is type(tree.value) and (arrays or repr(value) == repr(tree.value)):

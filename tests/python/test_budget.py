@@ -167,6 +167,7 @@ def gives(x: Any) -> Any:
         (lambda x: np.fft.fft(x), (X,), ("np.fft.fft is not supported",)),
         (lambda x: x if x[0] > 0 else -x, (X,), ("branches on the value", "use np.where")),
         (lambda x: x[1:], (X,), ("returns memory of its arguments", "return a copy")),
+        (lambda x: (x.T, x), (X,), ("of another result (a view)", "return a copy")),
         (lambda x: (print(end=""), x * 2)[1], (X,), ("uses print", "has no effects")),
         (lambda x: operator.iadd(x, 1), (X.copy(),), ("in place", "write x = x + y")),  # type: ignore[no-untyped-call]
         (lambda x: x[x > 1], (X,), ("what a mask picks", "use np.where")),

@@ -157,6 +157,9 @@ def body(function: Callable[..., Any], *types: str, flavour: str = "numpy") -> s
         (lambda a: a[..., 0][:, None], ("f32[3,4,5]",), "a[:, None, :, 0]"),
         (lambda a: np.repeat(a, 3, axis=1), (A,), "np.repeat(a, 3, axis=1)"),
         (lambda a: a[:, [4, 0]], (A,), "a[:, [4, 0]]"),
+        (lambda a: np.stack([a[1:], a[:-1]], axis=1), ("f32[6]",),
+         "np.stack([a[1:], a[:-1]], axis=1)"),
+        (lambda a: np.stack([a[1], a[3]], axis=1), (A,), "np.stack([a[1], a[3]], axis=1)"),
         (lambda a: a.sum(axis=0, dtype=np.float64), (A,), "a.astype(np.float64).sum(axis=0)"),
         (lambda a: a.astype(np.int32).max(), (A,), "a.astype(np.int32).max()"),
         (lambda a: a / (1 + np.exp(-a)), (A,), "a / (1 + np.exp(-a))"),
@@ -420,3 +423,70 @@ def test_results_made_of_nothing_are_written_down() -> None:
     long = trace_call(lambda x: (x + 1, np.arange(5000.0)), ("f64[5]",), {})
     with pytest.raises(UnsupportedError, match="5000 elements is too long for source"):
         emit(long.graph, call=call_of(lambda x: (x + 1, np.arange(5000.0)), long))
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_integers_at_their_ends(dtype: Any, flavour: str) -> None:
+    least, most = (dtype(v) for v in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    x = np.array([least, -7, 0, 5, most], dtype)
+    y = np.array([-2, 0, 3, 0, -7], dtype)
+    source = check(lambda x, y: (x + least, x - 3, x // 3, x // y, x % y, x % dtype(0), 7 % y),
+                   x, y, flavour=flavour, proved=False)  # fmt: skip
+    assert "x - 3" in source or flavour == "torch"
+    assert dtype == np.int64 or "x // 3" in source
+
+
+def test_what_has_numbers_of_64_bits_has_jax_compute_in_them() -> None:
+    wide = '\njax.config.update("jax_enable_x64", True)\n'
+    cases: list[tuple[Callable[..., Any], tuple[str, ...], bool]] = [
+        (lambda x: x // 3, ("i32[4]",), False),
+        (lambda x, y: x // y, ("u8[4]", "u8[4]"), False),
+        (lambda x: x / 3, ("i32[4]",), True),
+        (lambda x: x.sum(), ("i32[4]",), True),
+        (lambda x: x + 1, ("f64[4]",), True),
+        (lambda x: x.mean() + 0.5, ("f32[4]",), False),
+    ]
+    for function, types, has in cases:
+        assert (wide in emit(trace(function, *types), "jax")) == has
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_floats_become_the_low_bits_of_integers(dtype: Any, flavour: str) -> None:
+    x = np.array([-1, 300, -129.5, 7.9], np.float32)
+    source = check(lambda x: x.astype(dtype), x, flavour=flavour)
+    assert ("# JAX casts floats beyond int32 to its ends" in source) == (flavour == "jax")
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+def test_constants_keep_within_their_dtype(flavour: str) -> None:
+    least, most = np.finfo(np.float32).min, np.finfo(np.float16).max
+    check(lambda x: np.maximum(x, least), np.array([1, -np.inf], np.float32), flavour=flavour)
+    g = ts.Graph("g")
+    x = g.input("x", (2,), "f16")
+    g.output(g.minimum(x, g.const(65510, "f16")))  # rounds to the largest, 65504
+    g.output(g.minimum(x, g.const(70000, "f16")))  # to infinity
+    found = run(emit(g, flavour), "g", flavour, [np.array([1, np.inf], np.float16)])
+    np.testing.assert_array_equal(found, [[1, most], [1, np.inf]])
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+def test_the_sign_of_nan_is_nan(flavour: str) -> None:
+    check(lambda x: np.sign(x * 2), np.array([np.nan, -3, 0, np.inf]), flavour=flavour)
+
+
+def test_bfloat16_stays_itself_beside_numbers() -> None:
+    g = ts.Graph("g")
+    x = g.input("x", (5,), "bf16")
+    tenth, half = g.const(0.1, "bf16"), g.const(0.5, "bf16")
+    power = g.emit("pow", [x], {"exponent": "-3/2"})
+    for t in (x * tenth, g.equal(x, tenth), g.maximum(x, g.const(-np.inf, "bf16")), x - half,
+              g.where(g.less(x, half), x, half), power, x * g.const(3, "bf16")):  # fmt: skip
+        g.output(t)
+    for op in ("gelu", "gelu_tanh", "silu", "sigmoid"):
+        g.output(g.emit(op, [x], {}))
+    arrays = [np.array([0.1, 0.5, 2, 3, 7], ml_dtypes.bfloat16)]
+    for ours, theirs in zip(run(emit(g), "g", "numpy", arrays), g.run(*arrays), strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours.astype("f4"), theirs.astype("f4"), rtol=0.02)

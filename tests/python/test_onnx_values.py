@@ -11,6 +11,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
+import tessera  # noqa: E402
 from tessera.errors import BadInputError, UnsupportedError  # noqa: E402
 from tessera.frontends.onnx import Model, export, load  # noqa: E402
 from tessera.frontends.onnx.rewrite import rewrite_model  # noqa: E402
@@ -209,3 +210,36 @@ def test_exclusive_sums_are_of_what_comes_before(reverse: int) -> None:
     model = one("CumSum", {"x": x}, {"a": np.array(0)}, exclusive=1, reverse=reverse)
     before = np.cumsum([0, *(x[::-1] if reverse else x)[:-1]], dtype=np.float32)
     np.testing.assert_array_equal(Model(model)(x)[0], before[::-1] if reverse else before)
+
+
+def same(made: Any, want: Any) -> None:
+    """Also with the signs of zeros."""
+    np.testing.assert_allclose(made, want, 1e-6)
+    np.testing.assert_array_equal(np.signbit(made), np.signbit(want))
+
+
+def test_angles_are_written_with_the_signs_of_zeros_and_infinities() -> None:
+    ends = np.array([0, -0.0, 2, -2, 1e-45, -3e38, np.inf, -np.inf], np.float32)
+    y, x = (a.ravel() for a in np.meshgrid(ends, ends))
+    graph = tessera.trace(lambda y, x: np.arctan2(y, x), y, x)
+    same(peer(export.to_onnx(graph), {"y": y, "x": x}), np.arctan2(y, x))
+    for op, of in (("Atan", np.arctan), ("Acos", np.arccos), ("Asin", np.arcsin)):
+        t = np.array([0, -0.0, 0.5, -1, 1], np.float32)
+        same(peer(export.to_onnx(Model(one(op, {"x": t})).program({"x": t})[0]), {"x": t}), of(t))
+
+
+def test_arctan_is_one_node() -> None:
+    for angle, ops in ((1, ["Atan"]), (2, ["Constant", "Abs"])):
+        graph = tessera.trace(lambda x, angle=angle: np.arctan2(x, np.float32(angle)), "f32[3]")
+        made = [n.op_type for n in export.to_onnx(graph).graph.node]
+        assert made[: len(ops)] == ops
+        assert (len(made) == 1) == (angle == 1)
+
+
+def test_remainders_of_floats_have_the_sign_of_the_divisor() -> None:
+    ends = np.array([0, 1, -1, 2.5, -2.5, 1e-45, -1e-45, np.inf, -np.inf, np.nan], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(ends, ends))
+    with np.errstate(invalid="ignore"):
+        want = x % y
+    graph = tessera.trace(lambda x, y: x % y, x, y)
+    np.testing.assert_array_equal(peer(export.to_onnx(graph), {"x": x, "y": y}), want)

@@ -62,7 +62,7 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
     constants = constants or {}
     extents = _Extents()
     spelling = SPELLINGS[flavour](extents)
-    lifter = Lifter(graph, native=spelling.native, dot_products=spelling.dot_products)
+    lifter = Lifter(graph, spelling.native)
     inputs = lifter.inputs()
     names = call.names if call else _argument_names(inputs, spelling.module)
     extents.read(inputs, names, read_sizes)
@@ -77,14 +77,12 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
             for n, node in enumerate(outputs)
         ]
     results = layout.returned(outputs)
-    comments = textwrap.wrap(_types(inputs, names), 92) + list(notes)
+    comments = [*textwrap.wrap(_types(inputs, names), 92), *notes, *sorted(spelling.notes)]
     body = [f"# {comment}" for comment in comments] + (call.lines if call else [])
     if these_sizes:
-        static = [all(isinstance(d, int) for d in node.shape) for node in inputs]
-        body += _guards(inputs, names, static, "shape", "shape")
+        body += _guards(inputs, names, "shape", "shape")
     if these_ranks or these_ties is not None:
-        given = [node.op == "input" for node in inputs]
-        body += _guards(inputs, names, given, "rank", "ndim")
+        body += _guards(inputs, names, "rank", "ndim")
     body += [] if these_ties is None else _tie_guards(inputs, names, these_ties)
     body += [f"{names[n]} = {spelling.array(names[n])}" for n in (call.floats if call else ())]
     body += layout.lines
@@ -153,14 +151,12 @@ def _argument_names(inputs: Sequence[Node], module: str) -> list[str]:
     return names
 
 
-def _guards(
-    inputs: Sequence[Node], names: Sequence[str], asked: Sequence[bool], what: str, attribute: str
-) -> list[str]:
-    """What refuses arrays of another shape or rank, where it is `asked` for."""
+def _guards(inputs: Sequence[Node], names: Sequence[str], what: str, attribute: str) -> list[str]:
+    """What refuses arrays of another rank, or of another shape where that is of numbers."""
     lines: list[str] = []
-    for node, name, wanted in zip(inputs, names, asked, strict=True):
-        if wanted and node.ndim:
-            own = getattr(node, attribute)
+    for node, name in zip(inputs, names, strict=True):
+        own = getattr(node, attribute)
+        if node.ndim and (what == "rank" or all(isinstance(d, int) for d in node.shape)):
             message = f"made for {name} of {what} {own}; optimize again for others"
             lines += [f"if {name}.{attribute} != {own}:", f'    raise ValueError("{message}")']
     return lines
@@ -174,7 +170,7 @@ def _tie_guards(
     letters: dict[int, str] = {}
     shapes = []
     for name, node in zip(names, inputs, strict=True):
-        if node.op != "input" or not node.ndim:
+        if not node.ndim:
             continue
         for axis, extent in enumerate(int(e) for e in node.shape):
             axes.setdefault(extent, []).append(extent_of(name, axis))
@@ -206,12 +202,8 @@ _LETTERS = "nmkpqrst"  # for extents, in messages
 
 
 def _types(inputs: Sequence[Node], names: Sequence[str]) -> str:
-    def shape(node: Node) -> str:
-        dims = ", ".join(map(str, node.shape))
-        return f"({dims},)" if node.ndim == 1 else f"({dims})"
-
     return ", ".join(
-        f"{name}: {node.dtype.name}" + (f" {shape(node)}" if node.ndim else "")
+        f"{name}: {node.dtype.name}" + (f" {node.shape}" if node.ndim else "").replace("'", "")
         for node, name in zip(inputs, names, strict=True)
     )
 

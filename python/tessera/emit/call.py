@@ -66,11 +66,12 @@ class _Maker:
         self._guards: list[tuple[str, str]] = []  # a condition, and what the program was made for
         self._unpack: list[str] = []
         self._names: dict[int, str] = {}
-        parameters = list(inspect.signature(function).parameters.values())
-        self._taken = {p.name for p in parameters} | {"np", "jnp", "jax", "torch", "ml_dtypes"}
+        signature = inspect.signature(function)
+        parameters = signature.parameters
+        self._taken = set(parameters) | {"np", "jnp", "jax", "torch", "ml_dtypes"}
         if len(self._taken) < len(parameters) + 5:
             raise _NoCallError  # a parameter that is called like a module
-        written = [self._parameter(p, tree) for p, tree in _bound(parameters, traced.tree)]
+        written = [self._parameter(p, tree) for p, tree in _bound(signature, traced.tree)]
         inputs = traced.graph.inputs
         for tensor in inputs[len(traced.arguments) :]:
             name = self._fresh(tensor.name)
@@ -121,18 +122,14 @@ class _Maker:
         elif isinstance(tree, Leaf):
             self._names[tree.index] = self._fresh(place)
             self._unpack.append(f"{self._names[tree.index]} = {place}")
-        elif tree.kind is dict:
-            for key, child in zip(tree.keys, tree.children, strict=True):
+        else:
+            keys = tree.keys if tree.kind is dict else range(len(tree.children))
+            n = len(keys)
+            self._guards.append((f"len({place}) != {n}", f"{n} entries in {place}"))
+            for key, child in zip(keys, tree.children, strict=True):
                 if not _is_plain(key):
                     raise _NoCallError
                 self._take_apart(f"{place}[{_plain(key)}]", child)
-            n = len(tree.keys)
-            self._guards.append((f"len({place}) != {n}", f"{n} entries in {place}"))
-        else:
-            n = len(tree.children)
-            self._guards.append((f"len({place}) != {n}", f"{n} entries in {place}"))
-            for at, child in enumerate(tree.children):
-                self._take_apart(f"{place}[{at}]", child)
 
     def _fresh(self, place: str) -> str:
         wanted = "_".join(_identifiers(place)) or "x"
@@ -144,25 +141,20 @@ class _Maker:
         return name
 
 
-def _bound(
-    parameters: Sequence[inspect.Parameter], tree: Tree
-) -> list[tuple[inspect.Parameter, Tree]]:
+def _bound(signature: inspect.Signature, tree: Tree) -> list[tuple[inspect.Parameter, Tree]]:
     """Parameters with what the traced call bound to each, or their default."""
-    positional = list(tree.children[0].children)  # type: ignore[union-attr]
-    keyword = dict(zip(tree.children[1].keys, tree.children[1].children, strict=True))  # type: ignore[union-attr]
+    positional, keyword = tree.children  # type: ignore[union-attr]
+    named = dict(zip(keyword.keys, keyword.children, strict=True))
+    given = signature.bind(*positional.children, **named).arguments
     result: list[tuple[inspect.Parameter, Tree]] = []
-    for p in parameters:
+    for p in signature.parameters.values():
         if p.kind is p.VAR_POSITIONAL:
-            result.append((p, Node(tuple, tuple(positional))))
-            positional = []
+            result.append((p, Node(tuple, given.get(p.name, ()))))
         elif p.kind is p.VAR_KEYWORD:
-            result.append((p, Node(dict, tuple(keyword.values()), tuple(keyword))))
-        elif positional and p.kind is not p.KEYWORD_ONLY:
-            result.append((p, positional.pop(0)))
-        elif p.name in keyword:
-            result.append((p, keyword.pop(p.name)))
+            rest = given.get(p.name, {})
+            result.append((p, Node(dict, tuple(rest.values()), tuple(rest))))
         else:
-            result.append((p, Static(p.default)))
+            result.append((p, given.get(p.name, Static(p.default))))
     return result
 
 

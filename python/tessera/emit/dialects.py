@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from tessera.emit.node import Node
@@ -16,7 +18,6 @@ class _Fused(Spelling):
     """What a compiler fuses, so that products are summed as they are written."""
 
     native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf", "erfc"})
-    dot_products = False
 
     def dtype(self, dtype: DType) -> str:
         bf16 = dtype_name(dtype) == "bf16"
@@ -35,6 +36,8 @@ class JaxSpelling(_Fused):
     flavour = "jax"
     module = "jnp"
     header = "import jax.numpy as jnp"
+    wide = frozenset({"import jax", 'jax.config.update("jax_enable_x64", True)'})
+    native = _Fused.native | {"mod", "sign"}
     forms = Spelling.forms | {
         "rsqrt": "jax.lax.rsqrt({0})", "erf": "jax.scipy.special.erf({0})",
         "erfc": "jax.scipy.special.erfc({0})",
@@ -42,6 +45,14 @@ class JaxSpelling(_Fused):
         "gelu_tanh": "jax.nn.gelu({0}, approximate=True)", "silu": "jax.nn.silu({0})",
         "relu": "jax.nn.relu({0})",
     }  # fmt: skip
+
+    def _formed(self, node: Node, form: str, *args: Code) -> Code:
+        """JAX casts floats to the nearest integer of a type, NumPy to the low bits of an i32."""
+        if node.op == "cast" and is_float(node.args[0].dtype) and node.dtype.kind in "iu":
+            bits = max(32, 8 * node.dtype.itemsize)
+            self.notes.add(f"JAX casts floats beyond int{bits} to its ends and NaN to 0")
+            form = form if node.dtype.itemsize > 1 else form.replace("(", "(jnp.int32).astype(")
+        return super()._formed(node, form, *args)
 
     def places(self, indices: Sequence[int]) -> str:
         return f"jnp.array({indices})"
@@ -55,10 +66,7 @@ class TorchSpelling(_Fused):
     header = "import torch"
     axis = "dim"
     keepdims = "keepdim"
-    functions = Spelling.functions | {
-        "rsqrt": "rsqrt", "erf": "erf", "erfc": "erfc", "sigmoid": "sigmoid", "relu": "relu",
-        "round": "round",
-    }  # fmt: skip
+    functions = Spelling.functions | {f: f for f in ("rsqrt", "sigmoid", "relu", "round")}
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
     forms = Spelling.forms | {
         "copy": "{x}.clone()", "cast": "{x}.to({dtype})", "erf": "torch.erf({0})",
@@ -69,6 +77,16 @@ class TorchSpelling(_Fused):
 
     def dtype(self, dtype: DType) -> str:
         return "torch.bool" if dtype == np.bool_ else super().dtype(dtype)
+
+    def number(self, value: Fraction | float, dtype: DType) -> str:
+        """PyTorch refuses what is beyond a dtype's range, and only rounds to its ends."""
+        if isinstance(value, Fraction) and is_float(dtype):
+            most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+            with np.errstate(over="ignore"):
+                rounded = float(np.float64(value).astype(dtype))
+            if abs(rounded) >= most:
+                value = Fraction(rounded) if abs(rounded) == most else rounded
+        return super().number(value, dtype)
 
     def _function(self, node: Node, *args: Code) -> Code:
         """PyTorch's functions take no numbers."""
@@ -91,10 +109,7 @@ class TorchSpelling(_Fused):
         for literal, other, text in zip(node.args, (y, x), (x, y), strict=True):
             if literal.is_literal and is_float(node.dtype):
                 return self.call("clamp", other.text, f"{bound}={text.text}")
-            if literal.is_literal:
-                full = self._tensor(text.text, node.dtype)
-                return self.call(self.functions[node.op], other.text, full.text)
-        return self.call(self.functions[node.op], x.text, y.text)
+        return self._function(node, x, y)
 
     _min = _max
 

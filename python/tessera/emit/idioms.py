@@ -94,11 +94,9 @@ def _einsum(node: Node) -> Node:
     else:
         operands = (x,)
     letters = ascii_lowercase[8 : 8 + x.ndim]
-    subscripts = []
-    for a in operands:
-        if a.is_literal or a.shape != x.shape[x.ndim - a.ndim :]:
-            return node
-        subscripts.append(letters[x.ndim - a.ndim :])
+    if any(a.is_literal or a.shape != x.shape[x.ndim - a.ndim :] for a in operands):
+        return node
+    subscripts = [letters[x.ndim - a.ndim :] for a in operands]
     kept = "".join(c for n, c in enumerate(letters) if n not in node.attrs["axes"])
     attrs = {"subscripts": f"{','.join(subscripts)}->{kept}"}
     return Node("einsum", operands, node.dtype, node.shape, attrs, node.name)
@@ -115,9 +113,9 @@ def _direct(node: Node) -> Node:
     if x.dtype != node.dtype:
         return node
     attrs = dict(node.attrs) | {"ufunc": _DIRECT[node.op]}
-    if node.op != "mean":
-        return Node("ufunc_reduce", (x,), node.dtype, node.shape, attrs, node.name)
     total = Node("ufunc_reduce", (x,), node.dtype, node.shape, attrs)
+    if node.op != "mean":
+        return replace(total, name=node.name)
     count = Node("count", (x,), node.dtype, (), {"axes": attrs["axes"]})
     return Node("div", (total, count), node.dtype, node.shape, {}, node.name)
 

@@ -44,21 +44,17 @@ class Layout:
     def returned(self, outputs: Sequence[Node]) -> list[str]:
         """Appends statements and returns the expressions of the outputs."""
         uses = self._count(outputs)
+        if any(node.dtype.itemsize == 8 for node in uses):
+            self._spelling.imports |= self._spelling.wide
         return [self._render(node, uses).text for node in outputs]
 
     @staticmethod
     def _count(outputs: Sequence[Node]) -> Counter[Node]:
         uses = Counter(outputs)
-        seen: set[Node] = set()
-        stack = list(outputs)
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            for arg in node.args:
-                uses[arg] += 1
-                stack.append(arg)
+        found = list(uses)
+        for node in found:  # which grows
+            found += [arg for arg in dict.fromkeys(node.args) if arg not in uses]
+            uses.update(node.args)
         return uses
 
     def _render(self, node: Node, uses: Counter[Node]) -> Code:

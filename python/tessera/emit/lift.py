@@ -14,17 +14,17 @@ import numpy as np
 
 from tessera.emit.node import Node, inserted_axes, number
 from tessera.emit.tree import Tree
-from tessera.types import Dim, DType, Record, Shape, Value
+from tessera.types import Dim, DType, Record, Shape, Value, is_float
 
 _COUNTABLE = 8  # elements of which the last is meant by its number, as in x[2] of three
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def _spelled(
-    formula: Callable[[Callable[..., Node], Node], Node],
+    formula: Callable[..., Node],
 ) -> Callable[[Lifter, int, Record], Node | None]:
-    """What an operator of one operand is made of, unless the library has it: `formula` takes a
-    maker of pointwise nodes and the operand."""
+    """What an operator is made of, unless the library has it: `formula` takes a maker of pointwise
+    nodes and the operands."""
 
     def lift(self: Lifter, tensor: int, record: Record) -> Node | None:
         if record["op"] in self._native:
@@ -35,9 +35,9 @@ def _spelled(
             # Numbers are what is written, not their binary neighbours.
             nodes = [a if isinstance(a, Node) else self.literal(Fraction(repr(a)), dtype)
                      for a in args]  # fmt: skip
-            return Node(op, tuple(nodes), dtype, shape)
+            return Node(op, tuple(nodes), np.dtype(bool) if op in ("eq", "ne") else dtype, shape)
 
-        return formula(make, self._array(self.node(record["inputs"][0])))
+        return formula(make, *self._operands(record["inputs"], shape))
 
     return lift
 
@@ -53,12 +53,30 @@ def _gelu_tanh(make: Callable[..., Node], x: Node) -> Node:
     return make("mul", make("mul", 0.5, x), make("add", 1, make("tanh", inner)))
 
 
+def _mod(make: Callable[..., Node], x: Node, y: Node) -> Node:
+    """Of integers it is 0 where y is, as x % 1 is, and an error in PyTorch."""
+    if is_float(y.dtype) or _nonzero(y):
+        return make("mod", x, y)
+    return make("mod", x, 1 if y.is_literal else make("where", make("eq", y, 0), 1, y))
+
+
+def _sign(make: Callable[..., Node], x: Node) -> Node:
+    """PyTorch's of NaN is 0."""
+    sign = make("sign", x)
+    return make("where", make("ne", x, x), x, sign) if is_float(x.dtype) else sign
+
+
+def _nonzero(node: Node) -> bool:
+    """A number but 0, or what has one in the place of zeros: where(x == 0, 1, x)."""
+    if node.op == "where" and node.args[0].op == "eq":
+        x, zero = node.args[0].args
+        if x is node.args[2] and zero.is_literal and zero.attrs["value"] == 0:
+            node = node.args[1]
+    return node.op in ("literal", "full") and node.attrs["value"] != 0
+
+
 class Lifter(Tree):
     """One graph's tensors as expressions, with an array library's names."""
-
-    def _lift_sqr(self, tensor: int, record: Record) -> Node | None:
-        x = self.node(record["inputs"][0])
-        return None if not x.is_literal else Node("sqr", (self._array(x),), x.dtype, ())
 
     _lift_rsqrt = _spelled(lambda make, x: make("div", 1, make("sqrt", x)))
     _lift_sigmoid = _spelled(
@@ -70,6 +88,8 @@ class Lifter(Tree):
     _lift_relu = _spelled(lambda make, x: make("max", x, 0))
     _lift_gelu = _spelled(_gelu)
     _lift_gelu_tanh = _spelled(_gelu_tanh)
+    _lift_mod = _spelled(_mod)
+    _lift_sign = _spelled(_sign)
 
     # --- all and any, which tracing computes as minimum and maximum of integers
     def _lift_ne(self, tensor: int, record: Record) -> Node | None:
@@ -97,7 +117,7 @@ class Lifter(Tree):
         kept = dtype in (*_BLAS, np.dtype(np.int64))  # dtypes that np.trace does not widen
         if node.op == "diagonal" and node.ndim == 1 and not keepdims and kept:
             return Node("trace", node.args, dtype, shape, node.attrs)
-        if not self._dot_products or keepdims or dtype not in _BLAS:
+        if "dot" not in self._native or keepdims or dtype not in _BLAS:
             return None
         if not self._alone(source) or node.op not in ("mul", "sqr"):
             return None
@@ -133,7 +153,7 @@ class Lifter(Tree):
         if any(thinner) and (node := self._tensordot(tensor, tensor)) is not None:
             return node
         a, b = (self._array(self.node(i)) for i in record["inputs"])
-        if self._dot_products and a.ndim > 2 and b.ndim == 2 and a.shape[-2] != 1:
+        if "dot" in self._native and a.ndim > 2 and b.ndim == 2 and a.shape[-2] != 1:
             # NumPy multiplies matrix by matrix, one after the other; this is one product.
             return Node("tensordot", (a, b), dtype, shape, {"axes": ([a.ndim - 1], [0])})
         return Node("matmul", (a, b), dtype, shape)
@@ -171,9 +191,8 @@ class Lifter(Tree):
 
     def _tensordot(self, tensor: int, product: int) -> Node | None:
         """reshape(matmul of matrices that are transposed and reshaped operands)."""
-        if self._op(product) != "matmul" or len(self._shape(product)) != 2:
-            return None
-        if tensor != product and not self._alone(product):
+        alone = tensor == product or self._alone(product)
+        if self._op(product) != "matmul" or len(self._shape(product)) != 2 or not alone:
             return None
         (a, perm_a), (b, perm_b) = map(self._unfolded, self._made[product]["inputs"])
         rows, cols = self._shape(product)
@@ -241,9 +260,11 @@ class Lifter(Tree):
         return self._uniform(tensor, record) or _with_axes(x, axes, self._shape(tensor))
 
     def _lift_cast(self, tensor: int, record: Record) -> Node | None:
-        """The unit matrix: true where the row is the column."""
+        """The unit matrix, true where the row is the column; x // y."""
         (equal,) = record["inputs"]
         dtype, shape = self._type(tensor)
+        if (quotient := self._source(equal, "floor")) is not None:
+            return self._floor_divide(quotient, dtype, shape)
         if self._op(equal) != "eq" or len(shape) != 2 or shape[0] != shape[1]:
             return None
         sides = self._made[equal]["inputs"]
@@ -251,6 +272,17 @@ class Lifter(Tree):
             return None
         axes = {int(self._made[i]["attrs"]["axis"]) for i in sides}
         return Node("eye", (), dtype, shape) if axes == {0, 1} else None
+
+    def _floor_divide(self, quotient: int, dtype: DType, shape: Shape) -> Node | None:
+        """x // y of integers of at most 32 bits, which tracing computes in f64; no y is 0."""
+        narrow = dtype.kind in "iu" and dtype.itemsize < 8
+        if self._op(quotient) != "div" or self._type(quotient)[0] != np.float64 or not narrow:
+            return None
+        sides = [self._source(i, "cast") for i in self._made[quotient]["inputs"]]
+        integers = [i for i in sides if i is not None and self._type(i)[0] == dtype]
+        args = self._operands(integers, shape)
+        whole = len(args) == 2 and _nonzero(args[1])
+        return Node("floor_divide", tuple(args), dtype, shape) if whole else None
 
     def _lift_reshape(self, tensor: int, record: Record) -> Node | None:
         (source,) = record["inputs"]
@@ -274,10 +306,10 @@ class Lifter(Tree):
 
     def _repeated(self, wide: int, stretched: Shape, dtype: DType, shape: Shape) -> Node | None:
         """np.repeat: a new axis, stretched, then folded into the one before it."""
-        source = self._made[wide]["inputs"]
-        if self._op(wide) not in ("unsqueeze", "reshape") or not source:
+        if self._op(wide) not in ("unsqueeze", "reshape"):
             return None
-        before = self._shape(source[0])
+        (source,) = self._made[wide]["inputs"]
+        before = self._shape(source)
         axes = inserted_axes(before, self._shape(wide))
         if axes is None or len(axes) != 1 or axes[0] == 0:
             return None
@@ -285,41 +317,26 @@ class Lifter(Tree):
         count = stretched[axis]
         if isinstance(count, str) or any(isinstance(d, str) for d in before):
             return None
-        if shape != (*before[: axis - 1], before[axis - 1] * count, *before[axis:]):
-            return None
-        if stretched != (*before[:axis], count, *before[axis:]):
+        repeated = (*before[: axis - 1], before[axis - 1] * count, *before[axis:])
+        if shape != repeated or stretched != (*before[:axis], count, *before[axis:]):
             return None
         attrs = {"repeats": count, "axis": axis - 1}
-        return Node("repeat_each", (self._array(self.node(source[0])),), dtype, shape, attrs)
+        return Node("repeat_each", (self._array(self.node(source)),), dtype, shape, attrs)
 
     def _diagonal_matrix(self, tensor: int, source: int) -> Node | None:
         """np.diag of a vector, which tracing builds by padding and slicing."""
         dtype, shape = self._type(tensor)
-        steps = ("slice", "reshape", "pad", "reshape")
-        for step in steps[:-1]:
-            inner = self._source(source, step)
-            if inner is None:
-                return None
-            if step == "pad" and not self._pads_rows(source, shape):
-                return None
-            source = inner
-        if self._op(source) not in ("reshape", "unsqueeze"):
+        rows = self._source(source, "slice")
+        wide = None if rows is None else self._source(rows, "reshape")
+        if wide is None or self._op(wide) != "pad" or len(shape) != 2 or shape[0] != shape[1]:
             return None
-        (vector,) = self._made[source]["inputs"]
-        if len(shape) != 2 or self._shape(vector) != (shape[0],) or shape[0] != shape[1]:
+        n, pad = shape[0], self._made[wide]["attrs"]
+        (column,) = self._made[wide]["inputs"]
+        sides = [list(pad["low"]), list(pad["high"]), number(pad["value"])]
+        vector = self._lone_vector(column, 1)
+        if sides != [[0, 0], [0, n], 0] or vector is None or self._shape(vector) != (n,):
             return None
         return Node("diag", (self._array(self.node(vector)),), dtype, shape)
-
-    def _pads_rows(self, tensor: int, shape: Shape) -> bool:
-        """Whether n × 1 is padded by n zeros on the right."""
-        attrs = self._made[tensor]["attrs"]
-        (source,) = self._made[tensor]["inputs"]
-        return (
-            list(attrs["low"]) == [0, 0]
-            and list(attrs["high"]) == [0, shape[0]]
-            and number(attrs["value"]) == 0
-            and self._shape(source) == (shape[0], 1)
-        )
 
     def _lift_slice(self, tensor: int, record: Record) -> Node:
         (source,) = record["inputs"]
@@ -366,19 +383,18 @@ class Lifter(Tree):
         axis = int(record["attrs"]["axis"])
         parts = [self.node(i) for i in record["inputs"]]
         base = parts[0].args[0] if parts[0].op == "index" else None
+        if base is None or axis >= base.ndim:
+            return None
+        whole = [slice(None)] * base.ndim
         places = []
         for part in parts:
-            if part.op != "index" or part.args[0] is not base:
+            place = part.attrs["items"][axis] if part.op == "index" else None
+            if not isinstance(place, int) or part.args[0] is not base:
                 return None
-            items = part.attrs["items"]
-            if not isinstance(items[axis], int) or any(
-                i != slice(None) for n, i in enumerate(items) if n != axis
-            ):
+            if list(part.attrs["items"]) != [*whole[:axis], place, *whole[axis + 1 :]]:
                 return None
-            places.append(items[axis])
-        assert base is not None
-        items = [slice(None)] * base.ndim
-        items[axis] = [p % int(base.shape[axis]) for p in places]  # not from the end
+            places.append(place % int(base.shape[axis]))  # not from the end
+        items = [*whole[:axis], places, *whole[axis + 1 :]]
         return Node("index", (base,), *self._type(tensor), {"items": items})
 
     def _lift_gather(self, tensor: int, record: Record) -> Node:

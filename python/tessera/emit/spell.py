@@ -35,7 +35,8 @@ class Code:
 
 _BINARY = {
     "add": ("+", ADD), "sub": ("-", ADD), "mul": ("*", MUL), "div": ("/", MUL),
-    "mod": ("%", MUL), "matmul": ("@", MUL), "and": ("&", AND), "or": ("|", OR),
+    "mod": ("%", MUL), "floor_divide": ("//", MUL), "matmul": ("@", MUL),
+    "and": ("&", AND), "or": ("|", OR),
     "eq": ("==", COMPARE), "ne": ("!=", COMPARE), "lt": ("<", COMPARE), "le": ("<=", COMPARE),
     "gt": (">", COMPARE), "ge": (">=", COMPARE),
 }  # fmt: skip
@@ -61,8 +62,8 @@ class Spelling:
     flavour: ClassVar[str] = "numpy"
     module: ClassVar[str] = "np"
     header: ClassVar[str] = "import numpy as np"
-    native: ClassVar[frozenset[str]] = frozenset()
-    dot_products: ClassVar[bool] = True
+    wide: ClassVar[frozenset[str]] = frozenset()  # what else numbers of 64 bits need
+    native: ClassVar[frozenset[str]] = frozenset({"mod", "sign", "dot"})
     axis: ClassVar[str] = "axis"
     keepdims: ClassVar[str] = "keepdims"
     functions: ClassVar[dict[str, str]] = {
@@ -83,6 +84,7 @@ class Spelling:
         self.dim = dims  # how an extent is written
         self.sizes: dict[int, str] = {}  # how numbers are written that are extents
         self.imports: set[str] = set()
+        self.notes: set[str] = set()  # comments on the source
 
     # --- pieces
     def dtype(self, dtype: DType) -> str:
@@ -108,6 +110,12 @@ class Spelling:
             return repr(float(value))
         return f"{'-' * (value < 0)}{self.module}.{'nan' if value != value else 'inf'}"
 
+    def scalar(self, text: str, dtype: DType) -> Code:
+        """A number beside arrays; of Python's those of ml_dtypes take but integers as their own."""
+        if not text.lstrip("-").isdigit() and self.dtype(dtype) == "ml_dtypes.bfloat16":
+            text = f"ml_dtypes.bfloat16({text})"
+        return Code(text, UNARY if text.startswith("-") else ATOM)
+
     def shape(self, shape: Sequence[Dim]) -> str:
         dims = [self.dim(d) for d in shape]
         return f"({dims[0]},)" if len(dims) == 1 else f"({', '.join(dims)})"
@@ -127,11 +135,9 @@ class Spelling:
         """The axis and keepdims arguments of a reduction."""
         axes = [int(a) for a in node.attrs["axes"]]
         axis = ""
-        if len(axes) != node.args[0].ndim or not axes:
-            one = len(axes) == 1
-            axis = f"{self.axis}={axes[0] if one else tuple(axes)}"
-        elif self.flavour == "torch" and node.attrs["keepdims"]:
-            axis = f"{self.axis}={tuple(axes)}"
+        kept = self.flavour == "torch" and node.attrs["keepdims"]
+        if len(axes) != node.args[0].ndim or not axes or kept:
+            axis = f"{self.axis}={axes[0] if len(axes) == 1 else tuple(axes)}"
         return axis, f"{self.keepdims}=True" if node.attrs["keepdims"] else ""
 
     def places(self, indices: Sequence[int]) -> str:
@@ -171,7 +177,8 @@ class Spelling:
         grouped = level if node.op in _ASSOCIATIVE else level + 1
         left = x.at(level + 1 if level == COMPARE else level)
         right = y.at(grouped)
-        if node.op == "add" and node.args[1].is_literal and right.startswith("-"):
+        least = node.dtype.kind == "i" and right == str(np.iinfo(node.dtype).min)
+        if node.op == "add" and node.args[1].is_literal and right.startswith("-") and not least:
             sign, right = "-", right[1:]
         code = Code(f"{left} {sign} {right}", level)
         if node.op == "matmul":
@@ -215,10 +222,9 @@ class Spelling:
             return Code(self.sizes[value.numerator])
         if isinstance(value, Fraction) and abs(value.numerator) == 1:
             count = self.sizes.get(value.denominator)
-            if count is not None and is_float(node.dtype):
+            if count is not None and node.dtype.kind == "f":
                 return Code(f"{value.numerator} / {count}", MUL)
-        text = self.number(node.attrs["value"], node.dtype)
-        return Code(text, UNARY if text.startswith("-") else ATOM)
+        return self.scalar(self.number(node.attrs["value"], node.dtype), node.dtype)
 
     def _full(self, node: Node) -> Code:
         value = self.number(node.attrs["value"], node.dtype)
@@ -235,8 +241,6 @@ class Spelling:
         if node.ndim == 1:
             return code
         items = [":" if a == axis else "None" for a in range(node.ndim)]
-        while items[-1:] == [":"] and items[:-1] and "None" not in items[:-1]:
-            items.pop()
         code = Code(f"{code.text}[{', '.join(items)}]")
         if all(d == 1 for a, d in enumerate(node.shape) if a != axis):
             return code
@@ -255,6 +259,7 @@ class Spelling:
         if power == -1:
             return Code(f"1 / {x.at(UNARY)}", MUL)
         text = str(power.numerator) if power.denominator == 1 else repr(float(power))
+        text = self.scalar(text, node.dtype).text
         return Code(f"{x.at(POWER + 1)}{'**' if x.is_name else ' ** '}{text}", POWER)
 
     def _power(self, node: Node, x: Code, y: Code) -> Code:

@@ -18,11 +18,10 @@ _REFUSED = {"kernel": "a fused kernel", "opaque": "an unknown operator", "thread
 class Tree:
     """Methods `_lift_…` of a subclass make the expressions of some operators; None: as others."""
 
-    def __init__(self, graph: Graph, *, native: frozenset[str], dot_products: bool) -> None:
-        """`native`: operators that the library has itself; `dot_products`: spell Σ a·b as one."""
+    def __init__(self, graph: Graph, native: frozenset[str]) -> None:
+        """`native`: operators that the library has itself; with "dot", Σ a·b is spelled as one."""
         self._graph = graph
         self._native = native
-        self._dot_products = dot_products
         self._made: dict[int, Record] = {}
         self._known: dict[int, Node] = {}
         self._literals: dict[Hashable, Node] = {}
@@ -108,18 +107,13 @@ class Tree:
     def _operands(self, inputs: Sequence[int], shape: Shape) -> list[Node]:
         """Operands of a pointwise operator, without the broadcasting that the library does."""
         bare = list(inputs)
-        changed = True
-        while changed:
-            changed = False
-            for n, tensor in enumerate(bare):
-                source = self._broadcast_source(tensor)
-                if source is None:
-                    continue
+        for n in range(len(bare)):
+            while (source := self._broadcast_source(bare[n])) is not None:
                 shapes = [self._shape(t) for t in bare]
                 shapes[n] = self._shape(source)
-                if broadcast_shape(shapes) == shape:
-                    bare[n] = source
-                    changed = True
+                if broadcast_shape(shapes) != shape:
+                    break
+                bare[n] = source
         nodes = []
         shapes = [self._shape(t) for t in bare]
         for n, tensor in enumerate(bare):

@@ -1,4 +1,4 @@
-"""Operators of ONNX that a program writes out: Softmax, LogSoftmax and LayerNormalization.
+"""Operators of ONNX that a program writes out: Softmax, LogSoftmax, LayerNormalization and Atan.
 
 Runtimes have fast kernels for them and do not find them again in their parts.
 """
@@ -26,13 +26,9 @@ class Composite:
 def composites(graph: Graph) -> dict[int, Composite]:
     """By the tensor that the whole operator computes."""
     found = _Finder(graph)
-    result = {}
-    for record in found.records:
-        t = record["results"][0]
-        whole = found.softmax(record) or found.log_softmax(record) or found.layer_norm(record)
-        if whole is not None:
-            result[t] = whole
-    return result
+    finders = (found.softmax, found.log_softmax, found.layer_norm, found.arctan)
+    wholes = ((r["results"][0], find(r)) for r in found.records for find in finders)
+    return {t: whole for t, whole in wholes if whole is not None}
 
 
 class _Finder:
@@ -91,6 +87,13 @@ class _Finder:
             return None
         return Composite(op, (x if shifted == axes else t,), {"axis": axes[0]})
 
+    def arctan(self, record: Record) -> Composite | None:
+        """arctan2(x, 1)."""
+        one = self.made(record["inputs"][1], "const") if record["op"] == "atan2" else None
+        if one is None or number(one["attrs"]["value"]) != 1 or self.shape(one["results"][0]):
+            return None
+        return Composite("Atan", tuple(record["inputs"][:1]), {})
+
     def layer_norm(self, record: Record) -> Composite | None:
         """(x - mean x) / sqrt(var x + eps), times a scale, plus a bias, as far as it goes."""
         plain = self._normalised(record)
@@ -102,28 +105,21 @@ class _Finder:
             inner = self._makers.get(product)
             if inner is None:
                 continue
-            if record["op"] == "mul":
-                whole = self._normalised(inner)
-                fits = whole is not None and self.shape(other) == list(whole.ones or ())
-            else:
-                whole = self.layer_norm(inner) if inner["op"] == "mul" else None
-                fits = (
-                    whole is not None
-                    and len(whole.inputs) == 2
-                    and self.shape(other) == self.shape(whole.inputs[1])
-                )
-            if whole is not None and fits:
+            scales = record["op"] == "mul"
+            whole = self._normalised(inner) if scales else self.layer_norm(inner)
+            if whole is None or len(whole.inputs) != (1 if scales else 2):
+                continue
+            like = list(whole.ones or ()) if scales else self.shape(whole.inputs[1])
+            if self.shape(other) == like:
                 return Composite(whole.op, (*whole.inputs, other), whole.attrs)
         return None
 
     def _normalised(self, record: Record) -> Composite | None:
-        if record["op"] not in ("mul", "div"):
+        if (root := {"mul": "rsqrt", "div": "sqrt"}.get(record["op"])) is None:
             return None
-        orders = [record["inputs"]]
-        if record["op"] == "mul":
-            orders.append(record["inputs"][::-1])
-        for difference, scale in orders:
-            variance = self.made(scale, "rsqrt" if record["op"] == "mul" else "sqrt")
+        orders = [record["inputs"], record["inputs"][::-1]]
+        for difference, scale in orders if root == "rsqrt" else orders[:1]:
+            variance = self.made(scale, root)
             centred = self.made(difference, "sub")
             if variance is None or centred is None:
                 continue
@@ -151,5 +147,5 @@ class _Finder:
             if constant is None or inner is None or set(inner["inputs"]) != {difference}:
                 continue
             if self.reduced(mean, "mean", inner["results"][0]) == axes:
-                return float(number(constant["attrs"].get("value", "0")))
+                return float(number(constant["attrs"]["value"]))
         return None

@@ -30,19 +30,15 @@ OPSET = 20  # what is written: old enough for common runtimes, new enough for Ge
 def inexpressible(graph: Graph) -> list[str]:
     """The operators that have no standard ONNX form, a line each; empty: `export` writes it all."""
     lines = []
+    models = graph.opaque.models if isinstance(graph.opaque, OpaqueNodes) else {}
     for record in graph.ops:
         op = record["op"]
-        if op == "input":
-            continue
-        if op == "opaque":
-            models = graph.opaque.models if isinstance(graph.opaque, OpaqueNodes) else {}
-            if record["attrs"]["payload"] in models:
-                continue
+        if op == "opaque" and record["attrs"]["payload"] not in models:
             lines.append(f"opaque {record['attrs']['function']}: its node is not known")
         elif op == "kernel":
             names = [graph.core.tensor_name(t) or f"t{t}" for t in record["results"]]
             lines.append(f"kernel {', '.join(names)}: a fused kernel of Tessera's own")
-        elif op not in _WRITERS:
+        elif op not in ("input", "opaque", *_WRITERS):
             lines.append(f"{op}: ONNX has no such operator")
     return lines
 
@@ -85,8 +81,8 @@ class _Writer:
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.arrays: dict[str, Array] = {}  # initialisers' data that is not in the model
-        models = graph.opaque.models.values() if isinstance(graph.opaque, OpaqueNodes) else []
-        models = [*models, *([graph.tail.model] if graph.tail else [])]
+        self._models = graph.opaque.models if isinstance(graph.opaque, OpaqueNodes) else {}
+        models = [*self._models.values(), *([graph.tail.model] if graph.tail else [])]
         newest = [o.version for m in models for o in m.opset_import if not o.domain]
         self.opsets: dict[str, int] = {"": max([OPSET, *newest])}
         self._names: dict[int, str] = {}
@@ -249,8 +245,7 @@ class _Writer:
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(dtype))
 
     def _opaque(self, record: Record, names: Sequence[str]) -> None:
-        assert isinstance(self.graph.opaque, OpaqueNodes)
-        model = self.graph.opaque.models[record["attrs"]["payload"]]
+        model = self._models[record["attrs"]["payload"]]
         self._region(model, names, [self._names[t] for t in record["results"]])
 
     def _region(self, model: ModelProto, operands: Sequence[str], results: Sequence[str]) -> None:
@@ -277,10 +272,8 @@ def _in_opset(model: ModelProto, version: int) -> ModelProto:
     own = next(o.version for o in model.opset_import if not o.domain)
     standard = [n.op_type for n in model.graph.node if not n.domain]
     try:
-        since = [
-            [onnx.defs.get_schema(op, v).since_version for v in (own, version)] for op in standard
-        ]
-        if all(a == b for a, b in since):
+        schemas = [[onnx.defs.get_schema(op, v) for v in (own, version)] for op in standard]
+        if all(a.since_version == b.since_version for a, b in schemas):
             return model
         typed = onnx.shape_inference.infer_shapes(model)
         model = onnx.version_converter.convert_version(typed, version)
@@ -348,23 +341,24 @@ _WRITERS |= {
 def _mod(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     if not is_float(w.dtype(r["inputs"][0])):
         return "Mod", x
-    zero = _like(w, r, 0)  # Mod of floats has the dividend's sign, ours the divisor's
-    rest = w.add("Mod", x, {"fmod": 1})
-    signs = w.add("Xor", [w.add("Less", [rest, zero]), w.add("Less", [x[1], zero])])
-    other = w.add("And", [signs, w.add("Not", [w.add("Equal", [rest, zero])])])
+    rest = w.add("Mod", x, {"fmod": 1})  # of floats it has the dividend's sign, ours the divisor's
+    signs = w.add("Mul", [w.add("Sign", [v]) for v in (rest, x[1])])
+    other = w.add("Less", [signs, _like(w, r, 0)])
     return "Where", [other, w.add("Add", [rest, x[1]]), rest]
 
 
 @_WRITERS("atan2")
 def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> Made:
-    y, z = x
-    zero = _like(w, r, 0)
-    behind, above = w.add("Less", [z, zero]), w.add("GreaterOrEqual", [y, zero])
-    angle = w.add("Atan", [w.add("Div", [y, z])])
-    half_turn = w.add("Where", [above, _like(w, r, np.pi), _like(w, r, -np.pi)])
-    angle = w.add("Where", [behind, w.add("Add", [angle, half_turn]), angle])
-    none = w.add("And", [w.add("Equal", [y, zero]), w.add("Equal", [z, zero])])
-    return "Where", [none, zero, angle]
+    """The angle of the magnitudes, in the quadrant that the signs say."""
+    y, z = (w.add("Abs", [v]) for v in x)
+    # 0 of two zeros, 1 of two infinities
+    ratio = w.add("Where", [w.add("Equal", [y, z]), w.add("Sign", [y]), w.add("Div", [y, z])])
+    angle = w.add("Atan", [ratio])
+    signed = [w.add("Add", [v, w.add("Reciprocal", [v])]) for v in x]  # no zero, the sign kept
+    below, behind = (w.add("Less", [v, _like(w, r, 0)]) for v in signed)
+    angle = w.add("Where", [behind, w.add("Sub", [_like(w, r, np.pi), angle]), angle])
+    turn = w.add("Where", [below, _like(w, r, -1), _like(w, r, 1)])
+    return "Mul", [turn, angle]  # onnxruntime's Where makes 0 of -0
 
 
 @_WRITERS("const")
@@ -463,9 +457,8 @@ def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
     dims = w.shape(r["inputs"][0])
     axes = [i for i, d in enumerate(dims) if not isinstance(d, str)]
-    columns = [[a[key][i] for i in axes] for key in ("starts", "stops")]
-    steps = [a["steps"][i] for i in axes]
-    return "Slice", [x[0], *(w.constant(c) for c in (*columns, axes, steps))]
+    starts, stops, steps = ([a[key][i] for i in axes] for key in ("starts", "stops", "steps"))
+    return "Slice", [x[0], *(w.constant(c) for c in (starts, stops, axes, steps))]
 
 
 @_WRITERS("pad")
