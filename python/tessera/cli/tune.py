@@ -56,7 +56,8 @@ _LAST = 6  # programs that the live table shows
               help="Programs that race, for each engine and part.")  # fmt: skip
 @click.option("--no-measure", is_flag=True, help="Search, prove, compile; measure another time.")
 @click.option("--patience", type=float, default=900, show_default=True, metavar="SECONDS",
-              help="After which a task is asked for again, of another worker.")  # fmt: skip
+              help="After which a task is asked for again, of another worker; after twice that a"
+              " process of this machine is ended.")  # fmt: skip
 @click.option("--check", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               metavar="SHARE", help="Of the results that this process proves again.")  # fmt: skip
 @click.option("--wait", type=float, default=60, show_default=True, metavar="SECONDS",
@@ -116,12 +117,12 @@ def tune_command(programs: tuple[str, ...], executor: str, address: str, workers
     chosen = list(read_programs(programs, shapes, lambda line: err.print(line, markup=False)))
     if not chosen:
         raise UsageError(f"there is no program to tune in {', '.join(programs)}")
+    crew = make_executor(executor, address, workers, shard, patience)
     progress = Progress()
     interrupted = False
     before = signal.signal(signal.SIGINT, _stop)
     try:
         with _shown(progress, as_json):
-            crew = make_executor(executor, address, workers, shard)
             tune(chosen, settings, store, crew, progress)
     except _Stopped:
         interrupted = True
