@@ -273,6 +273,23 @@ def test_what_cannot_be_opened_is_passed_over(
         assert str(tmp_path) in [store.name for store in configured().stores]
 
 
+@pytest.mark.parametrize("kind", ["", "sqlite:"])
+def test_what_is_not_there_is_told(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"{kind}{tmp_path / 'store'}"
+    monkeypatch.setenv("TESSERA_STORES", place)
+    with pytest.warns(RuntimeWarning, match=f"passed over: the store {place} is not there"):
+        assert place not in [store.name for store in configured().stores]
+    open_store(place).put(entry())
+    assert configured().get(entry().key) == entry()
+
+
+def test_databases_of_redis_are_numbers() -> None:
+    with pytest.raises(BadInputError, match="localhost/abc: a database of Redis is a number"):
+        open_store("redis://me:secret@localhost/abc")
+
+
 def test_reading_leaves_nothing_behind(tmp_path: Path) -> None:
     for place in (str(tmp_path / "f"), f"sqlite:{tmp_path / 'x'}"):
         store = open_store(place)
@@ -311,6 +328,7 @@ def test_stores_are_named_by_the_environment(
 ) -> None:
     monkeypatch.setenv("TESSERA_STORES", value)
     monkeypatch.setattr("tessera.store.stores.shipped", lambda name: None)
+    monkeypatch.setattr("tessera.store.stores._opened", open_store)  # there or not
     assert [store.name for store in configured().stores] == names
 
 
