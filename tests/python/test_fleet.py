@@ -331,11 +331,11 @@ def test_a_process_that_hangs_is_ended_with_its_locks(tmp_path: Path) -> None:
     request = next(ProgramPlan("factor", programs("factor")[0].graph, SEARCH).run())[0]
     try:
         assert len(executor.submit("search", [request.text]).result(60)) == 1
-        [hung] = executor.pids()
+        [hung] = [child.pid for child in executor._all]
         os.kill(hung, signal.SIGSTOP)
         executor.limit_s = 0.2
         assert isinstance(executor.submit("search", [request.text]).exception(60), LostError)
-        assert not executor.pids()
+        assert not executor._all
         assert not Path(f"/proc/{hung}").exists()
     finally:
         executor.close()

@@ -85,7 +85,7 @@ def test_ray_has_the_same_winners_though_a_worker_is_killed(
     "name", [pytest.param("dask", marks=needs_dask), pytest.param("ray", marks=needs_ray)]
 )
 def test_addresses_of_nobody_are_usage_errors(name: str) -> None:
-    with pytest.raises(UsageError, match="--address nonsense: .*nonsense"):
+    with pytest.raises(UsageError, match="--address nonsense: "):
         make_executor(name, "nonsense", 1, "")
 
 

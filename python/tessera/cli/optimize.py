@@ -87,13 +87,12 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
     if output is not None and Path(output).suffix not in OUTPUTS:
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
     if output:
-        require_folder(Path(output), src)
+        require_folder(output, src)
     suffix = Path(output).suffix if output else ""
     to_model = flavour == "onnx" or (suffix == ".onnx" and flavour is None)
     program = common.read_program(src, shapes, whole=to_model)
     options = common.options_from(cache=not no_cache, **values)
-    if (to_model or flavour or suffix == ".py") and is_gpu(options.target):
-        raise UsageError("--target is of kernels; source and models run where their library does")
+    _require_kernels(not (to_model or flavour or suffix == ".py") or not is_gpu(options.target))
     if keep_rules:
         learnt = learn([(program.graph, program.graph.name)], load_rules()).rules
         place = f" kept in {add_to_user_rules(learnt)}" if learnt else ""
@@ -121,6 +120,11 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
     else:
         show_rewrite(found, output)
     return 2 if isinstance(found, Result) and found.interrupted and not found.improved else 0
+
+
+def _require_kernels(met: bool) -> None:
+    if not met:
+        raise UsageError("--target is of kernels; source and models run where their library does")
 
 
 def _require_suffix(output: str | None, suffix: str, what: str) -> None:
@@ -257,10 +261,11 @@ def emit(
 
     For the source of the best program: `tessera optimize SRC -o kernel.cpp`.
     """
+    kernels = flavour == "cpp"
+    _require_kernels(kernels or target == "cpu")
     program = common.read_program(src, shapes)
     if output != "-":
-        require_folder(Path(output), src)
-    kernels = flavour == "cpp"
+        require_folder(output, src)
     source = _kernel_source(program.graph, target) if kernels else _spelled(program, flavour)
     if as_json:
         how = {"target": target} if kernels else {"emit": flavour}

@@ -22,7 +22,7 @@ from tessera.cli import common
 from tessera.cli.benchmarks import in_clone
 from tessera.clock import duration
 from tessera.errors import Error, UsageError
-from tessera.fleet.campaign import Named, tune
+from tessera.fleet.campaign import Campaign, Named
 from tessera.fleet.executors import make_executor
 from tessera.fleet.plan import Settings
 from tessera.fleet.progress import Progress
@@ -123,7 +123,7 @@ def tune_command(programs: tuple[str, ...], executor: str, address: str, workers
     before = signal.signal(signal.SIGINT, _stop)
     try:
         with _shown(progress, as_json):
-            tune(chosen, settings, store, crew, progress)
+            Campaign(chosen, settings, store, crew, progress).run()
     except _Stopped:
         interrupted = True
     except Error:  # such as of the store: what was found is told all the same
@@ -229,14 +229,10 @@ def live_table(progress: Progress) -> Group:
     tasks = Table("task", "done", "seconds of workers", box=None, pad_edge=False)
     for name in ("search", "prepare", "measure"):
         tasks.add_row(name, common.count(progress.done[name]), f"{progress.spent[name]:.1f}")
-    lines = [_line(o.name, o.speedup, o.origin, o.why) for o in progress.outcomes[-_LAST:]]
+    lines = map(str, progress.outcomes[-_LAST:])
     trouble = f"{len(progress.refused)} refused, {len(progress.lost)} lost"
     note = f"{done} tasks done, {progress.kept} were in the store, {trouble}"
     return Group(facts, tasks, *map(Text, lines), Text(f"{note}  (Ctrl-C: go on another time)"))
-
-
-def _line(name: str, speedup: float, origin: str, why: str) -> str:
-    return f"{name}: {why or (f'{speedup:.2f}x by {origin}' if origin else 'stays as it is')}"
 
 
 def _summarise(progress: Progress, store: Store, as_json: bool, interrupted: bool) -> None:
@@ -246,11 +242,10 @@ def _summarise(progress: Progress, store: Store, as_json: bool, interrupted: boo
         return
     console = common.stdout()
     if progress.outcomes:
-        table = Table("program", "original", "now", "speed-up", "by", box=None, pad_edge=False)
+        table = Table("program", "original", "speed-up", "by", box=None, pad_edge=False)
         for o in progress.outcomes:
             table.add_row(
                 o.name, duration(o.original_s) if o.original_s else "",
-                duration(o.seconds) if o.seconds else "",
                 f"{o.speedup:.2f}x" if o.improved else "", o.origin or o.why,
             )  # fmt: skip
         console.print(table, markup=False)

@@ -11,7 +11,7 @@ import math
 import queue
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -168,11 +168,7 @@ class Campaign:
             submit = LocalExecutor().submit  # whom we trust
         future = submit(jobs[0].request.task, [job.request.text for job in jobs])
         self._running[future] = _Bundle(jobs, time.monotonic())
-        future.add_done_callback(self._hear)
-
-    def _hear(self, future: Future[list[str]]) -> None:
-        self._answered_at = time.monotonic()
-        self._answered.put(future)
+        future.add_done_callback(self._answered.put)
 
     def _begin(self, program: Named) -> None:
         self.progress.begun += 1
@@ -248,6 +244,7 @@ class Campaign:
             future = self._answered.get(timeout=_POLL_S)
         except queue.Empty:
             return
+        self._answered_at = time.monotonic()
         if future not in self._running:
             return  # too late
         jobs, texts = self._running.pop(future).jobs, list[str]()
@@ -327,10 +324,11 @@ class Campaign:
         """Asks again, elsewhere, for what has taken too long; the first worker is waited for until
         it is there, or nobody answers any more."""
         now, patience = time.monotonic(), self._settings.patience
+        silent = self._answered.empty() and now - self._answered_at > patience
         for future, bundle in list(self._running.items()):
             missing = [job for job in bundle.jobs if job.request.key in self._jobs]
             late = now - bundle.since > patience and not future.done()
-            if bundle.late and (not missing or (late and now - self._answered_at > patience)):
+            if bundle.late and (not missing or (late and silent)):
                 del self._running[future]
                 for job in missing:
                     self._again(job, "lost: no answer", refused=False)
@@ -386,9 +384,3 @@ def _outcome(plan: ProgramPlan, measured: Entry) -> Outcome:
         result["origin"] if result.improved else "", result.number("original_s"),
         result.number("seconds"), key=result.key, winners=winners,
     )  # fmt: skip
-
-
-def tune(programs: Sequence[Named], settings: Settings, store: Store,
-         executor: TaskExecutor, progress: Progress | None = None) -> list[Outcome]:  # fmt: skip
-    """Tunes programs; what there is in the store is not done again."""
-    return Campaign(programs, settings, store, executor, progress).run()

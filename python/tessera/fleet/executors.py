@@ -96,10 +96,6 @@ class LocalExecutor(_OfAll):
         found: list[str] = answer["answers"]
         return found
 
-    def pids(self) -> list[int]:
-        """The processes."""
-        return [child.pid for child in self._all]
-
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for child in list(self._all):
