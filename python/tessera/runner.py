@@ -11,16 +11,7 @@ import numpy as np
 from tessera import _core
 from tessera.errors import BadInputError, WrongTypeError
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import (
-    Arguments,
-    Array,
-    DType,
-    Function,
-    Value,
-    Values,
-    require_array,
-    to_numpy,
-)
+from tessera.types import Arguments, Array, DType, Function, Value, Values, require_array, to_numpy
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run

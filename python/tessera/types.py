@@ -114,11 +114,18 @@ def require_plain(array: Array, *more: type) -> None:
 def require_array(array: Array, name: str, dtype: DType, shape: Shape) -> None:
     """Refuses what is no plain array of this type."""
     require_plain(array, np.memmap)
-    if array.dtype == dtype and array.shape == shape:
-        return
-    kind = BadInputError if array.dtype == dtype else WrongTypeError
-    given = f"{_NAMES.get(array.dtype, array.dtype)}[{','.join(map(str, array.shape))}]"
-    raise kind(f"{name} must be {format_type(dtype, shape)}, not {given}")
+    given = str(_NAMES.get(array.dtype, array.dtype))
+    require_type(name, dtype, shape, array.dtype == dtype, given, array.shape)
+
+
+def require_type(
+    name: str, dtype: object, shape: Shape, same_dtype: bool, kind: str, given: Sequence[Dim]
+) -> None:
+    """Refuses an array of another dtype, which is called `kind`, or another shape."""
+    if not same_dtype or tuple(given) != shape:
+        error = BadInputError if same_dtype else WrongTypeError
+        had = ",".join(map(str, given))
+        raise error(f"{name} must be {format_type(dtype, shape)}, not {kind}[{had}]")
 
 
 def parse_type(text: str) -> tuple[str, Shape]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tessera.frontends.onnx.rewrite import ModelRewrite
 from tessera.cli.show import candidate_table, counts, show_result, show_rewrite, show_search
 
+_OF_KERNELS = "--target is of kernels; source and models run where their library does"
 OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 
 
@@ -92,7 +93,8 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
     to_model = flavour == "onnx" or (suffix == ".onnx" and flavour is None)
     program = common.read_program(src, shapes, whole=to_model)
     options = common.options_from(cache=not no_cache, **values)
-    _require_kernels(not (to_model or flavour or suffix == ".py") or not is_gpu(options.target))
+    if (to_model or flavour or suffix == ".py") and is_gpu(options.target):
+        raise UsageError(_OF_KERNELS)
     if keep_rules:
         learnt = learn([(program.graph, program.graph.name)], load_rules()).rules
         place = f" kept in {add_to_user_rules(learnt)}" if learnt else ""
@@ -120,11 +122,6 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
     else:
         show_rewrite(found, output)
     return 2 if isinstance(found, Result) and found.interrupted and not found.improved else 0
-
-
-def _require_kernels(met: bool) -> None:
-    if not met:
-        raise UsageError("--target is of kernels; source and models run where their library does")
 
 
 def _require_suffix(output: str | None, suffix: str, what: str) -> None:
@@ -262,7 +259,8 @@ def emit(
     For the source of the best program: `tessera optimize SRC -o kernel.cpp`.
     """
     kernels = flavour == "cpp"
-    _require_kernels(kernels or target == "cpu")
+    if not kernels and target != "cpu":
+        raise UsageError(_OF_KERNELS)
     program = common.read_program(src, shapes)
     if output != "-":
         require_folder(output, src)

@@ -140,9 +140,8 @@ class Campaign:
                 continue
             while waiting and len(jobs) < self._bundle(task):
                 alone = waiting[0].copies > 0 or self._faults[waiting[0].request.key] > 0
-                if alone and jobs:
-                    break
-                jobs.append(heapq.heappop(waiting))
+                if not (alone and jobs):
+                    jobs.append(heapq.heappop(waiting))
                 if alone:
                     break
             if jobs:

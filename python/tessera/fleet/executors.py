@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Protocol
 
 from tessera.errors import UsageError
@@ -84,11 +84,7 @@ class LocalExecutor(_OfAll):
             except IndexError:
                 child = Child("tessera", "all", "fleet.worker")
                 self._all.add(child)
-            try:
-                answer, _ = child.ask({"task": task, "requests": requests}, (), self.limit_s)
-            except LostError:
-                self._all.discard(child)
-                raise
+            answer, _ = child.ask({"task": task, "requests": requests}, (), self.limit_s)
         self._idle.append(child)
         if "failed" in answer:
             refused = answer["kind"] == RefusedError.__name__
@@ -121,19 +117,17 @@ class DaskExecutor(_OfAll):
 
     def __init__(self, address: str = "", workers: int = 2, client: Value = None) -> None:
         distributed = _package("distributed", "dask")
-        self._close: list[Callable[[], Value]] = []
+        self._mine = ExitStack()
         if client is None and not address:
             security = distributed.Security.temporary()
-            cluster = distributed.LocalCluster(
+            cluster = self._mine.enter_context(distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, security=security, dashboard_address=None,
                 scheduler_port=0, silence_logs=50,
-            )  # fmt: skip
-            client = distributed.Client(cluster)
-            self._close = [client.close, cluster.close]
+            ))  # fmt: skip
+            client = self._mine.enter_context(distributed.Client(cluster))
         elif client is None:
             with _reaching(address):
-                client = distributed.Client(address)
-            self._close = [client.close]
+                client = self._mine.enter_context(distributed.Client(address))
         self._client = client
         resources = [w.get("resources", {}) for w in self._workers().values()]
         self.apart = any("measure" in r for r in resources)
@@ -156,8 +150,7 @@ class DaskExecutor(_OfAll):
     def close(self) -> None:
         self._any.shutdown(wait=False)
         self._measuring.shutdown(wait=False)
-        for close in self._close:
-            close()
+        self._mine.close()
 
 
 class RayExecutor(_OfAll):
@@ -166,12 +159,11 @@ class RayExecutor(_OfAll):
     def __init__(self, address: str = "", workers: int = 2) -> None:
         self._ray = ray = _package("ray", "ray")
         self._mine = not ray.is_initialized()
-        if self._mine and address:
+        own = {"num_cpus": workers, "include_dashboard": False, "configure_logging": False}
+        if self._mine:
             with _reaching(address):
-                ray.init(address=address, log_to_driver=False, logging_level="error")
-        elif self._mine:
-            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False,
-                     logging_level="error", configure_logging=False)  # fmt: skip
+                how = {"address": address} if address else own
+                ray.init(log_to_driver=False, logging_level="error", **how)
         self.apart = "measure" in ray.cluster_resources()
         self._tasks: dict[str, Value] = {}
 
@@ -200,6 +192,8 @@ def _reaching(address: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:
+        if not address:
+            raise
         raise UsageError(f"--address {address}: {error}") from None
 
 

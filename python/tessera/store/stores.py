@@ -286,28 +286,14 @@ class RedisStore(Store):
         self._redis.delete(self._PREFIX + key)
 
 
-class Union(Store):
-    """Several stores in order: of two entries with one key the first stands; the first is written
-    to."""
+class Union:
+    """Several stores in order: of two entries with one key the first stands."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
-        super().__init__(", ".join(store.name for store in stores))
         self.stores = stores
 
-    def get(self, key: str) -> Entry | None:
-        return next((e for store in self.stores if (e := store.get(key)) is not None), None)
-
-    def put(self, entry: Entry) -> None:
-        if not self.stores:
-            raise BadInputError("there is no store to write to")
-        self.stores[0].put(entry)
-
-    def list(self, kind: str | None = None, program: str | None = None) -> Iterator[Entry]:
-        return (entry for _, entry in self.named(kind, program))
-
-    def named(
-        self, kind: str | None = None, program: str | None = None
-    ) -> Iterator[tuple[str, Entry]]:
+    def list(self, kind: str | None = None, program: str | None = None
+             ) -> Iterator[tuple[str, Entry]]:  # fmt: skip
         """Entries with the names of the stores that they are from; a store that cannot be reached
         is passed over with a warning."""
         known: set[str] = set()
@@ -319,14 +305,6 @@ class Union(Store):
                         yield store.name, entry
             except Error as error:
                 warnings.warn(f"tessera: passed over: {error}", RuntimeWarning, stacklevel=3)
-
-    def delete(self, key: str) -> None:
-        if self.stores:
-            self.stores[0].delete(key)
-
-    def damaged(self) -> Iterator[tuple[str, str]]:
-        for store in self.stores:
-            yield from store.damaged()
 
 
 def open_store(where: str) -> Store:
