@@ -35,7 +35,7 @@ import numpy as np
 import tessera as ts
 from tessera.cli.tune import read_programs, summary
 from tessera.errors import Error
-from tessera.fleet.campaign import tune
+from tessera.fleet.campaign import Campaign
 from tessera.fleet.executors import DaskExecutor, RayExecutor, TaskExecutor
 from tessera.fleet.plan import Settings
 from tessera.fleet.progress import Progress
@@ -68,7 +68,7 @@ def work(by: str, store: str, sources: list[str], steps: int, budget: float) -> 
     programs = list(read_programs(sources, (), lambda line: print(line, file=sys.stderr)))
     progress = Progress(tell=lambda line: print(f"  {line}", file=sys.stderr, flush=True))
     executor = on_dask(2) if by == "dask" else RayExecutor(workers=2)
-    tune(programs, settings, FolderStore(Path(store)), executor, progress)
+    Campaign(programs, settings, FolderStore(Path(store)), executor, progress).run()
     print(json.dumps(summary(progress)))
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import time
 import warnings
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -48,9 +48,15 @@ def is_own(folder: Path, alone: bool = False) -> bool:
     try:
         require_own(folder, alone)
     except OSError as error:
-        warnings.warn(f"tessera: nothing is read there: {error}", RuntimeWarning, stacklevel=3)
+        warn_once(f"tessera: nothing is read there: {error}")
         return False
     return True
+
+
+@cache
+def warn_once(text: str) -> None:
+    """A warning of the caller's caller."""
+    warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def make_own(folder: Path) -> None:
@@ -73,7 +79,6 @@ class JsonLines:
     what is no such line is passed over."""
 
     kinds: ClassVar[dict[str, type]] = {}  # what a row has at least
-    _warned = False
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,10 +92,7 @@ class JsonLines:
             with open(self.path, "ab", buffering=0, opener=private) as file:
                 file.write(b"\n" + json.dumps(row).encode())  # behind what may have ended early
         except OSError as error:
-            if not JsonLines._warned:
-                JsonLines._warned = True
-                text = f"tessera: what was measured cannot be kept in {self.path}: {error}"
-                warnings.warn(text, RuntimeWarning, stacklevel=3)
+            warn_once(f"tessera: what was measured cannot be kept in {self.path}: {error}")
 
     def recent(self, count: int | None = None) -> list[Record]:
         """The newest rows first."""

@@ -22,7 +22,7 @@ from tessera.errors import BadInputError, NotFoundError, WrongTypeError
 from tessera.options import package_folders
 from tessera.runner import out_name, refuse_overlaps
 from tessera.torch_arrays import is_tensor
-from tessera.types import DTYPES, Array, Object, Value, Values, dtype_name, format_type, to_numpy
+from tessera.types import DTYPES, Array, Object, Value, Values, dtype_name, require_type, to_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -219,7 +219,8 @@ class DeviceRunner:
                 f"{name}.to('cuda:{self._device}')"
             )
         kind = str(tensor.dtype).removeprefix("torch.")
-        self._require_type(name, dtype, shape, kind == _TORCH_DTYPES[dtype], kind, tensor.shape)
+        same = kind == _TORCH_DTYPES[dtype]
+        require_type(f"argument {name}", dtype, shape, same, kind, tensor.shape)
         if str(tensor.layout) != "torch.strided":
             raise BadInputError(f"argument {name} is sparse ({tensor.layout}); give a dense tensor")
         if tensor.requires_grad and (not read or sys.modules["torch"].is_grad_enabled()):
@@ -249,25 +250,14 @@ class DeviceRunner:
                 f"runs on {self._where}"
             )
         array = _core.ForeignArray(value.__dlpack__(stream=stream or _LEGACY_STREAM))
-        self._require_type(name, dtype, shape, array.dtype == dtype, array.dtype, array.shape)
+        same = array.dtype == dtype
+        require_type(f"argument {name}", dtype, shape, same, array.dtype, array.shape)
         if not array.contiguous:
             raise BadInputError(
                 f"argument {name} is not contiguous (C order); give it in memory of its own"
             )
         size = math.prod(shape) * to_numpy(dtype).itemsize
         return _View(array.address, size, array)
-
-    @staticmethod
-    def _require_type(
-        name: str, dtype: str, shape: tuple[int, ...], same_dtype: bool, kind: str, given: Value
-    ) -> None:
-        if same_dtype and tuple(given) == shape:
-            return
-        error = BadInputError if same_dtype else WrongTypeError
-        had = ",".join(str(n) for n in given)
-        raise error(
-            f"argument {name} must be {format_type(to_numpy(dtype), shape)}, not {kind}[{had}]"
-        )
 
     def _tell_copy(self, name: str) -> None:
         if name in self._told:

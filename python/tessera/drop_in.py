@@ -113,7 +113,7 @@ class DropIn:
     def of_program(self, value: Value) -> list[Value]:
         """What the program computes of what the function returned, without its constants."""
         if self._traced is None:
-            return list(value)
+            return list(parts(value))
         found: dict[int, Value] = {}
         _of_program(self._traced.results, value, found)
         return [found[n] for n in sorted(found)]

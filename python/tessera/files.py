@@ -57,18 +57,19 @@ def told_of(path: Path, doing: str) -> Iterator[None]:
         raise io_error(path, error, doing) from None
 
 
-def require_folder(path: Path, *sources: str) -> None:
+def require_folder(file: str | Path, *sources: str) -> None:
     """Refuses a file to be written later whose folder is missing or closed to us, or that is one of
     the `sources` ("prog.py:f") it is made from: before the work, not after it."""
+    path = Path(file)
     folder = path.parent
-    where = Location(str(path))
+    where = Location(str(file))
     for source in sources:
         read = Path(source.partition(":")[0] if ".py:" in source else source)
         if path.exists() and read.exists() and path.samefile(read):
             raise BadInputError("this would overwrite what it is made from; choose another", where)
     if not folder.is_dir():
         raise IoError(f"cannot be written: there is no folder {folder}; create it first", where)
-    if path.is_dir():
+    if path.is_dir() or str(file).endswith(os.sep):
         raise BadInputError("this is a folder, a file is needed", where)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise IoError(f"the folder {folder} cannot be written to; choose another place", where)

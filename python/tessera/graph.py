@@ -32,6 +32,7 @@ from tessera.types import (
     dtype_name,
     format_type,
     is_float,
+    require_array,
 )
 
 
@@ -229,12 +230,8 @@ class Graph(_NumpyBuilder):
             raise BadInputError(f"expected {len(types) - len(self.weights)} arrays, got {given}")
         inputs = []
         for array, (name, (dtype, shape)) in zip(arrays, types, strict=True):
-            array = np.asarray(array)
-            if array.dtype != dtype or array.shape != shape:
-                raise BadInputError(
-                    f"argument {name} must be {format_type(dtype, shape)}, not "
-                    f"{array.dtype}[{','.join(map(str, array.shape))}]"
-                )
+            array = np.asanyarray(array)
+            require_array(array, f"argument {name}", dtype, shape)
             wide = np.float64 if is_float(dtype) else np.int64
             inputs.append(np.asarray(array, wide, order="C"))  # ascontiguousarray adds an axis
         outputs = _core.evaluate(self.core, inputs, exact, self.opaque)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -123,7 +125,8 @@ def require_seed(name: str, seed: int | None) -> None:
 
 def require_budget(seconds: float | None) -> None:
     """Refuses budgets that are no time."""
-    if seconds is not None and (not isinstance(seconds, (int, float)) or not seconds > 0):
+    known = isinstance(seconds, (int, float)) and seconds > 0
+    if seconds is not None and (not known or sys.float_info.max < seconds < math.inf):
         raise UsageError(f"the budget must be a positive number of seconds, not {seconds}")
 
 

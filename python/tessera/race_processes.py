@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tessera.racer import read, write
@@ -81,14 +81,8 @@ class Child:
         if not self._greeted:
             self._answer(_START_S)
             self._greeted = True
-        try:
+        with self._ended_by_errors():
             write(self._orders, order, arrays)
-        except BrokenPipeError:
-            self.close()
-            raise LostError("its process has died") from None
-        except BaseException:  # half an order
-            self.close()
-            raise
         return self._answer(limit_s)
 
     def told(self, order: Record, arrays: Values = ()) -> tuple[Record, list[Value]]:
@@ -100,15 +94,20 @@ class Child:
         return facts, found
 
     def _answer(self, limit_s: float) -> tuple[Record, list[Value]]:
-        try:
+        with self._ended_by_errors():
             if not select.select([self._answers], [], [], limit_s)[0]:
                 raise LostError(f"no answer within {limit_s:.0f} s")
             return read(self._answers)
-        except EOFError:
+
+    @contextlib.contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        """Such as Ctrl-C: half an order is none, and its answer would be taken for the next's."""
+        try:
+            yield
+        except BaseException as error:
             self.close()
-            raise LostError("its process has died") from None
-        except BaseException:  # such as Ctrl-C: the answer would be taken for the next one's
-            self.close()
+            if isinstance(error, (BrokenPipeError, EOFError)):
+                raise LostError("its process has died") from None
             raise
 
     def terminate(self) -> None:

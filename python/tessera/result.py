@@ -326,7 +326,7 @@ class Result:
     def _interpret(self, arrays: Values, out: Object = None) -> list[Array]:
         types = self.original.input_types().values()
         results = self.original.run(
-            *(np.asarray(array, dtype) for array, (dtype, _) in zip(arrays, types, strict=True))
+            *(np.asanyarray(array, dtype) for array, (dtype, _) in zip(arrays, types, strict=True))
         )
         if out is None:
             return results

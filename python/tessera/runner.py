@@ -11,17 +11,7 @@ import numpy as np
 from tessera import _core
 from tessera.errors import BadInputError, WrongTypeError
 from tessera.torch_arrays import from_tensor, is_tensor
-from tessera.types import (
-    Arguments,
-    Array,
-    DType,
-    Function,
-    Value,
-    Values,
-    dtype_name,
-    format_type,
-    to_numpy,
-)
+from tessera.types import Arguments, Array, DType, Function, Value, Values, require_array, to_numpy
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
@@ -160,10 +150,7 @@ class Runner:
         array: Array = value
         if not isinstance(value, np.ndarray):
             array = from_tensor(value) if is_tensor(value) else self._convert(value, name, dtype)
-        if array.dtype != dtype or array.shape != shape:
-            raise BadInputError(
-                f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
-            )
+        require_array(array, f"argument {name}", dtype, shape)
         return array
 
     @staticmethod
@@ -172,7 +159,7 @@ class Runner:
         try:
             array = np.asarray(value)
         except Exception as error:
-            raise BadInputError(f"argument {name} is not an array: {error}") from None
+            raise WrongTypeError(f"argument {name} is not an array: {error}") from None
         weak = isinstance(value, (bool, int, float, list, tuple))
         if weak and array.dtype.kind in "biuf" and np.can_cast(array.dtype, dtype, "same_kind"):
             return array.astype(dtype)
@@ -195,9 +182,7 @@ def given_outputs(out: Value, types: Sequence[tuple[DType, tuple[int, ...]]]) ->
             raise WrongTypeError(
                 f"{name} must be a NumPy array or a torch tensor, not {type(value).__name__}"
             )
-        if value.dtype != dtype or value.shape != shape:
-            kind = WrongTypeError if value.dtype != dtype else BadInputError
-            raise kind(f"{name} must be {format_type(dtype, shape)}, not {_describe(value)}")
+        require_array(value, name, dtype, shape)
         if not value.flags.c_contiguous:
             raise BadInputError(
                 f"{name} must be contiguous (C order), but has gaps or another order"
@@ -266,11 +251,3 @@ def sharing(results: Values, given: Values) -> set[Arguments]:
                 offset = address_of(result) - address_of(other)
                 shared.add((n, m, offset, result.strides, result.flags.writeable))
     return shared
-
-
-def _describe(array: Array) -> str:
-    shape = ",".join(map(str, array.shape))
-    try:
-        return f"{dtype_name(array.dtype)}[{shape}]"
-    except Exception:
-        return f"{array.dtype}[{shape}]"

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tessera.errors import BadInputError, UnsupportedError
+from tessera.errors import BadInputError, UnsupportedError, WrongTypeError
 
 Dim = int | str
 Shape = tuple[Dim, ...]
@@ -101,6 +101,31 @@ def format_type(dtype: object, shape: Sequence[Dim]) -> str:
     'f32[16,1024]'
     """
     return f"{dtype_name(dtype)}[{','.join(str(d) for d in shape)}]"
+
+
+def require_plain(array: Array, *more: type) -> None:
+    """Refuses arrays of classes to which operations mean something else, such as masked ones."""
+    if type(array) not in (np.ndarray, *more):
+        raise UnsupportedError(
+            f"arrays of type {type(array).__name__} are not supported; pass a plain array"
+        )
+
+
+def require_array(array: Array, name: str, dtype: DType, shape: Shape) -> None:
+    """Refuses what is no plain array of this type."""
+    require_plain(array, np.memmap)
+    given = str(_NAMES.get(array.dtype, array.dtype))
+    require_type(name, dtype, shape, array.dtype == dtype, given, array.shape)
+
+
+def require_type(
+    name: str, dtype: object, shape: Shape, same_dtype: bool, kind: str, given: Sequence[Dim]
+) -> None:
+    """Refuses an array of another dtype, which is called `kind`, or another shape."""
+    if not same_dtype or tuple(given) != shape:
+        error = BadInputError if same_dtype else WrongTypeError
+        had = ",".join(map(str, given))
+        raise error(f"{name} must be {format_type(dtype, shape)}, not {kind}[{had}]")
 
 
 def parse_type(text: str) -> tuple[str, Shape]:

@@ -21,7 +21,7 @@ from tessera import _core
 from tessera.call_forms import GraphCall
 from tessera.errors import BadInputError, UnsupportedError, UsageError
 from tessera.result import Result
-from tessera.runner import Runner
+from tessera.runner import Runner, given_outputs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -128,6 +128,26 @@ def test_calls_are_checked(args: tuple[Any, ...], message: str) -> None:
     run = _Plain(g)
     with pytest.raises(BadInputError, match=message):
         run(*args)
+
+
+@pytest.mark.parametrize("wrong", [normal(8, 64, dtype=np.float64), None, "abc"])
+def test_arguments_of_other_elements_are_type_errors(wrong: Any) -> None:
+    g = small_graph()
+    for run in (_Plain(g), g.run):
+        with pytest.raises(TypeError, match="argument X"):
+            run(wrong, normal(64, 32))
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_arrays_that_mean_something_else_are_refused() -> None:
+    g = small_graph()
+    x, w = normal(8, 64), normal(64, 32)
+    for other in (np.ma.masked_less(x, 0), np.matrix(x)):
+        for run in (_Plain(g), g.run):
+            with pytest.raises(UnsupportedError, match=f"{type(other).__name__} are not supported"):
+                run(other, w)
+    with pytest.raises(UnsupportedError, match="MaskedArray are not supported"):
+        given_outputs(np.ma.masked_less(x, 0), [(x.dtype, x.shape)])
 
 
 class _Plain:
@@ -355,8 +375,9 @@ def test_verify_ends_when_its_budget_is_spent() -> None:
     assert ts.verify(scaled(2), scaled(2), budget=100, progress=steps.append)
     assert steps[0] == "field draw 1"
     assert steps[-1].startswith("real inputs: ")
-    with pytest.raises(UsageError, match="positive number of seconds"):
-        ts.verify(scaled(2), scaled(2), budget=0)
+    for wrong in (0, 10**400):
+        with pytest.raises(UsageError, match="positive number of seconds"):
+            ts.verify(scaled(2), scaled(2), budget=wrong)
 
 
 def test_verify_takes_graphs_and_seeds_of_64_bits() -> None:

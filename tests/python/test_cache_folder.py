@@ -76,8 +76,7 @@ def test_damage_is_passed_over(tmp_path: Path, damage: bytes) -> None:
     assert json.loads(rows[-1])["speedup"] == 2.0
 
 
-def test_unusable_folder_warns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tessera.cache_folder.JsonLines._warned", False)
+def test_unusable_folder_warns_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = MeasurementStore(tmp_path / "file" / "m.jsonl")
     with warnings.catch_warnings(record=True) as caught:

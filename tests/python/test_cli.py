@@ -77,6 +77,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["bench", "mirage", "--peers", "abacus"], "is not one of"),
         (["bench", "search", "--case", "nothing"], "is not one of"),
         (["emit", "--target", "rocm", "{small}"], "not supported yet"),
+        (["emit", "--emit", "jax", "--target", "cuda", "{small}"], "--target is of kernels"),
     ],
 )
 def test_usage(
@@ -88,6 +89,14 @@ def test_usage(
     captured = capsys.readouterr()
     assert message in " ".join(captured.err.split())
     assert "Traceback" not in captured.err
+
+
+def test_names_of_folders_are_no_files(
+    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("optimize", small, "-o", f"{tmp_path}/out.py/") == 65
+    assert "out.py/: error: this is a folder" in "".join(capsys.readouterr().err.split("\n"))
+    assert list(tmp_path.glob("*.py")) == []
 
 
 # --- what is wrong in the input: 65, with its place ---------------------------------------------

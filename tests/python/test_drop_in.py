@@ -12,6 +12,7 @@ from tessera.drop_in import DropIn
 from tessera.emit import compile_source
 from tessera.frontends.trace import trace, trace_call
 from tessera.frontends.traced import arguments
+from tessera.graph import Graph
 from tessera.options import Options
 from tessera.rewrite import rewrite
 
@@ -354,3 +355,15 @@ def test_arrays_that_a_function_makes_are_in_its_source() -> None:
     made = emitted(shifted, "f64[4]", "f64[4]")
     x, y = np.arange(4.0) - 1, np.array([2.0, -3.0, 0.5, 1.0])
     np.testing.assert_array_equal(made(x, y), shifted(x, y))
+
+
+def test_programs_of_one_result_return_it_alone() -> None:
+    graph = "graph f {{ x = input : f32[4,2] y = {} return y }}"
+    for operator, source in (
+        ("sum x {axes=[0,1]}", "x.sum()"),
+        ("sum x {axes=[0,1], keepdims=true}", "x.sum(keepdims=True)"),
+        ("add x, x", "x + x"),
+    ):
+        program = Graph.parse(graph.format(operator))
+        made = DropIn(program, None, None, "f", arguments(program, None, 1))
+        assert made.source(program).endswith(f"return {source}\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import threading
 import time
 from concurrent.futures import Future
@@ -31,6 +33,7 @@ from tessera.fleet.messages import Request, answer, proposals_of, read_answer, s
 from tessera.fleet.plan import ProgramPlan
 from tessera.fleet.progress import Outcome
 from tessera.fleet.tasks import measure_task, search_task
+from tessera.race_processes import LostError
 from tessera.store.entry import Entry, RefusedError
 from tessera.store.receive import Claim
 from tessera.store.stores import FolderStore
@@ -307,6 +310,34 @@ def test_slow_workers_are_not_waited_for(tmp_path: Path) -> None:
     campaign = run(tmp_path, Deaf(2), impatient, "factor")
     assert any("late" in line for line in campaign.progress.lost)
     assert not campaign.progress.outcomes[0].why
+
+
+@pytest.mark.parametrize(("deaf", "why"), [(1, ""), (1000, "no answer")])
+def test_workers_that_never_answer_do_not_hold_up_measuring(
+    tmp_path: Path, deaf: int, why: str
+) -> None:
+    impatient = dataclasses.replace(QUICK, patience=0.3)
+    campaign = Campaign(programs("factor"), impatient, FolderStore(tmp_path), Deaf(deaf))
+    runs = threading.Thread(target=campaign.run, daemon=True)
+    runs.start()
+    runs.join(60)
+    assert not runs.is_alive()
+    assert why in campaign.progress.outcomes[0].why
+    assert campaign.progress.done["measure"] or why
+
+
+def test_a_process_that_hangs_is_ended_with_its_locks(tmp_path: Path) -> None:
+    executor = LocalExecutor(2)
+    request = next(ProgramPlan("factor", programs("factor")[0].graph, SEARCH).run())[0]
+    try:
+        assert len(executor.submit("search", [request.text]).result(60)) == 1
+        [hung] = [child.pid for child in executor._all]
+        os.kill(hung, signal.SIGSTOP)
+        executor.limit_s = 0.2
+        assert isinstance(executor.submit("search", [request.text]).exception(60), LostError)
+        assert not Path(f"/proc/{hung}").exists()
+    finally:
+        executor.close()
 
 
 def test_tasks_for_others_are_refused(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_again_everything_is_there(
     assert any(line.startswith("within/norm") for line in lines)
     assert f"store: {store}" in out
     assert ", 0 tasks, " in out
+    assert "  now  " not in out  # which the ratio, measured side by side, need not agree with
     assert main([*arguments, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["programs"] == 3
@@ -96,6 +97,16 @@ def test_what_was_found_is_told_also_where_the_store_is_full(
     assert "1/1 factor: not measured" in out
     assert "0 of 1 programs are faster" in out
     assert "no space is left" in err
+
+
+def test_wrong_shards_are_usage_errors_and_nothing_else(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", str(sources / "factor.ug"), "--store", str(tmp_path), "--shard", "3/2"]
+    assert main(command) == 64
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--shard 3/2" in err
 
 
 def test_page_of_a_campaign(store: Path, tmp_path: Path) -> None:

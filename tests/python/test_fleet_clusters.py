@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from fleet_programs import SEARCH, TEXTS, programs, run, winners
 
+from tessera.errors import UsageError
 from tessera.fleet.campaign import Campaign
-from tessera.fleet.executors import DaskExecutor, LocalExecutor, RayExecutor
+from tessera.fleet.executors import DaskExecutor, LocalExecutor, RayExecutor, make_executor
 from tessera.store.stores import FolderStore
 
 needs_dask = pytest.mark.skipif(
@@ -78,6 +79,14 @@ def test_ray_has_the_same_winners_though_a_worker_is_killed(
     killed_on_the_way(campaign)
     assert winners(campaign.progress.outcomes) == {p.name: alone[p.name] for p in some}
     assert len(campaign.progress.by_worker) >= 2
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("dask", marks=needs_dask), pytest.param("ray", marks=needs_ray)]
+)
+def test_addresses_of_nobody_are_usage_errors(name: str) -> None:
+    with pytest.raises(UsageError, match="--address nonsense: "):
+        make_executor(name, "nonsense", 1, "")
 
 
 def entries(folder: Path) -> dict[str, int]:

@@ -34,6 +34,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     """A store that optimisations look into."""
+    (tmp_path / "team").mkdir()
     monkeypatch.setenv("TESSERA_STORES", str(tmp_path / "team"))
     return FolderStore(tmp_path / "team")
 

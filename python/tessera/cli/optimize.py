@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tessera.frontends.onnx.rewrite import ModelRewrite
 from tessera.cli.show import candidate_table, counts, show_result, show_rewrite, show_search
 
+_OF_KERNELS = "--target is of kernels; source and models run where their library does"
 OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 
 
@@ -87,13 +88,13 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
     if output is not None and Path(output).suffix not in OUTPUTS:
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
     if output:
-        require_folder(Path(output), src)
+        require_folder(output, src)
     suffix = Path(output).suffix if output else ""
     to_model = flavour == "onnx" or (suffix == ".onnx" and flavour is None)
     program = common.read_program(src, shapes, whole=to_model)
     options = common.options_from(cache=not no_cache, **values)
     if (to_model or flavour or suffix == ".py") and is_gpu(options.target):
-        raise UsageError("--target is of kernels; source and models run where their library does")
+        raise UsageError(_OF_KERNELS)
     if keep_rules:
         learnt = learn([(program.graph, program.graph.name)], load_rules()).rules
         place = f" kept in {add_to_user_rules(learnt)}" if learnt else ""
@@ -257,10 +258,12 @@ def emit(
 
     For the source of the best program: `tessera optimize SRC -o kernel.cpp`.
     """
+    kernels = flavour == "cpp"
+    if not kernels and target != "cpu":
+        raise UsageError(_OF_KERNELS)
     program = common.read_program(src, shapes)
     if output != "-":
-        require_folder(Path(output), src)
-    kernels = flavour == "cpp"
+        require_folder(output, src)
     source = _kernel_source(program.graph, target) if kernels else _spelled(program, flavour)
     if as_json:
         how = {"target": target} if kernels else {"emit": flavour}

@@ -36,7 +36,7 @@ def report(run: str, shapes: tuple[str, ...], output: str, **values: Object) -> 
     RUN is a .json that `tessera optimize -o` wrote, a program (SRC), or the store of a campaign:
     its programs by engines, wins, losses, time. The page works without a network.
     """
-    require_folder(Path(output))
+    require_folder(output)
     if Path(run).is_dir() or "://" in run or run.startswith("sqlite:"):
         entries = list(open_store(run).list("proposals"))
         if not any(entry["task"] == "measure" for entry in entries):

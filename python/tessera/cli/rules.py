@@ -121,7 +121,7 @@ def learn_command(files: tuple[str, ...], random: int, seed: int, instances: int
         raise UsageError("name files to learn from, or --exercises N")
     _require_instances(instances)
     if output and output != "-":
-        require_folder(Path(output))
+        require_folder(output)
     paths = [Path(file) for file in files]
     stated = [r for path in paths if path.suffix == ".rules" for r in read_rules(path)]
     programs = [p for path in paths if path.suffix != ".rules" for p in teachers(path)]

@@ -14,7 +14,7 @@ from tessera.options import Options
 from tessera.store.entry import KINDS, Entry, RefusedError, newer
 from tessera.store.ranking import rank_of, ranks, to_drop
 from tessera.store.receive import Claim, Received, own_texts, proved, receive
-from tessera.store.stores import FolderStore, Store, local_store, open_store
+from tessera.store.stores import Store, existing_store, local_store, open_store
 from tessera.types import Record
 
 kind_option = click.option("--kind", type=click.Choice(KINDS), help="Only entries of this kind.")
@@ -46,10 +46,7 @@ def store() -> None:
 
 
 def _store(where: str | None) -> Store:
-    found = open_store(where) if where else local_store()
-    if where and isinstance(found, FolderStore) and not found.folder.is_dir():
-        raise NotFoundError(f"there is no folder {found.folder}")
-    return found
+    return existing_store(where) if where else local_store()
 
 
 @store.command("list")

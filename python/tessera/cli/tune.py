@@ -22,7 +22,7 @@ from tessera.cli import common
 from tessera.cli.benchmarks import in_clone
 from tessera.clock import duration
 from tessera.errors import Error, UsageError
-from tessera.fleet.campaign import Named, tune
+from tessera.fleet.campaign import Campaign, Named
 from tessera.fleet.executors import make_executor
 from tessera.fleet.plan import Settings
 from tessera.fleet.progress import Progress
@@ -56,7 +56,8 @@ _LAST = 6  # programs that the live table shows
               help="Programs that race, for each engine and part.")  # fmt: skip
 @click.option("--no-measure", is_flag=True, help="Search, prove, compile; measure another time.")
 @click.option("--patience", type=float, default=900, show_default=True, metavar="SECONDS",
-              help="After which a task is asked for again, of another worker.")  # fmt: skip
+              help="After which a task is asked for again, of another worker; after twice that a"
+              " process of this machine is ended.")  # fmt: skip
 @click.option("--check", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               metavar="SHARE", help="Of the results that this process proves again.")  # fmt: skip
 @click.option("--wait", type=float, default=60, show_default=True, metavar="SECONDS",
@@ -116,13 +117,13 @@ def tune_command(programs: tuple[str, ...], executor: str, address: str, workers
     chosen = list(read_programs(programs, shapes, lambda line: err.print(line, markup=False)))
     if not chosen:
         raise UsageError(f"there is no program to tune in {', '.join(programs)}")
+    crew = make_executor(executor, address, workers, shard, patience)
     progress = Progress()
     interrupted = False
     before = signal.signal(signal.SIGINT, _stop)
     try:
         with _shown(progress, as_json):
-            crew = make_executor(executor, address, workers, shard)
-            tune(chosen, settings, store, crew, progress)
+            Campaign(chosen, settings, store, crew, progress).run()
     except _Stopped:
         interrupted = True
     except Error:  # such as of the store: what was found is told all the same
@@ -228,14 +229,10 @@ def live_table(progress: Progress) -> Group:
     tasks = Table("task", "done", "seconds of workers", box=None, pad_edge=False)
     for name in ("search", "prepare", "measure"):
         tasks.add_row(name, common.count(progress.done[name]), f"{progress.spent[name]:.1f}")
-    lines = [_line(o.name, o.speedup, o.origin, o.why) for o in progress.outcomes[-_LAST:]]
+    lines = map(str, progress.outcomes[-_LAST:])
     trouble = f"{len(progress.refused)} refused, {len(progress.lost)} lost"
     note = f"{done} tasks done, {progress.kept} were in the store, {trouble}"
     return Group(facts, tasks, *map(Text, lines), Text(f"{note}  (Ctrl-C: go on another time)"))
-
-
-def _line(name: str, speedup: float, origin: str, why: str) -> str:
-    return f"{name}: {why or (f'{speedup:.2f}x by {origin}' if origin else 'stays as it is')}"
 
 
 def _summarise(progress: Progress, store: Store, as_json: bool, interrupted: bool) -> None:
@@ -245,11 +242,10 @@ def _summarise(progress: Progress, store: Store, as_json: bool, interrupted: boo
         return
     console = common.stdout()
     if progress.outcomes:
-        table = Table("program", "original", "now", "speed-up", "by", box=None, pad_edge=False)
+        table = Table("program", "original", "speed-up", "by", box=None, pad_edge=False)
         for o in progress.outcomes:
             table.add_row(
                 o.name, duration(o.original_s) if o.original_s else "",
-                duration(o.seconds) if o.seconds else "",
                 f"{o.speedup:.2f}x" if o.improved else "", o.origin or o.why,
             )  # fmt: skip
         console.print(table, markup=False)

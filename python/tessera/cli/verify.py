@@ -48,7 +48,7 @@ def verify(a: str, b: str, shapes: tuple[str, ...], threads: int, output: str | 
     2: unknown, with the reason (time spent and Ctrl-C among them); never a success.
     """
     if output:
-        require_folder(Path(output), a, b)
+        require_folder(output, a, b)
     require_threads(threads)
     first = common.read_program(a, shapes).graph
     second = common.read_program(b, shapes).graph

@@ -11,7 +11,7 @@ import math
 import queue
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -56,10 +56,18 @@ class _Job:
     request: Request
     runs: list[_Run]
     copies: int = 0  # with workers, now and before
-    asked_at: float = 0.0
 
     def __lt__(self, other: _Job) -> bool:  # as heaps ask
         return self.runs[0].order < other.runs[0].order
+
+
+@dataclass
+class _Bundle:
+    """What a worker was asked to do."""
+
+    jobs: list[_Job]
+    since: float
+    late: bool = False  # and asked for elsewhere, `since` then
 
 
 class Campaign:
@@ -75,10 +83,11 @@ class Campaign:
         self._jobs: dict[str, _Job] = {}
         self._waiting: dict[str, list[_Job]] = {task: [] for task in _ORDER}  # heaps
         self._elsewhere: dict[str, _Job] = {}  # of other shards
-        self._running: dict[Future[list[str]], list[_Job]] = {}
+        self._running: dict[Future[list[str]], _Bundle] = {}
         self._answered: queue.SimpleQueue[Future[list[str]]] = queue.SimpleQueue()
         self._faults: Counter[str] = Counter()  # by task
         self._heard = time.monotonic()  # of a task of another shard
+        self._answered_at = time.monotonic()
         self._looked = 0.0
         self._recent_s = 2.0  # of a task, the mean of the last few
         self._writers = ThreadPoolExecutor(4)  # disks take milliseconds to be sure of a file
@@ -123,7 +132,7 @@ class Campaign:
         """What one worker does next; what failed before goes alone, so that others do not fail
         with it."""
         searches = bool(self._waiting["search"]) or any(
-            jobs[0].request.task != "measure" for jobs in self._running.values()
+            bundle.jobs[0].request.task != "measure" for bundle in self._running.values()
         )
         for task in _ORDER:
             waiting, jobs = self._waiting[task], list[_Job]()
@@ -131,9 +140,8 @@ class Campaign:
                 continue
             while waiting and len(jobs) < self._bundle(task):
                 alone = waiting[0].copies > 0 or self._faults[waiting[0].request.key] > 0
-                if alone and jobs:
-                    break
-                jobs.append(heapq.heappop(waiting))
+                if not (alone and jobs):
+                    jobs.append(heapq.heappop(waiting))
                 if alone:
                     break
             if jobs:
@@ -141,7 +149,7 @@ class Campaign:
         return []
 
     def _bundle(self, task: str) -> int:
-        left = self.progress.left() - sum(map(len, self._running.values()))
+        left = self.progress.left() - sum(len(b.jobs) for b in self._running.values())
         return 1 if task == "measure" else bundle_size(self._recent_s, left, self.progress.workers)
 
     def _wait(self, job: _Job) -> None:
@@ -154,12 +162,11 @@ class Campaign:
     def _submit(self, jobs: list[_Job]) -> None:
         for job in jobs:
             job.copies += 1
-            job.asked_at = time.monotonic()
         submit = self._executor.submit
         if self._faults[jobs[0].request.key] >= self._settings.tries - 1:
             submit = LocalExecutor().submit  # whom we trust
         future = submit(jobs[0].request.task, [job.request.text for job in jobs])
-        self._running[future] = jobs
+        self._running[future] = _Bundle(jobs, time.monotonic())
         future.add_done_callback(self._answered.put)
 
     def _begin(self, program: Named) -> None:
@@ -236,7 +243,10 @@ class Campaign:
             future = self._answered.get(timeout=_POLL_S)
         except queue.Empty:
             return
-        jobs, texts = self._running.pop(future), list[str]()
+        self._answered_at = time.monotonic()
+        if future not in self._running:
+            return  # too late
+        jobs, texts = self._running.pop(future).jobs, list[str]()
         try:
             texts = future.result()
             if not 0 < len(texts) <= len(jobs):
@@ -299,7 +309,7 @@ class Campaign:
         key, name = job.request.key, job.runs[0].plan.name
         self.progress.trouble(f"{name}: {job.request.task} {why}", refused)
         self._faults[key] += 1 if refused else 0
-        if any(other is job for jobs in self._running.values() for other in jobs):
+        if any(other is job for bundle in self._running.values() for other in bundle.jobs):
             return  # another copy of it is under way
         if job.copies < self._settings.tries:
             self._wait(job)
@@ -310,14 +320,25 @@ class Campaign:
                 self._finish(run, Outcome(run.plan.name, why=why))
 
     def _remind(self) -> None:
-        """Asks again, elsewhere, for what has taken too long."""
-        now = time.monotonic()
-        for job in {id(j): j for jobs in self._running.values() for j in jobs}.values():
-            late = now - job.asked_at > self._settings.patience
-            if late and job.request.key in self._jobs and job.copies < self._settings.tries:
-                line = f"{job.runs[0].plan.name}: {job.request.task} is late; asked again elsewhere"
-                self.progress.trouble(line, refused=False)
-                self._submit([job])
+        """Asks again, elsewhere, for what has taken too long; the first worker is waited for until
+        it is there, or nobody answers any more."""
+        now, patience = time.monotonic(), self._settings.patience
+        silent = self._answered.empty() and now - self._answered_at > patience
+        for future, bundle in list(self._running.items()):
+            missing = [job for job in bundle.jobs if job.request.key in self._jobs]
+            late = now - bundle.since > patience and not future.done()
+            if bundle.late and (not missing or (late and silent)):
+                del self._running[future]
+                for job in missing:
+                    self._again(job, "lost: no answer", refused=False)
+            elif late and not bundle.late:
+                bundle.late, bundle.since = True, now
+                for job in missing:
+                    if job.copies < self._settings.tries:
+                        name, task = job.runs[0].plan.name, job.request.task
+                        line = f"{name}: {task} is late; asked again elsewhere"
+                        self.progress.trouble(line, refused=False)
+                        self._submit([job])
 
     def _look_elsewhere(self) -> None:
         """Takes what other shards have done; what nobody does for long is done here."""
@@ -362,9 +383,3 @@ def _outcome(plan: ProgramPlan, measured: Entry) -> Outcome:
         result["origin"] if result.improved else "", result.number("original_s"),
         result.number("seconds"), key=result.key, winners=winners,
     )  # fmt: skip
-
-
-def tune(programs: Sequence[Named], settings: Settings, store: Store,
-         executor: TaskExecutor, progress: Progress | None = None) -> list[Outcome]:  # fmt: skip
-    """Tunes programs; what there is in the store is not done again."""
-    return Campaign(programs, settings, store, executor, progress).run()

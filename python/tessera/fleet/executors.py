@@ -7,8 +7,10 @@ the name of a function and texts; workers and scheduler trust each other, as the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Protocol
 
 from tessera.errors import UsageError
@@ -18,7 +20,7 @@ from tessera.race_processes import Child, LostError
 from tessera.store.entry import RefusedError
 from tessera.types import Value
 
-_FOREVER_S = 1e6
+_PATIENCE_S = 900.0  # see Settings
 
 
 class TaskExecutor(Protocol):
@@ -50,12 +52,17 @@ class _OfAll:
 
 
 class LocalExecutor(_OfAll):
-    """This process, or several on this machine, each with a thread that waits for its answers."""
+    """This process, or several on this machine, each with a thread that waits for its answers.
+
+    One that takes more than twice the patience is ended, and with it the locks that it holds.
+    """
 
     apart = False
 
-    def __init__(self, workers: int = 1) -> None:
+    def __init__(self, workers: int = 1, patience: float = _PATIENCE_S) -> None:
         self.workers = workers
+        self.limit_s = 2 * patience
+        self._measuring = threading.Lock()  # so that nobody's time is spent on waiting for others
         self._threads = ThreadPoolExecutor(workers)
         self._all: set[Child] = set()
         self._idle: list[Child] = []
@@ -71,26 +78,19 @@ class LocalExecutor(_OfAll):
         return future
 
     def _ask(self, task: str, requests: list[str]) -> list[str]:
-        try:
-            child = self._idle.pop()
-        except IndexError:
-            child = Child("tessera", "all", "fleet.worker")
-            self._all.add(child)
-        try:
-            answer, _ = child.ask({"task": task, "requests": requests}, (), _FOREVER_S)
-        except LostError:
-            self._all.discard(child)
-            raise
+        with self._measuring if task == "measure" else nullcontext():
+            try:
+                child = self._idle.pop()
+            except IndexError:
+                child = Child("tessera", "all", "fleet.worker")
+                self._all.add(child)
+            answer, _ = child.ask({"task": task, "requests": requests}, (), self.limit_s)
         self._idle.append(child)
         if "failed" in answer:
             refused = answer["kind"] == RefusedError.__name__
             raise RefusedError(answer["said"]) if refused else LostError(answer["failed"])
         found: list[str] = answer["answers"]
         return found
-
-    def pids(self) -> list[int]:
-        """The processes."""
-        return [child.pid for child in self._all]
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -101,8 +101,8 @@ class LocalExecutor(_OfAll):
 class ShardExecutor(LocalExecutor):
     """Of all tasks the i-th n-th, by their keys; others do the rest, at the same time or not."""
 
-    def __init__(self, shard: str, workers: int = 1) -> None:
-        super().__init__(workers)
+    def __init__(self, shard: str, workers: int = 1, patience: float = _PATIENCE_S) -> None:
+        super().__init__(workers, patience)
         index, _, count = shard.partition("/")
         if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
             raise UsageError(f"--shard {shard}: write i/n with 1 <= i <= n, for example 1/8")
@@ -117,18 +117,17 @@ class DaskExecutor(_OfAll):
 
     def __init__(self, address: str = "", workers: int = 2, client: Value = None) -> None:
         distributed = _package("distributed", "dask")
-        self._close: list[Callable[[], Value]] = []
+        self._mine = ExitStack()
         if client is None and not address:
             security = distributed.Security.temporary()
-            cluster = distributed.LocalCluster(
+            cluster = self._mine.enter_context(distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, security=security, dashboard_address=None,
                 scheduler_port=0, silence_logs=50,
-            )  # fmt: skip
-            client = distributed.Client(cluster)
-            self._close = [client.close, cluster.close]
+            ))  # fmt: skip
+            client = self._mine.enter_context(distributed.Client(cluster))
         elif client is None:
-            client = distributed.Client(address)
-            self._close = [client.close]
+            with _reaching(address):
+                client = self._mine.enter_context(distributed.Client(address))
         self._client = client
         resources = [w.get("resources", {}) for w in self._workers().values()]
         self.apart = any("measure" in r for r in resources)
@@ -151,8 +150,7 @@ class DaskExecutor(_OfAll):
     def close(self) -> None:
         self._any.shutdown(wait=False)
         self._measuring.shutdown(wait=False)
-        for close in self._close:
-            close()
+        self._mine.close()
 
 
 class RayExecutor(_OfAll):
@@ -161,11 +159,11 @@ class RayExecutor(_OfAll):
     def __init__(self, address: str = "", workers: int = 2) -> None:
         self._ray = ray = _package("ray", "ray")
         self._mine = not ray.is_initialized()
-        if self._mine and address:
-            ray.init(address=address, log_to_driver=False, logging_level="error")
-        elif self._mine:
-            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False,
-                     logging_level="error", configure_logging=False)  # fmt: skip
+        own = {"num_cpus": workers, "include_dashboard": False, "configure_logging": False}
+        if self._mine:
+            with _reaching(address):
+                how = {"address": address} if address else own
+                ray.init(log_to_driver=False, logging_level="error", **how)
         self.apart = "measure" in ray.cluster_resources()
         self._tasks: dict[str, Value] = {}
 
@@ -189,7 +187,19 @@ def _package(name: str, extra: str) -> Value:
     return package(name, f"this executor needs {name}: pip install 'tessera-opt[{extra}]'")
 
 
-def make_executor(name: str, address: str, workers: int, shard: str) -> TaskExecutor:
+@contextmanager
+def _reaching(address: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        if not address:
+            raise
+        raise UsageError(f"--address {address}: {error}") from None
+
+
+def make_executor(
+    name: str, address: str, workers: int, shard: str, patience: float = _PATIENCE_S
+) -> TaskExecutor:
     """The executor that the command line names; `workers` 0: as many as there are processors."""
     if shard and name not in ("local", "shard"):
         raise UsageError("--shard goes with --executor shard")
@@ -201,5 +211,5 @@ def make_executor(name: str, address: str, workers: int, shard: str) -> TaskExec
     if name == "ray":
         return RayExecutor(address, workers)
     if shard or name == "shard":
-        return ShardExecutor(shard or "1/1", workers)
-    return LocalExecutor(workers)
+        return ShardExecutor(shard or "1/1", workers, patience)
+    return LocalExecutor(workers, patience)

@@ -24,6 +24,12 @@ class Outcome:
     key: str = ""  # of its result in the store
     winners: tuple[str, ...] = ()  # programs that raced, before they did
 
+    def __str__(self) -> str:
+        if self.improved:
+            return f"{self.name}: {self.speedup:.2f}x by {self.origin}"
+        found = "the original is the fastest" if self.original_s else "not measured"
+        return f"{self.name}: {self.why or found}"
+
 
 @dataclass
 class Progress:
@@ -52,14 +58,7 @@ class Progress:
     def finished(self, outcome: Outcome) -> None:
         """A program is through."""
         self.outcomes.append(outcome)
-        place = f"{len(self.outcomes)}/{self.programs} {outcome.name}"
-        if outcome.why:
-            self.tell(f"{place}: {outcome.why}")
-        elif outcome.improved:
-            self.tell(f"{place}: {outcome.speedup:.2f}x by {outcome.origin}")
-        else:
-            why = "the original is the fastest" if outcome.original_s else "not measured"
-            self.tell(f"{place}: {why}")
+        self.tell(f"{len(self.outcomes)}/{self.programs} {outcome}")
 
     def trouble(self, line: str, refused: bool) -> None:
         """An answer was refused, or a worker lost; the task is asked for again."""

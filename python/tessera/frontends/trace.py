@@ -45,15 +45,12 @@ from tessera.graph import Graph
 from tessera.ops.index import are_inside
 from tessera.ops.masked import Masked
 from tessera.tensor import _NUMPY, _PACKAGE, Tensor
-from tessera.types import Fields, Function, Object, Record, Values
+from tessera.types import Fields, Function, Object, Record, Values, require_plain
 
 
 def _is_array(value: Object) -> bool:
     if isinstance(value, np.ndarray):
-        if type(value) is not np.ndarray:
-            raise UnsupportedError(
-                f"arguments of type {type(value).__name__} are not supported; pass a plain array"
-            )
+        require_plain(value)
         return True
     is_type = isinstance(value, str) and TYPE_TEXT.fullmatch(value) is not None
     return is_type or isinstance(value, Spec)

@@ -105,14 +105,13 @@ def _programs(rows: Sequence[_Row], engines: Sequence[str]) -> str:
     lines = []
     for r in rows:
         cells = "".join(_cell(r, engine) for engine in engines)
-        now = duration(r.result.number("seconds")) if r.winner else ""
         lines.append(
             f"<tr><th>{escape(r.name)}</th><td>{duration(r.result.number('original_s'))}</td>"
-            f"<td>{now}</td><td>{f'{r.speedup:.2f}×' if r.winner else ''}</td>{cells}"
+            f"<td>{f'{r.speedup:.2f}×' if r.winner else ''}</td>{cells}"
             f"<td>{duration(sum(r.search_s.values()) + r.measure_s)}</td></tr>"
         )
     return (
-        '<div class="scroll"><table><thead><tr><th>program</th><th>original</th><th>now</th>'
+        '<div class="scroll"><table><thead><tr><th>program</th><th>original</th>'
         f"<th>speed-up</th>{heads}<th>time of workers</th></tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )

@@ -353,7 +353,7 @@ def optimize(
     for number, (program_hash, of) in enumerate(parts.items()):
         if number and (claims or vain):
             break  # parts are for programs that nobody has as a whole
-        found = list(stores.named("program", program_hash))
+        found = list(stores.list("program", program_hash))
         names = {entry.key: name for name, entry in found}
         fit = [entry for _, entry in found if _keeps(entry, fields["level"])]
         fit.sort(key=lambda e: (e.key in keys, _alike(e, here), _worth(e, known)), reverse=True)

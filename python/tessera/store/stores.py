@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tessera.cache_folder import cache_directory, make_own
-from tessera.errors import BadInputError, Error, IoError
+from tessera.cache_folder import cache_directory, make_own, warn_once
+from tessera.errors import BadInputError, Error, IoError, NotFoundError
 from tessera.files import told_of, write_text
 from tessera.options import package, shipped
 from tessera.store.entry import MOST_BYTES, Entry, RefusedError, is_key
@@ -135,14 +135,14 @@ class FolderStore(Store):
 
     def __init__(self, folder: Path, flat: bool = False) -> None:
         super().__init__(str(folder))
-        self.folder, self._flat = folder, flat
+        self.place, self._flat = folder, flat
 
     def path(self, key: str) -> Path:
         """Where an entry is."""
-        return (self.folder if self._flat else self.folder / key[:2]) / (key + SUFFIX)
+        return (self.place if self._flat else self.place / key[:2]) / (key + SUFFIX)
 
     def _keys(self, program: str | None) -> Iterator[str]:
-        for path in self.folder.glob(f"*{SUFFIX}" if self._flat else f"[0-9a-f][0-9a-f]/*{SUFFIX}"):
+        for path in self.place.glob(f"*{SUFFIX}" if self._flat else f"[0-9a-f][0-9a-f]/*{SUFFIX}"):
             if path == self.path(path.stem) and not path.parent.is_symlink():
                 yield path.stem
 
@@ -176,19 +176,19 @@ class SqliteStore(Store):
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"sqlite:{path}")
-        self._path = path
+        self.place = path
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(self._path, timeout=60)) as db, db:
+        self.place.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(self.place, timeout=60)) as db, db:
             db.execute("CREATE TABLE IF NOT EXISTS entries"
                        "(key TEXT PRIMARY KEY, program TEXT, text BLOB)")  # fmt: skip
             db.execute("CREATE INDEX IF NOT EXISTS programs ON entries(program)")
             yield db
 
     def _keys(self, program: str | None) -> list[str]:
-        if not self._path.exists():
+        if not self.place.exists():
             return []
         where, values = ("", ()) if program is None else (" WHERE program = ?", (program,))
         with self._open() as db:
@@ -196,7 +196,7 @@ class SqliteStore(Store):
 
     def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         query = f"SELECT substr(CAST(text AS BLOB), 1, {MOST_BYTES + 1}) FROM entries WHERE key = ?"
-        for key in keys if self._path.exists() else ():
+        for key in keys if self.place.exists() else ():
             with self._open() as db:
                 row = db.execute(query, (key,)).fetchone()
             yield key, row[0] if row else None
@@ -257,6 +257,9 @@ class RedisStore(Store):
 
     def __init__(self, url: str) -> None:
         super().__init__(_without_password(url))
+        number = urlsplit(url).path.strip("/") or "0"
+        if not (number.isdecimal() or url.startswith("unix:")):
+            raise BadInputError(f"the store {self.name}: a database of Redis is a number, as in /0")
         self._redis: Value = _package("redis").Redis.from_url(url, socket_connect_timeout=5)
 
     def _keys(self, program: str | None) -> Iterator[str]:
@@ -283,28 +286,14 @@ class RedisStore(Store):
         self._redis.delete(self._PREFIX + key)
 
 
-class Union(Store):
-    """Several stores in order: of two entries with one key the first stands; the first is written
-    to."""
+class Union:
+    """Several stores in order: of two entries with one key the first stands."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
-        super().__init__(", ".join(store.name for store in stores))
         self.stores = stores
 
-    def get(self, key: str) -> Entry | None:
-        return next((e for store in self.stores if (e := store.get(key)) is not None), None)
-
-    def put(self, entry: Entry) -> None:
-        if not self.stores:
-            raise BadInputError("there is no store to write to")
-        self.stores[0].put(entry)
-
-    def list(self, kind: str | None = None, program: str | None = None) -> Iterator[Entry]:
-        return (entry for _, entry in self.named(kind, program))
-
-    def named(
-        self, kind: str | None = None, program: str | None = None
-    ) -> Iterator[tuple[str, Entry]]:
+    def list(self, kind: str | None = None, program: str | None = None
+             ) -> Iterator[tuple[str, Entry]]:  # fmt: skip
         """Entries with the names of the stores that they are from; a store that cannot be reached
         is passed over with a warning."""
         known: set[str] = set()
@@ -316,14 +305,6 @@ class Union(Store):
                         yield store.name, entry
             except Error as error:
                 warnings.warn(f"tessera: passed over: {error}", RuntimeWarning, stacklevel=3)
-
-    def delete(self, key: str) -> None:
-        if self.stores:
-            self.stores[0].delete(key)
-
-    def damaged(self) -> Iterator[tuple[str, str]]:
-        for store in self.stores:
-            yield from store.damaged()
 
 
 def open_store(where: str) -> Store:
@@ -343,6 +324,17 @@ def open_store(where: str) -> Store:
     return FolderStore(Path(where).expanduser())
 
 
+def existing_store(where: str) -> Store:
+    """The same; NotFoundError where a store of this machine is not there."""
+    found = open_store(where)
+    if isinstance(found, (FolderStore, SqliteStore)) and not os.path.exists(found.place):
+        raise NotFoundError(f"the store {found.name} is not there")
+    return found
+
+
+_opened = functools.cache(existing_store)  # stores remember what they have read
+
+
 def local_store() -> FolderStore:
     """What optimisations here have left: the core writes it."""
     return FolderStore(cache_directory() / "results", flat=True)
@@ -350,19 +342,15 @@ def local_store() -> FolderStore:
 
 def configured() -> Union:
     """The stores of TESSERA_STORES, in order, then the shipped one."""
-    value = os.environ.get("TESSERA_STORES", "")
-    folder = shipped("data/store")
-    places = [*_split(value), *([str(folder)] if folder else [])]
-    return Union([store for place in places if (store := _opened(place)) is not None])
-
-
-@functools.cache  # stores remember what they have read
-def _opened(place: str) -> Store | None:
-    try:
-        return open_store(place)
-    except Error as error:
-        warnings.warn(f"tessera: passed over: {error}", RuntimeWarning, stacklevel=2)
-        return None
+    stores, places = list[Store](), _split(os.environ.get("TESSERA_STORES", ""))
+    if folder := shipped("data/store"):
+        places.append(str(folder))
+    for place in places:
+        try:
+            stores.append(_opened(place))
+        except Error as error:
+            warn_once(f"tessera: passed over: {error}")
+    return Union(stores)
 
 
 def _split(value: str) -> list[str]:
