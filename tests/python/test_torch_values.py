@@ -271,6 +271,21 @@ def test_results_lie_in_memory_as_eagers_do(name: str) -> None:
     alike(function, (x,))
 
 
+@pytest.mark.parametrize("loss", [
+    lambda x: F.mse_loss(x, torch.zeros(2, 4, 6, 6)), lambda x: F.glu(x, 1).sum(),
+    lambda x: F.batch_norm(x.mT, None, None, training=True).square().sum(),
+], ids=["mse", "glu", "norm"])  # fmt: skip
+def test_gradients_lie_in_memory_as_eagers_do(loss: Callable[[Any], Any]) -> None:
+    x = torch.randn(2, 4, 6, 6).to(memory_format=LAST).requires_grad_()
+    (want,) = torch.autograd.grad(torch.compile(loss, backend="aot_eager")(x), x)
+    ours = torch.compile(loss, backend="tessera", options=OPTIONS)
+    for _ in range(3):
+        (got,) = torch.autograd.grad(ours(x), x)
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+    assert programs()
+
+
 def test_memory_with_gaps_is_left_to_pytorch() -> None:
     x = torch.randn(4, 6, 8)[:, :, ::2]
     compiled = torch.compile(lambda x: x.select_scatter(x[0], 0, 1), backend="tessera",

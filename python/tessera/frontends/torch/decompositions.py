@@ -27,6 +27,8 @@ _WHOLE = {
     _ATEN.upsample_nearest1d, _ATEN._upsample_nearest_exact1d, _ATEN.adaptive_avg_pool1d,
     _ATEN._native_batch_norm_legit, _ATEN._native_batch_norm_legit_functional, _ATEN.ldexp,
     _ATEN.col2im, _ATEN.special_log_ndtr, _ATEN.embedding_dense_backward, _ATEN.index_fill,
+    _ATEN.native_batch_norm_backward, _ATEN.glu_backward, _ATEN.mse_loss_backward,
+    _ATEN.smooth_l1_loss_backward, _ATEN.huber_loss_backward,
 }  # fmt: skip
 # Not of ATen's core either.
 _FURTHER = {_ATEN.elu, _ATEN.linalg_vector_norm, _ATEN.var_mean, _ATEN.narrow_copy, _ATEN.dist}
