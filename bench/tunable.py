@@ -79,8 +79,8 @@ def exported(module: Any, args: tuple[Any, ...], name: str) -> Graph:
     import torch
 
     from tessera.frontends.torch.call import dtype_of
+    from tessera.frontends.torch.decompositions import decompositions
     from tessera.frontends.torch.importer import build
-    from tessera.torch_backend import decompositions
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -135,7 +135,7 @@ def _exported(module: Module, example: Values) -> tuple[Graph, list[str]]:
         import torch
     except ImportError:
         raise BadInputError("a meaning is text, a Graph or a torch.nn.Module") from None
-    from tessera.torch_backend import decompositions
+    from tessera.frontends.torch.decompositions import decompositions
 
     if not isinstance(module, torch.nn.Module):
         raise BadInputError(f"a meaning is text, a Graph or a torch.nn.Module, not {module!r}")

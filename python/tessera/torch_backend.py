@@ -19,7 +19,6 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 from torch._functorch.aot_autograd import make_boxed_func
-from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.fx.node import Argument
 
@@ -27,6 +26,7 @@ from tessera import _core, torch_device
 from tessera.compilers import find_compiler
 from tessera.errors import UnsupportedError, UsageError
 from tessera.frontends.torch.call import is_scalar_function, only_moves, operator_name
+from tessera.frontends.torch.decompositions import graph_decompositions, note_insides
 from tessera.frontends.torch.sizes import growing
 from tessera.options import Level, Options
 from tessera.torch_cache import Kept, LaterGraph, cache_in, like
@@ -138,7 +138,7 @@ def tessera(
         compiled: Function = aot_autograd(
             fw_compiler=lambda gm, _: compile_graph(gm, set(), training, device),
             inference_compiler=lambda gm, _: inference(gm),
-            decompositions={} if bits else decompositions(),
+            decompositions={} if bits else graph_decompositions(),
         )(module, examples)
         return compiled
 
@@ -146,6 +146,7 @@ def tessera(
         found: list[GraphModule] = []
 
         def keep(gm: GraphModule) -> Function:
+            note_insides(gm)
             found.append(gm)
             return _boxed(gm.forward)
 
@@ -216,29 +217,6 @@ def reset() -> None:
 
 tessera.reset = reset  # type: ignore[attr-defined]
 register_backend(tessera, name="tessera")
-
-
-def decompositions() -> dict[OpOverload, Function]:
-    """ATen to its core, but for what is imported as a whole."""
-    from torch._decomp import core_aten_decompositions, decomposition_table
-
-    kept: dict[OpOverload, Function] = core_aten_decompositions()
-    aten = torch.ops.aten
-    for packet in (aten.elu, aten.linalg_vector_norm, aten.var_mean,
-                   aten._adaptive_avg_pool2d, aten.narrow_copy, aten.ldexp,
-                   aten._native_batch_norm_legit, aten.grid_sampler_2d, aten.dist,
-                   aten._native_batch_norm_legit_functional):  # fmt: skip
-        for overload in packet.overloads():
-            function = getattr(packet, overload)
-            if function in decomposition_table:
-                kept[function] = decomposition_table[function]
-    for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
-                   aten.native_group_norm, aten.embedding_dense_backward, aten.logsumexp,
-                   aten.index_add, aten.index_copy, aten.index_fill, aten.col2im,
-                   aten.special_log_ndtr, aten.binary_cross_entropy):  # fmt: skip
-        for overload in packet.overloads():
-            kept.pop(getattr(packet, overload), None)
-    return kept
 
 
 def refresh() -> None:

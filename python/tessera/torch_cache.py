@@ -175,7 +175,6 @@ def _facts(module: GraphModule, inputs: Values) -> Iterator[str]:
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         raise _NotKeptError("gradients or autocast are on")
     yield f"{version} {torch.__version__} {torch.version.git_version}"
-    yield hashlib.sha256(Path(__file__).with_name("torch_backend.py").read_bytes()).hexdigest()
     yield repr((torch.get_default_dtype(), torch.is_inference_mode_enabled(),
                 torch.are_deterministic_algorithms_enabled(), torch.backends.mkldnn.enabled,
                 torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),

@@ -12,6 +12,7 @@ import math
 import torch
 from torch.fx.node import Target
 
+from tessera.frontends.torch.call import operator_name
 from tessera.types import Arguments, Object, Record, Value, Values
 
 _MANY = 16  # elements by which rounding is judged
@@ -27,6 +28,12 @@ def _units(dtype: torch.dtype) -> float:
     """What rounding may come to, relative to an element: 16-bit floats are rounded at other places
     than PyTorch's."""
     return (8 if dtype in (torch.float16, torch.bfloat16) else 2000) * _EPS[dtype]
+
+
+def _form(value: torch.Tensor) -> str:
+    """Dtype, shape, and the strides along which there is something."""
+    strides = [s for s, n in zip(value.stride(), value.shape, strict=True) if n > 1]
+    return f"{value.dtype}{list(value.shape)} with strides {strides if value.numel() else []}"
 
 
 def difference(got: torch.Tensor, want: torch.Tensor) -> str | None:
@@ -78,7 +85,7 @@ def same_bits(got: Value, want: Value) -> bool:
     """Whether two results have the same bits, NaN in the same places."""
     if not isinstance(want, torch.Tensor):
         return bool(got == want)
-    if (got.shape, got.dtype) != (want.shape, want.dtype):
+    if _form(got) != _form(want):
         return False
     if not want.is_floating_point():
         return bool(torch.equal(got, want))
@@ -86,20 +93,18 @@ def same_bits(got: Value, want: Value) -> bool:
     return bool((same | (torch.isnan(got) & torch.isnan(want))).all())
 
 
-def is_alike(ours: Values, theirs: Values) -> bool:
-    """Whether all results are PyTorch's but for rounding, as they stand."""
-    return all(
-        not isinstance(want, torch.Tensor)
-        or (got.shape == want.shape and got.dtype == want.dtype and difference(got, want) is None)
-        for got, want in zip(ours, theirs, strict=True)
-    )
+def _results(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    (output,) = graph.graph.find_nodes(op="output")
+    made = output.args[0]
+    return list(made) if isinstance(made, (list, tuple)) else [made]
 
 
-def as_told(value: Value, node: torch.fx.Node) -> Value:
-    """A result of PyTorch's in the dtype that the graph says: statistics of LayerNorm are f32 where
+def as_told(values: Values, graph: torch.fx.GraphModule) -> list[Value]:
+    """Results of PyTorch's in the dtypes that the graph says: statistics of LayerNorm are f32 where
     its weights are, whatever PyTorch says of them."""
-    told = node.meta.get("val") if hasattr(node, "meta") else None
-    return value.to(told.dtype) if isinstance(told, torch.Tensor) else value
+    told = [n.meta.get("val") if hasattr(n, "meta") else None for n in _results(graph)]
+    return [v.to(t.dtype) if isinstance(t, torch.Tensor) else v
+            for v, t in zip(values, told, strict=True)]  # fmt: skip
 
 
 def disagreement(
@@ -113,10 +118,9 @@ def disagreement(
     for at, (got, want) in enumerate(zip(ours, theirs, strict=True)):
         if not isinstance(want, torch.Tensor):
             continue
-        if got.shape != want.shape or got.dtype != want.dtype:
-            return (f"result {at} is {got.dtype}{list(got.shape)}, not {want.dtype}"
-                    f"{list(want.shape)}")  # fmt: skip
-        if (why := difference(got, want)) is None:
+        if (have := _form(got)) != (wanted := _form(want)):
+            return f"result {at} is {have}, not {wanted}"
+        if (why := difference(got, want)) is None or _is_anything(_results(graph)[at]):
             continue
         if want.dtype in _EPS and want.dtype != torch.float64:
             exact = exact or in_f64(graph, args)
@@ -128,6 +132,11 @@ def disagreement(
                 continue
         return f"result {at} differs from PyTorch's: {why}"
     return None
+
+
+def _is_anything(node: torch.fx.Node) -> bool:
+    """Whether a result is an empty tensor, which may have any values."""
+    return hasattr(node, "target") and operator_name(node.target).startswith("aten.empty")
 
 
 def _coarsest(graph: torch.fx.GraphModule, dtype: torch.dtype) -> torch.dtype:

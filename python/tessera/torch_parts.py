@@ -24,7 +24,7 @@ from tessera.api import search_only, superoptimize
 from tessera.background import Helper
 from tessera.call_race import CallRace
 from tessera.errors import BadInputError, Error, UnsupportedError
-from tessera.frontends.torch.call import dtype_of, operator_name
+from tessera.frontends.torch.call import dtype_of, memory_order
 from tessera.frontends.torch.importer import build
 from tessera.frontends.torch.padding import Padding, bucket
 from tessera.frontends.torch.places import paddings
@@ -33,7 +33,7 @@ from tessera.graph import Graph
 from tessera.race_processes import LostError
 from tessera.result import Result
 from tessera.torch_cache import KeptPart, LaterGraph, cache_in, digest, origin, own_key
-from tessera.torch_compare import as_told, disagreement, is_alike, same_bits, tells_nothing
+from tessera.torch_compare import as_told, disagreement, same_bits, tells_nothing
 from tessera.torch_device import Device, DeviceProgram, device_code
 from tessera.torch_experts import choose, recall
 from tessera.torch_programs import Program, RefusedError, Results, Weights
@@ -372,11 +372,15 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _agreeing(self, args: Values, extents: Extents) -> tuple[Program | Padded, Results]:
         """A program, and PyTorch's own results, with which its agree, where they are looked at.
         Where Winograd's tiles lose too many digits of an image, smaller ones are taken, or none."""
+        expected, orders = None, []
+        if looked_at := self._settings.check or self._bits:
+            with torch.no_grad():
+                expected = self.eager(*args)
+            orders = [memory_order(r) for r in ([expected] if self._single else expected)]
         for fewer in ("plan:large-transforms", "plan:transforms", ""):
-            program = self._compile(args, extents)
+            program = self._compile(args, extents, orders)
             try:
-                looked_at = self._settings.check or self._bits
-                return program, self._compare(program, args) if looked_at else None
+                return program, self._compare(program, args, expected) if looked_at else None
             except RefusedError:
                 raise
             except UnsupportedError:
@@ -418,7 +422,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                       compiled=str(program.compiled), results=program.results,
                       code=digest(program.module.source), origin=origin() + self._own)  # fmt: skip
 
-    def _compile(self, args: Values, extents: Extents) -> Program | Padded:
+    def _compile(self, args: Values, extents: Extents, orders: Values) -> Program | Padded:
         start = time.perf_counter()
         inputs = [(dtype_of(a.dtype), list(a.shape)) if isinstance(a, torch.Tensor) else a
                   for a in args]  # fmt: skip
@@ -428,7 +432,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             for i, axes in padding.inputs.items():
                 for a in axes:
                     inputs[i][1][a] = to
-        graph, results = build(self.eager, inputs, self._flags, self.name, extents)
+        graph, results = build(self.eager, inputs, self._flags, self.name, extents, orders)
         tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         tensors += range(len(args), len(args) + len(extents))
         if not graph.core.outputs:
@@ -495,31 +499,18 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             self.weights.forget()
         return made_of(Graph.parse(choice.program)) if choice.program else ours
 
-    def _defined(self) -> list[bool]:
-        """Of each result whether it has values: those of empty tensors are anything."""
-        return [not (hasattr(r, "target") and operator_name(r.target).startswith("aten.empty"))
-                for r in self._results()]  # fmt: skip
-
-    def _results(self) -> Values:
-        (output,) = self.eager.graph.find_nodes(op="output")
-        return [output.args[0]] if self._single else output.args[0]
-
-    def _compare(self, program: Program | Padded, args: Values) -> Results:
+    def _compare(self, program: Program | Padded, args: Values, known: Results = None) -> Results:
         """PyTorch's own results, with which a program's agree. Raises UnsupportedError."""
         with torch.no_grad():
-            expected = self.eager(*args)
+            expected = self.eager(*args) if known is None else known
             made = program(args)
-            whole = [list(r) if not self._single else [r] for r in (made, expected)]
+            ours, theirs = ([r] if self._single else list(r) for r in (made, expected))
             if any(getattr(a, "dtype", 0) != getattr(b, "dtype", 0)
-                   for a, b in zip(*whole, strict=True)):  # fmt: skip
-                whole[1] = list(map(as_told, whole[1], self._results()))
-                expected = whole[1][0] if self._single else tuple(whole[1])
-            if self._bits and not all(map(same_bits, *whole)):
+                   for a, b in zip(ours, theirs, strict=True)):  # fmt: skip
+                theirs = as_told(theirs, self.eager)
+                expected = theirs[0] if self._single else tuple(theirs)
+            if self._bits and not all(map(same_bits, ours, theirs)):
                 raise UnsupportedError("level bitwise: its results have other bits than PyTorch's")
-            if is_alike(*whole):
-                return expected
-            ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
-                            for x in whole)  # fmt: skip
             if (why := disagreement(ours, theirs, self.eager, args)) is not None:
                 again = any(map(tells_nothing, ours, theirs))
                 raise (RefusedError if again else UnsupportedError)(why)

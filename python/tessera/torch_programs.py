@@ -25,9 +25,14 @@ _MOST_SETS = 256  # of weights that one part is called with
 _FROM_NAME = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
 
 
+def _is_row_major(tensor: torch.Tensor) -> bool:
+    """Whether its memory is the numbers that programs take, without gaps."""
+    return tensor.is_contiguous() and not tensor.is_neg()
+
+
 def array_of(tensor: torch.Tensor) -> Array:
-    """A NumPy view of a contiguous tensor's memory; bf16 as words."""
-    tensor = tensor.detach()
+    """A NumPy view of a row-major tensor's memory, of another's copy; bf16 as words."""
+    tensor = tensor.detach().resolve_neg().contiguous()
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.view(torch.uint16)
     array: Array = tensor.numpy()
@@ -73,9 +78,9 @@ class Packed:
         self._lock = threading.Lock()
 
     def array(self, i: int) -> Array:
-        """Of tensor i, which programs share; of one that is not contiguous a copy of its own."""
-        if not self.tensors[i].is_contiguous():
-            return array_of(self.tensors[i].contiguous())
+        """Of tensor i, which programs share; of one that is not row-major a copy of its own."""
+        if not _is_row_major(self.tensors[i]):
+            return array_of(self.tensors[i])
         return self._arrays.setdefault(i, array_of(self.tensors[i]))
 
     def memory(self) -> list[int]:
@@ -195,10 +200,7 @@ class Program(Raced):
     def __call__(self, args: Values) -> Results:
         prepared, arrays = self._weighted(args)
         for i in self._free:
-            tensor = args[i]
-            if not tensor.is_contiguous():
-                tensor = tensor.contiguous()
-            arrays[self._place[i]] = array_of(tensor)
+            arrays[self._place[i]] = array_of(args[i])
         outputs = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in self._types]
         to = [array_of(t) for t in outputs]
         if self._checked:
@@ -255,9 +257,7 @@ class Program(Raced):
     def _prepare(self, args: Values, packed: Packed) -> Ready:
         given: list[Array | None] = [None] * len(self._inputs)
         kept = set(self.module.weights)  # whose values are kept in another form
-        for i in self._weights.places:
-            if not args[i].is_contiguous():
-                kept.add(self._place[i])
+        kept |= {self._place[i] for i in self._weights.places if not _is_row_major(args[i])}
         frozen = self._weights.frozen or not kept
         ranges = [_extent(args[self._inputs[at]]) for at in sorted(kept)]
         contents = None if frozen else _core.Contents(ranges)

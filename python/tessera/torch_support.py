@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Mapping
 
@@ -15,7 +14,8 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tessera import _core, torch_device
 from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch.call import concrete, dtype_of, is_scalar_function, operator_name
-from tessera.frontends.torch.importer import Result, handler_of, resolve, run_node
+from tessera.frontends.torch.decompositions import note_insides
+from tessera.frontends.torch.importer import Result, run_node
 from tessera.graph import Graph
 from tessera.types import to_numpy
 
@@ -24,9 +24,10 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
     """Which nodes can be imported: each is tried once, at the sizes of the example."""
 
     def __init__(self, gm: GraphModule, place: str = "cpu", bits: bool = False) -> None:
-        _views_apart(gm)
         _numbers_known(gm)
         _nothing_joined(gm)
+        note_insides(gm)
+        self._graph = gm.graph
         self._bits = bits  # PyTorch's own are asked for
         self._place = place  # of all tensors
         self.reasons: dict[str, str] = {}  # by operator: the first reason
@@ -34,7 +35,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
         for node in gm.graph.nodes:
             if node.op == "call_function":
                 self._fits[node] = self._try(node)
-        self._leave_views(gm)
+        self._leave_views()
 
     def is_node_supported(self, _: Mapping[str, torch.nn.Module], node: Node) -> bool:
         return self._fits.get(node, False)
@@ -45,6 +46,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             if self._fits.get(node):
                 self._fits[node] = False
                 self.reasons.setdefault(operator_name(node.target), why)
+        self._leave_views()
 
     def is_whole(self, gm: GraphModule) -> bool:
         """Whether the graph is one part: all is supported, and results are computed, each once."""
@@ -69,13 +71,18 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             return False
         return True
 
-    def _leave_views(self, gm: GraphModule) -> None:
-        """Views that nothing of ours wants are views for PyTorch, without a copy."""
-        for node in reversed(list(gm.graph.nodes)):
-            if self._fits.get(node) and is_view(node) and not any(
-                self._fits.get(u) for u in node.users
-            ):  # fmt: skip
+    def _leave_views(self) -> None:
+        """Views that PyTorch wants are views for PyTorch, without a copy and with its strides; of
+        what we want, too, we have our own."""
+        for node in reversed(list(self._graph.nodes)):
+            if not self._fits.get(node) or not is_view(node):
+                continue
+            if not any(self._fits.get(u) for u in node.users):
                 self._fits[node] = False
+            elif not all(self._fits.get(u) for u in node.users):
+                with self._graph.inserting_after(node):
+                    theirs = self._graph.node_copy(node)
+                node.replace_all_uses_with(theirs, lambda u: not self._fits.get(u))
 
 
 _VIEWS = {
@@ -109,48 +116,17 @@ def _numbers_known(gm: GraphModule) -> None:
 
 def _nothing_joined(gm: GraphModule) -> None:
     """Leaves out of concatenations what has no elements, as caches of keys have at first."""
-    aten = torch.ops.aten
-    for node in gm.graph.find_nodes(op="call_function", target=aten.cat.default):
-        left = [
-            n
-            for n in node.args[0]
-            if not any(isinstance(d, int) and d == 0 for d in n.meta["val"].shape)
-        ]
-        empty = [n for n in node.args[0] if n not in left]
+    for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
+        empty = [n for n in node.args[0]
+                 if any(isinstance(d, int) and d == 0 for d in n.meta["val"].shape)]  # fmt: skip
+        left = [n for n in node.args[0] if n not in empty]
         kinds = {n.meta["val"].dtype for n in (node, *left)}
         if not empty or not left or len(kinds) > 1:
             continue
         node.args = (left, *node.args[1:])
-        if len(left) == 1:
-            node.target, node.args = aten.clone.default, (left[0],)
-            node.kwargs = {"memory_format": torch.contiguous_format}
         for n in set(empty):
             if n.op == "call_function" and not n.users:
                 gm.graph.erase_node(n)
-
-
-def _views_apart(gm: GraphModule) -> None:
-    """Gives the graph's results views of their own, so that others may be part of a kernel, and
-    views of the results of kernels have PyTorch's strides."""
-    graph = gm.graph
-    (output,) = (n for n in graph.nodes if n.op == "output")
-
-    @functools.cache
-    def apart(node: Node) -> Node:
-        if not is_view(node):
-            return node
-        source = apart(node.args[0])
-        if source is node.args[0] and len(node.users) == 1:
-            return node
-        with graph.inserting_before(output):
-            copy = graph.node_copy(node, lambda n: source if n is node.args[0] else n)
-        return copy
-
-    results = output.args[0]
-    if isinstance(results, (list, tuple)):
-        output.args = (tuple(apart(r) if hasattr(r, "op") else r for r in results),)
-        graph.lint()
-        gm.recompile()
 
 
 # What PyTorch computes by one rounding an element, as the imported operator does, or only moves;
@@ -173,15 +149,11 @@ def _other_bits(node: Node, graph: Graph) -> str:
 
 def _trial(node: Node, place: str) -> Graph:
     """Imports one node alone; raises where that cannot be."""
-    if handler_of(node.target) is None:
-        raise UnsupportedError("there is no program for this operator yet")
     graph = Graph("trial")
     values: dict[Node, Result] = {}
     for i, n in enumerate(node.all_input_nodes):
         values[n] = _stand_in(graph, n.meta.get("val"), f"x{i}", place)
-    args = [resolve(a, values) for a in node.args]
-    kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
-    made = run_node(graph, node, args, kwargs)
+    made = run_node(graph, node, values)
     expected = node.meta["val"]
     pairs = zip(made, expected, strict=False) if isinstance(made, list) else [(made, expected)]
     for i, (tensor, value) in enumerate(pairs):

@@ -16,7 +16,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import torch_backend, torch_cache, torch_parts  # noqa: E402
+from tessera import torch_backend, torch_cache, torch_compare, torch_parts  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
@@ -196,15 +196,14 @@ def test_no_source_loads_pickles() -> None:
 
 def test_each_process_compares(traced: Traced, folder: Path, monkeypatch: Any) -> None:
     compared = [0]
-    alike: Any = torch_parts.is_alike  # type: ignore[attr-defined]
+    differ: Any = torch_parts.disagreement  # type: ignore[attr-defined]
     refuse = [True]  # what was refused is not kept
 
     def comparing(*args: Any) -> Any:
         compared[0] += 1
-        return not refuse[0] and alike(*args)
+        return "not so" if refuse[0] else differ(*args)
 
-    monkeypatch.setattr(torch_parts, "is_alike", comparing)
-    monkeypatch.setattr(torch_parts, "disagreement", lambda *_: "not so" if refuse[0] else None)
+    monkeypatch.setattr(torch_parts, "disagreement", comparing)
     x = torch.randn(8, 16)
     traced.during(folder, scaled(2.0), x)
     assert compared[0] == 1
@@ -242,7 +241,7 @@ def test_a_graph_that_is_one_part_is_not_traced_again(
     assert report.parts[0].kernels == report.parts[0].programs[-1].kernels
     assert "kernels a call" in torch_backend.explain(timed=False)  # asks for the graph
     # Where results are not alike at first sight, the graph in f64 decides.
-    monkeypatch.setattr(torch_parts, "is_alike", lambda *_: False)
+    monkeypatch.setattr(torch_compare, "difference", lambda *_: "by some")
     assert traced.during(folder, model, x) == 1
     assert built == [1]
     # Where it would become other code, the graph is traced and everything done again.

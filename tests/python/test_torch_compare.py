@@ -129,11 +129,11 @@ def test_transforms_that_lose_too_many_digits_are_left_out(
     """Winograd's tiles of 4×4 results, then those of 2×2; another process knows of it."""
     compare, seen = torch_parts.Part._compare, []
 
-    def strict(part: Any, program: Any, args: Any) -> Any:
+    def strict(part: Any, program: Any, *args: Any) -> Any:
         seen.append(program.module.source)
         if "plan:transforms" not in part._settings.disable:
             raise UnsupportedError("too few digits")
-        return compare(part, program, args)
+        return compare(part, program, *args)
 
     monkeypatch.setattr(torch_parts.Part, "_compare", strict)
     model, x = torch.nn.Conv2d(128, 128, 3, padding=1).eval(), torch.randn(1, 128, 28, 28)

@@ -204,11 +204,12 @@ def test_attention_as_pytorch_calls_it_on_gpus(kind: str) -> None:
     first.meta["val"] = q
     graph.output((first,))
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    program, _ = build(module, [("f32", list(x.shape)) for x in inputs], [False] * 4, "attention")
+    given = [("f32", list(x.shape)) for x in inputs], [False] * len(inputs), "attention"
+    program, _ = build(module, *given)
     want = F.scaled_dot_product_attention(q, k, v, bias, is_causal=kind == "flash", scale=0.3)
     (got,) = program.run(*(x.numpy() for x in inputs))
     np.testing.assert_allclose(got, want.numpy(),
                                rtol=1e-4, atol=1e-4)  # fmt: skip
     called.args = (*args[:3], 0.5, True) if kind == "flash" else (*args[:5], 0.5, False)
     with pytest.raises(UnsupportedError, match="dropout is random"):
-        build(module, [("f32", list(x.shape)) for x in inputs], [False] * 4, "attention")
+        build(module, *given)

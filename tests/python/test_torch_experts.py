@@ -158,10 +158,10 @@ def test_a_wrong_result_is_refused_before_the_race(project: Path, monkeypatch: A
     """As code that was checked at other sizes could have."""
     real = torch_parts.Part._compare
 
-    def compare(self: Any, program: Any, args: Any) -> Any:
+    def compare(self: Any, program: Any, *args: Any) -> Any:
         if blocks(program):
             raise UnsupportedError("it is wrong")
-        return real(self, program, args)
+        return real(self, program, *args)
 
     monkeypatch.setattr(torch_parts.Part, "_compare", compare)
     (project / "quick.pattern").write_text(QUICK)

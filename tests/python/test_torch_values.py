@@ -245,6 +245,104 @@ def test_views_of_fresh_results_have_eager_strides(name: str) -> None:
     alike(VIEWS[name], (torch.randn(6, 16)[:, ::2],))
 
 
+LAST = torch.channels_last
+NORM = torch.nn.BatchNorm1d(16).eval()
+LAID_OUT: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "norm of turned": (lambda x: NORM(x.transpose(1, 2)), torch.randn(2, 9, 16)),
+    "norm of columns": (lambda x: NORM(x.t()), torch.randn(16, 5)),
+    "norm of a batch": (lambda x: F.batch_norm(x.transpose(1, 2), None, None, training=True),
+                        torch.randn(2, 9, 16)),
+    "logsigmoid": (F.logsigmoid, torch.randn(2, 3, 4, 5).to(memory_format=LAST)),
+    "roll": (lambda x: x.roll(1, 0), torch.randn(2, 3, 4, 5).to(memory_format=LAST)),
+    "shuffle": (lambda x: F.channel_shuffle(x * 2, 2),
+                torch.randn(2, 4, 4, 5).to(memory_format=LAST)),
+    "pool": (lambda x: F.adaptive_avg_pool2d(x, (3, 3)),
+             torch.randn(2, 3, 5, 5).to(memory_format=LAST)),
+    "pool of a line": (lambda x: F.adaptive_avg_pool1d(x, 3), torch.randn(2, 5, 3).mT),
+    "xlogy": (lambda x: torch.xlogy(x.abs(), torch.ones(5, 10).t()),
+              torch.randn(10, 5, 5).transpose(0, 1)),
+    "one channel": (lambda x: x * 2 + 1, torch.randn(2, 1, 4, 5).to(memory_format=LAST)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_results_lie_in_memory_as_eagers_do(name: str) -> None:
+    function, x = LAID_OUT[name]
+    alike(function, (x,))
+
+
+@pytest.mark.parametrize("loss", [
+    lambda x: F.mse_loss(x, torch.zeros(2, 4, 6, 6)), lambda x: F.glu(x, 1).sum(),
+    lambda x: F.batch_norm(x.mT, None, None, training=True).square().sum(),
+], ids=["mse", "glu", "norm"])  # fmt: skip
+def test_gradients_lie_in_memory_as_eagers_do(loss: Callable[[Any], Any]) -> None:
+    x = torch.randn(2, 4, 6, 6).to(memory_format=LAST).requires_grad_()
+    (want,) = torch.autograd.grad(torch.compile(loss, backend="aot_eager")(x), x)
+    ours = torch.compile(loss, backend="tessera", options=OPTIONS)
+    for _ in range(3):
+        (got,) = torch.autograd.grad(ours(x), x)
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+    assert programs()
+
+
+def test_memory_with_gaps_is_left_to_pytorch() -> None:
+    x = torch.randn(4, 6, 8)[:, :, ::2]
+    compiled = torch.compile(lambda x: x.select_scatter(x[0], 0, 1), backend="tessera",
+                             options=OPTIONS)  # fmt: skip
+    assert {compiled(x).stride() for _ in range(3)} == {x.stride()}
+
+
+# --- what PyTorch's own operators do
+def test_bernoulli_draws_what_eager_draws() -> None:
+    compiled = torch.compile(lambda p: torch.bernoulli(p) * 2, backend="tessera", options=OPTIONS)
+    p, made = torch.rand(64), []
+    for function in (compiled, compiled, lambda p: torch.bernoulli(p) * 2):
+        torch.manual_seed(1)
+        made.append(function(p))
+    assert torch.equal(made[0], made[2])
+    assert torch.equal(made[1], made[2])
+    with pytest.raises(RuntimeError):
+        compiled(p + 1)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_targets_out_of_range_are_refused_as_eager_does(grad: bool) -> None:
+    def loss(x: Any, t: Any) -> Any:
+        return F.cross_entropy(x, t) + F.cross_entropy(x, t, label_smoothing=0.1)
+
+    compiled = torch.compile(loss, backend="tessera", options=OPTIONS)
+    x, t = torch.randn(4, 5, requires_grad=grad), torch.tensor([0, 1, 2, 4])
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, t), loss(x, t))
+        with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+            compiled(x, t * 0 + 9)
+    assert programs()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("decimals", [1, 3, -1])
+def test_rounding_to_decimals_has_eagers_bits(dtype: Any, decimals: int) -> None:
+    x = (torch.randn(1000) * 20).to(dtype)
+    compiled = torch.compile(lambda x: x.round(decimals=decimals), backend="tessera",
+                             options=OPTIONS)  # fmt: skip
+    for _ in range(2):
+        assert torch.equal(compiled(x), x.round(decimals=decimals))
+    assert programs()
+
+
+def test_negated_views_are_inputs_and_weights() -> None:
+    model = torch.nn.Linear(8, 8, bias=False).eval()
+    model.weight = torch.nn.Parameter(torch._neg_view(torch.randn(8, 8)))
+    compiled = torch.compile(model, backend="tessera", options=OPTIONS)
+    x = torch._neg_view(torch.randn(4, 8))
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), model(x))
+            model.weight.data.mul_(2)
+    assert programs()
+
+
 # --- the ends of ranges
 def test_hypot_neither_overflows_nor_underflows() -> None:
     ends = torch.tensor([0.0, 3.0, 1e-30, 3e38, 1e20, math.inf, -math.inf, math.nan])

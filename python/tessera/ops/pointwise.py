@@ -118,8 +118,11 @@ def round(x: Operand, decimals: int = 0) -> Tensor:
         return t
     if decimals == 0:
         return rint(t)
-    scale = 10.0 ** builtins.abs(decimals)
-    return rint(t * scale) / scale if decimals > 0 else rint(t / scale) * scale
+    scale = float(t.dtype.type(10.0 ** builtins.abs(decimals)))
+    if decimals < 0:
+        return rint(t / scale) * scale
+    # Of f32 in f64, which rounds the same: code divides constants by their reciprocals in f32.
+    return cast(cast(rint(t * scale), np.float64) / scale, t.dtype)
 
 
 def floor_divide_floats(x: Operand, y: Operand) -> Tensor:

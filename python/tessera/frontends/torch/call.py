@@ -20,7 +20,7 @@ from tessera.types import DTYPES, Axes, Sides, is_float, to_numpy
 if TYPE_CHECKING:
     import torch
     from torch.fx import Node
-    from torch.fx.node import Target
+    from torch.fx.node import Argument, Target
     from torch.types import IntLikeType
 
 # A function of tensors by its NumPy name.
@@ -119,18 +119,19 @@ class Call:
         return self.graph.const(_held(value, kind), kind)
 
 
-def memory_order(value: torch.Tensor) -> list[int]:
-    """Axes of a tensor from the outermost in memory to the innermost, where it has no gaps."""
+def memory_order(value: Argument) -> list[int] | None:
+    """Axes of a tensor from the outermost in memory to the innermost, as they are where it has
+    gaps; None of what is no tensor."""
+    if not hasattr(value, "stride"):
+        return None
     shape, strides = concrete(value.shape), concrete(value.stride())
-    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], shape[i] == 1, i))
     expected = 1
     for i in reversed(order):
-        if shape[i] != 1:
-            if strides[i] != expected:
-                return list(range(len(shape)))
-            expected *= shape[i]
-    rank = [i for i in order if shape[i] != 1]
-    return order if rank != sorted(rank) else list(range(len(shape)))
+        if shape[i] != 1 and strides[i] != expected:
+            return list(range(len(shape)))
+        expected *= shape[i]
+    return order
 
 
 def concrete(sizes: Sequence[IntLikeType]) -> list[int]:

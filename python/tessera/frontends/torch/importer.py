@@ -36,9 +36,10 @@ from tessera.frontends.torch.call import (
 )
 from tessera.graph import Graph
 from tessera.tensor import Tensor, cast
-from tessera.types import Function, Record, Values
+from tessera.types import Function, Values
 
 if TYPE_CHECKING:
+    from torch.fx import Graph as FxGraph
     from torch.fx import GraphModule, Node
     from torch.fx.node import Argument, Target
 
@@ -58,11 +59,21 @@ def handler_of(target: Target) -> Function | None:
 
 
 def run_node(
-    graph: Graph, node: Node, args: Values, kwargs: Record, checks: list[Tensor] | None = None
-) -> Result:
-    """Imports one operator, its operands being Tensors, numbers and lists of them; `checks`: learns
-    of what it requires."""
+    graph: Graph, node: Node, values: Mapping[Node, Result], checks: list[Tensor] | None = None,
+    paddings: Sequence[tuple[Padding, Tensor]] = (),
+) -> Result:  # fmt: skip
+    """Imports one operator, or what it consists of, nodes having `values`: Tensors, numbers and
+    lists of them; `checks`: learns of what it requires."""
     target = node.target
+    if "inside" in node.meta:
+        aten = node.meta["inside"].graph
+        given = [values[n] for n in node.all_input_nodes]
+        inner = dict(zip(aten.find_nodes(op="placeholder"), given, strict=True))
+        return resolve(_walk(graph, aten, inner, checks), inner)
+    args = [resolve(a, values) for a in node.args]
+    kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
+    for padding, seen in paddings:
+        args, kwargs = padding.operands(graph, node, args, kwargs, seen)
     if target is operator.getitem:
         value = args[0][args[1]]
         if value is None:
@@ -96,10 +107,11 @@ def resolve(value: Argument, values: Mapping[Node, Result]) -> Result:
 
 def build(
     module: GraphModule, inputs: Values, weights: Sequence[bool], name: str,
-    extents: Sequence[tuple[Padding, int]] = (),
+    extents: Sequence[tuple[Padding, int]] = (), orders: Values = (),
 ) -> tuple[Graph, list[Output]]:  # fmt: skip
     """The program of a graph module; `inputs`: (dtype, shape) of tensors, or numbers. `extents`:
     Paddings with the sizes in `inputs`; each has a further input, which of the places exist.
+    `orders`: of the axes of results in memory, where that is known better than by the graph.
 
     Also its results: per result an index into the program's outputs, ("input", i) or a number.
     Where operators require something of values, the last output is no result: 0 where it is not so.
@@ -107,36 +119,37 @@ def build(
     """
     graph = Graph(name)
     values: dict[Node, Result] = {}
-    given = iter(zip(inputs, weights, strict=True))
-    results: list[Output] = []
     checks: list[Tensor] = []
-    for node in module.graph.find_nodes(op="placeholder"):
-        value, weight = next(given)
+    nodes = module.graph.find_nodes(op="placeholder")
+    for node, value, weight in zip(nodes, inputs, weights, strict=True):
         if isinstance(value, tuple):
             dtype, shape = value
             value = graph.input(f"x{len(values)}", shape, dtype, weight=weight)
         values[node] = value
-    valid = [graph.input(f"valid{i}", [n], "bool") for i, (_, n) in enumerate(extents)]
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            continue
-        if node.op == "output":
-            made = node.args[0]
-            results = list(made) if isinstance(made, (list, tuple)) else [made]
-        elif node.op == "call_function":
-            args = [resolve(a, values) for a in node.args]
-            kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
-            for (padding, _), seen in zip(extents, valid, strict=True):
-                args, kwargs = padding.operands(graph, node, args, kwargs, seen)
+    paddings = [(p, graph.input(f"valid{i}", [n], "bool")) for i, (p, n) in enumerate(extents)]
+    made = _walk(graph, module.graph, values, checks, paddings)
+    results = list(made) if isinstance(made, (list, tuple)) else [made]
+    orders = orders or [memory_order(n.meta["val"]) for n in results]
+    outputs = [_output(graph, values[n], o) for n, o in zip(results, orders, strict=True)]
+    _output_checks(graph, checks)
+    return graph, outputs
+
+
+def _walk(
+    graph: Graph, aten: FxGraph, values: dict[Node, Result], checks: list[Tensor] | None,
+    paddings: Sequence[tuple[Padding, Tensor]] = (),
+) -> Argument:  # fmt: skip
+    """Imports the operators of a graph, whose inputs have `values`; what it returns."""
+    for node in aten.nodes:
+        if node.op == "call_function":
             try:
-                values[node] = run_node(graph, node, args, kwargs, checks)
+                values[node] = run_node(graph, node, values, checks, paddings)
             except Error as error:
                 raise UnsupportedError(f"{operator_name(node.target)}: {error.message}") from None
-        else:
+        elif node.op not in ("placeholder", "output"):
             raise UnsupportedError(f"{node.op} {node.target}")
-    made = [_output(graph, values[n], n) for n in results]
-    _output_checks(graph, checks)
-    return graph, made
+    (output,) = aten.find_nodes(op="output")
+    return output.args[0]
 
 
 def _output_checks(graph: Graph, checks: Sequence[Tensor]) -> None:
@@ -151,11 +164,10 @@ def _output_checks(graph: Graph, checks: Sequence[Tensor]) -> None:
         graph.output(functools.reduce(functools.partial(emit, "min"), flags))
 
 
-def _output(graph: Graph, value: Result, node: Node) -> Output:
-    """Makes a value an output, its memory as PyTorch would have it (a permutation of axes)."""
-    if not isinstance(value, Tensor):
+def _output(graph: Graph, value: Result, axes: list[int] | None) -> Output:
+    """Makes a value an output, its axes in this order in memory."""
+    if not isinstance(value, Tensor) or axes is None:
         return value
-    axes = memory_order(node.meta["val"])
     if axes != list(range(len(axes))):
         value = graph.transpose(value, axes)
     if value.is_input or value.id in graph.core.outputs:

@@ -174,7 +174,7 @@ handles.table({
     "aten.remainder": lambda call, x, y: emit("mod", *_divided(call, x, y)),
     "aten.fmod": lambda call, x, y: integers.trunc_remainder(*_divided(call, x, y)),
     "aten.round.decimals": lambda call, x, *, decimals=0:
-        f("round")(operand(floats_only(call), x, call.dtype), decimals),
+        cast(f("round")(wide(operand(floats_only(call), x, call.dtype)), decimals), call.dtype),
     "aten._to_copy.default": lambda call, x, **_: cast(x, call.dtype),
     "aten.atan2.default": lambda call, y, x: emit("atan2", *both(call, y, x)),
     "aten.mul.Tensor aten.mul.Scalar": lambda call, x, y:

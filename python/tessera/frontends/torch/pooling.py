@@ -101,8 +101,8 @@ def avg_pool_backward(
     return f("pad")(whole, over) if any(b for _, b in over) else whole
 
 
-@handles("aten._adaptive_avg_pool3d.default", "aten.adaptive_max_pool2d.default",
-         "aten.adaptive_max_pool3d.default")  # fmt: skip
+@handles("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default",
+         "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")  # fmt: skip
 def adaptive_pool(call: Call, x: Tensor, size: Sides) -> Tensor | list[Tensor | None]:
     """Window i of m over n places: from ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉."""
     name, n = str(call.node.target), 2 if "2d" in str(call.node.target) else 3

@@ -189,10 +189,9 @@ def convolution(
     dilation: Sides, transposed: bool, output_padding: Sides, groups: int,
 ) -> Tensor:  # fmt: skip
     n = x.ndim - 2
-    low = pairs(padding, n)
-    high = list(low)
+    low = high = pairs(padding, n)
     if transposed:
-        high = [h - o for h, o in zip(high, pairs(output_padding, n), strict=True)]
+        high = [h - o for h, o in zip(low, pairs(output_padding, n), strict=True)]
     y = emit(
         "conv_transpose" if transposed else "conv", x, w, strides=pairs(stride, n),
         dilations=pairs(dilation, n), low=low, high=high, groups=int(groups),

@@ -23,7 +23,7 @@ from tessera.tensor import Tensor
 from tessera.types import Axes, Object, dtype_name, to_numpy
 
 
-@handles("aten.sum", "prims.sum.default")
+@handles("aten.sum.dim_IntList", "prims.sum.default")
 def sum_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False, **_: Object) -> Tensor:
     work = "f32" if call.dtype in ("f16", "bf16") else call.dtype
     return cast(reduced("sum", cast(x, work), axes_of(x, dim), keepdim), call.dtype)
@@ -47,10 +47,10 @@ def any_(call: Call, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tens
     return cast(f("any")(cast(x, "bool"), axes_of(x, dim), keepdim), call.dtype)
 
 
-@handles("aten.var.correction")
+@handles("aten.var.correction", "prims.var.default")
 def var(
-    call: Call, x: Tensor, dim: Axes = None, *, correction: float | None = None,
-    keepdim: bool = False,
+    call: Call, x: Tensor, dim: Axes = None, correction: float | None = None,
+    keepdim: bool = False, **_: Object,
 ) -> Tensor:  # fmt: skip
     free, axes, x = 1 if correction is None else correction, axes_of(x, dim), wide(x)
     centred = x - reduced("mean", x, axes, True)  # twice: PyTorch's own adds up in f64
@@ -129,9 +129,3 @@ def batch_norm(
     side = [x.shape[1], *[1] * (x.ndim - 2)]
     y = wide(x) * f("reshape")(factor, side) + f("reshape")(shift, side)
     return [cast(y, call.dtype), None, None]
-
-
-handles.table({
-    "prims.var.default": lambda call, x, dims, correction=1, **_:
-        var(call, x, dims, correction=correction),
-})  # fmt: skip

@@ -72,12 +72,9 @@ def _by_rows(call: Call, places: Tensor, depth: int) -> Put:
 
 @handles("aten.index_put.default")
 def index_put(
-    call: Call,
-    x: Tensor,
-    indices: Sequence[Tensor | None],
-    values: Tensor,
+    call: Call, x: Tensor, indices: Sequence[Tensor | None], values: Tensor,
     accumulate: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     used = [(i, t) for i, t in enumerate(indices) if t is not None]
     axes = [a for a, _ in used]
     if any(t.dtype in (np.bool_, np.uint8) for _, t in used):
@@ -129,12 +126,6 @@ def index_written(
     return index_reduce(call, x, dim, index, source, how)
 
 
-@handles("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def index_fill(call: Call, x: Tensor, dim: int, index: Tensor, value: Term) -> Tensor:
-    at = [*[None] * (dim % max(1, x.ndim)), f("reshape")(index, [index.size])]
-    return index_put(call, x, at, operand(call, value, call.dtype))
-
-
 @handles("aten.put.default")
 def put(call: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     places = within(call, f("reshape")(index, [index.size]), x.size, True)
@@ -142,23 +133,6 @@ def put(call: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool =
     made = _reduced(call, _by_rows(call, places, 1), flat, f("reshape")(source, [index.size]),
                     "add" if accumulate else "none", True)  # fmt: skip
     return f("reshape")(made, x.shape)
-
-
-@handles("aten.embedding_dense_backward.default")
-def embedding_backward(
-    call: Call, grad: Tensor, index: Tensor, count: int, padding: int, scale: bool
-) -> Tensor:
-    """Rows of a table: the sum of the gradients of the places that looked each of them up."""
-    if scale:
-        raise UnsupportedError("scaled by frequency")
-    width = grad.shape[-1]
-    places = f("reshape")(cast(index, "i64"), [index.size])
-    if padding >= 0:
-        none = emit("eq", places, call.graph.const(padding, "i64"))
-        places = emit("where", none, call.graph.const(-1, "i64"), places)
-    rows = f("reshape")(wide(grad), [index.size, width])
-    table = call.graph.const(0, rows.dtype.name, [count, width])
-    return cast(_done(scatter_rows(table, places, rows, "add", _most(table))), call.dtype)
 
 
 # --- along an axis, each place on its own

@@ -82,11 +82,6 @@ def full(call: Call, shape: Sequence[int], value: float, **_: Object) -> Tensor:
     return call.graph.const(value, call.dtype, [int(d) for d in shape])
 
 
-@handles("aten.full_like.default")
-def full_like(call: Call, x: Tensor, value: float, **_: Object) -> Tensor:
-    return call.graph.const(value, call.dtype, x.shape)
-
-
 @handles("aten.arange.start_step")
 def arange(call: Call, start: int, end: int, step: int = 1, **_: Object) -> Tensor:
     if any(not isinstance(v, int) for v in (start, end, step)):
@@ -116,6 +111,7 @@ handles.table({
 handles.table({
     # Whatever is there.
     "aten.empty_permuted.default": lambda call, shape, *_, **__: full(call, shape, 0),
+    "aten.full_like.default": lambda call, x, value, **_: full(call, x.shape, value),
     "aten.scalar_tensor.default": lambda call, value, **_: call.const(value),
     "prims.convert_element_type.default": lambda call, x, dtype: cast(x, call.dtype),
 })  # fmt: skip
