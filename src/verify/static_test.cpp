@@ -27,7 +27,7 @@ namespace tessera {
 namespace {
 
 // Draws of one pair: many where elements are rarely all defined and evaluation is cheap.
-int max_draws(double work) { return int(std::clamp(1e6 / std::max(1.0, work), 200.0, 600.0)); }
+int max_draws(double work) { return int(std::clamp(1e8 / std::max(1.0, work), 200.0, 2000.0)); }
 constexpr int kTieDraws = 48;
 constexpr int kIntegerDraws = 64;
 // Proofs in parts: at most so many questions, each answered with an error so much smaller.
