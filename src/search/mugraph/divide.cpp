@@ -97,20 +97,11 @@ bool NormalForms::cancels(PolyId a, PolyId b, bool divide) {
   interruption_point();
   for (const Term& x : polys_[a].terms) {
     for (const Term& y : polys_[b].terms) {
-      const std::vector<Factor>&f = monos_[x.mono].factors, &g = monos_[y.mono].factors;
-      size_t i = 0, j = 0;
-      while (i < f.size() && j < g.size()) {
-        if (f[i].atom < g[j].atom) {
-          ++i;
-        } else if (g[j].atom < f[i].atom) {
-          ++j;
-        } else {
-          bool same = (f[i].exponent.num < 0) == (g[j].exponent.num < 0);
-          if (same == divide) return true;
-          ++i;
-          ++j;
+      for (const Factor& f : monos_[x.mono].factors)
+        for (const Factor& g : monos_[y.mono].factors) {  // few
+          const bool same = (f.exponent.num < 0) == (g.exponent.num < 0);
+          if (f.atom == g.atom && same == divide) return true;
         }
-      }
     }
   }
   return false;

@@ -17,6 +17,7 @@ struct Bits {
   bool operator[](size_t i) const { return (words[i / 64] >> (i % 64)) & 1; }
   void set(size_t i) { words[i / 64] |= uint64_t(1) << (i % 64); }
   void reset(size_t i) { words[i / 64] &= ~(uint64_t(1) << (i % 64)); }
+  friend bool operator==(const Bits&, const Bits&) = default;
 };
 
 // Demanded values by the number of passes that may come before: a value outside the loop must be
@@ -26,11 +27,7 @@ using Demands = std::array<Bits, kMaxPasses + 1>;
 struct DemandKey {
   Demands open;
   Bits loads;
-  bool operator==(const DemandKey& o) const {
-    for (size_t q = 0; q < open.size(); ++q)
-      if (open[q].words != o.open[q].words) return false;
-    return loads.words == o.loads.words;
-  }
+  friend bool operator==(const DemandKey&, const DemandKey&) = default;
 };
 struct DemandKeyHash {
   size_t operator()(const DemandKey& k) const {
@@ -48,14 +45,7 @@ struct ChainNode {
   uint32_t edge;
   int32_t previous;
 };
-struct ChainEntry {
-  double bound;
-  int64_t sequence;
-  uint32_t state;
-  bool operator>(const ChainEntry& o) const {
-    return bound != o.bound ? bound > o.bound : sequence > o.sequence;
-  }
-};
+using ChainEntry = std::pair<double, uint32_t>;  // bound, number of the state
 
 // Passes as counted from the first one, which comes after nothing.
 static uint8_t pass_bit(int pass) { return uint8_t(1u << (pass - 1)); }
@@ -224,8 +214,7 @@ std::vector<int> KernelSearch::loop_axes(const std::vector<ValueId>& outputs) co
   std::vector<int> out;
   for (; mask; mask &= mask - 1) {
     const int a = lowest(mask);
-    const bool parts = !region_.whole.empty() && region_.whole[size_t(a)] >= 0;
-    if (!parts && region_.axes[size_t(a)].extent >= 4) out.push_back(a);
+    if (region_.whole_of(a) < 0 && region_.axes[size_t(a)].extent >= 4) out.push_back(a);
   }
   return out;
 }
@@ -256,7 +245,7 @@ class KernelSearch::Enumeration {
     push(start);
     int64_t expansions = 0;
     while (!queue_.empty()) {
-      const State s = states_[queue_.top().state];
+      const State s = states_[queue_.top().second];
       queue_.pop();
       if (options_.bound_rule && s.bound > request_.limit) break;
       ++counters_.expanded;
@@ -341,7 +330,7 @@ class KernelSearch::Enumeration {
       else
         costs.push_back(cost);
     }
-    queue_.push({s.bound, int64_t(states_.size()), uint32_t(states_.size())});
+    queue_.push({s.bound, uint32_t(states_.size())});
     states_.push_back(std::move(s));
   }
 

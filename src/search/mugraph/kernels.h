@@ -97,13 +97,12 @@ class KernelSearch {
                     const Kernel* like = nullptr, double limit = 0) const;
   // The kernel with a second loop inside its own, over the axis for which that is cheapest; nothing
   // where tiles do not fit even so, or no axis can be looped over there.
-  std::optional<Kernel> nest(const Kernel& kernel, KernelCounters& counters,
-                             double share = 1) const;
+  std::optional<Kernel> nest(const Kernel& kernel, KernelCounters& counters) const;
   // Cuts `second`, the next kernel after `first`, so that it can be done in one launch with that:
   // its seconds are then those that it adds. False where that is not faster.
   bool join(Kernel& second, const Kernel& first, KernelCounters& counters) const;
   // Whether a second loop might help: tiles take much of a block's memory.
-  bool is_tight(const Kernel& kernel, double share = 1) const;
+  bool is_tight(const Kernel& kernel) const;
   // Elements along an axis, or inside one part of it where it is split.
   int64_t extent(int axis) const { return extents_[size_t(axis)]; }
   // Axes a loop can run over when computing `outputs`.

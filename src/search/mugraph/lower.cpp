@@ -59,13 +59,8 @@ std::vector<int> axis_order(const Region& region) {
   return order;
 }
 
-struct StoredTensor {
-  TensorId tensor;
-  std::vector<int> dims;
-  Coef coef = 1;
-};
-
-// A tensor of the block graph: coef · value, its dimensions named by axes (-1: extent 1).
+// A tensor of the block graph, or of the program around it: coef · value, its dimensions named by
+// axes (-1: extent 1).
 struct Real {
   TensorId tensor;
   std::vector<int> dims;
@@ -77,7 +72,7 @@ class KernelLowering {
  public:
   KernelLowering(const Kernel& kernel, const Hypergraph& values, const Region& region,
                  const RegionForms& forms, const KernelSearch& kernels,
-                 const std::vector<int>& order, const std::map<ValueId, StoredTensor>& stored,
+                 const std::vector<int>& order, const std::map<ValueId, Real>& stored,
                  const Graph& graph)
       : kernel_(kernel), values_(values), region_(region), forms_(forms), kernels_(kernels),
         phase_(kernels.phases(kernel)), stored_(stored), graph_(graph),
@@ -201,8 +196,7 @@ class KernelLowering {
   }
 
   int64_t extent(int axis) const {
-    const bool parts = !region_.whole.empty() && region_.whole[size_t(axis)] >= 0;
-    return parts ? kernels_.extent(axis) : region_.axes[size_t(axis)].extent;
+    return region_.whole_of(axis) >= 0 ? kernels_.extent(axis) : region_.axes[size_t(axis)].extent;
   }
 
   double times(ValueId v) const {
@@ -231,11 +225,8 @@ class KernelLowering {
   }
 
   void load(ValueId v) {
-    const StoredTensor& s = stored_.at(v);
-    Real r;
-    r.dims = s.dims;
-    r.coef = s.coef;
-    r.dtype = values_.values[v].dtype;
+    const Real& s = stored_.at(v);
+    Real r = s;
     if (emitting_) {
       inputs_.push_back(s.tensor);
       TensorId in = block_.add_input(graph_.type(s.tensor), graph_.tensor(s.tensor).name);
@@ -330,13 +321,10 @@ class KernelLowering {
     return out;
   }
 
-  AxisMask mask_of(const std::vector<int>& dims) const { return region_.mask(dims); }
-
   // Operands with broadcasting-compatible dimensions, and the dimensions of the result.
   std::vector<TensorId> broadcast(const std::vector<Real>& in, std::vector<int>& dims) {
     AxisMask all = 0;
-    size_t rank = 0;
-    for (const Real& r : in) all |= mask_of(r.dims);
+    for (const Real& r : in) all |= region_.mask(r.dims);
     // Where the operands already fit each other as they are, nothing moves.
     std::vector<int> natural;
     bool fits = true;
@@ -361,11 +349,10 @@ class KernelLowering {
     }
     std::vector<int> axes = sorted_axes(all);
     for (const Real& r : in) {
-      AxisMask own = mask_of(r.dims);
+      AxisMask own = region_.mask(r.dims);
       std::vector<int> want;
       for (int a : axes) want.push_back(own & bit(a) ? a : -1);
       out.push_back(arranged(r, want, 0));
-      rank = std::max(rank, want.size());
     }
     dims = axes;
     return out;
@@ -515,8 +502,7 @@ class KernelLowering {
       }
     }
     // Partial results of a loop's iterations: a tile has one of them, and only accumulates.
-    const bool single = (e.bits & kernel_.folds) && region_.whole.size() > size_t(lowest(e.bits)) &&
-                        region_.whole[size_t(lowest(e.bits))] >= 0;
+    const bool single = (e.bits & kernel_.folds) && region_.whole_of(lowest(e.bits)) >= 0;
     if (!single) r.tensor = add(kind, {r.tensor}, attrs);
     accumulate(e, r, accum);
   }
@@ -529,7 +515,7 @@ class KernelLowering {
 
   void matmul(const Edge& e) {
     Real a = real(e.in[0]), b = real(e.in[1]);
-    AxisMask ma = mask_of(a.dims), mb = mask_of(b.dims);
+    AxisMask ma = region_.mask(a.dims), mb = region_.mask(b.dims);
     const int k = lowest(e.bits);
     auto last_private = [&](AxisMask own, AxisMask other) {
       std::vector<int> axes = sorted_axes(own & ~other);
@@ -578,7 +564,7 @@ class KernelLowering {
   const RegionForms& forms_;
   const KernelSearch& kernels_;
   std::map<ValueId, Placed> phase_;
-  const std::map<ValueId, StoredTensor>& stored_;
+  const std::map<ValueId, Real>& stored_;
   const Graph& graph_;
   std::vector<int> position_;
   Graph empty_block_, block_;
@@ -598,12 +584,11 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
                 const RegionForms& forms, const KernelSearch& kernels, const Graph& program,
                 Graph& graph, std::vector<TensorId>& tensors) {
   const std::vector<int> order = axis_order(region);
-  std::map<ValueId, StoredTensor> stored;
+  std::map<ValueId, Real> stored;
   for (ValueId v = 0; v < values.values.size(); ++v) {
-    int view = values.values[v].view;
-    if (view < 0) continue;
-    stored[v] = {tensors[region.views[size_t(view)].tensor.index], region.views[size_t(view)].dims,
-                 1};
+    if (values.values[v].view < 0) continue;
+    const View& view = region.views[size_t(values.values[v].view)];
+    stored[v] = {tensors[view.tensor.index], view.dims, 1, values.values[v].dtype};
   }
   for (const Hypergraph::Target& t : values.targets) {
     if (t.value != kOne) continue;
@@ -663,7 +648,8 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
     OpId op = graph.add_graph_op(OpKind::Kernel, inputs, std::move(body), names);
     for (size_t i = 0; i < outputs.size(); ++i) {
       TensorId t = graph.op(op).result(uint32_t(i));
-      stored[outputs[i].value] = {t, outputs[i].dims, coefs[i]};
+      const ValueId v = outputs[i].value;
+      stored[v] = {t, outputs[i].dims, coefs[i], values.values[v].dtype};
       if (!targets[i]) continue;
       const Node& node = region.nodes[targets[i]->node];
       const Type& type = program.type(node.tensor);

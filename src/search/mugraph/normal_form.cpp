@@ -38,8 +38,6 @@ NormalForms::NormalForms(std::vector<int64_t> extents, FormOptions options)
   intern_mono({});
 }
 
-void NormalForms::split(int axis, int part) { splits_.push_back({axis, part}); }
-
 uint32_t NormalForms::function(const Function& f) {
   for (size_t i = 0; i < functions_.size(); ++i)
     if (functions_[i].name == f.name) return uint32_t(i);
@@ -293,12 +291,8 @@ NormalForms::Split NormalForms::split(PolyId p, bool for_root) {
     }
     common = std::move(next);
   }
-  if (for_root) {
-    Exponents safe;
-    for (const Factor& f : common)
-      if (monos_[intern_mono({f})].nonneg) safe.push_back(f);
-    common = std::move(safe);
-  }
+  if (for_root)
+    std::erase_if(common, [&](const Factor& f) { return !monos_[intern_mono({f})].nonneg; });
   Exponents inverse_common = common;
   for (Factor& f : inverse_common) f.exponent = -f.exponent;
   std::vector<Term> rest;
@@ -388,8 +382,6 @@ PolyId NormalForms::mul(PolyId a, PolyId b) {
     Split sa = split(a, false), sb = split(b, false);
     if (sa.rest == kNone || sb.rest == kNone) return kNone;
     Exponents f = merge({{base_atom(sa.rest), 1}}, {{base_atom(sb.rest), 1}});
-    if (base_atom(sb.rest) < base_atom(sa.rest))
-      f = merge({{base_atom(sb.rest), 1}}, {{base_atom(sa.rest), 1}});
     f = merge(f, monos_[sa.common].factors);
     f = merge(f, monos_[sb.common].factors);
     out = product(sa.coef * sb.coef, std::move(f));
@@ -489,9 +481,7 @@ PolyId NormalForms::sum_mono(MonoId m, AxisMask axes, const Coef& c) {
     s.inner = body.inner | g.bound;
     s.size = body.size + uint32_t(count(g.bound));
     s.nonneg = body.nonneg;
-    AtomId id = intern_atom(std::move(s));
-    Exponents single{{id, 1}};
-    outside = merge(outside, single);
+    outside = merge(outside, {{intern_atom(std::move(s)), 1}});
   }
   return product(coef, std::move(outside));
 }

@@ -90,7 +90,7 @@ class NormalForms {
   explicit NormalForms(std::vector<int64_t> extents, FormOptions options = {});
   // The axis counts the place inside a part and `part` the parts: only both together have a known
   // extent, that of `axis`.
-  void split(int axis, int part);
+  void split(int axis, int part) { splits_.push_back({axis, part}); }
 
   const FormOptions& options() const { return options_; }
   const Atom& atom(AtomId id) const { return atoms_[id]; }

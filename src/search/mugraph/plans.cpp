@@ -20,13 +20,7 @@ struct PlanNode {
   bool expanded = false;
 };
 
-struct PlanEntry {
-  double estimate;
-  uint32_t node;
-  bool operator>(const PlanEntry& o) const {
-    return estimate != o.estimate ? estimate > o.estimate : node > o.node;
-  }
-};
+using PlanEntry = std::pair<double, uint32_t>;  // estimate, number of the node
 
 // Output sets for the next kernel: they contain the pending value of highest rank, so that no
 // kernel ever waits for a later one.
@@ -83,9 +77,9 @@ class PlanSearch {
     int64_t popped = 0, proven = 0;
     while (!queue_.empty() && int(result_.plans.size()) < options_.wanted) {
       if (stopped()) break;
-      const PlanEntry top = queue_.top();
+      const auto [estimate, node] = queue_.top();
       queue_.pop();
-      if (top.estimate > worth()) break;
+      if (estimate > worth()) break;
       // Once the cheapest plan is known, a part of the effort so far may go into alternatives.
       ++popped;
       if (result_.plans.empty()) proven = popped;
@@ -93,9 +87,9 @@ class PlanSearch {
         ++counters_.pruned["alternatives"];
         break;
       }
-      if (nodes_[top.node].pending.empty())
-        complete(top.node);
-      else if (!expand(top.node))
+      if (nodes_[node].pending.empty())
+        complete(node);
+      else if (!expand(node))
         break;
     }
     add_nests(result_.plans);

@@ -165,15 +165,15 @@ class Refinement {
     if (!known.valid()) known = reshaped(whole_[t.index], fine_shape(t));
     return known;
   }
-  // An operand with as many extents of 1 as the result's axes have parts.
-  TensorId aligned(TensorId t, TensorId result) {
+  // An operand with as many extents of 1 as the result's axes have parts; of a product, in its
+  // batches.
+  TensorId aligned(TensorId t, TensorId result, bool product = false) {
     Shape s;
     const Shape &own = g_.type(t).shape, &all = g_.type(result).shape;
     const size_t skip = all.size() - own.size();
     for (size_t d = 0; d < own.size(); ++d) {
-      const size_t parts = parts_of(result, skip + d).size();
-      if (own[d].is_one())
-        s.insert(s.end(), parts, Dim(1));
+      if (own[d].is_one() && (!product || d + 2 < own.size()))
+        s.insert(s.end(), parts_of(result, skip + d).size(), Dim(1));
       else
         for (int64_t n : parts_of(t, d)) s.push_back(Dim(n));
     }
@@ -236,7 +236,8 @@ class Refinement {
                  r = g_.type(result).shape.size();
     const auto m = parts_of(a, ra - 2), k = parts_of(a, ra - 1), n = parts_of(b, rb - 1);
     if (m.size() + k.size() + n.size() == 3) {
-      fine_[result.index] = build::matmul(out_, {batched(a, result), batched(b, result)});
+      fine_[result.index] =
+          build::matmul(out_, {aligned(a, result, true), aligned(b, result, true)});
       return;
     }
     // Dimensions of both operands: batches, other parts of m, of n, of k, then the matrix.
@@ -300,20 +301,6 @@ class Refinement {
     perm.perm.push_back(rest + 1);
     if (!std::ranges::is_sorted(perm.perm)) v = build::transpose(out_, v, perm);
     fine_[result.index] = reshaped(v, fine_shape(result));
-  }
-
-  // A matmul's operand whose batches have parts.
-  TensorId batched(TensorId t, TensorId result) {
-    Shape s;
-    const Shape& own = g_.type(t).shape;
-    const size_t skip = g_.type(result).shape.size() - own.size();
-    for (size_t d = 0; d < own.size(); ++d) {
-      if (d + 2 < own.size() && own[d].is_one())
-        s.insert(s.end(), parts_of(result, skip + d).size(), Dim(1));
-      else
-        for (int64_t x : parts_of(t, d)) s.push_back(Dim(x));
-    }
-    return reshaped(fine(t), s);
   }
 
   const Graph& g_;

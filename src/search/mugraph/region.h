@@ -46,6 +46,7 @@ struct Region {
   std::vector<uint32_t> targets;  // nodes to compute, distinct tensors
 
   int part_of(int axis) const { return part.empty() ? -1 : part[size_t(axis)]; }
+  int whole_of(int axis) const { return whole.empty() ? -1 : whole[size_t(axis)]; }
   // The bits of a dimension with this axis: both parts of a split one.
   AxisMask bits(int axis) const;
   AxisMask mask(const std::vector<int>& dims) const;

@@ -41,10 +41,9 @@ Rational times(const Rational& a, const Rational& b) {
 
 // Operators that pass an exponent on to a sum behind them.
 bool passes_exponent(OpKind kind) {
-  return turns_axes(kind) || kind == OpKind::Mul || kind == OpKind::Div || kind == OpKind::Sqr ||
-         kind == OpKind::Sqrt || kind == OpKind::Rsqrt || kind == OpKind::Neg ||
-         kind == OpKind::Broadcast || kind == OpKind::Add || kind == OpKind::Sub ||
-         kind == OpKind::Where;
+  return turns_axes(kind) ||
+         is_one_of(kind, OpKind::Mul, OpKind::Div, OpKind::Sqr, OpKind::Sqrt, OpKind::Rsqrt,
+                   OpKind::Neg, OpKind::Broadcast, OpKind::Add, OpKind::Sub, OpKind::Where);
 }
 
 uint8_t loops_of(const LoopMap& map) {
@@ -81,10 +80,10 @@ class BlockWriter {
       : old_(old), values_(old.tensors().size()), new_(Graph::block(old.grid(), old.loops())) {
     find_summed();
     size_t next = 0;
-    std::vector<Arrival> arrivals(old.tensors().size());
+    std::vector<StoredValue> arrivals(old.tensors().size());  // in the new graph
     for (TensorId t : old.inputs()) {
       const StoredValue& s = operands[next++];
-      Arrival& a = arrivals[t.index];
+      StoredValue& a = arrivals[t.index];
       a.reduced = s.reduced;
       for (bool exponent : {false, true}) {
         const std::optional<TensorId>& from = exponent ? s.m : s.v;
@@ -144,10 +143,6 @@ class BlockWriter {
   bool changed() const { return changed_; }
 
  private:
-  struct Arrival {
-    std::optional<TensorId> v, m;
-    bool reduced = false;
-  };
   struct Made {
     OpKind kind;
     std::vector<TensorId> in;
@@ -375,7 +370,7 @@ class BlockWriter {
   // --- operators
   void define(const Op& op, Carried c) { values_[op.result().index] = std::move(c); }
 
-  void iterate(const Op& op, const Arrival& a) {
+  void iterate(const Op& op, const StoredValue& a) {
     const auto& attrs = old_.attrs<IterAttrs>(op);
     Carried c;
     c.reduced = a.reduced;
@@ -425,10 +420,9 @@ class BlockWriter {
   }
 
   void apply(const Op& op) {
-    bool carried = false, reduced = false;
+    bool reduced = false;
     int how_many = 0;
     for (TensorId t : op.inputs) {
-      carried = carried || !value(t).m.empty();
       reduced = reduced || value(t).reduced;
       how_many += !value(t).m.empty();
     }
@@ -436,7 +430,7 @@ class BlockWriter {
       define(op, {std::nullopt, {{plain(op.inputs[0]), Rational(1)}}, false});
       return;
     }
-    if (!carried) return generic(op);
+    if (how_many == 0) return generic(op);
     const auto in = [&](size_t i) -> const Carried& { return value(op.inputs[i]); };
     if (op.kind == OpKind::Mul || op.kind == OpKind::Div) {
       Carried out;
@@ -613,8 +607,10 @@ class BlockWriter {
   bool changed_ = false;
 };
 
-// Writes the kernel graph again.
-Graph rewrite(const Graph& old, bool& changed) {
+}  // namespace
+
+Graph carry_exponents(const Graph& old) {
+  bool changed = false;
   Graph g(old.name());
   std::vector<TensorId> plain(old.tensors().size());  // of `stored`, what is no pair
   std::vector<StoredValue> stored(old.tensors().size());
@@ -651,15 +647,7 @@ Graph rewrite(const Graph& old, bool& changed) {
     }
   }
   for (TensorId t : old.outputs()) g.add_output(*stored[t.index].v);
-  return g;
-}
-
-}  // namespace
-
-Graph carry_exponents(const Graph& graph) {
-  bool changed = false;
-  Graph g = rewrite(graph, changed);
-  return changed ? g : graph;
+  return changed ? g : old;
 }
 
 bool exponents_are_shifted(const Graph& g) {

@@ -22,7 +22,7 @@ class Saturation {
       : region_(region), nf_(nf), rf_(rf), options_(options), pruned_(pruned) {}
 
   Hypergraph run() {
-    if (!set_goals()) return {};
+    set_goals();
     one_ = create(nf_.one(), DType::F32);
     for (size_t v = 0; v < region_.views.size(); ++v) {
       PolyId f = nf_.input(uint32_t(v), region_.mask(region_.views[v].dims),
@@ -36,14 +36,14 @@ class Saturation {
       if (capped_) break;  // what the program itself needs is there already
       if (v != one_) unary(v);
       sums(v);
-      for (ValueId u = 0; u <= v; ++u)
+      for (ValueId u = 0; u < v; ++u)
         if (u != one_ && v != one_) binary(u, v);
     }
     return finish();
   }
 
  private:
-  bool set_goals() {
+  void set_goals() {
     std::vector<PolyId> targets;
     for (uint32_t t : region_.targets) targets.push_back(rf_.of_node[t]);
     std::vector<PolyId> all = nf_.goals(targets, options_.max_goals);
@@ -83,14 +83,8 @@ class Saturation {
       }
       if (!covered) goals_.push_back(g);
     }
-    double largest = 1;
-    for (const Node& n : region_.nodes) {
-      double v = 1;
-      for (int a : n.dims) v *= a >= 0 ? double(region_.axes[size_t(a)].extent) : 1;
-      largest = std::max(largest, v);
-    }
-    max_volume_ = largest;
-    return true;
+    for (const Node& n : region_.nodes)
+      max_volume_ = std::max(max_volume_, volume(region_.mask(n.dims)));
   }
 
   double volume(AxisMask m) const {  // a part counts as one element
@@ -105,7 +99,7 @@ class Saturation {
     std::vector<AxisMask> out;
     for (AxisMask m = axes & reducible_; m; m &= m - 1) {
       const int a = lowest(m);
-      const int whole = region_.whole.empty() ? -1 : region_.whole[size_t(a)];
+      const int whole = region_.whole_of(a);
       if (whole >= 0 && (axes & bit(whole))) continue;  // with its axis
       out.push_back(bit(a));
       if (region_.part_of(a) >= 0) out.push_back(region_.bits(a));
@@ -166,16 +160,13 @@ class Saturation {
     uint32_t below = 0;
     for (ValueId v : e.operands()) below = std::max(below, values_[v].rank);
     if (!force && nf_.poly(p.form).size <= below) return reject("order");
-    auto it = index_.find(p.form);
-    if (it == index_.end()) {
-      if (!force) {
-        if (embeddings(p.form).empty()) return reject("not part of a goal");
-        if (options_.volume_rule && volume(nf_.poly(p.form).axes) > max_volume_)
-          return reject("volume");
-        if (values_.size() >= options_.max_values) {
-          capped_ = true;
-          return reject("value limit");
-        }
+    if (!force && index_.count(p.form) == 0) {
+      if (embeddings(p.form).empty()) return reject("not part of a goal");
+      if (options_.volume_rule && volume(nf_.poly(p.form).axes) > max_volume_)
+        return reject("volume");
+      if (values_.size() >= options_.max_values) {
+        capped_ = true;
+        return reject("value limit");
       }
     }
     DType dtype = DType::F32;
@@ -291,20 +282,17 @@ class Saturation {
   void binary(ValueId u, ValueId v) {
     interruption_point();
     PolyId a = form(u), b = form(v);
-    if (u != v) {
-      if (options_.cancel_rule && nf_.cancels(a, b, false)) {
-        reject("cancels");
-      } else {
-        PolyId p = nf_.mul(a, b);
-        emit(edge(EdgeOp::Mul, {u, v}), p);
-        AxisMask shared = values_[u].axes & values_[v].axes & reducible_;
-        if (shared && values_[u].axes != values_[v].axes && part_of_goal(p))
-          for (AxisMask m : reductions(shared))
-            emit(edge(EdgeOp::Matmul, {u, v}, m), nf_.sum(p, m));
-      }
-      quotient(u, v);
-      quotient(v, u);
+    if (options_.cancel_rule && nf_.cancels(a, b, false)) {
+      reject("cancels");
+    } else {
+      PolyId p = nf_.mul(a, b);
+      emit(edge(EdgeOp::Mul, {u, v}), p);
+      AxisMask shared = values_[u].axes & values_[v].axes & reducible_;
+      if (shared && values_[u].axes != values_[v].axes && part_of_goal(p))
+        for (AxisMask m : reductions(shared)) emit(edge(EdgeOp::Matmul, {u, v}, m), nf_.sum(p, m));
     }
+    quotient(u, v);
+    quotient(v, u);
   }
 
   void quotient(ValueId u, ValueId v) {
@@ -582,7 +570,7 @@ class Saturation {
   std::map<PolyId, std::vector<AtomId>> calls_;
   AxisMask reducible_ = 0;
   bool log_used_ = false, capped_ = false;
-  double max_volume_ = 0;
+  double max_volume_ = 1;
   ValueId one_ = 0;
   std::vector<Value> values_;
   std::vector<Edge> edges_;

@@ -148,7 +148,8 @@ class RegionSolver {
       if (region.part[a] >= 0) world->forms->split(int(a), region.part[a]);
     world->region_forms = build_forms(region, *world->forms);
     if (world->region_forms.of_node.empty()) return nullptr;
-    world->note = f.note.empty() || changed_by_shift(*world, region) ? f.note : "";
+    // A formulation that lets shifts cancel may be the same as one that keeps them.
+    if (!f.note.empty() && differs_from_kept(*world, region, region.targets)) world->note = f.note;
     world->drops_shift = !f.options.keep_shifts;
     world->as_written = f.program_only;
     return world;
@@ -200,8 +201,7 @@ class RegionSolver {
     // A program of library operators may be hard to match; one's own plans always compete.
     double start = run_.program_seconds;
     if (run_.budget.bound > 0 && run_.regions == 1) start = std::min(start, run_.budget.bound);
-    for (const Choice& c : out.choices) start = std::min(start, c.plan.seconds);
-    if (!out.choices.empty()) start = std::max(start, least(out) / 4);
+    if (!out.choices.empty()) start = std::clamp(start, least(out) / 4, least(out));
     PlanOptions plan_options;
     plan_options.wanted = run_.budget.candidates;
     // On a GPU a launch is much of what a small program costs: nearly all plans are within one.
@@ -419,11 +419,6 @@ class RegionSolver {
     for (const Kernel& k : p.kernels)
       for (uint32_t e : k.edges) s += std::to_string(e) + ",";
     return s;
-  }
-
-  // Whether a formulation that lets shifts cancel differs from one that keeps them.
-  bool changed_by_shift(World& world, const Region& region) {
-    return differs_from_kept(world, region, region.targets);
   }
 
   // log Σ exp(x − m) as log Σ exp x − m: the verifier knows logarithms as random functions of

@@ -70,10 +70,7 @@ Graph fuse_block(const Graph& old) {
           body.add(member->kind, operands, member->attrs, old.tensor(member->result()).name);
     }
     body.add_output(inside.at(op.result().index));
-    if (in.empty()) {  // of constants only
-      now[op.result().index] = TensorId();
-      return old;
-    }
+    if (in.empty()) return old;  // of constants only
     const OpId id =
         g.add_graph_op(OpKind::Thread, in, std::move(body), {old.tensor(op.result()).name});
     now[op.result().index] = g.op(id).result();

@@ -498,10 +498,9 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
   return tiling.set_choices() && !(like && tiling.exceeds(*like, limit_seconds)) && tiling.run();
 }
 
-bool KernelSearch::is_tight(const Kernel& k, double share) const {
+bool KernelSearch::is_tight(const Kernel& k) const {
   return options_.nests && options_.memory_rule && k.loop >= 0 && k.passes == 1 && !k.nested &&
-         k.block_bytes >
-             0.5 * double(machine_.target().block_bytes()) * share * options_.memory_share;
+         k.block_bytes > 0.5 * double(machine_.target().block_bytes()) * options_.memory_share;
 }
 
 // The inner loop runs only inside the outer one, once per iteration: nothing in it uses what it has
@@ -540,8 +539,7 @@ bool KernelSearch::can_nest(const Kernel& k, int axis) const {
   return loads && together;
 }
 
-std::optional<Kernel> KernelSearch::nest(const Kernel& kernel, KernelCounters& counters,
-                                         double share) const {
+std::optional<Kernel> KernelSearch::nest(const Kernel& kernel, KernelCounters& counters) const {
   AxisMask axes = 0;
   for (ValueId v : kernel.loads) axes |= graph_.values[v].axes;
   std::optional<Kernel> best;
@@ -550,8 +548,7 @@ std::optional<Kernel> KernelSearch::nest(const Kernel& kernel, KernelCounters& c
     if (extents_[size_t(a)] < 4 || !can_nest(kernel, a)) continue;
     Kernel k = kernel;
     k.nested = bit(a);
-    if (choose_tiles(k, counters, share) && (!best || k.seconds < best->seconds))
-      best = std::move(k);
+    if (choose_tiles(k, counters) && (!best || k.seconds < best->seconds)) best = std::move(k);
   }
   return best;
 }
@@ -567,10 +564,8 @@ double KernelSearch::edge_floor(uint32_t index) const {
   k.edges = {index};
   double least = INFINITY;
   std::vector<int> loops{-1};
-  for (AxisMask m = graph_.values[e.in[0]].axes | graph_.values[e.in[1]].axes; m; m &= m - 1) {
-    const int a = lowest(m);
-    if (region_.whole.empty() || region_.whole[size_t(a)] < 0) loops.push_back(a);
-  }
+  for (AxisMask m = graph_.values[e.in[0]].axes | graph_.values[e.in[1]].axes; m; m &= m - 1)
+    if (const int a = lowest(m); region_.whole_of(a) < 0) loops.push_back(a);
   KernelCounters counters;
   for (int loop : loops) {
     if (!set_loop(k, loop)) continue;

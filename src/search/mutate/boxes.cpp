@@ -93,10 +93,40 @@ Slopes slopes_along(const AxisPieces& of, const std::vector<int>& class_of, cons
   return scaled(of.slopes[size_t(c)], (b - a) / p.step);
 }
 
-std::set<int64_t> steps_of(const AxisPieces& a) {
+// Of its pieces, for one who takes every `by`-th place.
+std::set<int64_t> steps_of(const AxisPieces& a, int64_t by = 1) {
   std::set<int64_t> s;
-  for (const Piece& p : a.pieces) s.insert(p.step);
+  for (const Piece& p : a.pieces) s.insert(p.step / std::gcd(p.step, by));
   return s;
+}
+
+// An axis whose place v reads `x` at place(v, 0), …, place(v, taps − 1), −1 being nowhere: a place
+// is like another if all that it reads are.
+template <class F>
+AxisPieces reading(const AxisPieces& x, int64_t extent, int64_t taps,
+                   const std::set<int64_t>& steps, F place) {
+  const std::vector<int> of = classes(x);
+  std::map<std::vector<int>, int> ids;
+  std::vector<int> id;
+  for (int64_t v = 0; v < extent; v++) {
+    std::vector<int> key;
+    for (int64_t t = 0; t < taps; t++) {
+      const int64_t at = place(v, t);
+      key.push_back(at < 0 ? -1 : of[size_t(at)]);
+    }
+    id.push_back(ids.emplace(std::move(key), int(ids.size())).first->second);
+  }
+  AxisPieces r;
+  r.extent = extent;
+  r.pieces = partition(id, steps);
+  for (const Piece& p : r.pieces) {
+    Slopes all;
+    for (int64_t t = 0; t < taps; t++)
+      if (place(p.start, t) >= 0)
+        join(all, slopes_along(x, of, p, [&](int64_t v) { return place(v, t); }));
+    r.slopes.push_back(std::move(all));
+  }
+  return r;
 }
 
 // [m, n] → [m·n].
@@ -130,37 +160,11 @@ AxisPieces merged(const AxisPieces& a, const AxisPieces& b) {
 // [m·n] → [m, n].
 std::pair<AxisPieces, AxisPieces> split(const AxisPieces& x, int64_t n) {
   const int64_t m = x.extent / n;
-  const std::vector<int> of = classes(x);
-  // Rows with the same classes throughout, and columns.
-  auto alike = [&](int64_t count, auto place, int64_t along) {
-    std::map<std::vector<int>, int> ids;
-    std::vector<int> id;
-    for (int64_t i = 0; i < count; i++) {
-      std::vector<int> key;
-      for (int64_t j = 0; j < along; j++) key.push_back(of[size_t(place(i, j))]);
-      id.push_back(ids.emplace(std::move(key), int(ids.size())).first->second);
-    }
-    return id;
-  };
-  auto axis = [&](int64_t count, auto place, int64_t along, int64_t unit) {
-    AxisPieces r;
-    r.extent = count;
-    std::set<int64_t> steps;
-    for (const int64_t s : steps_of(x)) steps.insert(s / std::gcd(s, unit));
-    r.pieces = partition(alike(count, place, along), steps);
-    for (const Piece& p : r.pieces) {
-      Slopes all;
-      for (int64_t j = 0; j < (x.pieces.size() == 1 ? 1 : along); j++) {
-        auto at = [&](int64_t i) { return place(i, j); };
-        join(all, slopes_along(x, of, p, at));
-      }
-      r.slopes.push_back(std::move(all));
-    }
-    return r;
-  };
+  // In one piece all taps say the same.
+  auto taps = [&](int64_t along) { return x.pieces.size() == 1 ? 1 : along; };
   auto row = [n](int64_t i, int64_t j) { return i * n + j; };
   auto column = [n](int64_t i, int64_t j) { return j * n + i; };
-  return {axis(m, row, n, n), axis(n, column, m, 1)};
+  return {reading(x, m, taps(n), steps_of(x, n), row), reading(x, n, taps(m), steps_of(x), column)};
 }
 
 Boxes reshaped(const Boxes& x, const std::vector<int64_t>& to) {
@@ -191,54 +195,17 @@ Boxes reshaped(const Boxes& x, const std::vector<int64_t>& to) {
   return r;
 }
 
-// `f` says where place v of an axis of `extent` reads `x`; −1: nowhere.
-template <class F>
-AxisPieces mapped(const AxisPieces& x, int64_t extent, std::set<int64_t> steps, F place) {
-  AxisPieces r;
-  r.extent = extent;
-  const std::vector<int> of = classes(x);
-  std::vector<int> id;
-  for (int64_t v = 0; v < extent; v++) {
-    const int64_t at = place(v);
-    id.push_back(at < 0 ? -1 : of[size_t(at)]);
-  }
-  r.pieces = partition(id, std::move(steps));
-  for (const Piece& p : r.pieces)
-    r.slopes.push_back(place(p.start) < 0 ? Slopes{} : slopes_along(x, of, p, place));
-  return r;
-}
-
-// An axis that a window slides over: a place is like another if each of its taps is.
+// An axis that a window slides over.
 AxisPieces slid(const AxisPieces& x, const WindowAxis& a, bool transposed) {
-  const std::vector<int> of = classes(x);
-  auto place = [&](int64_t v, int64_t tap) {
-    return place_of_tap(a, v, tap, transposed).value_or(-1);
-  };
-  std::map<std::vector<int>, int> ids;
-  std::vector<int> id;
-  for (int64_t v = 0; v < a.out; v++) {
-    std::vector<int> key;
-    for (int64_t t = 0; t < a.taps; t++) {
-      const int64_t at = place(v, t);
-      key.push_back(at < 0 ? -1 : of[size_t(at)]);
-    }
-    id.push_back(ids.emplace(std::move(key), int(ids.size())).first->second);
-  }
   std::set<int64_t> steps;
-  for (const int64_t s : steps_of(x))
-    steps.insert(transposed ? s * a.stride : s / std::gcd(s, a.stride));
-  AxisPieces r;
-  r.extent = a.out;
-  r.pieces = partition(id, steps);
-  for (Piece p : r.pieces) {
-    Slopes all;
-    // Pieces of one class may still read at fractions of a stride: those are single places.
-    for (int64_t t = 0; t < a.taps; t++)
-      if (place(p.start, t) >= 0)
-        join(all, slopes_along(x, of, p, [&](int64_t v) { return place(v, t); }));
-    if (all.empty()) all.insert(Slope{});
-    r.slopes.push_back(std::move(all));
-  }
+  for (const int64_t s : steps_of(x, transposed ? 1 : a.stride))
+    steps.insert(transposed ? s * a.stride : s);
+  // Pieces of one class may still read at fractions of a stride: those are single places.
+  AxisPieces r = reading(x, a.out, a.taps, steps, [&](int64_t v, int64_t tap) {
+    return place_of_tap(a, v, tap, transposed).value_or(-1);
+  });
+  for (Slopes& s : r.slopes)
+    if (s.empty()) s.insert(Slope{});
   return r;
 }
 
@@ -249,14 +216,28 @@ AxisPieces broadcast_axis(const Boxes& x, size_t rank, size_t axis, int64_t exte
   return x[axis - lead];
 }
 
-AxisPieces unite(const AxisPieces& a, const AxisPieces& b, bool product) {
-  AxisPieces r = refine(a, b);
-  if (!product) return r;
+// Both partitions at once, of values that are multiplied or not.
+AxisPieces refine(const AxisPieces& a, const AxisPieces& b, bool product = false) {
+  CHECK(a.extent == b.extent) << a.extent << " and " << b.extent;
   const std::vector<int> ca = classes(a), cb = classes(b);
-  for (size_t p = 0; p < r.pieces.size(); p++) {
+  AxisPieces r;
+  r.extent = a.extent;
+  std::vector<int> id;
+  for (size_t v = 0; v < ca.size(); v++) id.push_back(ca[v] * int(b.pieces.size()) + cb[v]);
+  std::set<int64_t> steps = steps_of(a);
+  for (const int64_t s : steps_of(b)) steps.insert(s);
+  for (const int64_t s : steps_of(a))
+    for (const int64_t t : steps_of(b)) steps.insert(std::lcm(s, t));
+  r.pieces = partition(id, steps);
+  for (const Piece& p : r.pieces) {
     auto same = [](int64_t v) { return v; };
-    r.slopes[p] =
-        sums(slopes_along(a, ca, r.pieces[p], same), slopes_along(b, cb, r.pieces[p], same));
+    Slopes s = slopes_along(a, ca, p, same);
+    const Slopes more = slopes_along(b, cb, p, same);
+    if (product)
+      s = sums(s, more);
+    else
+      join(s, more);
+    r.slopes.push_back(std::move(s));
   }
   return r;
 }
@@ -346,12 +327,12 @@ Boxes stacked(const std::vector<const Boxes*>& parts, size_t axis) {
 
 // Of slices and pads: place v reads place start + v·step, or a zero where there is none.
 AxisPieces cut(const AxisPieces& x, int64_t extent, int64_t start, int64_t step) {
-  std::set<int64_t> steps;
-  for (const int64_t s : steps_of(x)) steps.insert(s / std::gcd(s, step));
-  return mapped(x, extent, steps, [&](int64_t v) {
-    const int64_t at = start + v * step;
-    return at < 0 || at >= x.extent ? -1 : at;
-  });
+  return reading(
+      x, extent, 1, steps_of(x, step),
+      [&](int64_t v, int64_t) {
+        const int64_t at = start + v * step;
+        return at < 0 || at >= x.extent ? -1 : at;
+      });
 }
 
 Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
@@ -377,8 +358,8 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
   case Form::Mul:
   case Form::Div:
     for (size_t d = 0; d < rank; d++)
-      r.push_back(unite(broadcast_axis(x(0), rank, d, shape[d]),
-                        broadcast_axis(x(1), rank, d, shape[d]), form == Form::Mul));
+      r.push_back(refine(broadcast_axis(x(0), rank, d, shape[d]),
+                         broadcast_axis(x(1), rank, d, shape[d]), form == Form::Mul));
     return r;
   case Form::Sum:
   case Form::Mean: {
@@ -392,8 +373,8 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
   }
   case Form::Matmul:
     for (size_t d = 0; d + 2 < rank; d++)
-      r.push_back(unite(broadcast_axis(x(0), rank, d, shape[d]),
-                        broadcast_axis(x(1), rank, d, shape[d]), true));
+      r.push_back(refine(broadcast_axis(x(0), rank, d, shape[d]),
+                         broadcast_axis(x(1), rank, d, shape[d]), true));
     r.push_back(x(0)[x(0).size() - 2]);
     r.push_back(x(1).back());
     return r;
@@ -440,27 +421,6 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
 }
 
 }  // namespace
-
-AxisPieces refine(const AxisPieces& a, const AxisPieces& b) {
-  CHECK(a.extent == b.extent) << a.extent << " and " << b.extent;
-  const std::vector<int> ca = classes(a), cb = classes(b);
-  AxisPieces r;
-  r.extent = a.extent;
-  std::vector<int> id;
-  for (size_t v = 0; v < ca.size(); v++) id.push_back(ca[v] * int(b.pieces.size()) + cb[v]);
-  std::set<int64_t> steps = steps_of(a);
-  for (const int64_t s : steps_of(b)) steps.insert(s);
-  for (const int64_t s : steps_of(a))
-    for (const int64_t t : steps_of(b)) steps.insert(std::lcm(s, t));
-  r.pieces = partition(id, steps);
-  for (const Piece& p : r.pieces) {
-    auto same = [](int64_t v) { return v; };
-    Slopes s = slopes_along(a, ca, p, same);
-    join(s, slopes_along(b, cb, p, same));
-    r.slopes.push_back(std::move(s));
-  }
-  return r;
-}
 
 std::optional<std::vector<Boxes>> output_boxes(const Graph& g, size_t most) {
   std::vector<Boxes> known(g.tensors().size());

@@ -41,9 +41,6 @@ using Boxes = std::vector<AxisPieces>;  // by axis
 // nothing where there are more than `most` pieces along an axis, or slopes.
 std::optional<std::vector<Boxes>> output_boxes(const Graph& graph, size_t most = 512);
 
-// Both partitions at once.
-AxisPieces refine(const AxisPieces& a, const AxisPieces& b);
-
 // Where two programs agree.
 struct Agreement {
   struct Output {

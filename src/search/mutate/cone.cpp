@@ -8,12 +8,6 @@
 namespace tessera::mutants {
 namespace {
 
-uint64_t residue(const Modulus<uint64_t>& field, const Rational& r) {
-  const uint64_t value = field.mul(field.from_int(r.num()), field.inv(field.from_int(r.den())));
-  const uint64_t scale = field.pow(field.from_int(2), uint64_t(std::abs(r.exp2())));
-  return field.mul(value, r.exp2() < 0 ? field.inv(scale) : scale);
-}
-
 // Tells `add` of all taps of a window that read an element for place `index` of the result: the
 // element's place, and the taps.
 template <class F>
@@ -49,8 +43,8 @@ ThinAxes thin_axes(const Graph& g) {
 }
 
 Cone::Cone(const Graph& graph, uint64_t seed, ThinAxes thin)
-    : graph_(graph), seed_(seed), thin_(std::move(thin)),
-      field_(FieldModel(FieldSize::Bits61, seed).prime(0)) {}
+    : graph_(graph), seed_(seed), thin_(std::move(thin)), model_(FieldSize::Bits61, seed),
+      chain_(model_.tables().get<uint64_t>()), field_(chain_.modulus[0]) {}
 
 std::vector<int64_t> Cone::support(TensorId t, size_t axis, int64_t n) const {
   const Node& x = nodes_[t.index];
@@ -87,7 +81,7 @@ void Cone::extend(size_t tensors) {
         n.places.assign(places.begin(), places.end());
       }
     } else if (*form == Form::Const) {
-      n.number = residue(field_, *op.constant());
+      n.number = chain_.constant(0, *op.constant()).value_or(0);
     } else if (*form == Form::Div) {
       n.number = field_.inv(nodes_[op.inputs[1].index].number);
     } else if (*form == Form::Mean) {

@@ -50,7 +50,9 @@ class Cone {
   const Graph& graph_;
   const uint64_t seed_;
   const ThinAxes thin_;
-  Modulus<uint64_t> field_;
+  const FieldModel model_;
+  const ChainTables<uint64_t>& chain_;
+  const Modulus<uint64_t>& field_;
   std::vector<Node> nodes_;
 };
 

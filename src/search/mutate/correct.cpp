@@ -119,6 +119,7 @@ class Assembly {
       for (size_t p = 0; p < axis.size(); p++)
         for (int64_t i = 0; i < axis[p].count; i++) of[size_t(axis[p].at(i))] = int(p);
       piece_of_.push_back(std::move(of));
+      counts_.push_back(int64_t(axis.size()));
       whole_.push_back({0, n});
     }
   }
@@ -153,25 +154,17 @@ class Assembly {
  private:
   using Leaf = std::function<std::optional<TensorId>(const Region&, bool right)>;
 
-  bool right_at(const Index& v) const {
-    size_t box = 0;
-    for (size_t d = 0; d < piece_of_.size(); d++)
-      box = box * found_.axes[d].size() + size_t(piece_of_[d][size_t(v[d])]);
-    return found_.equal[box];
-  }
   // Share of a region that is wrong, by its boxes.
   double wrong_share(const Region& r) const {
     std::vector<std::vector<double>> weight;
-    std::vector<int64_t> counts;
     for (size_t d = 0; d < r.size(); d++) {
       std::vector<double> w(found_.axes[d].size(), 0);
       for (int64_t v = r[d].begin; v < r[d].end; v++) w[size_t(piece_of_[d][size_t(v)])] += 1;
       weight.push_back(std::move(w));
-      counts.push_back(int64_t(found_.axes[d].size()));
     }
     double wrong = 0, all = 0;
     for (size_t b = 0; b < found_.equal.size(); b++) {
-      const Index which = unflat(int64_t(b), counts);
+      const Index which = unflat(int64_t(b), counts_);
       double n = 1;
       for (size_t d = 0; d < r.size(); d++) n *= weight[d][size_t(which[d])];
       all += n;
@@ -190,9 +183,7 @@ class Assembly {
         line[axis] = {v, v + 1};
         share[piece] = wrong_share(line);
       }
-      const bool joins =
-          v > r[axis].begin && alike(r, axis, piece_of_[axis][size_t(v - 1)], piece, share);
-      if (joins)
+      if (v > r[axis].begin && alike(r, axis, piece_of_[axis][size_t(v - 1)], piece, share))
         found.back().end = v + 1;
       else
         found.push_back({v, v + 1});
@@ -202,13 +193,11 @@ class Assembly {
   bool alike(const Region& r, size_t axis, int a, int b, const std::map<int, double>& share) const {
     if (a == b) return true;
     if (share.at(a) != share.at(b)) return false;
-    std::vector<int64_t> counts;
-    for (const auto& x : found_.axes) counts.push_back(int64_t(x.size()));
     for (size_t box = 0; box < found_.equal.size(); box++) {
-      Index which = unflat(int64_t(box), counts);
+      Index which = unflat(int64_t(box), counts_);
       if (which[axis] != a || !meets(r, which, axis)) continue;
       which[axis] = b;
-      if (found_.equal[box] != found_.equal[size_t(flat(which, counts))]) return false;
+      if (found_.equal[box] != found_.equal[size_t(flat(which, counts_))]) return false;
     }
     return true;
   }
@@ -251,6 +240,7 @@ class Assembly {
 
   const Agreement::Output& found_;
   std::vector<std::vector<int>> piece_of_;  // by axis and place
+  std::vector<int64_t> counts_;             // of pieces, by axis
   Region whole_;
 };
 

@@ -170,8 +170,7 @@ class Search {
     uint64_t missing = needed_ & ~read;
     // Bundles first: they are read at once.
     for (size_t i = recipe_.starts.size(); i-- > 0 && missing;) {
-      uint64_t mask = 0;
-      for (const size_t k : recipe_.starts[i]) mask |= uint64_t(1) << k;
+      const uint64_t mask = facts_[i].reads;
       if ((mask & missing) == mask && mask != 0) {
         missing &= ~mask;
         n++;

@@ -69,8 +69,7 @@ std::string unsupported(const Graph& g) {
     if (!form) return std::string(name(op.kind)) + " is not multi-linear: split the program there";
     std::set<uint32_t>& mine = reads[op.result().index];
     if (*form == Form::Input) mine.insert(op.result().index);
-    const bool product = *form == Form::Mul || *form == Form::Matmul || *form == Form::Conv ||
-                         *form == Form::ConvTranspose;
+    const bool product = op.kind == OpKind::Mul || is_bilinear(op.kind);
     for (const TensorId t : op.inputs)
       for (const uint32_t input : reads[t.index])
         if (!mine.insert(input).second && product)

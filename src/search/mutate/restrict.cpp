@@ -67,8 +67,6 @@ class Restriction {
     const size_t rank = r.size();
     Region in = whole(x);
     switch (*form_of(from_, op)) {
-    case Form::Input:
-    case Form::Const: break;
     case Form::Neg:
     case Form::Add:
     case Form::Sub:
@@ -140,12 +138,14 @@ class Restriction {
                  std::clamp<int64_t>(r[d].end - a.low[d], 0, in[d].end)};
       return in;
     }
+    case Form::Input:
+    case Form::Const:
     case Form::ConvTranspose:
     case Form::Reshape:
     case Form::Repeat:
-    case Form::Stack: break;
+    case Form::Stack: return in;
     }
-    return in;
+    unreachable("Form");
   }
   static bool empty(const Region& r) {
     return std::ranges::any_of(

@@ -142,7 +142,7 @@ Vocabulary vocabulary(const Graph& g) {
     const Dims shape = extents(g.type(op.result()).shape);
     for (const TensorId t : op.inputs)
       depth[op.result().index] = std::max(depth[op.result().index], depth[t.index] + 1);
-    v.targets.push_back(shape);
+    v.targets.insert(shape);
     v.most = std::max(v.most, count(shape));
     if (is_arithmetic(form)) {
       layers.emplace(op.kind, depth[op.result().index]);
@@ -180,16 +180,9 @@ Vocabulary vocabulary(const Graph& g) {
     s.op = op.kind;
     s.attrs = op.attrs;
     s.operands.assign(op.inputs.size(), 0);
-    if (op.inputs.size() <= 2) v.own.push_back(std::move(s));
+    const auto same = [&](const Step& o) { return o.op == s.op && o.attrs == s.attrs; };
+    if (op.inputs.size() <= 2 && std::ranges::none_of(v.own, same)) v.own.push_back(std::move(s));
   }
-  std::ranges::sort(v.targets);
-  v.targets.erase(std::unique(v.targets.begin(), v.targets.end()), v.targets.end());
-  std::vector<Step> own;
-  for (Step& s : v.own)
-    if (std::ranges::none_of(own,
-                             [&](const Step& o) { return o.op == s.op && o.attrs == s.attrs; }))
-      own.push_back(std::move(s));
-  v.own = std::move(own);
   v.factors.assign(factors.begin(), factors.end());
   v.arithmetic = int(layers.size());
   return v;

@@ -26,7 +26,7 @@ struct Vocabulary {
   std::set<int64_t> groups = {1};                // that convolutions may have
   std::set<std::pair<int64_t, int64_t>> merges;  // groups, and how many of them become one
   std::vector<Dims> lows;                        // zeros before the axes of a convolution's operand
-  std::vector<Dims> targets;                     // shapes of all values
+  std::set<Dims> targets;                        // shapes of all values
   // By the shape that they take: windows' taps to channels, for images and for weights, and back to
   // the shape of the original's results.
   std::vector<std::pair<Dims, Rearrangement>> windows, returns;

@@ -15,13 +15,16 @@ std::vector<OpId> with_loops(const Graph& g, std::vector<OpId> ops) {
 
 }  // namespace
 
+std::vector<OpId> all_ops(const Graph& g) {
+  std::vector<OpId> ops;
+  for (uint32_t i = 0; i < g.ops().size(); i++) ops.push_back(OpId(i));
+  return ops;
+}
+
 Axes::Axes(const Graph& g, const std::vector<OpId>& ops)
     : AxisClasses(g, with_loops(g, ops)), g_(g) {}
 
-bool Axes::has(TensorId t, int axis) const {
-  const std::vector<int> all = of(t);
-  return std::ranges::find(all, axis) != all.end();
-}
+bool Axes::has(TensorId t, int axis) const { return std::ranges::count(of(t), axis) > 0; }
 
 std::vector<int> Axes::folded(const Op& op) const {
   std::vector<int> found;

@@ -6,6 +6,9 @@
 
 namespace tessera::patterns {
 
+// All operators of a graph.
+std::vector<OpId> all_ops(const Graph&);
+
 class Axes : public AxisClasses {
  public:
   // Axes are joined by those of these operators that have loops.

@@ -28,9 +28,11 @@ DType checked_dtype(const Pattern& p) {
   return DType::F32;
 }
 
-// The meaning as a region whose numbers are constants, and what stands for what; with `holes`,
-// a sum before each prologue and a SiLU behind.
-Graph region_of(const Pattern& p, const Graph& def, Match& m, bool holes = false) {
+// The meaning at sizes as a region whose numbers are constants, and what stands for what; with
+// `holes`, a sum before each prologue and a SiLU behind.
+Graph region_of(const Pattern& p, const Values& sizes, DType dtype, Match& m, bool holes = false) {
+  const Graph def = bound_def(p, sizes, dtype);
+  m.symbols = sizes;
   Graph g(def.name());
   std::vector<TensorId> map(def.tensors().size());
   size_t input = 0;
@@ -65,19 +67,15 @@ class SizeDraws {
       : p_(p), b_(b), dtype_(dtype), symbols_(p.symbols()), all_(settings(p)), rng_(seed) {}
 
   std::optional<Values> next() {
-    for (; tries_ < kTries; tries_++) {
+    while (tries_ < kTries) {
       // Small sizes that divide nothing; some that are large only where guards ask for them.
       Values sizes;
       for (const std::string& s : symbols_)
         sizes[s] = tries_ < 200        ? rng_.between(2, 40)
                    : rng_.chance(0.25) ? rng_.between(2, tries_ < 1000 ? 200 : 1200)
                                        : rng_.between(2, 12);
-      if (!holds(p_.when, sizes, dtype_)) continue;
-      for (const Values& setting : all_)
-        if (allowed(sizes, setting)) {
-          tries_++;
-          return sizes;
-        }
+      tries_++;
+      if (usable(sizes)) return sizes;
     }
     return std::nullopt;
   }
@@ -90,9 +88,7 @@ class SizeDraws {
       const std::optional<int64_t> threads = b_.threads.value(sizes);
       sizes[symbol] =
           300 + (b_.threads.factors.empty() ? 0 : 2 * threads.value_or(0)) + rng_.between(0, 30);
-      if (!holds(p_.when, sizes, dtype_)) continue;
-      for (const Values& setting : all_)
-        if (allowed(sizes, setting)) return sizes;
+      if (usable(sizes)) return sizes;
     }
     return std::nullopt;
   }
@@ -107,6 +103,12 @@ class SizeDraws {
   }
 
  private:
+  bool usable(const Values& sizes) const {
+    return holds(p_.when, sizes, dtype_) &&
+           std::ranges::any_of(
+               all_, [&](const Values& setting) { return allowed(sizes, setting); });
+  }
+
   static constexpr int kTries = 4000;
   const Pattern& p_;
   const Body& b_;
@@ -163,8 +165,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
       if (!sizes && n == 0) result.why = no_sizes(b);
       if (!sizes) break;
       Match m;
-      const Graph region = region_of(p, bound_def(p, *sizes, dtype), m);
-      m.symbols = *sizes;
+      const Graph region = region_of(p, *sizes, dtype, m);
       VerifyOptions verify_options;
       verify_options.scales = false;
       verify_options.seed = options.seed;
@@ -224,8 +225,7 @@ std::vector<Example> examples(const Pattern& p, const Body& b, DType dtype, uint
       for (bool holes : {false, true}) {
         if (holes && (at > 0 || b.called() || (!p.epilogue && p.prologues.empty()))) continue;
         Match m;
-        const Graph region = region_of(p, bound_def(p, chosen, dtype), m, holes);
-        m.symbols = chosen;
+        const Graph region = region_of(p, chosen, dtype, m, holes);
         Graph g = instantiate(p, b, m, allowed[at], region);
         if (!known.insert(structural_hash(g)).second) continue;
         all.push_back({SizeDraws::with(chosen, allowed[at]), holes, region, std::move(g)});
@@ -241,13 +241,12 @@ std::pair<Graph, Graph> example(const Pattern& p, size_t body) {
   const Body& b = p.bodies[body];
   const DType dtype = checked_dtype(p);
   SizeDraws all(p, b, 1, dtype);
-  const std::optional<Values> sizes = all.next();
-  if (!sizes) throw Error(ErrorKind::BadInput, no_sizes(b), SourceLocation{p.file, b.line, 1});
-  Match m;
-  const Graph region = region_of(p, bound_def(p, *sizes, dtype), m);
-  m.symbols = *sizes;
-  for (const Values& setting : all.settings_of_pattern())
-    if (all.allowed(*sizes, setting)) return {region, instantiate(p, b, m, setting, region)};
+  if (const std::optional<Values> sizes = all.next()) {
+    Match m;
+    const Graph region = region_of(p, *sizes, dtype, m);
+    for (const Values& setting : all.settings_of_pattern())
+      if (all.allowed(*sizes, setting)) return {region, instantiate(p, b, m, setting, region)};
+  }
   throw Error(ErrorKind::BadInput, no_sizes(b), SourceLocation{p.file, b.line, 1});
 }
 

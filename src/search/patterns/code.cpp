@@ -457,9 +457,7 @@ std::string call_text(const Pattern& p, const Body& b, const Values& values,
       const auto known = meant.find(a.word);
       return known == meant.end() ? a.word : known->second;
     }
-    std::string list;
-    for (const CallArgument& one : a.list) list += (list.empty() ? "" : ", ") + text(one);
-    return "[" + list + "]";
+    return "[" + joined(a.list, ", ", text) + "]";
   };
   std::string args, named;
   for (const CallArgument& a : b.arguments) {

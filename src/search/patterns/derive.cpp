@@ -260,10 +260,6 @@ class Deriver {
 
 Derived derive(const Graph& g, const std::vector<OpId>& ops) { return Deriver(g, ops).run(); }
 
-Derived derive(const Graph& g) {
-  std::vector<OpId> ops;
-  for (uint32_t i = 0; i < g.ops().size(); i++) ops.push_back(OpId(i));
-  return derive(g, ops);
-}
+Derived derive(const Graph& g) { return derive(g, all_ops(g)); }
 
 }  // namespace tessera::patterns

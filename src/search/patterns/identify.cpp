@@ -1,7 +1,6 @@
 #include "search/patterns/identify.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -47,12 +46,11 @@ class Identifier {
   // Layers that are alike are asked once: by the operators as a program of their own.
   const State& match(const Ops& ops, bool by_keys) {
     Graph alone;
-    std::map<uint32_t, TensorId> inputs;
+    std::set<uint32_t> inputs;
     for (uint32_t i : ops)
       for (TensorId t : g_.op(OpId(i)).inputs)
-        if (!ops.count(g_.tensor(t).producer.index) && !inputs.count(t.index))
-          inputs[t.index] = alone.add_input(g_.tensor(t).type);
-    for (const auto& [t, input] : inputs) map_[t] = input;
+        if (!ops.count(g_.tensor(t).producer.index) && inputs.insert(t.index).second)
+          map_[t.index] = alone.add_input(g_.tensor(t).type);
     for (uint32_t i : ops) copy_op(g_, g_.op(OpId(i)), alone, map_);
     auto& known = known_[by_keys][structural_hash(alone)];
     for (const auto& [graph, state] : known)

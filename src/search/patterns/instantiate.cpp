@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 
 #include "ir/build.h"
 #include "ir/written.h"
@@ -34,7 +33,6 @@ class Instance {
   Graph run() {
     for (TensorId t : region_.inputs()) copy_op(region_, producer(t), out_, made_);
     const std::optional<std::vector<OpId>> after = epilogue(region_, m_.value);
-    epilogue_.insert(after->begin(), after->end());
     std::vector<TensorId> map(body_.tensors().size());
     for (size_t i = 0; i < body_.inputs().size(); i++) {
       const TensorId t = body_.inputs()[i];
@@ -47,7 +45,7 @@ class Instance {
     }
     const TensorId result = body_.outputs()[0];
     const Op& last = body_.op(body_.tensor(result).producer);
-    const bool inside = holes_ && !epilogue_.empty() && is_kernel(last.kind) && read_once(result);
+    const bool inside = holes_ && !after->empty() && is_kernel(last.kind) && read_once(result);
     for (const Op& op : body_.ops()) {
       if (is_input(op.kind)) continue;
       if (is_kernel(op.kind))
@@ -79,9 +77,8 @@ class Instance {
   // A value of the region, computed outside the kernels.
   TensorId emit(TensorId t) {
     if (made_[t.index].valid()) return made_[t.index];
-    const Op& op = region_.op(region_.tensor(t).producer);
-    for (TensorId in : op.inputs) emit(in);
-    copy_op(region_, op, out_, made_);
+    for (TensorId in : producer(t).inputs) emit(in);
+    copy_op(region_, producer(t), out_, made_);
     return made_[t.index];
   }
 
@@ -121,19 +118,19 @@ class Instance {
       std::optional<TensorId> value;  // of the region: made by a prologue
       std::optional<Rational> number;
     };
-    std::vector<Source> sources(block.inputs().size());
+    std::map<uint32_t, Source> sources;  // of inputs of the block
     for (size_t k = 0; k < block.inputs().size(); k++) {
       const auto input = input_of_.find(op.inputs[k].index);
       const TensorId own = block.inputs()[k];
       if (input != input_of_.end() && p_.is_number(input->second) && in_kernels(op.inputs[k])) {
-        sources[k].number = m_.numbers[input->second];
+        sources[own.index].number = m_.numbers[input->second];
       } else if (holes_ && input != input_of_.end() && p_.has_prologue(input->second) &&
                  in_kernels(op.inputs[k])) {
         const TensorId value = m_.inputs[input->second];
         std::vector<TensorId> read;
         leaves(value, inside, read);
         for (TensorId t : read) argument(t);
-        sources[k].value = value;
+        sources[own.index].value = value;
       } else {
         arguments.push_back(map[op.inputs[k].index]);
         inner[own.index] = made.add_input(block.tensor(own).type, block.tensor(own).name);
@@ -146,13 +143,11 @@ class Instance {
         if (!(t == m_.value)) argument(t);
     }
 
-    std::map<uint32_t, size_t> source_of;
-    for (size_t k = 0; k < block.inputs().size(); k++) source_of[block.inputs()[k].index] = k;
     int saved = 0;
     for (const Op& b : block.ops()) {
       if (is_input(b.kind)) continue;
       if (is_load(b.kind)) {
-        const Source& source = sources[source_of.at(b.inputs[0].index)];
+        const Source& source = sources[b.inputs[0].index];
         const IterAttrs maps = block.attrs<IterAttrs>(b);
         if (source.value) {
           std::map<uint32_t, TensorId> done;
@@ -196,11 +191,6 @@ class Instance {
       map[op.result(r).index] = TensorId(first.index + r);
   }
 
-  TensorId constant(Graph& made, TensorId value) const {
-    const Op& op = producer(value);
-    return made.add_const(*op.constant(), Type{region_.tensor(value).type.dtype, {}});
-  }
-
   // A value on the tile that the maps give of a tensor of rank `rank`.
   TensorId tree(Graph& made, TensorId value, const IterAttrs& maps, int rank,
                 const std::function<bool(TensorId)>& inside,
@@ -211,7 +201,7 @@ class Instance {
     TensorId result;
     const Op& op = producer(value);
     if (op.constant()) {
-      result = constant(made, value);
+      result = made.add_const(*op.constant(), Type{region_.tensor(value).type.dtype, {}});
     } else if (!inside(value)) {
       const Shape& shape = region_.tensor(value).type.shape;
       IterAttrs mine;
@@ -232,8 +222,7 @@ class Instance {
   const Graph &region_, &body_;
   const bool holes_;
   Graph out_;
-  std::vector<TensorId> made_;  // by tensor of the region
-  std::set<OpId> epilogue_;
+  std::vector<TensorId> made_;           // by tensor of the region
   std::map<uint32_t, size_t> input_of_;  // tensor of the body → number of the input
 };
 

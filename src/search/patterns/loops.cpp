@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 
-#include "base/error.h"
 #include "base/text.h"
 
 namespace tessera::patterns {
@@ -85,10 +84,16 @@ void print(const LoopGraph& loops, size_t depth, int& number, std::string& text)
   }
 }
 
+std::vector<std::string> sorted_keys(const Loop& l) {
+  std::vector<std::string> found = l.ops;
+  std::erase_if(found, [](const std::string& op) { return !is_key(op); });
+  std::ranges::sort(found);
+  return found;
+}
+
 void collect_keys(const LoopGraph& loops, std::vector<std::string>& found) {
   for (const Loop& l : loops) {
-    for (const std::string& op : l.ops)
-      if (is_key(op)) found.push_back(op);
+    for (const std::string& op : sorted_keys(l)) found.push_back(op);
     collect_keys(l.children, found);
   }
 }
@@ -102,14 +107,6 @@ bool bind_size(const Loop& pattern, const Loop& loop, SizeBinding& sizes) {
   const std::string size = product(loop.size), wanted = product(pattern.size);
   const bool open = std::ranges::any_of(pattern.size, [](const Dim& d) { return d.symbolic(); });
   return open ? sizes.emplace(wanted, size).first->second == size : wanted == size;
-}
-
-std::vector<std::string> sorted_keys(const Loop& l) {
-  std::vector<std::string> found;
-  for (const std::string& op : l.ops)
-    if (is_key(op)) found.push_back(op);
-  std::ranges::sort(found);
-  return found;
 }
 
 // Are the keys the pattern's (or, of a subgraph that may grow, among them)?
@@ -177,9 +174,8 @@ std::string print(const LoopGraph& loops) {
 }
 
 LoopGraph parse_loops(std::string_view text, const std::string& file, int first_line) {
-  if (text.size() > kMaxLoopTextBytes)
-    throw Error(ErrorKind::BadInput, "more than 1 MiB of loops",
-                SourceLocation{file, first_line, 1});
+  LoopParser parser(text, file, first_line);
+  if (text.size() > kMaxLoopTextBytes) parser.fail("more than 1 MiB of loops", 0);
   LoopGraph roots;
   // Where the next loop may go: the lists it may be appended to, by indentation.
   struct Open {
@@ -188,7 +184,6 @@ LoopGraph parse_loops(std::string_view text, const std::string& file, int first_
   };
   std::vector<Open> open;
   size_t count = 0;
-  LoopParser parser(text, file, first_line);
   for (parser.skip_lines(); parser.at() < text.size(); parser.skip_lines()) {
     const int indentation = parser.column_of(parser.at()) - 1;
     const auto before = text.substr(parser.at() - size_t(indentation), size_t(indentation));
@@ -212,9 +207,7 @@ LoopGraph parse_loops(std::string_view text, const std::string& file, int first_
     list->push_back(parser.loop());
     open.push_back({indentation, std::move(path)});
   }
-  if (roots.empty())
-    throw Error(ErrorKind::BadInput, "no loops; write one a line, as in 'loop0 [M, para]'",
-                SourceLocation{file, first_line, 1});
+  if (roots.empty()) parser.fail("no loops; write one a line, as in 'loop0 [M, para]'", 0);
   return roots;
 }
 

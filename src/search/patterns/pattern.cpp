@@ -323,9 +323,10 @@ std::vector<Values> settings(const Pattern& p) {
 
 std::string print(const Pattern& p) {
   const auto list = [](const std::vector<std::string>& words) {
-    std::string text;
-    for (const std::string& w : words) text += (text.empty() ? " " : ", ") + w;
-    return text + "\n";
+    return " " +
+           joined(
+               words, ", ", [](const std::string& w) { return w; }) +
+           "\n";
   };
   const auto guard = [&](const std::vector<Condition>& all) -> std::string {
     if (all.empty()) return "";

@@ -11,12 +11,6 @@
 namespace tessera::patterns {
 namespace {
 
-std::vector<OpId> all_ops(const Graph& g) {
-  std::vector<OpId> ops;
-  for (uint32_t i = 0; i < g.ops().size(); i++) ops.push_back(OpId(i));
-  return ops;
-}
-
 Region region(const Graph& g, const std::set<uint32_t>& ops, OpId root) {
   std::set<uint32_t> needed = {root.index};
   for (uint32_t i = root.index + 1; i-- > 0;)

@@ -11,7 +11,7 @@ struct CheckOptions {
   int instances = 32;
   uint64_t seed = 1;
   bool second_opinion = false;  // also asks Z3 about small instances (verify/opinion)
-  std::string z3;               // its executable; empty: see solve/smt.h
+  std::string z3 = {};          // its executable; empty: see solve/smt.h
   const std::atomic<bool>* cancel = nullptr;
 };
 

@@ -124,17 +124,13 @@ class Builder {
   std::vector<std::optional<TensorId>> made_;
 };
 
-Rational random_number(Rng& rng) {
-  static const Rational kNumbers[] = {2,  3, Rational::ratio(1, 2), -1, 5, Rational::ratio(3, 2),
-                                      -2, 4, Rational::ratio(1, 4), 1,  7, Rational::ratio(-1, 3)};
-  return kNumbers[rng.below(std::size(kNumbers))];
-}
-
 }  // namespace
 
 Assignment draw(const Rule& rule, Sizes sizes, Rng& rng) {
   static constexpr int64_t kUnlike[] = {3, 2, 5, 4, 7, 6};
   static constexpr int64_t kMixed[] = {1, 1, 2, 3, 4, 5, 2, 3, 9, 17};
+  static const Rational kNumbers[] = {2,  3, Rational::ratio(1, 2), -1, 5, Rational::ratio(3, 2),
+                                      -2, 4, Rational::ratio(1, 4), 1,  7, Rational::ratio(-1, 3)};
   Assignment a;
   size_t next = rng.below(std::size(kUnlike));
   auto extent = [&]() -> int64_t {
@@ -177,7 +173,8 @@ Assignment draw(const Rule& rule, Sizes sizes, Rng& rng) {
   }
   a.numbers.resize(rule.constants.size());
   for (size_t c = 0; c < rule.constants.size(); ++c)
-    if (rule.constants[c].kind == Constant::Kind::Variable) a.numbers[c] = random_number(rng);
+    if (rule.constants[c].kind == Constant::Kind::Variable)
+      a.numbers[c] = kNumbers[rng.below(std::size(kNumbers))];
   return a;
 }
 

@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "search/rules/check.h"
 #include "search/rules/generalise.h"
 #include "search/rules/rewrite.h"
 
@@ -206,16 +205,10 @@ std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
       ++counts_.derived;
       continue;
     }
-    CheckOptions check_options;
-    check_options.instances = options_.instances;
+    CheckOptions check_options = options_;
     check_options.seed = mix64(options_.seed + known_.size() + 1);
-    check_options.second_opinion = options_.second_opinion;
-    check_options.z3 = options_.z3;
-    check_options.cancel = options_.cancel;
     CheckResult result = check(rule, check_options);
-    if (!result.holds &&
-        rule.conditions.end() ==
-            std::ranges::find_if(rule.conditions, [](const Condition& c) { return !c.implied; })) {
+    if (!result.holds && std::ranges::all_of(rule.conditions, &Condition::implied)) {
       // What cannot be shown of all numbers may hold of positive ones.
       if (const auto narrower = of_positive(rule)) {
         const CheckResult again = check(*narrower, check_options);

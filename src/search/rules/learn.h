@@ -1,10 +1,8 @@
 // Learning: programs are searched, what the search discovers is generalised, checked, and kept
 // unless it follows from what is known.
 #pragma once
-#include <atomic>
-
 #include "ir/graph.h"
-#include "search/rules/rule.h"
+#include "search/rules/check.h"
 #include "search/synth/egraph.h"
 #include "search/synth/synth.h"
 
@@ -16,14 +14,10 @@ std::optional<Rule> discovery(const synth::EGraph&, const synth::Choice& before,
                               const synth::Choice& after, synth::ValueId target,
                               const std::vector<synth::ValueId>& leaves);
 
-struct LearnOptions {
+struct LearnOptions : CheckOptions {  // and how each rule is checked
+  LearnOptions() : CheckOptions{.instances = 64, .seed = 0} {}
   int64_t steps = 200'000;  // of the search, per program
   double seconds = 2;       // likewise; wall time
-  int instances = 64;       // at which a rule is checked
-  uint64_t seed = 0;
-  bool second_opinion = false;
-  std::string z3;
-  const std::atomic<bool>* cancel = nullptr;
 };
 
 class Learner {

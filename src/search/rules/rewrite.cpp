@@ -186,12 +186,8 @@ class Terms {
   }
 
   // What the other rule's names of extents stand for at our sizes number i.
-  struct Names {
-    std::map<std::string, int64_t> dims;
-    std::map<std::string, std::vector<int64_t>> leading;
-  };
-  std::optional<Names> names(const Rule& by, const Match& m, size_t i) const {
-    Names found;
+  std::optional<Assignment> names(const Rule& by, const Match& m, size_t i) const {
+    Assignment found;
     for (size_t v = 0; v < by.variables.size(); ++v) {
       const Variable& x = by.variables[v];
       const Type& type = typed_[i][m.variables[v]];

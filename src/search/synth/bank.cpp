@@ -99,7 +99,9 @@ uint32_t Bank::try_node(const Node& node, int size) {
   if (!value) return kNone;
   if (const uint32_t at = find(*value); at != kNone) {
     Entry& old = entries_[at];
-    if (old.known == kNone && e.total < old.total * (1 - 1e-9) && at > last(e)) {
+    const auto before = [&](uint32_t a) { return a < at; };
+    if (old.known == kNone && e.total < old.total * (1 - 1e-9) &&
+        std::all_of(node.arg.begin(), node.arg.begin() + node.arity, before)) {
       // Cheaper, of operands that were there before it: what uses it is cheaper than it says.
       old.node = node;
       old.committed = false;
@@ -144,11 +146,6 @@ bool Bank::derive(Entry& e) const {
   if (e.total > dearest_) return false;
   e.step[e.steps++] = uint32_t(entries_.size());
   return true;
-}
-uint32_t Bank::last(const Entry& e) const {
-  uint32_t r = 0;
-  for (int i = 0; i < e.node.arity; ++i) r = std::max(r, e.node.arg[size_t(i)]);
-  return r;
 }
 
 // The e-graph's class of an entry, with the way it is computed here: a class that is known may be

@@ -81,7 +81,6 @@ class Bank {
   ValueId constant_class(const Rational& c, DType dtype);
   std::optional<Dims> shape_of(const Node& node) const;
   bool derive(Entry& e) const;
-  uint32_t last(const Entry& e) const;
   ValueId commit(uint32_t id);
   Node translated(Node node);
   void offer(const Entry& e, ValueId known);

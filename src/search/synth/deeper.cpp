@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "search/synth/hash_index.h"
 #include "search/synth/sketches.h"
+#include "search/synth/world_vec.h"
 
 namespace tessera::synth {
 namespace {
@@ -162,24 +163,15 @@ class Deeper {
     return most;
   }
 
-  // Inverses of many by one inversion for each draw.
   template <class T> void invert(std::vector<T>& all) const {
-    for (size_t draw = 0; draw < kDraws; ++draw) {
-      std::vector<uint32_t> before;  // products of those before each
-      uint32_t product = field_.one;
-      for (const T& t : all) {
-        before.push_back(product);
-        if (t.pick[draw] != 0) product = field_.mul(product, t.pick[draw]);
+    uint32_t picks[kMaxCount], inverses[kMaxCount];
+    for (size_t draw = 0; draw < kDraws; ++draw)
+      for (size_t from = 0; from < all.size(); from += kMaxCount) {
+        const size_t n = std::min(size_t(kMaxCount), all.size() - from);
+        for (size_t i = 0; i < n; ++i) picks[i] = all[from + i].pick[draw];
+        synth::invert(field_, picks, int(n), inverses);
+        for (size_t i = 0; i < n; ++i) all[from + i].inverse[draw] = inverses[i];
       }
-      uint32_t inverse = field_.inv(product);
-      for (size_t i = all.size(); i-- > 0;) {
-        T& t = all[i];
-        t.inverse[draw] = 0;
-        if (t.pick[draw] == 0) continue;
-        t.inverse[draw] = field_.mul(inverse, before[i]);
-        inverse = field_.mul(inverse, t.pick[draw]);
-      }
-    }
   }
 
   void put(Pair p) {
@@ -254,18 +246,13 @@ class Deeper {
       x = scratch_.keep(*product);
     }
     const int rank = x.dims.rank;
+    const auto op = b == kNone ? Pair::Op::Sum : Pair::Op::SumOfProduct;
     auto over = [&](uint64_t axes) {
       left_ -= 8;
       const Sample* args[] = {&x};
       const auto sum = world_.eval(view(Form::Reduce, 0, axes, OpKind::Sum), args);
       if (!sum) return;
-      put({b == kNone ? Pair::Op::Sum : Pair::Op::SumOfProduct,
-           OpKind::Sum,
-           uint8_t(axes),
-           a,
-           b,
-           pick(*sum),
-           {}});
+      put({op, OpKind::Sum, uint8_t(axes), a, b, pick(*sum), {}});
     };
     for (int axis = 0; axis < rank; ++axis)
       if (x.dims.axis[size_t(axis)] != kOne) over(uint64_t(1) << axis);

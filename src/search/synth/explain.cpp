@@ -83,9 +83,7 @@ class Printer {
     return "(" + joined(axes, ", ", [&](DimId a) { return std::to_string(all[a]); }) + ")";
   }
   static std::string axes(uint64_t mask) {
-    std::vector<int> named;
-    for (int a = 0; a <= kMaxAxes; ++a)
-      if (mask >> a & 1) named.push_back(a);
+    const std::vector<int> named = axes_of(mask);
     return named.size() == 1 ? joined(named) : "(" + joined(named, ", ") + ")";
   }
   template <class Arg, class Call> Text pointwise(const Node& n, Arg arg, Call call) const {

@@ -63,11 +63,7 @@ Part complete(const Graph& g, std::vector<uint32_t> ops) {
 
 // How much work an operator is, roughly: elements read and written, products as many as they are.
 double weight(const Graph& g, const Op& op) {
-  auto elements = [&](TensorId t) {
-    double n = 1;
-    for (int64_t extent : extents(g.type(t).shape)) n *= double(extent);
-    return n;
-  };
+  auto elements = [&](TensorId t) { return double(num_elements(g.type(t).shape)); };
   double total = 500;  // one call
   for (TensorId t : op.inputs) total += elements(t);
   for (uint32_t r = 0; r < op.num_results; ++r) total += elements(op.result(r));
@@ -131,7 +127,8 @@ class Improvement {
   SearchReport run() {
     label(program_);
     report_.original_cost = cost_ = seconds_as_written(program_, rates_);
-    unite();
+    if (Graph once = united(program_); once.ops().size() != program_.ops().size())
+      take(std::move(once), "equal operations are computed once");
     // Known rules and equal values over wide parts; then enumeration, little everywhere before much
     // anywhere.
     constexpr struct {
@@ -160,12 +157,6 @@ class Improvement {
  private:
   bool over() const {
     return ended(context_, budget_, clock_.seconds(), steps_) != StopReason::Exhausted;
-  }
-
-  void unite() {
-    Graph once = united(program_);
-    if (once.ops().size() == program_.ops().size()) return;
-    take(std::move(once), "equal operations are computed once");
   }
 
   // The program from here on, if it is cheaper.
@@ -224,7 +215,8 @@ class Improvement {
     const PartReport r = search_(g, effort, std::max(0.0, cost_ - own), sink);
     ++searched_;
     steps_ += r.steps;
-    add(r.report);
+    report_.add_counts(r.report);
+    for (const auto& [name, value] : r.report.figures) report_.figures[name] += value;
     supported_ += r.report.stop != StopReason::Unsupported;
     if (r.report.stop == StopReason::Unsupported) {
       refused_ = r.report.detail;
@@ -279,10 +271,6 @@ class Improvement {
       at = end;
     }
     return text;
-  }
-  void add(const SearchReport& r) {
-    report_.add_counts(r);
-    for (const auto& [name, value] : r.figures) report_.figures[name] += value;
   }
 
   void offer() {

@@ -39,12 +39,6 @@ class Lowering {
       s.push_back(Dim(graph_.world().dims().extents[d.axis[size_t(a)]]));
     return s;
   }
-  std::vector<int> axes(uint64_t mask) const {
-    std::vector<int> r;
-    for (int a = 0; a < kMaxAxes + 1; ++a)
-      if (mask >> a & 1) r.push_back(a);
-    return r;
-  }
 
   TensorId build(const Node& n, const Dims& dims) {
     std::vector<TensorId> in;
@@ -59,15 +53,15 @@ class Lowering {
       if (n.kind == OpKind::Pow) return out_.add(n.kind, in, PowAttrs{world.constants()[n.attr]});
       if (n.kind == OpKind::Cast) return out_.add(n.kind, in, CastAttrs{n.dtype});
       return out_.add(n.kind, in);
-    case Form::Reduce: return out_.add(n.kind, in, ReduceAttrs{axes(n.attr), false});
+    case Form::Reduce: return out_.add(n.kind, in, ReduceAttrs{axes_of(n.attr), false});
     case Form::Dot: return rules::add_dot(out_, in[0], in[1]);
     case Form::Transpose: {
       std::vector<int> perm;
       for (int a = 0; a < dims.rank; ++a) perm.push_back(int(n.attr >> (4 * a) & 15));
       return build::transpose(out_, in[0], {perm});
     }
-    case Form::Unsqueeze: return build::unsqueeze(out_, in[0], {axes(n.attr)});
-    case Form::Squeeze: return build::squeeze(out_, in[0], {axes(n.attr)});
+    case Form::Unsqueeze: return build::unsqueeze(out_, in[0], {axes_of(n.attr)});
+    case Form::Squeeze: return build::squeeze(out_, in[0], {axes_of(n.attr)});
     case Form::Broadcast:
       if (const Op& c = out_.producer(in[0]); c.constant())
         return out_.add_const(std::get<ConstAttrs>(c.attrs).value, Type{dims.dtype, shape(dims)});

@@ -113,6 +113,13 @@ inline Node product(ValueId a, ValueId b) {  // Dot
   return n;
 }
 
+// The axes of a mask, ascending.
+inline std::vector<int> axes_of(uint64_t mask) {
+  std::vector<int> axes;
+  for (; mask != 0; mask &= mask - 1) axes.push_back(__builtin_ctzll(mask));
+  return axes;
+}
+
 // The index of an item in a list, which it is appended to where it is new.
 template <class T> uint32_t add_unique(std::vector<T>& list, const T& item) {
   const auto at = std::ranges::find(list, item);

@@ -151,7 +151,7 @@ double Rates::seconds(const World& world, const Node& node, const Dims& result,
   switch (node.form) {
   case Form::Leaf:
   case Form::Extent:
-  case Form::Const: return 0;
+  case Form::Const:
   case Form::Kept: return 0;  // always there
   case Form::Transpose:
   case Form::Unsqueeze:

@@ -22,7 +22,7 @@ class Reroller {
  public:
   explicit Reroller(const Graph& g) : g_(g), out_(g.name()), uses_(use_counts(g)) {}
 
-  std::optional<Rerolled> run() {
+  std::optional<Retold> run() {
     to_.resize(g_.tensors().size());
     for (size_t i = 0; i < g_.ops().size(); ++i) {
       const Op& op = g_.ops()[i];
@@ -30,7 +30,7 @@ class Reroller {
     }
     if (loops_ == 0) return std::nullopt;
     for (TensorId t : g_.outputs()) out_.add_output(to_[t.index]);
-    return Rerolled{without_dead_code(out_), derivation_};
+    return Retold{without_dead_code(out_), derivation_};
   }
 
  private:
@@ -247,7 +247,7 @@ class Reroller {
 
 }  // namespace
 
-std::optional<Rerolled> reroll(const Graph& program) {
+std::optional<Retold> reroll(const Graph& program) {
   for (const Tensor& t : program.tensors())
     if (!is_static(t.type.shape)) return std::nullopt;
   return Reroller(program).run();

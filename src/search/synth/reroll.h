@@ -8,12 +8,12 @@
 
 namespace tessera::synth {
 
-struct Rerolled {
+struct Retold {
   Graph graph;             // same inputs and outputs
-  std::string derivation;  // one line per loop
+  std::string derivation;  // a line for each kind of change, or loop
 };
 
 // Nothing where there is no such loop. What comes out is a proposal, as every rewrite is.
-std::optional<Rerolled> reroll(const Graph& program);
+std::optional<Retold> reroll(const Graph& program);
 
 }  // namespace tessera::synth

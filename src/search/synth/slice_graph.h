@@ -10,12 +10,6 @@
 
 namespace tessera::synth {
 
-inline int64_t size_of(const Type& type) {
-  int64_t n = 1;
-  for (int64_t extent : extents(type.shape)) n *= extent;
-  return n;
-}
-
 inline SliceAttrs whole(const Shape& shape) {
   const std::vector<int64_t> e = extents(shape);
   return {std::vector<int64_t>(e.size(), 0), e, std::vector<int64_t>(e.size(), 1)};

@@ -10,18 +10,19 @@ namespace {
 // with `twice`, no more than two for one.
 class Pusher {
  public:
-  Pusher(const Graph& g, bool twice) : g_(g), build_(g), allowed_(g.tensors().size(), false) {
+  Pusher(const Graph& g, bool twice)
+      : g_(g), build_(g), allowed_(g.tensors().size(), false), uses_(use_counts(g)) {
     std::vector<int64_t> taken(g.tensors().size(), 0);
-    std::vector<int> uses = use_counts(g), slices(g.tensors().size(), 0);
+    std::vector<int> slices(g.tensors().size(), 0);
     // From results to operands: what is taken of a value is taken of what it is made of.
     for (const Op& op : g.ops())
       if (op.kind == OpKind::Slice) {
-        taken[op.inputs[0].index] += size_of(g.type(op.result()));
+        taken[op.inputs[0].index] += num_elements(g.type(op.result()).shape);
         ++slices[op.inputs[0].index];
       }
     for (size_t t = 0; t < taken.size(); ++t)
-      allowed_[t] =
-          slices[t] == uses[t] && taken[t] <= size_of(g.type(TensorId(t))) * (twice ? 2 : 1);
+      allowed_[t] = slices[t] == uses_[t] &&
+                    taken[t] <= num_elements(g.type(TensorId(t)).shape) * (twice ? 2 : 1);
   }
 
   std::optional<Graph> run() {
@@ -103,19 +104,15 @@ class Pusher {
   // x[at], from slices of what x is made of if x is needed for nothing else.
   TensorId sliced(TensorId x, const SliceAttrs& at) {
     if (at == whole(g_.type(x).shape)) return build_.to(x);
-    if (use_counts_of(x) == 1)
+    if (uses_[x.index] == 1)
       if (const auto r = cut(x, at)) return *r;
     return build_.slice(build_.to(x), at);
-  }
-  int use_counts_of(TensorId x) {
-    if (uses_.empty()) uses_ = use_counts(g_);
-    return uses_[x.index];
   }
 
   const Graph& g_;
   Builder build_;
   std::vector<bool> allowed_;
-  std::vector<int> uses_;
+  const std::vector<int> uses_;
   int pushed_ = 0;
 };
 
@@ -132,8 +129,8 @@ Graph pushed(const Graph& g, bool twice, bool& any) {
 
 }  // namespace
 
-std::vector<Resliced> reslice(const Graph& program) {
-  std::vector<Resliced> result;
+std::vector<Retold> reslice(const Graph& program) {
+  std::vector<Retold> result;
   bool slices = false;
   for (const Tensor& t : program.tensors())
     if (!is_static(t.type.shape)) return result;

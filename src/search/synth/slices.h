@@ -3,23 +3,16 @@
 // every element. Synthesis takes slices as values of their own, so what they have to do with each
 // other is decided here.
 #pragma once
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "ir/graph.h"
+#include "search/synth/reroll.h"
 
 namespace tessera::synth {
-
-struct Resliced {
-  Graph graph;             // same inputs and outputs
-  std::string derivation;  // a line for each kind of change
-};
 
 // At most two other forms of the program, none where it has no slices that say more than one thing.
 // The first only leaves work out, the second may do some twice for slices that overlap. They are
 // proposals, as every rewrite is.
-std::vector<Resliced> reslice(const Graph& program);
+std::vector<Retold> reslice(const Graph& program);
 
 // The part of that which takes parts together; nothing where there are none.
 std::optional<Graph> with_parts_merged(const Graph& program);

@@ -137,8 +137,7 @@ class Merger {
   // Rows of the left operand are rows of the product, columns of the right one columns.
   std::optional<View> matmul(const Op& op) {
     const View &a = views_[op.inputs[0].index], &b = views_[op.inputs[1].index];
-    const size_t n = a.at.starts.size(), m = b.at.starts.size();
-    if (n != 2 || m != 2) return std::nullopt;
+    if (a.at.starts.size() != 2 || b.at.starts.size() != 2) return std::nullopt;
     if (count(a.at, 1) != extents(build_.type(a.base).shape)[1] ||
         count(b.at, 0) != extents(build_.type(b.base).shape)[0])
       return std::nullopt;
@@ -221,8 +220,8 @@ class Merger {
       const auto& a = g_.attrs<ReduceAttrs>(op);
       std::optional<Rational> each = c;
       if (op.kind == OpKind::Mean)
-        each = Rational::mul(
-            c, Rational::ratio(1, size_of(g_.type(op.inputs[0])) / size_of(g_.type(t))));
+        each = Rational::mul(c, Rational::ratio(1, num_elements(g_.type(op.inputs[0]).shape) /
+                                                       num_elements(g_.type(t).shape)));
       return each && expand(op.inputs[0], *each, false, [&](TensorId u, const Rational& k) {
                const View& v = views_[u.index];
                terms.push_back({Kind::Reduce, {v.base}, {v.at}, a.axes, a.keepdims, k});
@@ -383,8 +382,7 @@ class Merger {
       return term.axes.empty() ? product
                                : build_.make(OpKind::Squeeze, {product}, AxesAttrs{term.axes});
     }
-    const Shape& shape = build_.type(in[0]).shape;
-    const std::vector<int64_t> e = extents(shape);
+    const std::vector<int64_t> e = extents(build_.type(in[0]).shape);
     if (!term.keepdims &&
         std::ranges::all_of(term.axes, [&](int axis) { return e[size_t(axis)] == 1; }))
       return build_.make(OpKind::Squeeze, in, AxesAttrs{term.axes});

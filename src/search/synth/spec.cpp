@@ -81,15 +81,6 @@ class Parser {
     spec_.dims.push_back(d);
     return ValueId(spec_.nodes.size() - 1);
   }
-  Node node(Form form, std::initializer_list<ValueId> args, uint64_t attr = 0,
-            OpKind kind = OpKind::Input) {
-    Node n;
-    n.form = form;
-    n.kind = kind;
-    n.attr = attr;
-    for (ValueId a : args) n.arg[n.arity++] = a;
-    return n;
-  }
   uint64_t constant(const Rational& value) { return add_unique(spec_.constants, value); }
   DType dtype(ValueId v) const { return spec_.dims[v].dtype; }
   // NumPy's broadcasting, uniting what is combined.
@@ -107,17 +98,15 @@ class Parser {
   bool understood(const Op& op) {
     std::vector<ValueId> in;
     for (TensorId t : op.inputs) in.push_back(value_[t.index]);
-    if (op.num_results != 1 || op.inputs.size() > 3)
-      return op.kind == OpKind::Stack && stack(op, in);
+    if (op.kind == OpKind::Stack) return stack(op, in);
+    if (op.num_results != 1 || op.inputs.size() > 3) return false;
+    if (op.kind == OpKind::Custom) return false;  // its nodes name no function
     const Type& type = g_.type(op.result());
     if (type.rank() > kMaxAxes) return false;
-    ValueId r = kNone;
-    if ((r = identity(op, type)) != kNone || (r = spread(op, type)) != kNone) {
-      value_[op.result().index] = r;
-      return true;
-    }
-    if (op.kind == OpKind::Custom) return false;  // its nodes name no function
-    if (has(op.kind, algebra::Pointwise)) {
+    ValueId r = identity(op, type);
+    if (r == kNone) r = spread(op, type);
+    if (r != kNone) {  // several operators that NumPy has a name for
+    } else if (has(op.kind, algebra::Pointwise)) {
       r = pointwise(op, in, type);
     } else if (op.constant()) {
       r = splat(op, type);
@@ -142,9 +131,7 @@ class Parser {
     } else if (is_triangle(op.kind)) {
       const int64_t k = g_.attrs<DiagonalAttrs>(op).k;
       if (std::abs(k) <= 1)
-        r = add(node(Form::Triangle, {in[0]}, uint64_t(k), op.kind), axes_[in[0]], dtype(in[0]));
-    } else if (op.kind == OpKind::Stack) {
-      return stack(op, in);
+        r = add(view(Form::Triangle, in[0], uint64_t(k), op.kind), axes_[in[0]], dtype(in[0]));
     }
     if (r == kNone) return false;
     value_[op.result().index] = r;
@@ -154,7 +141,8 @@ class Parser {
   ValueId pointwise(const Op& op, const std::vector<ValueId>& in, const Type& type) {
     Axes axes = axes_[in[0]];
     for (size_t i = 1; i < in.size(); ++i) axes = combined(axes, axes_[in[i]]);
-    Node n = node(Form::Pointwise, {}, 0, op.kind);
+    Node n = leaf(Form::Pointwise, 0);
+    n.kind = op.kind;
     for (ValueId v : in) n.arg[n.arity++] = v;
     if (op.kind == OpKind::Cast) n.dtype = type.dtype;
     if (op.kind == OpKind::Pow) {
@@ -184,7 +172,7 @@ class Parser {
         g_.attrs<IotaAttrs>(rows).axis + g_.attrs<IotaAttrs>(columns).axis != 1)
       return kNone;
     const Var n = variable(e[0]);
-    return add(node(Form::Identity, {}), {n, n}, type.dtype);
+    return add(leaf(Form::Identity, 0), {n, n}, type.dtype);
   }
 
   // numpy.diag of a vector as it is traced: padded to rows of n + 1, folded into rows of n.
@@ -210,7 +198,7 @@ class Parser {
     if (axes_[vector].size() != 1 || !is_float(dtype(vector)) ||
         extents(g_.type(column.result()).shape) != std::vector<int64_t>{n, 1})
       return kNone;
-    return add(node(Form::Spread, {vector}), {axes_[vector][0], axes_[vector][0]}, dtype(vector));
+    return add(view(Form::Spread, vector, 0), {axes_[vector][0], axes_[vector][0]}, dtype(vector));
   }
 
   ValueId splat(const Op& op, const Type& type) {
@@ -230,12 +218,12 @@ class Parser {
     Axes left;
     for (size_t i = 0; i < axes_[x].size(); ++i)
       if (!(mask >> i & 1)) left.push_back(axes_[x][i]);
-    const ValueId r = add(node(Form::Reduce, {x}, mask, op.kind), left, dtype(x));
+    const ValueId r = add(view(Form::Reduce, x, mask, op.kind), left, dtype(x));
     if (!a.keepdims) return r;
     Axes with(axes_[x].size());
     for (size_t i = 0, from = 0; i < with.size(); ++i)
       with[i] = mask >> i & 1 ? kVarOne : left[from++];
-    return add(node(Form::Unsqueeze, {r}, mask), with, dtype(x));
+    return add(view(Form::Unsqueeze, r, mask), with, dtype(x));
   }
 
   ValueId matmul(ValueId a, ValueId b) {
@@ -247,7 +235,7 @@ class Parser {
     Axes axes = combined(Axes(x.begin(), x.end() - 2), Axes(y.begin(), y.end() - 2));
     axes.push_back(x[x.size() - 2]);
     axes.push_back(y.back());
-    return add(node(Form::Dot, {a, b}), axes, dtype(a));
+    return add(product(a, b), axes, dtype(a));
   }
 
   ValueId transpose(ValueId x, const std::vector<int>& perm) {
@@ -257,7 +245,7 @@ class Parser {
       axes.push_back(axes_[x][size_t(perm[i])]);
       code |= uint64_t(perm[i]) << (4 * i);
     }
-    return add(node(Form::Transpose, {x}, code), axes, dtype(x));
+    return add(view(Form::Transpose, x, code), axes, dtype(x));
   }
 
   // Reshapes that move extents of 1 only.
@@ -284,10 +272,9 @@ class Parser {
     if (dropped == added && axes_[x].size() == result.size()) return x;
     ValueId r = x;
     // numpy.matmul takes vectors as they are: no axes are added to be dropped again.
-    if (const ValueId product = vector_product(x, dropped); product != kNone && added == 0)
-      return product;
-    if (dropped != 0) r = add(node(Form::Squeeze, {r}, dropped), bare, dtype(x));
-    if (added != 0) r = add(node(Form::Unsqueeze, {r}, added), result, dtype(x));
+    if (const ValueId y = vector_product(x, dropped); y != kNone && added == 0) return y;
+    if (dropped != 0) r = add(view(Form::Squeeze, r, dropped), bare, dtype(x));
+    if (added != 0) r = add(view(Form::Unsqueeze, r, added), result, dtype(x));
     return r;
   }
 
@@ -312,7 +299,7 @@ class Parser {
       axes.erase(axes.begin() + long(rank) - 2);
     }
     if (covered == 0 || covered != dropped) return kNone;
-    return add(node(Form::Dot, {a, b}), axes, dtype(x));
+    return add(product(a, b), axes, dtype(x));
   }
 
   ValueId broadcast(ValueId x, const Type& type) {
@@ -324,7 +311,7 @@ class Parser {
       axes.push_back(from == kVarOne ? variable(to[i]) : from);
     }
     if (axes == axes_[x]) return x;
-    return add(node(Form::Broadcast, {x}), axes, dtype(x));
+    return add(view(Form::Broadcast, x, 0), axes, dtype(x));
   }
 
   // Whole tensors and, behind a reshape, diagonals of square matrices and of batches of them.
@@ -348,7 +335,7 @@ class Parser {
     unite(axes_[matrix][last], axes_[matrix][last + 1]);
     Axes axes = axes_[matrix];
     axes.pop_back();
-    return add(node(Form::Diagonal, {matrix}), axes, dtype(matrix));
+    return add(view(Form::Diagonal, matrix, 0), axes, dtype(matrix));
   }
 
   bool stack(const Op& op, const std::vector<ValueId>& in) {
@@ -362,9 +349,8 @@ class Parser {
         if (axes[i] != kVarOne) unite(axes[i], axes_[v][i]);
     }
     axes.insert(axes.begin() + long(axis), variable(int64_t(in.size()), true));
-    Node n = node(Form::Stack, {}, spec_.kept.size());
+    value_[op.result().index] = add(leaf(Form::Stack, spec_.kept.size()), axes, dtype(in[0]));
     spec_.kept.push_back({OpKind::Stack, op.attrs, in, 0, 1, OpId()});
-    value_[op.result().index] = add(n, axes, dtype(in[0]));
     return true;
   }
 
@@ -374,8 +360,8 @@ class Parser {
     for (uint32_t r = 0; r < op.num_results; ++r) {
       kept.result = r;
       const Type& type = g_.type(op.result(r));
-      value_[op.result(r).index] = add(node(Form::Kept, {}, spec_.kept.size()), fresh(type),
-                                       type.dtype, derive_key(derive_key(2, id.index), r));
+      value_[op.result(r).index] = add(leaf(Form::Kept, spec_.kept.size()), fresh(type), type.dtype,
+                                       derive_key(derive_key(2, id.index), r));
       spec_.kept.push_back(kept);
     }
   }

@@ -97,8 +97,8 @@ class Search {
     constants.insert(Rational(1));
     constants.insert(Rational(2));
     for (const Node& n : spec.nodes) {
-      g.quotients |= n.kind == OpKind::Div || n.kind == OpKind::Rsqrt || n.kind == OpKind::Log ||
-                     n.kind == OpKind::Sigmoid || n.kind == OpKind::Silu ||
+      g.quotients |= is_one_of(n.kind, OpKind::Div, OpKind::Rsqrt, OpKind::Log, OpKind::Sigmoid,
+                               OpKind::Silu) ||
                      (n.kind == OpKind::Pow && spec.constants[n.attr].negative());
       g.diagonals |= n.form == Form::Diagonal;
       g.triangles |= n.form == Form::Triangle;
@@ -111,16 +111,13 @@ class Search {
     }
     if (spec.with_order) constants.insert(Rational(0));  // max(x, 0); sums and products drop it
     for (const Node& n : spec.nodes) {
-      if (n.form != Form::Reduce) continue;
+      if (n.kind != OpKind::Mean) continue;
       const Dims& d = spec.dims[n.arg[0]];
-      // What a mean divides by.
-      if (n.kind == OpKind::Mean) {
-        uint64_t extent = 0;
-        for (int a = d.rank; a-- > 0;)
-          if ((n.attr >> a & 1) && d.axis[size_t(a)] != kOne)
-            extent = extent << 8 | d.axis[size_t(a)];
-        if (extent != 0) g.extents.insert(extent);
-      }
+      uint64_t extent = 0;  // what it divides by
+      for (int a = d.rank; a-- > 0;)
+        if ((n.attr >> a & 1) && d.axis[size_t(a)] != kOne)
+          extent = extent << 8 | d.axis[size_t(a)];
+      if (extent != 0) g.extents.insert(extent);
     }
     g.max_rank = 1;
     for (const Dims& d : spec.dims) g.max_rank = std::max(g.max_rank, int(d.rank));
@@ -596,32 +593,23 @@ class Search {
   const std::function<bool()> stop_ = [this] { return stopped(); };
 };
 
-// What is left of a budget of which some time is spent.
-class Left {
- public:
-  explicit Left(const Budget& budget) : budget_(budget) {}
-  Budget now() const {
-    Budget b = budget_;
-    b.seconds -= clock_.seconds();
-    return b;
-  }
-
- private:
-  const Budget& budget_;
-  const WallClock clock_;
-};
+// What is left of a budget since the clock was started.
+Budget left_of(Budget budget, const WallClock& clock) {
+  budget.seconds -= clock.seconds();
+  return budget;
+}
 
 // One world, or parts of the program in worlds of their own.
 SearchReport improved(const SynthOptions& options, const Graph& program, Context& context,
                       const Budget& budget, CandidateSink& sink) {
-  const Left left(budget);
+  const WallClock clock;
   const bool symbolic = std::ranges::any_of(
       program.tensors(), [](const Tensor& t) { return !is_static(t.type.shape); });
   if (!is_large(program) || symbolic) {
     SearchReport report = Search(options, program, context, budget, sink).run();
     if (report.stop != StopReason::Unsupported || symbolic || computing(program) < 2) return report;
   }
-  const Budget rest = left.now();
+  const Budget rest = left_of(budget, clock);
   return improve_large(
       program, options.rates, context, rest, sink,
       [&](const Graph& part, const Effort& effort, double elsewhere, CandidateSink& found) {
@@ -646,20 +634,20 @@ SearchReport improved(const SynthOptions& options, const Graph& program, Context
 
 SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& budget,
                         CandidateSink& sink) {
-  const synth::Left left(budget);
-  const std::optional<synth::Rerolled> rolled = synth::reroll(sub.graph);
+  const WallClock clock;
+  const std::optional<synth::Retold> rolled = synth::reroll(sub.graph);
   // The program without loops and, unless slices say it better, as it is.
   struct Form {
     const Graph* graph;
     std::string derivation;
   };
   const Graph& plain = rolled ? rolled->graph : sub.graph;
-  const std::vector<synth::Resliced> others = synth::reslice(plain);
+  const std::vector<synth::Retold> others = synth::reslice(plain);
   if (!rolled && others.empty())
-    return synth::improved(options_, sub.graph, context, left.now(), sink);
+    return synth::improved(options_, sub.graph, context, synth::left_of(budget, clock), sink);
   const std::string looped = rolled ? rolled->derivation : "";
   std::vector<Form> forms;
-  for (const synth::Resliced& r : others) forms.push_back({&r.graph, looped + r.derivation});
+  for (const synth::Retold& r : others) forms.push_back({&r.graph, looped + r.derivation});
   const double cost = synth::seconds_as_written(plain, options_.rates);
   if (others.empty() || !(synth::seconds_as_written(others[0].graph, options_.rates) < cost))
     forms.insert(forms.begin(), {&plain, looped});
@@ -667,7 +655,7 @@ SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& b
   CollectingSink found;
   std::optional<SearchReport> report;
   for (size_t i = 0; i < forms.size(); ++i) {
-    Budget share = left.now();
+    Budget share = synth::left_of(budget, clock);
     share.seconds /= double(forms.size() - i);
     CollectingSink its;
     SearchReport one = synth::improved(options_, *forms[i].graph, context, share, its);

@@ -91,7 +91,7 @@ class Window {
   }
   // Everything with `size` operations.
   void level(int size) {
-    for (uint32_t id : copy(bank_.level(size - 1))) {
+    for (uint32_t id : std::vector<uint32_t>(bank_.level(size - 1))) {
       if (bank_.over()) return;
       if (bank_[id].total <= bank_.dearest()) unary(id, size);
     }
@@ -110,7 +110,6 @@ class Window {
       }
     }
   }
-  static std::vector<uint32_t> copy(const std::vector<uint32_t>& v) { return v; }
 
   void unary(uint32_t a, int size) {
     const Dims d = bank_[a].sample.dims;

@@ -569,6 +569,7 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
   const Dims* from = &a.dims;
   const std::optional<Dims> to = result_dims(node, &from);
   if (!to || a.dims.dtype == DType::Bool) return std::nullopt;
+  if (a.v && node.kind == OpKind::Mean) return std::nullopt;
   Dims kept = a.dims;  // with extent 1 where it is reduced: broadcasts back over the operand
   for (int i = 0; i < kept.rank; ++i)
     if (node.attr >> i & 1) kept.axis[size_t(i)] = kOne;
@@ -577,17 +578,20 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
   const Field field = chain().modulus[0], exponents = chain().modulus[1];
   const bool sum = is_sum(node.kind), largest = fold_of(node.kind) == AccumKind::Max;
   std::array<bool, kMaxCount> begun{};
-  if (a.v) return reduce_integers(node.kind, a, map, std::move(r));
   for (int i = 0; i < a.n; ++i) {
     const size_t at = map[size_t(i)];
     if (!begun[at]) {
       begun[at] = true;
       set(at, a, i);
+    } else if (sum && a.v) {
+      set_integer(at, r.dims.dtype, int64_t(uint64_t(out_v_[at]) + uint64_t(a.v[i])));
     } else if (sum) {
       out_p_[at] = field.add(out_p_[at], a.p[i]);
       if (with_q_) out_q_[at] = exponents.add(out_q_[at], a.q[i]);
       out_x_[at] += a.x[i];
-    } else if (largest ? a.x[i] > out_x_[at] : a.x[i] < out_x_[at]) {
+    } else if (a.v       ? a.v[i] != out_v_[at] && (a.v[i] > out_v_[at]) == largest
+               : largest ? a.x[i] > out_x_[at]
+                         : a.x[i] < out_x_[at]) {
       set(at, a, i);
     }
   }
@@ -602,25 +606,6 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
         out_x_[size_t(i)] /= over;
       }
     }
-  }
-  return r;
-}
-
-std::optional<Sample> World::reduce_integers(OpKind kind, const Sample& a, const Map& map,
-                                             Sample r) {
-  const auto fold = fold_of(kind);
-  if (!fold) return std::nullopt;  // a mean
-  std::array<bool, kMaxCount> begun{};
-  for (int i = 0; i < a.n; ++i) {
-    const size_t at = map[size_t(i)];
-    int64_t v = a.v[i];
-    if (begun[at]) {
-      v = fold == AccumKind::Sum   ? int64_t(uint64_t(out_v_[at]) + uint64_t(v))
-          : fold == AccumKind::Max ? std::max(out_v_[at], v)
-                                   : std::min(out_v_[at], v);
-    }
-    begun[at] = true;
-    set_integer(at, r.dims.dtype, v);
   }
   return r;
 }

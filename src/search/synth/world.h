@@ -155,7 +155,6 @@ class World {
   std::optional<Sample> gathered(const Map& map, const Sample& a, const Dims& to);
   std::optional<Sample> stack(const std::vector<const Sample*>& args, int axis, DimId along);
   std::optional<Sample> cast(DType to, const Sample& a, WorldVec& x);  // to a float
-  std::optional<Sample> reduce_integers(OpKind kind, const Sample& a, const Map& map, Sample r);
   static std::optional<Rational> integer_ratio(const Sample& target, const Sample& base);
   // A small rational that is this residue (Montgomery form) modulo p.
   std::optional<Rational> rational(uint32_t residue) const;

@@ -16,7 +16,7 @@ namespace {
 std::vector<Graph> forms(const std::string& body) {
   const Graph g = parse("graph g {\n" + body + "\n}");
   std::vector<Graph> result;
-  for (synth::Resliced& r : synth::reslice(g)) {
+  for (synth::Retold& r : synth::reslice(g)) {
     validate(r.graph);
     const Verdict v = verify(g, r.graph);
     EXPECT_TRUE(v.equal()) << v.str() << print(r.graph);
