@@ -228,18 +228,12 @@ class Contents {
   template <class F> bool each(F work) {
     if (pieces_.size() <= kAlone) return std::ranges::all_of(pieces_, work);
     nb::gil_scoped_release release;
-    struct Job {
-      std::vector<Piece>& pieces;
-      F& work;
-      std::atomic<bool> all{true};
-    } job{pieces_, work};
-    const KernelPool::Body body = [](void* context, long begin, long end, int) {
-      Job& j = *static_cast<Job*>(context);
-      for (long i = begin; i < end && j.all; ++i)
-        if (!j.work(j.pieces[size_t(i)])) j.all = false;
-    };
-    KernelPool::shared().parallel_for(long(pieces_.size()), 1, body, &job);
-    return job.all;
+    std::atomic<bool> all{true};
+    KernelPool::shared().parallel_for(long(pieces_.size()), 1, [&](long begin, long end, int) {
+      for (long i = begin; i < end && all; ++i)
+        if (!work(pieces_[size_t(i)])) all = false;
+    });
+    return all;
   }
   std::vector<Piece> pieces_;
 };

@@ -20,6 +20,7 @@
 #include "backend/cuda_code.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "base/wall_clock.h"
 #include "search/patterns/check.h"
 
@@ -119,12 +120,6 @@ std::string in_child(const std::function<void()>& work, double timeout_s,
   return WEXITSTATUS(status) == 0 ? "" : "it could not be run";
 }
 
-std::string indices(const Type& type, const long* at) {
-  std::string text;
-  for (size_t d = 0; d < type.shape.size() && d < 4; d++)
-    text += (d ? ", " : "") + std::to_string(at[d]);
-  return text;
-}
 std::string position(const Type& type, int64_t flat) {
   std::string text;
   for (size_t d = type.shape.size(); d-- > 0; flat /= type.shape[d].extent)
@@ -220,7 +215,8 @@ class CpuRun {
     const Type& type = block.type(TensorId(uint32_t(tensor)));
     const std::string name =
         f[1] < 0 ? result_name() : p_.def.tensor(p_.def.inputs()[size_t(f[1])]).name;
-    const std::string where = name + "[" + indices(type, f + 3) + "]";
+    const std::span index(f + 3, std::min<size_t>(type.shape.size(), 4));
+    const std::string where = name + "[" + joined(index, ", ") + "]";
     if (f[0] == 3)
       return line + "two parallel iterations store " + where + ", in an order that nobody knows";
     return line + (f[0] == 1 ? "it loads " : "it stores ") + where + ", which is outside of " +
@@ -238,10 +234,8 @@ class CpuRun {
 };
 
 std::string text_of(const patterns::Values& values) {
-  std::string text;
-  for (const auto& [name, value] : values)
-    text += (text.empty() ? "" : " ") + name + "=" + std::to_string(value);
-  return text;
+  return joined(
+      values, " ", [](const auto& v) { return v.first + "=" + num(v.second); });
 }
 
 // What a compiler says of a body: its first error, with the line of the file.

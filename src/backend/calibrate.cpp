@@ -91,10 +91,10 @@ Target calibrate(Cache& cache, KernelPool& pool, CpuIsa isa) {
   for (double& rate : t.matmul_flops) rate = rounded(rate * matmul / old_matmul);
   for (double& rate : t.pointwise_ops) rate = rounded(rate * pointwise / old_pointwise);
 
-  auto nothing = [](void*, long, long, int) {};
+  auto nothing = [](long, long, int) {};
   double join = best_seconds(
       [&] {
-        for (int i = 0; i < 100; ++i) pool.parallel_for(pool.threads(), 1, nothing, nullptr);
+        for (int i = 0; i < 100; ++i) pool.parallel_for(pool.threads(), 1, nothing);
       },
       0.05);
   // What a launch costs beyond fork and join (looking up buffers, calling) is small and fixed.

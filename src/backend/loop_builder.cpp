@@ -8,6 +8,7 @@
 #include "base/interruption.h"
 #include "ir/axis_reads.h"
 #include "kernel/regions.h"
+#include "plan/strides.h"
 
 namespace tessera::kernel {
 
@@ -86,6 +87,15 @@ void LoopBuilder::loops(const std::vector<int64_t>& extents,
     });
   };
   at(0);
+}
+
+void LoopBuilder::nest(LoopKind kind, const std::vector<int64_t>& extents, Indices& index,
+                       const std::function<void()>& body, size_t next) {
+  if (next == extents.size()) return body();
+  loop(kind, extents[next], [&](const Expr& i) {
+    index[next] = i;
+    nest(kind, extents, index, body, next + 1);
+  });
 }
 
 void LoopBuilder::store(int buffer, const Expr& offset, const Scalar& value) {
@@ -283,8 +293,7 @@ void in_parts(LoopBuilder& b, LoopKind kind, int64_t extent, int64_t size,
 void LoopBuilder::fold(const Fold& f) {
   const DType own = f_.buffers[size_t(f.buffer)].dtype;
   DType as = is_sixteen(own) ? DType::F32 : own;
-  int64_t terms = 1;
-  for (const int64_t n : f.in) terms *= n;
+  const int64_t terms = product_of(f.in);
   const int64_t columns = f.out.empty() ? 1 : f.out.back(), lanes = f.in.empty() ? 1 : f.in.back();
   Indices out(f.out.size()), in(f.in.size());
   const std::string probe = "probe";
@@ -306,24 +315,6 @@ void LoopBuilder::fold(const Fold& f) {
   good_lanes ? fold_lanes(f, as) : fold_columns(f, as);
 }
 
-void LoopBuilder::outer_loops(const Fold& f, const std::vector<size_t>& axes, Indices& out,
-                              size_t next, const std::function<void()>& body) {
-  if (next == axes.size()) return body();
-  loop(LoopKind::Parallel, f.out[axes[next]], [&](const Expr& i) {
-    out[axes[next]] = i;
-    outer_loops(f, axes, out, next + 1, body);
-  });
-}
-
-void LoopBuilder::inner_loops(const Fold& f, Indices& in, size_t next, size_t end,
-                              const std::function<void()>& body) {
-  if (next == end) return body();
-  loop(LoopKind::Serial, f.in[next], [&](const Expr& i) {
-    in[next] = i;
-    inner_loops(f, in, next + 1, end, body);
-  });
-}
-
 namespace {
 
 Scalar neutral(AccumKind kind, DType dtype) {
@@ -338,9 +329,9 @@ void LoopBuilder::fold_columns(const Fold& f, DType as) {
   const size_t rank = f.out.size();
   const int64_t columns = rank == 0 ? 1 : f.out.back();
   const bool several = f.shared >= 0 && size_t(f.shared) + 1 < rank;
-  std::vector<size_t> axes;
-  for (size_t d = 0; d + 1 < rank; ++d)
-    if (!several || d != size_t(f.shared)) axes.push_back(d);
+  std::vector<int64_t> outer = f.out;
+  if (rank > 0) outer.back() = 1;
+  if (several) outer[size_t(f.shared)] = 1;
   Indices out(rank), in(f.in.size());
   const auto tile = [&](const Expr& row, int64_t rows, const Expr& column, int64_t width) {
     const int totals = local(as, rows * width);
@@ -358,8 +349,8 @@ void LoopBuilder::fold_columns(const Fold& f, DType as) {
             }
           });
     };
-    inner_loops(
-        f, in, 0, f.in.size(),
+    nest(
+        LoopKind::Serial, f.in, in,
         [&] {
           each([&](const Expr& place) {
             statement({Accumulate{totals, place, f.kind, cast(f.term(out, in), as)}});
@@ -369,7 +360,7 @@ void LoopBuilder::fold_columns(const Fold& f, DType as) {
       store(f.buffer, offset_of(out, f.out), f.finish(load(totals, place), out));
     });
   };
-  outer_loops(f, axes, out, 0, [&] {
+  nest(LoopKind::Parallel, outer, out, [&] {
     in_parts(*this, LoopKind::Parallel, several ? f.out[size_t(f.shared)] : 1, kRows,
              [&](const Expr& row, int64_t rows) {
                in_parts(*this, LoopKind::Parallel, columns, kColumns,
@@ -382,9 +373,9 @@ void LoopBuilder::fold_columns(const Fold& f, DType as) {
 void LoopBuilder::fold_lanes(const Fold& f, DType as) {
   const size_t rank = f.out.size(), last = f.in.size() - 1;
   const bool several = rank > 0 && f.shared >= 0;
-  std::vector<size_t> axes;
-  for (size_t d = 0; d < rank; ++d)
-    if (!several || d + 1 != rank) axes.push_back(d);
+  std::vector<int64_t> outer = f.out, inner = f.in;
+  inner.back() = 1;
+  if (several) outer.back() = 1;
   Indices out(rank), in(f.in.size());
   const auto tile = [&](const Expr& column, int64_t columns) {
     const int totals = local(as, columns * kLanes);
@@ -397,8 +388,8 @@ void LoopBuilder::fold_lanes(const Fold& f, DType as) {
         body(c * kLanes);
       }
     };
-    inner_loops(
-        f, in, 0, last,
+    nest(
+        LoopKind::Serial, inner, in,
         [&] {
           in_parts(
               *this, LoopKind::Serial, f.in[last], kLanes,
@@ -427,7 +418,7 @@ void LoopBuilder::fold_lanes(const Fold& f, DType as) {
       store(f.buffer, offset_of(out, f.out), f.finish(load(totals, first), out));
     });
   };
-  outer_loops(f, axes, out, 0, [&] {
+  nest(LoopKind::Parallel, outer, out, [&] {
     if (several)
       in_parts(*this, LoopKind::Parallel, f.out.back(), kRows, tile);
     else

@@ -23,7 +23,8 @@ struct Fold {
   // The axis of `out` of which several elements are made at once, which share operands; -1: none.
   int shared = -1;
   std::function<Scalar(const Indices& out, const Indices& in)> term;
-  std::function<Scalar(const Scalar& total, const Indices& out)> finish;
+  std::function<Scalar(const Scalar& total, const Indices& out)> finish =
+      [](const Scalar& total, const Indices&) { return total; };
 };
 
 class LoopBuilder {
@@ -41,6 +42,9 @@ class LoopBuilder {
   void loop(LoopKind kind, int64_t extent, const std::function<void(const Expr&)>& body);
   // Loops over all positions: parallel ones, the innermost a vector loop.
   void loops(const std::vector<int64_t>& extents, const std::function<void(const Indices&)>& body);
+  // Loops over all positions of the axes from `next` on; they set `index`.
+  void nest(LoopKind kind, const std::vector<int64_t>& extents, Indices& index,
+            const std::function<void()>& body, size_t next = 0);
   void statement(Statement s) { body_->push_back(std::move(s)); }
   void store(int buffer, const Expr& offset, const Scalar& value);
   // A whole number that is read from memory, in [0, extent) or the function ends.
@@ -62,10 +66,6 @@ class LoopBuilder {
                 const Scalar& otherwise);
   void fold_columns(const Fold& f, DType as);
   void fold_lanes(const Fold& f, DType as);
-  void outer_loops(const Fold& f, const std::vector<size_t>& axes, Indices& out, size_t next,
-                   const std::function<void()>& body);
-  void inner_loops(const Fold& f, Indices& in, size_t next, size_t end,
-                   const std::function<void()>& body);
   std::string fresh(const std::string& name);
 
   const Graph& g_;

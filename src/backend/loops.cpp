@@ -1,7 +1,6 @@
 #include "backend/loops.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "backend/loop_builder.h"
@@ -12,6 +11,7 @@
 #include "ir/window.h"
 #include "kernel/print_c.h"
 #include "plan/memory.h"
+#include "plan/strides.h"
 
 namespace tessera::kernel {
 namespace {
@@ -31,7 +31,7 @@ class LoopLowering {
   void cumsum(const Op& op);
   void product(const Op& op);
   void one_product(TensorId a, TensorId b, int buffer,
-                   const std::function<Scalar(const Scalar&, const Indices&)>& finish);
+                   const decltype(Fold::finish)& finish = Fold().finish);
   void convolution(const Op& op);
   void transposed_convolution(const Op& op);
   void pool(const Op& op);
@@ -57,8 +57,6 @@ class LoopLowering {
 Indices part_of(const Indices& all, size_t from, size_t count) {
   return Indices(all.begin() + int64_t(from), all.begin() + int64_t(from + count));
 }
-
-Scalar as_it_is(const Scalar& total, const Indices&) { return total; }
 
 // The dtype that products are made and added up in.
 DType wide(DType dtype) { return is_sixteen(dtype) ? DType::F32 : dtype; }
@@ -88,7 +86,6 @@ void LoopLowering::reduction(const Op& op) {
     for (const int p : place) at.push_back(p < 0 ? out[size_t(-1 - p)] : in[size_t(p)]);
     return builder_.element(x, at);
   };
-  f.finish = as_it_is;
   if (op.kind == OpKind::Mean)
     f.finish = [count](const Scalar& total, const Indices&) {
       return apply(OpKind::Div, {total, literal(total.dtype, count)});
@@ -103,12 +100,7 @@ void LoopLowering::cumsum(const Op& op) {
   const int64_t n = std::exchange(others[axis], 1);
   const DType dtype = g_.type(op.result()).dtype, as = is_sixteen(dtype) ? DType::F32 : dtype;
   Indices at(all.size());
-  const std::function<void(size_t)> outer = [&](size_t d) {
-    if (d < all.size())
-      return builder_.loop(LoopKind::Parallel, others[d], [&](const Expr& i) {
-        at[d] = i;
-        outer(d + 1);
-      });
+  builder_.nest(LoopKind::Parallel, others, at, [&] {
     const int total = builder_.local(as, 1);
     builder_.store(total, 0, literal(as, 0));
     builder_.loop(LoopKind::Serial, n, [&](const Expr& i) {
@@ -117,14 +109,13 @@ void LoopLowering::cumsum(const Op& op) {
       builder_.statement({Accumulate{total, 0, AccumKind::Sum, x}});
       builder_.store(home(op), offset_of(at, all), builder_.load(total, 0));
     });
-  };
-  outer(0);
+  });
 }
 
 // --- products
 
 void LoopLowering::one_product(TensorId a, TensorId b, int buffer,
-                               const std::function<Scalar(const Scalar&, const Indices&)>& finish) {
+                               const decltype(Fold::finish)& finish) {
   const auto left = shape(a), right = shape(b);
   const size_t rank = std::max(left.size(), right.size()), batch = rank - 2;
   Fold f;
@@ -152,11 +143,11 @@ void LoopLowering::one_product(TensorId a, TensorId b, int buffer,
 }
 
 void LoopLowering::product(const Op& op) {
-  if (op.kind == OpKind::Matmul) return one_product(op.inputs[0], op.inputs[1], home(op), as_it_is);
+  if (op.kind == OpKind::Matmul) return one_product(op.inputs[0], op.inputs[1], home(op));
   const auto all = shape(op.result());
   const int half = builder_.add_buffer("half", wide(g_.type(op.result()).dtype),
                                        num_elements(g_.type(op.result()).shape), Space::Workspace);
-  one_product(op.inputs[0], op.inputs[2], half, as_it_is);
+  one_product(op.inputs[0], op.inputs[2], half);
   one_product(op.inputs[1], op.inputs[3], home(op), [&](const Scalar& total, const Indices& out) {
     return apply(OpKind::Add, {cast(builder_.load(half, offset_of(out, all)), total.dtype), total});
   });
@@ -174,10 +165,7 @@ int LoopLowering::padded(const Op& op, const std::vector<WindowAxis>& axes, cons
     extents[lead + i] += std::max<int64_t>(axes[i].low, 0) + std::max<int64_t>(axes[i].high, 0);
   if (extents == own) return builder_.home[x.index];
   const DType dtype = g_.type(x).dtype;
-  const int buffer = builder_.add_buffer(
-      "padded", dtype,
-      std::accumulate(extents.begin(), extents.end(), int64_t(1), std::multiplies<>()),
-      Space::Workspace);
+  const int buffer = builder_.add_buffer("padded", dtype, product_of(extents), Space::Workspace);
   builder_.loops(extents, [&](const Indices& i) {
     Indices at = i;
     Condition inside;
@@ -232,7 +220,6 @@ void LoopLowering::convolution(const Op& op) {
     return times(builder_.load(from, offset_of(at, x)),
                  builder_.load(builder_.home[op.inputs[1].index], offset_of(of, taps)));
   };
-  f.finish = as_it_is;
   builder_.fold(f);
 }
 
@@ -269,7 +256,6 @@ void LoopLowering::transposed_convolution(const Op& op) {
     if (meets.always()) return term;
     return make(dtype, Select{meets, {term, literal(dtype, 0)}});
   };
-  f.finish = as_it_is;
   builder_.fold(f);
 }
 
@@ -291,7 +277,6 @@ void LoopLowering::pool(const Op& op) {
       at.push_back(window_place(axes[i], out[lead + i], in[i]));
     return builder_.load(from, offset_of(at, x));
   };
-  f.finish = as_it_is;
   builder_.fold(f);
 }
 
@@ -322,12 +307,7 @@ void LoopLowering::gather(const Op& op) {
   Indices index(by.size());
   std::vector<int64_t> rest(from);
   rest.erase(rest.begin() + int64_t(axis));
-  const std::function<void(size_t)> outer = [&](size_t d) {
-    if (d < by.size())
-      return builder_.loop(LoopKind::Serial, by[d], [&](const Expr& i) {
-        index[d] = i;
-        outer(d + 1);
-      });
+  builder_.nest(LoopKind::Serial, by, index, [&] {
     const Scalar i = cast(builder_.element(y, index), DType::I64);
     // from the end, as NumPy and ONNX count
     const Scalar extent = literal(DType::I64, from[axis]), zero = literal(DType::I64, 0);
@@ -340,8 +320,7 @@ void LoopLowering::gather(const Op& op) {
       out.insert(out.begin() + int64_t(axis), index.begin(), index.end());
       builder_.store(home(op), offset_of(out, all), builder_.element(x, in));
     });
-  };
-  outer(0);
+  });
 }
 
 // --- the whole

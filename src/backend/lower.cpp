@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/build.h"
+#include "plan/strides.h"
 
 namespace tessera {
 namespace {
@@ -40,8 +41,7 @@ Graph lower_reduction(const Graph& graph, const Op& op, const Lowering& lowering
     shape.push_back(1);
     gone.push_back(true);
   }
-  int64_t total = 1;
-  for (int64_t n : shape) total *= n;
+  const int64_t total = product_of(shape);
   // Split the longest kept axis; the innermost one not below whole vectors.
   int axis = -1;
   for (size_t i = 0; i < shape.size(); ++i)
@@ -112,11 +112,6 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
   const auto batch_of = [](const std::vector<int64_t>& s) {
     return std::vector<int64_t>(s.begin(), s.end() - 2);
   };
-  const auto count = [](const std::vector<int64_t>& s) {
-    int64_t n = 1;
-    for (int64_t e : s) n *= e;
-    return n;
-  };
   // Leading axes: folded into the rows where the right operand has none, merged into one where
   // all agree, otherwise left for the block to walk through.
   const size_t lefts = two ? 2 : 1;
@@ -124,20 +119,20 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
   for (size_t i = 0; i < shapes.size(); ++i) {
     const std::vector<int64_t> b = batch_of(shapes[i]);
     if (i < lefts)
-      right_shared = right_shared && count(b) == count(batch_of(out));
+      right_shared = right_shared && product_of(b) == product_of(batch_of(out));
     else
-      right_shared = right_shared && count(b) == 1;
-    all_equal = all_equal && count(b) == count(batch_of(out));
+      right_shared = right_shared && product_of(b) == 1;
+    all_equal = all_equal && product_of(b) == product_of(batch_of(out));
   }
   if (right_shared) {
     for (size_t i = 0; i < shapes.size(); ++i) {
       auto& s = shapes[i];
-      s = {count(batch_of(s)) * s[s.size() - 2], s.back()};
+      s = {product_of(batch_of(s)) * s[s.size() - 2], s.back()};
     }
-    out = {count(batch_of(out)) * out[out.size() - 2], out.back()};
+    out = {product_of(batch_of(out)) * out[out.size() - 2], out.back()};
   } else if (all_equal) {
-    for (auto& s : shapes) s = {count(batch_of(s)), s[s.size() - 2], s.back()};
-    out = {count(batch_of(out)), out[out.size() - 2], out.back()};
+    for (auto& s : shapes) s = {product_of(batch_of(s)), s[s.size() - 2], s.back()};
+    out = {product_of(batch_of(out)), out[out.size() - 2], out.back()};
   }
   const bool batched = !right_shared && all_equal;
   const int rank = int(out.size());

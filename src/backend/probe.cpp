@@ -121,31 +121,21 @@ double Probe::fma_flops(DType dtype) const {
 }
 
 void Probe::read_all(KernelPool& pool, const AlignedBuffer& buffer, int64_t bytes) const {
-  struct Job {
-    const Probe* probe;
-    const float* data;
-    long floats;
-  } job{this, static_cast<const float*>(buffer.data()),
-        long(std::min<int64_t>(bytes, int64_t(buffer.size())) / 4)};
-  auto body = [](void* context, long begin, long end, int) {
-    const Job& j = *static_cast<const Job*>(context);
-    long from = begin * kChunkFloats, to = std::min(end * kChunkFloats, j.floats);
-    j.probe->read(j.data + from, to - from);
-  };
-  pool.parallel_for((job.floats + kChunkFloats - 1) / kChunkFloats, 0, body, &job);
+  const auto* data = static_cast<const float*>(buffer.data());
+  const long floats = long(std::min<int64_t>(bytes, int64_t(buffer.size())) / 4);
+  const long chunks = (floats + kChunkFloats - 1) / kChunkFloats;
+  pool.parallel_for(chunks, 0, [&](long begin, long end, int) {
+    const long from = begin * kChunkFloats, to = std::min(end * kChunkFloats, floats);
+    read(data + from, to - from);
+  });
 }
 
 void Probe::fma_all(KernelPool& pool, long rounds, DType dtype) const {
-  struct Job {
-    const Probe* probe;
-    long rounds;
-    DType dtype;
-  } job{this, rounds, dtype};
-  auto body = [](void* context, long begin, long end, int) {
-    const Job& j = *static_cast<const Job*>(context);
-    for (long i = begin; i < end; ++i) j.probe->fma(j.rounds, j.dtype);
-  };
-  pool.parallel_for(pool.threads(), 1, body, &job);
+  pool.parallel_for(
+      pool.threads(), 1,
+      [&](long begin, long end, int) {
+        for (long i = begin; i < end; ++i) fma(rounds, dtype);
+      });
 }
 
 }  // namespace tessera

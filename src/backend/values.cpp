@@ -55,10 +55,7 @@ class KernelValuesBuilder {
         result_.values.back().phase = phase_[op.result().index];
         continue;
       }
-      Value value;
-      value.kind = op.kind;
-      value.attrs = op.attrs;
-      value.phase = phase_[op.result().index];
+      Value value{.kind = op.kind, .attrs = op.attrs, .phase = phase_[op.result().index]};
       if (is_load(op.kind))
         value.argument = argument_of(op.inputs[0]);
       else
@@ -203,10 +200,7 @@ class KernelValuesBuilder {
       for (TensorId x : op.inputs) inputs.push_back(without_loops(x, loops, ids));
       return dissolve(graph_.body(op), inputs)[t.index - op.result().index];
     }
-    Value value;
-    value.kind = op.kind;
-    value.attrs = op.attrs;
-    value.phase = phase_[t.index];
+    Value value{.kind = op.kind, .attrs = op.attrs, .phase = phase_[t.index]};
     value.phase.varies = uint8_t(value.phase.varies & ~loops);
     if (is_load(op.kind)) {
       value.argument = argument_of(op.inputs[0]);
@@ -227,9 +221,7 @@ class KernelValuesBuilder {
     std::vector<Type> types;
     for (int id : value.inputs) {
       const Value& v = result_.values[size_t(id)];
-      Type type{v.dtype, {}};
-      for (const Extent& e : v.extents) type.shape.push_back(Dim(e.nominal));
-      types.push_back(type);
+      types.push_back({v.dtype, shape_of(v.shape())});
     }
     return infer_types(value.kind, types, value.attrs, graph_, nullptr)[0];
   }
@@ -263,9 +255,7 @@ class KernelValuesBuilder {
     for (size_t i = 0; i < inputs.size(); ++i) ids[thread.inputs()[i].index] = inputs[i];
     for (const Op& op : thread.ops()) {
       if (is_input(op.kind)) continue;
-      Value value;
-      value.kind = op.kind;
-      value.attrs = op.attrs;
+      Value value{.kind = op.kind, .attrs = op.attrs};
       for (TensorId t : op.inputs) {
         value.inputs.push_back(ids[t.index]);
         const Phase& p = result_.values[size_t(ids[t.index])].phase;
@@ -522,10 +512,16 @@ const LoopMap& loop_map(const Value& tile) {
                             : std::get<SaveAttrs>(tile.attrs).fmap;
 }
 
-int64_t Value::elements() const {
+int64_t elements_of(const std::vector<Extent>& extents) {
   int64_t n = 1;
   for (const Extent& e : extents) n *= e.nominal;
   return n;
+}
+
+std::vector<int64_t> Value::shape() const {
+  std::vector<int64_t> out;
+  for (const Extent& e : extents) out.push_back(e.nominal);
+  return out;
 }
 
 std::vector<std::vector<int>> KernelValues::users() const {
@@ -540,8 +536,7 @@ Memory KernelValues::argument_memory(int argument, const std::string& pointer) c
   Memory m{pointer, argument_dtypes[i], argument_pitch(argument)};
   if (i >= argument_layouts.size() || argument_layouts[i].panel == 0) return m;
   const Layout& layout = argument_layouts[i];
-  const size_t rank = argument_extents[i].size();
-  const size_t n = layout.order.empty() ? rank - 1 : size_t(layout.order[rank - 1]);
+  const size_t n = layout.axis(argument_extents[i].size() - 1);
   m.panel = layout.panel;
   m.panel_pitch = m.strides[n];
   m.strides[n] = 1;
@@ -556,12 +551,11 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
   const Layout& layout = argument_layouts[i];
   if (layout.view()) return layout.strides;
   const size_t rank = shape.size();
-  const auto axis = [&](size_t at) { return layout.order.empty() ? at : size_t(layout.order[at]); };
   std::vector<int64_t> pitch(rank);
   int64_t below = 1;
   for (size_t at = rank; at-- > 0;) {
-    pitch[axis(at)] = below;
-    const int64_t extent = shape[axis(at)];
+    pitch[layout.axis(at)] = below;
+    const int64_t extent = shape[layout.axis(at)];
     if (layout.panel > 0 && at + 1 == rank)
       below *= panel_columns(layout, extent);
     else if (layout.panel > 0 && at + 2 == rank)
@@ -571,8 +565,9 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
   }
   if (layout.panel > 0) {
     // A panel's elements over its columns. Rows are looked up at multiples of the group.
-    pitch[axis(rank - 1)] = ceil_div(shape[axis(rank - 2)], layout.group) * layout.group;
-    pitch[axis(rank - 2)] = layout.panel;
+    pitch[layout.axis(rank - 1)] =
+        ceil_div(shape[layout.axis(rank - 2)], layout.group) * layout.group;
+    pitch[layout.axis(rank - 2)] = layout.panel;
   }
   return pitch;
 }
@@ -585,8 +580,7 @@ int64_t KernelValues::argument_offset(int argument) const {
 const Layout* KernelValues::tiles_of(int argument, size_t axis) const {
   const size_t i = size_t(argument);
   if (i >= argument_layouts.size() || argument_layouts[i].tile == 0) return nullptr;
-  const std::vector<int>& order = argument_layouts[i].order;
-  const size_t n = order.empty() ? argument_extents[i].size() - 1 : size_t(order.back());
+  const size_t n = argument_layouts[i].axis(argument_extents[i].size() - 1);
   return axis == n ? &argument_layouts[i] : nullptr;
 }
 
@@ -633,10 +627,7 @@ KernelValues operator_values(const Graph& graph, const Op& op, const std::vector
   std::vector<std::vector<int64_t>> shapes;
   for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
   shapes.push_back(extents(type.shape));
-  Value result;
-  result.kind = op.kind;
-  result.attrs = op.attrs;
-  result.dtype = type.dtype;
+  Value result{.kind = op.kind, .attrs = op.attrs, .dtype = type.dtype};
   if (is_reshape(op.kind)) {
     shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
     result.kind = OpKind::Reshape;

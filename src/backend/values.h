@@ -11,6 +11,7 @@
 #include "ir/graph.h"
 #include "kernel/expr.h"
 #include "plan/layout.h"
+#include "plan/strides.h"
 
 namespace tessera {
 
@@ -26,6 +27,8 @@ struct Extent {
   std::string text() const { return expr().text(); }
   Expr expr() const { return exact() ? Expr(nominal) : Expr::variable(actual, {0, nominal}); }
 };
+
+int64_t elements_of(const std::vector<Extent>& extents);  // nominal
 
 // How memory is accessed: plainly in C++; by device functions in CUDA.
 enum class Space { Plain, Global, Shared };
@@ -52,18 +55,19 @@ struct Memory {
 
 struct Value {
   OpKind kind = OpKind::Input;
-  Attrs attrs;
-  std::vector<int> inputs;
+  Attrs attrs = {};
+  std::vector<int> inputs = {};
   DType dtype = DType::F32;
-  std::vector<Extent> extents;
-  Phase phase;
+  std::vector<Extent> extents = {};
+  Phase phase = {};
   bool grid = false;  // differs between blocks
   int argument = -1;  // Iter: which operand of the kernel; Save: which result
   bool in_memory = false;
-  Memory memory;
+  Memory memory = {};
 
   int rank() const { return int(extents.size()); }
-  int64_t elements() const;  // nominal
+  std::vector<int64_t> shape() const;  // nominal, as its number of elements
+  int64_t elements() const { return elements_of(extents); }
 };
 
 // Loops in whose body a value is computed; for accumulators, where they are updated.

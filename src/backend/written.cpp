@@ -74,10 +74,7 @@ KernelValues whole_values(const Graph& block, Space space, std::vector<int>& arg
   for (size_t t = 0; t < block.tensors().size(); t++) {
     const TensorId id{uint32_t(t)};
     const Op& op = block.producer(id);
-    Value v;
-    v.kind = op.kind;
-    v.attrs = op.attrs;
-    v.dtype = block.type(id).dtype;
+    Value v{.kind = op.kind, .attrs = op.attrs, .dtype = block.type(id).dtype};
     const std::vector<int64_t> shape = extents(block.type(id).shape);
     for (int64_t n : shape) v.extents.push_back({n, "", 0});
     for (TensorId in : op.inputs) v.inputs.push_back(int(in.index));
@@ -130,12 +127,13 @@ class KernelWriter {
     return "// The body of pattern " + r_.pattern->name + " (" + attrs_.source.substr(0, 12) +
            "): written by a person, checked by running it\n";
   }
-  std::string argument_types(const std::string& between) const {
+  // Of a CUDA function.
+  std::string arguments() const {
     std::string text;
     for (size_t i = 0; i < block_.inputs().size(); i++)
       text += std::string("const ") +
-              storage_type(block_.type(block_.inputs()[i]).dtype, dialect()) + "* " + between +
-              "a" + num(int64_t(i)) + (cuda_ ? ", " : "\n");
+              storage_type(block_.type(block_.inputs()[i]).dtype, dialect()) + "* __restrict__ a" +
+              num(int64_t(i)) + ", ";
     return text;
   }
 
@@ -264,8 +262,7 @@ class KernelWriter {
   int64_t units_ = 1;
 };
 
-// --- functions that bodies call
-// -------------------------------------------------------------------
+// --- functions that bodies call -----------------------------------------------------------------
 
 struct BodyFunction {
   const char* name;
@@ -294,22 +291,27 @@ const std::vector<BodyFunction> kBodyFunctions = {
     {"fma", "", "template <class V> T V f_fma(V a, V b, V c) { return a * b + c; }\n", false},
 };
 
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+bool uses(const CodeText& code, const std::string& function) {
+  return std::ranges::find(code.functions, function) != code.functions.end();
+}
+
 std::string body_functions(const KernelWriter& w, std::set<std::string>& prelude) {
   const bool cuda = w.dialect() == Dialect::Cuda;
   std::string text;
   for (const BodyFunction& f : kBodyFunctions) {
-    if (std::ranges::find(w.code().functions, f.name) == w.code().functions.end()) continue;
+    if (!uses(w.code(), f.name)) continue;
     if (*f.prelude) prelude.insert(f.prelude);
-    std::string one = f.text;
-    const auto replace = [&](const std::string& what, const std::string& by) {
-      for (size_t at = 0; (at = one.find(what, at)) != std::string::npos; at += by.size())
-        one.replace(at, what.size(), by);
-    };
-    replace("REAL", w.real());
-    if (cuda) replace("__builtin_", "");
-    replace("F(x)", w.real() == "float" ? "f(x)" : "(x)");
-    replace("T ", cuda ? "TS_DEVICE " : "static inline __attribute__((always_inline)) ");
-    text += one;
+    std::string one = replaced(f.text, "REAL", w.real());
+    if (cuda) one = replaced(one, "__builtin_", "");
+    one = replaced(one, "F(x)", w.real() == "float" ? "f(x)" : "(x)");
+    text +=
+        replaced(one, "T ", cuda ? "TS_DEVICE " : "static inline __attribute__((always_inline)) ");
     if (f.lanes && w.code().vectors)
       text += "static inline __attribute__((always_inline)) t_vec f_" + std::string(f.name) +
               "(t_vec v) {\n  t_vec r;\n#pragma omp simd\n  for (int l = 0; l < h_lanes; ++l) "
@@ -386,16 +388,6 @@ template <int threads, class V> TS_DEVICE V h_block_max(V v, V* at TS_WHERE) {
   return s;
 }
 )";
-
-std::string replaced(std::string text, const std::string& what, const std::string& by) {
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
-    text.replace(at, what.size(), by);
-  return text;
-}
-
-bool uses(const CodeText& code, const std::string& function) {
-  return std::ranges::find(code.functions, function) != code.functions.end();
-}
 
 // The text of a body, whose lines are the file's where faults are to be told.
 std::string placed(const KernelWriter& w, bool watched) {
@@ -489,7 +481,7 @@ BlockText emit_written_cuda(const std::string& name, const Graph& block, const W
       "    return v[i];\n  }\n};\n" + kCudaMeetings + body_functions(w, prelude) +
       "#undef TS_FIRST\n";
   text += "extern \"C\" __global__ void __launch_bounds__(" + num(code.threads) + ") " + name +
-          "(" + w.argument_types("__restrict__ ") +
+          "(" + w.arguments() +
           storage_type(block.attrs<SaveAttrs>(block.producer(block.outputs()[0])).type.dtype,
                        Dialect::Cuda) +
           "* __restrict__ out) {\n  const int unit = ts::block(0);\n" + w.unit_names() +

@@ -213,13 +213,11 @@ AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
   KernelCost cost;
   cost.op = id;
   const Op& op = g.op(id);
-  const bool view = is_reshape(op.kind);
-  if (is_given(op.kind) || view) return cost;
+  if (is_given(op.kind) || is_reshape(op.kind)) return cost;
   KernelWork& w = cost.work;
   const bool written = written_kernel(g, op).has_value();
   if (is_kernel(op.kind) && !written) {
     w = block_work(g, op, resident);
-    cost.seconds = machine_->seconds(w);
   } else {
     // It keeps all cores busy and streams its operands once; of code that a person wrote nothing
     // else is known.
@@ -240,8 +238,8 @@ AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
       double n = bytes(g.type(op.result(i)));
       machine_->add_traffic(w, n, n, n);
     }
-    cost.seconds = machine_->seconds(w);
   }
+  cost.seconds = machine_->seconds(w);
   return cost;
 }
 

@@ -10,14 +10,12 @@
 namespace tessera {
 namespace {
 
-bool known_type(DType t) { return is_float(t); }
-
 // Sizes of left·right with result `out`; nothing where a broadcast is more than one operand for
 // all.
 std::optional<LibraryCall> product(const Type& left, const Type& right, const Type& out) {
   LibraryCall c;
   c.dtype = left.dtype;
-  if (!known_type(c.dtype) || right.dtype != c.dtype || out.dtype != c.dtype) return std::nullopt;
+  if (!is_float(c.dtype) || right.dtype != c.dtype || out.dtype != c.dtype) return std::nullopt;
   if (!is_static(left.shape) || !is_static(right.shape)) return std::nullopt;
   const size_t rank = out.shape.size();
   if (left.shape.size() < 2 || right.shape.size() < 2 || rank < 2) return std::nullopt;
@@ -172,7 +170,7 @@ std::optional<LibraryCall> convolution(const Graph& g, const Op& op) {
   c.kind = LibraryCall::Kind::Convolution;
   const Type &x = g.type(op.inputs[0]), &w = g.type(op.inputs[1]), &y = g.type(op.result());
   c.dtype = x.dtype;
-  if (!known_type(c.dtype) || w.dtype != c.dtype || !is_static(x.shape) || !is_static(w.shape))
+  if (!is_float(c.dtype) || w.dtype != c.dtype || !is_static(x.shape) || !is_static(w.shape))
     return std::nullopt;
   c.axes = window_axes(g, op);
   c.batch = x.shape[0].extent;

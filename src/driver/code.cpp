@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cost/target.h"
 
 namespace tessera {
@@ -37,9 +38,7 @@ std::string description_of(const CudaDevice& device, const std::string& director
 }
 
 bool is_number(const std::string& text) {
-  return !text.empty() && text.size() < 4 &&
-         std::ranges::all_of(
-             text, [](unsigned char c) { return std::isdigit(c); });
+  return !text.empty() && text.size() < 4 && std::ranges::all_of(text, is_digit);
 }
 
 void take_device(CodePlace& place, const CudaDevice& device, const std::string& directory) {

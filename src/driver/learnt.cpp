@@ -36,17 +36,13 @@ Graph with_inputs(const Graph& g, const std::vector<size_t>& order) {
   return out;
 }
 
-std::vector<size_t> inverse(const std::vector<size_t>& order) {
-  std::vector<size_t> at(order.size());
-  for (size_t i = 0; i < order.size(); i++) at[order[i]] = i;
-  return at;
-}
-
 // The stored program for the inputs of `program`; nothing where it has others.
 std::optional<Graph> fitted(const std::string& text, const Graph& program,
                             const std::vector<size_t>& order) {
   try {
-    Graph g = with_inputs(parse(text, "<learnt kernel>"), inverse(order));
+    std::vector<size_t> at(order.size());
+    for (size_t i = 0; i < order.size(); i++) at[order[i]] = i;
+    Graph g = with_inputs(parse(text, "<learnt kernel>"), at);
     if (g.outputs().size() != 1 || !(g.type(g.outputs()[0]) == program.type(program.outputs()[0])))
       return std::nullopt;
     for (size_t i = 0; i < order.size(); i++) {

@@ -16,14 +16,10 @@
 namespace tessera {
 namespace {
 
-// Reshapes that only add or drop unit dimensions keep every axis.
-bool keeps_axes(const Graph& g, const Op& op) {
-  return only_units_differ(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
-}
-
 bool computes(const Graph& g, const Op& op) {
   if (has(op.kind, algebra::Pointwise)) return true;
-  if (op.kind == OpKind::Reshape) return keeps_axes(g, op);
+  if (op.kind == OpKind::Reshape)  // keeps every axis where it only adds or drops unit dimensions
+    return only_units_differ(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
   return op.constant() || is_reduction(op.kind) || is_product(op.kind) || arranges(op.kind);
 }
 

@@ -183,12 +183,10 @@ bool ProgramOptimizer::propose(double least, double most) {
   for (size_t n = 0; n < order.size(); n++) {
     const size_t i = order[n];
     const Graph& graph = groups[i][0]->graph;
-    SubprogramReport report;
-    report.name = described_operators(graph);
-    report.times = int(groups[i].size());
-    report.original_s = cost[i] / double(groups[i].size());
-    s_.report.subprograms.push_back(report);
-    SubprogramReport& mine = s_.report.subprograms.back();
+    SubprogramReport& mine = s_.report.subprograms.emplace_back();
+    mine.name = described_operators(graph);
+    mine.times = int(groups[i].size());
+    mine.original_s = cost[i] / double(groups[i].size());
     const double now = s_.deadline.spent();
     if (is_lone_product(graph)) {
       mine.verdict = "not searched: a product alone has no mutant with less work";
@@ -346,8 +344,7 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
     if (!decides || found[i].seconds > kLeastGain * own || placed == kOffered) continue;
     best = std::min(best, found[i].seconds);
     placed++;
-    for (const Part* here : e.places)
-      place(found[i], first, *here, found[i].seconds, found[i].alternative);
+    for (const Part* here : e.places) place(found[i], first, *here);
   }
   report.best_gain = best > 0 ? own / best : 1;
   if (report.alternatives.empty())
@@ -385,8 +382,7 @@ void ProgramOptimizer::accept() {
 }
 
 // Offers an item of one subprogram at an equal one.
-void ProgramOptimizer::place(const Item& item, const Part& first, const Part& here, double seconds,
-                             int alternative) {
+void ProgramOptimizer::place(const Item& item, const Part& first, const Part& here) {
   auto moved = [&](size_t v) {
     const Value value = values_[v];
     for (size_t i = 0; i < first.inputs.size(); i++)
@@ -398,9 +394,9 @@ void ProgramOptimizer::place(const Item& item, const Part& first, const Part& he
   Kernel k;
   for (const size_t v : item.inputs) k.inputs.push_back(moved(v));
   for (const size_t v : item.outputs) k.outputs.push_back(moved(v));
-  k.seconds = seconds;
+  k.seconds = item.seconds;
   k.subprogram = item.subprogram;
-  k.alternative = alternative;
+  k.alternative = item.alternative;
   k.emit = [graph = item.graph](Graph& to, const std::vector<TensorId>& in) {
     return build::graph(to, graph, in);
   };

@@ -90,8 +90,7 @@ class ProgramOptimizer {
   bool prove(const Explored& explored, int alternative);
   Explored explore(size_t subprogram, const std::vector<const Part*>& places, double until);
   bool settle(Explored& explored, double until);
-  void place(const Item& item, const Part& first, const Part& here, double seconds,
-             int alternative);
+  void place(const Item& item, const Part& first, const Part& here);
   void add_views(std::vector<Kernel>& kernels);
   void follow_views();
   std::vector<Kernel> own_kernels();

@@ -82,12 +82,6 @@ RaceInputs::RaceInputs(const Graph& graph, uint64_t seed) {
 }
 
 std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
-                         const RaceInputs& inputs, double seconds, double limit_seconds) {
-  return race(modules, std::vector<const RaceInputs*>(modules.size(), &inputs), seconds,
-              limit_seconds);
-}
-
-std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
                          const std::vector<const RaceInputs*>& inputs, double seconds,
                          double limit_seconds) {
   // Made when first run: packing weights takes a while, and the last ones may not take part.

@@ -24,21 +24,18 @@ class RaceInputs {
   std::vector<const void*> pointers_;
 };
 
-// Times the modules; the first is the baseline. Takes about `seconds`. Where a few runs of each
-// take more than `limit_seconds`, only the first modules, two at least, are timed and in the
-// result. Within that limit a race that is too noisy is run again, for longer, and who seems to be
-// more than ten times as fast as the baseline is timed again from scratch: the smaller gain counts.
-std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
-                         const RaceInputs& inputs, double seconds, double limit_seconds);
-
-// The same of programs whose inputs differ: each with its own.
+// Times the modules, each with its own inputs; the first is the baseline. Takes about `seconds`.
+// Where a few runs of each take more than `limit_seconds`, only the first modules, two at least,
+// are timed and in the result. Within that limit a race that is too noisy is run again, for longer,
+// and who seems to be more than ten times as fast as the baseline is timed again from scratch: the
+// smaller gain counts.
 std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
                          const std::vector<const RaceInputs*>& inputs, double seconds,
                          double limit_seconds);
 
-// The same on the GPU where the codes are loaded: CUDA graphs timed by its own events, with
-// arguments that its cache does not hold, which decides, and then with such as it does (warm_s).
-// `cancel` ends either after a round.
+// The same of one program on the GPU where the codes are loaded: CUDA graphs timed by its own
+// events, with arguments that its cache does not hold, which decides, and then with such as it does
+// (warm_s). `cancel` ends either after a round.
 std::vector<Timing> race_on_device(const std::vector<CompiledCode>& codes, const RaceInputs& inputs,
                                    double seconds, const std::atomic<bool>* cancel);
 

@@ -24,13 +24,6 @@ namespace {
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
 constexpr int kResultVersion = 11;
 
-// Where code for a GPU runs, and that it does.
-std::string gpu_of(const OptimizeOptions& o) {
-  const CodePlace place = place_of(o.target, o.target_directory);
-  if (!place.gpu) return "";
-  return place.arch.str() + " " + (place.context ? place.context->device().str() : "not here");
-}
-
 // Which bodies that may serve the program are checked: once they are, it is searched again.
 std::string checked_bodies(const OptimizeOptions& o, const Graph& program) {
   std::vector<std::string> problems;
@@ -56,13 +49,14 @@ std::string tools() {
          num(kCodegenVersion);
 }
 
-// What measures and runs the result.
+// What measures and runs the result; of a GPU, also whether it is here.
 std::string device(const OptimizeOptions& o) {
-  const std::string gpu = gpu_of(o);
+  const CodePlace place = place_of(o.target, o.target_directory);
+  if (place.gpu)
+    return place.arch.str() + " " + (place.context ? place.context->device().str() : "not here");
   const int threads = o.threads > 0 ? o.threads : default_threads();
-  return gpu.empty() ? processor_name() + ", " + to_string(best_isa()) + ", " + num(threads) +
-                           (threads == 1 ? " thread" : " threads")
-                     : gpu;
+  return processor_name() + ", " + to_string(best_isa()) + ", " + num(threads) +
+         (threads == 1 ? " thread" : " threads");
 }
 
 std::string options_text(const OptimizeOptions& o) {
@@ -89,10 +83,7 @@ std::string today() {
 }  // namespace
 
 std::string options_key(const OptimizeOptions& o, const Target& target) {
-  std::ostringstream text;
-  text << tools() << "\n" << target.str() << device(o) << "\n";
-  text << options_text(o);
-  return text.str();
+  return tools() + "\n" + target.str() + device(o) + "\n" + options_text(o);
 }
 
 EntryFields provenance(const Graph& program, const OptimizeOptions& o, const Target& target) {

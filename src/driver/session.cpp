@@ -239,24 +239,18 @@ PlanOptions Session::plan_options() const {
   return plan;
 }
 
-void Session::measure_convolutions(const Graph& graph) {
+void Session::measure_convolutions(const Graph& graph, std::optional<double> seconds) {
   constexpr double kShare = 0.25;
   const PlanOptions plan = plan_options();
   if (place.gpu || !plan.images || plan.transforms == Transforms::None) return;
   Stopwatch watch(report.measure_s);
   const CpuIsa isa = best_isa();
   KernelPool& pool = KernelPool::shared(threads);
-  tell("measure", "", 0, 1);
-  tessera::measure_convolutions(graph, isa, pool, cache, kShare * deadline.left(), cancel_);
-  report.convolutions = describe_convolutions(graph, isa, pool.threads(), cache, plan);
-}
-
-void Session::measure_convolutions(const Graph& graph, double seconds) {
-  const PlanOptions plan = plan_options();
-  if (place.gpu || !plan.images || plan.transforms == Transforms::None) return;
-  Stopwatch watch(report.measure_s);
-  tessera::measure_convolutions(graph, best_isa(), KernelPool::shared(threads), cache, seconds,
+  if (!seconds) tell("measure", "", 0, 1);
+  tessera::measure_convolutions(graph, isa, pool, cache, seconds.value_or(kShare * deadline.left()),
                                 cancel_);
+  if (!seconds)
+    report.convolutions = describe_convolutions(graph, isa, pool.threads(), cache, plan);
 }
 
 std::optional<double> Session::known_seconds(const Graph& convolution) {
@@ -444,7 +438,8 @@ std::vector<Timing> Session::race(const std::vector<CompiledCode>& codes, const 
     }
     std::vector<std::shared_ptr<Module>> modules;
     for (const CompiledCode& c : codes) modules.push_back(c.cpu);
-    return tessera::race(modules, inputs, seconds, limit_seconds);
+    const std::vector<const RaceInputs*> each(modules.size(), &inputs);
+    return tessera::race(modules, each, seconds, limit_seconds);
   }
   for (const CompiledCode& c : codes) {
     Timing t;

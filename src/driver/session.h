@@ -49,10 +49,9 @@ class Session {
   SearchReport synthesize(const Graph& graph, double seconds, CandidateSink& sink,
                           bool proved = false);
   // Times the algorithms of convolutions that are not known yet, for up to a quarter of the time
-  // left, and says in the report what they take. Nothing on a GPU.
-  void measure_convolutions(const Graph& graph);
-  // The same for up to `seconds`, without a word in the report.
-  void measure_convolutions(const Graph& graph, double seconds);
+  // left, and says in the report what they take; or for up to `seconds`, without a word in the
+  // report. Nothing on a GPU.
+  void measure_convolutions(const Graph& graph, std::optional<double> seconds = {});
   // Of a program of one convolution: what its fastest algorithm took, where that is known.
   std::optional<double> known_seconds(const Graph& convolution);
   // What times belong to: the processor, its instructions and the number of threads.

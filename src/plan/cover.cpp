@@ -23,7 +23,7 @@ class Chooser {
 
   Cover run() {
     Cover best;
-    best.kernels = in_order(known_);
+    best.kernels = in_order(known_, given_);
     if (!complete(best.kernels)) bad_input("the known kernels do not compute what is wanted");
     best.seconds = seconds(best.kernels);
     best.solver = "none";
@@ -54,11 +54,9 @@ class Chooser {
     return s;
   }
 
-  // Those that can run, in an order in which they can.
-  std::vector<size_t> in_order(const std::set<size_t>& chosen) const {
-    std::vector<bool> there = given_;
+  // Those that can run where these values are there, in an order in which they can.
+  std::vector<size_t> in_order(std::set<size_t> left, std::vector<bool> there) const {
     std::vector<size_t> order;
-    std::set<size_t> left = chosen;
     for (bool moved = true; moved;) {
       moved = false;
       for (auto it = left.begin(); it != left.end();) {
@@ -140,7 +138,7 @@ class Chooser {
       const std::vector<size_t> found = solve(piece, all);
       chosen.insert(found.begin(), found.end());
     }
-    all.kernels = in_order(chosen);
+    all.kernels = in_order(chosen, given_);
     if (!complete(all.kernels)) return std::nullopt;
     all.seconds = seconds(all.kernels);
     return all;
@@ -156,11 +154,11 @@ class Chooser {
     for (const size_t k : piece)
       variable[k] = ilp.add_variable(p_.kernels[k].seconds / std::max(scale, 1e-30));
     // Values that come from elsewhere are there: all solutions compute them.
-    auto outside = [&](size_t v) {
-      return given_[v] || (inevitable_[v] && std::ranges::none_of(makers_[v], [&](size_t k) {
-                             return variable[k] >= 0;
-                           }));
-    };
+    std::vector<bool> outside = given_;
+    for (size_t v = 0; v < p_.values; v++)
+      if (inevitable_[v] &&
+          std::ranges::none_of(makers_[v], [&](size_t k) { return variable[k] >= 0; }))
+        outside[v] = true;
     std::set<size_t> made;
     for (const size_t k : piece)
       made.insert(p_.kernels[k].outputs.begin(), p_.kernels[k].outputs.end());
@@ -174,7 +172,7 @@ class Chooser {
       for (const size_t v :
            std::set<size_t>(p_.kernels[k].inputs.begin(), p_.kernels[k].inputs.end())) {
         const bool relay = p_.kernels[k].relay;
-        if (outside(v) || (inevitable_[v] && !relay)) continue;
+        if (outside[v] || (inevitable_[v] && !relay)) continue;
         std::vector<std::pair<int, double>> terms = {{variable[k], -1}};
         for (const size_t m : makers_[v])
           if (m != k && !(relay && p_.kernels[m].relay)) terms.emplace_back(variable[m], 1);
@@ -188,7 +186,8 @@ class Chooser {
       std::set<size_t> chosen;
       for (const size_t k : piece)
         if (r.x[size_t(variable[k])]) chosen.insert(k);
-      const std::set<size_t> stuck = waiting(chosen, outside);
+      std::set<size_t> stuck = chosen;
+      for (const size_t k : in_order(chosen, outside)) stuck.erase(k);
       if (stuck.empty()) {
         all.proved = all.proved && r.status == IlpStatus::Optimal;
         return {chosen.begin(), chosen.end()};
@@ -209,26 +208,6 @@ class Chooser {
     for (const size_t k : piece)
       if (known_.count(k)) known.push_back(k);
     return known;
-  }
-
-  // Chosen kernels that can never run.
-  template <class Outside>
-  std::set<size_t> waiting(const std::set<size_t>& chosen, const Outside& outside) const {
-    std::set<size_t> there, left = chosen;
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (auto it = left.begin(); it != left.end();) {
-        const auto& in = p_.kernels[*it].inputs;
-        if (!std::ranges::all_of(in, [&](size_t v) { return there.count(v) || outside(v); })) {
-          ++it;
-          continue;
-        }
-        there.insert(p_.kernels[*it].outputs.begin(), p_.kernels[*it].outputs.end());
-        it = left.erase(it);
-        moved = true;
-      }
-    }
-    return left;
   }
 
   const CoverProblem& p_;

@@ -7,13 +7,6 @@
 #include "ir/block.h"
 
 namespace tessera {
-namespace {
-
-size_t axis(const Layout& layout, size_t i) {
-  return layout.order.empty() ? i : size_t(layout.order[i]);
-}
-
-}  // namespace
 
 bool Layout::row_major() const {
   for (size_t i = 0; i < order.size(); ++i)
@@ -62,7 +55,7 @@ int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extent
     return n;
   }
   for (size_t i = 0; i < extents.size(); ++i) {
-    int64_t e = extents[axis(layout, i)];
+    int64_t e = extents[layout.axis(i)];
     if (layout.panel > 0 && i + 1 == extents.size()) e = panel_columns(layout, e);
     if (layout.panel > 0 && i + 2 == extents.size()) e = round_up(e, layout.group);
     n *= e;

@@ -31,6 +31,7 @@ struct Layout {
   std::vector<int64_t> strides = {};
   int64_t offset = 0;
 
+  size_t axis(size_t i) const { return order.empty() ? i : size_t(order[i]); }
   bool view() const { return !strides.empty(); }
   // The layout of arrays outside: nothing to do.
   bool row_major() const;

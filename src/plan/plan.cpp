@@ -138,14 +138,21 @@ int PlanBuilder::slot(TensorId t, const Layout& layout) {
   }
   const Type& type = graph_.type(t);
   check_layout(layout, type.shape.size());
-  if (layout.view()) return view_slot(t, layout);
+  const int id = int(plan_.slots.size());
   Slot s;
-  s.name = name_of(graph_, t.index) + "." + std::to_string(plan_.slots.size());
+  s.name = name_of(graph_, t.index) + "." + std::to_string(id);
   s.tensor = t;
   s.layout = layout;
+  if (layout.view()) {
+    const std::optional<SliceView> view = slice_view(graph_, t);
+    CHECK(view && view->layout == layout) << "a view that no slice explains";
+    s.bytes = type.bytes();
+    s.alias = slot(view->whole);
+    plan_.slots.push_back(s);
+    return id;
+  }
   s.bytes = layout_elements(layout, extents(type.shape)) * size_in_bytes(type.dtype);
   s.place = constant(t) ? Place::Kept : Place::Arena;
-  const int id = int(plan_.slots.size());
   plan_.slots.push_back(s);
   Task pack;
   pack.kind = TaskKind::Pack;
@@ -154,19 +161,6 @@ int PlanBuilder::slot(TensorId t, const Layout& layout) {
   pack.once = constant(t);
   plan_.tasks.push_back(pack);
   return id;
-}
-
-int PlanBuilder::view_slot(TensorId t, const Layout& layout) {
-  const std::optional<SliceView> view = slice_view(graph_, t);
-  CHECK(view && view->layout == layout) << "a view that no slice explains";
-  Slot s;
-  s.name = name_of(graph_, t.index) + "." + std::to_string(plan_.slots.size());
-  s.tensor = t;
-  s.layout = layout;
-  s.bytes = graph_.type(t).bytes();
-  s.alias = slot(view->whole);
-  plan_.slots.push_back(s);
-  return int(plan_.slots.size()) - 1;
 }
 
 int PlanBuilder::workspace(const std::string& name, int64_t bytes) {

@@ -126,7 +126,6 @@ class PlanBuilder {
   Plan finish();
 
  private:
-  int view_slot(TensorId t, const Layout& layout);
   void take_over(const std::vector<int>& phase_of);
   MemoryPlan place(Place place, bool once, const Schedule& schedule);
 

@@ -158,8 +158,7 @@ void KernelEmitter::place(size_t id, DType storage) {
   v.in_memory = true;
   v.memory.pointer = "v" + std::to_string(id);
   v.memory.storage = storage;
-  std::vector<int64_t> shape;
-  for (const Extent& e : v.extents) shape.push_back(e.nominal);
+  std::vector<int64_t> shape = v.shape();
   if (tiled_product(v)) {  // whole vectors are stored, or all columns of a short tile's last panel
     int64_t stored = lanes_of(unit_.isa, storage);
     if (!v.extents.back().exact()) {

@@ -113,7 +113,7 @@ void read_through_slices(const Graph& graph, const PlanBuilder& plan, std::vecto
   for (OpCode& code : codes) {
     const Op& op = graph.op(code.id);
     const Graph* block = code.block(graph);
-    if (block == nullptr && (is_windowed(op.kind) || !reads_views(op.kind))) continue;
+    if (block == nullptr && (is_windowed(op.kind) || rearranges(op.kind))) continue;
     if (written_kernel(graph, op)) continue;  // reads whole arrays
     const bool products = block != nullptr && std::ranges::any_of(block->ops(), [](const Op& o) {
                             return is_product(o.kind);
@@ -161,11 +161,8 @@ std::optional<KernelText> short_kernel(const std::string& name, const Graph& blo
   KernelValues values = kernel_values(block, layouts);
   values.rounds = unit.rounds;
   int64_t bytes = 0;
-  for (size_t i = 0; i < values.argument_extents.size(); ++i) {
-    int64_t elements = 1;
-    for (int64_t n : values.argument_extents[i]) elements *= n;
-    bytes += elements * size_in_bytes(values.argument_dtypes[i]);
-  }
+  for (size_t i = 0; i < values.argument_extents.size(); ++i)
+    bytes += product_of(values.argument_extents[i]) * size_in_bytes(values.argument_dtypes[i]);
   if (bytes > kShortBytes) return std::nullopt;
   const std::optional<WholeKernel> whole = whole_kernel(values);
   if (!whole) return std::nullopt;

@@ -20,11 +20,9 @@ void KernelEmitter::start_accumulator(int id) {
     fill(v.memory, v.extents, "0");
     if (scales_of(id) != v.memory.pointer) return;
     const Value& m = value(v.inputs[1]);
-    std::vector<int64_t> shape;
-    for (const Extent& e : m.extents) shape.push_back(e.nominal);
     for (const char* part : {"m", "s", "p"})  // running maximum, old scale, new scale
       allocate(v.memory.pointer + part, v.memory.storage, m.elements());
-    fill({v.memory.pointer + "m", v.memory.storage, contiguous_strides(shape)}, m.extents,
+    fill({v.memory.pointer + "m", v.memory.storage, contiguous_strides(m.shape())}, m.extents,
          neutral(AccumKind::Max, v.dtype));
     return;
   }
@@ -95,9 +93,7 @@ void KernelEmitter::rescale(int id) {
   code_.line(fmt("// $0 accumulates, rescaled to the running maximum", p));
   unit_.prelude.insert("t_exp_down");
   unit_.prelude.insert("t_max");
-  std::vector<int64_t> shape;
-  for (const Extent& e : m.extents) shape.push_back(e.nominal);
-  const std::vector<int64_t> strides = contiguous_strides(shape);
+  const std::vector<int64_t> strides = contiguous_strides(m.shape());
   const std::string type = compute_type(v.dtype);
   if (scaled_.insert(scales).second) {
     Nest loops = nest();

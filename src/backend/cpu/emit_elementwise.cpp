@@ -244,11 +244,6 @@ std::optional<KernelText> emit_concat(const std::string& name, const Graph& grap
 
 }  // namespace
 
-bool reads_views(OpKind kind) {
-  // The others take their operands as one run of elements, or by tiles.
-  return !rearranges(kind);
-}
-
 KernelText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
                             UnitContext& unit, const std::vector<Layout>& layouts) {
   if (op.kind == OpKind::Transpose) {
@@ -257,12 +252,11 @@ KernelText emit_elementwise(const std::string& name, const Graph& graph, const O
   if (op.kind == OpKind::Concat) {
     if (std::optional<KernelText> text = emit_concat(name, graph, op, layouts)) return *text;
   }
-  CHECK(reads_views(op.kind) || std::ranges::none_of(layouts, &Layout::view));
+  CHECK(!rearranges(op.kind) || std::ranges::none_of(layouts, &Layout::view));
   KernelValues kernel = operator_values(graph, op, layouts);
   kernel.rounds = unit.rounds;
   kernel.argument_layouts = layouts;
-  std::vector<int64_t> shape;
-  for (const Extent& e : kernel.values.back().extents) shape.push_back(e.nominal);
+  const std::vector<int64_t> shape = kernel.values.back().shape();
   std::vector<DType> dtypes;
   for (const Value& v : kernel.values) dtypes.push_back(v.dtype);
   const int last = int(op.inputs.size());
@@ -297,9 +291,8 @@ KernelText emit_map(const std::string& name, const KernelValues& values,
                     const std::vector<DType>& argument_dtypes, size_t operands, UnitContext& unit) {
   // A unit is a slab of axis `split`, whole in the axes after it.
   size_t split = extents.size();
-  int64_t inner = 1, all = 1;
-  for (int64_t n : extents) all *= n;
-  const int64_t most = unit_elements(all);
+  int64_t inner = 1;
+  const int64_t all = product_of(extents), most = unit_elements(all);
   while (split > 0 && inner * extents[split - 1] <= most) inner *= extents[--split];
   KernelText out;
   int64_t slab = 0, slabs = 1;

@@ -181,11 +181,14 @@ void KernelEmitter::region(uint8_t loops, int last) {
       if (continues(update_loops(v), loops, l)) nests[l].push_back(i);
   }
   std::vector<bool> done(size_t(n), false);
-  const auto ready = [&](int id, int except = -1) {
+  // Through values inside loops down to those of this region.
+  const auto ready = [&](int id, const std::vector<int>& siblings) {
     std::set<int> needs;
     dependencies(id, loops, needs);
-    return std::ranges::all_of(
-        needs, [&](int d) { return d == except || !here[size_t(d)] || done[size_t(d)]; });
+    return std::ranges::all_of(needs, [&](int d) {
+      return !here[size_t(d)] || done[size_t(d)] ||
+             std::ranges::find(siblings, d) != siblings.end();
+    });
   };
   for (;;) {
     bool progress = false;
@@ -193,7 +196,7 @@ void KernelEmitter::region(uint8_t loops, int last) {
       if (!here[size_t(i)] || done[size_t(i)]) continue;
       const Value& v = value(i);
       const bool folded_inside = is_accumulator(v.kind) && update_loops(v) != loops;
-      if (folded_inside || !ready(i)) continue;
+      if (folded_inside || !ready(i, {})) continue;
       done[size_t(i)] = true;
       progress = true;
       if (fused_[size_t(i)] < 0) compute(i);
@@ -201,12 +204,9 @@ void KernelEmitter::region(uint8_t loops, int last) {
     }
     // A loop may start once all that its body takes from here is there.
     for (auto it = nests.begin(); it != nests.end(); ++it) {
-      const bool can_start = std::ranges::all_of(it->second, [&](int root) {
-        return transitively_ready(root, loops, here, done, it->second);
-      });
-      if (!can_start) continue;
-      const int l = it->first;
       const std::vector<int> roots = it->second;
+      if (!std::ranges::all_of(roots, [&](int r) { return ready(r, roots); })) continue;
+      const int l = it->first;
       nests.erase(it);
       for (int root : roots)
         if (is_accumulator(value(root).kind) && value(root).phase.varies == loops)
@@ -232,19 +232,6 @@ void KernelEmitter::region(uint8_t loops, int last) {
         << "value " << i << " (" << name(value(i).kind) << ") cannot be scheduled";
   }
   CHECK(nests.empty()) << "a loop cannot be scheduled";
-}
-
-bool KernelEmitter::transitively_ready(int root, uint8_t loops, const std::vector<bool>& here,
-                                       const std::vector<bool>& done,
-                                       const std::vector<int>& siblings) const {
-  std::set<int> needs;
-  dependencies(root, loops, needs);
-  // Through values inside the loop down to those of this region.
-  return std::ranges::all_of(needs, [&](int d) {
-    const size_t i = size_t(d);
-    if (std::ranges::find(siblings, d) != siblings.end()) return true;
-    return !here[i] || done[i];
-  });
 }
 
 }  // namespace tessera

@@ -47,10 +47,10 @@ KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitCo
 
 // A kernel-level operator other than products and reductions: every output element is an
 // expression of operands in memory. One unit of work is a slab of the output.
-// `layouts`: of the operands, as far as they are views; only where reads_views(op.kind).
+// `layouts`: of the operands, as far as they are views. None of those that rearranges(op.kind)
+// says: they take their operands as one run of elements, or by tiles.
 KernelText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
                             UnitContext& unit, const std::vector<Layout>& layouts = {});
-bool reads_views(OpKind kind);
 
 // A kernel of which whole_kernel() is known: blocks and loops as suit arrays that stay in the
 // cache. One unit of work is a slab of the results. Null where there is nothing to gain.

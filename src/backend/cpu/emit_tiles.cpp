@@ -92,9 +92,7 @@ void KernelEmitter::tile(int id) {
 
 void KernelEmitter::copy_tile(int id) {
   Value& v = kernel_.values[size_t(id)];
-  std::vector<int64_t> shape;
-  for (const Extent& e : v.extents) shape.push_back(e.nominal);
-  const Memory copy{fmt("v$0c", id), compute_dtype(v.dtype), contiguous_strides(shape)};
+  const Memory copy{fmt("v$0c", id), compute_dtype(v.dtype), contiguous_strides(v.shape())};
   allocate(copy.pointer, copy.storage, v.elements());
   code_.line(fmt("// $0: $1 as $2", copy.pointer, v.memory.pointer, name(copy.storage)));
   v.memory.pointer = "v" + std::to_string(id);
@@ -150,8 +148,8 @@ void KernelEmitter::save(int id) {
 bool KernelEmitter::streams(int argument) const {
   int64_t all = 0, own = 0;
   for (size_t i = 0; i < kernel_.argument_extents.size(); ++i) {
-    int64_t bytes = size_in_bytes(kernel_.argument_dtypes[i]);
-    for (int64_t n : kernel_.argument_extents[i]) bytes *= n;
+    const int64_t bytes =
+        product_of(kernel_.argument_extents[i]) * size_in_bytes(kernel_.argument_dtypes[i]);
     all += bytes;
     if (int(i) == argument) own = bytes;
   }

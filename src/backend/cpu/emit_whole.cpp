@@ -2,7 +2,6 @@
 // tiles, every sum in registers.
 #include <algorithm>
 #include <functional>
-#include <numeric>
 
 #include "backend/cpu/emit_kernel.h"
 #include "backend/fmt.h"
@@ -19,10 +18,6 @@ constexpr int kRowsTogether = 4;
 
 // From this much on, threads share out one sum, in at least so many parts.
 constexpr int64_t kLeastSharedBytes = 128 << 10, kSharedParts = 8;
-
-int64_t product(const std::vector<int64_t>& n) {
-  return std::accumulate(n.begin(), n.end(), int64_t{1}, std::multiplies<>());
-}
 
 class SumEmitter {
  public:
@@ -227,7 +222,7 @@ class SumEmitter {
     // Sums of more 32-bit terms than this per lane are added up in parts, and the parts in f64:
     // rounding errors then grow with the length of a part.
     const int64_t most = type_ == DType::F32 ? kMostTermsOfLane * lanes_ * copies : INT64_MAX;
-    const int64_t terms = product(whole_.summed), first = whole_.summed[0];
+    const int64_t terms = product_of(whole_.summed), first = whole_.summed[0];
     const bool flat = whole_.summed.size() == 1;
     int64_t part = terms <= most ? first : most / (terms / first);
     if (part < 1) return false;
@@ -314,7 +309,7 @@ class SumEmitter {
   // They run across memory: a strip of columns at a time, whose sums are in registers.
   bool columns() {
     const int64_t n = whole_.kept[0];
-    if (n < lanes_ || product(whole_.summed) > kMostTermsOfLane * 16) return false;
+    if (n < lanes_ || product_of(whole_.summed) > kMostTermsOfLane * 16) return false;
     const int64_t vectors = ceil_div(n, lanes_);
     const int64_t sums = int64_t(whole_.sums.size());
     int64_t width = std::max<int64_t>(1, kSumsTogether / sums);

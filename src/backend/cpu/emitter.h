@@ -97,8 +97,6 @@ class KernelEmitter {
   void region(uint8_t loops, int last);
   // Values in memory of region `loops` or outside it that `id` is computed from.
   void dependencies(int id, uint8_t loops, std::set<int>& found) const;
-  bool transitively_ready(int root, uint8_t loops, const std::vector<bool>& here,
-                          const std::vector<bool>& done, const std::vector<int>& siblings) const;
 
   // Values.
   Nest nest();

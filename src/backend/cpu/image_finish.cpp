@@ -58,16 +58,12 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
   std::vector<int> made{value_of[sums.index]};
   for (size_t i = 1; i < step.after.size(); ++i) {
     const Op& op = graph.op(step.after[i]);
-    Value v;
-    v.kind = op.kind;
-    v.attrs = op.attrs;
+    Value v{.kind = op.kind, .attrs = op.attrs};
     for (TensorId t : op.inputs) {
       if (value_of.count(t.index) == 0) {
         const Op& constant = graph.producer(t);
         CHECK(constant.kind == OpKind::Const);
-        Value x;
-        x.kind = OpKind::Const;
-        x.attrs = constant.attrs;
+        const Value x{.kind = OpKind::Const, .attrs = constant.attrs};
         value_of[t.index] = add(x, false, false);
       }
       v.inputs.push_back(value_of[t.index]);

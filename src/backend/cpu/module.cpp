@@ -171,48 +171,38 @@ struct Module::Impl {
 };
 
 void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& buffers) const {
-  struct Context {
-    const CallPhase* phase;
-    void** arguments;  // of all calls
-    char* scratch;
-    size_t scratch_per_worker;
-  };
-  Context context{nullptr, buffers.arguments.data(), static_cast<char*>(buffers.scratch.data()),
-                  scratch_per_worker};
+  void** const all_arguments = buffers.arguments.data();
+  char* const all_scratch = static_cast<char*>(buffers.scratch.data());
   for (const CallPhase& phase : list) {
     if (phase.calls.empty()) continue;
     const KernelCall& first = phase.calls[0];
     if (first.host != nullptr) {
-      call_host(*first.host, context.arguments + first.arguments, pool->threads());
+      call_host(*first.host, all_arguments + first.arguments, pool->threads());
       continue;
     }
-    context.phase = &phase;
-    pool->parallel_for(
-        phase.units, phase.calls.size() == 1 ? chunk_of(first, pool->threads()) : 0,
-        [](void* c, long begin, long end, int worker) {
-          const Context& at = *static_cast<Context*>(c);
-          char* const scratch = at.scratch + size_t(worker) * at.scratch_per_worker;
-          long base = 0;  // units of the calls before
-          for (const KernelCall& call : at.phase->calls) {
-            if (base >= end) break;
-            const long from = std::max(begin, base) - base;
-            const long to = std::min(end, base + call.units) - base;
-            base += call.units;
-            if (from >= to) continue;
-            void** const arguments = at.arguments + call.arguments;
-            if (call.library != nullptr) {
-              for (long unit = from; unit < to; ++unit) {
-                (*call.library)(arguments, unit, scratch);
-                if (call.function != nullptr) call.function(arguments, unit, unit + 1, scratch);
-              }
-            } else if (call.function != nullptr) {
-              call.function(arguments, from, to, scratch);
-            } else {
-              call.pack->run(arguments[0], arguments[1], from, to);
-            }
+    const long chunk = phase.calls.size() == 1 ? chunk_of(first, pool->threads()) : 0;
+    pool->parallel_for(phase.units, chunk, [&](long begin, long end, int worker) {
+      char* const scratch = all_scratch + size_t(worker) * scratch_per_worker;
+      long base = 0;  // units of the calls before
+      for (const KernelCall& call : phase.calls) {
+        if (base >= end) break;
+        const long from = std::max(begin, base) - base;
+        const long to = std::min(end, base + call.units) - base;
+        base += call.units;
+        if (from >= to) continue;
+        void** const arguments = all_arguments + call.arguments;
+        if (call.library != nullptr) {
+          for (long unit = from; unit < to; ++unit) {
+            (*call.library)(arguments, unit, scratch);
+            if (call.function != nullptr) call.function(arguments, unit, unit + 1, scratch);
           }
-        },
-        &context);
+        } else if (call.function != nullptr) {
+          call.function(arguments, from, to, scratch);
+        } else {
+          call.pack->run(arguments[0], arguments[1], from, to);
+        }
+      }
+    });
   }
 }
 

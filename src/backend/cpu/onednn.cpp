@@ -333,8 +333,7 @@ bool OneDnnConvolution::make(const ImageGeometry& g, int threads) {
   // Groups are an axis of weights before the others.
   std::vector<int64_t> weight_dims{g.filters, g.channels};
   if (g.groups > 1) weight_dims = {g.groups, g.filters / g.groups, g.channels / g.groups};
-  Dims steps{};
-  Dims dilations{}, low{}, high{};
+  Dims steps{}, dilations{}, low{}, high{};
   std::vector<int64_t> in, out;
   for (size_t i = 0; i < rank; ++i) {
     const WindowAxis& a = g.axes[i];

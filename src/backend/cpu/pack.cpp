@@ -21,7 +21,7 @@ Axes axes_of(const PackJob& job) {
   const std::vector<int64_t> strides = contiguous_strides(job.extents);
   Axes a;
   for (size_t i = 0; i < rank; ++i) {
-    const size_t axis = job.layout.order.empty() ? i : size_t(job.layout.order[i]);
+    const size_t axis = job.layout.axis(i);
     a.extents.push_back(job.extents[axis]);
     a.strides.push_back(strides[axis]);
   }

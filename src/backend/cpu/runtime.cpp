@@ -200,13 +200,10 @@ AlignedBuffer::AlignedBuffer(size_t bytes, KernelPool* pool) : bytes_(bytes) {
     std::memset(data_, 0, size);
     return;
   }
-  pool->parallel_for(
-      long(size / kHugePage), 1,
-      [](void* data, long begin, long end, int) {
-        std::memset(static_cast<char*>(data) + size_t(begin) * kHugePage, 0,
-                    size_t(end - begin) * kHugePage);
-      },
-      data_);
+  pool->parallel_for(long(size / kHugePage), 1, [&](long begin, long end, int) {
+    std::memset(static_cast<char*>(data_) + size_t(begin) * kHugePage, 0,
+                size_t(end - begin) * kHugePage);
+  });
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept

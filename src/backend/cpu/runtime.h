@@ -33,6 +33,12 @@ class KernelPool {
   // left in a core's cache is there for the next; who is done early helps the others. When another
   // thread is using the pool, the caller does all of it alone, as worker 0 of its own job.
   void parallel_for(long count, long chunk, Body body, void* context);
+  template <class F> void parallel_for(long count, long chunk, F body) {
+    const Body call = [](void* f, long begin, long end, int worker) {
+      (*static_cast<F*>(f))(begin, end, worker);
+    };
+    parallel_for(count, chunk, call, &body);
+  }
 
   // The process's pool of so many threads (0: default_threads()), made at first use and never
   // destroyed: code may outlive whoever had it compiled.

@@ -406,10 +406,7 @@ class Untiler {
 
   // Whether costly operators would be computed for each element of arrays larger than their own.
   bool repeats_work() {
-    const auto product = [](const std::vector<int64_t>& n) {
-      return std::accumulate(n.begin(), n.end(), int64_t{1}, std::multiplies<>());
-    };
-    const int64_t kept = product(out_.kept), all = kept * product(out_.summed);
+    const int64_t kept = product_of(out_.kept), all = kept * product_of(out_.summed);
     std::vector<bool> term(count(), false);  // of a sum
     for (size_t i = count(); i-- > 0;) {
       const Value& v = out_.values.values[i];

@@ -40,11 +40,6 @@ class BlockDescriber {
     return e_.needed_[size_t(id)] && (e_.home(id) == Home::Tile || e_.home(id) == Home::Shared);
   }
   int block_value(int id) const { return out_.value_of[size_t(id)]; }
-  static std::vector<int64_t> nominal(const Value& v) {
-    std::vector<int64_t> out;
-    for (const Extent& x : v.extents) out.push_back(x.nominal);
-    return out;
-  }
 
   void add_value(int id) {
     if (!has_memory(id)) return;
@@ -228,7 +223,7 @@ class BlockDescriber {
     if (is_product(v.kind)) return product(id, id, loop);
     if (is_reduction(v.kind)) return reduce(id, id, loop);
     const bool store = is_store(v.kind);
-    const std::vector<int64_t> space = nominal(v);
+    const std::vector<int64_t> space = v.shape();
     BlockStep& s = add(store ? "save" : "v", id, store ? StepKind::Store : StepKind::Compute, loop,
                        space, held_walk(id, space));
     if (store && s.walk.kind == WalkKind::Linear)
@@ -287,7 +282,7 @@ class BlockDescriber {
     const size_t rank = v.extents.size();
     int number = 0;
     for (const BlockEmitter::Pair& pair : e_.pairs(v)) {
-      std::vector<int64_t> space = nominal(v);
+      std::vector<int64_t> space = v.shape();
       const int64_t depth = value(pair.left).extents.back().nominal;
       space.push_back(depth);
       BlockStep& s = add(number++ > 0 ? "more of v" : "product v", id, StepKind::Compute, loop,
@@ -330,7 +325,7 @@ class BlockDescriber {
     const Value& v = value(id);
     const Value& x = value(v.inputs[0]);
     const auto& a = std::get<ReduceAttrs>(v.attrs);
-    const std::vector<int64_t> space = nominal(x);
+    const std::vector<int64_t> space = x.shape();
     int64_t outputs = 1, terms = 1;
     std::vector<int> kept;
     for (size_t i = 0; i < space.size(); ++i) {
@@ -369,7 +364,7 @@ class BlockDescriber {
   }
   void start(int id, int loop) {
     if (in_registers(id)) return;
-    const std::vector<int64_t> space = nominal(value(id));
+    const std::vector<int64_t> space = value(id).shape();
     add("start v", id, StepKind::Compute, loop, space, each(space)).writes = {whole_tile(id)};
   }
   void update(int id, int loop) {
@@ -378,7 +373,7 @@ class BlockDescriber {
     if (e_.fused_[size_t(from)] == id && is_product(value(from).kind))
       return product(from, id, loop);
     if (e_.fused_[size_t(from)] == id) return reduce(from, id, loop);
-    const std::vector<int64_t> space = nominal(value(from));
+    const std::vector<int64_t> space = value(from).shape();
     BlockStep& s = add("update v", id, StepKind::Compute, loop, space, each(space));
     Reads found;
     for (int input : v.inputs) {
@@ -398,7 +393,7 @@ class BlockDescriber {
   void spill(int id, int loop) {
     if (!in_registers(id) || e_.home(id) == Home::Fragment) return;
     const Value& v = value(id);
-    const std::vector<int64_t> space = nominal(v);
+    const std::vector<int64_t> space = v.shape();
     add("sums v", id, StepKind::Compute, loop, space,
         product_walk(e_.units_.at(v.inputs[0]), v.extents.size(), false))
         .writes = {whole_tile(id)};

@@ -3,18 +3,11 @@
 #include "backend/cuda/block_emitter.h"
 
 namespace tessera {
-namespace {
-
-std::vector<Extent> nominal(std::vector<Extent> extents) {
-  for (Extent& e : extents) e.actual.clear();
-  return extents;
-}
-
-}  // namespace
 
 void BlockEmitter::fill(const std::string& pointer, const Value& shape, const Memory& memory,
                         const std::string& x) {
-  const std::vector<Extent> extents = nominal(shape.extents);
+  std::vector<Extent> extents = shape.extents;
+  for (Extent& e : extents) e.actual.clear();
   const std::vector<Expr> index = each(extents);
   code_.line(store(memory, Nest::offset(index, memory.strides), x, prelude_));
   code_.close();
@@ -24,9 +17,8 @@ void BlockEmitter::fill(const std::string& pointer, const Value& shape, const Me
 // The running maximum of a rescaling accumulator, its scales and how they lie in memory.
 Memory BlockEmitter::scale_memory(int id, const char* part) const {
   const Value& m = value(value(id).inputs[1]);
-  std::vector<int64_t> shape;
-  for (const Extent& e : m.extents) shape.push_back(e.nominal);
-  Memory memory{scales_of(id) + part, compute_dtype(value(id).dtype), contiguous_strides(shape)};
+  const std::vector<int64_t> strides = contiguous_strides(m.shape());
+  Memory memory{scales_of(id) + part, compute_dtype(value(id).dtype), strides};
   memory.space = Space::Shared;
   return memory;
 }

@@ -21,9 +21,7 @@ void BlockEmitter::know_matrix(int product) {
   const Value& v = value(product);
   std::vector<Extent> leading(v.extents.begin(), v.extents.end() - 2);
   for (Extent& e : leading) e.actual.clear();
-  int64_t matrices = 1;
-  for (const Extent& e : leading) matrices *= e.nominal;
-  leading_ = indices(leading, Expr::variable("matrix", {0, matrices - 1}));
+  leading_ = indices(leading, Expr::variable("matrix", {0, elements_of(leading) - 1}));
 }
 
 // For each unit of the worker: its first row and column, and which of the matrices it is of.

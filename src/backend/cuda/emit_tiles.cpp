@@ -112,8 +112,7 @@ void BlockEmitter::copy_code(int id, Code& code) const {
     const int64_t e = this->stored(id, i);
     stored.push_back(i + 1 == rank ? ceil_div(e, piece) : e);
   }
-  int64_t pieces = 1;
-  for (int64_t e : stored) pieces *= e;
+  const int64_t pieces = product_of(stored);
   code.open("for (int i = ts::thread(); i < " + n(pieces) + "; i += " + n(threads_) + ")");
   int64_t below = pieces;
   const Expr place = Expr::variable("i", {0, pieces - 1});

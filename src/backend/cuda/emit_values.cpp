@@ -8,19 +8,15 @@ namespace tessera {
 // --- loops over elements -------------------------------------------------------------------------
 
 std::string BlockEmitter::mapping_of(const std::vector<Extent>& extents, int width) const {
-  int64_t elements = 1;
   std::string mapping = width == 1 ? "each" : n(width) + " each";
-  for (const Extent& e : extents) {
+  for (const Extent& e : extents)
     if (e.nominal != 1) mapping += " " + n(e.nominal);
-    elements *= e.nominal;
-  }
-  return elements == 1 ? "first" : mapping;
+  return elements_of(extents) == 1 ? "first" : mapping;
 }
 
 std::vector<Expr> BlockEmitter::indices(const std::vector<Extent>& extents, const Expr& flat,
                                         int width) {
-  int64_t below = 1;
-  for (const Extent& e : extents) below *= e.nominal;
+  int64_t below = elements_of(extents);
   const Expr place = flat.within(below);
   std::vector<Expr> index;
   for (size_t axis = 0; axis < extents.size(); ++axis) {
@@ -57,8 +53,7 @@ void BlockEmitter::open_each(int64_t elements) {
 
 std::vector<Expr> BlockEmitter::each(std::vector<Extent> extents, int width) {
   if (width > 1) extents.back().nominal /= width;
-  int64_t elements = 1;
-  for (const Extent& e : extents) elements *= e.nominal;
+  const int64_t elements = elements_of(extents);
   open_each(elements);
   return indices(extents, Expr::variable("i", {0, elements - 1}), width);
 }

@@ -161,9 +161,7 @@ void BlockEmitter::box_layout(int id) {
   m.swizzle_mask = box_width_[size_t(id)] - 8;
   m.box_rows = int(extents[rank - 2]);
   m.box_columns = int(extents[rank - 1]);
-  int64_t elements = 1;
-  for (int64_t e : extents) elements *= e;
-  planned_elements_[size_t(id)] = ceil_div(elements, 512) * 512;
+  planned_elements_[size_t(id)] = ceil_div(product_of(extents), 512) * 512;
 }
 
 // Asks for the boxes of a tile, which go to `to`, and says to barrier `full` how many bytes they

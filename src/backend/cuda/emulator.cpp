@@ -242,11 +242,7 @@ class Emulator {
     std::memset(to, 0xff, size_t(bytes));
     b_.copies[size_t(thread_)].open.push_back({to, from, offset, bytes, read, line});
   }
-  void copy_commit(int) {
-    Copies& c = b_.copies[size_t(thread_)];
-    c.groups.push_back(std::move(c.open));
-    c.open.clear();
-  }
+  void copy_commit(int) { b_.copies[size_t(thread_)].commit(); }
   void copy_wait(int pending, int) {
     Copies& c = b_.copies[size_t(thread_)];
     for (; int(c.groups.size()) > pending; c.groups.pop_front())
@@ -329,22 +325,21 @@ class Emulator {
         b_.shared_shadow->read_async(*b_.clocks, thread_, shared_offset(barrier, 8, line), 8, line),
         line);
     check_rows(rows, line);
-    each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
+    each_row(rows, [&](int64_t offset, char* global, int bytes) {
       if (global != nullptr) {
         const size_t n = buffer_of(global, bytes, line);
         const int64_t at = global - static_cast<const char*>(launch_.buffers[n].data);
         found(shadows_[n].read(*b_.clocks, thread_, at, bytes, line), line);
         if (launch_.buffers[n].writable) touch_async(n, at, bytes, false, line);
       }
-      const int all = 16;
-      found(b_.shared_shadow->start_async_copy(*b_.clocks, thread_, offset, all, line), line);
-      std::memset(b_.shared.get() + offset, 0xff, size_t(all));
+      found(b_.shared_shadow->start_async_copy(*b_.clocks, thread_, offset, 16, line), line);
+      std::memset(b_.shared.get() + offset, 0xff, 16);
     });
     b_.flying.push_back({rows, &p});
   }
   void store_rows(const ts::host::Rows& rows, int line) {
     check_rows(rows, line);
-    each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
+    each_row(rows, [&](int64_t offset, char* global, int bytes) {
       if (global == nullptr) return;
       const size_t n = buffer_of(global, bytes, line);
       if (!launch_.buffers[n].writable) fail("a write to a buffer that is read only", line);
@@ -357,16 +352,12 @@ class Emulator {
     b_.stores[size_t(thread_)].open.push_back(rows);
     b_.stores[size_t(thread_)].line = line;
   }
-  void store_commit(int) {
-    Stores& s = b_.stores[size_t(thread_)];
-    s.groups.push_back(std::move(s.open));
-    s.open.clear();
-  }
+  void store_commit(int) { b_.stores[size_t(thread_)].commit(); }
   void store_wait(int pending, int line) {
     Stores& s = b_.stores[size_t(thread_)];
     for (; int(s.groups.size()) > pending; s.groups.pop_front())
       for (const ts::host::Rows& rows : s.groups.front())
-        each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
+        each_row(rows, [&](int64_t offset, char* global, int bytes) {
           if (global == nullptr) return;
           std::memcpy(global, b_.shared.get() + offset, size_t(bytes));
           b_.shared_shadow->end_reading(offset, bytes);
@@ -420,8 +411,7 @@ class Emulator {
   }
   void product_commit(int) {
     Products& own = b_.products[size_t(thread_)];
-    own.groups.push_back(std::move(own.open));
-    own.open.clear();
+    own.commit();
     own.begun = false;
   }
   void product_wait(int pending, int line) {
@@ -452,9 +442,13 @@ class Emulator {
     ts::host::Rows rows;
     Phases* phases;
   };
-  struct Stores {
-    std::vector<ts::host::Rows> open;
-    std::deque<std::vector<ts::host::Rows>> groups;
+  // What a thread began, and what of that it committed.
+  template <class T> struct Groups {
+    std::vector<T> open;
+    std::deque<std::vector<T>> groups;
+    void commit() { groups.push_back(std::exchange(open, {})); }
+  };
+  struct Stores : Groups<ts::host::Rows> {
     int line = 0;  // of the last one
   };
   struct Product {
@@ -465,9 +459,7 @@ class Emulator {
     int present = 0, line = 0;
     bool done = false;
   };
-  struct Products {
-    std::vector<std::shared_ptr<Product>> open;
-    std::deque<std::vector<std::shared_ptr<Product>>> groups;
+  struct Products : Groups<std::shared_ptr<Product>> {
     std::map<float*, std::vector<float>> saved;  // accumulators as they were before
     bool begun = false;
   };
@@ -526,8 +518,8 @@ class Emulator {
         (r.swizzled && r.row_bytes != 128 && r.row_bytes != 64 && r.row_bytes != 32))
       fail("copied rows are multiples of 16 bytes, swizzled ones 128, 64 or 32", line);
   }
-  // Pieces of 16 bytes: their offset in shared memory, and in global memory, where they lie in it,
-  // their place and how many of their bytes do.
+  // Pieces of 16 bytes: their offset in shared memory, and, where they lie in global memory, their
+  // place and how many of their bytes do.
   template <class F> void each_row(const ts::host::Rows& r, F f) {
     const int64_t base = reinterpret_cast<std::byte*>(r.shared) - b_.shared.get();
     for (int row = 0; row < r.rows; ++row)
@@ -537,7 +529,7 @@ class Emulator {
         const bool inside =
             row >= r.first_row && row < r.last_row && byte >= r.first_byte && byte < r.last_byte;
         f(offset, inside ? r.global + row * r.pitch + byte : nullptr,
-          inside ? std::min(16, r.last_byte - byte) : 16, row);
+          inside ? std::min(16, r.last_byte - byte) : 16);
       }
   }
   // A copy of the asynchronous proxy arrives.
@@ -545,7 +537,7 @@ class Emulator {
     const Flying copy = b_.flying[n];
     b_.flying.erase(b_.flying.begin() + std::ptrdiff_t(n));
     const int agent = copy.phases->agent;
-    each_row(copy.rows, [&](int64_t offset, char* global, int bytes, int) {
+    each_row(copy.rows, [&](int64_t offset, char* global, int bytes) {
       std::memset(b_.shared.get() + offset, 0, 16);
       if (global != nullptr) std::memcpy(b_.shared.get() + offset, global, size_t(bytes));
       b_.shared_shadow->end_copy(*b_.clocks, agent, offset, 16, true);
@@ -589,10 +581,7 @@ class Emulator {
     int64_t offset;
     int bytes, read, line;
   };
-  struct Copies {
-    std::vector<Copy> open;
-    std::deque<std::vector<Copy>> groups;
-  };
+  using Copies = Groups<Copy>;
 
   // A block and, where it waits for them, those of its cluster. Between barriers of the cluster
   // they run one after the other: only there they may learn of each other.

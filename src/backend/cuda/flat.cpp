@@ -30,17 +30,14 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
   }
   const DType dtype = kernel.values.back().dtype;
   head += std::string(storage_type(dtype, Dialect::Cuda)) + "* __restrict__ out)";
-  std::vector<int64_t> shape;
-  for (const Extent& e : kernel.values.back().extents) shape.push_back(e.nominal);
+  const std::vector<int64_t> shape = kernel.values.back().shape();
   Memory to{"out", dtype, contiguous_strides(shape)};
   to.space = Space::Global;
   const int root = int(op.inputs.size());
   const int width = has(op.kind, algebra::Pointwise)
                         ? vector_width(to, kernel.values[size_t(root)].extents, kFewFlatThreads)
                         : 1;
-  int64_t vectors = 1;
-  for (int64_t n : shape) vectors *= n;
-  vectors /= width;
+  const int64_t vectors = product_of(shape) / width;
   if (vectors > 0x7fffffffLL)
     throw Error(ErrorKind::Unsupported, std::string(tessera::name(op.kind)) + " of " +
                                             std::to_string(vectors) + " elements in one kernel");

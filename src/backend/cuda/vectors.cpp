@@ -31,8 +31,7 @@ std::string address(const Memory& m, const std::vector<Expr>& index) {
 int vector_width(const Memory& to, const std::vector<Extent>& extents, int64_t least_threads) {
   if (extents.empty()) return 1;
   const int size = size_in_bytes(to.storage);
-  int64_t elements = 1;
-  for (const Extent& e : extents) elements *= e.nominal;
+  const int64_t elements = elements_of(extents);
   int width = 16 / size;
   while (width > 1 && (extents.back().nominal % width != 0 || !side_by_side(to, extents, width) ||
                        elements / width < least_threads))

@@ -102,87 +102,46 @@ template <class T> TS_DEVICE T shuffle_xor(T x, int lanes) {
 template <class T> TS_DEVICE T shuffle(T x, int from) { return __shfl_sync(kAllLanes, x, from); }
 
 // --- matrices of a warp
-TS_DEVICE void load_matrices(unsigned (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-TS_DEVICE void load_matrices(unsigned (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(row))
-               : "memory");
-}
-TS_DEVICE void load_matrices(unsigned (&r)[1], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
-               : "=r"(r[0])
-               : "r"(shared_address(row))
-               : "memory");
-}
-TS_DEVICE void load_matrices_transposed(unsigned (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-TS_DEVICE void load_matrices_transposed(unsigned (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(row))
-               : "memory");
-}
-TS_DEVICE void load_matrices_transposed(unsigned (&r)[1], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-               : "=r"(r[0])
-               : "r"(shared_address(row))
-               : "memory");
-}
+// `registers` and `address` are the numbers of the operands that follow them.
+#define TS_LOAD(name, n, trans, registers, address, ...)                                           \
+  TS_DEVICE void name(unsigned(&r)[n], const void* row) {                                          \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x" #n trans ".shared.b16 {" registers "}, [" address  \
+                 "];"                                                                              \
+                 : __VA_ARGS__                                                                     \
+                 : "r"(shared_address(row))                                                        \
+                 : "memory");                                                                      \
+  }
+#define TS_LOADS(name, trans)                                                                      \
+  TS_LOAD(name, 4, trans, "%0, %1, %2, %3", "%4", "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]))  \
+  TS_LOAD(name, 2, trans, "%0, %1", "%2", "=r"(r[0]), "=r"(r[1]))                                  \
+  TS_LOAD(name, 1, trans, "%0", "%1", "=r"(r[0]))
+TS_LOADS(load_matrices, "")
+TS_LOADS(load_matrices_transposed, ".trans")
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-TS_DEVICE void store_matrices(void* row, const unsigned (&r)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   shared_address(row)),
-               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
-}
-TS_DEVICE void store_matrices(void* row, const unsigned (&r)[2]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(
-                   shared_address(row)),
-               "r"(r[0]), "r"(r[1])
-               : "memory");
-}
-TS_DEVICE void store_matrices_transposed(void* row, const unsigned (&r)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   shared_address(row)),
-               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
-}
-TS_DEVICE void store_matrices_transposed(void* row, const unsigned (&r)[2]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(
-                   shared_address(row)),
-               "r"(r[0]), "r"(r[1])
-               : "memory");
-}
+#define TS_STORE(name, n, trans, registers, ...)                                                   \
+  TS_DEVICE void name(void* row, const unsigned(&r)[n]) {                                          \
+    asm volatile("stmatrix.sync.aligned.m8n8.x" #n trans ".shared.b16 [%0], {" registers           \
+                 "};" ::"r"(shared_address(row)),                                                  \
+                 __VA_ARGS__                                                                       \
+                 : "memory");                                                                      \
+  }
+#define TS_STORES(name, trans)                                                                     \
+  TS_STORE(name, 4, trans, "%1, %2, %3, %4", "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]))           \
+  TS_STORE(name, 2, trans, "%1, %2", "r"(r[0]), "r"(r[1]))
+TS_STORES(store_matrices, "")
+TS_STORES(store_matrices_transposed, ".trans")
 #endif
 
-TS_DEVICE void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], f16) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-TS_DEVICE void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], bf16) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-TS_DEVICE void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], tf32) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+#define TS_MULTIPLY_ADD(shape, T)                                                                  \
+  TS_DEVICE void multiply_add(float(&d)[4], const unsigned(&a)[4], const unsigned(&b)[2], T) {     \
+    asm("mma.sync.aligned." #shape ".row.col.f32." #T "." #T ".f32 {%0, %1, %2, %3}, "             \
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                            \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                           \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                       \
+  }
+TS_MULTIPLY_ADD(m16n8k16, f16)
+TS_MULTIPLY_ADD(m16n8k16, bf16)
+TS_MULTIPLY_ADD(m16n8k8, tf32)
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 template <int x, int y, int z> TS_DEVICE void sync_cluster() {
@@ -208,17 +167,16 @@ TS_DEVICE void expect_bytes(Barrier* b, int bytes) {
                : "memory");
 }
 TS_DEVICE void wait(Barrier* b, int parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra over;\n"
-      "bra again;\n"
-      "over:\n"
-      "}" ::"r"(shared_address(b)),
-      "r"(parity)
-      : "memory");
+  asm volatile("{\n"
+               ".reg .pred done;\n"
+               "again:\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@done bra over;\n"
+               "bra again;\n"
+               "over:\n"
+               "}" ::"r"(shared_address(b)),
+               "r"(parity)
+               : "memory");
 }
 
 // --- boxes of arrays
@@ -230,10 +188,10 @@ TS_DEVICE void copy_tile(void* to, const TensorMap& map, int x, int y, Barrier* 
       : "memory");
 }
 TS_DEVICE void store_tile(const TensorMap& map, int x, int y, const void* from) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
-                   &map),
-               "r"(x), "r"(y), "r"(shared_address(from))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
+      "r"(x), "r"(y), "r"(shared_address(from))
+      : "memory");
 }
 TS_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int pending> TS_DEVICE void wait_stores() {
