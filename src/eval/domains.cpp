@@ -182,6 +182,7 @@ void FieldDomain<W>::reduce_extremum(const View& x, int kept, const View& out, u
       const bool two = distinct == 2 && plain;
       const Modulus<W>& m = shared.chain->modulus[0];
       const W difference = two ? m.sub(p[member[0]], p[member[1]]) : W(0);
+      if (two && !shared.unknown_signs) shared.ask(difference, 1, false);
       if (distinct <= 1)
         pick = member[0];
       else if (two && !shared.unknown_signs)

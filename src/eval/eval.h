@@ -90,12 +90,13 @@ std::vector<FieldArray> draw_inputs(const Graph& graph, const FieldModel& model,
 
 struct DeemedPoles;  // eval/field.h
 
-// What roots were taken of, one element after the other.
-struct FieldRadicand {
-  uint64_t word = 0;
-  bool is_residue = false;
+// A quadratic character that was asked for, by a sign test or by a root.
+struct FieldCharacter {
+  uint64_t word = 0;  // of what
+  int value = 0;      // −1, 0 or 1
+  bool is_root = false;
 };
-using FieldRadicands = std::vector<FieldRadicand>;
+using FieldCharacters = std::vector<FieldCharacter>;
 
 struct FieldOptions {
   Components outputs = 1;  // of float outputs
@@ -111,8 +112,8 @@ struct FieldOptions {
   bool all_components = false;
   // Redrawing only: set from elsewhere, it ends that before its next round.
   const std::atomic<bool>* cancel = nullptr;
-  const DeemedPoles* deemed = nullptr;  // in place of all else that is undefined
-  FieldRadicands* radicands = nullptr;  // not null: is given all of component p, without a pool
+  const DeemedPoles* deemed = nullptr;    // in place of all else that is undefined
+  FieldCharacters* characters = nullptr;  // not null: is given all of component p, without a pool
 };
 
 struct FieldResult {

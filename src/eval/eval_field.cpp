@@ -111,7 +111,7 @@ FieldResult evaluate(const Graph& g, const FieldModel& model, const std::vector<
                      const FieldOptions& options, const Demand& demand) {
   FieldDomain<W> domain(model);
   domain.shared.deemed = options.deemed;
-  domain.shared.radicands = options.radicands;
+  domain.shared.characters = options.characters;
   Interpreter<FieldDomain<W>> interpreter(domain, options.pool);
   interpreter.set_sample_blocks(options.sample_blocks);
   std::vector<View> values = input_views(g, inputs);

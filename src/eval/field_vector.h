@@ -27,7 +27,10 @@ template <class W> struct FieldShared {
   bool unknown_signs;  // Signs::Unknown
   bool small;          // FieldSize::Small: logarithms have their domain
   const DeemedPoles* deemed = nullptr;
-  FieldRadicands* radicands = nullptr;
+  FieldCharacters* characters = nullptr;
+  void ask(uint64_t word, int value, bool is_root) const {
+    if (characters != nullptr) characters->push_back({word, value, is_root});
+  }
 
   // The sign of an element in component k: odd, and a function of component p for all components.
   W unknown_sign(int k, W x) const {
@@ -158,8 +161,10 @@ template <class W> struct FieldVec {
     W powers[kRun];
     loops().pow(modulus(0), c[0], modulus(0).residue_exponent, powers, n);
     const W one = modulus(0).one;
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; ++i) {
       s[i] = c[0][i] == 0 ? int8_t(0) : powers[i] == one ? int8_t(1) : int8_t(-1);
+      shared->ask(c[0][i], s[i], false);
+    }
   }
   // The hash of element i as a member of a maximum (or minimum): its own set if it has one. The
   // minimum of S is −max(−S).
@@ -314,8 +319,7 @@ template <class W> FieldVec<W> sqrt(const FieldVec<W>& a) {
       const DeemedPoles* const deemed = a.shared->deemed;
       const bool is_residue = square[i] == a.c[k][i];
       if (deemed ? deemed->holds(DeemedPoles::Sign, a.c[k][i]) : !is_residue) r.undefine(i);
-      if (a.shared->radicands != nullptr && k == 0)
-        a.shared->radicands->push_back({a.c[k][i], is_residue});
+      if (k == 0) a.shared->ask(a.c[k][i], a.c[k][i] == 0 ? 0 : is_residue ? 1 : -1, true);
     }
   }
   return r;
@@ -537,7 +541,10 @@ FieldVec<W> extremum(const FieldVec<W>& a, const FieldVec<W>& b, uint64_t minimu
       } else {
         set = (p + q) | minimum;
         two = a.plain(i, minimum) && b.plain(i, minimum);
-        if (two && !unknown) pick = (powers[i] == one) == (minimum == 0) ? &a : &b;
+        if (two && !unknown) {
+          pick = (powers[i] == one) == (minimum == 0) ? &a : &b;
+          a.shared->ask(difference[i], powers[i] == one ? 1 : -1, false);
+        }
       }
     }
     if (pick != nullptr && set == 0 && pick->has_set) set = pick->set[i];

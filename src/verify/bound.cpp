@@ -11,21 +11,11 @@ namespace {
 
 using degree_algebra::log_add;
 
-constexpr double kMostSigns = 12;
-
-// How many products there are of at most `depth` of so many signs.
-double products_of(double signs, double depth) {
-  double all = 1, of_size = 1;
-  for (double k = 1; k <= std::min(signs, depth); k++) {
-    of_size *= (signs - k + 1) / k;
-    all += of_size;
-  }
-  return all;
-}
+constexpr double kMostSigns = 8;  // of 2^8 patterns one is hit in as many draws as there may be
 
 }  // namespace
 
-DrawBound draw_bound(const Degrees& a, const Degrees& b, double dependent_roots) {
+DrawBound draw_bound(const Degrees& a, const Degrees& b, const Characters& characters) {
   DrawBound r;
   std::vector<std::string> granted;
   constexpr double log_p = 59, log_q = log_p - 1;
@@ -34,7 +24,7 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, double dependent_roots)
   const double degree = std::max({a.numerator + b.denominator, b.numerator + a.denominator, 1.0});
   const double log_terms =
       log_add(a.log_terms_num + b.log_terms_den, b.log_terms_num + a.log_terms_den) - 1;
-  const double roots = a.roots + b.roots;
+  const double roots = characters.roots;
   r.text = "degree " + significant(degree, 4);
 
   // Roots: the product of all conjugates is a polynomial; arguments are conditioned on residues.
@@ -76,23 +66,15 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, double dependent_roots)
   log_miss = std::min(log_add(log_miss, kVanishes), -0.5);
   // Sign tests: a pattern on which the programs differ must be hit. Roots that depend on one
   // another are signs, too.
-  const double of_roots = std::min(dependent_roots, roots);
-  const bool many_roots = of_roots > kMostSigns;
-  if (many_roots && roots <= 16)
+  const bool independent = !characters.told && roots > kMostSigns;  // as is taken for granted
+  if (independent && roots <= 16)
     granted.push_back("many square roots behave as independent variables");
-  const double signs = a.sign_tests + b.sign_tests + (many_roots ? 0 : of_roots);
-  const double depth = std::max(a.sign_degree, b.sign_degree) + (many_roots ? 0 : of_roots);
+  const double signs = characters.signs + (independent ? 0 : characters.dependent);
   if (signs > 0) {
-    r.text += ", sign tests " + significant(signs, 4) + " of depth " + significant(depth, 4);
-    const bool many = signs > kMostSigns;
-    const double weil = many ? 0 : std::exp2(std::log2(signs * degree) - log_p / 2);
-    const double met = many ? std::exp2(-depth) : 1 / products_of(signs, depth);
-    const double hit = met * (1 - std::exp2(log_miss)) - weil;
-    log_miss = hit <= 0 ? 0 : std::log1p(-hit) / std::log(2.0);
-    if (many) {
-      granted.push_back("quadratic characters of different polynomials behave independently");
-      r.branches = false;
-    }
+    r.text += ", sign tests " + significant(signs, 4);
+    const double weil = std::exp2(std::log2(signs * degree) - log_p / 2);
+    const double hit = std::exp2(-signs) * (1 - std::exp2(log_miss)) - weil;
+    log_miss = hit <= 0 || signs > kMostSigns ? 0 : std::log1p(-hit) / std::log(2.0);
   }
   if (a.sampled_integers || b.sampled_integers) {
     granted.push_back("integer inputs were sampled");

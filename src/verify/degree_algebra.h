@@ -36,10 +36,10 @@ struct Value {
   double log_scale = 0;  // log2 of that denominator of the coefficients
   double exponent_degree = 0, log_exponent_size = -1e9, log_exponent_scale = 0;
   bool has_exp = false, hard = false;
-  std::map<int, Use> dens, roots, tests;
+  std::map<int, Use> dens;
   std::map<int, Use> unknowns;  // applications of functions known by name, and members of sets
   double unknown_degree = 0;
-  double sign_degree = 0;
+  bool has_root = false;
   bool sampled = false;
   unsigned loops = 0;  // which loops it varies with
 };
@@ -80,7 +80,7 @@ class Algebra {
     return mask;
   }
   template <class F> static void remap(Value& v, F f) {
-    for (auto* uses : {&v.dens, &v.roots, &v.tests, &v.unknowns})
+    for (auto* uses : {&v.dens, &v.unknowns})
       for (auto& [id, use] : *uses) use.mask = (use.mask & ~0xffu) | f(use.mask & 0xffu);
   }
   // What depends on one of these axes is of other elements now than where it was computed, and may
@@ -97,10 +97,6 @@ class Algebra {
           atoms_.push_back(atoms_[size_t(id)]);
           return int(atoms_.size()) - 1;
         });
-    anew(
-        v.roots, [&](int) { return next_root_++; });
-    anew(
-        v.tests, [&](int) { return next_test_++; });
     anew(v.unknowns, [&](int) { return next_unknown_++; });
   }
   // Axes of an operand of rank `small` aligned to the right of a result of rank `rank`.
@@ -115,11 +111,8 @@ class Algebra {
     r.unknown_degree = std::max(x.unknown_degree, y.unknown_degree);
     r.exponent_degree = std::max(x.exponent_degree, y.exponent_degree);
     r.loops = x.loops | y.loops;
-    r.roots = x.roots;
-    r.tests = x.tests;
+    r.has_root = x.has_root || y.has_root;
     r.unknowns = x.unknowns;
-    unite(r.roots, y.roots);
-    unite(r.tests, y.tests);
     unite(r.unknowns, y.unknowns);
   }
   static void unite(std::map<int, Use>& into, const std::map<int, Use>& from) {
@@ -140,7 +133,6 @@ class Algebra {
     r.log_exponent_scale = x.log_exponent_scale + y.log_exponent_scale;
     r.log_exponent_size = log_add(x.log_exponent_size + y.log_exponent_scale,
                                   y.log_exponent_size + x.log_exponent_scale);
-    r.sign_degree = x.sign_degree + y.sign_degree;
     r.dens = x.dens;
     for (const auto& [id, use] : y.dens) {
       auto [it, fresh] = r.dens.emplace(id, use);
@@ -188,7 +180,6 @@ class Algebra {
     r.log_exponent_scale = x.log_exponent_scale + y.log_exponent_scale;
     r.log_exponent_size = std::max(x.log_exponent_size + y.log_exponent_scale,
                                    y.log_exponent_size + x.log_exponent_scale);
-    r.sign_degree = std::max(x.sign_degree, y.sign_degree);
     r.dens = std::move(dens);
     return r;
   }
@@ -201,12 +192,11 @@ class Algebra {
         use.copies *= n;
         use.mask &= ~gone;
       }
-    for (auto* uses : {&x.roots, &x.tests, &x.unknowns})
-      for (auto& [id, use] : *uses)
-        if (use.mask & gone) {
-          use.multiply(n);
-          use.mask &= ~gone;
-        }
+    for (auto& [id, use] : x.unknowns)
+      if (use.mask & gone) {
+        use.multiply(n);
+        use.mask &= ~gone;
+      }
     extend(x, dens);
     x.dens = std::move(dens);
     if (x.has_exp) x.log_terms += std::log2(n);
@@ -231,23 +221,20 @@ class Algebra {
     }
     return multiply(x, inverse);
   }
-  Value root(const Value& x, unsigned mask) {
+  Value root(const Value& x) const {
     Value r = x;
+    r.has_root = true;
     // √(N/D) = √(N·D)/D as an atom of its own: a generator of degree (deg N + deg D)/2 over D.
-    if (x.degree == 0 && !x.has_exp && x.dens.empty()) {
-      r.roots[next_root_++] = {1, 1, mask & 0xf00u, here_};
-      return r;
-    }
+    if (x.degree == 0 && !x.has_exp && x.dens.empty()) return r;
     r.degree = std::max(1.0, (x.degree + den_degree(x)) / 2);
     r.log_terms = x.log_terms + den_terms(x);
-    r.roots[next_root_++] = {1, 1, mask, here_};
     r.hard = r.hard || x.log_terms > 0;
     return r;
   }
   // What a function of x has of it, whatever it is.
   static Value inherited(const Value& x) {
     Value r;
-    r.roots = x.roots;
+    r.has_root = x.has_root;
     r.unknowns = x.unknowns;
     r.hard = x.hard;
     r.sampled = x.sampled;
@@ -257,26 +244,16 @@ class Algebra {
   Value exponential(const Value& x) const {
     Value r = inherited(x);
     r.has_exp = true;
-    r.hard = x.hard || x.has_exp || !x.dens.empty() || !x.roots.empty();
+    r.hard = x.hard || x.has_exp || !x.dens.empty() || x.has_root;
     r.exponent_degree = std::max(1.0, x.degree);
     r.log_exponent_size = x.log_size;
     r.log_exponent_scale = x.log_scale;
-    r.tests = x.tests;
-    r.sign_degree = copies_of(x.tests);
     r.unknown_degree = x.unknown_degree;
     return r;
   }
-  // A sign test of x: a character of every pattern of the tests inside x.
-  Value test(const Value& x, unsigned mask) {
-    // What depends on no input is decided once and for all.
-    if (x.degree == 0 && x.tests.empty() && !x.has_exp && !x.sampled && x.unknowns.empty() &&
-        x.roots.empty() && x.dens.empty())
-      return {};
+  // A sign of x: a number once it is known which (verify/characters.h counts them).
+  static Value test(const Value& x) {
     Value r = inherited(x);
-    r.tests = x.tests;
-    add_test(r, mask);
-    r.sign_degree = copies_of(r.tests);
-    r.has_exp = false;
     r.hard = x.hard || x.has_exp;
     r.unknown_degree = x.unknown_degree;
     return r;
@@ -289,8 +266,6 @@ class Algebra {
     r.degree = 1;
     r.unknowns[next_unknown_++] = {1, members, mask, here_ * members};
     r.unknown_degree = std::max(one.unknown_degree, one.degree + den_degree(one));
-    r.tests = x.tests;
-    r.sign_degree = copies_of(x.tests);
     return r;
   }
   // Whether a tensor is a maximum (or minimum) of several elements: one more makes it a keyed
@@ -318,16 +293,12 @@ class Algebra {
 
   Value select(const Value& c, const Value& x, const Value& y) const {
     Value r = add(x, y);
-    unite(r.tests, c.tests);
-    r.sign_degree += c.sign_degree;
     r.sampled = r.sampled || c.sampled;
     return r;
   }
-  void add_root(Value& x) { x.roots[next_root_++] = {1, 1, 0}; }
-  void add_test(Value& x, unsigned mask) { x.tests[next_test_++] = {1, 1, mask, here_}; }
 
   std::vector<Atom> atoms_;
-  int next_root_ = 0, next_test_ = 0, next_unknown_ = 0;
+  int next_unknown_ = 0;
   double runs_ = 1;  // how often the graph at hand is run: blocks and iterations
   double here_ = 1;  // how many elements of the operator at hand there are in the whole program
 };

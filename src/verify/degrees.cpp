@@ -36,23 +36,17 @@ V operator/(const V& x, const V& y) { return x.of(x.a->divide(x.v, y.v, y.mask),
 V log1p(const V& x) { return (x + x.constant(1)).unknown(); }
 V exp(const V& x) { return x.of(x.a->exponential(x.v)); }
 V expm1(const V& x) { return exp(x) + x.constant(1); }
-V sqrt(const V& x) { return x.of(x.a->root(x.v, x.mask)); }
+V sqrt(const V& x) { return x.of(x.a->root(x.v)); }
 V logistic(const V& x) { return x.constant(1) / (x.constant(1) + exp(x)); }
 V tanh(const V& x) { return logistic(x + x) + x.constant(1); }
-V gelu(const V& x) {
-  V e = x * (x.constant(1) + erf(x));
-  x.a->add_root(e.v);
-  return e;
-}
+V gelu(const V& x) { return sqrt(x.constant(2)) * x * (x.constant(1) + erf(x)); }
 V gelu_tanh(const V& x) {
   const V u = x.constant(Rational::from_double(0.7978845608028654)) *
               (x + x.constant(Rational::ratio(44715, 1000000)) * (x * (x * x)));
   return x * logistic(u + u);
 }
 // A test, or a function known by name.
-V sign(const V& x) {
-  return x.signs == Signs::Unknown ? x.unknown() : x.of(x.a->test(x.v, x.mask));
-}
+V sign(const V& x) { return x.signs == Signs::Unknown ? x.unknown() : x.of(Algebra::test(x.v)); }
 V abs(const V& x) { return x * sign(x); }
 V relu(const V& x) { return x * sign(x); }
 V power(const V& x, const Rational& e) {
@@ -76,9 +70,7 @@ V max(const V& x, const V& y) { return y + (x + y) * sign(x + y); }
 V min(const V& x, const V& y) { return max(x, y); }
 V logical_not(const V& x) { return x; }
 V logical_or(const V& x, const V& y) { return x * y; }
-V compare(const V& x, const V& y, Order) {
-  return x.of(x.a->test((x + y).v, x.mask | y.mask), y.mask);
-}
+V compare(const V& x, const V& y, Order) { return x.of(Algebra::test((x + y).v), y.mask); }
 V select(const V& c, const V& x, const V& y) {
   return c.of(c.a->select(c.v, x.v, y.v), x.mask | y.mask);
 }
@@ -191,7 +183,7 @@ class Analysis : public Algebra {
       Value z = x.raw(operand);
       const int r = x.rank(operand);
       rename(z, 1u << (r - contracted));
-      for (auto* uses : {&z.dens, &z.roots, &z.tests, &z.unknowns})
+      for (auto* uses : {&z.dens, &z.unknowns})
         for (auto& [id, use] : *uses) {
           unsigned m = use.mask & 0xf00u;
           for (int d = 0; d < r - 2; d++)
@@ -233,7 +225,7 @@ class Analysis : public Algebra {
     rename(r, 0xffu);
     for (size_t l = 0; l < a.fmap.size(); l++) {
       if (a.fmap[l] < 0) continue;
-      for (auto* uses : {&r.dens, &r.roots, &r.tests, &r.unknowns})
+      for (auto* uses : {&r.dens, &r.unknowns})
         for (auto& [id, use] : *uses)
           if (use.mask >> a.fmap[l] & 1u) use.mask |= 1u << (8 + l);
       r.loops |= 1u << l;
@@ -324,11 +316,6 @@ Degrees degrees(const Graph& graph, Signs signs) {
     const DType dtype = graph.type(t).dtype;
     v.degree = is_float(dtype) ? 1 : 0;
     v.sampled = is_integer(dtype);
-    if (dtype == DType::Bool) {  // a fair coin
-      analysis.here_ = double(num_elements(graph.type(t).shape));
-      analysis.add_test(v, degree_algebra::Algebra::own_mask(graph, t, v));
-      v.sign_degree = 1;
-    }
     arguments.push_back(v);
   }
   std::vector<degree_algebra::Value> values = analysis.run(graph, arguments);
@@ -347,10 +334,6 @@ Degrees degrees(const Graph& graph, Signs signs) {
             v.log_exponent_scale);
     d.has_exp = d.has_exp || v.has_exp;
     d.hard_exponent = d.hard_exponent || v.hard;
-    const double tests = degree_algebra::copies_of(v.tests);
-    most(d.roots, degree_algebra::copies_of(v.roots));
-    most(d.sign_tests, tests);
-    most(d.sign_degree, std::min(v.sign_degree, tests));
     most(d.unknowns, degree_algebra::copies_of(v.unknowns));
     most(d.unknown_degree, v.unknown_degree);
     d.sampled_integers = d.sampled_integers || v.sampled;

@@ -1,5 +1,5 @@
-// Worst-case degrees of what a program computes, its exponentials, roots, sign tests and unknown
-// functions, by one pass over its graph. The derivation is in docs/verifier.md.
+// Worst-case degrees of what a program computes, its exponentials and unknown functions, by one
+// pass over its graph. The derivation is in docs/verifier.md.
 #pragma once
 #include "eval/field_array.h"
 #include "ir/graph.h"
@@ -14,9 +14,6 @@ struct Degrees {
   double log_exponent_size = 0;  // log2 of Σ|integer coefficients| of an exponent, N and D together
   bool has_exp = false;
   bool hard_exponent = false;     // exponents with quotients, roots or exponentials inside
-  double roots = 0;               // different square roots
-  double sign_tests = 0;          // different sign tests
-  double sign_degree = 0;         // how many of them meet in one product, at worst
   double unknowns = 0;            // applications of functions known by name only
   double unknown_degree = 0;      // largest degree of a difference of two of their arguments
   bool sampled_integers = false;  // depends on integer inputs, or indices known by name only

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "eval/eval.h"
 #include "verify/bound.h"
+#include "verify/characters.h"
 #include "verify/composition.h"
 #include "verify/congruence.h"
 #include "verify/coverage.h"
@@ -18,7 +19,6 @@
 #include "verify/integers.h"
 #include "verify/interface.h"
 #include "verify/numeric_gate.h"
-#include "verify/roots.h"
 #include "verify/rounded_decisions.h"
 #include "verify/signs.h"
 #include "verify/work.h"
@@ -33,6 +33,16 @@ constexpr int kIntegerDraws = 64;
 // Proofs in parts: at most so many questions, each answered with an error so much smaller.
 constexpr int kMaxPartTests = 256;
 constexpr double kPartErrorLog2 = 8;
+std::optional<Verdict> less_defined(const Graph& spec, const Graph& candidate,
+                                    const std::vector<NDArray>& inputs, const std::string& why) {
+  if (!is_defined_at(spec, inputs) || is_defined_at(candidate, inputs)) return std::nullopt;
+  Counterexample c;
+  c.kind = Difference::Definedness;
+  c.what = "the original is defined and the rewrite is not: " + why;
+  c.inputs = concrete(spec, inputs);
+  c.position.resize(spec.type(spec.outputs()[0]).shape.size());
+  return Refuted{std::move(c)};
+}
 bool is_cancelled(const VerifyOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
 
 // How certain the comparison of every output element is so far, as log2 of the probability that it
@@ -119,6 +129,7 @@ class StaticTest {
       return Unknown{UnknownReason::Budget,
                      "one evaluation takes about " + std::to_string(int64_t(work)) +
                          " multiply-adds, more than the limit of " + std::to_string(o_.max_macs)};
+    if (auto v = reads_elsewhere()) return v;
     const bool of_integers = is_integer_program(spec_),
                integers = of_integers && is_integer_program(candidate_);
     if (of_integers && !integers)  // which floats may not hold
@@ -149,6 +160,20 @@ class StaticTest {
     }
     if (auto v = at_the_edges()) return v;
     return proved ? std::nullopt : tested();
+  }
+
+  // Indices of the rewrite that the original does not have are positions of nothing there.
+  std::optional<Verdict> reads_elsewhere() {
+    const auto indexes = [](const Graph&, const Op& op) { return op.kind == OpKind::Gather; };
+    for (uint64_t i = 0; i < 8 && any_op(candidate_, indexes); i++) {
+      const int64_t far = i % 2 == 0 ? INT64_MAX / 2 : 1000;
+      const auto ranges = integer_ranges(spec_, spec_, {-far, far});
+      if (auto v = less_defined(spec_, candidate_,
+                                make_inputs(spec_, "ties", seeds_.split(41000 + i)(), ranges),
+                                "an index is out of range"))
+        return v;
+    }
+    return std::nullopt;
   }
 
   // What equality over the reals does not speak of: poles (`undefined`), decisions made by
@@ -533,9 +558,8 @@ class StaticTest {
     const double error_log2 = part ? part->error_log2 : o_.error_log2;
     const Graph& spec = reference.spec();
     const Degrees a = degrees(whole_spec, signs_), b = degrees(whole_candidate, signs_);
-    const double roots = a.roots + b.roots;
-    const DrawBound bound = draw_bound(
-        a, b, roots > 0 ? dependent_roots(spec, candidate, roots, seeds.split(99)()) : 0);
+    const DrawBound bound =
+        draw_bound(a, b, characters(spec, candidate, signs_, seeds.split(99)()));
     Coverage coverage(spec);
     int64_t candidate_undefined = 0;
     int draws = 0, incomplete = 0, redraws = 12;
@@ -686,16 +710,10 @@ std::optional<Verdict> test_rounding(Reference& reference, const Graph& candidat
 }
 
 Verdict out_of_range(const Graph& spec, const Graph& candidate, Rng seeds, const Error& error) {
-  for (uint64_t i = 0; i < kTieDraws; i++) {
-    const std::vector<NDArray> inputs = tie_inputs(spec, candidate, seeds.split(40000 + i)());
-    if (!is_defined_at(spec, inputs) || is_defined_at(candidate, inputs)) continue;
-    Counterexample c;
-    c.kind = Difference::Definedness;
-    c.what = "the original is defined and the rewrite is not: " + std::string(error.what());
-    c.inputs = concrete(spec, inputs);
-    c.position.resize(spec.type(spec.outputs()[0]).shape.size());
-    return Refuted{std::move(c)};
-  }
+  for (uint64_t i = 0; i < kTieDraws; i++)
+    if (auto v = less_defined(spec, candidate,
+                              tie_inputs(spec, candidate, seeds.split(40000 + i)()), error.what()))
+      return *std::move(v);
   return Unknown{UnknownReason::Undefined, error.what()};
 }
 

@@ -1,7 +1,7 @@
 // Programs that differ where random draws hardly ever come: at one position of a table, in a small
 // ball, at signs that a prime gets wrong. None may be proved equal, whatever the seed.
+#include "verify/characters.h"
 #include "verify/programs.h"
-#include "verify/roots.h"
 
 namespace tessera {
 namespace {
@@ -76,6 +76,11 @@ TEST(Gathers, AreMovedToInputs) {
       compare_programs(twice + "k = gather i, j {axis=0}; h = gather x, k {axis=0}; return h",
                        twice + "g = gather x, i {axis=0}; h = gather g, j {axis=0}; return h")
           .equal());
+  // Nor where the original has no index.
+  EXPECT_TRUE(compare_programs(in + "k = cast i {dtype=f32}; return k",
+                               in + "k = cast i {dtype=f32}; z = const {value=0} : f32[8];"
+                                    "q = gather z, i {axis=0}; r = add k, q; return r")
+                  .refuted());
   const std::string square = "x = input : f32[9,9]; i = input : i32[1];";
   EXPECT_FALSE(
       compare_programs(square + "g = gather x, i {axis=0}; r = slice g {starts=[0,0], stops=[1,1], "
@@ -88,19 +93,42 @@ TEST(Gathers, AreMovedToInputs) {
                    .equal());
 }
 
-TEST(Roots, DependOnOneAnotherOrNot) {
+Characters characters_of(const std::string& body) {
   const std::string in = "x = input : f32[6]; y = input : f32[6];";
-  const auto dependent = [&](const std::string& body, double together) {
-    return dependent_roots(program(in + "return x"), program(in + body + " return r"), together, 1);
-  };
-  EXPECT_EQ(dependent("r = sqrt x;", 1), 0);
-  EXPECT_EQ(dependent("a = sqrt x; b = sqrt y; r = add a, b;", 2), 0);
-  EXPECT_EQ(dependent("a = sqrt x; b = rsqrt x; r = add a, b;", 2), 0);  // one radicand
-  EXPECT_EQ(dependent("r = gelu x;", 1), 0);                             // √2 is no sign
-  EXPECT_EQ(dependent("a = sqr x; r = sqrt a;", 1), 1);
-  EXPECT_EQ(dependent("a = sqr x; b = mul a, y; c = sqrt b; d = sqrt y; r = add c, d;", 2), 1);
-  const std::string three = "m = mul x, y; a = sqrt x; b = sqrt y; c = sqrt m; d = add a, b;";
-  EXPECT_EQ(dependent(three + "r = add d, c;", 3), 1);
+  return characters(program(in + "return x"), program(in + body + " return r"), Signs::Character,
+                    1);
+}
+
+TEST(Characters, OfRootsDependOnOneAnotherOrNot) {
+  const auto dependent = [&](const std::string& body) { return characters_of(body).dependent; };
+  EXPECT_EQ(dependent("r = sqrt x;"), 0);
+  EXPECT_EQ(dependent("a = sqrt x; b = sqrt y; r = add a, b;"), 0);
+  EXPECT_EQ(dependent("a = sqrt x; b = rsqrt x; r = add a, b;"), 0);  // one radicand
+  EXPECT_EQ(dependent("r = gelu x;"), 0);                             // √2 is no sign
+  EXPECT_EQ(dependent("a = sqr x; r = sqrt a;"), 1);
+  EXPECT_EQ(dependent("a = sqr x; b = mul a, y; c = sqrt b; d = sqrt y; r = add c, d;"), 1);
+  EXPECT_EQ(dependent("m = mul x, y; a = sqrt x; b = sqrt y; c = sqrt m; d = add a, b;"
+                      "r = add d, c;"),
+            1);
+  // Where relu(x) is 0, nothing is seen of (relu(x)²·y)·y, which is a square.
+  EXPECT_EQ(dependent("m = relu x; q = sqr m; v = mul q, y; a = sqrt v; b = sqrt y; r = add a, b;"),
+            1);
+}
+
+TEST(Characters, AreCountedWhereverTheyAre) {
+  const auto signs = [&](const std::string& body) { return characters_of(body).signs; };
+  EXPECT_EQ(signs("r = relu x;"), 1);
+  EXPECT_EQ(signs("a = relu x; b = relu x; r = add a, b;"), 1);
+  EXPECT_EQ(signs("r = max x, y;"), 1);
+  EXPECT_EQ(signs("a = relu x; r = sum a {axes=[0]};"), 6);
+  const std::string two = "a = unsqueeze x {axes=[1]}; b = unsqueeze y {axes=[1]};"
+                          "c = concat a, b {axis=1};";
+  EXPECT_EQ(signs(two + "r = reduce_max c {axes=[1]};"), 1);
+  EXPECT_EQ(signs("c = const {value=47} : f32[]; r = relu c;"), 1);
+  EXPECT_EQ(
+      signs("k = kernel x grid[x=6] { U = input : f32[6]; t = iter U {imap={x:0}};"
+            "h = relu t; o = save h {omap={x:0}} : f32[6]; return o }; r = sum k {axes=[0]};"),
+      6);
 }
 
 }  // namespace
