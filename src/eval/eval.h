@@ -113,7 +113,7 @@ struct FieldOptions {
   // Redrawing only: set from elsewhere, it ends that before its next round.
   const std::atomic<bool>* cancel = nullptr;
   const DeemedPoles* deemed = nullptr;    // in place of all else that is undefined
-  FieldCharacters* characters = nullptr;  // not null: is given all of component p, without a pool
+  FieldCharacters* characters = nullptr;  // not null: is given all, without a pool
 };
 
 struct FieldResult {

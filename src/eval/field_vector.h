@@ -241,7 +241,10 @@ void scale_flags(FieldVec<W>& r, const FieldVec<W>& a, const FieldVec<W>& b, boo
     const uint8_t x = a.flag_at(i), y = b.flag_at(i);
     if ((x | y) == 0) continue;
     auto positive = [](const FieldVec<W>& v, int at) {
-      return v.holds(0) && v.flag_at(at) == 0 && v.modulus(0).legendre(v.c[0][at]) == 1;
+      if (!v.holds(0) || v.flag_at(at) != 0) return false;
+      const int sign = v.modulus(0).legendre(v.c[0][at]);
+      v.shared->ask(v.c[0][at], sign, false);
+      return sign == 1;
     };
     const bool infinite = (x == FieldArray::NegInf && positive(b, i)) ||
                           (!divide && y == FieldArray::NegInf && positive(a, i));
@@ -319,7 +322,8 @@ template <class W> FieldVec<W> sqrt(const FieldVec<W>& a) {
       const DeemedPoles* const deemed = a.shared->deemed;
       const bool is_residue = square[i] == a.c[k][i];
       if (deemed ? deemed->holds(DeemedPoles::Sign, a.c[k][i]) : !is_residue) r.undefine(i);
-      if (k == 0) a.shared->ask(a.c[k][i], a.c[k][i] == 0 ? 0 : is_residue ? 1 : -1, true);
+      if (a.shared->characters != nullptr && a.c[k][i] != m.from_int(2))  // as gelu has
+        a.shared->ask(a.c[k][i], a.c[k][i] == 0 ? 0 : is_residue ? 1 : -1, true);
     }
   }
   return r;

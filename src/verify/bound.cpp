@@ -11,7 +11,7 @@ namespace {
 
 using degree_algebra::log_add;
 
-constexpr double kMostSigns = 8;  // of 2^8 patterns one is hit in as many draws as there may be
+constexpr double kMostSigns = 6;  // of 2^6 patterns one is hit in as many draws as there may be
 
 }  // namespace
 
@@ -25,6 +25,7 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, const Characters& chara
   const double log_terms =
       log_add(a.log_terms_num + b.log_terms_den, b.log_terms_num + a.log_terms_den) - 1;
   const double roots = characters.roots;
+  const bool independent = !characters.told && roots > kMostSigns;  // as is taken for granted
   r.text = "degree " + significant(degree, 4);
 
   // Roots: the product of all conjugates is a polynomial; arguments are conditioned on residues.
@@ -33,7 +34,8 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, const Characters& chara
   log_miss += log_roots;
   if (roots > 0) {
     r.text += ", roots " + significant(roots, 4);
-    if (roots > 16) granted.push_back("many square roots behave as independent variables");
+    if (roots > 16 || independent)
+      granted.push_back("many square roots behave as independent variables");
   }
   if (const double m = a.unknowns + b.unknowns; m > 0) {
     const double d = 2 * std::max({a.unknown_degree, b.unknown_degree, 1.0});
@@ -66,10 +68,9 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, const Characters& chara
   log_miss = std::min(log_add(log_miss, kVanishes), -0.5);
   // Sign tests: a pattern on which the programs differ must be hit. Roots that depend on one
   // another are signs, too.
-  const bool independent = !characters.told && roots > kMostSigns;  // as is taken for granted
-  if (independent && roots <= 16)
-    granted.push_back("many square roots behave as independent variables");
-  const double signs = characters.signs + (independent ? 0 : characters.dependent);
+  // Where signs decide, they may decide which roots there are, and which depend on which.
+  const double of_roots = characters.signs > 0 ? 2 * roots : characters.dependent,
+               signs = characters.signs + (independent ? 0 : of_roots);
   if (signs > 0) {
     r.text += ", sign tests " + significant(signs, 4);
     const double weil = std::exp2(std::log2(signs * degree) - log_p / 2);

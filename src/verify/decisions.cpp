@@ -44,10 +44,29 @@ struct Number {
   bool exact = true;  // that value is the actual one
 };
 
+// Which values may be made infinite by a constant that is; `arguments`: of a body.
+std::vector<bool> infinite_values(const Graph& g, const std::vector<bool>& arguments) {
+  std::vector<bool> infinite(g.tensors().size());
+  for (size_t i = 0; i < arguments.size(); i++) infinite[g.inputs()[i].index] = arguments[i];
+  const auto makes = [](const Graph&, const Op& op) {
+    const auto* pad = std::get_if<PadAttrs>(&op.attrs);
+    return (op.constant() && !op.constant()->finite()) || (pad && !pad->value.finite());
+  };
+  for (const Op& op : g.ops()) {
+    if (is_input(op.kind) || has(op.kind, algebra::Exponential)) continue;
+    const bool is = makes(g, op) || (op.body.valid() && any_op(g.body(op), makes)) ||
+                    std::ranges::any_of(op.inputs, [&](TensorId t) { return infinite[t.index]; });
+    for (uint32_t r = 0; r < op.num_results; r++) infinite[op.result(r).index] = is;
+  }
+  return infinite;
+}
+
 class Abstraction {
  public:
-  Abstraction(const Graph& g, Graph out, const std::vector<Sign>& arguments = {})
-      : g_(g), out_(std::move(out)), v_(g.tensors().size()), signs_(signs_of(g, arguments)) {}
+  Abstraction(const Graph& g, Graph out, const std::vector<Sign>& arguments = {},
+              const std::vector<bool>& infinite = {})
+      : g_(g), out_(std::move(out)), v_(g.tensors().size()), signs_(signs_of(g, arguments)),
+        infinite_(infinite_values(g, infinite)) {}
 
   void run(const std::vector<Number>& arguments) {
     size_t next = 0;
@@ -234,9 +253,11 @@ class Abstraction {
     std::vector<Number> arguments;
     std::vector<TensorId> in;
     std::vector<Sign> signs;
+    std::vector<bool> infinite;
     for (TensorId t : op.inputs) {
       Number n = at(t);
       signs.push_back(signs_[t.index]);
+      infinite.push_back(infinite_[t.index]);
       in.push_back(n.fixed ? n.as_is : n.real);
       n.has_real = !n.fixed;
       arguments.push_back(n);
@@ -244,7 +265,7 @@ class Abstraction {
     Abstraction a(inner,
                   inner.level() == Level::Block ? Graph::block(inner.grid(), inner.loops())
                                                 : Graph::thread(),
-                  signs);
+                  signs, infinite);
     a.run(arguments);
     std::vector<Number> results;
     for (TensorId t : inner.outputs()) {
@@ -363,6 +384,8 @@ class Abstraction {
     const TensorId a = to_real(op.inputs[1]), b = to_real(op.inputs[2]);
     const Number& c = at(op.inputs[0]);
     if (c.fixed) return chosen(op, out_.add(op.kind, {c.as_is, a, b}), range(op), exact);
+    if (infinite_[op.inputs[1].index] || infinite_[op.inputs[2].index])
+      refuse("an infinity where a decision says so");  // which no polynomial takes back
     return chosen(op, shaped(op, blend(to_real(op.inputs[0]), a, b)), range(op), exact);
   }
   Number larger(const Op& op, AccumKind fold, TensorId x, TensorId y) {
@@ -525,6 +548,7 @@ class Abstraction {
   Graph out_;
   std::vector<Number> v_;
   const std::vector<Sign> signs_;
+  const std::vector<bool> infinite_;
 };
 
 }  // namespace

@@ -44,12 +44,6 @@ struct Value {
   unsigned loops = 0;  // which loops it varies with
 };
 
-inline double copies_of(const std::map<int, Use>& uses) {
-  double n = 0;
-  for (const auto& [id, use] : uses) n += use.copies;
-  return n;
-}
-
 class Algebra {
  public:
   double den_degree(const Value& x) const {

@@ -334,7 +334,9 @@ Degrees degrees(const Graph& graph, Signs signs) {
             v.log_exponent_scale);
     d.has_exp = d.has_exp || v.has_exp;
     d.hard_exponent = d.hard_exponent || v.hard;
-    most(d.unknowns, degree_algebra::copies_of(v.unknowns));
+    double unknowns = 0;
+    for (const auto& [id, use] : v.unknowns) unknowns += use.copies;
+    most(d.unknowns, unknowns);
     most(d.unknown_degree, v.unknown_degree);
     d.sampled_integers = d.sampled_integers || v.sampled;
   }

@@ -26,6 +26,15 @@ TEST(RareDifferences, SignsThatLookLikeRoots) {
                                  "return z");
 }
 
+TEST(RareDifferences, BehindAnInfinity) {
+  const std::string in = "x = input : f32[8]; c = input : bool[8]; i = const {value=-inf} : f32[];"
+                         "z = const {value=0} : f32[]; o = const {value=1} : f32[]; y = add x, o;";
+  expect_never_equal(in + "m = where c, i, x; r = max m, z; return r",
+                     in + "m = where c, i, y; r = max m, z; return r");
+  expect_never_equal(in + "m = where c, i, x; r = exp m; return r",
+                     in + "m = where c, i, y; r = exp m; return r");
+}
+
 TEST(RareDifferences, OnePatternOfIndices) {
   const std::string in = "x = input : f32[2]; i = input : i32[16]; y = gather x, i {axis=0};";
   expect_never_equal(
@@ -94,9 +103,8 @@ TEST(Gathers, AreMovedToInputs) {
 }
 
 Characters characters_of(const std::string& body) {
-  const std::string in = "x = input : f32[6]; y = input : f32[6];";
-  return characters(program(in + "return x"), program(in + body + " return r"), Signs::Character,
-                    1);
+  const Graph g = program("x = input : f32[6]; y = input : f32[6];" + body + " return r");
+  return characters(g, g, Signs::Character, 1);
 }
 
 TEST(Characters, OfRootsDependOnOneAnotherOrNot) {
@@ -111,7 +119,7 @@ TEST(Characters, OfRootsDependOnOneAnotherOrNot) {
                       "r = add d, c;"),
             1);
   // Where relu(x) is 0, nothing is seen of (relu(x)²·y)·y, which is a square.
-  EXPECT_EQ(dependent("m = relu x; q = sqr m; v = mul q, y; a = sqrt v; b = sqrt y; r = add a, b;"),
+  EXPECT_GE(dependent("m = relu x; q = sqr m; v = mul q, y; a = sqrt v; b = sqrt y; r = add a, b;"),
             1);
 }
 
