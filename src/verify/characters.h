@@ -11,8 +11,8 @@ struct Characters {
   double signs = 0;  // different sign tests, and inputs that are bools
   double roots = 0;  // different radicands
   // Products of radicands that are a square times a number, none of them a product of others: √(u²)
-  // is |u|, a sign test that is none by its name. Fewer are there never: residues that depend on
-  // one another do so at all inputs, and as many were drawn at which they do not.
+  // is |u|, a sign test that is none by its name. There are never more than this: residues that
+  // depend on one another do so at all inputs, and those of the others were seen not to.
   double dependent = 0;
   bool told = true;  // of the dependent ones; false: there are too many roots
 };

@@ -678,7 +678,7 @@ class StaticTest {
   const VerifyOptions& o_;
   const bool region_;
   const Signs signs_;
-  bool branches_met_ = true;  // the bound of draws with characters needs no assumption about signs
+  bool branches_met_ = true;  // no integers were sampled that may not have met what they decide
   std::vector<std::vector<NDArray>> rare_;  // inputs at which comparisons fall as hardly ever
   std::string unproved_ = "its decisions are not comparable";  // why not on every branch
   bool patient_ = true, gave_up_early_ = false;  // of whole programs hardly ever defined
