@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/union_find.h"
 #include "ir/build.h"
 #include "ir/weights.h"
 #include "search/axis_classes.h"
@@ -22,17 +22,6 @@ bool computes(const Graph& g, const Op& op) {
     return only_units_differ(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
   return op.constant() || is_reduction(op.kind) || is_product(op.kind) || arranges(op.kind);
 }
-
-struct UnionFind {
-  std::vector<size_t> parent;
-  explicit UnionFind(size_t n) : parent(n) { std::iota(parent.begin(), parent.end(), size_t(0)); }
-  size_t find(size_t i) {
-    interruption_point();
-    while (parent[i] != i) i = parent[i] = parent[parent[i]];
-    return i;
-  }
-  void join(size_t a, size_t b) { parent[std::max(find(a), find(b))] = std::min(find(a), find(b)); }
-};
 
 // The most operators of parts joined across reshapes. Larger programs have layers, and equal layers
 // are searched once only where they are parts of their own.

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "base/union_find.h"
 #include "driver/linear_parts.h"
 #include "ir/build.h"
 #include "ir/weights.h"
@@ -442,12 +443,7 @@ std::vector<ProgramOptimizer::Kernel> ProgramOptimizer::own_kernels() {
 // Element by element, operators work on any view of their operands: where two kernels want the same
 // view of tensors that only such operators lie between, all of these get it.
 void ProgramOptimizer::follow_views() {
-  std::vector<uint32_t> group(base_.tensors().size());
-  std::iota(group.begin(), group.end(), uint32_t(0));
-  auto find = [&](uint32_t t) {
-    while (group[t] != t) t = group[t] = group[group[t]];
-    return t;
-  };
+  UnionFind group(base_.tensors().size());
   auto computed = [&](TensorId t) {
     return !once_[base_.tensor(t).producer.index] && !base_.producer(t).constant() &&
            !base_.is_weight(t);
@@ -457,21 +453,21 @@ void ProgramOptimizer::follow_views() {
     if (!has(op.kind, algebra::Pointwise) || op.num_results != 1) continue;
     for (const TensorId t : op.inputs)
       if (base_.type(t).shape == base_.type(op.result()).shape && computed(t)) {
-        group[find(t.index)] = find(op.result().index);
+        group.join(t.index, op.result().index);
         between[t.index] = between[op.result().index] = true;
       }
   }
-  std::map<std::pair<uint32_t, std::string>, std::pair<size_t, Arrangement>> wanted;
+  std::map<std::pair<size_t, std::string>, std::pair<size_t, Arrangement>> wanted;
   for (const Value& v : values_) {
     if (v.view.is_identity() || !between[v.of.index]) continue;
-    auto [it, fresh] = wanted.try_emplace({find(v.of.index), v.view.str()}, 0, v.view);
+    auto [it, fresh] = wanted.try_emplace({group.find(v.of.index), v.view.str()}, 0, v.view);
     it->second.first++;
   }
-  std::map<uint32_t, size_t> views;  // by group
+  std::map<size_t, size_t> views;  // by group
   for (const auto& [key, view] : wanted) {
     if (view.first < 2 || ++views[key.first] > kMostViews) continue;
     for (uint32_t t = 0; t < base_.tensors().size(); t++)
-      if (between[t] && find(t) == key.first) value_of(TensorId(t), view.second);
+      if (between[t] && group.find(t) == key.first) value_of(TensorId(t), view.second);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/union_find.h"
 
 namespace tessera {
 namespace {
@@ -102,20 +103,14 @@ class Chooser {
     }
     // Kernels belong together where one makes a value that may not be computed and another reads or
     // makes it, or where both make the same.
-    std::vector<size_t> group(p_.kernels.size());
-    std::iota(group.begin(), group.end(), size_t(0));
-    auto find = [&](size_t i) {
-      while (group[i] != i) i = group[i] = group[group[i]];
-      return i;
-    };
+    UnionFind group(p_.kernels.size());
     for (size_t v = 0; v < p_.values; v++)
-      for (const size_t k : makers_[v]) group[find(k)] = find(makers_[v][0]);
+      for (const size_t k : makers_[v]) group.join(k, makers_[v][0]);
     for (size_t k = 0; k < p_.kernels.size(); k++)
       for (const size_t v : p_.kernels[k].inputs)
-        if (!inevitable_[v] && !given_[v] && !makers_[v].empty())
-          group[find(k)] = find(makers_[v][0]);
+        if (!inevitable_[v] && !given_[v] && !makers_[v].empty()) group.join(k, makers_[v][0]);
     std::vector<std::vector<size_t>> by(p_.kernels.size());
-    for (size_t k = 0; k < p_.kernels.size(); k++) by[find(k)].push_back(k);
+    for (size_t k = 0; k < p_.kernels.size(); k++) by[group.find(k)].push_back(k);
     for (auto& piece : by)
       if (!piece.empty()) pieces_.push_back(std::move(piece));
   }

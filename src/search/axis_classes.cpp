@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/interruption.h"
 
 namespace tessera {
 
@@ -78,9 +77,9 @@ std::vector<std::vector<int>> operand_axes(const Graph& g, const Op& op,
 
 AxisClasses::AxisClasses(const Graph& g, const std::vector<OpId>& ops) : graph_(g) {
   for (const Tensor& t : g.tensors()) {
-    first_.push_back(int(parent_.size()));
+    first_.push_back(int(axes_.size()));
     for (const Dim& d : t.type.shape) {
-      parent_.push_back(int(parent_.size()));
+      axes_.add();
       extents_.push_back(d);
     }
   }
@@ -94,11 +93,11 @@ AxisClasses::AxisClasses(const Graph& g, const std::vector<OpId>& ops) : graph_(
     const auto names = operand_axes(g, op, own);
     for (size_t i = 0; i < names.size(); ++i)
       for (size_t k = 0; k < names[i].size(); ++k)
-        if (names[i][k] >= 0) join(names[i][k], slot(op.inputs[i], k));
+        if (names[i][k] >= 0) axes_.join(size_t(names[i][k]), slot(op.inputs[i], k));
     for (size_t i = 0, n = op.inputs.size() / 2; is_product(op.kind) && i < n; ++i) {
       const Shape &a = g.type(op.inputs[i]).shape, &b = g.type(op.inputs[i + n]).shape;
       if (!a.back().is_one())
-        join(slot(op.inputs[i], a.size() - 1), slot(op.inputs[i + n], b.size() - 2));
+        axes_.join(slot(op.inputs[i], a.size() - 1), slot(op.inputs[i + n], b.size() - 2));
     }
   }
 }
@@ -108,18 +107,6 @@ std::vector<int> AxisClasses::of(TensorId t) const {
   const Shape& shape = graph_.type(t).shape;
   for (size_t k = 0; k < shape.size(); ++k) found.push_back(shape[k].is_one() ? -1 : of(t, k));
   return found;
-}
-
-int AxisClasses::find(int a) const {
-  interruption_point();
-  while (parent_[size_t(a)] != a) a = parent_[size_t(a)] = parent_[size_t(parent_[size_t(a)])];
-  return a;
-}
-
-void AxisClasses::join(int a, int b) {
-  a = find(a);
-  b = find(b);
-  if (a != b) parent_[size_t(std::max(a, b))] = std::min(a, b);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "base/union_find.h"
 #include "ir/graph.h"
 
 namespace tessera {
@@ -21,20 +22,18 @@ class AxisClasses {
   // Axes are joined by these operators only.
   AxisClasses(const Graph& graph, const std::vector<OpId>& ops);
 
-  int of(TensorId t, size_t axis) const { return find(slot(t, axis)); }
+  int of(TensorId t, size_t axis) const { return int(axes_.find(slot(t, axis))); }
   // Of all its axes; -1 where the extent is 1.
   std::vector<int> of(TensorId t) const;
   const Dim& extent(int axis_class) const { return extents_[size_t(axis_class)]; }
 
  private:
-  int slot(TensorId t, size_t axis) const { return first_[t.index] + int(axis); }
-  int find(int a) const;
-  void join(int a, int b);
+  size_t slot(TensorId t, size_t axis) const { return size_t(first_[t.index]) + axis; }
 
   const Graph& graph_;
-  std::vector<int> first_;  // of each tensor's axes in parent_
-  mutable std::vector<int> parent_;
-  std::vector<Dim> extents_;  // by entry of parent_
+  std::vector<int> first_;  // of each tensor's axes in axes_
+  UnionFind axes_;
+  std::vector<Dim> extents_;  // by entry of axes_
 };
 
 }  // namespace tessera

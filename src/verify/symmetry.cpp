@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/interruption.h"
+#include "base/union_find.h"
 #include "ir/axis_reads.h"
 
 namespace tessera {
@@ -23,7 +24,7 @@ class Symmetry::Builder {
     tiles_above_.emplace_back();
     for (size_t n = 0; n < above.nodes(); n++) {
       tiles_above_.back().push_back(above.tiles(int(n)));
-      parent_.push_back(int(n));
+      nodes_.add();
       extent_.push_back(above.extent_[n] / tiles_above_.back()[n]);
     }
     tiles_ = extent_;
@@ -33,12 +34,12 @@ class Symmetry::Builder {
     Scope s;
     s.graph = &g;
     for (const Tensor& t : g.tensors()) {
-      s.first.push_back(int(parent_.size()));
+      s.first.push_back(int(nodes()));
       for (const Dim& d : t.type.shape) add_node(d.extent);
     }
     for (int64_t blocks : g.grid()) s.grid.push_back(add_node(blocks));
     for (int64_t iterations : g.loops()) s.loops.push_back(add_node(iterations));
-    cuts_.resize(parent_.size(), false);
+    cuts_.resize(nodes(), false);
     for (const Op& op : g.ops()) {
       if (is_load(op.kind)) {
         const auto& a = g.attrs<IterAttrs>(op);
@@ -52,23 +53,17 @@ class Symmetry::Builder {
     return s;
   }
   void join(int a, int b) {
-    a = find(a);
-    b = find(b);
-    if (a == b) return;
-    parent_[size_t(b)] = a;
-    tiles_[size_t(a)] = std::gcd(tiles_[size_t(a)], tiles_[size_t(b)]);
+    const int64_t both = std::gcd(tiles(a), tiles(b));
+    nodes_.join(size_t(a), size_t(b));
+    tiles_[find(a)] = both;
   }
-  void fix(int a) { tiles_[size_t(find(a))] = 1; }
+  void fix(int a) { tiles_[find(a)] = 1; }
   void fold(int a) {
     if (folds_ == Folds::Whole) fix(a);
   }
-  int find(int a) {
-    interruption_point();
-    while (parent_[size_t(a)] != a) a = parent_[size_t(a)] = parent_[size_t(parent_[size_t(a)])];
-    return a;
-  }
-  int64_t tiles(int a) { return tiles_[size_t(find(a))]; }
-  size_t nodes() const { return parent_.size(); }
+  size_t find(int a) const { return nodes_.find(size_t(a)); }
+  int64_t tiles(int a) const { return tiles_[find(a)]; }
+  size_t nodes() const { return nodes_.size(); }
 
   void read(const Scope& s) {
     for (const Op& op : s.graph->ops()) read(s, op);
@@ -90,10 +85,10 @@ class Symmetry::Builder {
       for (int node : cuts_of(s, d, grid, loops)) cuts_[size_t(node)] = true;
   }
   int add_node(int64_t extent) {
-    parent_.push_back(int(parent_.size()));
+    nodes_.add();
     tiles_.push_back(extent);
     extent_.push_back(extent);
-    return int(parent_.size()) - 1;
+    return int(nodes()) - 1;
   }
 
   // One operator of a scope: its operands' and result's axes by number.
@@ -353,7 +348,7 @@ class Symmetry::Builder {
 
   Folds folds_;
   int level_ = 0;
-  std::vector<int> parent_;
+  UnionFind nodes_;
   std::vector<int64_t> tiles_;   // of the root: a common divisor of all extents; 1 where fixed
   std::vector<int64_t> extent_;  // of a tile of the level above
   std::vector<bool> cuts_;       // grid dimensions and loops that cut some axis
@@ -378,7 +373,7 @@ Symmetry::Symmetry(std::vector<const Graph*> programs, Folds folds) {
     }
   };
   auto classes_of = [&](Builder& b, std::vector<int>& class_of) {
-    std::map<int, int> index;
+    std::map<size_t, int> index;
     class_of.assign(b.nodes(), -1);
     for (size_t n = 0; n < b.nodes(); n++) {
       if (b.tiles(int(n)) <= 1) continue;

@@ -46,9 +46,13 @@ struct Mutant {
   double cost = 0;
 };
 
+// A mutant that equals the original by its boxes.
 struct Found {
   Graph graph;
-  MutantRecord record;
+  std::string derivation;       // its operators, one per line
+  double equal;                 // share of output elements on which it is equal, before correction
+  double cost;                  // seconds, corrected
+  std::string correction = {};  // "": none needed
 };
 
 class Run {
@@ -115,38 +119,24 @@ class Run {
     const auto found = agreement(original_, m.graph, options_.seed);
     if (!found || found->share == 0) return;
     report_.partial++;
-    MutantRecord record;
-    record.derivation = m.recipe->str();
-    record.equal = found->share;
-    record.boxes = found->boxes;
     if (found->whole()) {
       report_.equal++;
-      record.cost = m.cost;
-      found_.push_back({m.graph, std::move(record)});
+      found_.push_back({m.graph, m.recipe->str(), found->share, m.cost});
       return;
     }
-    if (found->share >= options_.least_equal) {
-      bool any = false;
-      for (Corrected& c : corrections(original_, *m.recipe, m.graph, *found, options_)) {
-        MutantRecord r = record;
-        r.correction = c.how;
-        r.cost = options_.cost->cost(c.graph).seconds;
-        if (r.cost > options_.bound) continue;
-        found_.push_back({std::move(c.graph), std::move(r)});
-        any = true;
-      }
-      if (any) {
-        report_.corrected++;
-        return;
-      }
+    if (found->share < options_.least_equal) return;
+    bool any = false;
+    for (Corrected& c : corrections(original_, *m.recipe, m.graph, *found, options_)) {
+      const double cost = options_.cost->cost(c.graph).seconds;
+      if (cost > options_.bound) continue;
+      found_.push_back({std::move(c.graph), m.recipe->str(), found->share, cost, c.how});
+      any = true;
     }
-    record.why_not = found->share < options_.least_equal ? "too little of it is equal"
-                                                         : "no correction was found";
-    report_.records.push_back(std::move(record));
+    report_.corrected += any;
   }
 
   std::vector<Candidate> prove() {
-    std::ranges::stable_sort(found_, {}, [](const Found& x) { return x.record.cost; });
+    std::ranges::stable_sort(found_, {}, &Found::cost);
     VerifyOptions how;
     how.seed = options_.seed + 1;
     how.cancel = options_.cancel;
@@ -156,41 +146,25 @@ class Run {
     std::set<std::string> ways;
     for (Found& f : found_) {
       const std::string way = way_of(f.graph);
-      if (proven.size() >= size_t(options_.candidates) || ways.count(way) || ended(1)) {
-        f.record.why_not = ways.count(way) ? "another computes alike for less"
-                           : ended(1)      ? "no time was left for a proof"
-                                           : "others are cheaper";
-        report_.records.push_back(std::move(f.record));
-        continue;
-      }
+      if (proven.size() >= size_t(options_.candidates) || ended(1)) break;
+      if (ways.contains(way)) continue;
       if (options_.prove) {
-        const Verdict verdict = verifier.verify(f.graph);
-        if (!verdict.equal()) {
-          f.record.why_not = verdict.str();
-          report_.records.push_back(std::move(f.record));
-          continue;
-        }
-        f.record.proven = true;
+        if (!verifier.verify(f.graph).equal()) continue;
         report_.proven++;
       }
       ways.insert(way);
       Candidate c;
-      c.cost = f.record.cost;
+      c.cost = f.cost;
       c.origin = "mutate";
-      c.derivation = f.record.derivation;
-      if (!f.record.correction.empty()) c.derivation += "corrected: " + f.record.correction + "\n";
-      c.notes.push_back(f.record.correction.empty()
-                            ? std::string("equal everywhere without a correction")
-                            : "equal on " + decimals(100 * f.record.equal, 1) +
-                                  " % without its correction, " + f.record.correction);
+      c.derivation = f.derivation;
+      if (!f.correction.empty()) c.derivation += "corrected: " + f.correction + "\n";
+      c.notes.push_back(f.correction.empty() ? std::string("equal everywhere without a correction")
+                                             : "equal on " + decimals(100 * f.equal, 1) +
+                                                   " % without its correction, " + f.correction);
       c.graph = std::move(f.graph);
       proven.push_back(std::move(c));
-      report_.records.push_back(std::move(f.record));
     }
     if (!proven.empty()) report_.best_cost = proven[0].cost;
-    std::ranges::stable_sort(report_.records, [](const MutantRecord& a, const MutantRecord& b) {
-      return std::pair(!a.proven, a.cost) < std::pair(!b.proven, b.cost);
-    });
     return proven;
   }
 

@@ -33,17 +33,6 @@ struct MutateOptions {
 // "spacer", "halo", "recompute", "fuse".
 const std::vector<std::string>& mutate_passes();
 
-// A mutant that agreed with the original somewhere.
-struct MutantRecord {
-  std::string derivation;  // its operators, one per line
-  double equal = 0;        // share of output elements on which it is equal, before correction
-  int64_t boxes = 0;       // of the output, both programs' index maps being affine on each
-  std::string correction;  // "" (none needed), "spacer", "halo", "recompute", "fuse"
-  double cost = 0;         // seconds, corrected; 0: no correction was found
-  bool proven = false;     // by the verifier
-  std::string why_not;     // of those that are not
-};
-
 struct MutateReport {
   StopReason stop = StopReason::Exhausted;
   std::string detail;     // of Unsupported: why
@@ -55,7 +44,6 @@ struct MutateReport {
   int64_t proven = 0;
   double seconds = 0;
   double original_cost = 0, best_cost = 0;  // seconds by the model; best: of proven ones, 0 if none
-  std::vector<MutantRecord> records;        // in order of cost
 };
 
 // Is an operator linear in each of its operands, so that a program of such may be mutated? (Pads
