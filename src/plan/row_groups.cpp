@@ -19,6 +19,7 @@ constexpr int64_t kLeastOfDots = 64;  // rows and columns of the matrix
 // Rows with reductions are computed as wholes; longer ones are left to all threads together, and
 // so are rows that are fewer than threads, but short ones.
 constexpr int64_t kMostRow = int64_t{1} << 16, kShort = int64_t{1} << 15;  // elements
+constexpr size_t kMostMembers = 1000;  // of a group: code generation recurses into operands
 
 Extents without_last(const Extents& shape, size_t n = 1) {
   return Extents(shape.begin(), shape.end() - std::ptrdiff_t(std::min(n, shape.size())));
@@ -234,7 +235,7 @@ bool RowGroups::fits(const RowGroup& g, const Op& op, const std::vector<RowOpera
 bool RowGroups::take(RowGroup& g, OpId id) const {
   const Op& op = graph_.op(id);
   const int64_t rows = product_of(g.rows), all = num_elements(graph_.type(op.result()).shape);
-  if (all % rows != 0 || g.rows.size() > 4) return false;
+  if (all % rows != 0 || g.rows.size() > 4 || g.members.size() >= kMostMembers) return false;
   const Operands found = operands(g, op);
   if (!found || !fits(g, op, *found, all / rows)) return false;
   if (op.kind == OpKind::Matmul && (*found)[0].kind == RowOperand::Memory) {
