@@ -82,7 +82,7 @@ void run_module(const Module& module, const nb::list& inputs, const nb::list& ou
   BufferList out(outputs, module.output_types(), true, "output");
   std::vector<const void*> read(in.pointers().begin(), in.pointers().end());
   std::vector<void*> write = out.pointers();
-  nb::gil_scoped_release release;
+  Released release;
   module.run(read, write, prepared);
 }
 
@@ -156,7 +156,7 @@ bool run_exactly(const Module& module, nb::handle inputs, const nb::list& output
                                views.add(nb::borrow<nb::list>(inputs), module.input_types(), false);
   if (!exact || !views.add(outputs, module.output_types(), true)) return false;
   const size_t n = module.input_types().size();
-  nb::gil_scoped_release release;
+  Released release;
   module.run({const_cast<const void* const*>(views.pointers()), n},
              {views.pointers() + n, module.output_types().size()}, prepared);
   return true;
@@ -178,7 +178,7 @@ prepare_module(const Module& module, const nb::list& inputs,
     read[i] = views.back()->data();
   }
   const std::vector<std::shared_ptr<const PreparedWeights>> given(others.begin(), others.end());
-  nb::gil_scoped_release release;
+  Released release;
   return std::const_pointer_cast<PreparedWeights>(module.prepare(read, given));
 }
 
@@ -227,7 +227,7 @@ class Contents {
   };
   template <class F> bool each(F work) {
     if (pieces_.size() <= kAlone) return std::ranges::all_of(pieces_, work);
-    nb::gil_scoped_release release;
+    Released release;
     std::atomic<bool> all{true};
     KernelPool::shared().parallel_for(long(pieces_.size()), 1, [&](long begin, long end, int) {
       for (long i = begin; i < end && all; ++i)
@@ -311,7 +311,7 @@ std::shared_ptr<Module> compile_module(const Graph& program, const std::set<std:
     return std::shared_ptr<Module>(Module::compile(program, cache, options));
   };
   if (stop.is_none()) {
-    nb::gil_scoped_release release;
+    Released release;
     return work();
   }
   LongCall call;
@@ -382,9 +382,9 @@ void bind_backend(nb::module_& m) {
 
   nb::class_<LimitProbe>(m, "LimitProbe")
       .def(nb::init<int64_t>(), nb::arg("bytes"))
-      .def("read", &LimitProbe::read, nb::call_guard<nb::gil_scoped_release>())
+      .def("read", &LimitProbe::read, nb::call_guard<Released>())
       .def("fma", &LimitProbe::fma, nb::arg("rounds"), nb::arg("dtype") = "f32",
-           nb::call_guard<nb::gil_scoped_release>())
+           nb::call_guard<Released>())
       .def("flops", &LimitProbe::flops, nb::arg("dtype") = "f32");
 
   m.def("why_not_own", &why_not_own, nb::arg("folder"), nb::arg("alone"));
@@ -415,7 +415,7 @@ void bind_backend(nb::module_& m) {
   m.def(
       "export_c",
       [](const Graph& program, const std::vector<bool>& data, const std::string& name) {
-        nb::gil_scoped_release release;
+        Released release;
         const CExport e = export_c(program, data, name);
         nb::gil_scoped_acquire hold;
         return dict_of("source", e.source.source, "header", e.source.header, "function", e.function,
@@ -425,7 +425,7 @@ void bind_backend(nb::module_& m) {
       },
       nb::arg("program"), nb::arg("data"), nb::arg("name"));
   m.def("calibrate", [] {
-    nb::gil_scoped_release release;
+    Released release;
     Cache cache;
     return calibrate(cache, KernelPool::shared()).str();
   });

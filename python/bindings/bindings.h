@@ -5,6 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <set>
 
 #include "ir/graph.h"
@@ -16,6 +19,31 @@ struct CudaProgram;
 namespace tessera::python {
 
 namespace nb = nanobind;
+
+// While Python shuts down it ends other threads that want the GIL by unwinding their stacks, whose
+// objects must not be touched any more. Calls by which that may happen stay where they are instead,
+// until the process ends, as threads do of themselves from Python 3.14 on.
+template <class F> auto staying(F call) {
+  try {
+    return call();
+  } catch (abi::__forced_unwind&) {
+    while (true) pause();
+  }
+}
+
+// Without the GIL, which its end takes again.
+class Released {
+ public:
+  Released() : state_(PyEval_SaveThread()) {}
+  ~Released() {
+    staying([&] { PyEval_RestoreThread(state_); });
+  }
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 void bind_errors(nb::module_& m);
 void bind_backend(nb::module_& m);

@@ -228,8 +228,10 @@ class Call {
     if (!fits(args, kwargs, inputs)) Py_RETURN_NOTIMPLEMENTED;
     if (module_) return run(inputs);
     if (function_ == nullptr) Py_RETURN_NOTIMPLEMENTED;
-    PyObject* result = as_given_ ? PyObject_Call(function_, args, kwargs)
-                                 : PyObject_Vectorcall(function_, arrays, arrays_, nullptr);
+    PyObject* result = staying([&] {
+      return as_given_ ? PyObject_Call(function_, args, kwargs)
+                       : PyObject_Vectorcall(function_, arrays, arrays_, nullptr);
+    });
     return result != nullptr && finish_ != nullptr ? finished(result) : result;
   }
 
@@ -304,7 +306,7 @@ class Call {
     for (const Guard& guard : guards_)
       if (!guard.holds()) return false;
     if (unchanged_ == nullptr) return true;
-    PyObject* same = PyObject_CallNoArgs(unchanged_);
+    PyObject* same = staying([&] { return PyObject_CallNoArgs(unchanged_); });
     if (same == nullptr) PyErr_Clear();
     Py_XDECREF(same);
     return same == Py_True;
@@ -335,7 +337,7 @@ class Call {
     }
     try {
       const std::shared_ptr<Module> module = module_;  // `clear` may come meanwhile
-      std::optional<nb::gil_scoped_release> released;
+      std::optional<Released> released;
       if (release_) released.emplace();
       module->run({inputs, n}, {outputs, outputs_.size()});
     } catch (nb::python_error& error) {  // Ctrl-C in an operator of the host
@@ -352,7 +354,8 @@ class Call {
 
   // Of a reference that this takes over.
   PyObject* finished(PyObject* outputs) const {
-    PyObject* result = PyObject_CallFunctionObjArgs(finish_, outputs, nullptr);
+    PyObject* result =
+        staying([&] { return PyObject_CallFunctionObjArgs(finish_, outputs, nullptr); });
     Py_DECREF(outputs);
     return result;
   }
@@ -407,7 +410,8 @@ PyObject* dispatch(PyObject* self, PyObject* args, PyObject* kwargs) {
   static PyObject* const name = PyUnicode_InternFromString("_call_slowly");
   const nb::object named =
       kwargs != nullptr ? nb::borrow(kwargs) : nb::object(nb::steal(PyDict_New()));
-  return PyObject_CallMethodObjArgs(self, name, args, named.ptr(), nullptr);
+  return staying(
+      [&] { return PyObject_CallMethodObjArgs(self, name, args, named.ptr(), nullptr); });
 }
 
 int traverse_call(PyObject* self, visitproc visit, void* arg) {

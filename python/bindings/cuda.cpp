@@ -106,7 +106,7 @@ class DeviceArray {
   nb::bytes read() const {
     std::string data(size_t(memory_->bytes()), '\0');
     {
-      nb::gil_scoped_release release;
+      Released release;
       memory_->read(data.data(), nullptr);
     }
     return nb::bytes(data.data(), data.size());
@@ -173,13 +173,13 @@ class DeviceArray {
 void run_cuda(const CudaModule& module, const std::vector<CudaAddress>& inputs,
               const std::vector<CudaAddress>& outputs, const CudaWeights* prepared,
               uint64_t stream) {
-  nb::gil_scoped_release release;
+  Released release;
   module.run(inputs, outputs, prepared, reinterpret_cast<CudaStream>(stream));
 }
 
 std::shared_ptr<CudaWeights> prepare_cuda(const CudaModule& module,
                                           const std::vector<CudaAddress>& inputs, uint64_t stream) {
-  nb::gil_scoped_release release;
+  Released release;
   return std::const_pointer_cast<CudaWeights>(
       module.prepare(inputs, reinterpret_cast<CudaStream>(stream)));
 }
@@ -246,7 +246,7 @@ nb::dict cuda_machine() {
 
 std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string& target,
                                          const std::string& directory) {
-  nb::gil_scoped_release release;
+  Released release;
   auto code = std::make_shared<CudaCode>();
   code->program = cuda_program(program, target, directory);
   return code;

@@ -24,7 +24,7 @@ std::vector<std::vector<uint32_t>> fragments(const std::string& source,
   std::vector<FragmentKernel> all;
   for (const auto& [name, threads, words, box_columns, swizzled] : kernels)
     all.push_back({name, threads, words, box_columns, swizzled});
-  nb::gil_scoped_release release;
+  Released release;
   Cache cache;
   return read_fragments(source, all, device, cache);
 }
@@ -35,7 +35,7 @@ nb::list compiled(const Graph& graph, const std::string& target, const std::stri
   CudaProgram program;
   CudaObject object;
   {
-    nb::gil_scoped_release release;
+    Released release;
     program = cuda_program(graph, target, folder, disable);
     std::vector<std::string> names;
     for (const CudaKernel& k : program.kernels) names.push_back(k.name);
@@ -79,7 +79,7 @@ std::optional<std::string> emulated(const Graph& graph, const nb::list& inputs,
   const auto out =
       arrays_at(outputs, graph, graph.outputs(), "output", kRowMajor | kAligned | kWriteable);
   const std::vector<const void*> read(in.begin(), in.end());
-  nb::gil_scoped_release release;
+  Released release;
   const EmulatedProgram program(graph, cuda_program(graph, target, folder));
   const auto fault = program.run(read, out, seed);
   return fault ? std::optional(fault->str()) : std::nullopt;

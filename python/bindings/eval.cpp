@@ -76,7 +76,7 @@ void bind_eval(nb::module_& m) {
           arrays.push_back(array_from(inputs[i], graph.type(graph.inputs()[i]), i));
         std::vector<NDArray> outputs;
         {
-          nb::gil_scoped_release release;
+          Released release;
           EvalOptions options;
           options.precision = exact ? Precision::Exact : Precision::Native;
           ThreadPool pool;

@@ -162,7 +162,7 @@ void bind_ir(nb::module_& m) {
   m.def(
       "parse",
       [](const std::string& text, const std::string& file) {
-        nb::gil_scoped_release release;
+        Released release;
         return parse(text, file);
       },
       nb::arg("text"), nb::arg("file") = "<input>");

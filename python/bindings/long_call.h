@@ -56,14 +56,14 @@ class LongCall {
     std::exception_ptr other;
     for (bool done = false; !done;) {
       {
-        nb::gil_scoped_release release;
+        Released release;
         std::unique_lock lock(mutex_);
         done = changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done_; });
       }
       try {
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        if (staying(PyErr_CheckSignals) != 0) throw nb::python_error();
         if (!progress.is_none()) tell(progress);
-        if (!stop.is_none() && nb::cast<bool>(stop())) cancel = abandon = interrupted = true;
+        if (!stop.is_none() && holds(stop, nullptr)) cancel = abandon = interrupted = true;
       } catch (nb::python_error& error) {
         if (interrupted || !error.matches(PyExc_KeyboardInterrupt)) abandon = true;
         cancel = true;
@@ -76,7 +76,7 @@ class LongCall {
       }
     }
     {
-      nb::gil_scoped_release release;
+      Released release;
       worker.join();
     }
     if (failure) std::rethrow_exception(failure);
@@ -92,7 +92,17 @@ class LongCall {
       std::lock_guard lock(mutex_);
       std::swap(news, news_);
     }
-    for (const MakeProgress& make : news) progress(make());
+    for (const MakeProgress& make : news) holds(progress, make().ptr());
+  }
+  // Of a call with an argument, or without.
+  static bool holds(const nb::object& function, PyObject* argument) {
+    PyObject* const result = staying([&] {
+      return argument != nullptr ? PyObject_CallOneArg(function.ptr(), argument)
+                                 : PyObject_CallNoArgs(function.ptr());
+    });
+    if (result == nullptr) throw nb::python_error();
+    const nb::object kept = nb::steal(result);
+    return PyObject_IsTrue(result) == 1;
   }
 
   std::mutex mutex_;

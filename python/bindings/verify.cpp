@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 
+#include "base/error.h"
 #include "bindings.h"
 #include "long_call.h"
 #include "verify/all_sizes.h"
@@ -122,7 +123,7 @@ void bind_verify(nb::module_& m) {
   m.def(
       "equal_for_all_sizes",
       [](const std::vector<Graph>& a, const std::vector<Graph>& b) {
-        nb::gil_scoped_release release;
+        Released release;
         const AllSizes found = equal_for_all_sizes(a, b);
         return std::pair(found.proved, found.what);
       },
@@ -138,6 +139,7 @@ void bind_verify(nb::module_& m) {
         options.cancel = &call.cancel;
         const Recheck result =
             call.run([&] { return recheck(certificate, spec, candidate, options); });
+        if (call.interrupted) throw Error(ErrorKind::Cancelled, "the replay was interrupted");
         return nb::make_tuple(result.ok, result.what);
       },
       nb::arg("certificate"), nb::arg("spec"), nb::arg("candidate"), nb::arg("threads") = 0);

@@ -11,6 +11,7 @@
 //   −∞          is a flag: max ignores it and exp maps it to 0
 #pragma once
 #include <array>
+#include <bit>
 
 #include "eval/eval.h"
 #include "eval/field.h"
@@ -379,28 +380,30 @@ template <class W> FieldVec<W> keyed(const FieldVec<W>& a, Keyed function, uint6
   }
   return r;
 }
-template <class W> FieldVec<W> named(const FieldVec<W>& a, uint64_t key) {
-  return keyed(a, Keyed::Custom, key);
+// Undefines what a function of `a` is no number at, if holds(k, word); the first component that
+// there is speaks for all.
+template <class W, class F> void leave(FieldVec<W>& r, const FieldVec<W>& a, F holds) {
+  const int k = std::countr_zero(a.components);
+  for (int i = 0; k < 3 && i < r.n; ++i)
+    if (holds(k, a.c[k][i])) r.undefine(i);
 }
-// Functions of what is positive, where logarithms have their domain.
-template <class W>
-FieldVec<W> of_positive(const FieldVec<W>& a, Keyed function, bool has_domain, uint64_t label = 0) {
-  FieldVec<W> r = keyed(a, function, label);
-  const DeemedPoles* const deemed = a.shared->deemed;
-  for (int k = 0; has_domain && k < 3; ++k) {
-    if (!a.holds(k)) continue;
-    for (int i = 0; i < r.n; ++i) {
-      const W x = a.c[k][i];
-      if (deemed ? deemed->holds(DeemedPoles::Sign, x) || deemed->holds(DeemedPoles::Zero, x)
-                 : a.modulus(k).legendre(x) != 1)
-        r.undefine(i);
-    }
-    break;  // the first component that there is speaks for all
+template <class W> FieldVec<W> named(const FieldVec<W>& a, uint64_t key) {
+  FieldVec<W> r = keyed(a, Keyed::Custom, key);
+  if (const DeemedPoles* const deemed = a.shared->deemed) {
+    const auto kind = DeemedPoles::Class(DeemedPoles::Custom + (key >> 1));
+    leave(r, a, [&](int, W x) { return deemed->holds(kind, x); });
   }
   return r;
 }
 template <class W> FieldVec<W> log(const FieldVec<W>& a) {
-  return of_positive(a, Keyed::Log, a.shared->small || a.shared->deemed);
+  FieldVec<W> r = keyed(a, Keyed::Log);
+  if (const DeemedPoles* const deemed = a.shared->deemed)
+    leave(r, a, [&](int, W x) {
+      return deemed->holds(DeemedPoles::Sign, x) || deemed->holds(DeemedPoles::Zero, x);
+    });
+  else if (a.shared->small)
+    leave(r, a, [&](int k, W x) { return a.modulus(k).legendre(x) != 1; });
+  return r;
 }
 // Odd: x·h(x²).
 template <class W> FieldVec<W> erf(const FieldVec<W>& a) { return a * keyed(a * a, Keyed::Erf); }
@@ -419,7 +422,13 @@ template <class W> FieldVec<W> cos(const FieldVec<W>& a) {
 }
 template <class W> FieldVec<W> general_power(const FieldVec<W>& a, const Rational& e) {
   const uint64_t by = derive_key(uint64_t(e.den()), uint64_t(e.exp2()));
-  return of_positive(a, Keyed::Pow, a.shared->deemed, derive_key(uint64_t(e.num()), by));
+  FieldVec<W> r = keyed(a, Keyed::Pow, derive_key(uint64_t(e.num()), by));
+  if (const DeemedPoles* const deemed = a.shared->deemed)
+    leave(r, a, [&](int, W x) {
+      return (!e.is_integer() && deemed->holds(DeemedPoles::Sign, x)) ||
+             (e.negative() && deemed->holds(DeemedPoles::Zero, x));
+    });
+  return r;
 }
 
 template <class W> FieldVec<W> floor(const FieldVec<W>& a) { return keyed(a, Keyed::Floor); }
@@ -471,7 +480,9 @@ template <class W> FieldVec<W> sign(const FieldVec<W>& a) {
 }
 // x^y = e^(y log x) of positive x; of others a keyed function of both.
 template <class W> FieldVec<W> power(const FieldVec<W>& a, const FieldVec<W>& b) {
-  FieldVec<W> r = exp(b * log(a));
+  const DeemedPoles* const deemed = a.shared->deemed;
+  FieldVec<W> r = exp(b * (deemed ? keyed(a, Keyed::Log) : log(a)));
+  if (deemed) leave(r, a, [&](int, W x) { return deemed->holds(DeemedPoles::Power, x); });
   r.components &= a.components & b.components;
   int8_t s[kRun] = {};
   if (!a.shared->unknown_signs) a.signs(s);

@@ -1,11 +1,14 @@
 #include "ir/custom.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string_view>
 #include <tuple>
 
 #include "base/counter_rng.h"
@@ -217,6 +220,16 @@ template <> float CustomFunction::operator()(float x, float y) const {
   return float((*this)(double(x), double(y)));
 }
 template long double CustomFunction::operator()(long double, long double) const;
+
+bool CustomFunction::is_total() const {
+  static const std::set<std::string_view> partial = {"log",    "log2",   "log10", "log1p", "sqrt",
+                                                     "tan",    "asin",   "acos",  "acosh", "atanh",
+                                                     "lgamma", "tgamma", "pow",   "fmod"};
+  return std::ranges::none_of(steps_, [](const Step& s) {
+    return (s.kind == Step::Binary && *kOperators[s.which] == '/') ||
+           (s.kind == Step::Call && partial.contains(kNames[s.which].name));
+  });
+}
 
 std::string CustomFunction::text(const std::vector<std::string>& operands,
                                  const std::string& prefix) const {

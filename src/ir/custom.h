@@ -21,6 +21,8 @@ class CustomFunction {
   int arity() const { return arity_; }
   Law law() const { return law_; }
   uint64_t key() const { return key_; }  // of its text and its law
+  // Whether it is a number at all numbers: without quotients and functions that are not.
+  bool is_total() const;
   template <class T> T operator()(T x, T y) const;
   // C text of its value at operands that are doubles. `prefix` stands before functions' names.
   std::string text(const std::vector<std::string>& operands, const std::string& prefix) const;

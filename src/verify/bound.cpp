@@ -65,7 +65,8 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, const Characters& chara
           "a sum of exponentials vanishes at random exponents with probability k·d/q");
     }
   }
-  log_miss = std::min(log_add(log_miss, kVanishes), -0.5);
+  log_miss = log_add(log_miss, kVanishes);
+  if (!(log_miss < 0)) log_miss = 0;  // of degrees beyond the primes nothing is known
   // Sign tests: a pattern on which the programs differ must be hit. Roots that depend on one
   // another are signs, too.
   // Where signs decide, they may decide which roots there are, and which depend on which.

@@ -27,6 +27,7 @@ constexpr BoundsVec kTruth{{0, 1}};
 
 BoundsVec operator-(const BoundsVec& x) { return BoundsVec::of(-Wide(x.high), -Wide(x.low)); }
 BoundsVec operator+(const BoundsVec& x, const BoundsVec& y) {
+  if (!x.known() || !y.known()) return {};
   return BoundsVec::of(Wide(x.low) + y.low, Wide(x.high) + y.high);
 }
 BoundsVec operator-(const BoundsVec& x, const BoundsVec& y) { return x + -y; }
@@ -51,7 +52,7 @@ BoundsVec sign(const BoundsVec&) { return {{-1, 1}}; }
 BoundsVec power(const BoundsVec&, const BoundsVec&) { return {}; }
 BoundsVec atan2(const BoundsVec&, const BoundsVec&) { return {}; }
 BoundsVec mod(const BoundsVec&, const BoundsVec& y) {  // has the divisor's sign
-  return y.low > 0 ? BoundsVec{{0, y.high - 1}} : BoundsVec();
+  return y.low > 0 ? BoundsVec{{0, y.high < kFar ? y.high - 1 : kFar}} : BoundsVec();
 }
 BoundsVec not_zero(const BoundsVec&) { return kTruth; }
 BoundsVec logical_not(const BoundsVec&) { return kTruth; }

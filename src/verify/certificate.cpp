@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 
 #include "base/check.h"
@@ -241,16 +242,23 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
   const CertificateReader reader(text, file);
   Certificate c;
   std::map<std::string_view, std::function<void(std::string_view)>> entries;
+  std::set<std::string_view> given;
+  const auto once = [&](const char* key, auto read) {
+    return [&given, &reader, key, read](std::string_view s) {
+      if (!given.insert(key).second) reader.fail("'" + std::string(key) + "' twice", s);
+      read(s);
+    };
+  };
   each_entry(c, [&]<class T>(const char* key, T&& value) {
     using V = std::remove_cvref_t<T>;
     if constexpr (std::same_as<V, HashedName>)
-      entries[key] = [&reader, value](std::string_view s) { reader.read(s, value); };
+      entries[key] = once(key, [&reader, value](std::string_view s) { reader.read(s, value); });
     else if constexpr (requires { value.front().part; } || std::same_as<V, std::vector<Binding>> ||
                        std::same_as<V, std::vector<std::string>> ||
                        std::same_as<V, std::vector<CertificatePart>>)
       entries[key] = [&](std::string_view s) { reader.read(s, value.emplace_back()); };
     else
-      entries[key] = [&](std::string_view s) { reader.read(s, value); };
+      entries[key] = once(key, [&](std::string_view s) { reader.read(s, value); });
   });
   entries["part_2"] = [&](std::string_view s) {
     reader.read(s, c.parts.emplace_back());

@@ -433,7 +433,8 @@ void add_proofs(Certificate& c, int binding,
   if (!c.bound.empty() && std::log2(error) <= c.error_log2) return;
   c.error_log2 = std::log2(error);
   c.bound = "the sum of the bounds of " + std::to_string(proofs.size()) + " " + parts;
-  c.basis = proofs.empty() ? "proved" : "";
+  if (bases.size() != 1) bases.erase("proved");
+  c.basis = bases.empty() ? "proved" : "";
   for (const std::string& b : bases) c.basis += (c.basis.empty() ? "" : "; ") + b;
 }
 

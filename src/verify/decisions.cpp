@@ -35,6 +35,18 @@ Bounds counted_in(DType dtype) {
   return dtype == DType::I64 ? Bounds{-kExact, kExact} : bounds_of(dtype);
 }
 
+// What a tensor is made of, of inputs by number modulo 64: bools that are 0 or 1, decisions by sign
+// (of what is made of these), and both of the denominators on the way that are not positive by
+// form.
+struct Sources {
+  uint64_t inputs = 0, bools = 0, signs = 0, poles_of_bools = 0, poles_of_signs = 0;
+  void join(const Sources& m) {
+    inputs |= m.inputs, bools |= m.bools, signs |= m.signs;
+    poles_of_bools |= m.poles_of_bools, poles_of_signs |= m.poles_of_signs;
+  }
+  void divide_by(const Sources& m) { poles_of_bools |= m.bools, poles_of_signs |= m.signs; }
+};
+
 // A tensor of the original as it is known in the abstraction.
 struct Number {
   TensorId real{};   // over f64
@@ -42,15 +54,17 @@ struct Number {
   bool has_real = false, fixed = false;
   Bounds range;       // of integers: of the value before wrapping
   bool exact = true;  // that value is the actual one
+  Sources made;
 };
 
 // Which values may be made infinite by a constant that is; `arguments`: of a body.
 std::vector<bool> infinite_values(const Graph& g, const std::vector<bool>& arguments) {
   std::vector<bool> infinite(g.tensors().size());
   for (size_t i = 0; i < arguments.size(); i++) infinite[g.inputs()[i].index] = arguments[i];
-  const auto makes = [](const Graph&, const Op& op) {
+  const auto makes = [](const Graph& at, const Op& op) {
     const auto* pad = std::get_if<PadAttrs>(&op.attrs);
-    return (op.constant() && !op.constant()->finite()) || (pad && !pad->value.finite());
+    return (op.constant() && !op.constant()->finite()) || (pad && !pad->value.finite()) ||
+           is_infinite_in_padding(at, op);
   };
   for (const Op& op : g.ops()) {
     if (is_input(op.kind) || has(op.kind, algebra::Exponential)) continue;
@@ -83,6 +97,10 @@ class Abstraction {
         }
         (fixed ? n.as_is : n.real) = t;
         n.has_real = !fixed;
+        if (arguments.empty()) {
+          n.made.inputs = uint64_t(1) << next % 64;
+          if (!is_float(type.dtype)) n.made.bools = n.made.inputs;
+        }
         v_[op.result().index] = n;
         next++;
         continue;
@@ -91,9 +109,32 @@ class Abstraction {
         body(op);
         continue;
       }
-      v_[op.result().index] = stays_fixed(op) ? keep(op) : apply(op);
+      Number n = stays_fixed(op) ? keep(op) : apply(op);
+      n.made = made_by(op);
+      v_[op.result().index] = n;
       if (op.num_results > 1) several(op);
     }
+  }
+  Sources made_by(const Op& op) const {
+    Sources made;
+    bool binary = false, of_floats = false;
+    for (TensorId t : op.inputs) {
+      made.join(v_[t.index].made);
+      binary = binary || (integral(t) && v_[t.index].range.binary());
+      of_floats = of_floats || !integral(t);
+    }
+    // The outcome is a sign of its own, whatever decided about what is compared.
+    if (is_comparison(op.kind) && !binary) made.bools = made.signs = 0;
+    if (is_comparison(op.kind) || is_extremum(op.kind) || decides(op) ||
+        (op.kind == OpKind::Cast && of_floats && integral(op.result())))
+      made.signs |= made.inputs;
+    const auto* pow = std::get_if<PowAttrs>(&op.attrs);
+    const bool negative = op.kind == OpKind::Rsqrt || (pow && pow->exponent.negative());
+    if (op.kind == OpKind::Div || op.kind == OpKind::Mod || negative) {
+      const TensorId by = op.inputs[negative ? 0 : 1];
+      if (signs_[by.index] != Sign::Positive) made.divide_by(v_[by.index].made);
+    }
+    return made;
   }
   Graph finish() {
     for (TensorId t : g_.outputs()) out_.add_output(to_real(t));
@@ -386,6 +427,10 @@ class Abstraction {
     if (c.fixed) return chosen(op, out_.add(op.kind, {c.as_is, a, b}), range(op), exact);
     if (infinite_[op.inputs[1].index] || infinite_[op.inputs[2].index])
       refuse("an infinity where a decision says so");  // which no polynomial takes back
+    Sources arms = at(op.inputs[1]).made;
+    arms.join(at(op.inputs[2]).made);
+    if ((arms.poles_of_bools & c.made.bools) != 0 || (arms.poles_of_signs & c.made.signs) != 0)
+      refuse("a quotient by what may be 0 where a decision does not look at it");
     return chosen(op, shaped(op, blend(to_real(op.inputs[0]), a, b)), range(op), exact);
   }
   Number larger(const Op& op, AccumKind fold, TensorId x, TensorId y) {
@@ -551,7 +596,40 @@ class Abstraction {
   const std::vector<bool> infinite_;
 };
 
+// Whether something in the graph multiplies an infinity by what is not positive by form.
+bool turns_infinities(const Graph& g, const std::vector<Sign>& arguments,
+                      const std::vector<bool>& infinite_arguments) {
+  const std::vector<Sign> signs = signs_of(g, arguments);
+  const std::vector<bool> infinite = infinite_values(g, infinite_arguments);
+  return std::ranges::any_of(g.ops(), [&](const Op& op) {
+    const auto at = [&](size_t i) { return infinite[op.inputs[i].index]; };
+    const auto positive = [&](size_t i) { return signs[op.inputs[i].index] == Sign::Positive; };
+    if (op.body.valid()) {
+      std::vector<Sign> inner;
+      std::vector<bool> inner_infinite;
+      for (TensorId t : op.inputs) {
+        inner.push_back(signs[t.index]);
+        inner_infinite.push_back(infinite[t.index]);
+      }
+      return turns_infinities(g.body(op), inner, inner_infinite);
+    }
+    if (op.kind == OpKind::Mul) return (at(0) && !positive(1)) || (at(1) && !positive(0));
+    if (op.kind == OpKind::Div) return at(0) && !positive(1);
+    return is_bilinear(op.kind) &&
+           std::ranges::any_of(op.inputs, [&](TensorId t) { return bool(infinite[t.index]); });
+  });
+}
+
 }  // namespace
+
+bool turns_infinities(const Graph& g) { return turns_infinities(g, {}, {}); }
+
+bool is_infinite_in_padding(const Graph& g, const Op& op) {
+  if (op.kind != OpKind::PoolMax) return false;
+  return std::ranges::any_of(window_axes(g, op), [](const WindowAxis& a) {
+    return a.low >= a.taps || a.high >= a.taps || a.dilation > 1;
+  });
+}
 
 bool holds(DType dtype, const Rational& value) {
   if (!value.finite() || value.den() != 1 || value.exp2() < 0) return false;

@@ -19,6 +19,12 @@ bool jumps(const Graph& graph, const Op& op);
 // Whether an integer type or bool holds the number: constants that it does not hold wrap.
 bool holds(DType dtype, const Rational& value);
 
+// Whether a maximum over windows may see padding alone: then it is −∞.
+bool is_infinite_in_padding(const Graph& graph, const Op& op);
+// Whether a constant's or padding's infinity is multiplied by what may be negative or 0 for all
+// that its form says: fields know −∞ alone.
+bool turns_infinities(const Graph& graph);
+
 struct NotAbstracted {
   std::string why;
 };

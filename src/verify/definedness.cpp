@@ -38,7 +38,15 @@ struct Poles {
   bool all = false;  // nothing else of it may be undefined
   explicit Poles(const Graph& g) : values(without_dead_code(g)) {
     Domains domains = domains_of(values);
-    values.set_outputs(domains.poles);
+    std::vector<TensorId> zeros = domains.poles;
+    for (const Domains::Base& b : domains.bases) {
+      if (!b.open) continue;
+      const Rational shift = -int64_t(b.least);
+      zeros.push_back(
+          values.add(OpKind::Add,
+                     {b.operand, values.add_const(shift, Type{values.type(b.operand).dtype, {}})}));
+    }
+    values.set_outputs(zeros);
     values = without_dead_code(values);
     all = domains.total;
   }

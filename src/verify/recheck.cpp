@@ -63,9 +63,9 @@ class Rechecking {
     if (c_.bindings.empty()) return "the certificate records no draw";
     if (!c_.proved() && !options_.accept_tested)
       return "the certificate says that the programs were tested, not proved";
-    if (c_.proved() && c_.error_log2 > options_.error_log2)
+    if (c_.proved() && !(c_.error_log2 <= options_.error_log2))
       return "the certificate's error bound 2^" + decimals(c_.error_log2, 1) + " is too weak";
-    if (c_.error_log2 < kCertain) return "its error bound is less than any proof has";
+    if (!(c_.error_log2 >= kCertain)) return "its error bound is less than any proof has";
     if (c_.all_sizes.empty()) return std::nullopt;
     if (c_.level == Accuracy::Bitwise && !is_integer_program(spec_))
       return "what it says of all sizes is proved of numbers, not of bits";
@@ -138,7 +138,7 @@ class Rechecking {
     if (second && !between_) return which + " needs a program between";
     Pair p = step(second, c_.bindings[size_t(d.binding)]);
     if (Refusal why = take_tiles(p)) return why;
-    if (d.part >= int(parts_.size())) return which + " names no part";
+    if (d.part < -1 || d.part >= int(parts_.size())) return which + " names no part";
     const std::string no_part = which + ": the programs have no such part";
     if (!cut(d, true, p)) return no_part;
     if (d.field == "all") {
@@ -229,7 +229,12 @@ Refusal says_more(const Certificate& c, const Certificate& fresh) {
   const bool whole = c.coverage == kWhole && fresh.coverage.starts_with(kInRegions);
   if (c.coverage != fresh.coverage && !whole && !c.coverage.starts_with(kInRegions))
     return "what was compared is " + fresh.coverage;
-  if (c.proved() && c.basis != fresh.basis) return "its basis is: " + fresh.basis;
+  if (c.error_log2 < fresh.error_log2 - kPrimes)
+    return "its error bound is 2^" + decimals(fresh.error_log2, 1);
+  // What is taken for granted, and why nothing was proved, depends on what is drawn.
+  const auto stem = [](const std::string& basis) { return basis.substr(0, basis.find(" (")); };
+  const bool less = fresh.basis == "proved" && c.basis.starts_with("proved, assuming that ");
+  if (!less && stem(c.basis) != stem(fresh.basis)) return "its basis is: " + fresh.basis;
   for (const std::string& text : fresh.assumptions)
     if (!text.starts_with(kLargerDomain) && std::ranges::count(c.assumptions, text) == 0)
       return "it does not say: " + text;
@@ -242,7 +247,7 @@ Recheck verified_again(const Certificate& c, const Graph& spec, const Graph& can
   options.seed = options.seed ? *options.seed : seed_from_system();
   options.level = c.level;
   options.accept_tested = !c.proved();
-  if (c.proved()) options.error_log2 = std::min(options.error_log2, c.error_log2 + kPrimes);
+  options.error_log2 = std::min(options.error_log2, c.error_log2 + kPrimes);
   std::optional<Graph> between;
   if (!c.between.empty()) between = parse(c.between);
   const Verdict v = Verifier(spec, options).verify(candidate, between ? &*between : nullptr);

@@ -198,9 +198,8 @@ Forms forms_of(const Graph& g) {
       any_infinite = !c->finite();
     } else if (const auto* a = std::get_if<PadAttrs>(&op.attrs)) {
       any_infinite = any_infinite || !a->value.finite();
-    } else if (op.kind == OpKind::PoolMax) {  // of padding alone it is −∞
-      for (const WindowAxis& a : window_axes(g, op))
-        any_infinite = any_infinite || a.low >= a.taps || a.high >= a.taps || a.dilation > 1;
+    } else if (op.kind == OpKind::PoolMax) {
+      any_infinite = any_infinite || is_infinite_in_padding(g, op);
     } else if (op.kind == OpKind::Pow) {
       const Rational& e = g.attrs<PowAttrs>(op).exponent;
       partial = e.negative() || !e.is_integer();

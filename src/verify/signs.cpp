@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/interruption.h"
+#include "ir/custom.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -66,8 +67,9 @@ class FormSigns {
     };
     const auto needs = [&](bool holds) {
       if (!holds && &g == outside && !is_opaque(op.kind))
-        found.bases.push_back(
-            {op.inputs[0], op.kind == OpKind::Log1p ? -1.0 : 0.0, in(0) == Sign::NotNegative});
+        found.bases.push_back({op.inputs[0], op.kind == OpKind::Log1p ? -1.0 : 0.0,
+                               in(0) == Sign::NotNegative,
+                               op.kind != OpKind::Sqrt && op.kind != OpKind::Pow});
       found.total = found.total && holds;
     };
     const DType dtype = g.type(op.result()).dtype;
@@ -114,6 +116,8 @@ class FormSigns {
     case OpKind::Sub: return Sign::Any;
     default: break;
     }
+    if (op.kind == OpKind::Custom && !custom_function(std::get<CustomAttrs>(op.attrs)).is_total())
+      found.total = false;
     if (has(op.kind, algebra::Positive)) return Sign::Positive;
     if (has(op.kind, algebra::NotNegative)) return std::max(in(0), Sign::NotNegative);
     if (has(op.kind, algebra::Partial)) found.total = false;

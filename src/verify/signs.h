@@ -22,6 +22,7 @@ struct Domains {
     TensorId operand;       // of a root, logarithm or power that may be
     double least = 0;       // below this,
     bool is_least = false;  // or, never below, equal to it where that is out of the domain, too
+    bool open = false;      // whether that is
   };
   std::vector<Base> bases;
   bool total = true;  // nothing but denominators may be out of its domain

@@ -130,6 +130,10 @@ class StaticTest {
                      "one evaluation takes about " + std::to_string(int64_t(work)) +
                          " multiply-adds, more than the limit of " + std::to_string(o_.max_macs)};
     if (auto v = reads_elsewhere()) return v;
+    if (turns_infinities(spec_) || turns_infinities(candidate_))
+      return Unknown{UnknownReason::Undefined,
+                     "an infinity is multiplied by what is not positive by its form, or a product "
+                     "of matrices sums it"};
     const bool of_integers = is_integer_program(spec_),
                integers = of_integers && is_integer_program(candidate_);
     if (of_integers && !integers)  // which floats may not hold

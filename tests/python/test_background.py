@@ -413,3 +413,23 @@ def test_all_are_told_to_stop_before_any_is_waited_for(monkeypatch: pytest.Monke
     ended.start()
     ended.join(60)
     assert not ended.is_alive()
+
+
+@pytest.mark.parametrize("call", ["f(x)", "ts.verify(g, g)", "g.run(x)"])
+def test_daemon_threads_outlive_python(call: str) -> None:
+    """A thread in a call while Python shuts down ends with it, not the process by an abort."""
+    code = f"""
+import threading, time, numpy as np, tessera as ts
+def plain(x):
+    time.sleep(0.01)
+    return np.tanh(x) @ x
+x = np.ones((8, 8))
+f, g = ts.optimize(plain), ts.trace(lambda x: np.tanh(x) @ x, x)
+def serve():
+    while True:
+        {call}
+threading.Thread(target=serve, daemon=True).start()
+time.sleep(0.5)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr

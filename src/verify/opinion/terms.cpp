@@ -319,11 +319,35 @@ TermId Terms::mul(TermId a, TermId b) {
   return term_products_[pair_key(a, b)] = r;
 }
 
+bool Terms::hangs_on_decision(TermId a) const {
+  return std::ranges::any_of(
+      terms_[a].sum,
+      [&](const auto& term) {
+        return std::ranges::any_of(
+            monomials_[term.first].factors,
+            [&](const Factor& f) {
+              const Atom& x = atoms_[f.atom];
+              return x.kind == AtomKind::Positive || x.kind == AtomKind::Zero ||
+                     (x.kind == AtomKind::Root && hangs_on_decision(x.operands[0]));
+            });
+      });
+}
+
 TermId Terms::inverse(TermId a) {
   CHECK(a != kZero) << "the inverse of zero";
   if (auto it = quotients_.find(a); it != quotients_.end()) return it->second;
   TermId r;
-  if (terms_[a].sum.size() == 1) {
+  if (hangs_on_decision(a)) {  // where that makes it 0, nothing is cancelled: nobody may look there
+    const Oriented o = oriented(a);
+    Atom inverse;
+    inverse.kind = AtomKind::Function;
+    inverse.name = "inverse";
+    inverse.operands = {o.term == kZero ? a : o.term};
+    Shadows s = shadows_of(inverse.operands[0]);
+    for (TermValue& x : s) x = {1 / x.value, x.scale / (x.value * x.value)};
+    r = of_monomial(intern(Monomial{{{intern(std::move(inverse), s), 1}}, kZero}),
+                    *Fraction::make(o.factor.den, o.factor.num));
+  } else if (terms_[a].sum.size() == 1) {
     const auto [m, c] = terms_[a].sum[0];
     Monomial inverted;
     TermId more = kOne;

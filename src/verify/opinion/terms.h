@@ -161,6 +161,8 @@ class Terms {
   // so: an opaque sum asks that itself of its operands.
   TermId added(const std::vector<TermId>& terms);
   TermId opaque(AtomKind kind, std::vector<TermId> operands, const Shadows& shadows);
+  // Whether 0 and 1 are factors of its summands that something else decides.
+  bool hangs_on_decision(TermId a) const;
   bool vanishes(TermId a);  // exact; false when it cannot tell
   bool vanishes_by_cases(TermId t);
   bool is_multiple(uint32_t monomial, uint32_t of) const;

@@ -73,6 +73,87 @@ TEST(RareDifferences, OnePositionOfATable) {
                      sines + "z = add y, " + last + "; return z");
 }
 
+// True of few numbers; operands of `and` in one order or the other, so that nothing is the same by
+// form.
+const std::string kRare =
+    "u = input : f32[4]; v = input : f32[4]; k = const {value=624001/16384} : f32[];"
+    "l = const {value=3265/64} : f32[]; uv = mul u, v; a = eq uv, k;"
+    "u_v = add u, v; b = eq u_v, l; z = const {value=0} : f32[];";
+const std::string kRareHere = "e = and a, b; r = cast e {dtype=f32};",
+                  kRareThere = "e = and b, a; r = cast e {dtype=f32};";
+
+TEST(RareDifferences, AQuotientThatAnotherDecisionHides) {
+  const std::string in = "m = input : f32[4]; y = input : f32[4]; w = input : f32[4];" + kRare;
+  const std::string hidden = "t = mul w, r; c = gt m, z; f = cast c {dtype=f32};",
+                    there = in + kRareThere +
+                            "t = mul w, r; c = gt m, z; n = where c, z, y;"
+                            "o = add t, n; return o";
+  for (const char* q :
+       {"q = div t, f;", "g = pow f {exponent=-1}; q = mul t, g;",
+        "g = rsqrt f; h = sqr g; q = mul t, h;", "g = relu m; h = div t, g; q = mul h, m;"})
+    expect_never_equal(in + kRareHere + hidden + q + "o = where c, q, y; return o", there);
+}
+
+TEST(RareDifferences, AnInfinityTimesWhatMayBeNegative) {
+  const std::string in = "x = input : f32[4]; y = input : f32[4]; k = const {value=5/4} : f32[];"
+                         "e = const {value=1/1048576} : f32[]; p = sub x, k; p2 = sqr p;"
+                         "q = sub p2, e;";
+  expect_never_equal(
+      in + "n = const {value=-inf} : f32[]; o = const {value=1} : f32[]; m = mul n, q;"
+           "t = exp m; d = add o, t; i = div y, d; r = add i, q; return r",
+      in + "r = add y, q; return r");
+}
+
+TEST(RareDifferences, BehindAMaximumOfPadding) {
+  const std::string in = "t = input : f32[1,1,4]; c = input : bool[1,1]; y = input : f32[1,1];"
+                         "w = input : f32[1,1]; u = input : f32[1,1]; v = input : f32[1,1];" +
+                         kRare.substr(kRare.find("k = ")) +
+                         "pp = pool_max t {size=[2], low=[2], high=[0], strides=[1]};"
+                         "p0 = slice pp {starts=[0,0,0], stops=[1,1,1], steps=[1,1,1]};"
+                         "p = reshape p0 {shape=[1,1]};";
+  expect_never_equal(in + "o = where c, p, y; return o",
+                     in + kRareThere + "q = mul w, r; x = add y, q; o = where c, p, x; return o");
+}
+
+TEST(RareDifferences, IntegersOfWhichNoBoundIsKnown) {
+  const std::string largest = "x = input : i64[1,16]; m = reduce_max x {axes=[1]};";
+  expect_never_equal(largest + "a = cast m {dtype=f64}; r = abs a; return r",
+                     largest + "a = abs m; r = cast a {dtype=f64}; return r");
+  const std::string rest =
+      "x = input : i64[2,64]; y = input : i64[2,64];"
+      "o = const {value=1} : i64[]; d = max y, o; q = mod x, d;"
+      "m = reduce_min q {axes=[1]}; c = const {value=4611686018427387903} : i64[];";
+  expect_never_equal(rest + "r = max m, c; return r",
+                     rest + "z = const {value=0} : i64[]; n = mul m, z; r = add n, c; return r");
+}
+
+// Where only s = 0 is out of a logarithm's domain, a sum of two squares.
+TEST(RareDifferences, ALogarithmBesideAPowerOrAnOperatorOfTheUsers) {
+  const std::string in = "x = input : f32[4]; y = input : f32[4]; k = const {value=5/4} : f32[];"
+                         "a = sub x, k; b = sub y, k; a2 = sqr a; b2 = sqr b; s = add a2, b2;"
+                         "z = const {value=0} : f32[];";
+  const std::string more = "l = log s; l0 = mul l, z; w1 = add w, l0; r = add w1, y; return r";
+  for (const char* w :
+       {"w = pow s {exponent=5/2};", "w = pow s {exponent=1/3};", "w = pow s {exponent=66};",
+        "h = const {value=5/2} : f32[]; w = power s, h;"})
+    expect_never_equal(in + w + "r = add w, y; return r", in + w + more);
+  expect_never_equal(
+      in + "r = add x, y; return r",
+      in + "c = custom s {name=\"inverse\", value=\"1/x\"}; c0 = mul c, z; q = add x, y;"
+           "r = add q, c0; return r");
+}
+
+// Degrees beyond the primes: no draw says anything.
+TEST(RareDifferences, DegreesBeyondThePrimes) {
+  std::string a = "x = input : f32[4]; a0 = sin x;", b = a;
+  for (int i = 0; i < 12; i++) {
+    const std::string n = std::to_string(i), next = std::to_string(i + 1);
+    a += "a" + next + " = pow a" + n + " {exponent=64};";
+    b += "b" + n + " = pow a" + n + " {exponent=32}; a" + next + " = sqr b" + n + ";";
+  }
+  expect_never_equal(a + "return a12", b + "return a12");
+}
+
 TEST(Gathers, AreMovedToInputs) {
   const std::string in = "x = input : f32[9,4]; b = input : f32[4]; i = input : i32[3];";
   expect_equal(in + "g = gather x, i {axis=0}; a = add g, b; t = tanh a; return t",
