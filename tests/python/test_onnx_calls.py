@@ -163,3 +163,27 @@ def test_what_is_between_may_exceed_sixteen_bits(
     y = Model(proto, opaque=False)(x)[0]
     assert y.dtype == np.float16
     np.testing.assert_allclose(y.astype(float), np.broadcast_to(want, y.shape), rtol=1e-3)
+
+
+def text(body: str, opset: int = 20, **known: Any) -> Any:
+    domains = f'["" : {opset}, "my" : 1]'
+    made = onnx.parser.parse_model(f"<ir_version: 10, opset_import: {domains}> {body}")
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in known.items())
+    return made
+
+
+def function(name: str, inputs: list[str], *nodes: Any, overload: str = "") -> Any:
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("my", 1)]
+    made = helper.make_function("my", name, inputs, ["y"], nodes, opsets)
+    made.overload = overload
+    return made
+
+
+def test_functions_of_one_name_are_told_apart() -> None:
+    model = text("g (float[4] x) => (float[4] y) { y = my.F(x) }")
+    for name, op in (("first", "Neg"), ("second", "Abs")):
+        inner = helper.make_node(op, ["x"], ["y"])
+        model.functions.append(function("F", ["x"], inner, overload=name))
+    model.graph.node[0].overload = "first"
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(Model(model)(x)[0], -x)

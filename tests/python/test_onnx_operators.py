@@ -211,3 +211,70 @@ def test_indices_computed_from_constants_are_known() -> None:
     program, _ = made.program({"x": x})
     assert "cumsum" not in str(program)
     np.testing.assert_array_equal(program.run(x)[0], x[[5, 2, 3]])
+
+
+def text(body: str, opset: int = 20, **known: Any) -> Any:
+    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}]> {body}')
+    made.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in known.items())
+    return made
+
+
+def by_onnxruntime(made: Any, arrays: dict[str, Any]) -> list[Any]:
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(
+        made.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return list(session.run(None, arrays))
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("how", ['auto_pad="SAME_UPPER"', 'auto_pad="SAME_LOWER"',
+                                 "output_shape=[9]", "output_shape=[10]"])  # fmt: skip
+def test_transposed_convolutions_with_more_behind(how: str, dilation: int) -> None:
+    """`output_padding` beside what says how long the result is."""
+    made = text(
+        f"g (float[1,1,5] x) => (float[a,b,c] y) {{ y = ConvTranspose<strides=[2], "
+        f"dilations=[{dilation}], output_padding=[1], {how}>(x, w) }}", w=random(1, 1, 3),
+    )  # fmt: skip
+    x = random(1, 1, 5)
+    graph, _ = Model(made, opaque=False).program({"x": x})
+    np.testing.assert_allclose(graph.run(x)[0], by_onnxruntime(made, {"x": x})[0], 1e-5, 1e-6)
+
+
+def test_a_condition_longer_than_its_axis() -> None:
+    keep = np.array([1, 0, 0, 1, 1, 1], bool)
+    made = text("g (float[4] x) => (float[n] y) { y = Compress<axis=0>(x, c) }", c=keep)
+    x = random(4)
+    np.testing.assert_array_equal(Model(made)(x)[0], x[[0, 3]])
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("lengths", [[5, 1, 1], [-1, 1, 1], [0, 4, 2]])
+def test_lengths_beyond_the_axis_are_refused(lengths: list[int], known: bool) -> None:
+    x, counts = random(4, 3), np.array(lengths)
+    weights = {"w": random(1, 2, 1), "r": random(1, 2, 2)}
+    for body, kind, more in (
+        ("(float[4,3] x{}) => (float[4,3] y) {{ y = ReverseSequence(x, l) }}", np.int64, {}),
+        ("(float[4,3] x{}) => (float[a,b,c,d] y) {{ a = Constant<value_ints=[2]>() "
+         "z = Unsqueeze(x, a) y = RNN<hidden_size=2>(z, w, r, , l) }}", np.int32, weights),
+    ):  # fmt: skip
+        counts = counts.astype(kind)
+        given = "" if known else f", {np.dtype(kind)}[3] l"
+        made = text("g " + body.format(given), **more, **({"l": counts} if known else {}))
+        arrays = {"x": x} if known else {"x": x, "l": counts}
+        for call in (Model(made), lambda made=made, **a: Model(made).run(a, lambda g, v: g.run(*v))):
+            if lengths[0]:
+                with pytest.raises(BadInputError):
+                    call(**arrays)
+            else:
+                np.testing.assert_allclose(
+                    call(**arrays)[0], by_onnxruntime(made, arrays)[0], 1e-5, 1e-6
+                )
+
+
+def test_elements_of_places_that_are_not_there() -> None:
+    """More indices than the data has rows, and a constant index beyond its axis."""
+    body = "g (float[2,2] x) => (float[a,b] y) { y = GatherElements<axis=1>(x, i) }"
+    for index in (np.zeros((4, 2), np.int64), np.array([[0, 1], [2, 0]])):
+        with pytest.raises(BadInputError):
+            Model(text(body, i=index))(random(2, 2))

@@ -99,7 +99,7 @@ class Importer:
         self.counts: dict[int, set[str]] = {}  # tensors that follow from these symbols alone
         self.used: set[str] = set()
         self._lifted: dict[int, tuple[Array, Tensor]] = {}  # by id of the array, which is kept
-        self._functions = {(f.domain, f.name): f for f in model.functions}
+        self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.depth = 0
         self._open: dict[str, None] = {}  # names of extents that the model leaves open, in order
         self._numbered = 0  # nodes outside of the program
@@ -256,7 +256,7 @@ class Importer:
             schema = schema_of(node)
             if schema is not None and len(proto.input) > schema.max_input:
                 raise node.bad(f"takes {schema.max_input} operands, not {len(proto.input)}")
-            function = self._functions.get((proto.domain, proto.op_type))
+            function = self._functions.get((proto.domain, proto.op_type, proto.overload))
             if function is not None:
                 return call(node, function)
             if any(isinstance(o, Outside) for o in operands):

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import ACTIVATIONS, emit, f, number
-from tessera.frontends.onnx.operators.movement import extent
+from tessera.frontends.onnx.operators.movement import counts, extent
 from tessera.tensor import Tensor
 
 _MOST_STEPS = 64  # longer sequences stay one opaque node, which does not grow with their length
@@ -172,7 +172,7 @@ def _lengths(node: Node, steps: int) -> Tensor | None:
     value = node.value(4)
     if isinstance(value, np.ndarray) and (value == steps).all():
         return None
-    return f("expand_dims")(node.x(4), 1)
+    return f("expand_dims")(counts(node, 4, steps), 1)
 
 
 def _direction(

@@ -12,7 +12,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
 from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
-from tessera.frontends.onnx.operators.movement import along, axis_of, extent, within
+from tessera.frontends.onnx.operators.movement import along, axis_of, covers, extent, within
 from tessera.ops.operands import row_major
 from tessera.ops.scatter import scatter, scatter_along
 from tessera.tensor import Tensor
@@ -58,8 +58,7 @@ def scatter_into(node: Node) -> Tensor | None:
         node.fits(np.prod(dims, dtype=np.float64))
         return _selected(node, x, updates, scatter_elements(dims, index, axis))
     places = within(x, axis, node.x(1))
-    if any(a != axis and n < extent(node, updates, a) for a, n in enumerate(dims)):
-        raise node.bad("its indices reach beyond the data")
+    covers(node, x, updates, axis)
     return _compared(node, x, places, updates, axis)
 
 
