@@ -265,3 +265,11 @@ def test_integer_constants_are_written_with_all_their_digits() -> None:
     for model in models:
         written = export.to_onnx(Model(model).graph())
         np.testing.assert_array_equal(peer(written, {"k": k}), peer(model, {"k": k}))
+
+
+@pytest.mark.parametrize("exponent", [np.inf, -np.inf, np.nan])
+def test_powers_without_a_finite_exponent(exponent: float) -> None:
+    x = np.array([0, 0.5, 1, 2], np.float32)
+    model = one("Pow", {"x": x}, {"e": np.array(exponent, np.float32)})
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(Model(model)(x)[0], x**exponent)

@@ -320,6 +320,9 @@ _WRITERS |= {
     "sqr": lambda w, r, x: ("Mul", [x[0], x[0]]),
     "rsqrt": lambda w, r, x: ("Reciprocal", [w.add("Sqrt", x)]),
     "silu": lambda w, r, x: ("Mul", [x[0], w.add("Sigmoid", x)]),
+    "expm1": lambda w, r, x: (  # (exp(x) + 1)·tanh(x/2), in which nothing cancels
+        "Mul", [w.add("Add", [w.add("Exp", x), _like(w, r, 1)]),
+                w.add("Tanh", [w.add("Mul", [x[0], _like(w, r, 0.5)])])]),
     "ne": lambda w, r, x: ("Not", [w.add("Equal", x)]),
     "pow": lambda w, r, x: ("Pow", [x[0], _like(w, r, _attribute(w, r, "exponent"))]),
     "cast": lambda w, r, x: ("Cast", x, {"to": w.code(w.dtype(r["results"][0]))}),
@@ -337,8 +340,11 @@ _WRITERS |= {
     "mean": _reduction("ReduceMean"),
     "reduce_max": _reduction("ReduceMax"),
     "reduce_min": _reduction("ReduceMin"),
+    "stack": lambda w, r, x: (
+        "Concat", [w.add("Unsqueeze", [v, w.constant([r["attrs"]["axis"]])]) for v in x], r["attrs"]
+    ),
     "concat_matmul": lambda w, r, x: ("Add", [w.add("MatMul", x[i::2]) for i in range(2)]),
-}
+}  # fmt: skip
 
 
 @_WRITERS("log1p")
@@ -349,13 +355,6 @@ def _log1p(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     log, held = w.add("Log", [u]), w.add("Sub", [u, one])
     rest = w.add("Div", [w.add("Sub", [x[0], held]), u])
     return "Where", [w.add("Equal", [held, x[0]]), log, w.add("Add", [log, rest])]
-
-
-@_WRITERS("expm1")
-def _expm1(w: _Writer, r: Record, x: Sequence[str]) -> Made:
-    """(exp(x) + 1)·tanh(x/2), in which nothing cancels."""
-    half = w.add("Tanh", [w.add("Mul", [x[0], _like(w, r, 0.5)])])
-    return "Mul", [w.add("Add", [w.add("Exp", x), _like(w, r, 1)]), half]
 
 
 @_WRITERS("mod")
@@ -465,13 +464,6 @@ def _broadcast(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "Expand", [x[0], w.constant(dims)]
 
 
-@_WRITERS("stack")
-def _stack(w: _Writer, r: Record, x: Sequence[str]) -> Made:
-    axis = r["attrs"]["axis"]
-    parts = [w.add("Unsqueeze", [name, w.constant([axis])]) for name in x]
-    return "Concat", parts, {"axis": axis}
-
-
 @_WRITERS("slice")
 def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
@@ -483,6 +475,5 @@ def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
 
 @_WRITERS("pad")
 def _pad(w: _Writer, r: Record, x: Sequence[str]) -> Made:
-    a = r["attrs"]
-    value = _like(w, r, _attribute(w, r, "value"))
-    return "Pad", [x[0], w.constant([*a["low"], *a["high"]]), value]
+    pads = w.constant([*r["attrs"]["low"], *r["attrs"]["high"]])
+    return "Pad", [x[0], pads, _like(w, r, _attribute(w, r, "value"))]

@@ -131,9 +131,8 @@ def _whole(source: str | Path) -> Written:
     model = read_model(path)
     outside = [t for t in model.graph.initializer if t.data_location == t.EXTERNAL]
     arrays = {t.name: array_of(t, path.resolve().parent) for t in outside}
-    for tensor in outside:
-        tensor.ClearField("data_location")
-        tensor.ClearField("external_data")
+    for t in outside:
+        t.CopyFrom(type(t)(name=t.name, data_type=t.data_type, dims=t.dims))
     return Written(model, arrays, None if outside else path.read_bytes())
 
 

@@ -121,9 +121,7 @@ def reshape(node: Node) -> Tensor:
 @handles_first("Flatten")
 def flatten(node: Node, x: Tensor) -> Tensor:
     axis = int(node.attr("axis", 1))
-    if not -x.ndim <= axis <= x.ndim:
-        raise node.bad(f"axis {axis} is out of range for {x.ndim} axes")
-    axis += x.ndim if axis < 0 else 0
+    axis = axis if axis == x.ndim else node.axis(axis, x.ndim)
     return f("reshape")(x, dims_of([product(values_of(x.shape[:axis])), -1]))
 
 
@@ -146,10 +144,12 @@ def expand(node: Node, x: Tensor) -> Tensor:
 
 
 @handles_first("Tile")
-def tile(node: Node, x: Tensor) -> Tensor:
+def tile(node: Node, x: Tensor) -> Tensor | None:
     repeats = node.numbers(1, "the counts")
     if len(repeats) != x.ndim:
         raise node.bad(f"{len(repeats)} counts for {x.ndim} axes")
+    if any(str(r) == "0" for r in repeats):
+        return None  # of no elements
     for axis, count in enumerate(repeats):
         if isinstance(count, Extent):  # one axis of copies before it, and both as one
             dims = list(x.shape)
@@ -214,18 +214,16 @@ def gather(node: Node, x: Tensor) -> Value:
 def within(x: Tensor, axis: int, index: Tensor) -> Tensor:
     """Indices along an axis counted from the front, i64; those beyond it are refused as they are by
     a gather, by one from all places."""
-    return _counted(x.shape[axis], f("astype")(index, np.int64))
-
-
-def _counted(extent: Number, index: Tensor) -> Tensor:
-    return emit("gather", iota(index.builder, 0, [extent]), index, axis=0)
+    places = iota(x.builder, 0, [x.shape[axis]])
+    return emit("gather", places, f("astype")(index, np.int64), axis=0)
 
 
 def counts(node: Node, i: int, most: Number) -> Tensor:
     """An operand of counts up to `most`, i64; others are refused likewise."""
     x = f("astype")(node.x(i), np.int64)
+    places = iota(x.builder, 0, dims_of([most + 1]))
     beyond = node.importer.tensor(np.asarray(most + 1))
-    return _counted(*dims_of([most + 1]), emit("where", x < 0, beyond, x))
+    return emit("gather", places, emit("where", x < 0, beyond, x), axis=0)
 
 
 def covers(node: Node, x: Tensor, index: Tensor, axis: int) -> None:

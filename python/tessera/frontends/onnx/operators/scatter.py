@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
 from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
@@ -39,7 +38,7 @@ def _compared(
     if reduction not in ("none", "add", "mul", "max", "min"):
         raise node.bad(f"the reduction '{reduction}' is not known")
     if reduction != "none" and x.dtype == np.bool_:
-        raise UnsupportedError(f"the reduction '{reduction}' of truths", node.importer.where)
+        return None
     _dims(node, updates)
     if axis is not None:
         return scatter_along(x, index, updates, axis, reduction)
