@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,8 @@ runtime: Any = pytest.importorskip("onnxruntime", reason="onnxruntime is not ins
 from onnx import helper  # noqa: E402
 
 from tessera import _core  # noqa: E402
-from tessera.errors import BadInputError, ToolMissingError  # noqa: E402
-from tessera.frontends.onnx import Model  # noqa: E402
+from tessera.errors import BadInputError, OutOfMemoryError, ToolMissingError  # noqa: E402
+from tessera.frontends.onnx import Model, bodies  # noqa: E402
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((16, 8)).astype(np.float32)
@@ -163,3 +165,102 @@ def test_what_is_between_may_exceed_sixteen_bits(
     y = Model(proto, opaque=False)(x)[0]
     assert y.dtype == np.float16
     np.testing.assert_allclose(y.astype(float), np.broadcast_to(want, y.shape), rtol=1e-3)
+
+
+def text(body: str) -> Any:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20, "my" : 1]> {body}')
+
+
+def function(name: str, inputs: list[str], *nodes: Any, overload: str = "") -> Any:
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("my", 1)]
+    made = helper.make_function("my", name, inputs, ["y"], nodes, opsets)
+    made.overload = overload
+    return made
+
+
+def test_functions_of_one_name_are_told_apart() -> None:
+    model = text("g (float[4] x) => (float[4] y) { y = my.F(x) }")
+    for name, op in (("first", "Neg"), ("second", "Abs")):
+        inner = helper.make_node(op, ["x"], ["y"])
+        model.functions.append(function("F", ["x"], inner, overload=name))
+    model.graph.node[0].overload = "first"
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(Model(model)(x)[0], -x)
+
+
+def test_operands_that_a_call_of_a_function_leaves_out() -> None:
+    model = text("g (float[4] x) => (float[4] y) { y = my.F(x) }")
+    inner = helper.make_node("Clip", ["x", "low", "high"], ["y"])
+    model.functions.append(function("F", ["x", "low", "high"], inner))
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(Model(model)(x)[0], x)
+
+
+LOOP = """g (float[2] x) => (float[2] y) { n = Constant<value_int=20>() on = Constant<value_int=1>()
+c = Cast<to=9>(on) y = Loop(n, c, x)<body = outer (int64 i, bool d, float[2] a) =>
+(bool e, float[2] b) { e = Identity(d) b = Loop(n, d, a)<body = inner (int64 j, bool f, float[2] o)
+=> (bool p, float[2] q) { p = Identity(f) q = Add(o, o) }> }> }"""
+
+
+def test_bodies_that_are_written_out_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = text("g (float[4] x) => (float[4] y) { y = my.F5(x) }")
+    calls.functions.append(function("F0", ["x"], helper.make_node("Neg", ["x"], ["y"])))
+    for i in range(5):
+        thrice = [helper.make_node(f"F{i}", [a], [b], domain="my") for a, b in ("xa", "ab", "by")]
+        calls.functions.append(function(f"F{i + 1}", ["x"], *thrice))
+    x = np.ones(4, np.float32)
+    for model, n in ((calls, 4), (text(LOOP), 2)):
+        Model(model).program({"x": x[:n]})
+        with monkeypatch.context() as patch:
+            patch.setattr(bodies, "_MOST_NODES", 300)
+            with pytest.raises(BadInputError, match="make over 300 nodes"):
+                Model(model).program({"x": x[:n]})
+
+
+def test_a_shape_that_a_branch_passes_on() -> None:
+    branch = "{}_branch = {} () => (int64[2] {}) {{ {} = Identity(s) }}"
+    both = ", ".join(branch.format(n, n, n, n) for n in ("then", "else"))
+    model = text("g (float[4] x, int64[2] s, bool c) => (float[a,b] y) "
+                 f"{{ z = If(c)<{both}> y = Reshape(x, z) }}")  # fmt: skip
+    x = np.arange(4, dtype=np.float32)
+    made = Model(model)(x, np.array([2, 2]), np.array(True))[0]
+    np.testing.assert_array_equal(made, x.reshape(2, 2))
+
+
+@pytest.mark.parametrize("body", [
+    "(float[4] x) => (float[n] y, int64[n] i) { k = Constant<value_ints=[0]>() y, i = TopK(x, k) }",
+    "(float[4] x) => (float[n] y) { k = Constant<value_ints=[0]>() y = Tile(x, k) }",
+    "(float[4] x) => (float[n] y) { k = Constant<value_ints=[-2, -2]>() y = Pad(x, k) }",
+])  # fmt: skip
+def test_results_of_no_elements(body: str) -> None:
+    for made in Model(text(f"g {body}"))(np.arange(4, dtype=np.float32)):
+        assert made.shape == (0,)
+
+
+def test_products_over_no_elements() -> None:
+    model = text("g (float[2,0] a, float[0,3] b, float[3] c) => (float[2,3] y) "
+                 "{ y = Gemm(a, b, c) }")  # fmt: skip
+    c = np.arange(3, dtype=np.float32)
+    made = Model(model)(np.empty((2, 0), np.float32), np.empty((0, 3), np.float32), c)[0]
+    np.testing.assert_array_equal(made, [c, c])
+
+
+def test_models_are_copied_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that has been called, by a relative path, from another folder."""
+    onnx.save(looked_up(), str(tmp_path / "m.onnx"))
+    monkeypatch.chdir(tmp_path)
+    model = Model("m.onnx")
+    monkeypatch.chdir("/")
+    i = np.array([1, 2])
+    for one in (model, copy.deepcopy(model)):
+        np.testing.assert_allclose(one(i)[0], expected(i), 1e-5, 1e-5)
+    np.testing.assert_allclose(copy.deepcopy(model)(i)[0], expected(i), 1e-5, 1e-5)
+    assert model._peer() is not None
+
+
+def test_results_too_large_for_memory() -> None:
+    def full(graph: Any, arrays: Any) -> Any:
+        raise MemoryError("Unable to allocate 4.00 TiB")
+
+    with pytest.raises(OutOfMemoryError, match=r"<model>: Unable to allocate 4\.00 TiB"):
+        Model(looked_up()).run({"i": np.array([1])}, full)

@@ -211,3 +211,130 @@ def test_indices_computed_from_constants_are_known() -> None:
     program, _ = made.program({"x": x})
     assert "cumsum" not in str(program)
     np.testing.assert_array_equal(program.run(x)[0], x[[5, 2, 3]])
+
+
+def text(body: str, **known: Any) -> Any:
+    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> {body}')
+    made.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in known.items())
+    return made
+
+
+def by_onnxruntime(made: Any, arrays: dict[str, Any]) -> list[Any]:
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, arrays))
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("how", ['auto_pad="SAME_UPPER"', 'auto_pad="SAME_LOWER"',
+                                 "output_shape=[9]", "output_shape=[10]"])  # fmt: skip
+def test_transposed_convolutions_with_more_behind(how: str, dilation: int) -> None:
+    """`output_padding` beside what says how long the result is."""
+    made = text(
+        f"g (float[1,1,5] x) => (float[a,b,c] y) {{ y = ConvTranspose<strides=[2], "
+        f"dilations=[{dilation}], output_padding=[1], {how}>(x, w) }}", w=random(1, 1, 3),
+    )  # fmt: skip
+    x = random(1, 1, 5)
+    graph, _ = Model(made, opaque=False).program({"x": x})
+    np.testing.assert_allclose(graph.run(x)[0], by_onnxruntime(made, {"x": x})[0], 1e-5, 1e-6)
+
+
+def test_a_condition_longer_than_its_axis() -> None:
+    keep = np.array([1, 0, 0, 1, 1, 1], bool)
+    made = text("g (float[4] x) => (float[n] y) { y = Compress<axis=0>(x, c) }", c=keep)
+    x = random(4)
+    np.testing.assert_array_equal(Model(made)(x)[0], x[[0, 3]])
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("lengths", [[5, 1, 1], [-1, 1, 1], [0, 4, 2]])
+def test_lengths_beyond_the_axis_are_refused(lengths: list[int], known: bool) -> None:
+    x, counts = random(4, 3), np.array(lengths)
+    weights = {"w": random(1, 2, 1), "r": random(1, 2, 2)}
+    for body, kind, more in (
+        ("(float[4,3] x{}) => (float[4,3] y) {{ y = ReverseSequence(x, l) }}", np.int64, {}),
+        ("(float[4,3] x{}) => (float[a,b,c,d] y) {{ a = Constant<value_ints=[2]>() "
+         "z = Unsqueeze(x, a) y = RNN<hidden_size=2>(z, w, r, , l) }}", np.int32, weights),
+    ):  # fmt: skip
+        counts = counts.astype(kind)
+        given = "" if known else f", {np.dtype(kind)}[3] l"
+        made = text("g " + body.format(given), **more, **({"l": counts} if known else {}))
+        arrays = {"x": x} if known else {"x": x, "l": counts}
+        for call in (
+            Model(made),
+            lambda made=made, **a: Model(made).run(a, lambda g, v: g.run(*v)),
+        ):
+            if lengths[0]:
+                with pytest.raises(BadInputError):
+                    call(**arrays)
+            else:
+                np.testing.assert_allclose(
+                    call(**arrays)[0], by_onnxruntime(made, arrays)[0], 1e-5, 1e-6
+                )
+
+
+def test_elements_of_places_that_are_not_there() -> None:
+    """More indices than the data has rows, and a constant index beyond its axis."""
+    body = "g (float[2,2] x) => (float[a,b] y) { y = GatherElements<axis=1>(x, i) }"
+    for index in (np.zeros((4, 2), np.int64), np.array([[0, 1], [2, 0]])):
+        with pytest.raises(BadInputError):
+            Model(text(body, i=index))(random(2, 2))
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_samples_at_places_that_are_no_numbers(mode: str, padding: str) -> None:
+    places = np.zeros((1, 2, 2, 2), np.float32)
+    places[0, 0, 0, 0], places[0, 1, 0, 1], places[0, 1, 1, 1] = np.nan, -np.inf, np.inf
+    made = text(
+        "g (float[1,1,3,3] x, float[1,2,2,2] t) => (float[a,b,c,d] y) "
+        f'{{ y = GridSample<mode="{mode}", padding_mode="{padding}">(x, t) }}'
+    )
+    feed = {"x": random(1, 1, 3, 3), "t": places}
+    graph, _ = Model(made, opaque=False).program(feed)
+    np.testing.assert_allclose(
+        graph.run(*feed.values())[0], by_onnxruntime(made, feed)[0], 1e-5, 1e-6
+    )
+
+
+ONE = "n = Constant<value_int=1>() on = Cast<to=9>(n)"
+LEFT = {
+    "another type": "(float[4] x) => (float[4] y) { c = Cast<to=4>(x) y = Cast<to=1>(c) }",
+    "texts": "(float[4] x) => (float[4] y) { c = Cast<to=8>(x) y = Cast<to=1>(c) }",
+    "a constant of another type": "(float[4] x) => (float[4] y) { a = Constant<value_float=2.0>() "
+        "c = Cast<to=5>(a) d = Cast<to=1>(c) y = Add(x, d) }",
+    "integers between others": "(uint8[1,1,2,2] x) => (uint8[a,b,c,d] y) { "
+        's = Constant<value_floats=[1.0, 1.0, 2.0, 2.0]>() y = Resize<mode="linear">(x, , s) }',
+    "sums of what is repeated": "(float[3] x, float[1] z) => (float y) "
+        '{ y = Einsum<equation="i,i->">(x, z) }',
+    "nine axes": "(float[8,64] x) => (float[512] y) { "
+        "a = Constant<value_ints=[2,2,2,2,2,2,2,2,2]>() u = Reshape(x, a) v = Transpose(u) "
+        "b = Constant<value_ints=[-1]>() y = Reshape(v, b) }",
+    "no steps": f"(float[2] x) => (float[2] s, float[m,2] y) {{ {ONE} "
+        "o = Constant<value_int=0>() s, y = Loop(o, on, x)<body = l (int64 i, bool c, float[2] a) "
+        "=> (bool d, float[2] b, float[2] e) "
+        "{ d = Identity(c) b = Add(a, a) e = Identity(a) }> }",
+    "a body that does not work": "(float[1,2,3] x) => (float[a,b,c,d] y) "
+        "{ s = Constant<value_ints=[1,1,3,4]>() y = AffineGrid(x, s) }",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", LEFT.values(), ids=list(LEFT))
+def test_what_programs_do_not_hold_stays_nodes(body: str) -> None:
+    made = text(f"g {body}")
+    kinds = {v.name: v.type.tensor_type for v in made.graph.input}
+    feed = {
+        name: (10 * abs(random(*(d.dim_value for d in kind.shape.dim)))).astype(
+            helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        )
+        for name, kind in kinds.items()
+    }
+    for a, b in zip(Model(made)(**feed), by_onnxruntime(made, feed), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+
+
+def test_what_is_dropped_at_random_stays_a_node() -> None:
+    body = f"(float[64] x) => (float[64] y) {{ r = Constant<value_float=0.5>() {ONE} "
+    made = Model(text(f"g {body} y = Dropout(x, r, on) }}"))(np.ones(64, np.float32))[0]
+    assert set(made) == {0, 2}

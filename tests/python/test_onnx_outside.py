@@ -342,3 +342,16 @@ def test_opaque_nodes_in_the_middle_of_compiled_programs(
         result(feeds["x"])
     monkeypatch.setattr(OpaqueNodes, "_session", session)
     np.testing.assert_allclose(result(feeds["x"])[0], want[0], rtol=1e-5)
+
+
+def test_branches_that_may_divide_by_zero_are_not_both_computed() -> None:
+    x, by = np.array([3, -7, 9]), np.array([0, 2, 0])
+    feeds = {"c": np.array(False), "x": x, "by": by}
+    for op in ("Div", "Mod"):
+        proto = model([choice(op, "Neg", "by")], feeds, ["y"])
+        same(Model(proto)(**feeds), [-x])
+        written = to_onnx(Model(proto, whole=True).graph())
+        assert [n.op_type for n in written.graph.node] == ["If"]
+    numbers = {"c": np.array(True), "x": x.astype(np.int32)}
+    proto = model([choice("Div", "Neg", "by")], numbers, ["y"], by=np.array([2, 2, 2], np.int32))
+    assert "If" not in [n.op_type for n in agree(proto, numbers).graph.node]

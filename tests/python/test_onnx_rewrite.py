@@ -254,3 +254,23 @@ def test_a_model_that_asks_for_nan_keeps_its_answer(tmp_path: Path) -> None:
     given = normal(8, 8)
     given[2, 3] = np.nan
     np.testing.assert_array_equal(found(given), np.where(np.isnan(given), 0, given) * 2)
+
+
+def test_a_model_with_data_beside_it_keeps_its_nodes(tmp_path: Path) -> None:
+    """Where nothing faster is found; the data is in the file that is written."""
+    w = normal(4, 4)
+    text = "g (float[4,4] x) => (float[4,4] y) { y = Softplus(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {text}')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    model.graph.node.append(helper.make_node("Add", ["y", "w"], ["z"]))
+    model.graph.output[0].name = "z"
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.data",
+              size_threshold=0)  # fmt: skip
+    made = rewrite_model(load(tmp_path / "m.onnx", whole=True), source=tmp_path / "m.onnx",
+                         options=Options(budget=0.1))  # fmt: skip
+    made.save(tmp_path / "out.onnx")
+    (tmp_path / "m.data").unlink()
+    saved = onnx.load(str(tmp_path / "out.onnx"))
+    if not made.improved:
+        assert saved.graph.node == model.graph.node
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(saved.graph.initializer[0]), w)

@@ -243,3 +243,33 @@ def test_remainders_of_floats_have_the_sign_of_the_divisor() -> None:
         want = x % y
     graph = tessera.trace(lambda x, y: x % y, x, y)
     np.testing.assert_array_equal(peer(export.to_onnx(graph), {"x": x, "y": y}), want)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("of", [np.log1p, np.expm1])
+def test_log1p_and_expm1_are_written_with_all_their_digits(of: Any, dtype: Any) -> None:
+    ends = np.finfo(dtype)
+    sizes = np.geomspace(float(ends.tiny) * 4, float(ends.max) / 2, 500)
+    x = np.concatenate([sizes, -sizes, [0, -1, 1, np.inf, -np.inf, np.nan]]).astype(dtype)
+    with np.errstate(all="ignore"):
+        want = of(x.astype(np.longdouble)).astype(dtype)
+    written = export.to_onnx(tessera.trace(of, x))
+    np.testing.assert_allclose(peer(written, {"x": x}), want, 4 * float(ends.eps), float(ends.tiny))
+
+
+def test_integer_constants_are_written_with_all_their_digits() -> None:
+    k, large = np.arange(4), np.int64(2**62 + 1)
+    pads = np.array([1, 1])
+    models = [one(op, {"k": k}, {"c": large}) for op in ("Add", "Mul", "Max")]
+    models.append(one("Pad", {"k": k}, {"p": pads, "c": large}))
+    for model in models:
+        written = export.to_onnx(Model(model).graph())
+        np.testing.assert_array_equal(peer(written, {"k": k}), peer(model, {"k": k}))
+
+
+@pytest.mark.parametrize("exponent", [np.inf, -np.inf, np.nan])
+def test_powers_without_a_finite_exponent(exponent: float) -> None:
+    x = np.array([0, 0.5, 1, 2], np.float32)
+    model = one("Pow", {"x": x}, {"e": np.array(exponent, np.float32)})
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(Model(model)(x)[0], x**exponent)

@@ -14,7 +14,7 @@ from tessera.frontends.onnx.node import Made, Node, Value
 from tessera.frontends.onnx.opaque import Outside
 from tessera.frontends.onnx.reader import describe, onnx_package
 from tessera.tensor import Tensor
-from tessera.types import Fields, Record
+from tessera.types import Fields, Record, is_float
 
 if TYPE_CHECKING:
     import onnx
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 1024  # of a loop, which is unrolled
 _MOST_NESTING = 16  # function bodies and branches inside each other
+_MOST_NODES = 1 << 17  # of all bodies, as often as they are written out
 
 
 def branch(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
@@ -30,7 +31,7 @@ def branch(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
     branches = [node.require_attr(f"{name}_branch", graph) for name in ("else", "then")]
     condition = node.value(0)
     if isinstance(condition, Tensor) and condition.id not in node.importer.splats:
-        first = len(node.importer.graph.ops)
+        first = len(node.graph.ops)
         try:
             made = [[node.importer.tensor(v) for v in _graph(node, b, scope) if v is not None]
                     for b in branches]  # fmt: skip
@@ -39,14 +40,22 @@ def branch(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
         except Error:
             made = [[], [node.x()]]
         same = [[(t.dtype, t.shape) for t in results] for results in made]
-        # An index may be in range in its own branch only.
-        if same[0] == same[1] and all(r["op"] != "gather" for r in node.importer.graph.ops[first:]):
+        if same[0] == same[1] and not any(_may_fail(node, r) for r in node.graph.ops[first:]):
             where, given = ops.function("where"), ops.function("reshape")(condition, [])
             return [where(given, a, b) for b, a in zip(*made, strict=True)]
         if node.importer.whole:
             return node.importer.opaque(node, scope)
     known = node.known(0, "the condition").reshape(-1)
     return _graph(node, branches[bool(known[0])], scope)
+
+
+def _may_fail(node: Node, record: Record) -> bool:
+    """Whether an index may be in range, or a divisor not 0, in its own branch only."""
+    if record["op"] not in ("mod", "div"):
+        return bool(record["op"] == "gather")
+    x, by = (Tensor(node.graph, t) for t in record["inputs"])
+    known = node.importer.splats.get(by.id)
+    return not is_float(x.dtype) and (known is None or not known.all())
 
 
 def scan(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
@@ -97,7 +106,7 @@ def loop(node: Node, scope: dict[str, Made]) -> Sequence[Made]:
         rows.append(results[1 + len(state) :])
         state = list(results[1 : 1 + len(state)])
     if not rows and outputs:
-        raise UnsupportedError(f"{describe(node.proto)} takes no step", node.importer.where)
+        return node.importer.opaque(node, scope)
     return [*state, *_stacked(node, rows, [0] * outputs, [0] * outputs)]
 
 
@@ -140,6 +149,8 @@ def call(node: Node, function: onnx.FunctionProto) -> Sequence[Made]:
     attributes.update({a.name: a for a in function.attribute_proto})
     attributes.update({a.name: a for a in node.proto.attribute})
     body = [_with_attributes(n, attributes) for n in function.node]
+    for inner in body:  # an operand that the call leaves out is one that they lack
+        inner.input[:] = ["" if values.get(i, i) is None else i for i in inner.input]
     try:
         return _inside(node, body, [], function.output, values)
     finally:
@@ -179,8 +190,11 @@ def _inside(
     outputs: Sequence[str | onnx.ValueInfoProto],
     values: dict[str, Made],
 ) -> Sequence[Made]:
-    if node.importer.depth >= _MOST_NESTING:
-        raise BadInputError("functions and branches are nested too deeply", node.importer.where)
+    outer = node.importer.used
+    node.importer.expanded += len(nodes)
+    if node.importer.depth >= _MOST_NESTING or node.importer.expanded > _MOST_NODES:
+        text = f"functions and branches are nested too deeply, or make over {_MOST_NODES} nodes"
+        raise BadInputError(text, node.importer.where)
     node.importer.depth += 1
     try:
         for tensor in initializers:
@@ -190,6 +204,7 @@ def _inside(
         return [values.get(name) for name in names]
     finally:
         node.importer.depth -= 1
+        node.importer.used = outer
 
 
 def schema_function(node: Node) -> onnx.FunctionProto | None:

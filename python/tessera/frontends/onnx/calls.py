@@ -106,10 +106,12 @@ def _checked(graph: Graph) -> Graph:
     checked = Graph.parse(str(graph))
     flags = []
     for op in checked.ops:
-        if op["op"] != "gather" or Tensor(checked, op["inputs"][1]).name in graph.weights:
+        if op["op"] != "gather":
             continue
         table, index = (Tensor(checked, i) for i in op["inputs"])
-        extent = table.shape[op["attrs"]["axis"]]
+        extent, known = table.shape[op["attrs"]["axis"]], graph.weights.get(index.name)
+        if known is not None and -extent <= known.min() <= known.max() < extent:
+            continue
         least, most = (checked.const(n, index.dtype) for n in (-extent, extent))
         inside = checked.emit("and", [checked.emit("ge", [index, least]),
                                       checked.emit("lt", [index, most])])  # fmt: skip

@@ -300,8 +300,14 @@ for _op, _name in (SAME | {"div": "Div", "gelu": "Gelu", "power": "Pow", "max": 
 _WRITERS["gelu_tanh"] = _plain("Gelu", approximate="tanh")
 
 
-def _like(w: _Writer, record: Record, value: float) -> str:
+def _like(w: _Writer, record: Record, value: ArrayLike) -> str:
     return w.constant(value, w.dtype(record["results"][0]))
+
+
+def _attribute(w: _Writer, record: Record, key: str) -> Array:
+    """A number among the attributes, in the result's type; of whole numbers every digit."""
+    value, dtype = number(record["attrs"][key]), w.dtype(record["results"][0])
+    return np.asarray(float(value) if is_float(dtype) else int(value)).astype(dtype)
 
 
 def _reduction(onnx_op: str) -> Writer:
@@ -314,10 +320,11 @@ _WRITERS |= {
     "sqr": lambda w, r, x: ("Mul", [x[0], x[0]]),
     "rsqrt": lambda w, r, x: ("Reciprocal", [w.add("Sqrt", x)]),
     "silu": lambda w, r, x: ("Mul", [x[0], w.add("Sigmoid", x)]),
-    "log1p": lambda w, r, x: ("Log", [w.add("Add", [x[0], _like(w, r, 1)])]),
-    "expm1": lambda w, r, x: ("Sub", [w.add("Exp", x), _like(w, r, 1)]),
+    "expm1": lambda w, r, x: (  # (exp(x) + 1)·tanh(x/2), in which nothing cancels
+        "Mul", [w.add("Add", [w.add("Exp", x), _like(w, r, 1)]),
+                w.add("Tanh", [w.add("Mul", [x[0], _like(w, r, 0.5)])])]),
     "ne": lambda w, r, x: ("Not", [w.add("Equal", x)]),
-    "pow": lambda w, r, x: ("Pow", [x[0], _like(w, r, float(number(r["attrs"]["exponent"])))]),
+    "pow": lambda w, r, x: ("Pow", [x[0], _like(w, r, _attribute(w, r, "exponent"))]),
     "cast": lambda w, r, x: ("Cast", x, {"to": w.code(w.dtype(r["results"][0]))}),
     "repeat": lambda w, r, x: ("Tile", [x[0], w.constant(r["attrs"]["repeats"])]),
     "concat": lambda w, r, x: ("Concat", x, {"axis": r["attrs"]["axis"]}),
@@ -333,8 +340,21 @@ _WRITERS |= {
     "mean": _reduction("ReduceMean"),
     "reduce_max": _reduction("ReduceMax"),
     "reduce_min": _reduction("ReduceMin"),
+    "stack": lambda w, r, x: (
+        "Concat", [w.add("Unsqueeze", [v, w.constant([r["attrs"]["axis"]])]) for v in x], r["attrs"]
+    ),
     "concat_matmul": lambda w, r, x: ("Add", [w.add("MatMul", x[i::2]) for i in range(2)]),
-}
+}  # fmt: skip
+
+
+@_WRITERS("log1p")
+def _log1p(w: _Writer, r: Record, x: Sequence[str]) -> Made:
+    """log(u) of u = 1 + x, and (x − (u − 1))/u for what that sum has rounded away."""
+    one = _like(w, r, 1)
+    u = w.add("Add", [x[0], one])
+    log, held = w.add("Log", [u]), w.add("Sub", [u, one])
+    rest = w.add("Div", [w.add("Sub", [x[0], held]), u])
+    return "Where", [w.add("Equal", [held, x[0]]), log, w.add("Add", [log, rest])]
 
 
 @_WRITERS("mod")
@@ -364,9 +384,8 @@ def _atan2(w: _Writer, r: Record, x: Sequence[str]) -> Made:
 @_WRITERS("const")
 def _const(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     t = r["results"][0]
-    value = np.asarray(float(number(r["attrs"]["value"])), np.float64)
     dims = w.shape(t)
-    scalar = w._tensor("value", value.astype(w.dtype(t)).reshape([1] if dims else []))
+    scalar = w._tensor("value", _attribute(w, r, "value").reshape([1] if dims else []))
     if dims:
         return "ConstantOfShape", [w.constant(dims)], {"value": scalar}
     return "Constant", [], {"value": scalar}
@@ -445,13 +464,6 @@ def _broadcast(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     return "Expand", [x[0], w.constant(dims)]
 
 
-@_WRITERS("stack")
-def _stack(w: _Writer, r: Record, x: Sequence[str]) -> Made:
-    axis = r["attrs"]["axis"]
-    parts = [w.add("Unsqueeze", [name, w.constant([axis])]) for name in x]
-    return "Concat", parts, {"axis": axis}
-
-
 @_WRITERS("slice")
 def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
     a = r["attrs"]
@@ -463,6 +475,5 @@ def _slice(w: _Writer, r: Record, x: Sequence[str]) -> Made:
 
 @_WRITERS("pad")
 def _pad(w: _Writer, r: Record, x: Sequence[str]) -> Made:
-    a = r["attrs"]
-    value = _like(w, r, float(number(a["value"])))
-    return "Pad", [x[0], w.constant([*a["low"], *a["high"]]), value]
+    pads = w.constant([*r["attrs"]["low"], *r["attrs"]["high"]])
+    return "Pad", [x[0], pads, _like(w, r, _attribute(w, r, "value"))]

@@ -175,7 +175,7 @@ def _cast(node: Node, x: Array) -> Array | None:
 
 
 def _tile(node: Node, x: Array, repeats: Array) -> Array | None:
-    return np.tile(x, repeats) if np.prod(repeats) * x.size <= _LARGEST else None
+    return np.tile(x, repeats) if np.prod(repeats, dtype=float) * x.size <= _LARGEST else None
 
 
 def _expand(node: Node, x: Array, shape: Array) -> Array | None:

@@ -6,9 +6,9 @@ arrays; they become constants or weights of the program only where an operator c
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,6 @@ from tessera.frontends.onnx.opaque import (
     Outside,
     Tail,
     Typed,
-    all_reads,
     region,
     renamed,
     static_types,
@@ -49,6 +48,7 @@ from tessera.frontends.onnx.reader import (
     dtype_of,
     onnx_package,
     opset_of,
+    reads,
     shape_of,
     widened,
 )
@@ -60,8 +60,10 @@ from tessera.types import Array, DType, Record, dtype_name, is_float
 if TYPE_CHECKING:
     import onnx
 
-# Results, which of them are used, the model of these, what it takes, the types.
-Alone = tuple[list[Outside], list[int], "onnx.ModelProto", list[Tensor], list[Typed | None]]
+# Results without elements, all results, which are used, their model, what it takes, the types.
+Alone = tuple[
+    list[Made], list[Outside], list[int], "onnx.ModelProto", list[Tensor], list[Typed | None]
+]
 _SMALL = 1024  # elements of an array that is part of an opaque node
 
 
@@ -92,6 +94,8 @@ class Importer:
         self.whole = whole
         self.empty = empty
         self.tail = tail
+        graph = model.graph
+        self._declared = {v.name: v for v in [*graph.value_info, *graph.output]}
         self.opaque_nodes: Record = {}  # payload → single-node model
         self.notes: list[str] = []  # one line per opaque node
         self.origins: dict[str, frozenset[str]] = {}  # by value: inputs that it depends on
@@ -99,8 +103,8 @@ class Importer:
         self.counts: dict[int, set[str]] = {}  # tensors that follow from these symbols alone
         self.used: set[str] = set()
         self._lifted: dict[int, tuple[Array, Tensor]] = {}  # by id of the array, which is kept
-        self._functions = {(f.domain, f.name): f for f in model.functions}
-        self.depth = 0
+        self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self.depth = self.expanded = 0
         self._open: dict[str, None] = {}  # names of extents that the model leaves open, in order
         self._numbered = 0  # nodes outside of the program
 
@@ -203,7 +207,7 @@ class Importer:
 
     def _only_cast(self, name: str) -> bool:
         """Whether a value's elements are read by conversions only: a wider type has them all."""
-        readers = [n for n in self.model.graph.node if name in all_reads(n)]
+        readers = [n for n in self.model.graph.node if name in reads(n)]
         results = [o.name for o in self.model.graph.output]
         return name not in results and all(n.op_type == "Cast" and not n.domain for n in readers)
 
@@ -211,10 +215,9 @@ class Importer:
         self, nodes: Sequence[onnx.NodeProto], values: dict[str, Made], results: set[str]
     ) -> None:
         """Imports nodes in order; `values` learns of their results."""
-        outer = self.used
         self.used = set(results)
         for node in nodes:
-            self.used.update(all_reads(node))
+            self.used.update(reads(node))
         for node in nodes:
             operands = [values.get(name) if name else None for name in node.input]
             for name, operand in zip(node.input, operands, strict=True):
@@ -234,7 +237,7 @@ class Importer:
             ]
             if symbols := all(t.id in self.counts for t in tensors) and set().union(*counts):
                 self.counts.update((t.id, symbols) for t in made if isinstance(t, Tensor))
-            origin = frozenset().union(*(self.origins.get(n, frozenset()) for n in node.input))
+            origin = frozenset().union(*(self.origins.get(n, frozenset()) for n in reads(node)))
             for name, value in zip(node.output, made, strict=False):
                 if not name:
                     continue
@@ -242,7 +245,6 @@ class Importer:
                 self.origins[name] = origin
                 if isinstance(value, Tensor) and not value.is_input and not value.name:
                     self.graph.core.set_tensor_name(value.id, name)
-        self.used = outer
 
     def _node(
         self, proto: onnx.NodeProto, operands: Sequence[Made], scope: dict[str, Made]
@@ -256,7 +258,7 @@ class Importer:
             schema = schema_of(node)
             if schema is not None and len(proto.input) > schema.max_input:
                 raise node.bad(f"takes {schema.max_input} operands, not {len(proto.input)}")
-            function = self._functions.get((proto.domain, proto.op_type))
+            function = self._functions.get((proto.domain, proto.op_type, proto.overload))
             if function is not None:
                 return call(node, function)
             if any(isinstance(o, Outside) for o in operands):
@@ -265,17 +267,26 @@ class Importer:
             empty = any(isinstance(o, np.ndarray) and o.size == 0 for o in operands)
             if empty and (nothing := self._of_nothing(node, scope)) is not None:
                 return nothing
-            if standard and (folded := fold(node)) is not None:
-                node.fits(max([0, *(f.size for f in folded)]))
-                return folded
-            if standard and self.whole and proto.op_type in WRITTEN_OUT:
-                return self.opaque(node, scope)
             handler = handles.get(proto.op_type) if standard else None
-            in_f32 = proto.op_type in IN_F32 if handler else schema and schema.has_function
-            meant, narrow = self._widened(node) if in_f32 else (node, None)
-            made = handler(meant) if handler else None
-            if made is None and (body := schema_function(meant)) is not None:
-                made = call(meant, body)
+            bodied = handler is None and schema is not None and schema.has_function
+            made = None
+            try:
+                if standard and (folded := fold(node)) is not None:
+                    node.fits(max([0, *(f.size for f in folded)]))
+                    return folded
+                if not (standard and self.whole and proto.op_type in WRITTEN_OUT):
+                    in_f32 = bodied or proto.op_type in IN_F32
+                    meant, narrow = self._widened(node) if in_f32 else (node, None)
+                    made = handler(meant) if handler else None
+                    if made is None and (body := schema_function(meant)) is not None:
+                        made = call(meant, body)
+            except Error as error:
+                # Of 9 axes the core says that they are malformed; bodies that ONNX gives may not
+                # work (AffineGrid's with one image).
+                lacks = isinstance(error, UnsupportedError) or "exceeds the limit" in error.message
+                asks = isinstance(error, (NeedsValueError, NeedsExtentError))
+                if asks or not self.allow_opaque or not (lacks or bodied):
+                    raise
             if made is None:
                 return self.opaque(node, scope)
             results = made if isinstance(made, (list, tuple)) else [made]
@@ -391,14 +402,14 @@ class Importer:
             return self._outside(node, {}, error.message)[0]
 
     def _outside(
-        self, proto: onnx.NodeProto, reads: Mapping[str, Value | Outside], why: str
+        self, proto: onnx.NodeProto, given: Mapping[str, Value | Outside], why: str
     ) -> list[Outside]:
         """The results of a node as values outside of the program."""
         number = self._numbered = self._numbered + 1
         # Large arrays are the program's. By id: what is read is kept by what reads it.
         held = {
             n: self.tensor(v, n) if isinstance(v, np.ndarray) and v.size > _SMALL else v
-            for n, v in reads.items()
+            for n, v in given.items()
         }
         names = {n: v.name if isinstance(v, Outside) else f"v{id(v)}" for n, v in held.items()}
         inputs = {names[n]: v for n, v in held.items() if not isinstance(v, Outside)}
@@ -414,19 +425,23 @@ class Importer:
 
     def _alone(self, node: Node, scope: Mapping[str, Made], why: str) -> Alone:
         """A node with what is outside that it reads, as a model of its own."""
-        reads = {n: v for n in all_reads(node.proto) if (v := scope.get(n)) is not None}
-        for value in reads.values():
+        given = {n: v for n in reads(node.proto) if (v := scope.get(n)) is not None}
+        for value in given.values():
             if symbols := symbols_of(value):
                 raise NeedsExtentError("it is left to onnxruntime", symbols)
-        made = self._outside(node.proto, reads, why)
+        made = self._outside(node.proto, given, why)
         wanted = [i for i, n in enumerate(node.proto.output) if n in self.used]
         model, taken = region([made[i] for i in wanted], self._opsets())
-        stated = self._declared
+        stated = [self._declared.get(node.proto.output[i]) for i in wanted]
         try:
-            types = static_types(model, [stated.get(node.proto.output[i]) for i in wanted])
+            types = static_types(model, stated)
         except Exception as error:
             raise node.bad(str(error)) from None
-        return made, wanted, model, taken, types
+        results: list[Made] = [None] * len(made)
+        for i, t in zip(wanted, types, strict=True):
+            if t is not None and 0 in t[1]:
+                results[i] = np.empty(t[1], onnx_package().helper.tensor_dtype_to_np_dtype(t[0]))
+        return results, made, wanted, model, taken, types
 
     def _opsets(self) -> list[onnx.OperatorSetIdProto]:
         others = [o for o in self.model.opset_import if o.domain not in ("", "ai.onnx")]
@@ -446,16 +461,16 @@ class Importer:
         text = f"{describe(proto)}: the operator {operator} (opset {self.opset}) is {why}"
         if not self.allow_opaque:
             raise UnsupportedError(text, self.where)
-        made, wanted, model, taken, types = self._alone(node, scope, text)
-        if not wanted:  # nobody reads what it computes
-            return [None] * len(proto.output)
+        results, made, wanted, model, taken, types = self._alone(node, scope, text)
+        if all(results[i] is not None for i in wanted):  # none where nobody reads it
+            return results
         if symbols := set().union(*(symbols_of(t.shape) for t in taken)):
             raise NeedsExtentError("", symbols).told(f"{text}, and needs known extents", self.where)
         if None in types:
             types = types_by_runtime(model) or types
-        results: list[Made] = [None] * len(proto.output)
         try:
-            kinds = [(dtype_name(dtype_of(t[0], "")), t[1]) for t in types if t and 0 not in t[1]]
+            held = [t for t in types if t and 0 not in t[1] and len(t[1]) <= 8]
+            kinds = [(dtype_name(dtype_of(code, "")), shape) for code, shape in held]
         except UnsupportedError:
             kinds = []
         if len(kinds) < len(types):
@@ -475,12 +490,8 @@ class Importer:
     def _of_nothing(self, node: Node, scope: Mapping[str, Made]) -> Sequence[Made] | None:
         """Results of a node that reads an empty array: empty ones, or where all that it reads is
         known, what ONNX's own evaluator says. None: neither."""
-        made, wanted, model, taken, types = self._alone(node, scope, "")
-        results: list[Made] = [None] * len(made)
-        if all(t is not None and 0 in t[1] for t in types):
-            for i, t in zip(wanted, types, strict=True):
-                assert t is not None
-                results[i] = np.empty(t[1], dtype_of(t[0], "its result", self.where))
+        results, _, wanted, model, taken, types = self._alone(node, scope, "")
+        if all(results[i] is not None for i in wanted):
             return results
         for i, operand in enumerate(node.operands):  # shapes, axes; a Concat leaves out the empty
             integers = isinstance(operand, Tensor) and operand.dtype.kind == "i"
@@ -492,19 +503,13 @@ class Importer:
         from onnx.reference import ReferenceEvaluator
 
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
                 found = ReferenceEvaluator(model).run(None, {})
         except Exception:  # its handler says what is wrong
             return None
         for i, array in zip(wanted, found, strict=True):
             results[i] = np.asarray(array)
         return results
-
-    @functools.cached_property
-    def _declared(self) -> Record:
-        """Types the model states for its values."""
-        graph = self.model.graph
-        return {v.name: v for v in [*graph.value_info, *graph.output]}
 
 
 def _symbol(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tessera import _core
-from tessera.errors import BadInputError
+from tessera.errors import BadInputError, OutOfMemoryError
 from tessera.extents import NeedsExtentError, symbols_of
 from tessera.frontends.onnx.calls import Calls
 from tessera.frontends.onnx.importer import Importer
@@ -20,7 +20,7 @@ from tessera.frontends.onnx.node import NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
 from tessera.frontends.onnx.reader import defaults_of, parse_model, read_model, widened
 from tessera.graph import Graph
-from tessera.types import Array, Object, Value
+from tessera.types import Array, Object, Record, Value
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -76,10 +76,10 @@ class Model:
     def __init__(
         self, source: str | Path | bytes | ModelProto, *, opaque: bool = True, whole: bool = False
     ) -> None:
-        self.folder: Path | None = None
+        self.path: Path | None = None
         self.name = "<model>"
         if isinstance(source, (str, Path)):
-            self.name, self.folder = str(source), Path(source).resolve().parent
+            self.name, self.path = str(source), Path(source).resolve()
             self.proto = read_model(Path(source))
         elif isinstance(source, bytes):
             self.proto = parse_model(source)
@@ -101,6 +101,10 @@ class Model:
         self._calls: dict[int, Calls] = {}  # by program
         self._quantised = any("Quantize" in n.op_type for n in self.proto.graph.node)
         self._session: InferenceSession | None = None
+
+    def __getstate__(self) -> Record:
+        """What copies take: they compile on their own."""
+        return self.__dict__ | {"_programs": {}, "_empty": {}, "_calls": {}, "_session": None}
 
     def graph(
         self,
@@ -125,8 +129,8 @@ class Model:
     def _graph(self, **given: Value) -> Graph:
         """The program of an Importer that is `given` these besides the model."""
         importer = Importer(
-            self.proto, name=self.name, folder=self.folder, opaque=self.opaque, whole=self.whole,
-            **given,
+            self.proto, name=self.name, opaque=self.opaque, whole=self.whole,
+            folder=self.path.parent if self.path else None, **given,
         )  # fmt: skip
         graph = importer.run()
         if importer.opaque_nodes:
@@ -201,7 +205,10 @@ class Model:
         self, graph: Graph, taken: list[str], arrays: Mapping[str, Array],
         runs: Callable[[Graph, list[Array]], list[Array]],
     ) -> list[Array]:  # fmt: skip
-        results = runs(graph, [arrays[n] for n in taken]) if graph.core.outputs else []
+        try:
+            results = runs(graph, [arrays[n] for n in taken]) if graph.core.outputs else []
+        except MemoryError as error:
+            raise OutOfMemoryError(f"{self.name}: {error}") from None
         if graph.tail is not None:
             results = graph.tail.run(results)
         for position, value in self._empty[id(graph)].items():
@@ -241,6 +248,6 @@ class Model:
         """The model in onnxruntime, where that is installed and takes it."""
         if self._session is None and self.opaque and importlib.util.find_spec("onnxruntime"):
             with contextlib.suppress(Exception):  # it is one more way to compute it, no more
-                whole = self.name if self.folder else self.proto.SerializeToString()
+                whole = str(self.path) if self.path else self.proto.SerializeToString()
                 self._session = session_of(whole, _core.default_threads())
         return self._session

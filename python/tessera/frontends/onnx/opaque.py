@@ -48,17 +48,6 @@ def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     return result
 
 
-def all_reads(node: NodeProto) -> list[str]:
-    """Names that a node takes, or its subgraphs do or return."""
-    names = [n for n in node.input if n]
-    for attribute in node.attribute:
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            for inner in graph.node:
-                names += all_reads(inner)
-            names += [o.name for o in graph.output]
-    return names
-
-
 def region(
     results: Sequence[Outside], opsets: Sequence[OperatorSetIdProto]
 ) -> tuple[ModelProto, list[Tensor]]:

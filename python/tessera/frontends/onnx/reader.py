@@ -126,7 +126,7 @@ def _check_graph(model: onnx.ModelProto, where: Location) -> None:
         known.add(tensor.name)
     made = {name for node in graph.node for name in node.output if name}
     for node in graph.node:
-        for name in _reads(node):
+        for name in reads(node):
             if name in known:
                 continue
             why = ", which is neither an input, an initialiser nor another node's result"
@@ -144,16 +144,17 @@ def _check_graph(model: onnx.ModelProto, where: Location) -> None:
             raise BadInputError(f"nothing makes the output '{value.name}'", where)
 
 
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Names a node takes from outside, those of its subgraphs included."""
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Names a node takes from outside, those that its subgraphs do or return included."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+            inner = {"", *(v.name for v in graph.input)} | {t.name for t in graph.initializer}
             for n in graph.node:
                 inner.update(n.output)
             for n in graph.node:
-                yield from (name for name in _reads(n) if name not in inner)
+                yield from (name for name in reads(n) if name not in inner)
+            yield from (o.name for o in graph.output if o.name not in inner)
 
 
 def describe(node: onnx.NodeProto) -> str:

@@ -20,7 +20,7 @@ from tessera.errors import UnsupportedError
 from tessera.frameworks import Run
 from tessera.frontends.onnx.export import written
 from tessera.frontends.onnx.model_file import Written, differs, session_of
-from tessera.frontends.onnx.reader import read_model
+from tessera.frontends.onnx.reader import array_of, read_model
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.race import Entrant, decide
@@ -71,7 +71,7 @@ def rewrite_model(
     tell = progress or (lambda text: None)
     arrays = example_arrays(graph, options.seed)
     own = written(graph)
-    whole = own if source is None else _whole(source, own)
+    whole = own if source is None else _whole(source)
     result = ModelRewrite(graph.name, "onnx", graph, graph, written=whole)
     tell("searching")
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, "numpy")}
@@ -125,11 +125,15 @@ class _Program:
     speedup: float = 1.0
 
 
-def _whole(source: str | Path, own: Written) -> Written:
-    """The model as it was; one whose data lies in other files, written anew."""
-    model = read_model(Path(source))
-    outside = any(t.data_location == t.EXTERNAL for t in model.graph.initializer)
-    return own if outside else Written(model, {}, Path(source).read_bytes())
+def _whole(source: str | Path) -> Written:
+    """The model as it was, and what of its data lies in other files."""
+    path = Path(source)
+    model = read_model(path)
+    outside = [t for t in model.graph.initializer if t.data_location == t.EXTERNAL]
+    arrays = {t.name: array_of(t, path.resolve().parent) for t in outside}
+    for t in outside:
+        t.CopyFrom(type(t)(name=t.name, data_type=t.data_type, dims=t.dims))
+    return Written(model, arrays, None if outside else path.read_bytes())
 
 
 def _fastest_first(

@@ -90,14 +90,14 @@ def conv_transpose(node: Node) -> Tensor:
             wanted = np.array([int(v) for v in asked], object)
             if wanted.shape != length.shape:
                 raise node.bad(f"output_shape needs {n} entries")
-        total = step * (length - 1) + (k - 1) * d + 1 - wanted
+        total = step * (length - 1) + extra + (k - 1) * d + 1 - wanted
         less = np.maximum(0, total) // 2
         upper = (total < 0) | (auto == "SAME_UPPER")  # of negative ones zeros are behind
         low = np.where(upper, less, total - less).tolist()
         high = np.where(upper, total - less, less).tolist()
     else:
         low, high = _padding(node, extents, size, **steps)
-        high = [h - o for h, o in zip(high, extra, strict=True)]
+    high = [h - o for h, o in zip(high, extra, strict=True)]
     groups = int(node.attr("group", 1))
     return _biased(emit("conv_transpose", x, w, **steps, low=low, high=high, groups=groups), node)
 

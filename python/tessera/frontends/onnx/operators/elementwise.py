@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera import ops, tensor
-from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.node import SAME, Node, Value, handles, handles_first
 from tessera.frontends.onnx.reader import dtype_of
 from tessera.ops import integers, operands
@@ -89,13 +88,12 @@ def mod(node: Node) -> Tensor:
 @handles_first("Pow")
 def power(node: Node, x: Tensor) -> Tensor | None:
     exponent = node.value(1)
-    splat = exponent if isinstance(exponent, np.ndarray) else None
-    if splat is not None and splat.size == 1:
-        e = float(splat.reshape(-1)[0])
-        if e == int(e) and (is_float(x.dtype) or e >= 0) and abs(e) <= 64:
+    if isinstance(exponent, np.ndarray) and exponent.size == 1:
+        e = float(exponent.reshape(-1)[0])
+        if e % 1 == 0 and (is_float(x.dtype) or e >= 0) and abs(e) <= 64:
             r = emit("pow", x, exponent=int(e))
-            return f("broadcast_to")(r, [1] * (splat.ndim - x.ndim) + list(x.shape))
-        if is_float(x.dtype) and 2 * e == int(2 * e) and abs(e) <= 8:
+            return f("broadcast_to")(r, [1] * (exponent.ndim - x.ndim) + list(x.shape))
+        if is_float(x.dtype) and e % 0.5 == 0 and abs(e) <= 8:
             return emit("pow", x, exponent=e)
     y = node.x(1)
     if is_float(x.dtype):
@@ -149,7 +147,7 @@ def dropout(node: Node) -> list[Value] | None:
     if node.has(2) and bool(node.known(2, "training_mode").reshape(-1)[0]):
         ratio = node.known(1, "ratio").reshape(-1)[0] if node.has(1) else 0.5
         if ratio != 0:
-            raise UnsupportedError("dropout while training is random", node.importer.where)
+            return None  # at random
     results = [node.value(0)]
     if node.num_outputs > 1:
         results.append(node.graph.const(True, np.bool_, node.shape()))

@@ -121,9 +121,7 @@ def reshape(node: Node) -> Tensor:
 @handles_first("Flatten")
 def flatten(node: Node, x: Tensor) -> Tensor:
     axis = int(node.attr("axis", 1))
-    if not -x.ndim <= axis <= x.ndim:
-        raise node.bad(f"axis {axis} is out of range for {x.ndim} axes")
-    axis += x.ndim if axis < 0 else 0
+    axis = axis if axis == x.ndim else node.axis(axis, x.ndim)
     return f("reshape")(x, dims_of([product(values_of(x.shape[:axis])), -1]))
 
 
@@ -146,10 +144,12 @@ def expand(node: Node, x: Tensor) -> Tensor:
 
 
 @handles_first("Tile")
-def tile(node: Node, x: Tensor) -> Tensor:
+def tile(node: Node, x: Tensor) -> Tensor | None:
     repeats = node.numbers(1, "the counts")
     if len(repeats) != x.ndim:
         raise node.bad(f"{len(repeats)} counts for {x.ndim} axes")
+    if any(str(r) == "0" for r in repeats):
+        return None  # of no elements
     for axis, count in enumerate(repeats):
         if isinstance(count, Extent):  # one axis of copies before it, and both as one
             dims = list(x.shape)
@@ -218,6 +218,21 @@ def within(x: Tensor, axis: int, index: Tensor) -> Tensor:
     return emit("gather", places, f("astype")(index, np.int64), axis=0)
 
 
+def counts(node: Node, i: int, most: Number) -> Tensor:
+    """An operand of counts up to `most`, i64; others are refused likewise."""
+    x = f("astype")(node.x(i), np.int64)
+    places = iota(x.builder, 0, dims_of([most + 1]))
+    beyond = node.importer.tensor(np.asarray(most + 1))
+    return emit("gather", places, emit("where", x < 0, beyond, x), axis=0)
+
+
+def covers(node: Node, x: Tensor, index: Tensor, axis: int) -> None:
+    """Refuses indices of more elements than the data along other axes than theirs."""
+    for a, (m, n) in enumerate(zip(values_of(index.shape), values_of(x.shape), strict=True)):
+        if a != axis % x.ndim and str(m) != str(n) and m > n:
+            raise node.bad("its indices reach beyond the data")
+
+
 def at_places(node: Node, x: Tensor, places: Sequence[Tensor]) -> Tensor:
     """x[i, j, …]: one place, counted from the front, for each of the first axes."""
     linear = places[0]
@@ -231,6 +246,7 @@ def at_places(node: Node, x: Tensor, places: Sequence[Tensor]) -> Tensor:
 def along(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
     """The elements whose place along one axis `index` says, counted from the front; the others are
     those of the element's own place (NumPy's take_along_axis)."""
+    covers(node, x, index, axis)
     places = [iota(x.builder, a, index.shape) for a in range(x.ndim)]
     places[axis] = index
     return at_places(node, x, places)
@@ -348,7 +364,7 @@ def depth_to_space(node: Node, x: Tensor) -> Tensor:
 @handles_first("ReverseSequence")
 def reverse_sequence(node: Node, x: Tensor) -> Tensor:
     batch, time = int(node.attr("batch_axis", 1)), int(node.attr("time_axis", 0))
-    lengths = f("astype")(node.x(1), np.int64)
+    lengths = counts(node, 1, Extent.of(x.shape[time]))
     lengths = f("reshape")(lengths, [d if a == batch else 1 for a, d in enumerate(x.shape)])
     at = iota(x.builder, time, x.shape)
     return along(node, x, emit("where", emit("lt", at, lengths), lengths - 1 - at, at), time)
@@ -360,7 +376,7 @@ def compress(node: Node, x: Tensor) -> Value:
     if not node.has_attr("axis"):
         x = f("reshape")(x, [-1])
     axis = axis_of(node, x.ndim, 0)
-    return pick(node, x, axis, np.flatnonzero(keep).tolist())
+    return pick(node, x, axis, np.flatnonzero(keep[: extent(node, x, axis)]).tolist())
 
 
 handles.table({

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.convolution import convolved
 from tessera.frontends.onnx.operators.elementwise import emit, f
@@ -64,10 +63,7 @@ def quantize(node: Node) -> Tensor | None:
     axis = _axis(node, x.ndim, scale)
     to = node.dtype(2) if node.has(2) else np.dtype(np.uint8)
     if node.attr("output_dtype", 0) and not node.has(2):
-        try:
-            to = dtype_of(node.attr("output_dtype"), "its result")
-        except UnsupportedError:
-            return None
+        to = dtype_of(node.attr("output_dtype"), "its result")
     if to.name not in ("int8", "uint8") or node.attr("precision", 0):
         return None
     zero = _beside(node, x, node.x(2), axis) if node.has(2) else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.frontends.onnx.node import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import ACTIVATIONS, emit, f, number
-from tessera.frontends.onnx.operators.movement import extent
+from tessera.frontends.onnx.operators.movement import counts, extent
 from tessera.tensor import Tensor
 
 _MOST_STEPS = 64  # longer sequences stay one opaque node, which does not grow with their length
@@ -123,7 +123,9 @@ def recurrent(node: Node) -> list[Value] | None:
     for i in (1, 2):
         if node.shape(i)[:2] != (len(ways), gates * size):
             raise node.bad(f"weights of shape {node.shape(i)} do not fit {gates} gates of {size}")
-    length = _lengths(node, steps)
+    lengths = node.value(4) if node.has(4) else np.asarray(steps)
+    whole = isinstance(lengths, np.ndarray) and (lengths == steps).all()
+    length = None if whole else f("expand_dims")(counts(node, 4, steps), 1)
     names = node.attr("activations", defaults * len(ways))
     names = [n.decode() if isinstance(n, bytes) else n for n in names]
     if len(names) != len(defaults) * len(ways) or not all(isinstance(n, str) for n in names):
@@ -163,16 +165,6 @@ def recurrent(node: Node) -> list[Value] | None:
     every = f("stack")(by_way, 2 if batchwise else 1)
     ends = [f("stack")([way[s] for way in last], 1 if batchwise else 0) for s in range(states)]
     return [every, *ends]
-
-
-def _lengths(node: Node, steps: int) -> Tensor | None:
-    """How many steps each sequence has, [B, 1]; None where all have all."""
-    if not node.has(4):
-        return None
-    value = node.value(4)
-    if isinstance(value, np.ndarray) and (value == steps).all():
-        return None
-    return f("expand_dims")(node.x(4), 1)
 
 
 def _direction(

@@ -8,7 +8,6 @@ import operator
 
 import numpy as np
 
-from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota, number
 from tessera.frontends.onnx.operators.movement import extent
@@ -68,7 +67,7 @@ def grid_sample(node: Node) -> Tensor | None:
     padding = node.attr("padding_mode", "zeros")
     width = {"nearest": 1, "linear": 2, "cubic": 4}.get(mode)
     if width is None or padding not in ("zeros", "border", "reflection"):
-        raise UnsupportedError(f"mode {mode!r} with padding {padding!r}", node.importer.where)
+        raise node.bad(f"mode {mode!r} with padding {padding!r}")
     if width**rank > _MOST_TAPS:
         return None
     corners = bool(node.attr("align_corners", 0))
@@ -76,6 +75,8 @@ def grid_sample(node: Node) -> Tensor | None:
     every: list[list[Tap]] = []
     for a, n in enumerate(dims):
         at = grid[..., rank - 1 - a]
+        finite = emit("lt", f("abs")(at), number(at, np.inf))
+        at = emit("where", finite, at, number(at, -1))  # as by onnxruntime
         shifted = at + number(at, 1)
         if corners:
             at = shifted * number(at, 0.5) * number(at, n - 1)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
 from tessera.frontends.onnx.node import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f, iota
-from tessera.frontends.onnx.operators.movement import along, axis_of, extent, within
+from tessera.frontends.onnx.operators.movement import along, axis_of, covers, extent, within
 from tessera.ops.operands import row_major
 from tessera.ops.scatter import scatter, scatter_along
 from tessera.tensor import Tensor
@@ -39,7 +38,7 @@ def _compared(
     if reduction not in ("none", "add", "mul", "max", "min"):
         raise node.bad(f"the reduction '{reduction}' is not known")
     if reduction != "none" and x.dtype == np.bool_:
-        raise UnsupportedError(f"the reduction '{reduction}' of truths", node.importer.where)
+        return None
     _dims(node, updates)
     if axis is not None:
         return scatter_along(x, index, updates, axis, reduction)
@@ -58,8 +57,7 @@ def scatter_into(node: Node) -> Tensor | None:
         node.fits(np.prod(dims, dtype=np.float64))
         return _selected(node, x, updates, scatter_elements(dims, index, axis))
     places = within(x, axis, node.x(1))
-    if any(a != axis and n < extent(node, updates, a) for a, n in enumerate(dims)):
-        raise node.bad("its indices reach beyond the data")
+    covers(node, x, updates, axis)
     return _compared(node, x, places, updates, axis)
 
 

@@ -21,9 +21,9 @@ def top_k(node: Node) -> list[Value] | None:
         k = int(node.require_attr("k"))
     else:
         k = int(node.known(1, "the number of elements").reshape(-1)[0])
-    if not 0 < k <= n:
+    if not 0 <= k <= n:
         raise node.bad(f"takes {k} of {n} elements")
-    if n > _LARGEST or x.dtype == np.bool_:
+    if k == 0 or n > _LARGEST or x.dtype == np.bool_:
         return None
     x = f("moveaxis")(x, axis, -1)
     index = ranked(x, k, bool(node.attr("largest", 1)))
