@@ -152,7 +152,8 @@ template <class W> struct FieldDomain {
 
   uint8_t value_planes(Components m) const { return m; }
   static bool may_flag(OpKind kind) {
-    return has(kind, algebra::Partial) || has(kind, algebra::FieldPartial);
+    return has(kind, algebra::Partial) || has(kind, algebra::FieldPartial) ||
+           kind == OpKind::Custom;
   }
   void begin_load(Vec& x, const View& v, int n) const {
     x.shared = &shared;

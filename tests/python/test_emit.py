@@ -490,3 +490,10 @@ def test_bfloat16_stays_itself_beside_numbers() -> None:
     for ours, theirs in zip(run(emit(g), "g", "numpy", arrays), g.run(*arrays), strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_allclose(ours.astype("f4"), theirs.astype("f4"), rtol=0.02)
+
+
+def test_deep_programs() -> None:
+    """Chains longer than Python's stack are spelled in lines."""
+    text = "\n".join(f"  x{i + 1} = sin x{i}" for i in range(3000))
+    graph = ts.Graph.parse(f"graph g {{\n  x0 = input : f32[3]\n{text}\n  return x3000\n}}")
+    assert emit(graph).count("np.sin") == 3000

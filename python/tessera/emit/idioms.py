@@ -13,7 +13,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tessera.emit.node import Node
+from tessera.emit.node import Node, operands_first
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _DIRECT = {"sum": "add", "reduce_max": "maximum", "reduce_min": "minimum", "mean": "add"}
@@ -32,15 +32,11 @@ def respelled(outputs: Sequence[Node], idioms: Collection[str]) -> list[Node]:
 def _everywhere(outputs: Sequence[Node], make: Make) -> list[Node]:
     """`make` of every node, operands first; shared nodes stay shared."""
     done: dict[Node, Node] = {}
-
-    def visit(node: Node) -> Node:
-        if node not in done:
-            args = tuple(visit(a) for a in node.args)
-            same = all(a is b for a, b in zip(args, node.args, strict=True))
-            done[node] = make(node if same else replace(node, args=args))
-        return done[node]
-
-    return [visit(node) for node in outputs]
+    for node in operands_first(outputs):
+        args = tuple(done[a] for a in node.args)
+        same = all(a is b for a, b in zip(args, node.args, strict=True))
+        done[node] = make(node if same else replace(node, args=args))
+    return [done[node] for node in outputs]
 
 
 def _square(node: Node) -> Node:

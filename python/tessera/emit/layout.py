@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-from tessera.emit.node import Node
+from tessera.emit.node import Node, operands_first
 from tessera.emit.spell import Code, Spelling
 
 LONGEST = 76  # characters of an expression; of a longer one the longest operands get names,
@@ -46,6 +46,8 @@ class Layout:
         uses = self._count(outputs)
         if any(node.dtype.itemsize == 8 for node in uses):
             self._spelling.imports |= self._spelling.wide
+        for node in operands_first(outputs):  # no deeper calls than one node's
+            self._render(node, uses)
         return [self._render(node, uses).text for node in outputs]
 
     @staticmethod

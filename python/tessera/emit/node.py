@@ -30,6 +30,21 @@ class Node:
         return self.op == "literal"
 
 
+def operands_first(outputs: Sequence[Node]) -> list[Node]:
+    """All nodes below the outputs and these, each once, behind what it is made of."""
+    found: dict[Node, None] = {}
+    waiting = list(reversed(outputs))
+    while waiting:
+        node = waiting[-1]
+        if node in found:
+            waiting.pop()
+        elif more := [arg for arg in node.args if arg not in found]:
+            waiting += reversed(more)
+        else:
+            found[waiting.pop()] = None
+    return list(found)
+
+
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape | None:
     """NumPy's common shape, with symbols equal only to themselves; None where there is none."""
     result: list[Dim] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
@@ -46,6 +47,10 @@ class Tree:
         return [self.node(i) for i in self._graph.core.inputs]
 
     def outputs(self) -> list[Node]:
+        for tensor in sorted(self._made):  # operands first: chains are deeper than Python's stack
+            with contextlib.suppress(UnsupportedError):  # of what others may spell otherwise
+                if self._uses[tensor]:
+                    self.node(tensor)
         return [self._array(self.node(i)) for i in self._graph.core.outputs]
 
     def node(self, tensor: int) -> Node:
