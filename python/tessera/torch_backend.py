@@ -113,6 +113,26 @@ def tessera(
     mode: str | None = None, **_: Argument,
 ) -> Function:  # fmt: skip
     """The backend: a Dynamo graph to a function of the same inputs."""
+    run = _of_tensors(module, example_inputs, options, mode)
+    if all(_plain(x) is x for x in example_inputs):  # guards see to it that others are as these
+        return run
+    return lambda *args: run(*map(_plain, args))
+
+
+def _plain(value: Argument) -> Argument:
+    """A tensor of a class that only adds to torch.Tensor (Dynamo has traced what) as a tensor:
+    AOTAutograd's first call refuses others. It wraps results again itself."""
+    kind = type(value)
+    if kind in (torch.Tensor, torch.nn.Parameter) or not isinstance(value, torch.Tensor):
+        return value
+    dispatches = kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return value if dispatches else value.as_subclass(torch.Tensor)
+
+
+def _of_tensors(
+    module: GraphModule, example_inputs: Values, options: Fields | None, mode: str | None
+) -> Function:
+    """The same of arguments that are tensors and numbers."""
     settings = Settings.of(options)
     find_compiler()
     if mode not in (None, "default"):

@@ -43,8 +43,8 @@ class Device:
         """Whether that stream is being captured in a CUDA graph."""
         return bool(torch.cuda.is_current_stream_capturing())
 
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty(tuple(shape), dtype=dtype, device=self.name)
+    def empty(self, size: Sequence[int], order: list[int], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_permuted(size, order, dtype=dtype, device=self.name)
 
     def given(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor as kernels take it, row-major at a multiple of 16 bytes; perhaps a copy."""
@@ -122,8 +122,8 @@ class DeviceProgram(Program):
         given = [self._device.given(args[i]) for i in self._free]  # kept until they are launched
         for i, tensor in zip(self._free, given, strict=True):
             addresses[self._place[i]] = tensor.data_ptr()
-        outputs = [self._device.empty(shape, dtype) for shape, dtype in self._types]
-        to = outputs + [self._device.empty((), torch.int32)] * self._checked
+        outputs = [self._device.empty(*form) for form in self._forms]
+        to = outputs + [self._device.empty((), [], torch.int32)] * self._checked
         self.module.run(addresses, [t.data_ptr() for t in to], prepared, self._device.stream())
         if self._checked:
             torch._assert_async(to[-1])  # on the device, as PyTorch's own kernels do

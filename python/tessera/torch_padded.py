@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tessera.frontends.torch.padding import Padding
-from tessera.torch_programs import Program, Raced, Results, _turned
+from tessera.torch_programs import Program, Raced, Results
 from tessera.types import Values
 
 Extents = list[tuple[Padding, int]]  # what is rounded up, and to what
@@ -68,6 +68,8 @@ class Fitted:
                 else:
                     parts = result.unflatten(axis, (-1, to, within))
                     result = parts.narrow(axis + 1, 0, size).flatten(axis, axis + 2)
+            # Of its own, as PyTorch's is: in the same order, and no view of what is longer.
             order = self._program.results[i][2]
-            results[i] = _turned(result.permute(order).contiguous(), order)
+            own = torch.empty_permuted(result.shape, order, dtype=result.dtype, device="cpu")
+            results[i] = own.copy_(result)
         return results[0] if self._program.single else tuple(results)

@@ -17,7 +17,6 @@ import torch
 from tessera import _core
 from tessera.call_race import CallRace
 from tessera.errors import UnsupportedError
-from tessera.frontends.torch.importer import Output
 from tessera.graph import Graph
 from tessera.types import DTYPES, Array, Values
 
@@ -46,13 +45,6 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((n - 1) * step for n, step in steps)
     return tensor.data_ptr(), (last + 1) * tensor.element_size()
-
-
-def _turned(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
-    """A tensor whose axes come in this order, with its axes as they are."""
-    if order == list(range(len(order))):
-        return tensor
-    return tensor.permute([order.index(a) for a in range(len(order))])
 
 
 Module = Any  # _core.Module, or of a device _core.CudaModule
@@ -186,23 +178,27 @@ class Program(Raced):
         self._weights = weights  # of those that keep their values
         self._free = [i for i in inputs if i not in set(weights.places)]
         self._place = {arg: at for at, arg in enumerate(inputs)}
-        types = [(tuple(shape), _FROM_NAME[dtype]) for dtype, shape in module.output_types]
-        self._types = types[: sum(isinstance(r, tuple) for r in results)]
-        self._checked = len(types) > len(self._types)  # what operators require of values
+        made = module.output_types
+        orders = [r[2] for r in results if isinstance(r, tuple)]  # of axes, as they lie in memory
+        self._forms = [([shape[order.index(a)] for a in range(len(shape))], order, _FROM_NAME[d])
+                       for order, (d, shape) in zip(orders, made, strict=False)]  # fmt: skip
+        self._turned = orders if any(o != sorted(o) for o in orders) else None
+        self._checked = len(made) > len(orders)  # what operators require of values
         self.results = list(results)
         self.single = single
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
         # What is packed of weights, and their own arrays among the inputs, by Packed.
         self._ready: weakref.WeakKeyDictionary[Packed, Ready] = weakref.WeakKeyDictionary()
-        self._plain = all(isinstance(r, tuple) and r[2] == list(range(len(r[2])))
-                          for r in results)  # fmt: skip
 
     def __call__(self, args: Values) -> Results:
         prepared, arrays = self._weighted(args)
         for i in self._free:
             arrays[self._place[i]] = array_of(args[i])
-        outputs = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in self._types]
-        to = [array_of(t) for t in outputs]
+        # No views: PyTorch refuses to write to what a function returned as one.
+        outputs = [torch.empty_permuted(size, order, dtype=dtype, device="cpu")
+                   for size, order, dtype in self._forms]  # fmt: skip
+        rows = map(torch.permute, outputs, self._turned) if self._turned else outputs
+        to = [array_of(t) for t in rows]
         if self._checked:
             to.append(np.empty((), np.int32))
         if self._words or not self.module.run_exactly(arrays, to, prepared):
@@ -228,19 +224,9 @@ class Program(Raced):
         return int(self.module.plan_facts["run_tasks"])
 
     def _made(self, outputs: Sequence[torch.Tensor]) -> Results:
-        """The results as PyTorch has them, from the program's own."""
-        if self._plain:
-            return outputs[0] if self.single else tuple(outputs)
-        made = [self.result(r, outputs) for r in self.results]
+        """The results: what the program made, and numbers."""
+        made = [outputs[r[1]] if isinstance(r, tuple) else r for r in self.results]
         return made[0] if self.single else tuple(made)
-
-    @staticmethod
-    def result(result: Output, outputs: Sequence[torch.Tensor]) -> Results:
-        """A result as PyTorch has it: its axes are turned, or it is a number."""
-        if not isinstance(result, tuple):
-            return result
-        _, at, order = result
-        return _turned(outputs[at], order)
 
     def _weighted(self, args: Values) -> tuple[Prepared, list[Any]]:
         """What is packed of the weights, and a list of inputs with these filled in."""

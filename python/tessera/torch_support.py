@@ -91,6 +91,7 @@ _VIEWS = {
     "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
     "aten.detach.default", "aten.split.Tensor", "aten.split_with_sizes.default",
     "aten.unbind.int", "aten.diagonal.default", "aten.unfold.default", "aten.as_strided.default",
+    "aten._unsafe_view.default",
 }  # fmt: skip
 
 
@@ -134,8 +135,8 @@ def _nothing_joined(gm: GraphModule) -> None:
 _ROUNDED_ONCE = _VIEWS | {
     *(f"aten.{name}.{kind}" for kind in ("Tensor", "Scalar")
       for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")),
-    *(f"aten.{name}.default" for name in ("neg", "abs", "clone", "logical_not", "cat",
-                                          "flip", "_unsafe_view", "_to_copy")),
+    *(f"aten.{name}.default" for name in ("neg", "abs", "clone", "logical_not", "cat", "flip",
+                                          "_to_copy")),
     "aten.where.self",
 }  # fmt: skip
 

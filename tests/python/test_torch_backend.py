@@ -390,6 +390,31 @@ def test_results_keep_pytorchs_strides_and_arguments_their_values() -> None:
         assert y1[1] == 7
 
 
+class Named(torch.Tensor):  # type: ignore[misc]
+    """A tensor by another name."""
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_tensors_of_classes_of_one_s_own_are_tensors(wait: bool) -> None:
+    def model(x: Any, w: Any) -> Any:
+        y = torch.relu(x.mul_(2) @ w + 1)
+        return y, torch.fft.fft(y).abs()  # left to PyTorch
+
+    compiled = torch.compile(model, backend="tessera", options={"wait": wait})
+    for _ in range(3):
+        w = torch.randn(8, 8).as_subclass(Named).requires_grad_()
+        x = torch.randn(4, 8).as_subclass(Named)
+        given = x.clone()
+        ours, want = compiled(x, w), model(given, w)
+        torch_backend.wait()
+        assert type(ours[0]) is Named
+        close(ours, want)
+        close(x, given)
+        (grad,) = torch.autograd.grad(ours[0].sum(), [w])
+        close(grad, torch.autograd.grad(want[0].sum(), [w])[0])
+    assert torch_backend.REPORTS[0].parts[0].programs
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_floats_of_all_widths(dtype: str) -> None:
     x = torch.randn(8, 16).to(getattr(torch, dtype))

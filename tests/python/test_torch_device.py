@@ -38,15 +38,17 @@ class Memory(torch_device.Device):
     def capturing(self) -> bool:
         return Memory.in_capture
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        made = _core.DeviceArray(0, NAMES[dtype], list(shape))
+    def empty(self, size: Sequence[int], order: list[int], dtype: Any) -> Any:
+        made = _core.DeviceArray(0, NAMES[dtype], list(size))
         self.kept.append(made)
-        size = int(np.prod(shape)) * torch.empty(0, dtype=dtype).element_size()
-        view = (ctypes.c_uint8 * size).from_address(made.address)
-        return torch.frombuffer(view, dtype=dtype).view(tuple(shape))
+        held = int(np.prod(size)) * torch.empty(0, dtype=dtype).element_size()
+        memory = (ctypes.c_uint8 * held).from_address(made.address)
+        strides = torch.empty_permuted(size, order).stride()
+        return torch.frombuffer(memory, dtype=dtype).as_strided(size, strides)
 
     def given(self, tensor: Any) -> Any:
-        return self.empty(tensor.shape, tensor.dtype).copy_(tensor.detach())
+        made = self.empty(tensor.shape, [*range(tensor.ndim)], tensor.dtype)
+        return made.copy_(tensor.detach())
 
 
 @pytest.fixture
@@ -113,6 +115,19 @@ def test_a_module_runs_on_the_device(on_device: StandIn) -> None:
         # An in-place change of a weight is noticed.
         model.up.bias.add_(1)
         close(on_device, compiled(x), model(x))
+
+
+def test_results_keep_their_order_in_memory(on_device: StandIn) -> None:
+    def model(x: Any) -> Any:
+        return x.exp() * 2, x.sum(1), (x + 1).movedim(0, 2).contiguous()
+
+    compiled = torch.compile(model, backend="tessera", options={"strict": True})
+    with torch.no_grad():
+        for _ in range(2):
+            x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+            for got, want in zip(compiled(x), model(x), strict=True):
+                close(on_device, got, want)
+                assert got.stride() == want.stride()
 
 
 def test_nothing_is_compiled_in_a_capture(

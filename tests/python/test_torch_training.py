@@ -149,3 +149,36 @@ def test_chains_draw_random_numbers_in_their_order(grad: bool) -> None:
             torch.manual_seed(seed)
             torch.testing.assert_close(compiled(e, d, w), want, rtol=1e-4, atol=1e-5)
     assert all(len(r.parts) > 1 for r in torch_backend.REPORTS)
+
+
+WINDOWS = torch.ones(8, 3, 3, 3)
+# By what once made a view of the result: its order in memory, a longer buffer, a reshape.
+IN_PLACE = {
+    "channels_last": lambda x: F.conv2d(x.to(memory_format=torch.channels_last), WINDOWS),
+    "transposed": lambda x: F.gelu(x.flatten(1).T),
+    "lengths": lambda x: F.gelu(x).square(),
+    "lengths within": lambda x: F.gelu(x.flatten(1).T),
+    "reshaped": lambda x: (x * 2).transpose(0, 1).reshape(-1),
+    "matrices": lambda x: torch.matmul(x, x[0, 0].T),
+}
+
+
+@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_results_are_written_to_in_place(name: str, wait: bool) -> None:
+    """Which PyTorch refuses of views that a function returned."""
+    compiled = torch.compile(IN_PLACE[name], backend="tessera", options={"wait": wait},
+                             dynamic=name.startswith("lengths") or None)  # fmt: skip
+    for grad in (True, False):
+        for n in (9, 9, 9, 11, 9) if name.startswith("lengths") else (9, 9, 9):
+            x = torch.randn(n, 3, 6, 6, requires_grad=grad)
+            with torch.set_grad_enabled(grad):
+                y, want = compiled(x), IN_PLACE[name](x)
+            torch_backend.wait()
+            assert not y._is_view()
+            assert y.untyped_storage().nbytes() == y.nbytes
+            assert y.stride() == want.stride()
+            y.add_(torch.ones((), requires_grad=True)).relu_().sum().backward()
+            torch.testing.assert_close(y, (want + 1).relu(), rtol=1e-4, atol=1e-5)
+            y.detach_()
+    assert any(p.programs for r in torch_backend.REPORTS for p in r.parts)

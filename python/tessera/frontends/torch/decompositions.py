@@ -17,8 +17,8 @@ from tessera.frontends.torch.importer import handler_of
 from tessera.types import Function, Value
 
 _ATEN = torch.ops.aten
-# Graphs keep them: their own kernels lay results out, draw numbers or refuse arguments otherwise
-# than what they are decomposed to, which is therefore only what programs are made of.
+# Graphs keep them: their own kernels lay results out (or make no view), draw numbers or refuse
+# arguments otherwise than what they are decomposed to, which is only what programs are made of.
 _WHOLE = {
     _ATEN.bernoulli, _ATEN.nll_loss_forward, _ATEN.nll_loss2d_forward, _ATEN.roll,
     _ATEN.channel_shuffle, _ATEN.native_channel_shuffle, _ATEN.select_scatter,
@@ -28,7 +28,7 @@ _WHOLE = {
     _ATEN._native_batch_norm_legit, _ATEN._native_batch_norm_legit_functional, _ATEN.ldexp,
     _ATEN.col2im, _ATEN.special_log_ndtr, _ATEN.embedding_dense_backward, _ATEN.index_fill,
     _ATEN.native_batch_norm_backward, _ATEN.glu_backward, _ATEN.mse_loss_backward,
-    _ATEN.smooth_l1_loss_backward, _ATEN.huber_loss_backward,
+    _ATEN.smooth_l1_loss_backward, _ATEN.huber_loss_backward, _ATEN._unsafe_view,
 }  # fmt: skip
 # Not of ATen's core either.
 _FURTHER = {_ATEN.elu, _ATEN.linalg_vector_norm, _ATEN.var_mean, _ATEN.narrow_copy, _ATEN.dist}
