@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "ir/build.h"
 #include "ir/weights.h"
@@ -12,25 +13,26 @@ namespace tessera {
 namespace {
 
 // Builds the new value of one tensor; `to` has the new ids of everything before it.
-using Build = std::function<TensorId(Graph&, const std::vector<TensorId>& to)>;
+using Ids = std::vector<TensorId>;
+using Build = std::function<TensorId(Graph&, const Ids& to)>;
 
 struct OpRewrite {
   OpId at;
-  Build build;
   std::string rule;
+  Build build;
 };
 
-// The program with the only result of one operator made another way.
-Graph rebuilt(const Graph& g, const OpRewrite& rewrite) {
+// The program with the only results of some operators made another way.
+Graph rebuilt(const Graph& g, const std::vector<OpRewrite>& rewrites) {
   Graph out(g.name());
-  std::vector<TensorId> to(g.tensors().size());
+  Ids to(g.tensors().size());
   for (size_t i = 0; i < g.ops().size(); ++i) {
     const Op& op = g.ops()[i];
-    if (OpId(i) == rewrite.at) {
-      to[op.result().index] = rewrite.build(out, to);
-      continue;
-    }
-    copy_op(g, op, out, to);
+    const auto rewrite = std::ranges::find(rewrites, OpId(i), &OpRewrite::at);
+    if (rewrite != rewrites.end())
+      to[op.result().index] = rewrite->build(out, to);
+    else
+      copy_op(g, op, out, to);
   }
   for (TensorId t : g.outputs()) out.add_output(to[t.index]);
   return without_dead_code(out);
@@ -46,7 +48,7 @@ bool only_along(const Shape& shape, size_t back) {
 
 class Rules {
  public:
-  explicit Rules(const Graph& g) : g_(g), fixed_(g.tensors().size(), false) {
+  explicit Rules(const Graph& g) : g_(g), fixed_(g.tensors().size(), false), uses_(use_counts(g)) {
     const std::vector<bool> once = computed_once(g);
     for (size_t i = 0; i < g.ops().size(); ++i) {
       const Op& op = g.ops()[i];
@@ -55,199 +57,298 @@ class Rules {
     }
   }
 
-  std::vector<OpRewrite> all() const {
-    std::vector<OpRewrite> found;
+  // Steps, each of what can be made another way at once: all sums, or one operator.
+  std::vector<std::vector<OpRewrite>> all() {
+    std::vector<std::vector<OpRewrite>> steps;
+    for (const bool wider : {true, false}) {
+      std::vector<bool> within(g_.tensors().size(), false);
+      for (size_t i = g_.ops().size(); i-- > 0;)
+        if (const Op& op = g_.ops()[i]; op.num_results == 1 && !within[op.result().index])
+          sum(OpId(i), wider, within);
+      if (!found_.empty()) steps.push_back(std::exchange(found_, {}));
+    }
     for (size_t i = 0; i < g_.ops().size(); ++i) {
       const Op& op = g_.ops()[i];
-      if (op.num_results != 1 || fixed_[op.result().index]) continue;
-      if (op.kind == OpKind::Matmul) {
-        for (const bool left : {false, true}) {
-          scaled_operand(OpId(i), left, found);
-          chain(OpId(i), left, found);
-        }
-        shifted_operand(OpId(i), found);
+      if (op.num_results != 1 || fixed(op.result())) continue;
+      if (const auto p = product(op.result())) {
+        scaled_operand(OpId(i), *p);
+        chain(OpId(i), *p);
+        shifted_operand(OpId(i), *p);
+        picked_operand(OpId(i), *p);
       }
-      if (op.kind == OpKind::Conv) convolution(OpId(i), found);
-      if (is_one_of(op.kind, OpKind::Sum, OpKind::Mean, OpKind::PoolSum)) total(OpId(i), found);
-      if (op.kind == OpKind::Mul || op.kind == OpKind::Div) scaled_result(OpId(i), found);
-      if (op.kind == OpKind::Add || op.kind == OpKind::Sub) sum(OpId(i), found);
+      if (is_one_of(op.kind, OpKind::Sum, OpKind::Mean, OpKind::PoolSum)) total(OpId(i));
+      if (is_sum(op.kind)) total_of_stack(OpId(i));
     }
-    return found;
+    for (OpRewrite& r : found_) steps.push_back({std::move(r)});
+    return steps;
   }
 
  private:
+  void offer(OpId at, std::string rule, Build build) {
+    found_.push_back({at, std::move(rule), std::move(build)});
+  }
   bool fixed(TensorId t) const { return fixed_[t.index]; }
   const Shape& shape(TensorId t) const { return g_.type(t).shape; }
 
+  // A product or convolution of x with w, which is computed once. Axes are counted from the back:
+  // `along` is that of x and that of the result for which w has `in` (0: not one for all) and
+  // `out`.
+  struct Product {
+    TensorId x, w;
+    bool left;
+    size_t along, in, out;
+  };
+  std::optional<Product> product(TensorId v) const {
+    const Op& op = g_.producer(v);
+    const auto* conv = std::get_if<ConvAttrs>(&op.attrs);
+    if (op.kind != OpKind::Matmul && !conv) return std::nullopt;
+    const bool left = !conv && fixed(op.inputs[0]), back = op.kind == OpKind::ConvTranspose;
+    const TensorId x = op.inputs[left], w = op.inputs[!left];
+    const size_t rank = shape(w).size();
+    if (fixed(x) || !fixed(w) || (back && conv->groups != 1)) return std::nullopt;
+    if (left) return Product{x, w, true, 2, 1, 2};
+    if (!conv) return Product{x, w, false, 1, 2, 1};
+    if (back) return Product{x, w, false, rank - 1, rank, rank - 1};
+    return Product{x, w, false, rank - 1, conv->groups == 1 ? rank - 1 : 0, rank};
+  }
+  static TensorId remade(Graph& out, const Op& op, const Product& p, TensorId x, TensorId w) {
+    return out.add(op.kind, p.left ? Ids{w, x} : Ids{x, w}, op.attrs);
+  }
+  // w with its axis `back` from the back scaled by c, which varies along no other.
+  static TensorId scaled(Graph& out, OpKind kind, TensorId w, TensorId c, size_t back) {
+    const int64_t n = num_elements(out.type(c).shape);
+    Shape wide(n > 1 ? back : 0, 1);
+    if (n > 1) wide[0] = n;
+    return out.add(kind, {w, shaped(out, c, wide)});
+  }
+
   // (x·g) W → x (g W), or W (g·x) → (W g) x.
-  void scaled_operand(OpId at, bool left, std::vector<OpRewrite>& found) const {
-    const Op& op = g_.op(at);
-    const TensorId w = op.inputs[left ? 0 : 1], a = op.inputs[left ? 1 : 0];
-    if (!fixed(w) || fixed(a)) return;
-    const Op& scale = g_.producer(a);
-    if (scale.kind != OpKind::Mul && scale.kind != OpKind::Div) return;
-    for (size_t side = 0; side < 2; ++side) {
-      if (scale.kind == OpKind::Div && side == 0) continue;  // g/x is no scaling of x
-      const TensorId g = scale.inputs[side], x = scale.inputs[1 - side];
-      if (!fixed(g) || !(shape(x) == shape(a)) || !only_along(shape(g), left ? 2 : 1)) continue;
-      const OpKind kind = scale.kind;
-      found.push_back({at,
-                       [=, this](Graph& out, const std::vector<TensorId>& to) {
-                         TensorId scaled = to[g.index];
-                         if (const int64_t n = num_elements(shape(g)); n > 1) {
-                           ShapeAttrs across;
-                           across.shape = left ? Shape{1, n} : Shape{n, 1};
-                           scaled = build::reshape(out, scaled, across);
-                         } else if (!shape(g).empty()) {
-                           scaled = build::reshape(out, scaled, {Shape{}});
-                         }
-                         scaled = out.add(kind, {to[w.index], scaled});
-                         return left ? build::matmul(out, {scaled, to[x.index]})
-                                     : build::matmul(out, {to[x.index], scaled});
-                       },
-                       left ? "W (g*x) = (W*g) x" : "(x*g) W = x (g*W)"});
-    }
+  void scaled_operand(OpId at, const Product& p) {
+    const auto [x, g, kind] = scaled(p.x);
+    if (p.in == 0 || !x.valid() || !only_along(shape(g), p.along)) return;
+    offer(at, p.left ? "W (g*x) = (W*g) x" : "(x*g) W = x (g*W)",
+          [=, this](Graph& out, const Ids& to) {
+            const TensorId w = scaled(out, kind, to[p.w.index], to[g.index], p.in);
+            return remade(out, g_.op(at), p, to[x.index], w);
+          });
   }
 
-  // (x A) B → x (A B), or A (B x) → (A B) x.
-  void chain(OpId at, bool left, std::vector<OpRewrite>& found) const {
-    const Op& op = g_.op(at);
-    const TensorId outer = op.inputs[left ? 0 : 1], inner_result = op.inputs[left ? 1 : 0];
-    const Op& inner = g_.producer(inner_result);
-    if (!fixed(outer) || inner.kind != OpKind::Matmul) return;
-    const TensorId w = inner.inputs[left ? 0 : 1], x = inner.inputs[left ? 1 : 0];
-    if (!fixed(w) || fixed(x) || shape(w).size() != 2 || shape(outer).size() != 2) return;
-    found.push_back({at,
-                     [=](Graph& out, const std::vector<TensorId>& to) {
-                       if (left) {
-                         const TensorId both = build::matmul(out, {to[outer.index], to[w.index]});
-                         return build::matmul(out, {both, to[x.index]});
-                       }
-                       const TensorId both = build::matmul(out, {to[w.index], to[outer.index]});
-                       return build::matmul(out, {to[x.index], both});
-                     },
-                     left ? "A (B x) = (A B) x" : "(x A) B = x (A B)"});
+  // (x A) B → x (A B), or A (B x) → (A B) x; of convolutions where one has one tap.
+  void chain(OpId at, const Product& p) {
+    const Op &outer = g_.op(at), &inner = g_.producer(p.x);
+    const auto q = product(p.x);
+    if (!q || outer.kind != inner.kind || p.left != q->left) return;
+    if (outer.kind == OpKind::Matmul && shape(p.w).size() == 2 && shape(q->w).size() == 2)
+      offer(at, p.left ? "A (B x) = (A B) x" : "(x A) B = x (A B)",
+            [=, this](Graph& out, const Ids& to) {
+              const Op& op = g_.op(at);
+              const TensorId w = remade(out, op, p, to[q->w.index], to[p.w.index]);
+              return remade(out, op, p, to[q->x.index], w);
+            });
+    if (outer.kind != OpKind::Conv || p.in == 0 || q->in == 0) return;
+    const bool last = only_mixes(outer);
+    if (!last && !only_mixes(inner)) return;
+    const TensorId a = q->w, b = p.w;
+    offer(at, "(x * A) * B = x * (B A)", [=, this](Graph& out, const Ids& to) {
+      const int64_t results = shape(b)[0].extent, channels = shape(b)[1].extent;
+      Shape taps = shape(last ? a : b);
+      taps[0] = results, taps[1] = shape(a)[1];
+      TensorId w;
+      if (last) {
+        const int64_t rest = num_elements(shape(a)) / channels;
+        w = build::matmul(out, {build::reshape(out, to[b.index], {Shape{results, channels}}),
+                                build::reshape(out, to[a.index], {Shape{channels, rest}})});
+      } else {
+        std::vector<int> there = {0}, back = {0, int(taps.size()) - 1};
+        for (int i = 2; i < int(taps.size()); ++i) there.push_back(i), back.push_back(i - 1);
+        there.push_back(1);
+        w = build::matmul(out, {build::transpose(out, to[b.index], {there}),
+                                build::reshape(out, to[a.index], {Shape{channels, taps[1]}})});
+        w = build::transpose(out, w, {back});
+      }
+      const Op& windows = last ? g_.producer(p.x) : g_.op(at);
+      return remade(out, windows, p, to[q->x.index], build::reshape(out, w, {taps}));
+    });
   }
 
-  // (x W)·c → x (W·c), or (W x)·c → (c·W) x.
-  void scaled_result(OpId at, std::vector<OpRewrite>& found) const {
-    const Op& op = g_.op(at);
-    for (size_t side = 0; side < 2; ++side) {
-      if (op.kind == OpKind::Div && side == 0) continue;
-      const TensorId c = op.inputs[side], y = op.inputs[1 - side];
-      const Op& product = g_.producer(y);
-      if (!fixed(c) || product.kind != OpKind::Matmul || !(shape(y) == shape(op.result())))
-        continue;
-      for (const bool left : {false, true}) {
-        const TensorId w = product.inputs[left ? 0 : 1], x = product.inputs[left ? 1 : 0];
-        if (!fixed(w) || fixed(x) || !only_along(shape(c), left ? 2 : 1)) continue;
-        if (shape(c).size() > shape(w).size()) continue;  // would give the weight more axes
-        const OpKind kind = op.kind;
-        found.push_back({at,
-                         [=](Graph& out, const std::vector<TensorId>& to) {
-                           const TensorId scaled = out.add(kind, {to[w.index], to[c.index]});
-                           return left ? build::matmul(out, {scaled, to[x.index]})
-                                       : build::matmul(out, {to[x.index], scaled});
-                         },
-                         left ? "(W x)*c = (c*W) x" : "(x W)*c = x (W*c)"});
-        break;
+  // (y + b) W → y W + b W.
+  void shifted_operand(OpId at, const Product& p) {
+    const auto [y, b, kind] = shifted(p.x);
+    if (!y.valid() || !is_linear(y)) return;
+    offer(at, "(y + b) W = y W + b W", [=, this](Graph& out, const Ids& to) {
+      const Op& op = g_.op(at);
+      const TensorId seen = met(out, to[b.index], op, shape(p.x), p.along), w = to[p.w.index];
+      return out.add(kind, {remade(out, op, p, to[y.index], w), remade(out, op, p, seen, w)});
+    });
+  }
+  // What a product, a sum or windows meet of b, which is added to the operand: along axis `along`
+  // all of it; one window where all meet the same.
+  TensorId met(Graph& out, TensorId b, const Op& op, const Shape& x, size_t along = 0) const {
+    Shape seen = out.type(b).shape;
+    seen.insert(seen.begin(), x.size() - seen.size(), 1);
+    if (along > 0) seen[x.size() - along] = x[x.size() - along];
+    if (const auto* sum = std::get_if<ReduceAttrs>(&op.attrs))
+      for (int a : sum->axes) seen[size_t(a)] = x[size_t(a)];
+    if (is_windowed(op.kind)) {
+      const std::vector<WindowAxis> axes = window_axes(g_, op);
+      for (size_t i = 0; i < axes.size(); ++i) {
+        const WindowAxis& a = axes[i];
+        Dim& d = seen[x.size() - axes.size() + i];
+        const bool same =
+            d.is_one() && a.low == 0 && a.high == 0 && op.kind != OpKind::ConvTranspose;
+        d = same ? (a.taps - 1) * a.dilation + 1 : a.in;
       }
     }
+    return build::broadcast(out, b, {seen});
   }
 
-  // x A ± x B → x (A ± B), or A x ± B x → (A ± B) x.
-  void sum(OpId at, std::vector<OpRewrite>& found) const {
-    const Op& op = g_.op(at);
-    const Op &p = g_.producer(op.inputs[0]), &q = g_.producer(op.inputs[1]);
-    if (p.kind != OpKind::Matmul || q.kind != OpKind::Matmul) return;
-    for (const bool left : {false, true}) {
-      const TensorId a = p.inputs[left ? 0 : 1], b = q.inputs[left ? 0 : 1];
-      const TensorId x = p.inputs[left ? 1 : 0];
-      if (x != q.inputs[left ? 1 : 0] || !fixed(a) || !fixed(b) || fixed(x)) continue;
-      if (!(g_.type(a) == g_.type(b))) continue;
-      const OpKind kind = op.kind;
-      found.push_back({at,
-                       [=](Graph& out, const std::vector<TensorId>& to) {
-                         const TensorId both = out.add(kind, {to[a.index], to[b.index]});
-                         return left ? build::matmul(out, {both, to[x.index]})
-                                     : build::matmul(out, {to[x.index], both});
-                       },
-                       std::string(left ? "A x " : "x A ") + (kind == OpKind::Add ? "+" : "-") +
-                           (left ? " B x = (A B summed) x" : " x B = x (A B summed)")});
-    }
-  }
-
-  // (x A + b) B → x A B + b B.
-  void shifted_operand(OpId at, std::vector<OpRewrite>& found) const {
-    const TensorId w = g_.op(at).inputs[1];
-    const auto [y, b, kind] = shifted(g_.op(at).inputs[0]);
-    if (!fixed(w) || !y.valid() || !only_along(shape(b), 1) || shape(w).size() != 2 ||
-        g_.producer(y).kind != OpKind::Matmul)
+  // x[i] W → (x W)[i] where x is the smaller.
+  void picked_operand(OpId at, const Product& p) {
+    const Op &op = g_.op(at), &pick = g_.producer(p.x);
+    if (pick.kind != OpKind::Gather || p.left || op.kind == OpKind::ConvTranspose) return;
+    const auto* conv = std::get_if<ConvAttrs>(&op.attrs);
+    const TensorId x = pick.inputs[0];
+    const int axis = g_.attrs<AxisAttrs>(pick).axis, rank = g_.type(x).rank();
+    if (num_elements(shape(x)) >= num_elements(shape(p.x)) || rank < 2 ||
+        (conv ? axis < 2 || !only_mixes(op) : axis + 1 == rank || shape(p.w).size() != 2))
       return;
-    found.push_back({at,
-                     [=, this](Graph& out, const std::vector<TensorId>& to) {
-                       const TensorId row = row_of(out, to[b.index], shape(w)[0]);
-                       return out.add(kind, {build::matmul(out, {to[y.index], to[w.index]}),
-                                             build::matmul(out, {row, to[w.index]})});
-                     },
-                     "(y + b) W = y W + b W"});
+    offer(at, "x[i] W = (x W)[i]", [=, this](Graph& out, const Ids& to) {
+      Op own = g_.op(at);
+      Shape w = shape(p.w);
+      if (conv) w.resize(size_t(rank), 1), own.attrs = ConvAttrs{{}, {}, {}, {}, conv->groups};
+      const TensorId all = remade(out, own, p, to[x.index], shaped(out, to[p.w.index], w));
+      return out.add(pick.kind, {all, to[pick.inputs[1].index]}, pick.attrs);
+    });
   }
 
-  // (x * A) * B → x * (B A), where A or B has one tap; (y + b) * B → y * B + B b without padding.
-  void convolution(OpId at, std::vector<OpRewrite>& found) const {
-    const Op& outer = g_.op(at);
-    const TensorId v = outer.inputs[0], b = outer.inputs[1];
-    const auto& attrs = g_.attrs<ConvAttrs>(outer);
-    const Op& inner = g_.producer(v);
-    if (!fixed(b) || attrs.groups != 1) return;
-    const int64_t results = shape(b)[0].extent, channels = shape(b)[1].extent;
-    if (inner.kind == OpKind::Conv && fixed(inner.inputs[1]) && !fixed(inner.inputs[0]) &&
-        g_.attrs<ConvAttrs>(inner).groups == 1 && (only_mixes(outer) || only_mixes(inner))) {
-      const TensorId x = inner.inputs[0], a = inner.inputs[1];
-      const bool last = only_mixes(outer);
-      const ConvAttrs& windows = last ? g_.attrs<ConvAttrs>(inner) : attrs;
-      found.push_back(
-          {at,
-           [=, this](Graph& out, const std::vector<TensorId>& to) {
-             Shape taps = shape(last ? a : b);
-             taps[0] = results, taps[1] = shape(a)[1];
-             TensorId w;
-             if (last) {
-               const int64_t rest = num_elements(shape(a)) / channels;
-               w = build::matmul(out, {build::reshape(out, to[b.index], {Shape{results, channels}}),
-                                       build::reshape(out, to[a.index], {Shape{channels, rest}})});
-             } else {
-               std::vector<int> there = {0}, back = {0, int(taps.size()) - 1};
-               for (int i = 2; i < int(taps.size()); ++i) there.push_back(i), back.push_back(i - 1);
-               there.push_back(1);
-               w = build::matmul(out,
-                                 {build::transpose(out, to[b.index], {there}),
-                                  build::reshape(out, to[a.index], {Shape{channels, taps[1]}})});
-               w = build::transpose(out, w, {back});
-             }
-             return out.add(OpKind::Conv, {to[x.index], build::reshape(out, w, {taps})}, windows);
-           },
-           "(x * A) * B = x * (B A)"});
+  // One of the values that add up to another, and what multiplies or divides it.
+  struct Term {
+    TensorId v;
+    std::optional<Product> p = {};  // where nothing else reads it
+    bool minus = false;
+    std::vector<std::pair<OpKind, TensorId>> scales = {};
+  };
+  // A value as a sum, through values that nothing else reads, which `through` learns of.
+  std::vector<Term> terms_of(TensorId v, int depth, Ids& through) const {
+    constexpr int kDeepest = 100;
+    const Op& op = g_.producer(v);
+    const bool shared = depth > 0 && uses_[v.index] > 1;
+    const std::vector<Term> whole = {{v, shared ? std::nullopt : product(v)}};
+    if (fixed(v) || shared || depth > kDeepest) return whole;
+    const size_t before = through.size();
+    through.push_back(v);
+    std::vector<Term> terms;
+    const auto append = [&](TensorId x, bool minus) {
+      for (Term& t : terms_of(x, depth + 1, through)) {
+        t.minus ^= minus;
+        terms.push_back(std::move(t));
+      }
+    };
+    if (is_one_of(op.kind, OpKind::Add, OpKind::Sub, OpKind::Neg)) {
+      append(op.inputs[0], op.kind == OpKind::Neg);
+      if (op.inputs.size() > 1) append(op.inputs[1], op.kind == OpKind::Sub);
+    } else if (const auto [y, c, kind] = scaled(v); y.valid() && is_float(g_.type(v).dtype)) {
+      append(y, false);
+      size_t others = 0;  // of which at most one: more would be scaled in place of their sum
+      for (Term& t : terms) {
+        t.scales.emplace_back(kind, c);
+        others += t.p ? 2 * size_t(!only_along(shape(c), t.p->along)) : size_t(!fixed(t.v));
+      }
+      if (others > 1) terms.clear();
     }
-    const auto [y, c, kind] = shifted(v);
-    const size_t rank = shape(v).size();
-    if (!y.valid() || !is_linear(y) || !only_along(shape(c), rank - 1) || pads(attrs)) return;
-    found.push_back(
-        {at,
-         [=, this](Graph& out, const std::vector<TensorId>& to) {
-           TensorId w = to[b.index];
-           ReduceAttrs taps;
-           for (int i = 2; i < int(rank); ++i) taps.axes.push_back(i);
-           w = out.add(OpKind::Sum, {w}, taps);
-           const TensorId row = row_of(out, to[c.index], channels);
-           const TensorId of_c = build::matmul(out, {w, build::transpose(out, row, {{1, 0}})});
-           Shape wide(rank - 1, 1);
-           wide[0] = results;
-           return out.add(kind, {out.add(OpKind::Conv, {to[y.index], to[b.index]}, attrs),
-                                 build::reshape(out, of_c, {wide})});
-         },
-         "(y + b) * B = y * B + B b"});
+    if (!terms.empty()) return terms;
+    through.resize(before);
+    return whole;
   }
+
+  // x A ± x B → x (A ± B) and (x W)·c → x (W·c) in all that adds up to a value. The taps of
+  // convolutions are put among those of wider ones, if that is wanted (digits may be lost beside
+  // large ones); x is a convolution with one tap.
+  void sum(OpId at, bool wider, std::vector<bool>& within) {
+    Ids through;
+    std::vector<Term> terms = terms_of(g_.op(at).result(), 0, through);
+    for (TensorId t : through) within[t.index] = true;
+    std::ranges::stable_sort(terms, std::greater(), [this](const Term& t) {
+      return t.p ? num_elements(shape(t.p->w)) : fixed(t.v) ? -1 : 0;
+    });
+    if (!terms[0].p) return;
+    std::vector<std::vector<Term>> groups;
+    bool gains = false;
+    for (Term& t : terms) {
+      auto group = std::ranges::find_if(groups, [&](const auto& g) {
+        return (fixed(t.v) && fixed(g[0].v)) || taps(g[0], t, wider);
+      });
+      gains = gains || group != groups.end() || (t.p && !t.scales.empty());
+      if (group == groups.end()) group = groups.emplace(group);
+      group->push_back(std::move(t));
+    }
+    if (!gains) return;
+    offer(at, "x A*a + x B*b = x (A*a + B*b)", [=, this](Graph& out, const Ids& to) {
+      TensorId all;
+      for (const std::vector<Term>& group : groups)
+        add_to(out, all, of_group(out, to, group), !group[0].p && group[0].minus);
+      return all;
+    });
+  }
+  static void add_to(Graph& out, TensorId& sum, TensorId x, bool minus) {
+    if (sum.valid())
+      sum = out.add(minus ? OpKind::Sub : OpKind::Add, {sum, x});
+    else
+      sum = minus ? out.add(OpKind::Neg, {x}) : x;
+  }
+  // The sum of terms that are one product, or computed once, in which case the first is added.
+  TensorId of_group(Graph& out, const Ids& to, const std::vector<Term>& group) const {
+    const auto& p = group[0].p;
+    TensorId all;
+    for (const Term& t : group) {
+      TensorId x = t.p ? to[t.p->w.index] : p ? unit(out, g_.type(p->w)) : to[t.v.index];
+      for (const auto& [kind, c] : t.scales)
+        x = p ? scaled(out, kind, x, to[c.index], p->out) : out.add(kind, {x, to[c.index]});
+      if (p && !(out.type(x).shape == shape(p->w)))
+        x = build::pad(out, x, *taps(group[0], t, true));
+      add_to(out, all, x, p ? t.minus : t.minus != group[0].minus);
+    }
+    return p ? remade(out, g_.producer(group[0].v), *p, to[p->x.index], all) : all;
+  }
+  // Where the taps of a term are among those of another, with the same x.
+  std::optional<PadAttrs> taps(const Term& wide, const Term& t, bool wider) const {
+    if (!wide.p || wide.p->x != (t.p ? t.p->x : t.v) || !(g_.type(wide.v) == g_.type(t.v)))
+      return {};
+    const Op &a = g_.producer(wide.v), &b = g_.producer(t.v);
+    const Shape& w = shape(wide.p->w);
+    if (t.p ? a.kind != b.kind || wide.p->left != t.p->left : a.kind != OpKind::Conv) return {};
+    if (a.kind == OpKind::Matmul)
+      return w == shape(t.p->w) ? std::optional(PadAttrs()) : std::nullopt;
+    const size_t n = w.size() - 2;
+    const std::vector<int64_t> ones(n, 1), zeros(n, 0);
+    const auto& c = g_.attrs<ConvAttrs>(a);
+    const ConvAttrs own =
+        t.p ? g_.attrs<ConvAttrs>(b) : ConvAttrs{ones, ones, zeros, zeros, c.groups};
+    if (own.strides != c.strides || own.groups != c.groups) return {};
+    PadAttrs pad{{0, 0}, {0, 0}, 0};
+    for (size_t i = 0; i < n; ++i) {
+      const int64_t k = t.p ? shape(t.p->w)[i + 2].extent : 1, every = c.dilations[i];
+      const int64_t from = c.low[i] - own.low[i], rest = w[i + 2].extent - k - from / every;
+      if ((k > 1 && every != own.dilations[i]) || from < 0 || from % every != 0 || rest < 0 ||
+          (!wider && w[i + 2].extent > k))
+        return {};
+      pad.low.push_back(from / every), pad.high.push_back(rest);
+    }
+    return pad;
+  }
+  // The weights of a convolution with one tap that gives its operand, where others are `like` that.
+  static TensorId unit(Graph& out, const Type& like) {
+    const Shape channels(like.shape.begin(), like.shape.begin() + 2);
+    const Type number{DType::I64, {}}, numbers{DType::I64, channels};
+    const TensorId of_group = out.add_const(channels[1].extent, number);
+    TensorId same =
+        out.add(OpKind::Mod, {out.add(OpKind::Iota, {}, IotaAttrs{0, numbers}), of_group});
+    same = out.add(OpKind::Eq, {same, out.add(OpKind::Iota, {}, IotaAttrs{1, numbers})});
+    Shape wide = channels;
+    wide.resize(like.shape.size(), 1);
+    return build::reshape(out, build::cast(out, same, {like.dtype}), {wide});
+  }
+
   static bool pads(const ConvAttrs& a) {
     const auto some = [](int64_t n) { return n != 0; };
     return std::ranges::any_of(a.low, some) || std::ranges::any_of(a.high, some);
@@ -264,7 +365,7 @@ class Rules {
   //   L(y + b) → L(y) + L(b);  L(y·c) → L(y)·c for c that is not added up
   //   L(x W) → x L(W)          L along the columns
   //   L(conv(x, w)) → Σ(x) w   L over all of an image, Σ the sums of x that each element of w meets
-  void total(OpId at, std::vector<OpRewrite>& found) const {
+  void total(OpId at) {
     const Op& op = g_.op(at);
     TensorId v = op.inputs[0];
     const size_t rank = shape(v).size();
@@ -276,62 +377,69 @@ class Rules {
     const auto again = [&op](Graph& out, TensorId x) { return out.add(op.kind, {x}, op.attrs); };
     const Shape inner = shape(op.inputs[0]), outer = shape(op.result());
     if (const auto [y, b, kind] = shifted(v); y.valid() && is_linear(y)) {
-      if (shape(b).size() > rank) return;
-      if (columns ? !only_along(shape(b), 1) : !reduce || v != op.inputs[0]) return;
-      found.push_back({at,
-                       [=, this](Graph& out, const std::vector<TensorId>& to) {
-                         Shape wide(rank, 1);  // b, as often as it is added up
-                         for (size_t i = 0; i < rank; ++i) {
-                           const size_t back = rank - i;
-                           if (columns ? back == 1 : std::ranges::count(reduce->axes, int(i)) > 0)
-                             wide[i] = inner[i];
-                           else if (back <= shape(b).size())
-                             wide[i] = shape(b)[shape(b).size() - back];
-                         }
-                         const TensorId all = build::broadcast(out, to[b.index], {wide});
-                         const TensorId rest = shaped(out, to[y.index], inner);
-                         return out.add(kind, {again(out, rest), again(out, all)});
-                       },
-                       "L(y + b) = L(y) + L(b)"});
+      const bool within = v != op.inputs[0];
+      if (within && !only_along(shape(b), 1)) return;
+      offer(at, "L(y + b) = L(y) + L(b)", [=, this](Graph& out, const Ids& to) {
+        TensorId all = to[b.index];
+        if (within) all = build::reshape(out, all, {Shape{num_elements(shape(b))}});
+        const TensorId rest = shaped(out, to[y.index], inner);
+        return out.add(kind, {again(out, rest), again(out, met(out, all, op, inner))});
+      });
     }
     const Op& made = g_.producer(v);
-    if (is_one_of(made.kind, OpKind::Mul, OpKind::Div)) {
-      for (size_t side = 0; side < 2; ++side) {
-        const TensorId c = made.inputs[side], y = made.inputs[1 - side];
-        const std::optional<Shape> left = fixed(c) ? behind(op, shape(c)) : std::nullopt;
-        if ((made.kind == OpKind::Div && side == 0) || !left || !(shape(y) == shape(v)) ||
-            !is_linear(y) || (v != op.inputs[0] && num_elements(*left) != 1))
-          continue;
-        const OpKind kind = made.kind;
-        found.push_back({at,
-                         [=](Graph& out, const std::vector<TensorId>& to) {
-                           const TensorId factor = build::reshape(out, to[c.index], {*left});
-                           const TensorId rest = shaped(out, to[y.index], inner);
-                           return out.add(kind, {again(out, rest), factor});
-                         },
-                         "L(y*c) = L(y)*c"});
-        break;
-      }
+    if (const auto [y, c, kind] = scaled(v); y.valid() && is_linear(y)) {
+      const std::optional<Shape> left = behind(op, shape(c));
+      if (left && (v == op.inputs[0] || num_elements(*left) == 1))
+        offer(at, "L(y*c) = L(y)*c", [=](Graph& out, const Ids& to) {
+          const TensorId factor = build::reshape(out, to[c.index], {*left});
+          return out.add(kind, {again(out, shaped(out, to[y.index], inner)), factor});
+        });
     }
     if (columns && rank > 1 && made.kind == OpKind::Matmul && fixed(made.inputs[1]) &&
         shape(made.inputs[1]).size() == 2 && shape(made.inputs[0]).size() >= 2) {
       const TensorId x = made.inputs[0], w = made.inputs[1];
-      found.push_back(
-          {at,
-           [=, this](Graph& out, const std::vector<TensorId>& to) {
-             Shape high(rank, 1);
-             high[0] = shape(w)[0], high[rank - 1] = inner.back();
-             TensorId few = again(out, build::reshape(out, to[w.index], {high}));
-             const int64_t left = num_elements(out.type(few).shape);
-             few = build::reshape(out, few, {Shape{high[0], left / num_elements({high[0]})}});
-             return build::reshape(out, build::matmul(out, {to[x.index], few}), {outer});
-           },
-           "L(x W) = x L(W)"});
+      offer(at, "L(x W) = x L(W)", [=, this](Graph& out, const Ids& to) {
+        Shape high(rank, 1);
+        high[0] = shape(w)[0], high[rank - 1] = inner.back();
+        TensorId few = again(out, build::reshape(out, to[w.index], {high}));
+        const int64_t left = num_elements(out.type(few).shape);
+        few = build::reshape(out, few, {Shape{high[0], left / num_elements({high[0]})}});
+        return build::reshape(out, build::matmul(out, {to[x.index], few}), {outer});
+      });
     }
-    if (reduce) total_of_image(at, v, found);
+    if (reduce) total_of_image(at, v);
   }
 
-  void total_of_image(OpId at, TensorId v, std::vector<OpRewrite>& found) const {
+  // The sum over what is stacked → the sum of its parts.
+  void total_of_stack(OpId at) {
+    const Op& op = g_.op(at);
+    const std::vector<int>& axes = g_.attrs<ReduceAttrs>(op).axes;
+    const Op* stack = &g_.producer(op.inputs[0]);
+    if (is_reshape(stack->kind)) stack = &g_.producer(stack->inputs[0]);
+    if (!is_one_of(stack->kind, OpKind::Concat, OpKind::Stack) || axes.size() != 1 ||
+        g_.attrs<AxisAttrs>(*stack).axis != axes[0])
+      return;
+    Shape one = shape(op.inputs[0]);
+    one.erase(one.begin() + axes[0]);
+    Ids parts = stack->inputs;
+    for (TensorId& t : parts) {
+      if (is_reshape(g_.producer(t).kind) && !(shape(t) == one)) t = g_.producer(t).inputs[0];
+      if (!(shape(t) == one) || !is_linear(t)) return;
+    }
+    offer(at, "a sum over a stack is that of its parts", [=, this](Graph& out, const Ids& to) {
+      TensorId all;
+      for (TensorId t : parts) add_to(out, all, to[t.index], false);
+      return shaped(out, averaged(out, all, g_.op(at), int64_t(parts.size())),
+                    shape(g_.op(at).result()));
+    });
+  }
+  // The sum of n as the reduction has it.
+  static TensorId averaged(Graph& out, TensorId sum, const Op& op, int64_t n) {
+    const Type number{out.type(sum).dtype, {}};
+    return op.kind == OpKind::Mean ? out.add(OpKind::Div, {sum, out.add_const(n, number)}) : sum;
+  }
+
+  void total_of_image(OpId at, TensorId v) {
     const Op &op = g_.op(at), &conv = g_.producer(v);
     const auto* attrs = std::get_if<ConvAttrs>(&conv.attrs);
     const size_t rank = shape(v).size();
@@ -341,34 +449,28 @@ class Rules {
       return;
     const TensorId x = conv.inputs[0], w = conv.inputs[1];
     const bool back = conv.kind == OpKind::ConvTranspose;
-    found.push_back({at,
-                     [=, this](Graph& out, const std::vector<TensorId>& to) {
-                       TensorId sums = to[x.index], weights = to[w.index];
-                       std::vector<int> turn = {0, 1, int(rank) - 1}, last;
-                       for (int i = 2; i + 1 < int(rank); ++i) turn.push_back(i);
-                       // The last axis of [N, C, ...] is added up and comes third.
-                       for (size_t a = rank - 1; a >= 2; --a) {
-                         add_up(out, sums, weights, a, shape(v)[a].extent, *attrs, back);
-                         sums = build::transpose(out, sums, {turn});
-                       }
-                       const int results = back ? 1 : 0;  // that axis comes last
-                       for (int i = 0; i < int(rank); ++i)
-                         if (i != results) last.push_back(i);
-                       last.push_back(results);
-                       weights = build::transpose(out, weights, {last});
-                       const Shape few = out.type(weights).shape;
-                       const int64_t terms = num_elements(few) / few.back().extent;
-                       weights = build::reshape(out, weights, {Shape{terms, few.back()}});
-                       sums = build::reshape(out, sums, {Shape{shape(x)[0], terms}});
-                       TensorId all = build::matmul(out, {sums, weights});
-                       if (op.kind == OpKind::Mean) {
-                         const Type& type = out.type(all);
-                         const int64_t n = num_elements(shape(v)) / num_elements(type.shape);
-                         all = out.add(OpKind::Div, {all, out.add_const(n, Type{type.dtype, {}})});
-                       }
-                       return build::reshape(out, all, {shape(op.result())});
-                     },
-                     "L(conv(x, w)) = (sums of x) w"});
+    offer(at, "L(conv(x, w)) = (sums of x) w", [=, this](Graph& out, const Ids& to) {
+      TensorId sums = to[x.index], weights = to[w.index];
+      std::vector<int> turn = {0, 1, int(rank) - 1}, last;
+      for (int i = 2; i + 1 < int(rank); ++i) turn.push_back(i);
+      // The last axis of [N, C, ...] is added up and comes third.
+      for (size_t a = rank - 1; a >= 2; --a) {
+        add_up(out, sums, weights, a, shape(v)[a].extent, *attrs, back);
+        sums = build::transpose(out, sums, {turn});
+      }
+      const int results = back ? 1 : 0;  // that axis comes last
+      for (int i = 0; i < int(rank); ++i)
+        if (i != results) last.push_back(i);
+      last.push_back(results);
+      weights = build::transpose(out, weights, {last});
+      const Shape few = out.type(weights).shape;
+      const int64_t terms = num_elements(few) / few.back().extent;
+      weights = build::reshape(out, weights, {Shape{terms, few.back()}});
+      sums = build::reshape(out, sums, {Shape{shape(x)[0], terms}});
+      const TensorId all = build::matmul(out, {sums, weights});
+      const int64_t n = num_elements(shape(v)) / num_elements(out.type(all).shape);
+      return build::reshape(out, averaged(out, all, op, n), {shape(op.result())});
+    });
   }
 
   // Sums of x, whose axis `a` is last: for each element of w along `a` over those that it meets;
@@ -405,13 +507,15 @@ class Rules {
     TensorId y, b;
     OpKind kind;
   };
-  // A value as y ± b with b computed once; else y is not valid.
-  Shift shifted(TensorId v) const {
+  // A value as y ± b, or as y·b or y/b, with b computed once; else y is not valid.
+  Shift shifted(TensorId v) const { return parted(v, OpKind::Add, OpKind::Sub); }
+  Shift scaled(TensorId v) const { return parted(v, OpKind::Mul, OpKind::Div); }
+  Shift parted(TensorId v, OpKind either, OpKind right) const {
     const Op& op = g_.producer(v);
-    if (is_one_of(op.kind, OpKind::Add, OpKind::Sub))
+    if (is_one_of(op.kind, either, right))
       for (size_t side : {1, 0})
         if (const TensorId b = op.inputs[side], y = op.inputs[1 - side];
-            (side == 1 || op.kind == OpKind::Add) && fixed(b) && !fixed(y) && shape(y) == shape(v))
+            (side == 1 || op.kind == either) && fixed(b) && !fixed(y) && shape(y) == shape(v))
           return {y, b, op.kind};
     return {{}, {}, op.kind};
   }
@@ -452,15 +556,10 @@ class Rules {
   static TensorId shaped(Graph& out, TensorId x, const Shape& to) {
     return out.type(x).shape == to ? x : build::reshape(out, x, {to});
   }
-  // b as a row of so many columns.
-  static TensorId row_of(Graph& out, TensorId b, Dim columns) {
-    const int64_t n = num_elements(out.type(b).shape);
-    const TensorId row = build::reshape(out, b, {Shape{1, n}});
-    return n == 1 ? build::broadcast(out, row, {Shape{1, columns}}) : row;
-  }
-
   const Graph& g_;
   std::vector<bool> fixed_;
+  std::vector<int> uses_;
+  std::vector<OpRewrite> found_;
 };
 
 }  // namespace
@@ -499,16 +598,18 @@ std::vector<Folding> fold_weights(const Graph& program, int depth, size_t most) 
     const size_t end = reached.size();
     for (; from < end; ++from) {
       const Graph g = reached[from].graph;  // `reached` grows
-      const Rules rules(g);                 // what it finds refers to it
-      for (const OpRewrite& r : rules.all()) {
+      Rules rules(g);                       // what it finds refers to it
+      for (const std::vector<OpRewrite>& rewrites : rules.all()) {
         if (reached.size() >= kMostPrograms) break;
-        Graph next = rebuilt(g, r);
+        Graph next = rebuilt(g, rewrites);
         if (!known.insert(structural_hash(next)).second) continue;
         // Types must not have changed on the way (mixed element types promote differently).
         bool same = true;
         for (size_t i = 0; i < g.outputs().size(); ++i)
           same = same && next.type(next.outputs()[i]) == g.type(g.outputs()[i]);
-        if (same) reached.push_back({std::move(next), reached[from].derivation + r.rule + "\n"});
+        if (!same) continue;
+        reached.push_back({std::move(next), reached[from].derivation});
+        for (const OpRewrite& r : rewrites) reached.back().derivation += r.rule + "\n";
       }
     }
   }
@@ -520,8 +621,11 @@ std::vector<Folding> fold_weights(const Graph& program, int depth, size_t most) 
   }
   std::ranges::stable_sort(order, {}, [](const auto& x) { return x.first; });
   std::vector<Folding> out;
+  double last = 0;
   for (const auto& [work, i] : order) {
     if (out.size() >= most) break;
+    if (work == last) continue;  // the same per call, from other weights
+    last = work;
     out.push_back(std::move(reached[i]));
   }
   return out;

@@ -17,14 +17,14 @@ struct Folding {
 // Programs that the rules reach from `program` within `depth` steps, fewest multiply-adds per call
 // first, at most `most`; only those with fewer than the program.
 //   (x·g) W       → x (g W)        g along the contracted axis
-//   (x W)·c       → x (W·c)        c along the columns
+//   x A·c ± x B + b·c → x (A·c ± B) + b·c      c along the columns
 //   (x A) B       → x (A B)
-//   x A ± x B     → x (A ± B)
-//   (x A + b) B   → x A B + b B
-//   conv(conv(x, A), B) → conv(x, B A)          where A or B has one tap
-//   conv(y + b, B) → conv(y, B) + B b           without padding
-// where g, c, W, A, B, b are computed from weights and constants; likewise from the left; and sums,
-// means and sums of windows before products and convolutions in place of behind them.
+//   (y + b) W     → y W + b W
+//   x[i] W        → (x W)[i]       x smaller than x[i]
+// where g, c, W, A, B, b are computed from weights and constants; likewise from the left and of
+// convolutions (the third where A or B has one tap; in the second, taps may be among those of wider
+// windows, and x is a convolution with one tap); and sums, means and sums of windows before
+// products and convolutions in place of behind them.
 std::vector<Folding> fold_weights(const Graph& program, int depth = 6, size_t most = 2);
 
 // Multiply-adds of products and convolutions and elements of everything else, per call.
