@@ -57,10 +57,26 @@ class Mover {
     }
     if (const auto* a = std::get_if<PermAttrs>(&op.attrs))
       return transposed(op.inputs[0], a->perm, axis, index);
-    if (op.kind != OpKind::Broadcast && !has(op.kind, algebra::Pointwise)) return std::nullopt;
+    const auto* reduced = is_reduction(op.kind) ? &g_.attrs<ReduceAttrs>(op) : nullptr;
+    const bool product = op.kind == OpKind::Matmul;
+    const bool one = g_.type(t).shape[size_t(axis)].is_one();  // of all operands, too
+    if ((product || reduced) && rank_of(index) != 1) {
+      const ShapeAttrs flat{{Dim(num_elements(out_.type(index).shape))}};
+      const auto element = picked(t, axis, build::reshape(out_, index, flat));
+      if (!element) return std::nullopt;
+      return build::reshape(out_, *element, ShapeAttrs{type.shape});
+    }
+    if (reduced ? one
+                : !product && op.kind != OpKind::Broadcast && !has(op.kind, algebra::Pointwise))
+      return std::nullopt;
     std::vector<TensorId> operands;
     for (TensorId x : op.inputs) {
-      const auto element = operand(x, axis - (g_.type(t).rank() - g_.type(x).rank()), index);
+      int mine = reduced ? axis : axis - (g_.type(t).rank() - g_.type(x).rank());
+      if (reduced && !reduced->keepdims)
+        for (int gone : reduced->axes) mine += gone <= mine;
+      // The axis that a product sums over is none of the result's.
+      if (product && g_.type(t).rank() - axis == int(operands.size()) + 1) mine = -1;
+      const auto element = operand(x, mine, index, one);
       if (!element) return std::nullopt;
       operands.push_back(*element);
     }
@@ -69,11 +85,12 @@ class Mover {
     return out_.add(op.kind, operands, op.attrs);
   }
 
-  // What broadcasts against what is picked; `axis` is the operand's own, if it has it.
-  std::optional<TensorId> operand(TensorId x, int axis, TensorId index) {
+  // What broadcasts against what is picked; `axis` is the operand's own, if it has it; `one`: all
+  // operands have one element along it, the one that may be picked.
+  std::optional<TensorId> operand(TensorId x, int axis, TensorId index, bool one) {
     const Shape& shape = g_.type(x).shape;
     if (axis < 0) return map_[x.index];
-    if (!shape[size_t(axis)].is_one()) return picked(x, axis, index);
+    if (one || !shape[size_t(axis)].is_one()) return picked(x, axis, index);
     const Shape ones(size_t(rank_of(index)), Dim(1));
     return build::reshape(out_, map_[x.index], ShapeAttrs{replaced(shape, axis, ones)});
   }
