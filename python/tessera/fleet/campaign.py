@@ -24,7 +24,7 @@ from tessera.fleet.plan import Liar, Plan, ProgramPlan, Settings
 from tessera.fleet.progress import Outcome, Progress
 from tessera.graph import Graph
 from tessera.store.entry import Entry, RefusedError
-from tessera.store.receive import Claim
+from tessera.store.receive import Claim, refusing
 from tessera.store.stores import Store
 
 _AHEAD = 2  # bundles for each worker that are with the executor
@@ -184,7 +184,8 @@ class Campaign:
         """Goes on with a program whose answers are all there."""
         while not run.over and not run.missing:
             try:
-                requests = run.steps.send(run.answers) if run.answers else next(run.steps)
+                with refusing():
+                    requests = run.steps.send(run.answers) if run.answers else next(run.steps)
             except StopIteration as stop:
                 self._finish(run, _outcome(run.plan, stop.value))
                 return
@@ -230,8 +231,9 @@ class Campaign:
         try:
             if entry is None or (request.task == "measure" and entry["failed"]):
                 return None
-            read_answer(request, entry.text)
-            self._require_sound(entry)
+            with refusing():
+                read_answer(request, entry.text)
+                self._require_sound(entry)
             return entry
         except RefusedError as error:
             self.progress.trouble(f"in the store: {error.message}", refused=True)
@@ -270,8 +272,9 @@ class Campaign:
 
     def _take(self, job: _Job, text: str) -> None:
         try:
-            entry = read_answer(job.request, text)
-            self._require_sound(entry)
+            with refusing():
+                entry = read_answer(job.request, text)
+                self._require_sound(entry)
         except RefusedError as error:
             self._again(job, f"refused: {error.message}", refused=True)
         else:
