@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tessera.errors import Error
+from tessera.errors import Error, IoError
 from tessera.fleet.executors import LocalExecutor, TaskExecutor
 from tessera.fleet.locks import searching
 from tessera.fleet.messages import Request, read_answer
@@ -89,6 +89,7 @@ class Campaign:
         self._heard = time.monotonic()  # of a task of another shard
         self._answered_at = time.monotonic()
         self._looked = 0.0
+        self._manned_at = math.inf  # the first worker is waited for
         self._recent_s = 2.0  # of a task, the mean of the last few
         self._writers = ThreadPoolExecutor(4)  # disks take milliseconds to be sure of a file
         self._writes: deque[Future[None]] = deque()
@@ -100,7 +101,7 @@ class Campaign:
             while self._later or self._open:
                 if time.monotonic() - self._looked > _POLL_S:
                     self._looked = time.monotonic()
-                    self.progress.workers = self._executor.workers  # who come and go
+                    self._count_workers()
                     self._remind()
                     self._look_elsewhere()
                 self._fill()
@@ -114,6 +115,15 @@ class Campaign:
         for write in self._writes:
             write.result()
         return self.progress.outcomes
+
+    def _count_workers(self) -> None:
+        """Who come and go; the campaign ends where all have been gone for long."""
+        self.progress.workers = self._executor.workers
+        if self.progress.workers:
+            self._manned_at = time.monotonic()
+        elif time.monotonic() - self._manned_at > self._settings.patience:
+            raise IoError(f"no worker was left for {self._settings.patience:g} s; the same command "
+                          "goes on from here once there are some")  # fmt: skip
 
     def _fill(self) -> None:
         """Gives the executor what it can take: searches first, so that measuring, which is done
@@ -367,7 +377,8 @@ def bundle_size(recent_s: float, left: float, workers: int) -> int:
     """How many of the tasks that are left go to one worker at once, where they have taken so long
     of late: a share that shrinks towards the end (guided self-scheduling, Polychronopoulos and
     Kuck, 1987), and a second of work."""
-    return max(1, min(_LARGEST, int(min(1 / max(recent_s, 1e-9), left / (_SHARES * workers)))))
+    share = left / (_SHARES * max(1, workers))
+    return max(1, min(_LARGEST, int(min(1 / max(recent_s, 1e-9), share))))
 
 
 def program_size(graph: Graph) -> int:
