@@ -242,7 +242,8 @@ class Optimized(FunctionLike):
 
     def _is_rare(self, key: Key) -> bool:
         """Whether calls of these extents run the original (which takes no arrays of a GPU)."""
-        extents, sizes = shapes_of(key), self._sizes.setdefault(family_of(key), set())
+        family = family_of(key) if len(self._sizes) < _MOST_SIZES else _MOST_SIZES
+        extents, sizes = shapes_of(key), self._sizes.setdefault(family, set())
         if extents in sizes or self._on_gpu:
             return False
         self._others[extents] += len(sizes) >= _FIRST_SIZES
