@@ -433,12 +433,12 @@ class Optimized(FunctionLike):
             raise KeyboardInterrupt from None
         except LostError as error:
             why = f"the process that makes its program ended early: {error}"
+        except MemoryError:
+            why = "there is not memory enough to try it beside the original"
         except Error as error:
             if entry.floats:
                 return
             why = error
-        except MemoryError:
-            why = "there is not memory enough to try it beside the original"
         except Exception as error:  # a bug, which is no reason to fail where the original works
             why = f"{type(error).__name__}: {error} (please report this)"
         entry.why = why.message if isinstance(why, Error) else str(why)

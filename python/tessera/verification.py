@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from tessera import _core
-from tessera.errors import UsageError
+from tessera.errors import UsageError, told_of_memory
 from tessera.graph import Graph
 from tessera.options import (
     Level,
@@ -105,10 +105,11 @@ def verify(a: Graph, b: Graph, *, level: Level = "close", seed: int | None = Non
     require_budget(budget)
     if why := other_arrays(a, b):
         return Verdict("unknown", f"unknown\nreason: arrays\n{why}\n", reason=f"arrays: {why}")
-    return Verdict.of(
-        _core.verify(a.core, b.core, level, seed, threads, 0, second_opinion, _z3(), budget,
-                     progress, accept == "tested", a.asks_for_nan)
-    )  # fmt: skip
+    with told_of_memory():
+        return Verdict.of(
+            _core.verify(a.core, b.core, level, seed, threads, 0, second_opinion, _z3(), budget,
+                         progress, accept == "tested", a.asks_for_nan)
+        )  # fmt: skip
 
 
 def other_arrays(a: Graph, b: Graph) -> str:

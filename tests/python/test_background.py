@@ -96,7 +96,7 @@ def test_numbers_of_arrays_that_vary_do_not_have_a_program_each() -> None:
     def given(*xs: Any, **named: Any) -> Any:
         return sum(a * 2 for a in (*xs, *named.values()))
 
-    calls: list[tuple[Any, Callable[[int], Any]]] = [
+    calls: list[tuple[Any, Callable[[Any, int], Any]]] = [
         (listed, lambda f, n: f([ones] * n)),
         (given, lambda f, n: f(*[ones] * n)),
         (given, lambda f, n: f(**{f"a{n}": ones})),
@@ -142,6 +142,21 @@ def test_lengths_that_vary_do_not_have_a_program_each() -> None:
     np.testing.assert_allclose(f(many), scaled(many))
     assert f.status()[3].form == "float64[2000,48]"
     assert "background" not in f.status()[3].why
+
+
+def test_an_interrupted_start_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[int]()
+    queue = tuner.Tuner()
+
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.add(lambda _: done.append(1))
+    assert queue.wait(10)
+    assert done == [1]
 
 
 def test_profilers_see_an_end() -> None:

@@ -329,6 +329,20 @@ def test_certificates_that_take_hours_or_the_memory_are_not_replayed(
         Claim.of(entry(**changes))
 
 
+@pytest.mark.parametrize("text", ["1_0", " 2", "\uff12", "+2", "2 ", "0x2"])
+def test_numbers_are_plain(text: str) -> None:
+    with pytest.raises(RefusedError, match="no number"):
+        entry(speedup=text).checked()
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\x1b[31m", "\r", "\0", "\x9b"])
+def test_control_characters_are_refused(text: str) -> None:
+    with pytest.raises(RefusedError, match="control characters"):
+        entry(origin=text).checked()
+    with pytest.raises(RefusedError, match="control characters"):
+        Entry.parse(entry().text + text)
+
+
 def test_memory_that_is_not_there_refuses_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     real = _core.recheck
 
