@@ -105,10 +105,9 @@ def told_of_memory() -> Iterator[None]:
     """A MemoryError of Python's becomes one that says what to do."""
     try:
         yield
-    except Error:
-        raise
-    except MemoryError:
-        raise OutOfMemoryError("out of memory: the program is too large for this machine") from None
+    except MemoryError as error:
+        why = "out of memory: the program is too large for this machine"
+        raise error if isinstance(error, Error) else OutOfMemoryError(why) from None
 
 
 class InternalError(Error, kind="internal"):

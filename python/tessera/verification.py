@@ -69,6 +69,7 @@ class Verdict:
         return self.text
 
 
+@told_of_memory()
 def verify(a: Graph, b: Graph, *, level: Level = "close", seed: int | None = None, threads: int = 0,
            second_opinion: bool = False, budget: float | None = None,
            progress: Callable[[str], None] | None = None,
@@ -105,11 +106,10 @@ def verify(a: Graph, b: Graph, *, level: Level = "close", seed: int | None = Non
     require_budget(budget)
     if why := other_arrays(a, b):
         return Verdict("unknown", f"unknown\nreason: arrays\n{why}\n", reason=f"arrays: {why}")
-    with told_of_memory():
-        return Verdict.of(
-            _core.verify(a.core, b.core, level, seed, threads, 0, second_opinion, _z3(), budget,
-                         progress, accept == "tested", a.asks_for_nan)
-        )  # fmt: skip
+    return Verdict.of(
+        _core.verify(a.core, b.core, level, seed, threads, 0, second_opinion, _z3(), budget,
+                     progress, accept == "tested", a.asks_for_nan)
+    )  # fmt: skip
 
 
 def other_arrays(a: Graph, b: Graph) -> str:

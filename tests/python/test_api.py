@@ -569,5 +569,5 @@ def test_memory_that_is_not_there_is_an_error_of_tesseras(monkeypatch: pytest.Mo
     for name, call in (("verify", ts.verify), ("optimize", ts.superoptimize)):
         monkeypatch.setattr(_core, name, fail)
         with pytest.raises(ts.Error, match="too large for this machine") as caught:
-            call(g, *([g] if name == "verify" else []))  # type: ignore[operator]
+            call(g, *([g] if name == "verify" else []))
         assert isinstance(caught.value, MemoryError)

@@ -241,10 +241,7 @@ class Campaign:
         try:
             if entry is None or (request.task == "measure" and entry["failed"]):
                 return None
-            with refusing():
-                read_answer(request, entry.text)
-                self._require_sound(entry)
-            return entry
+            return self._sound(request, entry.text)
         except RefusedError as error:
             self.progress.trouble(f"in the store: {error.message}", refused=True)
             return None
@@ -282,9 +279,7 @@ class Campaign:
 
     def _take(self, job: _Job, text: str) -> None:
         try:
-            with refusing():
-                entry = read_answer(job.request, text)
-                self._require_sound(entry)
+            entry = self._sound(job.request, text)
         except RefusedError as error:
             self._again(job, f"refused: {error.message}", refused=True)
         else:
@@ -294,13 +289,16 @@ class Campaign:
             self._keep(entry)
             self._deliver(job, entry)
 
-    def _require_sound(self, entry: Entry) -> None:
-        """Refuses a result that contradicts itself; those of the share that is checked are proved
-        again."""
+    @refusing()
+    def _sound(self, request: Request, text: str) -> Entry:
+        """An answer; refuses a result that contradicts itself. Those of the share that is checked
+        are proved again."""
+        entry = read_answer(request, text)
         if entry["task"] == "measure" and not entry["failed"]:
             checked = int(entry.key[:8], 16) / 2**32 < self._settings.check
             with searching():
                 Claim.of(Entry.parse(entry["result"]), checked)
+        return entry
 
     def _keep(self, entry: Entry) -> None:
         if entry["task"] == "measure":

@@ -71,9 +71,8 @@ class Entry:
     def checked(self) -> Entry:
         """This entry; raises RefusedError where a field is missing or none of its kind, or the key
         is that of something else."""
-        for name, value in self.fields.items():
-            if _NO_TEXT.search(name + value):
-                raise RefusedError(f"the field {name!a} has control characters")
+        if _NO_TEXT.search("".join([*self.fields, *self.fields.values()])):
+            raise RefusedError("a field has control characters")
         if self.kind not in KINDS:
             raise RefusedError(f"there is no kind of entry '{self.kind[:40]}'")
         for name in ("key", *_FIELDS[self.kind].split()):
