@@ -14,7 +14,7 @@ from tessera.compilers import find_compiler
 from tessera.contest import Key, kept, key_of
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
-from tessera.errors import UsageError
+from tessera.errors import UsageError, told_of_memory
 from tessera.frontends.numpy import require_rounding
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Traced
@@ -123,7 +123,8 @@ def _optimize_graph(
     find_highs()
     fields = {**options.fields(), "special": graph.asks_for_nan,
               "may_lack_code": isinstance(call, FunctionCall)}  # fmt: skip
-    record = receive.optimize(graph.core, fields, watch, stop)
+    with told_of_memory():
+        record = receive.optimize(graph.core, fields, watch, stop)
     asked = {"timeline": timeline, "requested": options.target, "level": options.level,
              "disable": options.disable, "freeze": options.freeze}  # fmt: skip
     result = Result({**record, **asked}, call)

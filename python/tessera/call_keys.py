@@ -55,14 +55,15 @@ def shapes_of(key: Key) -> Key:
 
 
 def family_of(key: Key) -> Key:
-    """A key without extents, and without constants but for their types."""
+    """A key without extents, names, order and numbers of arguments or of what containers hold, and
+    without constants but for their types."""
     if type(key) is not tuple:
-        return key
+        return key if isinstance(key, type) else None
     if len(key) == 3 and isinstance(key[1], np.dtype):
         return len(key[0]), key[1]
     if len(key) == 2 and isinstance(key[0], type):
         return key[0]
-    return tuple(family_of(k) for k in key)
+    return frozenset(map(family_of, key))
 
 
 def static_key(tree: Tree) -> Key:

@@ -242,7 +242,8 @@ class Optimized(FunctionLike):
 
     def _is_rare(self, key: Key) -> bool:
         """Whether calls of these extents run the original (which takes no arrays of a GPU)."""
-        extents, sizes = shapes_of(key), self._sizes.setdefault(family_of(key), set())
+        family = family_of(key) if len(self._sizes) < _MOST_SIZES else _MOST_SIZES
+        extents, sizes = shapes_of(key), self._sizes.setdefault(family, set())
         if extents in sizes or self._on_gpu:
             return False
         self._others[extents] += len(sizes) >= _FIRST_SIZES
@@ -432,12 +433,12 @@ class Optimized(FunctionLike):
             raise KeyboardInterrupt from None
         except LostError as error:
             why = f"the process that makes its program ended early: {error}"
+        except MemoryError:
+            why = "there is not memory enough to try it beside the original"
         except Error as error:
             if entry.floats:
                 return
             why = error
-        except MemoryError:
-            why = "there is not memory enough to try it beside the original"
         except Exception as error:  # a bug, which is no reason to fail where the original works
             why = f"{type(error).__name__}: {error} (please report this)"
         entry.why = why.message if isinstance(why, Error) else str(why)

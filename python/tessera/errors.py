@@ -93,11 +93,21 @@ class CancelledError(Error, kind="cancelled", exit_code=2):
 
 
 class OutOfMemoryError(Error, MemoryError, kind="out of memory"):
-    """A device has not enough memory."""
+    """A device, or this machine, has not enough memory."""
 
 
 class DeviceError(Error, RuntimeError, kind="device"):
     """A GPU or its driver reports a failure; the message says whether the process can go on."""
+
+
+@contextlib.contextmanager
+def told_of_memory() -> Iterator[None]:
+    """A MemoryError of Python's becomes one that says what to do."""
+    try:
+        yield
+    except MemoryError as error:
+        why = "out of memory: the program is too large for this machine"
+        raise error if isinstance(error, Error) else OutOfMemoryError(why) from None
 
 
 class InternalError(Error, kind="internal"):

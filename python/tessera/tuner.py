@@ -49,8 +49,9 @@ class Tuner:
         with self._lock:
             if self._thread is None and self._jobs and not self._stopping:
                 _tuners.add(self)
-                self._thread = threading.Thread(target=self._work, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, daemon=True)
+                thread.start()  # which Ctrl-C may end: only what runs can be joined
+                self._thread = thread
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until nothing is left to do; whether that is so."""
@@ -80,6 +81,7 @@ class Tuner:
         self._forked()
 
     def _work(self) -> None:
+        self._thread = threading.current_thread()
         while True:
             with self._lock:
                 if self._stopping or not self._jobs:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from tessera import _core
-from tessera.errors import UsageError
+from tessera.errors import UsageError, told_of_memory
 from tessera.graph import Graph
 from tessera.options import (
     Level,
@@ -69,6 +69,7 @@ class Verdict:
         return self.text
 
 
+@told_of_memory()
 def verify(a: Graph, b: Graph, *, level: Level = "close", seed: int | None = None, threads: int = 0,
            second_opinion: bool = False, budget: float | None = None,
            progress: Callable[[str], None] | None = None,

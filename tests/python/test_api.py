@@ -559,3 +559,15 @@ def test_choices_that_go_in_circles_are_no_programs() -> None:
         return made
 
     assert ts.superoptimize(whiten, "f32[512,64]", "f32[64]", budget=20).graph
+
+
+def test_memory_that_is_not_there_is_an_error_of_tesseras(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("std::bad_alloc")
+
+    g = ts.trace(lambda x: x * 2, "f32[4]")
+    for name, call in (("verify", ts.verify), ("optimize", ts.superoptimize)):
+        monkeypatch.setattr(_core, name, fail)
+        with pytest.raises(ts.Error, match="too large for this machine") as caught:
+            call(g, *([g] if name == "verify" else []))
+        assert isinstance(caught.value, MemoryError)

@@ -18,7 +18,7 @@ import pytest
 from quick import QUICK
 
 import tessera as ts
-from tessera import background, background_process, contest, tuner
+from tessera import background, background_process, contest, decorator, tuner
 from tessera.race import Times
 
 x = np.linspace(-3, 3, 32 * 48).reshape(32, 48)
@@ -86,6 +86,43 @@ def test_forms_have_programs_of_their_own() -> None:
         np.testing.assert_allclose(f(a), softmax(a), rtol=1e-5)
 
 
+def test_numbers_of_arrays_that_vary_do_not_have_a_program_each() -> None:
+    """Of lists, *args, **kwargs and dicts, nested ones too, three have."""
+    ones = np.ones((4, 4))
+
+    def listed(xs: Any) -> Any:
+        return sum(a * 2 for a in xs)
+
+    def given(*xs: Any, **named: Any) -> Any:
+        return sum(a * 2 for a in (*xs, *named.values()))
+
+    calls: list[tuple[Any, Callable[[Any, int], Any]]] = [
+        (listed, lambda f, n: f([ones] * n)),
+        (given, lambda f, n: f(*[ones] * n)),
+        (given, lambda f, n: f(**{f"a{n}": ones})),
+        (lambda d: listed(d.values()), lambda f, n: f({str(i): ones for i in range(n)})),
+        (lambda ps: listed(ps[0]), lambda f, n: f(([ones] * n, 1))),
+    ]
+    for function, call in calls:
+        f = optimised(function)
+        for n in range(1, 9):
+            np.testing.assert_array_equal(call(f, n), call(function, n))
+        assert len(f._known) == 3
+        f._tuner.stop()
+
+
+def test_kinds_of_calls_that_vary_without_end_do_not_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decorator, "_MOST_SIZES", 4)
+    f = optimised(lambda a: np.asarray(a) * 2)
+    for rank in range(1, 20):
+        f(np.ones((1,) * rank))
+    assert len(f._sizes) == 5
+    assert len(f._known) == 7
+    f._tuner.stop()
+
+
 def test_lengths_that_vary_do_not_have_a_program_each() -> None:
     """Three sizes have; of 1,000 others each has when it came often, few at most."""
     f = optimised(scaled)
@@ -105,6 +142,21 @@ def test_lengths_that_vary_do_not_have_a_program_each() -> None:
     np.testing.assert_allclose(f(many), scaled(many))
     assert f.status()[3].form == "float64[2000,48]"
     assert "background" not in f.status()[3].why
+
+
+def test_an_interrupted_start_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[int]()
+    queue = tuner.Tuner()
+
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.add(lambda _: done.append(1))
+    assert queue.wait(10)
+    assert done == [1]
 
 
 def test_profilers_see_an_end() -> None:

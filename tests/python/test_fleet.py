@@ -235,6 +235,9 @@ def test_names_do_not_matter_to_searches(tmp_path: Path) -> None:
 
 
 # --- lies
+_VAST = "graph f { X = input : f32[16,32] A = input : f32[32,24] B = input : f32[32,24] " \
+    "P = matmul X, A Q = matmul X, B S = add P, Q U = reshape S {shape=[16,24,1]} " \
+    "V = broadcast U {shape=[16,24,1073741824]} T = reduce_max V {axes=[2]} return T }"  # fmt: skip
 _WRONG = "graph f { X = input : f32[16,32] A = input : f32[32,24] B = input : f32[32,24] " \
     "P = matmul X, A Q = matmul X, B S = sub P, Q return S }"  # fmt: skip
 
@@ -277,9 +280,17 @@ def damage(task: str, request: str, answer: str) -> str:
     return answer.replace("worker", "worked", 1)
 
 
+def tell_program_that_fills_the_memory(task: str, request: str, answer: str) -> str:
+    if task != "search":
+        return answer
+    lie = {"graph": _VAST, "cost": 1e-12, "origin": "synth", "derivation": ""}
+    return changed(answer, found=json.dumps([lie]))
+
+
 @pytest.mark.parametrize(
-    "lie", [tell_wrong_program, tell_other_types, forge_certificate, answer_something_else, damage]
-)
+    "lie", [tell_wrong_program, tell_other_types, forge_certificate, answer_something_else, damage,
+            tell_program_that_fills_the_memory]
+)  # fmt: skip
 def test_lies_are_refused_and_lose_nothing(tmp_path: Path, lie: object) -> None:
     honest = run(tmp_path / "honest", LocalExecutor(), QUICK, "factor")
     campaign = run(tmp_path / "lying", Changing(lie), QUICK, "factor")  # type: ignore[arg-type]
@@ -292,6 +303,23 @@ def test_lies_are_refused_and_lose_nothing(tmp_path: Path, lie: object) -> None:
     for entry in FolderStore(tmp_path / "lying").list("program"):
         claim = Claim.of(entry)
         assert _core.verify(original.graph.core, claim.graph)["verdict"] == "equal"
+
+
+def test_answers_that_there_is_no_memory_to_check_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [MemoryError("std::bad_alloc")]
+
+    def read(request: Request, text: str) -> Entry:
+        if left:
+            raise left.pop()
+        return read_answer(request, text)
+
+    monkeypatch.setattr("tessera.fleet.campaign.read_answer", read)
+    progress = run(tmp_path, LocalExecutor(), SEARCH, "factor").progress
+    assert len(progress.refused) == 1
+    assert "not memory enough" in progress.refused[0]
+    assert not progress.outcomes[0].why
 
 
 def test_wrong_answers_in_the_store_are_asked_for_again(tmp_path: Path) -> None:

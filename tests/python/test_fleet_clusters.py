@@ -11,12 +11,13 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from fleet_programs import SEARCH, TEXTS, programs, run, winners
 
-from tessera.errors import UsageError
+from tessera.errors import IoError, UsageError
 from tessera.fleet.campaign import Campaign
 from tessera.fleet.executors import DaskExecutor, LocalExecutor, RayExecutor, make_executor
 from tessera.store.stores import FolderStore
@@ -79,6 +80,47 @@ def test_ray_has_the_same_winners_though_a_worker_is_killed(
     killed_on_the_way(campaign)
     assert winners(campaign.progress.outcomes) == {p.name: alone[p.name] for p in some}
     assert len(campaign.progress.by_worker) >= 2
+
+
+@needs_dask
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("lost", "patience", "why"), [
+    ("cluster", 60, "the Dask cluster of this machine: "),
+    ("workers", 0.5, "no worker was left for 0.5 s"),
+])  # fmt: skip
+def test_a_campaign_ends_with_its_cluster(
+    tmp_path: Path, lost: str, patience: float, why: str
+) -> None:
+    executor = DaskExecutor(workers=1)
+    impatient = dataclasses.replace(SEARCH, patience=patience)
+    campaign = Campaign(programs(), impatient, FolderStore(tmp_path), executor)
+
+    def lose() -> None:
+        while not campaign.progress.by_worker:
+            time.sleep(0.01)
+        if lost == "cluster":
+            executor._client.cluster.close()
+        else:
+            executor._client.cluster.scale(0)
+
+    killer = threading.Thread(target=lose, daemon=True)
+    killer.start()
+    with pytest.raises(IoError, match=why):
+        campaign.run()
+    assert campaign.progress.done
+    killer.join(10)
+
+
+@needs_dask
+def test_a_scheduler_that_says_nothing_has_no_workers() -> None:
+    class Silent:
+        def scheduler_info(self) -> dict[str, object]:
+            return {}
+
+        def get_executor(self, **_: object) -> ThreadPoolExecutor:
+            return ThreadPoolExecutor(1)
+
+    assert DaskExecutor(client=Silent()).workers == 0
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from store_entries import entry, many, resealed
 from tessera import _core
 from tessera.cache_folder import make_own
 from tessera.cli import main
+from tessera.errors import IoError
 from tessera.options import users
 from tessera.store.entry import Entry, RefusedError, newer
 from tessera.store.ranking import Rank, Uses, count_named, rank_of, ranks, to_drop
 from tessera.store.receive import receive
-from tessera.store.stores import FolderStore, local_store
+from tessera.store.stores import FolderStore, local_store, open_store
 
 
 @pytest.fixture(autouse=True)
@@ -205,3 +206,22 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     for word in ("TESSERA_STORES", "sqlite:FILE", "redis://", "s3://", "push", "merge"):
         assert word in told
+
+
+def test_gc_passes_over_a_folder_that_is_called_like_an_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = FolderStore(tmp_path / "team")
+    store.path("00" + "a" * 62).mkdir(parents=True)
+    store.path("00" + "b" * 62).write_text("nonsense")
+    code, told = text(capsys, "gc", str(tmp_path / "team"))
+    assert code == 0
+    assert "1 dropped, 1 passed over" in told
+    assert not store.path("00" + "b" * 62).exists()
+
+
+def test_a_server_that_is_not_there_is_an_error() -> None:
+    pytest.importorskip("aiohttp")
+    pytest.importorskip("fsspec")
+    with pytest.raises(IoError, match="the store http"):
+        list(open_store("http://127.0.0.1:9/x").list())

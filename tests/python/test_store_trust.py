@@ -306,6 +306,74 @@ def test_what_would_fill_the_memory_is_refused() -> None:
     assert "far larger" in fates[there[2].key].reason
 
 
+def grown(text: str, between: str) -> str:
+    """A certificate by way of a program."""
+    return text + "between " + between.replace("\n", "\\n") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"certificate": grown(entry()["certificate"], large(1 << 30))}, "between has tensors far"),
+        ({"between": large(1 << 30)}, "program between has tensors far larger"),
+        ({"certificate": entry()["certificate"] + "draw field=terms\n" * 5000}, "more draws"),
+        ({"certificate": entry()["certificate"] + "note " + "n" * (1 << 22)}, "more draws"),
+        ({"certificate": entry()["certificate"] + "binding N=1000000\n"}, "other sizes"),
+    ],
+)
+def test_certificates_that_take_hours_or_the_memory_are_not_replayed(
+    changes: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_core, "recheck", lambda *_: pytest.fail("replayed"))
+    with pytest.raises(RefusedError, match=reason):
+        Claim.of(entry(**changes))
+
+
+@pytest.mark.parametrize("text", ["1_0", " 2", "\uff12", "+2", "2 ", "0x2"])
+def test_numbers_are_plain(text: str) -> None:
+    with pytest.raises(RefusedError, match="no number"):
+        entry(speedup=text).checked()
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\x1b[31m", "\r", "\0", "\x9b"])
+def test_control_characters_are_refused(text: str) -> None:
+    with pytest.raises(RefusedError, match="control characters"):
+        entry(origin=text).checked()
+    with pytest.raises(RefusedError, match="control characters"):
+        Entry.parse(entry().text + text)
+
+
+def test_memory_that_is_not_there_refuses_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = _core.recheck
+
+    def recheck(certificate: _core.Certificate, *programs: Any) -> tuple[bool, str]:
+        if "twice" in str(certificate):
+            raise MemoryError
+        return real(certificate, *programs)
+
+    monkeypatch.setattr(_core, "recheck", recheck)
+    fates = {r.name: r for r in receive([entry("twice"), entry("square")])}
+    assert fates["twice"].reason == "there is not memory enough to check it"
+    assert fates["square"].fate in ("slower", "faster")
+
+
+def test_replays_end_with_the_budget_of_their_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def recheck(*_: object) -> tuple[bool, str]:
+        now[0] += 20
+        return False, "a lie"
+
+    monkeypatch.setattr(_core, "recheck", recheck)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    lies = [entry(name, device=str(n)) for n in range(3) for name in PAIRS]
+    found = list(receive(lies, options=ts.Options(budget=30)))
+    assert [(r.name, r.fate) for r in found] == [
+        *[(name, "refused") for _ in range(2) for name in PAIRS],
+        *[(name, "passed over") for name in PAIRS],
+    ]
+
+
 def test_a_race_that_fails_leaves_the_original(
     team: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

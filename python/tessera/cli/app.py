@@ -26,7 +26,7 @@ from tessera.cli.rules import rules
 from tessera.cli.store import store
 from tessera.cli.tune import tune_command
 from tessera.cli.verify import verify
-from tessera.errors import Error
+from tessera.errors import Error, told_of_memory
 
 EXIT_UNKNOWN, EXIT_USAGE, EXIT_INTERNAL = 2, 64, 70
 
@@ -77,7 +77,8 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")
     try:
         # Standalone mode would choose exit codes of its own.
-        code = cli.main(args=list(arguments), prog_name="tessera", standalone_mode=False)
+        with told_of_memory():
+            code = cli.main(args=list(arguments), prog_name="tessera", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -104,11 +105,6 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         stderr().print(f"{place}error: {error.strerror or error}", markup=False)
-        return EXIT_INTERNAL
-    except MemoryError:
-        stderr().print(
-            "error: out of memory: the program is too large for this machine", markup=False
-        )
         return EXIT_INTERNAL
     except Exception:
         stderr().print("[bold red]internal error[/]; please report it with this text:")

@@ -16,11 +16,9 @@ from tessera.errors import UsageError
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-@click.command(
-    "bench",
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    short_help="Benchmarks; in a clone of the repository.",
-)
+@click.command("bench", short_help="Benchmarks; in a clone of the repository.",
+               context_settings={"ignore_unknown_options": True,
+                                 "help_option_names": []})  # fmt: skip
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def _elsewhere(arguments: tuple[str, ...]) -> int:
     raise UsageError(

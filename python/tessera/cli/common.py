@@ -65,13 +65,10 @@ json_option = click.option(
 def source_options(function: F) -> F:
     """SRC and --shape."""
     function = click.option(
-        "--shape",
-        "shapes",
-        multiple=True,
-        metavar="NAME=TYPE",
+        "--shape", "shapes", multiple=True, metavar="NAME=TYPE",
         help="Type of an argument, e.g. X=f32[16,1024]; for .ug and .onnx a "
         "symbol, e.g. N=128. Several: N=128,K=64.",
-    )(function)
+    )(function)  # fmt: skip
     return click.argument("src")(function)
 
 
@@ -119,20 +116,15 @@ def search_options(function: F) -> F:
 
 # For the verbs whose searches are kept.
 resume_option = click.option(
-    "--resume",
-    is_flag=True,
-    hidden=True,
+    "--resume", is_flag=True, hidden=True,
     help="Go on where an unfinished search of SRC with these options stopped.",
-)
+)  # fmt: skip
 # How near results are to the original's (options.py).
 level_option = click.option(
-    "--level",
-    type=click.Choice(LEVELS),
-    default="close",
-    show_default=True,
+    "--level", type=click.Choice(LEVELS), default="close", show_default=True,
     help="bitwise: the original's bits. close: as accurate where that is finite and accurate. "
     "fast: as accurate at ordinary magnitudes.",
-)
+)  # fmt: skip
 
 
 accept_option = click.option(
@@ -277,10 +269,6 @@ def error_table(certificate: _core.Certificate) -> Table:
         if row["elements"] == 0:  # inf and NaN inputs are compared, not measured
             continue
         errors = (row[k] for k in ("spec_error", "spec_mean", "candidate_error", "candidate_mean"))
-        table.add_row(
-            row["family"],
-            *("exact" if e == 0 else f"{e:.1e}" for e in errors),
-            f"{100 * row['worst_ratio']:.1f} %",
-            count(row["elements"]),
-        )
+        table.add_row(row["family"], *("exact" if e == 0 else f"{e:.1e}" for e in errors),
+                      f"{100 * row['worst_ratio']:.1f} %", count(row["elements"]))  # fmt: skip
     return table

@@ -43,27 +43,14 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 )
 @click.option("--refresh", is_flag=True, hidden=True,
               help="The same, and remember what is found instead.")  # fmt: skip
-@click.option(
-    "--learn",
-    "keep_rules",
-    is_flag=True,
-    hidden=True,
-    help="Keep what the search of SRC finds as rules (see `tessera rules`).",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="OUT",
-    help="Save the winner as OUT.ug, .cpp, or .py and .onnx (see --emit), "
-    "the whole run as OUT.json or .html.",
-)
-@click.option(
-    "--emit",
-    "flavour",
-    type=click.Choice([*FLAVOURS, "onnx"]),
-    help="Rewrite as source (or model) with less work in it, not as kernels; -o OUT.py alone means "
-    "numpy, -o OUT.onnx means onnx.",
-)
+@click.option("--learn", "keep_rules", is_flag=True, hidden=True,
+              help="Keep what the search of SRC finds as rules (see `tessera rules`).")  # fmt: skip
+@click.option("-o", "--output", metavar="OUT",
+              help="Save the winner as OUT.ug, .cpp, or .py and .onnx (see --emit), "
+              "the whole run as OUT.json or .html.")  # fmt: skip
+@click.option("--emit", "flavour", type=click.Choice([*FLAVOURS, "onnx"]),
+              help="Rewrite as source (or model) with less work in it, not as kernels; -o OUT.py "
+              "alone means numpy, -o OUT.onnx means onnx.")  # fmt: skip
 @common.json_option  # fmt: skip
 def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str | None,
              as_json: bool, no_cache: bool, keep_rules: bool, **values: Object) -> int:  # fmt: skip
@@ -150,15 +137,11 @@ def optimize_program(program: Program, options: Options, progress: Progress | No
 @common.source_options
 @common.search_options
 @common.resume_option
-@click.option(
-    "--engine",
-    type=click.Choice(["mugraph", "synth", "mutate", "patterns"]),
-    default="mugraph",
-    show_default=True,
-    help="mugraph: fused kernels; synth: less work, at the costs of NumPy's own functions; "
-    "mutate: other shapes of convolutions and products, corrected where they differ; "
-    "patterns: experts' kernels (see `tessera patterns`).",
-)
+@click.option("--engine", type=click.Choice(["mugraph", "synth", "mutate", "patterns"]),
+              default="mugraph", show_default=True,
+              help="mugraph: fused kernels; synth: less work, at the costs of NumPy's own "
+              "functions; mutate: other shapes of convolutions and products, corrected where they "
+              "differ; patterns: experts' kernels (see `tessera patterns`).")  # fmt: skip
 @click.option(
     "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Candidates to show."
 )
@@ -195,19 +178,12 @@ def search(src: str, shapes: tuple[str, ...], engine: str, top: int, show: int |
     if show is not None and show > len(candidates):
         raise UsageError(f"--show {show}: there are {len(candidates)} candidates")
     if as_json:
-        common.print_json(
-            {
-                "program": program.graph.name,
-                "engine": engine,
-                **report,
-                **{key: record[key] for key in ("interrupted", "resumable", "resumed")},
-                "candidates": [
-                    {"rank": c.rank, "model_us": c.model_us, "notes": list(c.notes),
-                     "derivation": c.derivation, "graph": str(c.graph)}
-                    for c in candidates
-                ],
-            }
-        )  # fmt: skip
+        told = [{"rank": c.rank, "model_us": c.model_us, "notes": list(c.notes),
+                 "derivation": c.derivation, "graph": str(c.graph)}
+                for c in candidates]  # fmt: skip
+        ended = {key: record[key] for key in ("interrupted", "resumable", "resumed")}
+        common.print_json({"program": program.graph.name, "engine": engine, **report, **ended,
+                           "candidates": told})  # fmt: skip
     else:
         console = common.stdout()
         show_search(program.graph.name, f"{len(candidates)} candidates", report)
@@ -227,21 +203,12 @@ def search(src: str, shapes: tuple[str, ...], engine: str, top: int, show: int |
 
 @click.command(epilog=common.SRC_HELP)
 @common.source_options
-@click.option(
-    "--target",
-    default="cpu",
-    show_default=True,
-    metavar="NAME",
-    help="cpu, or cpu-generic, cpu-avx2, cpu-avx512; cuda, cuda:sm_90a, h200 ….",
-)
-@click.option(
-    "--emit",
-    "flavour",
-    type=click.Choice(["cpp", *FLAVOURS]),
-    default="cpp",
-    show_default=True,
-    help="C++ kernels, or the program as NumPy, JAX or PyTorch.",
-)
+@click.option("--target", default="cpu", show_default=True, metavar="NAME",
+              help="cpu, or cpu-generic, cpu-avx2, cpu-avx512; cuda, cuda:sm_90a, "
+              "h200 ….")  # fmt: skip
+@click.option("--emit", "flavour", type=click.Choice(["cpp", *FLAVOURS]), default="cpp",
+              show_default=True,
+              help="C++ kernels, or the program as NumPy, JAX or PyTorch.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", default="-", help="Where to; - for the terminal.")
 @common.json_option  # fmt: skip
 def emit(

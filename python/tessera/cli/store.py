@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import click
 from rich.table import Column, Table
 
 from tessera.cli import common
-from tessera.errors import NotFoundError
+from tessera.errors import IoError, NotFoundError
 from tessera.options import Options
 from tessera.store.entry import KINDS, Entry, RefusedError, newer
 from tessera.store.ranking import rank_of, ranks, to_drop
@@ -187,9 +188,15 @@ def gc(where: str | None, keep: int, dry_run: bool, as_json: bool) -> int:
     found = _store(where)
     done = [Received(key, "", "dropped", why) for key, why in found.damaged()]
     done += [Received(e.key, e.name, "dropped", why) for e, why in to_drop(found.list(), keep)]
-    for one in [] if dry_run else done:
+    return _tell(done if dry_run else [_dropped(found, one) for one in done], as_json)
+
+
+def _dropped(found: Store, one: Received) -> Received:
+    try:
         found.delete(one.key)
-    return _tell(done, as_json)
+        return one
+    except IoError as error:  # a folder of that name, say
+        return replace(one, fate="passed over", reason=error.message)
 
 
 def _shared(entry: Entry) -> Entry:

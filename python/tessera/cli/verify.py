@@ -72,16 +72,9 @@ def verify(a: str, b: str, shapes: tuple[str, ...], threads: int, output: str | 
         write_text(Path(output), str(verdict.certificate))
     if as_json:
         evidence_record = verdict.certificate.record() if verdict.certificate is not None else None
-        common.print_json(
-            {
-                "verdict": verdict.name,
-                "text": verdict.text,
-                "reason": verdict.reason,
-                "certificate": evidence_record,
-                "second_opinion": verdict.second_opinion,
-                "counterexample": verdict.counterexample,
-            }
-        )
+        names = ("text", "reason", "second_opinion", "counterexample")
+        common.print_json({"verdict": verdict.name, "certificate": evidence_record,
+                           **{name: getattr(verdict, name) for name in names}})  # fmt: skip
     else:
         console.print(verdict.text.rstrip(), markup=False)
         if verdict.certificate is not None:

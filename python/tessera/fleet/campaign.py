@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tessera.errors import Error
+from tessera.errors import Error, IoError
 from tessera.fleet.executors import LocalExecutor, TaskExecutor
 from tessera.fleet.locks import searching
 from tessera.fleet.messages import Request, read_answer
@@ -24,7 +24,7 @@ from tessera.fleet.plan import Liar, Plan, ProgramPlan, Settings
 from tessera.fleet.progress import Outcome, Progress
 from tessera.graph import Graph
 from tessera.store.entry import Entry, RefusedError
-from tessera.store.receive import Claim
+from tessera.store.receive import Claim, refusing
 from tessera.store.stores import Store
 
 _AHEAD = 2  # bundles for each worker that are with the executor
@@ -89,6 +89,7 @@ class Campaign:
         self._heard = time.monotonic()  # of a task of another shard
         self._answered_at = time.monotonic()
         self._looked = 0.0
+        self._manned_at = math.inf  # the first worker is waited for
         self._recent_s = 2.0  # of a task, the mean of the last few
         self._writers = ThreadPoolExecutor(4)  # disks take milliseconds to be sure of a file
         self._writes: deque[Future[None]] = deque()
@@ -100,7 +101,7 @@ class Campaign:
             while self._later or self._open:
                 if time.monotonic() - self._looked > _POLL_S:
                     self._looked = time.monotonic()
-                    self.progress.workers = self._executor.workers  # who come and go
+                    self._count_workers()
                     self._remind()
                     self._look_elsewhere()
                 self._fill()
@@ -114,6 +115,15 @@ class Campaign:
         for write in self._writes:
             write.result()
         return self.progress.outcomes
+
+    def _count_workers(self) -> None:
+        """Who come and go; the campaign ends where all have been gone for long."""
+        self.progress.workers = self._executor.workers
+        if self.progress.workers:
+            self._manned_at = time.monotonic()
+        elif time.monotonic() - self._manned_at > self._settings.patience:
+            raise IoError(f"no worker was left for {self._settings.patience:g} s; the same command "
+                          "goes on from here once there are some")  # fmt: skip
 
     def _fill(self) -> None:
         """Gives the executor what it can take: searches first, so that measuring, which is done
@@ -184,7 +194,8 @@ class Campaign:
         """Goes on with a program whose answers are all there."""
         while not run.over and not run.missing:
             try:
-                requests = run.steps.send(run.answers) if run.answers else next(run.steps)
+                with refusing():
+                    requests = run.steps.send(run.answers) if run.answers else next(run.steps)
             except StopIteration as stop:
                 self._finish(run, _outcome(run.plan, stop.value))
                 return
@@ -230,9 +241,7 @@ class Campaign:
         try:
             if entry is None or (request.task == "measure" and entry["failed"]):
                 return None
-            read_answer(request, entry.text)
-            self._require_sound(entry)
-            return entry
+            return self._sound(request, entry.text)
         except RefusedError as error:
             self.progress.trouble(f"in the store: {error.message}", refused=True)
             return None
@@ -270,8 +279,7 @@ class Campaign:
 
     def _take(self, job: _Job, text: str) -> None:
         try:
-            entry = read_answer(job.request, text)
-            self._require_sound(entry)
+            entry = self._sound(job.request, text)
         except RefusedError as error:
             self._again(job, f"refused: {error.message}", refused=True)
         else:
@@ -281,13 +289,16 @@ class Campaign:
             self._keep(entry)
             self._deliver(job, entry)
 
-    def _require_sound(self, entry: Entry) -> None:
-        """Refuses a result that contradicts itself; those of the share that is checked are proved
-        again."""
+    @refusing()
+    def _sound(self, request: Request, text: str) -> Entry:
+        """An answer; refuses a result that contradicts itself. Those of the share that is checked
+        are proved again."""
+        entry = read_answer(request, text)
         if entry["task"] == "measure" and not entry["failed"]:
             checked = int(entry.key[:8], 16) / 2**32 < self._settings.check
             with searching():
                 Claim.of(Entry.parse(entry["result"]), checked)
+        return entry
 
     def _keep(self, entry: Entry) -> None:
         if entry["task"] == "measure":
@@ -364,7 +375,8 @@ def bundle_size(recent_s: float, left: float, workers: int) -> int:
     """How many of the tasks that are left go to one worker at once, where they have taken so long
     of late: a share that shrinks towards the end (guided self-scheduling, Polychronopoulos and
     Kuck, 1987), and a second of work."""
-    return max(1, min(_LARGEST, int(min(1 / max(recent_s, 1e-9), left / (_SHARES * workers)))))
+    share = left / (_SHARES * max(1, workers))
+    return max(1, min(_LARGEST, int(min(1 / max(recent_s, 1e-9), share))))
 
 
 def program_size(graph: Graph) -> int:

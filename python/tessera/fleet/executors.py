@@ -10,10 +10,10 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Protocol
 
-from tessera.errors import UsageError
+from tessera.errors import Error, IoError, UsageError
 from tessera.fleet.tasks import work
 from tessera.options import package
 from tessera.race_processes import Child, LostError
@@ -28,7 +28,7 @@ class TaskExecutor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many tasks run at a time, now."""
+        """How many tasks run at a time, now; 0 where nobody is there."""
 
     @property
     def apart(self) -> bool:
@@ -117,6 +117,7 @@ class DaskExecutor(_OfAll):
 
     def __init__(self, address: str = "", workers: int = 2, client: Value = None) -> None:
         distributed = _package("distributed", "dask")
+        self._name = f"the Dask cluster {address or 'of this machine'}"
         self._mine = ExitStack()
         if client is None and not address:
             security = distributed.Security.temporary()
@@ -126,7 +127,7 @@ class DaskExecutor(_OfAll):
             ))  # fmt: skip
             client = self._mine.enter_context(distributed.Client(cluster))
         elif client is None:
-            with _reaching(address):
+            with _reaching(f"--address {address}", UsageError):
                 client = self._mine.enter_context(distributed.Client(address))
         self._client = client
         resources = [w.get("resources", {}) for w in self._workers().values()]
@@ -134,23 +135,26 @@ class DaskExecutor(_OfAll):
         self._any: Executor = client.get_executor(pure=False)
         only = {"resources": {"measure": 1}} if self.apart else {}
         self._measuring: Executor = client.get_executor(pure=False, **only)
+        for executor in (self._any, self._measuring):
+            self._mine.callback(executor.shutdown, wait=False)
 
     def _workers(self) -> dict[str, Value]:
-        workers: dict[str, Value] = self._client.scheduler_info()["workers"]
-        return workers
+        with _reaching(self._name):
+            workers: dict[str, Value] = self._client.scheduler_info().get("workers", {})
+            return workers
 
     @property
     def workers(self) -> int:
-        return max(1, sum(int(w["nthreads"]) for w in self._workers().values()))
+        return sum(int(w["nthreads"]) for w in self._workers().values())
 
     def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
         executor = self._any if task == "search" else self._measuring
-        return executor.submit(work, task, requests)
+        with _reaching(self._name):
+            return executor.submit(work, task, requests)
 
     def close(self) -> None:
-        self._any.shutdown(wait=False)
-        self._measuring.shutdown(wait=False)
-        self._mine.close()
+        with suppress(Exception):  # of a cluster that is gone
+            self._mine.close()
 
 
 class RayExecutor(_OfAll):
@@ -158,29 +162,34 @@ class RayExecutor(_OfAll):
 
     def __init__(self, address: str = "", workers: int = 2) -> None:
         self._ray = ray = _package("ray", "ray")
+        self._name = f"the Ray cluster {address or 'of this machine'}"
         self._mine = not ray.is_initialized()
         own = {"num_cpus": workers, "include_dashboard": False, "configure_logging": False}
         if self._mine:
-            with _reaching(address):
-                how = {"address": address} if address else own
+            how = {"address": address} if address else own
+            kind = UsageError if address else IoError
+            with _reaching(f"--address {address}" if address else self._name, kind):
                 ray.init(log_to_driver=False, logging_level="error", **how)
         self.apart = "measure" in ray.cluster_resources()
         self._tasks: dict[str, Value] = {}
 
     @property
     def workers(self) -> int:
-        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        with _reaching(self._name):
+            return int(self._ray.cluster_resources().get("CPU", 0))
 
     def submit(self, task: str, requests: list[str]) -> Future[list[str]]:
         if task not in self._tasks:
             only = {"resources": {"measure": 1}} if task != "search" and self.apart else {}
             self._tasks[task] = self._ray.remote(num_cpus=1, max_retries=2, **only)(work)
-        future: Future[list[str]] = self._tasks[task].remote(task, requests).future()
-        return future
+        with _reaching(self._name):
+            future: Future[list[str]] = self._tasks[task].remote(task, requests).future()
+            return future
 
     def close(self) -> None:
-        if self._mine:
-            self._ray.shutdown()
+        with suppress(Exception):
+            if self._mine:
+                self._ray.shutdown()
 
 
 def _package(name: str, extra: str) -> Value:
@@ -188,13 +197,12 @@ def _package(name: str, extra: str) -> Value:
 
 
 @contextmanager
-def _reaching(address: str) -> Iterator[None]:
+def _reaching(what: str, kind: type[Error] = IoError) -> Iterator[None]:
+    """What goes wrong with a cluster is of any type; it becomes one that says which it is."""
     try:
         yield
-    except (OSError, RuntimeError, ValueError) as error:
-        if not address:
-            raise
-        raise UsageError(f"--address {address}: {error}") from None
+    except Exception as error:
+        raise kind(f"{what}: {str(error) or type(error).__name__}") from None
 
 
 def make_executor(

@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera import _core
-from tessera.errors import Error
 from tessera.options import Options
 from tessera.store.entry import Entry, RefusedError
-from tessera.store.receive import interface
+from tessera.store.receive import program_of
 from tessera.types import Object, Record
 
 # Options that the work of others depends on; who measures has all of them.
@@ -118,7 +117,6 @@ def proposals_of(request: Entry, entry: Entry) -> list[Proposal]:
     found = _json_list(entry["found"])
     if len(found) > _MOST_FOUND:
         raise RefusedError(f"{len(found)} programs are more than any search finds")
-    part = _interface(request["program"])
     proposals = []
     for item in found:
         names = ("graph", "origin", "derivation", "between")
@@ -128,20 +126,15 @@ def proposals_of(request: Entry, entry: Entry) -> list[Proposal]:
             raise RefusedError(f"a cost of {cost}")
         if not all(isinstance(t, str) for t in told.values()):
             raise RefusedError("what was found is not told in full")
-        if _interface(told["graph"]) != part:
-            raise RefusedError("what was found has other arguments or results than the program")
+        _require_alternative(told["graph"], request["program"])
+        _require_alternative(told["between"] or told["graph"], request["program"])
         proposals.append(Proposal(told, float(cost), (request.key,)))
     return proposals
 
 
 @functools.lru_cache(4096)  # engines are asked about the same parts
-def _interface(text: str) -> tuple[list[str], list[str]]:
-    try:
-        program = _core.parse(text, "<answer>")
-        program.validate()
-        return interface(program)
-    except Error as error:
-        raise RefusedError(f"it is no program: {error.message}") from None
+def _require_alternative(text: str, program: str) -> None:
+    program_of(text, "answer", _core.parse(program))
 
 
 def _read_prepared(request: Entry, entry: Entry) -> None:
@@ -157,7 +150,7 @@ def _read_measured(request: Entry, entry: Entry) -> None:
         gain = item.get("speedup")
         if not texts or not isinstance(gain, (int, float)) or not math.isfinite(gain):
             raise RefusedError("the race is not told in full")
-        _interface(item["graph"])
+        program_of(item["graph"], "answer")
     result = Entry.parse(entry["result"])
     wanted = {"kind": "program", "program": request["of"], "device": request["device"],
               "tools": request["tools"],

@@ -25,7 +25,9 @@ _FIELDS = {
 KINDS = tuple(_FIELDS)
 _NUMBERS = ("original_s", "original_spread", "seconds", "spread", "speedup")
 _KEY = re.compile(r"[0-9a-f]{64}")
-_TOOLS = re.compile(r"result \d{1,6} verifier \d{1,6} codegen \d{1,6}")
+_TOOLS = re.compile(r"result \d{1,6} verifier \d{1,6} codegen \d{1,6}", re.ASCII)
+_NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_NO_TEXT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, surrogates
 _NAME = re.compile(r"[\w.-]{1,100}")
 # Whose SHA-256 is the key. Kinds that are not here have keys that only their makers can tell.
 _KEYED = {
@@ -51,6 +53,8 @@ class Entry:
         """Reads an entry; raises RefusedError where it is damaged, or not what it says."""
         if len(text) > MOST_BYTES:
             raise RefusedError(f"the entry is larger than {MOST_BYTES >> 20} MiB")
+        if _NO_TEXT.search(text):
+            raise RefusedError("the entry has control characters")
         try:
             return cls(_core.read_entry(text)).checked()
         except RefusedError:
@@ -67,6 +71,8 @@ class Entry:
     def checked(self) -> Entry:
         """This entry; raises RefusedError where a field is missing or none of its kind, or the key
         is that of something else."""
+        if _NO_TEXT.search("".join([*self.fields, *self.fields.values()])):
+            raise RefusedError("a field has control characters")
         if self.kind not in KINDS:
             raise RefusedError(f"there is no kind of entry '{self.kind[:40]}'")
         for name in ("key", *_FIELDS[self.kind].split()):
@@ -137,11 +143,9 @@ class Entry:
 
     def number(self, name: str) -> float:
         """A field that is a number from 0 on; 0 where there is none."""
-        try:
-            value = float(self[name] or 0)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and value >= 0):
+        text = self[name] or "0"
+        value = float(text) if _NUMBER.fullmatch(text) else math.inf
+        if not math.isfinite(value):
             raise RefusedError(f"'{name}' is no number from 0 on: {self[name][:40]!r}")
         return value
 

@@ -6,12 +6,15 @@ finds); rules and patterns are proved before they join the user's own. No code t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import re
 import tempfile
+import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +32,9 @@ from tessera.store.stores import configured, local_store
 from tessera.types import Fields, Record, format_type
 
 _MOST_GROWTH, _MODEST = 16, 1 << 20  # of a graph's largest tensor; elements that never matter
+_MOST_LINES, _MOST_CERTIFICATE = 4000, 1 << 22  # more draws and characters than any proof has
 _INTERRUPTED = "interrupted; what was received before is kept"
+_NO_TIME = "there was no time to try it"
 _KEPT = 3  # entries of a program that an optimisation tries
 _AS_PROMISED = 0.8  # of a speed-up: less is worth a search
 _FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -58,6 +63,19 @@ class Received(Plain):
         return f"{self.name}: {self.fate}{timed}" + (f": {self.reason}" if self.reason else "")
 
 
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """What goes wrong while one entry is looked at refuses it: missing memory, too."""
+    try:
+        yield
+    except (RefusedError, CancelledError):
+        raise
+    except Error as error:
+        raise RefusedError(error.message) from None
+    except MemoryError:
+        raise RefusedError("there is not memory enough to check it") from None
+
+
 @dataclass(frozen=True)
 class Claim:
     """An entry of a program, with its graphs read and found to be those that it speaks of."""
@@ -73,18 +91,18 @@ class Claim:
         return mine or not self.entry.improved
 
     @classmethod
+    @refusing()
     def of(cls, entry: Entry, replay: bool = True) -> Claim:
         """Raises RefusedError where the entry contradicts itself. Without `replay` a certificate
         must be of these programs, and whether it holds is left to the proof that follows."""
         if entry["level"] not in LEVELS:
             raise RefusedError(f"there is no level {entry['level'][:40]!r}")
-        original, graph = _graph(entry, "original"), _graph(entry, "graph")
+        original = program_of(entry["original"], "original")
         if _core.program_hash(original) != entry["program"]:
             raise RefusedError("the original is another program than the entry is about")
-        if interface(original) != interface(graph):
-            raise RefusedError("the graph has other inputs or results than the original")
-        if _largest(graph) > _MOST_GROWTH * _largest(original) + _MODEST:
-            raise RefusedError("the graph has tensors far larger than those of the original")
+        graph = program_of(entry["graph"], "graph", original)
+        if entry["between"]:
+            program_of(entry["between"], "program between", original)
         if not entry.improved and _core.program_hash(graph) != entry["program"]:
             raise RefusedError("it says that nothing was found, and has another graph")
         claim = cls(entry, original, graph)
@@ -97,10 +115,17 @@ class Claim:
         text = self.entry["certificate"]
         if not text:
             raise RefusedError("there is no certificate")
+        if len(text) > _MOST_CERTIFICATE or text.count("\n") > _MOST_LINES:
+            raise RefusedError("the certificate has more draws than any proof")
         try:
             certificate = _core.Certificate.parse(text)
         except Error as error:
             raise RefusedError(f"the certificate: {error}") from None
+        if "\nbinding " in text:
+            raise RefusedError("the certificate is of other sizes")
+        for line in re.findall("^between (.*)", text, re.M):
+            between = re.sub(r"\\(.)", lambda c: "\n" if c[1] == "n" else c[1], line)
+            program_of(between, "program between", self.original)
         if not certificate.is_of(self.original, self.graph):
             raise RefusedError("the certificate is of other programs")
         if certificate.record()["level"] != self.entry["level"]:
@@ -119,12 +144,19 @@ class Claim:
                 "between": e["between"]}  # fmt: skip
 
 
-def _graph(entry: Entry, field: str) -> _core.Graph:
+def program_of(text: str, what: str, original: _core.Graph | None = None) -> _core.Graph:
+    """A program that somebody sent; RefusedError where it is none, or has other inputs or results
+    than the original, or tensors that are far larger."""
     try:
-        graph = _core.parse(entry[field], f"<{field}>")
+        graph = _core.parse(text, f"<{what}>")
         graph.validate()
     except Error as error:
-        raise RefusedError(f"the {field}: {error}") from None
+        raise RefusedError(f"the {what}: {error}") from None
+    if original is not None:
+        if interface(original) != interface(graph):
+            raise RefusedError(f"the {what} has other inputs or results than the original")
+        if _largest(graph) > _MOST_GROWTH * _largest(original) + _MODEST:
+            raise RefusedError(f"the {what} has tensors far larger than those of the original")
     return graph
 
 
@@ -152,6 +184,7 @@ def interface(graph: _core.Graph) -> tuple[list[str], list[str]]:
     return ins, [format_type(*graph.type(t)) for t in graph.outputs]
 
 
+@refusing()
 def proved(claim: Claim, options: Options) -> str:
     """Why a claim is not proved anew; empty where it is."""
     level, special = claim.entry["level"], claim.original.asks_for_nan
@@ -167,19 +200,27 @@ def receive(
     entries: Iterable[Entry], store: str = "", options: Options | None = None, top: int = 3
 ) -> Iterator[Received]:
     """Checks entries, and tries the `top` that promise most of each program: what is faster here
-    becomes a local result, as if it had been found here."""
+    becomes a local result, as if it had been found here. When the replay of a program's
+    certificates has taken the budget, its other entries are passed over."""
     options = options or Options()
     groups: dict[tuple[str, str, bool], list[Claim]] = {}
+    spent: Counter[str] = Counter()  # seconds, by program
     for entry in entries:
         if entry.kind in ("rule", "pattern"):
             yield _join(entry)
         elif entry.kind == "program":
+            if spent[entry["program"]] > options.budget:
+                yield _received(entry, "passed over", _NO_TIME)
+                continue
+            start = time.monotonic()
             try:
                 claim = Claim.of(entry)
             except RefusedError as error:
                 Uses.default().add(entry.mark, entry.name, entry.number("speedup"), 0.0, False)
                 yield _received(entry, "refused", error.message)
                 continue
+            finally:
+                spent[entry["program"]] += time.monotonic() - start  # type: ignore[assignment]
             special = " special 1 " in entry["options"]
             groups.setdefault((entry["program"], entry["level"], special), []).append(claim)
         else:
@@ -212,10 +253,9 @@ def _race(
     proposals += [{**c.proposal("", original), "origin": c.entry["origin"]}
                   for c in _sound(here) if c.entry["level"] == options.level]  # fmt: skip
     try:
-        record = _core.optimize(original, {**fields, "refresh": True, "proposals": proposals})
-    except CancelledError:
-        raise
-    except Error as error:
+        with refusing():
+            record = _core.optimize(original, {**fields, "refresh": True, "proposals": proposals})
+    except RefusedError as error:
         why = f"the race failed: {error.message}"
         yield from (_received(c.entry, "passed over", why) for same in tried for c in same)
         return
@@ -231,7 +271,11 @@ def _nothing_found(claim: Claim, fields: Record) -> tuple[str, str]:
     fields = {**fields, "budget": float(budget[1]) if budget else 1.0, "searched": True}
     if _core.entry_key(claim.original, fields)["key"] != claim.entry.key:
         return "passed over", "nothing was found there"
-    _core.optimize(claim.original, fields)
+    try:
+        with refusing():
+            _core.optimize(claim.original, fields)
+    except RefusedError as error:
+        return "passed over", error.message
     return "accepted", "nothing is to be found with these options on this device"
 
 
@@ -247,7 +291,7 @@ def told(claims: Iterable[Claim], record: Fields) -> Iterator[Received]:
         entry, found = claim.entry, fates.get(_core.program_hash(claim.graph))
         recorded = entry.number("speedup")
         if found is None or found["fate"] == "proposed":
-            yield _received(entry, "passed over", "there was no time to try it")
+            yield _received(entry, "passed over", _NO_TIME)
             continue
         measured = float(found.get("speedup", 0.0))
         refused = _REFUSED.get(found["fate"], "")
@@ -282,10 +326,9 @@ def _join(entry: Entry) -> Received:
     if any(one.name == entry["name"] for one in known):
         return _received(entry, "known", f"there is a {entry.kind} of that name")
     try:
-        fault = _join_rule(entry) if entry.kind == "rule" else _join_pattern(entry)
-    except CancelledError:
-        raise
-    except Error as error:
+        with refusing():
+            fault = _join_rule(entry) if entry.kind == "rule" else _join_pattern(entry)
+    except RefusedError as error:
         fault = str(error)
     return _received(entry, *(("refused", fault) if fault else ("accepted", "it holds here")))
 
@@ -368,7 +411,7 @@ def optimize(
     more = {"proposals": proposals, "only_proposals": only, "searched": only and vain}
     try:
         record = _core.optimize(program, {**fields, **more}, progress, stop)
-    except Error as error:
+    except (Error, MemoryError) as error:
         if isinstance(error, CancelledError) or not claims:
             raise
         text = f"tessera: what the stores have cannot be tried: {error}"

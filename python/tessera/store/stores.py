@@ -225,6 +225,7 @@ class FsspecStore(Store):
     def _keys(self, program: str | None) -> list[str]:
         self._fs.invalidate_cache()  # others write there, too
         try:
+            self._fs.ls(self._root)  # `find` leaves out what cannot be reached
             files = self._fs.find(self._root)
         except FileNotFoundError:
             return []
