@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import _core
+from tessera.cli.app import run
 from tessera.frontends.numpy import rounds_otherwise
 from tessera.frontends.trace import trace_call
 from tessera.options import LEVELS, Options
@@ -209,3 +211,18 @@ def test_rewriting_source_at_bitwise_is_proved_as_text() -> None:
     x = made("f8", 64, 64)
     with np.errstate(all="ignore"):
         assert same_bits(found.function()(x), shared(x)), found.source
+
+
+def test_certificates_of_tests_are_no_proofs(tmp_path: Path) -> None:
+    """They are taken where that is asked for."""
+    a = ts.trace(lambda x: np.where(x > 0, np.sin(x), 0), "f32[8]")
+    b = ts.trace(lambda x: np.sin(np.maximum(x, 0)), "f32[8]")
+    verdict = ts.verify(a, b, accept="tested")
+    assert verdict.name == "equal" and not verdict.certificate.record()["proved"]
+    for graph, name in ((a, "a.ug"), (b, "b.ug")):
+        graph.save(tmp_path / name)
+    (tmp_path / "t.cert").write_text(str(verdict.certificate))
+    command = ["verify", *(str(tmp_path / n) for n in ("a.ug", "b.ug")),
+               "--certificate", str(tmp_path / "t.cert")]  # fmt: skip
+    assert run(command) == 1
+    assert run([*command, "--accept", "tested"]) == 0

@@ -128,8 +128,11 @@ class Claim:
             program_of(between, "program between", self.original)
         if not certificate.is_of(self.original, self.graph):
             raise RefusedError("the certificate is of other programs")
-        if certificate.record()["level"] != self.entry["level"]:
+        record = certificate.record()
+        if record["level"] != self.entry["level"]:
             raise RefusedError("the certificate is of another level")
+        if not record["proved"] and " tested 1 " not in self.entry["options"]:
+            raise RefusedError("the certificate says that the programs were tested, not proved")
         holds, what = True, ""
         if replay:
             holds, what = _core.recheck(certificate, self.original, self.graph)
