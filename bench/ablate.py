@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from bench.cuda.emulate import chosen
+from bench.cuda.emulate import chosen, compiled
 from bench.timing import interleave
 from bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera import _core
@@ -21,7 +21,7 @@ from tessera.api import superoptimize
 from tessera.call_forms import GraphCall
 from tessera.cuda import find_libraries
 from tessera.graph import Graph
-from tessera.options import Options, target_directory
+from tessera.options import Options
 from tessera.runner import Runner
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ def _gpu_row(workload: Workload, batch: int, dtype: str, options: Options) -> Ro
     find_libraries()
 
     def facts(program: Graph, disable: set[str]) -> Row:
-        kernels = _core.cuda_compiled(program.core, f"cuda:{arch}", target_directory(), disable)
+        kernels = compiled(program, arch, disable)
         return {"kernels": len(kernels)} | {n: max(k[n] for k in kernels) for n in FACTS}
 
     best = chosen(graph, arch, options)

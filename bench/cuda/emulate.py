@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from bench.cuda.suite import cases
 from bench.mirage import Plan, key
 from bench.workloads import Workload
 from tessera import _core
-from tessera.cuda import find_libraries
+from tessera.cuda import find_libraries, library_folders
 from tessera.errors import Error
 from tessera.graph import Graph
 from tessera.options import Options, target_directory
@@ -81,6 +81,14 @@ def chosen(graph: Graph, arch: str, options: Options) -> Graph:
     return Graph.from_core(best)
 
 
+def compiled(graph: Graph, arch: str, disable: Iterable[str] = ()) -> list[Row]:
+    """What the compiler makes of each kernel of a program."""
+    from bench import _bench
+
+    _bench.set_cuda_folders(library_folders())
+    return _bench.cuda_compiled(graph.core, f"cuda:{arch}", target_directory(), {*disable})
+
+
 def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: Choose) -> Row:
     facts: Row = {"compiled_for": [], "registers": {}, "spills": {}, "smem_bytes": {},
                   "kernels": {}, "serialized": [], "arch_failures": {}}  # fmt: skip
@@ -90,9 +98,7 @@ def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: 
     start = time.perf_counter()
     for arch in ARCHS:
         try:
-            kernels = _core.cuda_compiled(
-                choose(workload.graph(batch, dtype), arch, options).core, f"cuda:{arch}",
-                target_directory())  # fmt: skip
+            kernels = compiled(choose(workload.graph(batch, dtype), arch, options), arch)
             facts["compiled_for"].append(arch)
             facts["kernels"][arch] = len(kernels)
             for name, key in (("registers", "registers"), ("spills", "spilled_bytes"),

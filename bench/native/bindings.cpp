@@ -1,13 +1,23 @@
-// What `tessera bench` asks of its own C++: campaigns against the verifier and against the check of
-// compiled code, and random programs. Not part of the package (see CMakeLists.txt).
+// What `tessera bench` and `make gpu-test` ask of their own C++: campaigns against the verifier and
+// against the check of compiled code, random programs, fragments of a device, and what kernels take
+// when they are compiled without a GPU. Not part of the package (see CMakeLists.txt).
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <tuple>
+
 #include "backend/cache.h"
+#include "backend/cuda/nvrtc.h"
+#include "backend/cuda_code.h"
 #include "backend/fault_bench.h"
+#include "backend/fragments.h"
 #include "base/thread_pool.h"
 #include "bindings.h"
+#include "driver/code.h"
+#include "driver/optimize.h"
 #include "long_call.h"
 #include "verify/bench/bench.h"
 #include "verify/bench/random_program.h"
@@ -61,6 +71,49 @@ std::vector<bool> filtered(const Graph& spec, const std::vector<Graph>& candidat
       passed[size_t(i)] = filter.may_equal(candidates[size_t(i)]);
   });
   return {passed.begin(), passed.end()};
+}
+
+using Fragment = std::tuple<std::string, int, int, int, bool>;
+
+std::vector<std::vector<uint32_t>> fragments(const std::string& source,
+                                             const std::vector<Fragment>& kernels, int device) {
+  std::vector<FragmentKernel> all;
+  for (const auto& [name, threads, words, box_columns, swizzled] : kernels)
+    all.push_back({name, threads, words, box_columns, swizzled});
+  nb::gil_scoped_release release;
+  Cache cache;
+  return read_fragments(source, all, device, cache);
+}
+
+// What each kernel takes of a multiprocessor, without some of the plan's decisions.
+nb::list compiled(const Graph& graph, const std::string& target, const std::string& folder,
+                  const std::set<std::string>& disable) {
+  CudaProgram program;
+  CudaObject object;
+  {
+    nb::gil_scoped_release release;
+    const CodePlace place = place_of(target, folder);
+    OptimizeOptions options;
+    options.target = target;
+    options.target_directory = folder;
+    const Target described = resolve_target(options);
+    PlanOptions plan;
+    for (const std::string& decision : disable) disable_plan(plan, decision);
+    program = emit_cuda(graph, place.arch, plan, described, {}, kernel_joins(graph, described));
+    std::vector<std::string> names;
+    for (const CudaKernel& k : program.kernels) names.push_back(k.name);
+    object = compile_cuda_kernels(program.source, names, program.arch.str());
+  }
+  nb::list list;
+  for (size_t i = 0; i < program.kernels.size(); ++i) {
+    const CudaKernel& k = program.kernels[i];
+    const CudaBinary& b = object.kernels[i];
+    list.append(dict_of("name", k.name, "grid", nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]),
+                        "threads", k.threads, "barriers", k.barriers, "registers", b.registers,
+                        "spilled_bytes", b.spilled_bytes, "serialized", b.serialized, "stack_bytes",
+                        b.stack_bytes, "smem_bytes", k.shared_bytes + b.static_shared_bytes));
+  }
+  return list;
 }
 
 }  // namespace
@@ -123,4 +176,10 @@ NB_MODULE(_bench, m) {
         nb::arg("threads") = 0);
   m.def("random_program", &tessera::python::random, nb::arg("seed"), nb::arg("dtype") = "f32",
         nb::arg("kernel_chance") = 0.35, nb::arg("max_extent") = 7);
+  // Of this module's own copy of the library.
+  m.def("set_cuda_folders", &set_cuda_folders, nb::arg("folders"));
+  m.def("use_cuda_driver", &CudaDriver::use_library, nb::arg("path"));
+  m.def("read_fragments", &fragments, nb::arg("source"), nb::arg("kernels"), nb::arg("device") = 0);
+  m.def("cuda_compiled", &compiled, nb::arg("graph"), nb::arg("target"),
+        nb::arg("target_directory"), nb::arg("disable") = std::set<std::string>());
 }

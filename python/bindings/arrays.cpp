@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/cpu/buffer_list.h"
+#include "base/error.h"
 
 namespace tessera::python {
 namespace {
@@ -143,6 +144,27 @@ const Numpy& numpy() {
 bool arrays_known() { return numpy().known; }
 
 bool is_plain_array(PyObject* object) { return (PyObject*)Py_TYPE(object) == numpy().array; }
+
+void* memory_at(nb::handle array, const Type& type, bool writable, const char* what,
+                size_t number) {
+  const int flags = kRowMajor | (writable ? kWriteable : 0);
+  if (!is_plain_array(array.ptr()) || (head_of(array.ptr()).flags & flags) != flags ||
+      nb::cast<int64_t>(array.attr("nbytes")) != type.bytes())
+    throw Error(ErrorKind::BadInput, std::string(what) + " " + std::to_string(number) +
+                                         " must be a row-major NumPy array of " + type.str());
+  return head_of(array.ptr()).data;
+}
+
+std::vector<void*> memory_of(const nb::list& arrays, const std::vector<Type>& types, bool writable,
+                             const char* what) {
+  if (arrays.size() != types.size())
+    throw Error(ErrorKind::BadInput, "expected " + std::to_string(types.size()) + " " + what +
+                                         "s, got " + std::to_string(arrays.size()));
+  std::vector<void*> memory;
+  for (size_t i = 0; i < types.size(); ++i)
+    memory.push_back(memory_at(arrays[i], types[i], writable, what, i));
+  return memory;
+}
 
 PyObject* new_array(PyObject* shape, PyObject* dtype, size_t bytes) {
   const Numpy& np = numpy();

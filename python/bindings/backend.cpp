@@ -3,15 +3,13 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/tuple.h>
 
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <tuple>
 
+#include "arrays.h"
 #include "backend/cache.h"
 #include "backend/calibrate.h"
 #include "backend/cpu/compile.h"
@@ -32,133 +30,58 @@
 namespace tessera::python {
 namespace {
 
-// A contiguous buffer of exactly the bytes that a type takes, borrowed for the time of a call.
-class BufferView {
- public:
-  BufferView(nb::handle object, int64_t bytes, bool writable, const char* what, size_t index) {
-    int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
-    if (view_.len != bytes) {
-      int64_t length = view_.len;
-      PyBuffer_Release(&view_);
-      throw Error(ErrorKind::BadInput, std::string(what) + " " + std::to_string(index) + " has " +
-                                           std::to_string(length) + " bytes, not " +
-                                           std::to_string(bytes));
-    }
-  }
-  BufferView(const BufferView&) = delete;
-  BufferView& operator=(const BufferView&) = delete;
-  ~BufferView() { PyBuffer_Release(&view_); }
-  void* data() const { return view_.buf; }
-
- private:
-  Py_buffer view_;
-};
-
-class BufferList {
- public:
-  BufferList(const nb::list& arrays, const std::vector<Type>& types, bool writable,
-             const char* what) {
-    if (arrays.size() != types.size()) {
-      throw Error(ErrorKind::BadInput, "expected " + std::to_string(types.size()) + " " + what +
-                                           "s, got " + std::to_string(arrays.size()));
-    }
-    for (size_t i = 0; i < types.size(); ++i) {
-      views_.push_back(
-          std::make_unique<BufferView>(arrays[i], types[i].bytes(), writable, what, i));
-      pointers_.push_back(views_.back()->data());
-    }
-  }
-  const std::vector<void*>& pointers() const { return pointers_; }
-
- private:
-  std::vector<std::unique_ptr<BufferView>> views_;
-  std::vector<void*> pointers_;
-};
-
 void run_module(const Module& module, const nb::list& inputs, const nb::list& outputs,
                 const PreparedWeights* prepared) {
-  BufferList in(inputs, module.input_types(), false, "input");
-  BufferList out(outputs, module.output_types(), true, "output");
-  std::vector<const void*> read(in.pointers().begin(), in.pointers().end());
-  std::vector<void*> write = out.pointers();
+  const std::vector<void*> in = memory_of(inputs, module.input_types(), false, "input");
+  const std::vector<const void*> read(in.begin(), in.end());
+  const std::vector<void*> write = memory_of(outputs, module.output_types(), true, "output");
   nb::gil_scoped_release release;
   module.run(read, write, prepared);
 }
 
-// What the buffer protocol calls a dtype; null for those that it does not know.
-const char* buffer_format(DType dtype) {
-  switch (dtype) {
-  case DType::F64: return "d";
-  case DType::F32: return "f";
-  case DType::F16: return "e";
-  case DType::BF16: return nullptr;
-  case DType::I64: return sizeof(long) == 8 ? "l" : "q";
-  case DType::I32: return "i";
-  case DType::I8: return "b";
-  case DType::U8: return "B";
-  case DType::Bool: return "?";
+// Where arrays lie that are exactly of the given types, row-major and with these flags; false,
+// without an error, where one is not.
+template <class List>
+bool add_exact(const List& arrays, const std::vector<Type>& types, int flags,
+               std::vector<void*>& pointers) {
+  static const std::vector<PyObject*> dtypes = [] {
+    const nb::object to_numpy = nb::module_::import_("tessera.types").attr("to_numpy");
+    std::vector<PyObject*> all;
+    for (int t = 0; t < kNumDTypes; ++t)
+      all.push_back(nb::object(to_numpy(name(DType(t)))).release().ptr());
+    return all;
+  }();
+  if (!arrays_known() || nb::len(arrays) != types.size()) return false;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const nb::handle array = arrays[i];
+    if (!is_plain_array(array.ptr())) return false;
+    const ArrayHead& head = head_of(array.ptr());
+    const Shape& shape = types[i].shape;
+    if ((head.flags & flags) != flags || head.dtype != dtypes[size_t(types[i].dtype)] ||
+        head.ndim != int(shape.size()))
+      return false;
+    for (size_t d = 0; d < shape.size(); ++d)
+      if (head.shape[d] != shape[d].extent) return false;
+    pointers.push_back(head.data);
   }
-  unreachable("DType");
+  return true;
 }
-
-// Borrowed views of arrays that are exactly of the given types; few allocations per call.
-class ExactViews {
- public:
-  ExactViews() = default;
-  ExactViews(const ExactViews&) = delete;
-  ExactViews& operator=(const ExactViews&) = delete;
-  ~ExactViews() {
-    for (size_t i = 0; i < count_; ++i) PyBuffer_Release(&views_[i]);
-  }
-  // False, without an error, for anything but plain contiguous NumPy arrays of these types.
-  template <class List>
-  bool add(const List& arrays, const std::vector<Type>& types, bool writable) {
-    static PyObject* const ndarray =
-        nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
-    const size_t n = nb::len(arrays);
-    if (n != types.size() || count_ + n > kMost) return false;
-    for (size_t i = 0; i < n; ++i) {
-      const nb::handle array = arrays[i];
-      const char* format = buffer_format(types[i].dtype);
-      if (format == nullptr || (PyObject*)Py_TYPE(array.ptr()) != ndarray) return false;
-      Py_buffer& view = views_[count_];
-      const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
-      if (PyObject_GetBuffer(array.ptr(), &view, flags) != 0) {
-        PyErr_Clear();
-        return false;
-      }
-      pointers_[count_++] = view.buf;
-      const Shape& shape = types[i].shape;
-      if (view.ndim != int(shape.size()) || std::strcmp(view.format, format) != 0) return false;
-      for (size_t d = 0; d < shape.size(); ++d)
-        if (view.shape[d] != shape[d].extent) return false;
-    }
-    return true;
-  }
-  void* const* pointers() const { return pointers_; }
-
- private:
-  static constexpr size_t kMost = 24;
-  Py_buffer views_[kMost];
-  void* pointers_[kMost];
-  size_t count_ = 0;
-};
 
 // The same as run_module for arrays that need nothing done to them; false, having done nothing, for
 // others.
 bool run_exactly(const Module& module, nb::handle inputs, const nb::list& outputs,
                  const PreparedWeights* prepared) {
-  ExactViews views;
+  const std::vector<Type>& types = module.input_types();
+  constexpr int kReadable = kRowMajor | kAligned;
+  std::vector<void*> read, write;
   const bool exact = nb::isinstance<nb::tuple>(inputs)
-                         ? views.add(nb::borrow<nb::tuple>(inputs), module.input_types(), false)
+                         ? add_exact(nb::borrow<nb::tuple>(inputs), types, kReadable, read)
                          : nb::isinstance<nb::list>(inputs) &&
-                               views.add(nb::borrow<nb::list>(inputs), module.input_types(), false);
-  if (!exact || !views.add(outputs, module.output_types(), true)) return false;
-  const size_t n = module.input_types().size();
+                               add_exact(nb::borrow<nb::list>(inputs), types, kReadable, read);
+  if (!exact || !add_exact(outputs, module.output_types(), kReadable | kWriteable, write))
+    return false;
   nb::gil_scoped_release release;
-  module.run({const_cast<const void* const*>(views.pointers()), n},
-             {views.pointers() + n, module.output_types().size()}, prepared);
+  module.run({const_cast<const void* const*>(read.data()), read.size()}, write, prepared);
   return true;
 }
 
@@ -171,12 +94,8 @@ prepare_module(const Module& module, const nb::list& inputs,
   if (inputs.size() != types.size())
     throw Error(ErrorKind::BadInput, "expected " + std::to_string(types.size()) + " inputs, got " +
                                          std::to_string(inputs.size()));
-  std::vector<std::unique_ptr<BufferView>> views;
   std::vector<const void*> read(types.size(), nullptr);
-  for (size_t i : module.weights()) {
-    views.push_back(std::make_unique<BufferView>(inputs[i], types[i].bytes(), false, "weight", i));
-    read[i] = views.back()->data();
-  }
+  for (size_t i : module.weights()) read[i] = memory_at(inputs[i], types[i], false, "weight", i);
   const std::vector<std::shared_ptr<const PreparedWeights>> given(others.begin(), others.end());
   nb::gil_scoped_release release;
   return std::const_pointer_cast<PreparedWeights>(module.prepare(read, given));

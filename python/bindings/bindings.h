@@ -5,13 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <set>
-
 #include "ir/graph.h"
-
-namespace tessera {
-struct CudaProgram;
-}
 
 namespace tessera::python {
 
@@ -20,7 +14,6 @@ namespace nb = nanobind;
 void bind_errors(nb::module_& m);
 void bind_backend(nb::module_& m);
 void bind_call(nb::module_& m);
-void bind_cuda_checks(nb::module_& m);
 void bind_cuda(nb::module_& m);
 void bind_driver(nb::module_& m);
 void bind_eval(nb::module_& m);
@@ -66,10 +59,5 @@ nb::list to_python(const std::vector<Type>& types);
 // Attributes as a dict by field name; tensors of axes as lists, constants as their exact text.
 nb::dict to_python(const Attrs& attrs);
 Attrs attrs_from(OpKind kind, const nb::dict& fields);
-
-// The kernels of a program for a target that is a GPU, here or not, without some of the plan's
-// decisions.
-CudaProgram cuda_program(const Graph& graph, const std::string& target,
-                         const std::string& directory, const std::set<std::string>& disable = {});
 
 }  // namespace tessera::python

@@ -4,6 +4,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include "arrays.h"
+#include "backend/cuda/emulate_program.h"
 #include "backend/cuda/library.h"
 #include "backend/cuda_code.h"
 #include "base/error.h"
@@ -244,6 +246,18 @@ nb::dict cuda_machine() {
   return d;
 }
 
+// The kernels of a program for a target that is a GPU, here or not.
+CudaProgram cuda_program(const Graph& graph, const std::string& target,
+                         const std::string& directory) {
+  const CodePlace place = place_of(target, directory);
+  if (!place.gpu) throw Error(ErrorKind::Usage, "target '" + target + "' is no GPU");
+  OptimizeOptions options;
+  options.target = target;
+  options.target_directory = directory;
+  const Target described = resolve_target(options);
+  return emit_cuda(graph, place.arch, {}, described, {}, kernel_joins(graph, described));
+}
+
 std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string& target,
                                          const std::string& directory) {
   nb::gil_scoped_release release;
@@ -252,20 +266,26 @@ std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string
   return code;
 }
 
-}  // namespace
-
-CudaProgram cuda_program(const Graph& graph, const std::string& target,
-                         const std::string& directory, const std::set<std::string>& disable) {
-  const CodePlace place = place_of(target, directory);
-  if (!place.gpu) throw Error(ErrorKind::Usage, "target '" + target + "' is no GPU");
-  OptimizeOptions options;
-  options.target = target;
-  options.target_directory = directory;
-  const Target described = resolve_target(options);
-  PlanOptions plan;
-  for (const std::string& name : disable) disable_plan(plan, name);
-  return emit_cuda(graph, place.arch, plan, described, {}, kernel_joins(graph, described));
+std::vector<Type> types_of(const Graph& graph, const std::vector<TensorId>& tensors) {
+  std::vector<Type> types;
+  for (TensorId t : tensors) types.push_back(graph.type(t));
+  return types;
 }
+
+// The kernels' first fault in the emulator, which needs no GPU; none: `outputs` are filled.
+std::optional<std::string> emulated(const Graph& graph, const nb::list& inputs,
+                                    const nb::list& outputs, const std::string& target,
+                                    const std::string& folder, uint64_t seed) {
+  const auto in = memory_of(inputs, types_of(graph, graph.inputs()), false, "input");
+  const auto out = memory_of(outputs, types_of(graph, graph.outputs()), true, "output");
+  const std::vector<const void*> read(in.begin(), in.end());
+  nb::gil_scoped_release release;
+  const EmulatedProgram program(graph, cuda_program(graph, target, folder));
+  const auto fault = program.run(read, out, seed);
+  return fault ? std::optional(fault->str()) : std::nullopt;
+}
+
+}  // namespace
 
 void bind_cuda(nb::module_& m) {
   nb::class_<CudaWeights>(m, "CudaWeights").def_prop_ro("bytes", &CudaWeights::bytes);
@@ -324,6 +344,8 @@ void bind_cuda(nb::module_& m) {
   m.def("cuda_machine", &cuda_machine);
   m.def("set_cuda_folders", &set_cuda_folders, nb::arg("folders"));
   m.def("emit_cuda", &emit_cuda_code, nb::arg("program"), nb::arg("target"), nb::arg("directory"));
+  m.def("cuda_emulated", &emulated, nb::arg("graph"), nb::arg("inputs"), nb::arg("outputs"),
+        nb::arg("target"), nb::arg("target_directory"), nb::arg("seed") = 1);
   // For tests alone: a stand-in for the driver; "" for the system's.
   m.def("use_cuda_driver", &CudaDriver::use_library, nb::arg("path"));
   m.def("use_cublaslt", &use_cublaslt, nb::arg("path"));

@@ -14,7 +14,6 @@ NB_MODULE(_core, m) {
   tessera::python::bind_backend(m);
   tessera::python::bind_call(m);
   tessera::python::bind_hosts(m);
-  tessera::python::bind_cuda_checks(m);
   tessera::python::bind_cuda(m);
   tessera::python::bind_driver(m);
   tessera::python::bind_patterns(m);

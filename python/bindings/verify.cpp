@@ -56,13 +56,11 @@ nb::dict record(const Verdict& v) {
   return d;
 }
 
-VerifyOptions options_from(Accuracy level, std::optional<uint64_t> seed, int threads,
-                           int64_t max_macs) {
+VerifyOptions options_from(Accuracy level, std::optional<uint64_t> seed, int threads) {
   VerifyOptions options;
   options.level = level;
   options.seed = seed;
   if (threads > 0) options.threads = threads;
-  if (max_macs > 0) options.max_macs = max_macs;
   return options;
 }
 
@@ -96,10 +94,9 @@ void bind_verify(nb::module_& m) {
   m.def(
       "verify",
       [](const Graph& spec, const Graph& candidate, const std::string& level,
-         std::optional<uint64_t> seed, int threads, int64_t max_macs, bool second_opinion,
-         std::string z3, std::optional<double> budget, nb::object progress, bool accept_tested,
-         bool special) {
-        VerifyOptions options = options_from(accuracy_named(level), seed, threads, max_macs);
+         std::optional<uint64_t> seed, int threads, bool second_opinion, std::string z3,
+         std::optional<double> budget, nb::object progress, bool accept_tested, bool special) {
+        VerifyOptions options = options_from(accuracy_named(level), seed, threads);
         options.special = special;
         options.accept_tested = accept_tested;
         options.second_opinion = second_opinion;
@@ -113,10 +110,9 @@ void bind_verify(nb::module_& m) {
         return record(call.run([&] { return verify(spec, candidate, options); }, progress));
       },
       nb::arg("spec"), nb::arg("candidate"), nb::arg("level") = "close",
-      nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0,
-      nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("budget") = nb::none(),
-      nb::arg("progress") = nb::none(), nb::arg("accept_tested") = false,
-      nb::arg("special") = false);
+      nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("second_opinion") = false,
+      nb::arg("z3") = "", nb::arg("budget") = nb::none(), nb::arg("progress") = nb::none(),
+      nb::arg("accept_tested") = false, nb::arg("special") = false);
 
   // What is proved of all sizes, given by instances (verify/all_sizes.h), or nothing and why.
   m.def(
@@ -132,7 +128,7 @@ void bind_verify(nb::module_& m) {
   m.def(
       "recheck",
       [](const Certificate& certificate, const Graph& spec, const Graph& candidate, int threads) {
-        VerifyOptions options = options_from(certificate.level, std::nullopt, threads, 0);
+        VerifyOptions options = options_from(certificate.level, std::nullopt, threads);
         options.accept_tested = !certificate.proved();
         LongCall call;
         options.cancel = &call.cancel;

@@ -78,7 +78,6 @@ def verify(
     level: str = "close",
     seed: int | None = None,
     threads: int = 0,
-    max_macs: int = 0,
     second_opinion: bool = False,
     z3: str = "",
     budget: float | None = None,
@@ -279,12 +278,6 @@ def learn_rules(
     progress: Callable[[tuple[int, int]], None] | None = None,
 ) -> Record: ...
 def rule_exercise(seed: int) -> Graph: ...
-def read_fragments(
-    source: str, kernels: Sequence[tuple[str, int, int, int, bool]], device: int = 0
-) -> list[list[int]]: ...
-def cuda_compiled(
-    graph: Graph, target: str, target_directory: str, disable: set[str] = ...
-) -> list[Record]: ...
 def cuda_emulated(
     graph: Graph,
     inputs: list[Array],

@@ -35,11 +35,16 @@ _LEGACY_STREAM = 1  # DLPack: the default stream, which is 0 for the driver
 _TORCH_DTYPES = {name: dtype.name for name, dtype in DTYPES.items()}
 
 
+def library_folders() -> list[str]:
+    """Where Python's packages have CUDA's libraries: nvidia/*/lib."""
+    places = ("*/lib", "*/lib/x86_64")
+    return [str(path) for folder in package_folders("nvidia") for within in places
+            for path in sorted(folder.glob(within)) if path.is_dir()]  # fmt: skip
+
+
 def find_libraries() -> None:
-    """Has the core look for CUDA's libraries in Python's packages first: in nvidia/*/lib."""
-    found = [path for folder in package_folders("nvidia") for within in ("*/lib", "*/lib/x86_64")
-             for path in sorted(folder.glob(within)) if path.is_dir()]  # fmt: skip
-    _core.set_cuda_folders([*map(str, found)])
+    """Has the core look for CUDA's libraries in Python's packages first."""
+    _core.set_cuda_folders(library_folders())
 
 
 # By identity: an array of a type, and the device's that it stands for.

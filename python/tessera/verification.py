@@ -106,7 +106,7 @@ def verify(a: Graph, b: Graph, *, level: Level = "close", seed: int | None = Non
     if why := other_arrays(a, b):
         return Verdict("unknown", f"unknown\nreason: arrays\n{why}\n", reason=f"arrays: {why}")
     return Verdict.of(
-        _core.verify(a.core, b.core, level, seed, threads, 0, second_opinion, _z3(), budget,
+        _core.verify(a.core, b.core, level, seed, threads, second_opinion, _z3(), budget,
                      progress, accept == "tested", a.asks_for_nan)
     )  # fmt: skip
 

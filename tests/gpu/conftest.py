@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
+from bench import _bench
 from bench.cuda.device import driver_version
 from bench.worker import die_with_parent
 from tessera import _core
-from tessera.cuda import find_libraries
+from tessera.cuda import find_libraries, library_folders
 from tessera.errors import Error
 
 START = time.monotonic()
@@ -89,11 +90,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         ctypes.CDLL(library).stand_in_reset(
             1, 9, 0, ctypes.c_int64(1 << 30), ctypes.c_int64(227 << 10)
         )
-        _core.use_cuda_driver(str(Path(library).resolve()))
+        for core in (_core, _bench):
+            core.use_cuda_driver(str(Path(library).resolve()))
         there = Path(library).resolve()
         _core.use_cublaslt(str(there.with_name("libtessera_stand_in_cublaslt.so")))
         _core.use_cudnn(str(there.with_name("libtessera_stand_in_cudnn.so")))
     find_libraries()
+    _bench.set_cuda_folders(library_folders())
     try:
         _core.DeviceArray(0, "f32", [1])
     except Error as error:

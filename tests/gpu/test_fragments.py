@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import _bench
 from tessera import _core
 
 HERE = Path(__file__).resolve().parent
@@ -40,6 +41,6 @@ def test_fragment(name: str) -> None:
     box, suffix = name.startswith("fragment_box"), name.rpartition("_")[2]
     columns = 0 if not box else int(suffix) if suffix.isdigit() else 64
     kernel = (name, int(threads), int(count), columns, "swizzled" in name)
-    (words,) = _core.read_fragments(SOURCE.read_text(), [kernel])
+    (words,) = _bench.read_fragments(SOURCE.read_text(), [kernel])
     assert [f"{w:x}" for w in words[:32]] == first
     assert f"{hash_of(words):x}" == hashed, "differs beyond the first 32 words"

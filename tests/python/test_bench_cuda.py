@@ -535,7 +535,7 @@ def test_a_fault_in_the_emulator_fails_the_row(
 ) -> None:
     monkeypatch.setattr(emulate, "ARCHS", ("sm_90a",))
     kernel = {"registers": 32, "spilled_bytes": 0, "smem_bytes": 0, "serialized": "bad luck"}
-    monkeypatch.setattr(_core, "cuda_compiled", lambda *_: [kernel])
+    monkeypatch.setattr(emulate, "compiled", lambda *_: [kernel])
     program = WORKLOADS["ntrans@repo"].program
     wrong = dataclasses.replace(WORKLOADS["ntrans@decode"], program=program)
     other = emulate.reduced(wrong, 1).graph(1, "f16")

@@ -17,6 +17,8 @@
 
 namespace tessera {
 
+struct Lowering;  // backend/lower.h
+
 struct BlockText : CudaLaunch {
   std::string text;
 };
@@ -30,6 +32,11 @@ struct EmitLimits {
   bool tf32 = false;  // tensor cores may multiply f32
   int cluster = 1;    // blocks of a cluster at most
 };
+
+EmitLimits emit_limits(const CudaArch& arch, const Target& target, const PlanOptions& options);
+// How plain products and reductions are split: enough blocks for all multiprocessors, tiles of a
+// size that tensor cores keep busy.
+Lowering gpu_lowering(const Target& target);
 
 // Registers of a thread that sums of products may take.
 inline constexpr int kMostSums = 128;

@@ -13,9 +13,6 @@ struct DescribedBlock {
   std::vector<int> value_of;  // by value of the kernel: the block's value, -1 for none
 };
 
-// The kernels that emit_cuda makes of a kernel graph, one per operator with tiles.
-std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& arch,
-                                          const Target& target);
 // What a block of that architecture may have.
 BlockLimits block_limits(const CudaArch& arch, const Target& target);
 

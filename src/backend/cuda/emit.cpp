@@ -21,10 +21,7 @@
 #include "ir/window.h"
 
 namespace tessera {
-namespace {
 
-// How plain products and reductions are split: enough blocks for all multiprocessors, tiles of a
-// size that tensor cores keep busy.
 Lowering gpu_lowering(const Target& target) {
   Lowering lowering;
   lowering.block_elements = 8192;
@@ -44,6 +41,8 @@ Lowering gpu_lowering(const Target& target) {
   return lowering;
 }
 
+namespace {
+
 // Columns of windows take so much intermediate memory at most; frameworks let cuDNN have as much.
 constexpr int64_t kMostColumnBytes = int64_t{256} << 20;
 
@@ -52,6 +51,8 @@ int64_t shared_limit(const CudaArch& arch, const Target& target) {
   const int64_t most = arch.shared_bytes();
   return target.kind == TargetKind::Gpu ? std::min(most, target.block_bytes()) : most;
 }
+
+}  // namespace
 
 EmitLimits emit_limits(const CudaArch& arch, const Target& target, const PlanOptions& options) {
   EmitLimits limits;
@@ -64,6 +65,8 @@ EmitLimits emit_limits(const CudaArch& arch, const Target& target, const PlanOpt
   limits.cluster = std::min(arch.largest_cluster(), target.sm.cluster);
   return limits;
 }
+
+namespace {
 
 class CudaProgramEmitter {
  public:
@@ -357,26 +360,6 @@ BlockLimits block_limits(const CudaArch& arch, const Target& target) {
   limits.most_stages = 16;
   limits.bytes_in_flight = arch.major >= 9 ? int64_t{56} << 10 : int64_t{28} << 10;
   return limits;
-}
-
-std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& arch,
-                                          const Target& target) {
-  require_runnable(graph);
-  PlanBuilder plan(graph, {});
-  const Lowering lowering = gpu_lowering(target);
-  const EmitLimits limits = emit_limits(arch, target, {});
-  std::vector<DescribedBlock> out;
-  for (OpId id : plan.ops()) {
-    const Op& op = graph.op(id);
-    std::optional<Graph> lowered;
-    if (is_opaque(op.kind)) continue;
-    if (!is_kernel(op.kind)) lowered = lower_to_block(graph, op, lowering);
-    if (!is_kernel(op.kind) && !lowered) continue;
-    std::set<std::string> prelude;
-    out.push_back(BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
-                      .describe());
-  }
-  return out;
 }
 
 std::string standalone_source(const CudaProgram& program) {

@@ -196,12 +196,4 @@ CudaObject compile_cuda_kernels(const std::string& source, const std::vector<std
   return object;
 }
 
-CudaBinary compile_cuda(const std::string& source, const std::string& kernel,
-                        const std::string& arch) {
-  CudaObject object = compile_cuda_kernels(source, {kernel}, arch);
-  CudaBinary binary = std::move(object.kernels.front());
-  binary.cubin = std::move(object.cubin);
-  return binary;
-}
-
 }  // namespace tessera

@@ -6,9 +6,8 @@
 
 namespace tessera {
 
-// What the compiler made of one kernel for one architecture.
+// What the compiler says of one kernel for one architecture.
 struct CudaBinary {
-  std::string cubin;  // of compile_cuda
   std::string kernel;
   int registers = 0;      // of a thread
   int spilled_bytes = 0;  // stores and loads, of a thread
@@ -19,16 +18,15 @@ struct CudaBinary {
   std::string serialized;
 };
 
-// Compiles CUDA C++ that may include "device.cuh". `arch`: "sm_80", "sm_90a", … Throws
-// Error(ToolMissing) where NVRTC is not found, Error(Unsupported) where it does not know the
-// architecture, Error(Internal) with the compiler's log where it refuses the source.
-CudaBinary compile_cuda(const std::string& source, const std::string& kernel,
-                        const std::string& arch);
-// The same for a source of several kernels: one binary, and each kernel's report.
+// One binary, and each kernel's report.
 struct CudaObject {
   std::string cubin;
   std::vector<CudaBinary> kernels;  // in the order of the names
 };
+
+// Compiles CUDA C++ that may include "device.cuh". `arch`: "sm_80", "sm_90a", … Throws
+// Error(ToolMissing) where NVRTC is not found, Error(Unsupported) where it does not know the
+// architecture, Error(Internal) with the compiler's log where it refuses the source.
 CudaObject compile_cuda_kernels(const std::string& source, const std::vector<std::string>& kernels,
                                 const std::string& arch);
 

@@ -68,13 +68,13 @@ void launched(const void* kernel, const int* numbers, void** arguments) {
     current->wrong = fault->str();
 }
 
-struct Memory {
-  explicit Memory(int64_t bytes)
+struct CallMemory {
+  explicit CallMemory(int64_t bytes)
       : data(static_cast<std::byte*>(::operator new (size_t(bytes), std::align_val_t{256}))) {
     std::fill_n(data, bytes, std::byte{0xff});
   }
-  Memory(Memory&& m) : data(std::exchange(m.data, nullptr)) {}
-  ~Memory() { ::operator delete (data, std::align_val_t{256}); }
+  CallMemory(CallMemory&& m) : data(std::exchange(m.data, nullptr)) {}
+  ~CallMemory() { ::operator delete (data, std::align_val_t{256}); }
   std::byte* data;
 };
 
@@ -97,7 +97,7 @@ std::string difference(const Graph& graph, const std::string& arch, bool join = 
     names.push_back(k.name);
     source += "reinterpret_cast<const void*>(&" + k.name + "), ";
   }
-  std::vector<Memory> memory;
+  std::vector<CallMemory> memory;
   std::vector<const void*> in;
   std::vector<void*> out;
   std::vector<EmulatedBuffer> buffers;

@@ -35,14 +35,15 @@ TEST(CudaCompile, KernelsForEveryArchitecture) {
   const std::string source = text_of(kRoot / "tests/unit/backend/cuda_kernels.cuh");
   for (const char* arch : {"sm_80", "sm_90a", "sm_100a"})
     for (const char* kernel : {"scale", "row_sums", "matmul", "hand_over"}) {
-      const CudaBinary b = compile_cuda(source, kernel, arch);
-      EXPECT_EQ(b.cubin.substr(1, 3), "ELF");
+      const CudaObject object = compile_cuda_kernels(source, {kernel}, arch);
+      EXPECT_EQ(object.cubin.substr(1, 3), "ELF");
+      const CudaBinary& b = object.kernels[0];
       EXPECT_GT(b.registers, 8);
       EXPECT_LE(b.registers, 128) << kernel << " on " << arch;
       EXPECT_EQ(b.spilled_bytes + b.stack_bytes, 0) << kernel << " on " << arch;
       EXPECT_EQ(b.static_shared_bytes, 0);
     }
-  const CudaBinary wide = compile_cuda(source, "matmul_wide", "sm_90a");
+  const CudaBinary wide = compile_cuda_kernels(source, {"matmul_wide"}, "sm_90a").kernels[0];
   EXPECT_EQ(wide.spilled_bytes + wide.stack_bytes, 0);
 }
 
@@ -156,14 +157,15 @@ TEST(CudaCompile, StandaloneSourceNeedsNothingElse) {
   const CudaProgram program = emit_cuda(graph, parse_arch("sm_90a"), {}, gpu());
   const std::string source = standalone_source(program);
   EXPECT_EQ(source.find("#include \""), std::string::npos);
-  EXPECT_GT(compile_cuda(source, program.kernels[0].name, "sm_90a").registers, 8);
+  const CudaObject object = compile_cuda_kernels(source, {program.kernels[0].name}, "sm_90a");
+  EXPECT_GT(object.kernels[0].registers, 8);
 }
 
 TEST(CudaCompile, ErrorsSayWhatToDo) {
   if (!have_nvrtc()) GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
   const auto message = [](const std::string& source, const std::string& arch) {
     try {
-      compile_cuda(source, "k", arch);
+      compile_cuda_kernels(source, {"k"}, arch);
     } catch (const Error& e) {
       return std::string(to_string(e.kind())) + ": " + e.message();
     }

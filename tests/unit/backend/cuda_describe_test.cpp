@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "backend/block_programs.h"
-#include "backend/cuda/describe.h"
+#include "backend/described.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "ir/validate.h"

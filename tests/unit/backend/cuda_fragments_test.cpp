@@ -12,7 +12,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/emulator.h"
-#include "backend/cuda/fragments.h"
+#include "backend/fragments.h"
 #include "backend/testing.h"
 #include "places.h"
 #include "stand_in.h"

@@ -8,7 +8,7 @@
 
 #include "backend/block_programs.h"
 #include "backend/cuda/cuda_module.h"
-#include "backend/cuda/describe.h"
+#include "backend/described.h"
 #include "backend/emulated.h"
 #include "backend/host_kernels.h"
 #include "backend/testing.h"

@@ -20,7 +20,7 @@ struct FragmentKernel {
 };
 
 // Compiles `source` for device `ordinal` and runs each kernel with 32 KB of shared memory and, as
-// `in`, the numbers 0, 1, 2 … of 16 bits. Throws as compile_cuda and CudaModule do.
+// `in`, the numbers 0, 1, 2 … of 16 bits. Throws as compile_cuda_kernels and CudaModule do.
 std::vector<std::vector<uint32_t>> read_fragments(const std::string& source,
                                                   const std::vector<FragmentKernel>& kernels,
                                                   int ordinal, Cache& cache);

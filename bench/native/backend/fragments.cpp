@@ -1,4 +1,4 @@
-#include "backend/cuda/fragments.h"
+#include "backend/fragments.h"
 
 #include "backend/cuda/cuda_module.h"
 #include "backend/cuda/nvrtc.h"
@@ -8,7 +8,8 @@ namespace tessera {
 namespace {
 
 // The kernel as the code of a graph with one operator, whose input and output have as many words.
-CudaProgram program(const Graph& graph, const FragmentKernel& kernel, const std::string& arch) {
+CudaProgram fragment_program(const Graph& graph, const FragmentKernel& kernel,
+                             const std::string& arch) {
   CudaProgram p;
   p.plan = plan_kernel_graph(graph);
   p.arch = parse_arch(arch);
@@ -47,7 +48,7 @@ std::vector<std::vector<uint32_t>> read_fragments(const std::string& source,
     Graph graph("fragment");
     const TensorId in = graph.add_input({DType::I32, {k.words}}, "in");
     graph.set_outputs({graph.add(OpKind::Neg, {in}, {}, "out")});
-    const CudaModule module(graph, program(graph, k, arch), image, context);
+    const CudaModule module(graph, fragment_program(graph, k, arch), image, context);
     std::vector<uint32_t> numbers(size_t(k.words)), out(size_t(k.words));
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = uint32_t(2 * i | (2 * i + 1) << 16);
     const void* const inputs[] = {numbers.data()};
