@@ -4,30 +4,24 @@
 
 namespace tessera::build {
 
-inline TensorId reshape(Graph& g, TensorId x, ShapeAttrs a, std::string name = "") {
-  return g.add(OpKind::Reshape, {x}, std::move(a), std::move(name));
-}
-inline TensorId transpose(Graph& g, TensorId x, PermAttrs a, std::string name = "") {
-  return g.add(OpKind::Transpose, {x}, std::move(a), std::move(name));
-}
-inline TensorId broadcast(Graph& g, TensorId x, ShapeAttrs a, std::string name = "") {
-  return g.add(OpKind::Broadcast, {x}, std::move(a), std::move(name));
-}
-inline TensorId unsqueeze(Graph& g, TensorId x, AxesAttrs a, std::string name = "") {
-  return g.add(OpKind::Unsqueeze, {x}, std::move(a), std::move(name));
-}
-inline TensorId squeeze(Graph& g, TensorId x, AxesAttrs a, std::string name = "") {
-  return g.add(OpKind::Squeeze, {x}, std::move(a), std::move(name));
-}
-inline TensorId slice(Graph& g, TensorId x, SliceAttrs a, std::string name = "") {
-  return g.add(OpKind::Slice, {x}, std::move(a), std::move(name));
-}
-inline TensorId pad(Graph& g, TensorId x, PadAttrs a, std::string name = "") {
-  return g.add(OpKind::Pad, {x}, std::move(a), std::move(name));
-}
-inline TensorId cast(Graph& g, TensorId x, CastAttrs a, std::string name = "") {
-  return g.add(OpKind::Cast, {x}, a, std::move(name));
-}
+// NAME(graph, operand, attributes, name of the result) appends an operator of that kind.
+#define TESSERA_APPENDS(NAME, KIND, ATTRS)                                                         \
+  inline TensorId NAME(Graph& g, TensorId x, ATTRS a, std::string result = "") {                   \
+    return g.add(OpKind::KIND, {x}, std::move(a), std::move(result));                              \
+  }
+TESSERA_APPENDS(reshape, Reshape, ShapeAttrs)
+TESSERA_APPENDS(transpose, Transpose, PermAttrs)
+TESSERA_APPENDS(broadcast, Broadcast, ShapeAttrs)
+TESSERA_APPENDS(unsqueeze, Unsqueeze, AxesAttrs)
+TESSERA_APPENDS(squeeze, Squeeze, AxesAttrs)
+TESSERA_APPENDS(slice, Slice, SliceAttrs)
+TESSERA_APPENDS(pad, Pad, PadAttrs)
+TESSERA_APPENDS(cast, Cast, CastAttrs)
+TESSERA_APPENDS(iter, Iter, IterAttrs)
+TESSERA_APPENDS(save, Save, SaveAttrs)
+TESSERA_APPENDS(accum, Accum, AccumAttrs)
+#undef TESSERA_APPENDS
+
 inline TensorId concat(Graph& g, std::vector<TensorId> parts, AxisAttrs a) {
   return g.add(OpKind::Concat, std::move(parts), a);
 }
@@ -36,15 +30,6 @@ inline TensorId stack(Graph& g, std::vector<TensorId> parts, AxisAttrs a) {
 }
 inline TensorId matmul(Graph& g, std::vector<TensorId> operands) {
   return g.add(OpKind::Matmul, std::move(operands));
-}
-inline TensorId iter(Graph& g, TensorId x, IterAttrs a, std::string name = "") {
-  return g.add(OpKind::Iter, {x}, a, std::move(name));
-}
-inline TensorId save(Graph& g, TensorId x, SaveAttrs a, std::string name = "") {
-  return g.add(OpKind::Save, {x}, std::move(a), std::move(name));
-}
-inline TensorId accum(Graph& g, TensorId x, AccumAttrs a, std::string name = "") {
-  return g.add(OpKind::Accum, {x}, std::move(a), std::move(name));
 }
 // The operators of `from` but its inputs, for which `inputs` stand: what its outputs have become.
 inline std::vector<TensorId> graph(Graph& g, const Graph& from,

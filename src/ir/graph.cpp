@@ -1,7 +1,9 @@
 #include "ir/graph.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -299,13 +301,25 @@ void copy_ops(const Graph& from, Graph& to, std::vector<TensorId>& map) {
     if (!is_input(op.kind)) copy_op(from, op, to, map);
 }
 
-Graph map_kernels(const Graph& g, const std::function<Graph(const Op& kernel)>& rewrite) {
-  Graph out(g.name());
-  std::vector<TensorId> to(g.tensors().size());
+Graph rewritten(
+    const Graph& g,
+    const std::function<bool(const Op&, Graph& to, std::vector<TensorId>& map)>& replace) {
+  Graph out = empty_like(g);
+  std::vector<TensorId> map(g.tensors().size());
   for (const Op& op : g.ops())
-    copy_op(g, op, out, to, is_kernel(op.kind) ? std::optional<Graph>(rewrite(op)) : std::nullopt);
-  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
+    if (!replace(op, out, map)) copy_op(g, op, out, map);
+  for (TensorId t : g.outputs()) out.add_output(map[t.index]);
   return out;
+}
+
+Graph map_kernels(const Graph& g, const std::function<Graph(const Op& kernel)>& rewrite) {
+  return rewritten(
+      g,
+      [&](const Op& op, Graph& out, std::vector<TensorId>& to) {
+        if (!is_kernel(op.kind)) return false;
+        copy_op(g, op, out, to, rewrite(op));
+        return true;
+      });
 }
 
 Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int64_t>>& values) {
@@ -313,15 +327,13 @@ Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int6
     for (Dim& d : shape)
       if (d.symbolic()) d = SymbolicExtent(d).bound(values).dim();
   };
-  Graph out = empty_like(g);
-  std::vector<TensorId> to(g.tensors().size());
-  for (const Op& op : g.ops()) {
+  return rewritten(g, [&](const Op& op, Graph& out, std::vector<TensorId>& to) {
     if (is_input(op.kind)) {
       Type type = g.type(op.result());
       bind(type.shape);
       to[op.result().index] =
           out.add_input(type, g.tensor(op.result()).name, g.is_weight(op.result()));
-      continue;
+      return true;
     }
     Op bound = op;
     std::visit(
@@ -335,9 +347,8 @@ Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int6
     copy_op(g, bound, out, to,
             op.body.valid() ? std::optional<Graph>(bind_symbols(g.body(op), values))
                             : std::nullopt);
-  }
-  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
-  return out;
+    return true;
+  });
 }
 
 Graph with_names_of(const Graph& like, Graph g) {
@@ -367,6 +378,24 @@ Graph without_dead_code(const Graph& g) {
     if (live[i]) copy_op(g, g.ops()[i], out, to);
   for (TensorId t : g.outputs()) out.add_output(to[t.index]);
   return out;
+}
+
+Graph without_repeats(const Graph& g, bool commuted) {
+  std::map<std::tuple<OpKind, std::vector<TensorId>, uint64_t>, const Op*> known;
+  bool repeats = false;
+  const Graph once = rewritten(g, [&](const Op& op, Graph&, std::vector<TensorId>& map) {
+    if (is_input(op.kind) || op.num_results != 1 || op.body.valid() || is_opaque(op.kind))
+      return false;
+    std::vector<TensorId> inputs;
+    for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
+    if (commuted && has(op.kind, algebra::Commutative)) std::ranges::sort(inputs);
+    const Op& first = *known.try_emplace({op.kind, inputs, attributes_hash(op)}, &op).first->second;
+    if (&first == &op || first.attrs != op.attrs || g.type(first.result()) != g.type(op.result()))
+      return false;
+    map[op.result().index] = map[first.result().index];
+    return repeats = true;
+  });
+  return without_dead_code(repeats ? once : g);
 }
 
 }  // namespace tessera

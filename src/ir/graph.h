@@ -95,11 +95,19 @@ void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& 
              std::optional<Graph> body = std::nullopt);
 // The same of all operators of `from` but its inputs.
 void copy_ops(const Graph& from, Graph& to, std::vector<TensorId>& map);
+// A copy in which `replace` appends something else for the operators of which it returns true, and
+// says in `map` what their results have become.
+Graph rewritten(
+    const Graph&,
+    const std::function<bool(const Op&, Graph& to, std::vector<TensorId>& map)>& replace);
 // A copy of a kernel graph in which every kernel has the body that `rewrite` makes for it.
 Graph map_kernels(const Graph&, const std::function<Graph(const Op& kernel)>& rewrite);
 // The same program with the name and the inputs' names of `like`, where it has as many of them.
 Graph with_names_of(const Graph& like, Graph g);
 // A copy without the operators no output needs; inputs stay.
 Graph without_dead_code(const Graph&);
+// The same without operators that compute what an earlier one does, `commuted`: with operands in
+// another order too, which may change a zero's sign or a NaN.
+Graph without_repeats(const Graph&, bool commuted = false);
 
 }  // namespace tessera

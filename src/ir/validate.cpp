@@ -3,10 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/interruption.h"
 #include "ir/axis_reads.h"
 #include "ir/block_schedule.h"
-#include "ir/written.h"
 
 namespace tessera {
 
@@ -185,37 +183,13 @@ class ClipCheck {
   std::vector<std::vector<Clip>> clips_;
 };
 
-// Definition 2.1(3): every path from an input to an output passes exactly one iterator, one
-// accumulator and one saver.
-void check_mirage_paths(const Graph& g) {
-  std::vector<int> counts(g.tensors().size(), -1);  // accumulators on every path so far
-  for (const Op& op : g.ops()) {
-    interruption_point();
-    int n = -1;
-    for (TensorId t : op.inputs) {
-      int c = counts[t.index];
-      if (c < 0) continue;
-      if (n >= 0 && n != c) bad_op(g, op, "paths with different numbers of accumulators meet");
-      n = c;
-    }
-    if (is_input(op.kind)) n = 0;
-    if (is_accumulator(op.kind)) n++;
-    if (is_store(op.kind) && n != 1)
-      bad_op(g, op,
-             "a path to it passes " + std::to_string(std::max(n, 0)) +
-                 " accumulators, not exactly one (Definition 2.1)");
-    counts[op.result().index] = n;
-  }
-}
-
 void check_names(const Graph& g) {
   for (TensorId t : g.outputs())
     if (t.index >= g.tensors().size())
       bad_input("graph " + g.name() + ": an output does not exist");
 }
 
-void validate_block(const Graph& g, const ValidateOptions& options, const Op& op,
-                    const Graph& parent) {
+void validate_block(const Graph& g, const Op& op, const Graph& parent) {
   (void)block_schedule(g);
   ClipCheck(g).run();
   for (const Op& o : g.ops()) {
@@ -231,47 +205,24 @@ void validate_block(const Graph& g, const ValidateOptions& options, const Op& op
   for (TensorId t : g.outputs())
     if (!is_store(g.producer(t).kind))
       bad_op(parent, op, "its body returns a value that is not saved");
-  if (options.mirage_strict) check_mirage_paths(g);
-  if (written_kernel(parent, op)) return;  // its code has tiles of its own
-  if (int64_t peak = block_memory(g).peak(); peak > options.block_bytes)
-    bad_op(parent, op,
-           "a block needs " + std::to_string(peak) + " bytes, the limit is " +
-               std::to_string(options.block_bytes));
 }
 
 }  // namespace
 
-void validate_body(const Graph& g, const Op& op, const ValidateOptions& options) {
+void validate_body(const Graph& g, const Op& op) {
   const Graph& body = g.body(op);
-  if (is_kernel(op.kind)) validate_block(body, options, op, g);
-  validate(body, options);
-  if (body.level() == Level::Thread) {
-    int64_t registers = 0;
-    for (const Tensor& t : body.tensors()) registers += size_in_bytes(t.type.dtype);
-    if (registers > options.thread_bytes)
-      bad_op(g, op,
-             "a thread needs " + std::to_string(registers) + " bytes, the limit is " +
-                 std::to_string(options.thread_bytes));
-  }
+  if (is_kernel(op.kind)) validate_block(body, op, g);
+  validate(body);
 }
 
-void validate(const Graph& g, const ValidateOptions& options) {
+void validate(const Graph& g) {
   check_names(g);
   if (g.outputs().empty()) bad_input("graph " + g.name() + " returns nothing");
-  int64_t bytes = 0;
   for (const Op& op : g.ops()) {
     if (is_input(op.kind) && g.level() != Level::Kernel && g.is_weight(op.result()))
       bad_op(g, op, "only inputs of the whole program can be weights");
-    for (uint32_t i = 0; i < op.num_results; i++) {
-      const Type& type = g.type(op.result(i));
-      if (is_static(type.shape)) bytes += type.bytes();
-    }
-    if (!op.body.valid()) continue;
-    validate_body(g, op, options);
+    if (op.body.valid()) validate_body(g, op);
   }
-  if (g.level() == Level::Kernel && bytes > options.kernel_bytes)
-    bad_input("graph " + g.name() + " needs " + std::to_string(bytes) + " bytes, the limit is " +
-              std::to_string(options.kernel_bytes));
 }
 
 }  // namespace tessera

@@ -44,13 +44,8 @@ std::optional<WrittenKernel> written_kernel(const Graph& g, const Op& op) {
 Graph without_written(const Graph& g, const std::function<bool(const Op&)>& keep) {
   const auto goes = [&](const Op& op) { return written_kernel(g, op) && !(keep && keep(op)); };
   if (std::ranges::none_of(g.ops(), goes)) return g;
-  Graph out(g.name());
-  std::vector<TensorId> map(g.tensors().size());
-  for (const Op& op : g.ops()) {
-    if (!goes(op)) {
-      copy_op(g, op, out, map);
-      continue;
-    }
+  return rewritten(g, [&](const Op& op, Graph& out, std::vector<TensorId>& map) {
+    if (!goes(op)) return false;
     const Graph& block = g.body(op);
     std::vector<TensorId> inner(block.tensors().size());
     for (size_t i = 0; i < block.inputs().size(); i++)
@@ -61,9 +56,8 @@ Graph without_written(const Graph& g, const std::function<bool(const Op&)>& keep
       else if (!is_input(o.kind))
         copy_op(block, o, out, inner);
     map[op.result().index] = inner[block.outputs()[0].index];
-  }
-  for (TensorId t : g.outputs()) out.add_output(map[t.index]);
-  return out;
+    return true;
+  });
 }
 
 }  // namespace tessera

@@ -1,37 +1,10 @@
 #include "plan/join_products.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "ir/build.h"
-#include "ir/hash.h"
 
 namespace tessera {
-
-Graph without_repeats(const Graph& graph) {
-  Graph to(graph.name());
-  std::vector<TensorId> map(graph.tensors().size());
-  std::map<std::tuple<OpKind, std::vector<TensorId>, uint64_t>, OpId> known;
-  bool repeats = false;
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
-    const Op& op = graph.ops()[i];
-    if (!is_input(op.kind) && op.num_results == 1 && !op.body.valid() && !is_opaque(op.kind)) {
-      std::vector<TensorId> inputs;
-      for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
-      const auto [it, made] = known.try_emplace({op.kind, inputs, attributes_hash(op)}, OpId(i));
-      const Op& first = graph.op(it->second);
-      if (!made && first.attrs == op.attrs &&
-          graph.type(first.result()) == graph.type(op.result())) {
-        map[op.result().index] = map[first.result().index];
-        repeats = true;
-        continue;
-      }
-    }
-    copy_op(graph, op, to, map);
-  }
-  for (TensorId t : graph.outputs()) to.add_output(map[t.index]);
-  return without_dead_code(repeats ? to : graph);
-}
 
 namespace {
 

@@ -60,6 +60,18 @@ int Plan::root(int s) const {
   return s;
 }
 
+std::vector<size_t> Plan::weights(const Graph& graph) const {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    bool read = false;
+    for (const Task& task : tasks)
+      for (int s : task.reads)
+        read = read || (task.once && root(s) == int(graph.inputs()[i].index));
+    if (read) found.push_back(i);
+  }
+  return found;
+}
+
 PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
     : graph_(graph), options_(options), once_(graph.ops().size(), false) {
   CHECK(graph.level() == Level::Kernel);

@@ -94,6 +94,8 @@ struct Plan {
 
   // The slot whose memory slot `s` lives in.
   int root(int s) const;
+  // The inputs that tasks read which run once per set of weights, by number.
+  std::vector<size_t> weights(const Graph& graph) const;
   std::string str(const Graph& graph) const;
 };
 

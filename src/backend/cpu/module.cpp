@@ -237,7 +237,6 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
   impl->pool = options.pool != nullptr ? options.pool : &KernelPool::shared();
   CompileOptions compile;
   compile.isa = options.isa;
-  compile.timeout_s = options.compile_timeout_s;
   compile.cancel = options.cancel;
   impl->library = compile_and_load(impl->program.source, compile, cache);
   const auto bytes_of = [&](const Step& step) {
@@ -285,13 +284,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
   impl->input_ids = graph.inputs();
   for (TensorId t : graph.inputs()) impl->inputs.push_back(graph.type(t));
   for (TensorId t : graph.outputs()) impl->outputs.push_back(graph.type(t));
-  for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    bool read = false;
-    for (const Task& task : plan.tasks)
-      for (int s : task.reads)
-        read = read || (task.once && plan.root(s) == int(graph.inputs()[i].index));
-    if (read) impl->weights.push_back(i);
-  }
+  impl->weights = plan.weights(graph);
   impl->recipes = shared_slots(graph, plan);
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     if (plan.slots[i].place != Place::Constant || plan.slots[i].alias >= 0) continue;
@@ -427,10 +420,8 @@ std::vector<HostStep> Module::host_steps() const {
     if (step.host) steps.push_back(*step.host);
   return steps;
 }
-int64_t Module::workspace_bytes() const { return impl_->program.plan.arena.bytes; }
 int64_t Module::prepared_bytes() const { return impl_->program.plan.kept.bytes; }
 const Plan& Module::plan() const { return impl_->program.plan; }
 const std::string& Module::plan_text() const { return impl_->plan_text; }
-bool Module::from_cache() const { return impl_->library->from_cache(); }
 
 }  // namespace tessera

@@ -25,7 +25,6 @@ class Module;
 struct ModuleOptions {
   CpuIsa isa = best_isa();
   KernelPool* pool = nullptr;  // null: KernelPool::shared(). It has to outlive the module.
-  double compile_timeout_s = 120;
   const std::atomic<bool>* cancel = nullptr;  // compiling stops soon after it is set
   PlanOptions plan;
   bool exact = false;  // see emit_program
@@ -92,13 +91,10 @@ class Module {
   std::vector<HostStep> host_steps() const;
   // How its results are to be compared with the interpreter's, see CheckOptions::normwise.
   double normwise() const;
-  // Bytes of intermediate tensors between kernels, of what is prepared per set of weights, and the
-  // plan behind them, also as text.
-  int64_t workspace_bytes() const;
+  // Bytes of what is prepared per set of weights, and the plan behind it, also as text.
   int64_t prepared_bytes() const;
   const Plan& plan() const;
   const std::string& plan_text() const;
-  bool from_cache() const;
 
  private:
   struct Impl;

@@ -140,13 +140,7 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
       for (int task : phase) list->push_back(prepare_launch(task));
   for (TensorId t : graph_.inputs()) inputs_.push_back(graph_.type(t));
   for (TensorId t : graph_.outputs()) outputs_.push_back(graph_.type(t));
-  for (size_t i = 0; i < graph_.inputs().size(); ++i) {
-    bool read = false;
-    for (const Task& task : plan.tasks)
-      for (int s : task.reads)
-        read = read || (task.once && plan.root(s) == int(graph_.inputs()[i].index));
-    if (read) weights_.push_back(i);
-  }
+  weights_ = plan.weights(graph_);
   for (size_t i = 0; i < graph_.tensors().size(); ++i) {
     if (plan.slots[i].place != Place::Constant || plan.slots[i].alias >= 0) continue;
     const TensorId t(i);

@@ -233,11 +233,7 @@ class BlockDescriber {
     if (store || is_scan(v.kind) || has_memory(id) || kept) {
       for (int input : v.inputs) {
         const bool same = has(v.kind, algebra::Pointwise) || store;
-        std::vector<int> axes(value(input).extents.size(), -1);
-        const size_t skip = space.size() - std::min(space.size(), axes.size());
-        for (size_t i = 0; i < axes.size(); ++i)
-          axes[i] = value(input).extents[i].nominal == 1 ? -1 : int(skip + i);
-        reads(input, axes, same, found);
+        reads(input, broadcast_axes(input, space), same, found);
       }
     }
     BlockStep& again = out_.block.steps.back();
@@ -367,6 +363,15 @@ class BlockDescriber {
     const std::vector<int64_t> space = value(id).shape();
     add("start v", id, StepKind::Compute, loop, space, each(space)).writes = {whole_tile(id)};
   }
+  // Which axis of the space each axis of an operand goes along, as broadcasting has it; -1: none.
+  std::vector<int> broadcast_axes(int input, const std::vector<int64_t>& space) const {
+    std::vector<int> axes(value(input).extents.size(), -1);
+    const size_t skip = space.size() - std::min(space.size(), axes.size());
+    for (size_t i = 0; i < axes.size(); ++i)
+      if (value(input).extents[i].nominal != 1) axes[i] = int(skip + i);
+    return axes;
+  }
+
   void update(int id, int loop) {
     const Value& v = value(id);
     const int from = v.inputs[0];
@@ -377,10 +382,7 @@ class BlockDescriber {
     BlockStep& s = add("update v", id, StepKind::Compute, loop, space, each(space));
     Reads found;
     for (int input : v.inputs) {
-      std::vector<int> axes(value(input).extents.size(), -1);
-      const size_t skip = space.size() - std::min(space.size(), axes.size());
-      for (size_t i = 0; i < axes.size(); ++i)
-        axes[i] = value(input).extents[i].nominal == 1 ? -1 : int(skip + i);
+      const std::vector<int> axes = broadcast_axes(input, space);
       reads(input, axes, axes.size() <= space.size(), found);
     }
     BlockAccess sums = whole_tile(id);

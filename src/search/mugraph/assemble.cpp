@@ -191,13 +191,11 @@ class Assembler {
       if (carry && run_.rule("running maximum")) carry_running_maxima(g, c);
       g = store_sums_wide(g);
       if (run_.rule("thread graphs")) g = form_thread_graphs(g);
-      ValidateOptions limits;
       if (run_.context.target->kind == TargetKind::Gpu)
-        limits.block_bytes = run_.context.target->block_bytes();
-      for (const Graph& b : g.bodies())
-        too_large_ = too_large_ || block_memory(b).peak() > limits.block_bytes;
+        for (const Graph& b : g.bodies())
+          too_large_ = too_large_ || block_memory(b).peak() > run_.context.target->block_bytes();
       if (too_large_) return std::nullopt;
-      validate(g, limits);
+      validate(g);
     } catch (const Error&) {
       ++run_.report.pruned["not valid"];
       return std::nullopt;

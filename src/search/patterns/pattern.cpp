@@ -268,9 +268,7 @@ Graph with_dtype(const Graph& g, DType from, DType to) {
     if (t.dtype == from) t.dtype = to;
     return t;
   };
-  Graph out(g.name());
-  std::vector<TensorId> map(g.tensors().size());
-  for (const Op& op : g.ops()) {
+  return rewritten(g, [&](const Op& op, Graph& out, std::vector<TensorId>& map) {
     const Tensor& result = g.tensor(op.result());
     TensorId& made = map[op.result().index];
     if (op.kind == OpKind::Input)
@@ -281,10 +279,9 @@ Graph with_dtype(const Graph& g, DType from, DType to) {
       made = out.add(op.kind, {}, IotaAttrs{g.attrs<IotaAttrs>(op).axis, changed(result.type)},
                      result.name);
     else
-      copy_op(g, op, out, map);
-  }
-  for (TensorId t : g.outputs()) out.add_output(map[t.index]);
-  return out;
+      return false;
+    return true;
+  });
 }
 
 Graph bound_def(const Pattern& p, const Values& symbols, DType dtype) {

@@ -50,20 +50,15 @@ struct Answer {
 Graph with_uses(const Graph& program, const std::vector<const Use*>& uses) {
   std::map<uint32_t, const Use*> at;
   for (const Use* u : uses) at[u->region.output.index] = u;
-  Graph out(program.name());
-  std::vector<TensorId> map(program.tensors().size());
-  for (const Op& op : program.ops()) {
+  const auto replace = [&](const Op& op, Graph& out, std::vector<TensorId>& map) {
     const auto use = op.num_results == 1 ? at.find(op.result().index) : at.end();
-    if (use == at.end()) {
-      copy_op(program, op, out, map);
-      continue;
-    }
+    if (use == at.end()) return false;
     std::vector<TensorId> inputs;
     for (TensorId t : use->second->region.inputs) inputs.push_back(map[t.index]);
     map[op.result().index] = build::graph(out, use->second->graph, inputs)[0];
-  }
-  for (TensorId t : program.outputs()) out.add_output(map[t.index]);
-  return without_dead_code(out);
+    return true;
+  };
+  return without_dead_code(rewritten(program, replace));
 }
 
 class Run {

@@ -210,7 +210,7 @@ class Improvement {
     for (size_t i = 0; i < part.inputs.size(); ++i) g.set_tensor_name(g.inputs()[i], token(i));
     effort.steps = std::min(effort.steps, budget_.steps - steps_);
     effort.seconds = budget_.seconds - clock_.seconds();
-    CollectingSink sink;
+    CandidateSink sink;
     const double own = seconds_as_written(g, rates_);
     const PartReport r = search_(g, effort, std::max(0.0, cost_ - own), sink);
     ++searched_;
@@ -388,35 +388,6 @@ Graph with_part(const Graph& g, const Part& part, const Graph& better) {
   }
   for (uint32_t i = 0; i < g.ops().size(); ++i)
     if (!inside[i] && after[i]) copy_op(g, g.ops()[i], r, to);
-  for (TensorId t : g.outputs()) r.add_output(to[t.index]);
-  return without_dead_code(r);
-}
-
-Graph united(const Graph& g) {
-  Graph r(g.name());
-  std::vector<TensorId> to(g.tensors().size());
-  std::map<std::vector<uint64_t>, std::vector<uint32_t>> seen;  // by kind and operands
-  for (const Op& op : g.ops()) {
-    std::vector<uint32_t>* same = nullptr;
-    if (!is_input(op.kind) && !op.body.valid()) {
-      std::vector<uint64_t> key{uint64_t(op.kind)};
-      for (TensorId t : op.inputs) key.push_back(to[t.index].index);
-      if (has(op.kind, algebra::Commutative)) std::sort(key.begin() + 1, key.end());
-      same = &seen[key];
-      const auto at = std::ranges::find_if(*same, [&](uint32_t other) {
-        const Op& o = r.ops()[other];
-        return o.attrs == op.attrs && o.num_results == op.num_results &&
-               r.type(o.result()) == g.type(op.result());
-      });
-      if (at != same->end()) {
-        for (uint32_t i = 0; i < op.num_results; ++i)
-          to[op.result(i).index] = r.ops()[*at].result(i);
-        continue;
-      }
-    }
-    copy_op(g, op, r, to);
-    if (same) same->push_back(uint32_t(r.ops().size() - 1));
-  }
   for (TensorId t : g.outputs()) r.add_output(to[t.index]);
   return without_dead_code(r);
 }

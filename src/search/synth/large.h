@@ -50,7 +50,7 @@ Graph as_graph(const Graph& program, const Part& part);
 // The program in which the part is computed by `better` (inputs and outputs as as_graph's).
 Graph with_part(const Graph& program, const Part& part, const Graph& better);
 // Equal operators on equal operands once; without those that nothing uses.
-Graph united(const Graph& program);
+inline Graph united(const Graph& program) { return without_repeats(program, true); }
 // What the program costs as it is written, whatever its shapes.
 double seconds_as_written(const Graph& program, const Rates& rates);
 

@@ -157,22 +157,15 @@ TEST(Block, TilesCoverATensorOnce) {
       }
 }
 
-TEST(Validate, MirageDefinitionAndMemory) {
+TEST(Block, Memory) {
   const std::string text =
       "graph g { X = input : f32[6,10] O = kernel X grid[x=2] loops[i=5] {\nX = input : f32[6,10]\n"
       "x = iter X {imap={x:0}, fmap={i:1}}\ny = exp x\na = accum y {kind=concat, axis=1}\n"
       "o = save a {omap={x:0}} : f32[6,10]\nreturn o }\nreturn O }";
   Graph g = parse(text);
-  EXPECT_NO_THROW(validate(g, {.mirage_strict = true}));
+  EXPECT_NO_THROW(validate(g));
   const Graph& body = g.bodies()[0];
   EXPECT_EQ(block_memory(body).loop_bytes, 2 * 3 * 2 * 4 + 3 * 10 * 4);
-  EXPECT_THROW(validate(g, {.block_bytes = 100}), Error);
-  EXPECT_THROW(validate(g, {.kernel_bytes = 100}), Error);
-  Graph streaming = parse(
-      "graph g { X = input : f32[6,10] O = kernel X grid[x=2] loops[i=5] {\nX = input : f32[6,10]\n"
-      "x = iter X {imap={x:0}, fmap={i:1}}\no = save x {omap={x:0}, fmap={i:1}} : f32[6,10]\n"
-      "return o }\nreturn O }");
-  EXPECT_THROW(validate(streaming, {.mirage_strict = true}), Error);
 }
 
 TEST(Graph, RollbackRestoresTheValue) {
