@@ -115,27 +115,17 @@ void Cache::complain(const std::string& problem) {
 std::optional<std::string> Cache::find(const std::string& key, std::string_view suffix) {
   CHECK(is_hex64(key)) << "cache key " << key;
   const std::lock_guard lock(mutex_);
-  bool corrupt = false;
   for (const std::string& root : {root_, temporary_}) {
     if (root.empty()) continue;
     const std::optional<std::string> line = read_file(root + "/index/" + key);
     if (!line) continue;
     // "sha256 suffix key\n"; the name of the object is rebuilt from checked parts only.
     const std::string hash = line->substr(0, 64);
-    if (!is_hex64(hash) || *line != index_line(hash, suffix, key)) {
-      corrupt = true;
-      continue;
-    }
+    if (!is_hex64(hash) || *line != index_line(hash, suffix, key)) continue;
     std::string path = root + "/objects/" + hash + std::string(suffix);
     const std::optional<std::string> bytes = read_file(path);
-    if (bytes && sha256_hex(*bytes) == hash) {
-      ++counters_.hits;
-      return path;
-    }
-    corrupt = true;
+    if (bytes && sha256_hex(*bytes) == hash) return path;
   }
-  ++counters_.misses;
-  if (corrupt) ++counters_.corrupt;
   return std::nullopt;
 }
 
@@ -159,7 +149,6 @@ std::string Cache::store(const std::string& key, std::string_view suffix, std::s
       try {
         return write(root_, key, suffix, bytes);
       } catch (const Error& error) {
-        ++counters_.write_failures;
         complain(error.message());
       }
     }
@@ -212,11 +201,6 @@ std::string Cache::temporary_directory() {
       throw Error(ErrorKind::Io, "cannot write to '" + pattern + "': " + std::strerror(errno));
   temporary_ = pattern;
   return temporary_;
-}
-
-CacheCounters Cache::counters() const {
-  const std::lock_guard lock(mutex_);
-  return counters_;
 }
 
 }  // namespace tessera

@@ -20,13 +20,6 @@ struct CacheOptions {
   std::function<void(const std::string&)> warn;
 };
 
-struct CacheCounters {
-  long hits = 0;
-  long misses = 0;
-  long corrupt = 0;         // entries that failed their check (also counted as misses)
-  long write_failures = 0;  // entries kept only in the private temporary directory
-};
-
 // Safe to use from several threads and processes at once: entries appear by atomic rename.
 // Layout: <dir>/objects/<sha256><suffix>, named by content, and <dir>/index/<key>, one line
 // each, which names both.
@@ -57,7 +50,6 @@ class Cache {
   std::string problem() const;
   // A 0700 directory for files in the making, on demand; removed by the destructor.
   std::string temporary_directory();
-  CacheCounters counters() const;
 
  private:
   std::string write(const std::string& root, const std::string& key, std::string_view suffix,
@@ -69,7 +61,6 @@ class Cache {
   std::string root_;  // empty: not usable
   std::string temporary_;
   std::string problem_;
-  CacheCounters counters_;
 };
 
 // Replaces a file of the user's alone, all or nothing. The reason of a failure, or "".

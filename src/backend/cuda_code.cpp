@@ -6,7 +6,6 @@
 #include "backend/written.h"
 #include "base/error.h"
 #include "base/records.h"
-#include "base/wall_clock.h"
 #include "cost/analytical.h"
 
 namespace tessera {
@@ -53,26 +52,6 @@ void compile(CudaCode& code, Cache& cache) {
 
 }  // namespace
 
-std::string CudaCode::str() const {
-  std::ostringstream text;
-  for (const CudaKernel& k : program.kernels) {
-    if (k.call) {
-      text << k.call->library() << ": " << k.call->str() << '\n';
-      continue;
-    }
-    text << k.name << ": " << k.grid[0] << 'x' << k.grid[1] << 'x' << k.grid[2] << " blocks of "
-         << k.threads << " threads, " << k.shared_bytes << " bytes of shared memory";
-    for (const CudaBinary& b : kernels)
-      if (b.kernel == k.name) {
-        text << ", " << b.registers << " registers";
-        if (b.spilled_bytes > 0) text << ", " << b.spilled_bytes << " bytes spilled";
-        if (!b.serialized.empty()) text << ", products wait for each other: " << b.serialized;
-      }
-    text << '\n';
-  }
-  return text.str();
-}
-
 std::vector<KernelJoin> kernel_joins(const Graph& graph, Target target) {
   target.libraries.clear();
   return cuda_choice(graph, target, nullptr).joins;
@@ -98,7 +77,6 @@ CudaChoice cuda_choice(const Graph& graph, const Target& target,
 
 std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
                                          const CudaCodeOptions& options) {
-  const WallClock clock;
   auto code = std::make_shared<CudaCode>();
   WrittenSources written;
   const Graph graph =
@@ -131,7 +109,6 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
       apart.target.sm.cluster = 1;
       return make_cuda_code(given, cache, apart);
     }
-  code->compile_s = clock.seconds();
   return code;
 }
 

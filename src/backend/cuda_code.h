@@ -25,10 +25,6 @@ struct CudaCode {
   std::string image;                   // the binary
   std::shared_ptr<CudaModule> module;  // null: no device
   bool from_cache = false;
-  double compile_s = 0;
-
-  // One line per kernel: grid, threads, registers, spills, shared memory; or the library's call.
-  std::string str() const;
 };
 
 // What the model of the target says about a program's kernels.

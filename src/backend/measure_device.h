@@ -3,7 +3,6 @@
 // in the device's cache what an earlier one left there.
 #pragma once
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "backend/measure.h"

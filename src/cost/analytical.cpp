@@ -339,9 +339,9 @@ void AnalyticalModel::read_in_place(const Graph& graph, std::vector<KernelCost>&
   }
 }
 
-Cost AnalyticalModel::cost(const Graph& graph, double limit) const {
+Cost AnalyticalModel::cost(const Graph& graph) const {
   CHECK(graph.level() == Level::Kernel) << "only kernel graphs have a cost of their own";
-  Cost c{0, name(), true};
+  Cost c;
   if (machine_->target().kind == TargetKind::Gpu) {
     for (const KernelCost& k : kernels(graph)) c.seconds += k.seconds;
     return c;
@@ -349,13 +349,8 @@ Cost AnalyticalModel::cost(const Graph& graph, double limit) const {
   double resident = 0;
   for (TensorId t : graph.inputs()) resident += bytes(graph.type(t));
   resident = machine_->resident(resident);
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
+  for (size_t i = 0; i < graph.ops().size(); ++i)
     c.seconds += own_cost(graph, OpId(uint32_t(i)), resident).seconds;
-    if (c.seconds > limit) {
-      c.complete = false;
-      return c;
-    }
-  }
   return c;
 }
 

@@ -11,9 +11,7 @@ namespace tessera {
 class AnalyticalModel : public CostModel {
  public:
   explicit AnalyticalModel(Target target) : machine_(Machine::of(std::move(target))) {}
-  std::string name() const override { return "analytical:" + machine_->target().name; }
-  Cost cost(const Graph& graph,
-            double limit = std::numeric_limits<double>::infinity()) const override;
+  Cost cost(const Graph& graph) const override;
   // What each kernel of the graph costs and does, in order; views cost nothing and are left out.
   struct KernelCost {
     OpId op;

@@ -184,27 +184,6 @@ std::optional<LibraryCall> convolution(const Graph& g, const Op& op) {
 
 }  // namespace
 
-double LibraryCall::flops() const {
-  const double product = 2.0 * double(batch) * double(rows) * double(columns) * double(depth);
-  switch (kind) {
-  case Kind::Matmul: return product;
-  case Kind::Convolution: {
-    // Every weight meets every place of the smaller side: the result's, or the operand's.
-    double places = 1, taps = 1;
-    for (const WindowAxis& a : axes) {
-      places *= double(transposed ? a.in : a.out);
-      taps *= double(a.taps);
-    }
-    return 2.0 * double(batch) * double(columns) * double(depth) / double(groups) * places * taps;
-  }
-  case Kind::Attention: {
-    const double second = product / double(depth) * double(value_depth);
-    return double(group) * (product + second) * (causal ? 0.5 : 1);
-  }
-  }
-  unreachable("LibraryCall::Kind");
-}
-
 double LibraryCall::bytes() const {
   const double element = size_in_bytes(dtype), n = double(batch);
   switch (kind) {

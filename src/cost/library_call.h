@@ -47,7 +47,6 @@ struct LibraryCall {
   std::vector<OpId> parts;
   std::vector<TensorId> reads;
 
-  double flops() const;
   double bytes() const;  // read and written, each operand once
   const char* library() const { return kind == Kind::Matmul ? "cuBLASLt" : "cuDNN"; }
   // A library takes the same counts of zeros before and behind; where a convolution's differ in

@@ -16,9 +16,7 @@ namespace tessera {
 class KernelCosts : public CostModel {
  public:
   explicit KernelCosts(Session& session) : s_(session), model_(session.target) {}
-  std::string name() const override { return "measured, else " + model_.name(); }
-  Cost cost(const Graph& graph,
-            double limit = std::numeric_limits<double>::infinity()) const override;
+  Cost cost(const Graph& graph) const override;
   // Seconds by operator.
   std::vector<double> by_operator(const Graph& graph) const;
   // Seconds to copy a tensor in another order.

@@ -7,7 +7,8 @@ namespace tessera {
 
 LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
                             const std::vector<LayoutDemand>& demands, const Target& target,
-                            const LayoutLimits& limits) {
+                            bool compared) {
+  constexpr double kMostKept = 8e9;  // bytes that copies of weights may take
   // y[d][o]: demand d reads option o. x[t, l]: tensor t has a copy in layout l, which costs its
   // making in every call, or for what is constant its memory. Every y needs its x.
   Ilp ilp;
@@ -28,7 +29,7 @@ LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
     // Kept copies cost nothing in a call, or what it takes to read their originals (at half the
     // bandwidth); of equally fast choices the one with less memory wins.
     const double per_byte = 1 / target.levels[0].bandwidth;
-    const bool read = limits.compared && graph.is_weight(t);
+    const bool read = compared && graph.is_weight(t);
     const double cost = plan.constant(t) ? (read ? 2 : 1e-6) * bytes * per_byte
                                          : 2 * bytes * per_byte + target.launch_seconds;
     copies.push_back({t, layout, ilp.add_variable(cost), plan.constant(t) ? bytes : 0});
@@ -49,7 +50,7 @@ LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
   std::vector<std::pair<int, double>> memory;
   for (const Copy& c : copies)
     if (c.bytes > 0) memory.emplace_back(c.variable, c.bytes);
-  if (!memory.empty()) ilp.add(memory, Relation::LessEqual, limits.kept_bytes);
+  if (!memory.empty()) ilp.add(memory, Relation::LessEqual, kMostKept);
 
   LayoutChoice choice;
   if (demands.empty()) return choice;

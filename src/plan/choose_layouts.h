@@ -27,14 +27,9 @@ struct LayoutChoice {
   std::vector<Layout> layouts;  // one per demand
 };
 
-struct LayoutLimits {
-  bool compared = false;    // see PlanOptions
-  double kept_bytes = 8e9;  // memory that copies of weights may take
-};
-
-// `plan` tells what is constant from call to call.
+// `plan` tells what is constant from call to call; `compared`: see PlanOptions.
 LayoutChoice choose_layouts(const Graph& graph, const PlanBuilder& plan,
                             const std::vector<LayoutDemand>& demands, const Target& target,
-                            const LayoutLimits& limits = {});
+                            bool compared);
 
 }  // namespace tessera

@@ -72,14 +72,12 @@ class Assignments {
       : tasks_(tasks), buffers_(buffers), latest_(latest), phases_(phases),
         most_(std::min(kMostAssignments, kMostLooks / looks(phases, buffers))) {}
 
-  // False when there are too many to try.
-  bool run(std::vector<int>& best) {
+  void run(std::vector<int>& best) {
     best_ = best;
     best_live_ = live(best, phases_, buffers_);
     phase_ = best;
     branch(0);
     best = best_;
-    return tried_ <= most_;
   }
 
  private:
@@ -151,11 +149,7 @@ Schedule schedule_frugally(const std::vector<ScheduleTask>& tasks,
   constexpr size_t kExact = 16;
   const size_t n = tasks.size();
   Schedule listed = schedule_serially(tasks, buffers);
-  if (n < 3) {
-    listed.least_live = true;
-    return listed;
-  }
-  if (n > kExact) return listed;
+  if (n < 3 || n > kExact) return listed;
   // Least peak over all orders, by dynamic programming over the set of tasks already run.
   std::vector<uint32_t> needs(n, 0);
   for (size_t i = 0; i < n; ++i)
@@ -199,7 +193,7 @@ Schedule schedule_frugally(const std::vector<ScheduleTask>& tasks,
   }
   Schedule s = make(phase, int(n), buffers);
   s.least_barriers = listed.least_barriers;
-  s.serial = s.least_live = true;
+  s.serial = true;
   return s;
 }
 
@@ -214,10 +208,9 @@ Schedule schedule_by_depth(const std::vector<ScheduleTask>& tasks,
   for (size_t i = tasks.size(); i-- > 0;)
     for (int b : before[i]) latest[i] = std::min(latest[i], latest[size_t(b)] - 1);
   improve(tasks, buffers, before, phases, phase);
-  const bool exact = Assignments(tasks, buffers, latest, phases).run(phase);
+  Assignments(tasks, buffers, latest, phases).run(phase);
   Schedule s = make(phase, phases, buffers);
   s.least_barriers = std::max(0, phases - 1);
-  s.least_live = exact;
   if (s.live_bytes > most_live_bytes) {
     Schedule serial = schedule_frugally(tasks, buffers);
     if (serial.live_bytes < s.live_bytes) return serial;

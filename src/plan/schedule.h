@@ -22,10 +22,9 @@ struct ScheduleBuffer {
 struct Schedule {
   std::vector<std::vector<int>> phases;  // ascending within a phase
   int barriers() const { return phases.empty() ? 0 : int(phases.size()) - 1; }
-  int least_barriers = 0;   // length of the longest chain: no order needs fewer
-  int64_t live_bytes = 0;   // most bytes alive during a phase
-  bool serial = false;      // one task at a time: side by side would keep too much alive
-  bool least_live = false;  // proved: no assignment with as many phases keeps less alive
+  int least_barriers = 0;  // length of the longest chain: no order needs fewer
+  int64_t live_bytes = 0;  // most bytes alive during a phase
+  bool serial = false;     // one task at a time: side by side would keep too much alive
 };
 
 // Phases by depth; tasks that could run in several phases are put where least is kept alive. Where

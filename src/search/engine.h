@@ -90,22 +90,14 @@ struct Context {
 StopReason ended(const Context& context, const Budget& budget, double seconds, int64_t steps = 0);
 
 // Receives candidates in ascending order of cost.
-class CandidateSink {
- public:
-  virtual ~CandidateSink() = default;
-  virtual void offer(Candidate candidate) = 0;
-};
-
-class CollectingSink : public CandidateSink {
- public:
-  void offer(Candidate candidate) override { candidates.push_back(std::move(candidate)); }
+struct CandidateSink {
   std::vector<Candidate> candidates;
+  void offer(Candidate candidate) { candidates.push_back(std::move(candidate)); }
 };
 
 class Engine {
  public:
   virtual ~Engine() = default;
-  virtual std::string name() const = 0;
   virtual SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) = 0;
 };
 

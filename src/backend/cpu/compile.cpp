@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/sha256.h"
-#include "base/wall_clock.h"
 
 namespace tessera {
 namespace {
@@ -107,9 +106,8 @@ std::string compile(const Compiler& compiler, const std::string& source,
 
 }  // namespace
 
-Library::Library(void* handle, std::string path, std::string source, bool cached, double compile_s)
-    : handle_(handle), path_(std::move(path)), source_(std::move(source)), from_cache_(cached),
-      compile_s_(compile_s) {}
+Library::Library(void* handle, std::string path, std::string source, bool cached)
+    : handle_(handle), path_(std::move(path)), source_(std::move(source)), from_cache_(cached) {}
 
 Library::~Library() { dlclose(handle_); }
 
@@ -148,7 +146,6 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
   hash.field(compiler.identity).field(to_string(options.isa));
   for (const std::string& flag : flags_for(options)) hash.field(flag);
   const std::string key = hash.hex();
-  const WallClock clock;
   for (bool cached : {true, false}) {
     std::optional<std::string> path;
     if (cached)
@@ -162,8 +159,7 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
     // A path without '/' would be searched for; ours never are.
     CHECK(path->find('/') != std::string::npos);
     void* handle = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle != nullptr)
-      return std::make_unique<Library>(handle, *path, source, cached, clock.seconds());
+    if (handle != nullptr) return std::make_unique<Library>(handle, *path, source, cached);
     if (!cached) {
       const char* why = dlerror();
       throw Error(ErrorKind::Io, "cannot load '" + *path + "': " + (why != nullptr ? why : "?") +

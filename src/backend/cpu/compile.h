@@ -17,7 +17,7 @@ namespace tessera {
 class Library {
  public:
   // Takes a handle of dlopen.
-  Library(void* handle, std::string path, std::string source, bool cached, double compile_s);
+  Library(void* handle, std::string path, std::string source, bool cached);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library();
@@ -27,13 +27,11 @@ class Library {
   const std::string& path() const { return path_; }  // of its file
   const std::string& source() const { return source_; }
   bool from_cache() const { return from_cache_; }
-  double compile_s() const { return compile_s_; }
 
  private:
   void* handle_;
   std::string path_, source_;
   bool from_cache_;
-  double compile_s_;
 };
 
 struct CompileOptions {

@@ -231,8 +231,7 @@ class CpuProgramEmitter {
 
   void lay_out(const std::vector<ImageStep>& images, std::vector<OpCode>& codes) {
     const std::vector<LayoutDemand> wanted = demands(graph_, plan_, codes, unit_.isa, target_);
-    const LayoutChoice choice =
-        choose_layouts(graph_, plan_, wanted, target_, {.compared = options_.compared});
+    const LayoutChoice choice = choose_layouts(graph_, plan_, wanted, target_, options_.compared);
     for (size_t i = 0; i < wanted.size(); ++i)
       codes[size_t(wanted[i].user)].layouts[size_t(wanted[i].operand)] = choice.layouts[i];
     read_through_slices(graph_, plan_, codes);

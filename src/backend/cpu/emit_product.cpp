@@ -1,7 +1,5 @@
 // Matrix products inside a kernel: register-tiled where rows are long enough, plain loops
 // otherwise.
-#include <algorithm>
-#include <functional>
 
 #include "backend/cpu/emitter.h"
 #include "backend/fmt.h"

@@ -23,7 +23,6 @@ const std::set<std::string>& ablations();
 class Mugraph : public Engine {
  public:
   explicit Mugraph(MugraphOptions options = {}) : options_(std::move(options)) {}
-  std::string name() const override { return "mugraph"; }
   SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
 
  private:

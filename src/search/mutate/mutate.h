@@ -60,7 +60,6 @@ std::vector<Candidate> mutate(const Graph& subprogram, const MutateOptions& opti
 class Mutate : public Engine {
  public:
   explicit Mutate(MutateOptions options = {}) : options_(std::move(options)) {}
-  std::string name() const override { return "mutate"; }
   SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
 
  private:

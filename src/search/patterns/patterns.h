@@ -18,7 +18,6 @@ struct PatternsOptions {
 class Patterns : public Engine {
  public:
   explicit Patterns(PatternsOptions options) : options_(std::move(options)) {}
-  std::string name() const override { return "patterns"; }
   SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
 
  private:

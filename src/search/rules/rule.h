@@ -16,7 +16,6 @@
 //   assumes B != 0     the left side is undefined elsewhere; it grows the domain (level bitwise:
 //   refused) where A >= 0       must be known to be true: the sides differ elsewhere
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>

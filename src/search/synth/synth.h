@@ -48,7 +48,6 @@ struct SynthOptions {
 class Synth : public Engine {
  public:
   explicit Synth(SynthOptions options = {}) : options_(std::move(options)) {}
-  std::string name() const override { return "synth"; }
   SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
 
  private:

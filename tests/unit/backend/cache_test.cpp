@@ -74,7 +74,6 @@ TEST(Cache, KeepsWhatItIsGiven) {
   }
   Cache again(quiet(path));
   EXPECT_TRUE(again.find(kKey, ".so"));
-  EXPECT_EQ(again.counters().hits, 1);
   struct stat info;
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
@@ -88,7 +87,6 @@ TEST(Cache, DamagedEntriesCountAsAbsent) {
       cache.store(kKey, ".so", "hello");
       for (const fs::path& file : files_in(dir.path() + "/c/" + part)) overwrite(file, damage);
       EXPECT_FALSE(cache.find(kKey, ".so")) << part << " '" << damage << "'";
-      EXPECT_EQ(cache.counters().corrupt, 1);
       cache.store(kKey, ".so", "hello");
       EXPECT_TRUE(cache.find(kKey, ".so"));
     }

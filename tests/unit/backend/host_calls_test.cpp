@@ -186,7 +186,7 @@ class Calls : public Hosts {
     PatternsOptions options;
     options.warehouse = &all;
     options.verify = true;
-    CollectingSink sink;
+    CandidateSink sink;
     const SearchReport report =
         Patterns(options).run(Subprogram{parse(program)}, context, {}, sink);
     why_.clear();

@@ -64,17 +64,6 @@ TEST(AnalyticalModel, PricesNoTransformsThatAreSwitchedOff) {
   EXPECT_GT(conv(Transforms::Common, dilated), 1.3 * conv(Transforms::All, dilated));
 }
 
-TEST(AnalyticalModel, StopsAtTheLimit) {
-  AnalyticalModel model(default_cpu_target());
-  Graph g = parse(chain(20));
-  Cost whole = model.cost(g), part = model.cost(g, whole.seconds / 4);
-  EXPECT_TRUE(whole.complete);
-  EXPECT_FALSE(part.complete);
-  EXPECT_LT(part.seconds, whole.seconds);
-  EXPECT_GE(part.seconds, whole.seconds / 4);
-  EXPECT_EQ(whole.source, "analytical:cpu");
-}
-
 TEST(AnalyticalModel, FusedPointwiseIsCheaperThanSeparateKernels) {
   const char* fused = R"(graph g {
   X = input : f32[1024,1024]

@@ -30,7 +30,6 @@ Enumerated enumerate_blocks(const Region& region, NormalForms& forms,
 class Exhaustive : public Engine {
  public:
   explicit Exhaustive(ExhaustiveOptions options) : options_(options) {}
-  std::string name() const override { return "exhaustive"; }
   SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
 
  private:
