@@ -146,7 +146,7 @@ class Contest {
   // --- candidates ------------------------------------------------------------------------------
 
   void propose() {
-    CandidateSink sink;
+    CollectingSink sink;
     for (const Proposal& p : s_.options.proposals)
       if (p.of == spec_) {
         sink.candidates.push_back(p.candidate);
@@ -190,7 +190,7 @@ class Contest {
   }
 
   // What an earlier search came to, in place of another one.
-  void take_known(CandidateSink& sink) {
+  void take_known(CollectingSink& sink) {
     SearchReport report;
     report.detail = known_->note;
     if (known_->graph) {
@@ -234,14 +234,14 @@ class Contest {
   }
 
   // A program in which more depends on weights alone, and what the engine makes of the rest of it.
-  void add_folding(const Folding& f, CandidateSink& sink) {
+  void add_folding(const Folding& f, CollectingSink& sink) {
     constexpr size_t kMostOfOne = 4;
     if (s_.deadline.cancelled()) return;
     const std::vector<Part> parts = partition(f.graph);
     if (parts.size() != 1) return;
     const double cost = AnalyticalModel(s_.target).cost(parts[0].graph).seconds;
     sink.offer({f.graph, cost, "fold", f.derivation, {}, false});
-    CandidateSink of_part;
+    CollectingSink of_part;
     std::optional<MemoryOf> memory;
     if (memory_) memory.emplace(*memory_, memory_prefix(parts[0].graph));
     s_.report.searches.push_back(s_.search(parts[0].graph, label_,

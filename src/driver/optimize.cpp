@@ -164,7 +164,7 @@ class Optimizer {
 
   SearchOutcome search_only() {
     SearchOutcome out;
-    CandidateSink sink;
+    CollectingSink sink;
     MemoryOf memory(saved_, memory_prefix(program_));
     try {
       const Interruptible scope(s_.deadline.hard());

@@ -220,7 +220,7 @@ bool ProgramOptimizer::propose(double least, double most) {
 // One search, its results opened.
 void ProgramOptimizer::mutate(const Item& item, int number, double until,
                               std::vector<Item>& found) {
-  CandidateSink sink;
+  CollectingSink sink;
   const SearchReport r =
       s_.mutants(item.graph, until - s_.deadline.spent(), sink, &costs_, kSteps >> item.round);
   SubprogramReport& report = s_.report.subprograms[size_t(item.subprogram)];

@@ -35,7 +35,7 @@ Graph simplified(Session& s, const Graph& given) {
   // Most of what is found is proved. Where nothing of it is, the search goes on around what was
   // refused.
   for (const bool proved : {false, true}) {
-    CandidateSink sink;
+    CollectingSink sink;
     s.tell("simplify", "", 0, 0);
     SearchReport found =
         s.synthesize(program, std::min(kMostSeconds, kShare * s.deadline.seconds()), sink, proved);

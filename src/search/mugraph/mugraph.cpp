@@ -132,7 +132,7 @@ SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget&
       options_.ablate.count("finer axes") ? std::nullopt : mugraph::refine_axes(sub.graph);
   if (!fine) return mugraph::Search(options_, sub, context, budget, sink).run();
   // Reshapes cut the program into regions: once as it is, once over finer axes without them.
-  CandidateSink found;
+  CollectingSink found;
   SearchReport report = mugraph::Search(options_, sub, context, budget, found).run();
   Subprogram finer;
   finer.graph = *fine;

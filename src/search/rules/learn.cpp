@@ -180,7 +180,7 @@ std::vector<Rule> Learner::learn(const Graph& program, const std::string& source
   budget.steps = options_.steps;
   budget.seconds = options_.seconds;
   budget.candidates = 1;
-  CandidateSink sink;
+  CollectingSink sink;
   Synth(std::move(synth)).run(Subprogram{program}, context, budget, sink);
   ++counts_.programs;
   std::vector<Rule> learnt;

@@ -210,7 +210,7 @@ class Improvement {
     for (size_t i = 0; i < part.inputs.size(); ++i) g.set_tensor_name(g.inputs()[i], token(i));
     effort.steps = std::min(effort.steps, budget_.steps - steps_);
     effort.seconds = budget_.seconds - clock_.seconds();
-    CandidateSink sink;
+    CollectingSink sink;
     const double own = seconds_as_written(g, rates_);
     const PartReport r = search_(g, effort, std::max(0.0, cost_ - own), sink);
     ++searched_;

@@ -652,12 +652,12 @@ SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& b
   if (others.empty() || !(synth::seconds_as_written(others[0].graph, options_.rates) < cost))
     forms.insert(forms.begin(), {&plain, looped});
   // What synthesis makes of each; at least the program itself, if it is another.
-  CandidateSink found;
+  CollectingSink found;
   std::optional<SearchReport> report;
   for (size_t i = 0; i < forms.size(); ++i) {
     Budget share = synth::left_of(budget, clock);
     share.seconds /= double(forms.size() - i);
-    CandidateSink its;
+    CollectingSink its;
     SearchReport one = synth::improved(options_, *forms[i].graph, context, share, its);
     if (one.original_cost == 0)
       one.original_cost = synth::seconds_as_written(*forms[i].graph, options_.rates);

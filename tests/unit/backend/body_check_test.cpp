@@ -117,7 +117,7 @@ class Bodies : public testing::Test {
     PatternsOptions options;
     options.warehouse = &all;
     options.verify = true;
-    CandidateSink sink;
+    CollectingSink sink;
     const SearchReport report =
         Patterns(options).run(Subprogram{parse(program)}, context, {}, sink);
     for (const Candidate& c : sink.candidates)

@@ -186,7 +186,7 @@ class Calls : public Hosts {
     PatternsOptions options;
     options.warehouse = &all;
     options.verify = true;
-    CandidateSink sink;
+    CollectingSink sink;
     const SearchReport report =
         Patterns(options).run(Subprogram{parse(program)}, context, {}, sink);
     why_.clear();

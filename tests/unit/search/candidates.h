@@ -12,7 +12,7 @@ inline std::vector<Candidate> candidates(const Graph& g, MugraphOptions options 
   const Target target = default_cpu_target();
   Context context;
   context.target = &target;
-  CandidateSink sink;
+  CollectingSink sink;
   Mugraph(options).run({g}, context, Budget{}, sink);
   return std::move(sink.candidates);
 }

@@ -43,7 +43,7 @@ Found search(const Graph& g, int64_t steps = 1'000'000) {
   context.target = &target;
   Budget budget;
   budget.steps = steps;
-  CandidateSink sink;
+  CollectingSink sink;
   Found f;
   f.report = Synth().run(Subprogram{g}, context, budget, sink);
   f.candidates = std::move(sink.candidates);
@@ -140,7 +140,7 @@ TEST(Large, NothingIsSearchedWhenTheTimeIsSpent) {
   for (const int length : {2, 20}) {  // one world, and parts
     const Graph g = chain(length, "  e = log y\n  z = exp e\n");
     ASSERT_EQ(is_large(g), length == 20);
-    CandidateSink sink;
+    CollectingSink sink;
     const SearchReport r = Synth().run(Subprogram{g}, context, spent, sink);
     EXPECT_EQ(r.stop, StopReason::TimeBudget);
     EXPECT_EQ(r.states(), 0);

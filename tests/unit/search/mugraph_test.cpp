@@ -35,7 +35,7 @@ MugraphOutcome search_mugraph(const Graph& g, const Target& target, Engine& engi
   Context context;
   context.target = &target;
   context.threads = threads;
-  CandidateSink sink;
+  CollectingSink sink;
   MugraphOutcome r;
   Budget steps_alone;  // a loaded machine, or one under sanitizers, finds the same
   steps_alone.seconds = 3600;
@@ -484,7 +484,7 @@ TEST(Mugraph, StopsWhenAsked) {
   Context context;
   context.target = &target;
   context.cancel = &cancel;
-  CandidateSink sink;
+  CollectingSink sink;
   EXPECT_EQ(Mugraph().run({g}, context, Budget{}, sink).stop, StopReason::Cancelled);
   cancel = false;
   Budget none;
@@ -514,7 +514,7 @@ TEST(Mugraph, ReportsProgress) {
     ++calls;
     EXPECT_GT(r.values, 0);
   };
-  CandidateSink sink;
+  CollectingSink sink;
   SearchReport r = Mugraph().run({g}, context, Budget{}, sink);
   EXPECT_GT(calls, 0);
   EXPECT_GT(r.states(), 100);

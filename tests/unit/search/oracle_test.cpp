@@ -68,7 +68,7 @@ std::vector<Candidate> search_oracle(const Graph& g, const Target& target, bool 
   mugraph::ExhaustiveOptions limits;
   limits.max_operators = 8;
   limits.max_states = 200'000;
-  CandidateSink sink;
+  CollectingSink sink;
   Budget budget;
   budget.steps = 200'000;
   if (exhaustive)

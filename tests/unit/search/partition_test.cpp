@@ -23,7 +23,7 @@ FoundParts search_parts(const Graph& g, double seconds = 30) {
   const Target target = default_cpu_target();
   Context context;
   context.target = &target;
-  CandidateSink sink;
+  CollectingSink sink;
   Budget budget;
   budget.seconds = seconds;
   FoundParts f;

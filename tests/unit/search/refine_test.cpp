@@ -146,7 +146,7 @@ TEST(Refine, OneKernelAcrossReshapes) {
   Context context;
   context.target = &target;
   auto fewest = [&](MugraphOptions options) {
-    CandidateSink sink;
+    CollectingSink sink;
     Mugraph(options).run({g}, context, Budget{}, sink);
     EXPECT_FALSE(sink.candidates.empty());
     size_t least = 99;

@@ -76,7 +76,7 @@ FoundRun run(const Graph& program, Notes* notes, int threads) {
   context.threads = threads;
   context.memory = notes;
   if (notes) context.cancel = &notes->cancel;
-  CandidateSink sink;
+  CollectingSink sink;
   FoundRun f;
   Budget budget;
   budget.seconds = 1e6;

@@ -19,7 +19,7 @@ Target h200() { return find_target("h200", source_dir() + "/targets"); }
 std::vector<Candidate> search_split(const Graph& g, const Target& target) {
   Context context;
   context.target = &target;
-  CandidateSink sink;
+  CollectingSink sink;
   SearchReport report = Mugraph().run({g}, context, Budget{}, sink);
   EXPECT_EQ(report.stop, StopReason::Exhausted) << report.detail;
   EXPECT_EQ(report.pruned["not valid"], 0);

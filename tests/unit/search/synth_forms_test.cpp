@@ -20,7 +20,7 @@ Graph best_form(const char* text, std::string* derivation = nullptr) {
   Budget budget;
   budget.steps = 400'000;
   budget.seconds = 3600;  // ends by its steps alone, however slow the machine
-  CandidateSink sink;
+  CollectingSink sink;
   const SearchReport report = Synth().run(Subprogram{g}, context, budget, sink);
   if (sink.candidates.empty()) {
     ADD_FAILURE() << "nothing found: " << report.detail;
@@ -148,7 +148,7 @@ TEST(SynthForms, OtherSlicesOfBatchesAreNoDiagonals) {
   const Target target = default_cpu_target();
   Context context;
   context.target = &target;
-  CandidateSink sink;
+  CollectingSink sink;
   Synth().run(Subprogram{g}, context, Budget{}, sink);
   ASSERT_FALSE(sink.candidates.empty());
   for (const Candidate& c : sink.candidates) EXPECT_TRUE(verify(g, c.graph).equal());

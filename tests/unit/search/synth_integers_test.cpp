@@ -28,7 +28,7 @@ std::vector<Graph> offered_rewrites(const std::string& text) {
   Budget budget;
   budget.steps = 400'000;
   budget.seconds = 3600;  // ends by its steps alone, however slow the machine
-  CandidateSink sink;
+  CollectingSink sink;
   Synth().run(Subprogram{g}, context, budget, sink);
   std::vector<Graph> all;
   for (Candidate& c : sink.candidates) {

@@ -26,7 +26,7 @@ FoundByRates synthesize(const char* text, const SynthOptions& options) {
   Budget budget;
   budget.steps = 200'000;
   budget.seconds = 3600;  // ends by its steps alone, however slow the machine
-  CandidateSink sink;
+  CollectingSink sink;
   FoundByRates found;
   found.report = Synth(options).run(Subprogram{g}, context, budget, sink);
   found.candidates = std::move(sink.candidates);

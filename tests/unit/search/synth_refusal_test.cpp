@@ -28,7 +28,7 @@ Answer ask(const Graph& g, const std::function<bool(const Graph&)>& refuses) {
     ++a.asked;
     return !refuses(found) && verify(original, found).equal();
   };
-  CandidateSink sink;
+  CollectingSink sink;
   a.report = Synth(options).run(Subprogram{g}, context, budget, sink);
   a.candidates = std::move(sink.candidates);
   return a;

@@ -22,7 +22,7 @@ Best best_sketched(const Graph& g, const SynthOptions& options) {
   Budget budget;
   budget.steps = 400'000;
   budget.seconds = 3600;  // ends by its steps alone, however slow the machine
-  CandidateSink sink;
+  CollectingSink sink;
   const SearchReport report = Synth(options).run(Subprogram{g}, context, budget, sink);
   Best b{report.original_cost, report.original_cost, g};
   if (!sink.candidates.empty() && sink.candidates[0].cost < b.cost) {

@@ -150,7 +150,7 @@ TEST(SynthSlices, TheSearchGoesOnFromThere) {
   context.target = &target;
   Budget budget;
   budget.steps = 100'000;
-  CandidateSink sink;
+  CollectingSink sink;
   const SearchReport report = Synth().run(Subprogram{g}, context, budget, sink);
   ASSERT_FALSE(sink.candidates.empty());
   const Candidate& best = sink.candidates[0];

@@ -24,7 +24,7 @@ Synthesis synthesize(const Graph& g, uint64_t seed = 0) {
   Budget budget;
   budget.steps = 400'000;
   budget.seconds = 3600;  // ends by its steps alone, however slow the machine
-  CandidateSink sink;
+  CollectingSink sink;
   Synthesis s;
   s.report = Synth().run(Subprogram{g}, context, budget, sink);
   s.candidates = std::move(sink.candidates);

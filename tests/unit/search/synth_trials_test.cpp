@@ -18,7 +18,7 @@ std::vector<Candidate> offered(const Graph& g, SearchReport* report = nullptr) {
   budget.steps = 400'000;
   budget.seconds = 3600;  // ends by its steps alone, however slow the machine
   budget.candidates = 8;
-  CandidateSink sink;
+  CollectingSink sink;
   const SearchReport r = Synth().run(Subprogram{g}, context, budget, sink);
   if (report) *report = r;
   return std::move(sink.candidates);

@@ -86,7 +86,7 @@ TEST(Threads, SearchFormsThemUnlessToldNotTo) {
       if (off) options.ablate = {"thread graphs"};
       Context context;
       context.target = &target;
-      CandidateSink sink;
+      CollectingSink sink;
       Mugraph(options).run({g}, context, Budget{}, sink);
       int found = 0;
       for (const Candidate& c : sink.candidates) found += threads(c.graph);

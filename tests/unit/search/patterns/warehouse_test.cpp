@@ -53,7 +53,7 @@ Found search(const Graph& program, const std::vector<Pattern>& patterns, bool ve
   PatternsOptions options;
   options.warehouse = &patterns;
   options.verify = verify;
-  CandidateSink sink;
+  CollectingSink sink;
   Found found;
   found.report = Patterns(options).run(Subprogram{program}, context, {}, sink);
   found.candidates = std::move(sink.candidates);

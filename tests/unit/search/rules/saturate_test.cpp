@@ -287,7 +287,7 @@ TEST(RuleSaturate, TheEngineSaysWhichRuleMadeEachStep) {
   const Target target = default_cpu_target();
   Context context;
   context.target = &target;
-  CandidateSink sink;
+  CollectingSink sink;
   const SearchReport report = Synth(options).run(Subprogram{g}, context, Budget{}, sink);
   ASSERT_FALSE(sink.candidates.empty());
   EXPECT_EQ(count(sink.candidates[0].graph, OpKind::Matmul), 0);
