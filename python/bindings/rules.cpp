@@ -1,5 +1,4 @@
 // search/rules: rules as plain records, checking them, learning them from programs.
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 
 #include "bindings.h"

@@ -89,11 +89,12 @@ struct Context {
 // Why a search ends that has taken so much of its budget.
 StopReason ended(const Context& context, const Budget& budget, double seconds, int64_t steps = 0);
 
-// Receives candidates in ascending order of cost.
-struct CandidateSink {
+// Receives candidates in ascending order of cost, and keeps them.
+struct CollectingSink {
   std::vector<Candidate> candidates;
   void offer(Candidate candidate) { candidates.push_back(std::move(candidate)); }
 };
+using CandidateSink = CollectingSink;
 
 class Engine {
  public:
