@@ -5,8 +5,8 @@
 namespace tessera {
 
 // The program with gathers by computed indices of inputs in place of gathers of functions of single
-// elements: f(x[i]) for f(x)[i]. Others stay: of x[i][j] for x[i[j]], fewer i need be positions of
-// x. The graph has static shapes.
+// elements: f(x[i]) for f(x)[i], x[i]·w for (x·w)[i]; so of sums over other axes. Others stay: of
+// x[i][j] for x[i[j]], fewer i need be positions of x. The graph has static shapes.
 Graph with_gathers_of_inputs(const Graph& graph);
 
 }  // namespace tessera

@@ -113,5 +113,22 @@ TEST(IndexRanges, NoSeedLeavesTheRange) {
   }
 }
 
+// What elements are picked from may be computed, of whole rows too.
+TEST(IndexRanges, PickedBeforeOrAfterwards) {
+  const std::string w = kTwo + "w = input : f32[4,6]; ", n = "n = add i, j; ";
+  const std::string end = "; return y";
+  const std::string product = w + n + "p = matmul x, w; y = gather p, n {axis=0}" + end;
+  expect_equal(product, w + n + "g = gather x, n {axis=0}; y = matmul g, w" + end);
+  expect_never_equal(product, w + n + "g = gather x, i {axis=0}; y = matmul g, w" + end);
+  const std::string columns = w + n + "p = matmul x, w; y = gather p, n {axis=1}" + end;
+  expect_equal(columns, w + n + "g = gather w, n {axis=1}; y = matmul x, g" + end);
+  const std::string sums = w + n + "s = sum x {axes=[1]}; y = gather s, n {axis=0}" + end;
+  expect_equal(sums, w + n + "g = gather x, n {axis=0}; y = sum g {axes=[1]}" + end);
+  // One row that may be picked often.
+  const std::string one = "x = input : f32[1,4]; i = input : i64[3]; ";
+  expect_equal(one + "t = tanh x; y = gather t, i {axis=0}" + end,
+               one + "g = gather x, i {axis=0}; y = tanh g" + end);
+}
+
 }  // namespace
 }  // namespace tessera
