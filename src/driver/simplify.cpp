@@ -4,6 +4,7 @@
 
 #include "cost/analytical.h"
 #include "search/fold/fold.h"
+#include "search/synth/slices.h"
 
 namespace tessera {
 
@@ -23,15 +24,23 @@ Graph simplified(Session& s, const Graph& given) {
   };
   Graph program = given;
   double before = model.cost(program).seconds;
-  if (!s.options.disable.count("fold") && !s.options.disable.count("plan:weights")) {
-    for (Folding& f : fold_weights(given)) {
-      const double after = model.cost(f.graph).seconds;
-      if (after > kLeastGain * before || !is_equal(f.graph, "fold")) continue;
-      s.report.simplified = f.derivation;
-      program = std::move(f.graph), before = after;
-      break;
-    }
-  }
+  const auto take = [&](Graph found, const std::string& derivation, const char* origin) {
+    const double after = model.cost(found).seconds;
+    if (after > kLeastGain * before || !is_equal(found, origin)) return false;
+    s.report.simplified += derivation;
+    program = std::move(found), before = after;
+    return true;
+  };
+  if (!s.options.disable.count("fold") && !s.options.disable.count("plan:weights"))
+    for (Folding& f : fold_weights(given))
+      if (take(std::move(f.graph), f.derivation, "fold")) break;
+  // By themselves, as what is found beside them may be refused.
+  std::vector<synth::Retold> forms = synth::reslice(program);
+  for (synth::Retold& r : synth::reslice(program, true))
+    if (std::ranges::find(forms, r.graph, &synth::Retold::graph) == forms.end())
+      forms.push_back(std::move(r));
+  for (synth::Retold& r : forms)
+    if (take(std::move(r.graph), r.derivation, "synth")) break;
   // Most of what is found is proved. Where nothing of it is, the search goes on around what was
   // refused.
   for (const bool proved : {false, true}) {

@@ -78,6 +78,45 @@ def test_slices_that_are_the_whole_together() -> None:
     np.testing.assert_allclose(found.function()(y), change(y), rtol=1e-12)
 
 
+def last_row(x: Array, W: Array, b: Array) -> Any:
+    return (x @ W + b)[:, -1]
+
+
+def last_query(q: Array, k: Array, v: Array) -> Any:
+    s = q @ k.swapaxes(-1, -2)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return (e / e.sum(-1, keepdims=True) @ v)[:, -1]
+
+
+def some_rows(x: Array, W: Array, i: Array) -> Any:
+    return np.tanh(x @ W)[i]
+
+
+@pytest.mark.parametrize(
+    ("function", "types", "instead"),
+    [
+        (last_row, ("f32[16,64,128]", "f32[128,256]", "f32[256]"), "x[:, -1:] @ W"),
+        (last_query, ("f32[16,64,32]",) * 3, "q[:, -1:] @ k"),
+        (some_rows, ("f32[2000,128]", "f32[128,128]", "i64[16]"), "x[i] @ W"),
+    ],
+)
+def test_less_is_computed_where_less_is_taken(
+    function: Any, types: tuple[str, ...], instead: str
+) -> None:
+    found = rewritten(function, *types)
+    assert found.improved
+    assert instead in found.source
+    rng = np.random.default_rng(3)
+    shapes = [tuple(map(int, t[4:-1].split(","))) for t in types]
+    arrays: list[Any] = [rng.random(shape, np.float32) for shape in shapes]
+    if function is some_rows:
+        arrays[2] = rng.integers(-16, 16, 16)
+    np.testing.assert_allclose(found.function()(*arrays), function(*arrays), rtol=1e-4)
+    if function is some_rows:
+        with pytest.raises(IndexError):
+            found.function()(*arrays[:2], np.array([2000]))
+
+
 def test_exponentials_are_joined() -> None:
     def density(x: Array, y: Array) -> Any:
         return np.exp(x) * np.exp(y) / np.exp(x - 1)

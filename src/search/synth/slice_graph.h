@@ -26,11 +26,6 @@ inline bool same_along(const SliceAttrs& a, const SliceAttrs& b, size_t axis) {
   return a.starts[axis] == b.starts[axis] && a.stops[axis] == b.stops[axis] &&
          a.steps[axis] == b.steps[axis];
 }
-// Axes in canonical form: a stop right behind the last element.
-inline SliceAttrs normal(SliceAttrs a) {
-  for (size_t i = 0; i < a.starts.size(); ++i) set(a, i, a.starts[i], count(a, i), a.steps[i]);
-  return a;
-}
 // `inner` of what `outer` selects.
 inline SliceAttrs composed(const SliceAttrs& outer, const SliceAttrs& inner) {
   SliceAttrs r = outer;
