@@ -36,13 +36,15 @@ Graph simplified(Session& s, const Graph& given) {
       if (take(std::move(f.graph), f.derivation, "fold")) break;
   // By themselves, as what is found beside them may be refused.
   std::vector<synth::Retold> forms = synth::reslice(program);
-  std::ranges::move(synth::reslice(program, true), std::back_inserter(forms));
+  for (synth::Retold& r : synth::reslice(program, true))
+    if (std::ranges::find(forms, r.graph, &synth::Retold::graph) == forms.end())
+      forms.push_back(std::move(r));
   for (synth::Retold& r : forms)
     if (take(std::move(r.graph), r.derivation, "synth")) break;
   // Most of what is found is proved. Where nothing of it is, the search goes on around what was
   // refused.
   for (const bool proved : {false, true}) {
-    CandidateSink sink;
+    CollectingSink sink;
     s.tell("simplify", "", 0, 0);
     SearchReport found =
         s.synthesize(program, std::min(kMostSeconds, kShare * s.deadline.seconds()), sink, proved);

@@ -16,27 +16,27 @@ class Mover {
 
   Graph run() {
     const std::vector<bool> computed = made_of_inputs(g_);
-    for (const Op& op : g_.ops()) {
-      if (op.kind == OpKind::Gather && computed[op.inputs[1].index])
-        if (const auto moved =
-                picked(op.inputs[0], g_.attrs<AxisAttrs>(op).axis, map_[op.inputs[1].index])) {
-          map_[op.result().index] = *moved;
-          continue;
-        }
-      copy_op(g_, op, out_, map_);
-    }
+    for (const Op& op : g_.ops())
+      if (op.kind != OpKind::Gather || !computed[op.inputs[1].index] ||
+          is_input(g_.producer(op.inputs[0]).kind) || !moved(op))
+        copy_op(g_, op, out_, map_);
     for (TensorId t : g_.outputs()) out_.add_output(map_[t.index]);
     return std::move(out_);
   }
 
  private:
-  int rank_of(TensorId index) const { return out_.type(index).rank(); }
-  // A shape with those of the index in place of an axis.
-  static Shape replaced(const Shape& shape, int axis, const Shape& by) {
-    Shape s(shape.begin(), shape.begin() + axis);
-    s.insert(s.end(), by.begin(), by.end());
-    s.insert(s.end(), shape.begin() + axis + 1, shape.end());
-    return s;
+  // By a list of indices, so that all axes stay where they are.
+  bool moved(const Op& gather) {
+    const Shape& shape = g_.type(gather.inputs[1]).shape;
+    TensorId index = map_[gather.inputs[1].index];
+    if (shape.size() != 1)
+      index = build::reshape(out_, index, ShapeAttrs{{Dim(num_elements(shape))}});
+    const auto found = picked(gather.inputs[0], g_.attrs<AxisAttrs>(gather).axis, index);
+    if (!found) return false;
+    const Shape& result = g_.type(gather.result()).shape;
+    map_[gather.result().index] =
+        shape.size() == 1 ? *found : build::reshape(out_, *found, ShapeAttrs{result});
+    return true;
   }
 
   // t[index] along an axis; nullopt where what an element is depends on where it is.
@@ -47,64 +47,39 @@ class Mover {
   }
   std::optional<TensorId> made(TensorId t, int axis, TensorId index) {
     const Op& op = g_.producer(t);
-    const Type type{g_.type(t).dtype, replaced(g_.type(t).shape, axis, out_.type(index).shape)};
+    Type type = g_.type(t);
+    const bool one = type.shape[size_t(axis)].is_one();  // of all operands, too
+    type.shape[size_t(axis)] = out_.type(index).shape[0];
     if (is_input(op.kind)) return out_.add(OpKind::Gather, {map_[t.index], index}, AxisAttrs{axis});
     if (op.constant()) return out_.add_const(*op.constant(), type);
     if (const auto* a = std::get_if<IotaAttrs>(&op.attrs)) {
       if (a->axis == axis) return std::nullopt;
-      const int more = a->axis > axis ? rank_of(index) - 1 : 0;
-      return out_.add(OpKind::Iota, {}, IotaAttrs{a->axis + more, type});
+      return out_.add(OpKind::Iota, {}, IotaAttrs{a->axis, type});
     }
-    if (const auto* a = std::get_if<PermAttrs>(&op.attrs))
-      return transposed(op.inputs[0], a->perm, axis, index);
     const auto* reduced = is_reduction(op.kind) ? &g_.attrs<ReduceAttrs>(op) : nullptr;
+    const auto* perm = std::get_if<PermAttrs>(&op.attrs);
     const bool product = op.kind == OpKind::Matmul;
-    const bool one = g_.type(t).shape[size_t(axis)].is_one();  // of all operands, too
-    if ((product || reduced) && rank_of(index) != 1) {
-      const ShapeAttrs flat{{Dim(num_elements(out_.type(index).shape))}};
-      const auto element = picked(t, axis, build::reshape(out_, index, flat));
-      if (!element) return std::nullopt;
-      return build::reshape(out_, *element, ShapeAttrs{type.shape});
-    }
-    if (reduced ? one
-                : !product && op.kind != OpKind::Broadcast && !has(op.kind, algebra::Pointwise))
+    if (!has(op.kind, algebra::Pointwise) && op.kind != OpKind::Broadcast && !perm && !product &&
+        (!reduced || one))
       return std::nullopt;
     std::vector<TensorId> operands;
     for (TensorId x : op.inputs) {
-      int mine = reduced ? axis : axis - (g_.type(t).rank() - g_.type(x).rank());
-      if (reduced && !reduced->keepdims)
+      // The operand's own axis, if it has it; that which a product sums over is none.
+      int mine = axis - (type.rank() - g_.type(x).rank());
+      if (perm) mine = perm->perm[size_t(axis)];
+      if (reduced && !reduced->keepdims) {
+        mine = axis;
         for (int gone : reduced->axes) mine += gone <= mine;
-      // The axis that a product sums over is none of the result's.
-      if (product && g_.type(t).rank() - axis == int(operands.size()) + 1) mine = -1;
-      const auto element = operand(x, mine, index, one);
+      }
+      if (product && type.rank() - axis == int(operands.size()) + 1) mine = -1;
+      const bool spread = mine < 0 || (!one && g_.type(x).shape[size_t(mine)].is_one());
+      const auto element = spread ? map_[x.index] : picked(x, mine, index);
       if (!element) return std::nullopt;
       operands.push_back(*element);
     }
     if (op.kind == OpKind::Broadcast)
       return build::broadcast(out_, operands[0], ShapeAttrs{type.shape});
     return out_.add(op.kind, operands, op.attrs);
-  }
-
-  // What broadcasts against what is picked; `axis` is the operand's own, if it has it; `one`: all
-  // operands have one element along it, the one that may be picked.
-  std::optional<TensorId> operand(TensorId x, int axis, TensorId index, bool one) {
-    const Shape& shape = g_.type(x).shape;
-    if (axis < 0) return map_[x.index];
-    if (one || !shape[size_t(axis)].is_one()) return picked(x, axis, index);
-    const Shape ones(size_t(rank_of(index)), Dim(1));
-    return build::reshape(out_, map_[x.index], ShapeAttrs{replaced(shape, axis, ones)});
-  }
-
-  std::optional<TensorId> transposed(TensorId x, const std::vector<int>& perm, int axis,
-                                     TensorId index) {
-    const int from = perm[size_t(axis)], count = rank_of(index);
-    const auto inner = picked(x, from, index);
-    if (!inner) return std::nullopt;
-    PermAttrs a;
-    for (size_t d = 0; d < perm.size(); d++)
-      for (int k = 0; k < (int(d) == axis ? count : 1); k++)
-        a.perm.push_back(int(d) == axis ? from + k : perm[d] + (perm[d] > from ? count - 1 : 0));
-    return build::transpose(out_, *inner, std::move(a));
   }
 
   const Graph& g_;

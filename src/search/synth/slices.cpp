@@ -252,27 +252,29 @@ class Pusher {
   };
 
   Part& want(TensorId t, const Region& at) {
+    constexpr size_t kMost = 32;
     std::vector<Part>& parts = parts_[t.index];
     for (Part& p : parts)
       if (p.at == at || whole_[t.index]) return p;
-    whole_[t.index] = at == all_of(g_.type(t).shape);
+    const Region all = all_of(g_.type(t).shape);
+    whole_[t.index] = at == all || parts.size() == kMost;
     if (whole_[t.index]) parts.clear();
-    parts.emplace_back().at = at;
+    parts.emplace_back().at = whole_[t.index] ? all : at;
     return parts.back();
   }
   void want_all(TensorId t) { want(t, all_of(g_.type(t).shape)); }
 
   // What the operator takes of its operands, for all that is taken of its result.
   void demand(const Op& op) {
-    constexpr size_t kMostParts = 32;
     constexpr int kDeepest = 500;
     const TensorId t = op.result();
     std::vector<Part>& parts = parts_[t.index];
     const bool takes = is_one_of(op.kind, OpKind::Slice, OpKind::Gather);
+    const bool simple = !simply_ || std::ranges::all_of(op.inputs, [&](TensorId x) {
+      return is_float(g_.type(x).dtype);
+    });
+    bool fits = takes || (simple && !whole_[t.index]);
     int64_t taken = 0;
-    const bool floats =
-        std::ranges::all_of(op.inputs, [&](TensorId x) { return is_float(g_.type(x).dtype); });
-    bool fits = parts.size() <= kMostParts && (takes || (!whole_[t.index] && (floats || !simply_)));
     for (Part& p : parts) {
       if (fits && p.depth < kDeepest) p.way = way(g_, op, p.at);
       fits = fits && p.way;

@@ -11,8 +11,8 @@ namespace tessera::synth {
 
 // At most two other forms of the program, none where it has no slices that say more than one thing.
 // The first only leaves work out, the second may do some twice for slices that overlap. They are
-// proposals, as every rewrite is; `simply`: ones that are proved more often, as no decision of whole
-// values (a mask, say) is taken of parts.
+// proposals, as every rewrite is; `simply`: ones that are proved more often, as no decision of
+// whole values (a mask, say) is taken of parts.
 std::vector<Retold> reslice(const Graph& program, bool simply = false);
 
 // The part of that which takes parts together; nothing where there are none.
