@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from typing import Any
@@ -174,6 +175,54 @@ def test_what_is_called_often_is_searched_for_something_faster(
         torch.testing.assert_close(model(x), layer(x))
     told = torch_backend.explain(timed=False, patterns=False)
     assert ("L(x W) = x L(W)" in told) == (found == 5)
+
+
+class Branches(torch.nn.Module):
+    def __init__(self, *branches: torch.nn.Module) -> None:
+        super().__init__()
+        self.branches = torch.nn.ModuleList(branches)
+
+    def forward(self, x: Any) -> Any:
+        return sum(branch(x) for branch in self.branches)
+
+
+def norm(channels: int) -> torch.nn.Module:
+    layer = torch.nn.BatchNorm2d(channels)
+    with torch.no_grad():
+        for tensor in (layer.weight, layer.bias, layer.running_mean):
+            tensor.normal_()
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Branches(*(torch.nn.Conv2d(16, 16, 3) for _ in range(3))),
+        torch.nn.Sequential(torch.nn.Conv2d(16, 64, 3), norm(64), torch.nn.Conv2d(64, 8, 1)),
+        torch.nn.Sequential(
+            torch.nn.Conv2d(16, 64, 1), norm(64), torch.nn.Conv2d(64, 8, 3, padding=1)
+        ),
+    ],
+    ids=["sum", "before", "behind"],
+)
+def test_convolutions_with_norms_and_sums_between_them_are_one(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, layer: torch.nn.Module
+) -> None:
+    model, layer = compiled(monkeypatch, clock, 5, layer.eval(), budget=None)
+    x = torch.randn(2, 16, 20, 20)
+    with torch.no_grad():
+        for _ in range(40):
+            model(x)
+        assert torch_backend.wait(60)
+        (part,) = torch_backend.REPORTS[-1].parts
+        assert part.programs[0].found
+        told = torch_backend.explain(timed=False, patterns=False)
+        assert told.count(" × conv ") == told.count("1 × conv ") == 1, told
+        for _ in range(2):
+            exact = copy.deepcopy(layer).double()(x.double())
+            torch.testing.assert_close(model(x).double(), exact, rtol=1e-4, atol=1e-4)
+            for parameter in layer.parameters():
+                parameter.mul_(2)
 
 
 def test_what_a_search_found_is_compared_first(
