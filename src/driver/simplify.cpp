@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/analytical.h"
+#include "driver/kernel_costs.h"
 #include "search/fold/fold.h"
 #include "search/synth/slices.h"
 
@@ -13,7 +13,7 @@ Graph simplified(Session& s, const Graph& given) {
   constexpr size_t kTried = 4;
   if (s.options.disable.count("synth") || s.options.max_block_ops || s.options.only_proposals)
     return given;
-  const AnalyticalModel model(s.target);
+  const KernelCosts model(s);
   std::optional<Verifier> verifier;
   const auto is_equal = [&](const Graph& g, std::string origin) {
     if (!verifier) verifier.emplace(given, s.verify_options());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from typing import Any
@@ -208,6 +209,41 @@ def test_less_is_computed_where_less_is_taken(
 ) -> None:
     model, layer = compiled(monkeypatch, clock, 5, made(), budget=None)
     x = torch.randn(*shape)
+
+
+class Branches(torch.nn.Module):
+    def __init__(self, *branches: torch.nn.Module) -> None:
+        super().__init__()
+        self.branches = torch.nn.ModuleList(branches)
+
+    def forward(self, x: Any) -> Any:
+        return sum(branch(x) for branch in self.branches)
+
+
+def norm(channels: int) -> torch.nn.Module:
+    layer = torch.nn.BatchNorm2d(channels)
+    with torch.no_grad():
+        for tensor in (layer.weight, layer.bias, layer.running_mean):
+            tensor.normal_()
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Branches(*(torch.nn.Conv2d(16, 16, 3) for _ in range(3))),
+        torch.nn.Sequential(torch.nn.Conv2d(16, 64, 3), norm(64), torch.nn.Conv2d(64, 8, 1)),
+        torch.nn.Sequential(
+            torch.nn.Conv2d(16, 64, 1), norm(64), torch.nn.Conv2d(64, 8, 3, padding=1)
+        ),
+    ],
+    ids=["sum", "before", "behind"],
+)
+def test_convolutions_with_norms_and_sums_between_them_are_one(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, layer: torch.nn.Module
+) -> None:
+    model, layer = compiled(monkeypatch, clock, 5, layer.eval(), budget=None)
+    x = torch.randn(2, 16, 20, 20)
     with torch.no_grad():
         for _ in range(40):
             model(x)
@@ -217,6 +253,15 @@ def test_less_is_computed_where_less_is_taken(
         assert "parts are taken of operands" in program.found
         assert instead in str(program.compiled)  # what it takes of its input
         torch.testing.assert_close(model(x), layer(x), rtol=1e-4, atol=1e-5)
+
+        assert part.programs[0].found
+        told = torch_backend.explain(timed=False, patterns=False)
+        assert told.count(" × conv ") == told.count("1 × conv ") == 1, told
+        for _ in range(2):
+            exact = copy.deepcopy(layer).double()(x.double())
+            torch.testing.assert_close(model(x).double(), exact, rtol=1e-4, atol=1e-4)
+            for parameter in layer.parameters():
+                parameter.mul_(2)
 
 
 def test_what_a_search_found_is_compared_first(

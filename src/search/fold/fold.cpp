@@ -74,10 +74,8 @@ class Rules {
         scaled_operand(OpId(i), *p);
         chain(OpId(i), *p);
         shifted_operand(OpId(i), *p);
-        picked_operand(OpId(i), *p);
       }
       if (is_one_of(op.kind, OpKind::Sum, OpKind::Mean, OpKind::PoolSum)) total(OpId(i));
-      if (is_sum(op.kind)) total_of_stack(OpId(i));
     }
     for (OpRewrite& r : found_) steps.push_back({std::move(r)});
     return steps;
@@ -137,37 +135,28 @@ class Rules {
   void chain(OpId at, const Product& p) {
     const Op &outer = g_.op(at), &inner = g_.producer(p.x);
     const auto q = product(p.x);
-    if (!q || outer.kind != inner.kind || p.left != q->left) return;
-    if (outer.kind == OpKind::Matmul && shape(p.w).size() == 2 && shape(q->w).size() == 2)
-      offer(at, p.left ? "A (B x) = (A B) x" : "(x A) B = x (A B)",
-            [=, this](Graph& out, const Ids& to) {
-              const Op& op = g_.op(at);
-              const TensorId w = remade(out, op, p, to[q->w.index], to[p.w.index]);
-              return remade(out, op, p, to[q->x.index], w);
-            });
-    if (outer.kind != OpKind::Conv || p.in == 0 || q->in == 0) return;
-    const bool last = only_mixes(outer);
-    if (!last && !only_mixes(inner)) return;
-    const TensorId a = q->w, b = p.w;
-    offer(at, "(x * A) * B = x * (B A)", [=, this](Graph& out, const Ids& to) {
-      const int64_t results = shape(b)[0].extent, channels = shape(b)[1].extent;
-      Shape taps = shape(last ? a : b);
-      taps[0] = results, taps[1] = shape(a)[1];
-      TensorId w;
-      if (last) {
-        const int64_t rest = num_elements(shape(a)) / channels;
-        w = build::matmul(out, {build::reshape(out, to[b.index], {Shape{results, channels}}),
-                                build::reshape(out, to[a.index], {Shape{channels, rest}})});
-      } else {
-        std::vector<int> there = {0}, back = {0, int(taps.size()) - 1};
-        for (int i = 2; i < int(taps.size()); ++i) there.push_back(i), back.push_back(i - 1);
-        there.push_back(1);
-        w = build::matmul(out, {build::transpose(out, to[b.index], {there}),
-                                build::reshape(out, to[a.index], {Shape{channels, taps[1]}})});
-        w = build::transpose(out, w, {back});
-      }
+    const bool conv = outer.kind == OpKind::Conv, last = !conv || only_mixes(outer);
+    if (!q || outer.kind != inner.kind || p.left != q->left || p.in == 0 || q->in == 0 ||
+        (conv ? !last && !only_mixes(inner)
+              : outer.kind != OpKind::Matmul || shape(p.w).size() != 2 || shape(q->w).size() != 2))
+      return;
+    const char* const rule = conv ? "(x * A) * B = x * (B A)" : "(x A) B = x (A B)";
+    offer(at, rule, [=, this](Graph& out, const Ids& to) {
       const Op& windows = last ? g_.producer(p.x) : g_.op(at);
-      return remade(out, windows, p, to[q->x.index], build::reshape(out, w, {taps}));
+      TensorId a = to[q->w.index], b = to[p.w.index];
+      if (!conv) return remade(out, windows, p, to[q->x.index], remade(out, windows, p, a, b));
+      Shape taps = shape(last ? q->w : p.w);
+      const Dim results = taps[0] = shape(p.w)[0], from = taps[1] = shape(q->w)[1];
+      const Dim channels = shape(p.w)[1];
+      const int64_t count = num_elements(taps) / num_elements({results, from});
+      if (last) {
+        a = build::reshape(out, a, {Shape{channels, from.extent * count}});
+        a = build::matmul(out, {build::reshape(out, b, {Shape{results, channels}}), a});
+      } else {
+        a = build::transpose(out, build::reshape(out, a, {Shape{channels, from}}), {{1, 0}});
+        a = build::matmul(out, {a, build::reshape(out, b, {Shape{results, channels, count}})});
+      }
+      return remade(out, windows, p, to[q->x.index], build::reshape(out, a, {taps}));
     });
   }
 
@@ -202,29 +191,11 @@ class Rules {
     return build::broadcast(out, b, {seen});
   }
 
-  // x[i] W → (x W)[i] where x is the smaller.
-  void picked_operand(OpId at, const Product& p) {
-    const Op &op = g_.op(at), &pick = g_.producer(p.x);
-    if (pick.kind != OpKind::Gather || p.left || op.kind == OpKind::ConvTranspose) return;
-    const auto* conv = std::get_if<ConvAttrs>(&op.attrs);
-    const TensorId x = pick.inputs[0];
-    const int axis = g_.attrs<AxisAttrs>(pick).axis, rank = g_.type(x).rank();
-    if (num_elements(shape(x)) >= num_elements(shape(p.x)) || rank < 2 ||
-        (conv ? axis < 2 || !only_mixes(op) : axis + 1 == rank || shape(p.w).size() != 2))
-      return;
-    offer(at, "x[i] W = (x W)[i]", [=, this](Graph& out, const Ids& to) {
-      Op own = g_.op(at);
-      Shape w = shape(p.w);
-      if (conv) w.resize(size_t(rank), 1), own.attrs = ConvAttrs{{}, {}, {}, {}, conv->groups};
-      const TensorId all = remade(out, own, p, to[x.index], shaped(out, to[p.w.index], w));
-      return out.add(pick.kind, {all, to[pick.inputs[1].index]}, pick.attrs);
-    });
-  }
-
   // One of the values that add up to another, and what multiplies or divides it.
   struct Term {
     TensorId v;
-    std::optional<Product> p = {};  // where nothing else reads it
+    Shape shape;               // what it is reshaped to
+    std::optional<Product> p;  // where nothing else reads it
     bool minus = false;
     std::vector<std::pair<OpKind, TensorId>> scales = {};
   };
@@ -233,7 +204,7 @@ class Rules {
     constexpr int kDeepest = 100;
     const Op& op = g_.producer(v);
     const bool shared = depth > 0 && uses_[v.index] > 1;
-    const std::vector<Term> whole = {{v, shared ? std::nullopt : product(v)}};
+    const std::vector<Term> whole = {{v, shape(v), shared ? std::nullopt : product(v)}};
     if (fixed(v) || shared || depth > kDeepest) return whole;
     const size_t before = through.size();
     through.push_back(v);
@@ -255,6 +226,14 @@ class Rules {
         others += t.p ? 2 * size_t(!only_along(shape(c), t.p->along)) : size_t(!fixed(t.v));
       }
       if (others > 1) terms.clear();
+    } else if (const Shape& from = is_reshape(op.kind) ? shape(op.inputs[0]) : Shape();
+               !from.empty() && !shape(v).empty() && from.back() == shape(v).back()) {
+      append(op.inputs[0], false);
+      const bool rows = std::ranges::all_of(terms, [&](const Term& t) {
+        return t.p ? t.p->along == 1 && t.shape == from : fixed(t.v) && only_along(t.shape, 1);
+      });
+      for (Term& t : terms) t.shape = t.p ? shape(v) : Shape{num_elements(t.shape)};
+      if (!rows) terms.clear();
     }
     if (!terms.empty()) return terms;
     through.resize(before);
@@ -301,29 +280,33 @@ class Rules {
     const auto& p = group[0].p;
     TensorId all;
     for (const Term& t : group) {
-      TensorId x = t.p ? to[t.p->w.index] : p ? unit(out, g_.type(p->w)) : to[t.v.index];
+      TensorId x = t.p ? to[t.p->w.index]
+                   : p ? unit(out, g_.type(p->w))
+                       : shaped(out, to[t.v.index], t.shape);
       for (const auto& [kind, c] : t.scales)
         x = p ? scaled(out, kind, x, to[c.index], p->out) : out.add(kind, {x, to[c.index]});
       if (p && !(out.type(x).shape == shape(p->w)))
         x = build::pad(out, x, *taps(group[0], t, true));
       add_to(out, all, x, p ? t.minus : t.minus != group[0].minus);
     }
-    return p ? remade(out, g_.producer(group[0].v), *p, to[p->x.index], all) : all;
+    if (!p) return all;
+    all = remade(out, g_.producer(group[0].v), *p, to[p->x.index], all);
+    return shaped(out, all, group[0].shape);
   }
   // Where the taps of a term are among those of another, with the same x.
   std::optional<PadAttrs> taps(const Term& wide, const Term& t, bool wider) const {
-    if (!wide.p || wide.p->x != (t.p ? t.p->x : t.v) || !(g_.type(wide.v) == g_.type(t.v)))
+    if (!wide.p || !same(wide.p->x, t.p ? t.p->x : t.v) || !(g_.type(wide.v) == g_.type(t.v)) ||
+        !(wide.shape == t.shape))
       return {};
     const Op &a = g_.producer(wide.v), &b = g_.producer(t.v);
     const Shape& w = shape(wide.p->w);
     if (t.p ? a.kind != b.kind || wide.p->left != t.p->left : a.kind != OpKind::Conv) return {};
     if (a.kind == OpKind::Matmul)
       return w == shape(t.p->w) ? std::optional(PadAttrs()) : std::nullopt;
-    const size_t n = w.size() - 2;
-    const std::vector<int64_t> ones(n, 1), zeros(n, 0);
     const auto& c = g_.attrs<ConvAttrs>(a);
-    const ConvAttrs own =
-        t.p ? g_.attrs<ConvAttrs>(b) : ConvAttrs{ones, ones, zeros, zeros, c.groups};
+    const size_t n = c.strides.size();
+    ConvAttrs own{std::vector<int64_t>(n, 1), {}, std::vector<int64_t>(n, 0), {}, c.groups};
+    if (t.p) own = g_.attrs<ConvAttrs>(b);
     if (own.strides != c.strides || own.groups != c.groups) return {};
     PadAttrs pad{{0, 0}, {0, 0}, 0};
     for (size_t i = 0; i < n; ++i) {
@@ -335,6 +318,12 @@ class Rules {
       pad.low.push_back(from / every), pad.high.push_back(rest);
     }
     return pad;
+  }
+  // Whether two values are one, up to copies of its rearrangements.
+  bool same(TensorId a, TensorId b) const {
+    const Op &p = g_.producer(a), &q = g_.producer(b);
+    return a == b || (rearranges(p.kind) && p.kind == q.kind && p.attrs == q.attrs &&
+                      same(p.inputs[0], q.inputs[0]));
   }
   // The weights of a convolution with one tap that gives its operand, where others are `like` that.
   static TensorId unit(Graph& out, const Type& like) {
@@ -349,20 +338,17 @@ class Rules {
     return build::reshape(out, build::cast(out, same, {like.dtype}), {wide});
   }
 
-  static bool pads(const ConvAttrs& a) {
-    const auto some = [](int64_t n) { return n != 0; };
-    return std::ranges::any_of(a.low, some) || std::ranges::any_of(a.high, some);
-  }
   // Whether a convolution has one tap, at every element.
   bool only_mixes(const Op& conv) const {
     const auto& a = g_.attrs<ConvAttrs>(conv);
     const Shape& w = shape(conv.inputs[1]);
-    return !pads(a) && std::all_of(w.begin() + 2, w.end(), [](Dim d) { return d.is_one(); }) &&
-           std::ranges::all_of(a.strides, [](int64_t n) { return n == 1; });
+    const std::vector<int64_t> zeros(w.size() - 2, 0), ones(w.size() - 2, 1);
+    return a.low == zeros && a.high == zeros && a.strides == ones &&
+           num_elements(w) == num_elements({w[0], w[1]});
   }
 
   // Sums, means and sums of windows L of what is linear:
-  //   L(y + b) → L(y) + L(b);  L(y·c) → L(y)·c for c that is not added up
+  //   L(y + b) → L(y) + L(b)
   //   L(x W) → x L(W)          L along the columns
   //   L(conv(x, w)) → Σ(x) w   L over all of an image, Σ the sums of x that each element of w meets
   void total(OpId at) {
@@ -387,27 +373,24 @@ class Rules {
       });
     }
     const Op& made = g_.producer(v);
-    if (const auto [y, c, kind] = scaled(v); y.valid() && is_linear(y)) {
-      const std::optional<Shape> left = behind(op, shape(c));
-      if (left && (v == op.inputs[0] || num_elements(*left) == 1))
-        offer(at, "L(y*c) = L(y)*c", [=](Graph& out, const Ids& to) {
-          const TensorId factor = build::reshape(out, to[c.index], {*left});
-          return out.add(kind, {again(out, shaped(out, to[y.index], inner)), factor});
-        });
-    }
-    if (columns && rank > 1 && made.kind == OpKind::Matmul && fixed(made.inputs[1]) &&
-        shape(made.inputs[1]).size() == 2 && shape(made.inputs[0]).size() >= 2) {
-      const TensorId x = made.inputs[0], w = made.inputs[1];
+    const auto p = product(v);
+    if (columns && rank > 1 && p && made.kind == OpKind::Matmul && !p->left &&
+        shape(p->w).size() == 2)
       offer(at, "L(x W) = x L(W)", [=, this](Graph& out, const Ids& to) {
         Shape high(rank, 1);
-        high[0] = shape(w)[0], high[rank - 1] = inner.back();
-        TensorId few = again(out, build::reshape(out, to[w.index], {high}));
+        high[0] = shape(p->w)[0], high[rank - 1] = inner.back();
+        TensorId few = again(out, build::reshape(out, to[p->w.index], {high}));
         const int64_t left = num_elements(out.type(few).shape);
         few = build::reshape(out, few, {Shape{high[0], left / num_elements({high[0]})}});
-        return build::reshape(out, build::matmul(out, {to[x.index], few}), {outer});
+        return build::reshape(out, build::matmul(out, {to[p->x.index], few}), {outer});
       });
-    }
-    if (reduce) total_of_image(at, v);
+    // Pooling and the mixing of channels may change places.
+    if (!reduce && p && made.kind == OpKind::Conv && only_mixes(made) && v == op.inputs[0] &&
+        std::get<WindowAttrs>(op.attrs).size.size() + 2 == rank)
+      offer(at, "L(conv(x, w)) = conv(L(x), w)", [=, this](Graph& out, const Ids& to) {
+        return remade(out, g_.producer(v), *p, again(out, to[p->x.index]), to[p->w.index]);
+      });
+    if (reduce) total_of_image(at, v), total_of_stack(at);
   }
 
   // The sum over what is stacked → the sum of its parts.
@@ -530,21 +513,6 @@ class Rules {
       y = op.inputs.size() > 1 && fixed(op.inputs[0]) ? op.inputs[1] : op.inputs[0];
     }
   }
-  // The shape behind a sum of what is broadcast over all that is added up; none if it is not.
-  std::optional<Shape> behind(const Op& sum, const Shape& c) const {
-    const size_t rank = shape(sum.inputs[0]).size();
-    const auto* reduce = std::get_if<ReduceAttrs>(&sum.attrs);
-    if (num_elements(c) == 1) return Shape{};
-    if (!reduce) return std::nullopt;
-    Shape left;
-    for (size_t i = 0; i < rank; ++i) {
-      const Dim d = i + c.size() < rank ? Dim(1) : c[i + c.size() - rank];
-      const bool added = std::ranges::count(reduce->axes, int(i)) > 0;
-      if (added && !d.is_one()) return std::nullopt;
-      if (!added || reduce->keepdims) left.push_back(d);
-    }
-    return left;
-  }
   // Whether windows lie within rows.
   static bool in_rows(const Op& pool) {
     const auto& a = std::get<WindowAttrs>(pool.attrs);
@@ -556,6 +524,7 @@ class Rules {
   static TensorId shaped(Graph& out, TensorId x, const Shape& to) {
     return out.type(x).shape == to ? x : build::reshape(out, x, {to});
   }
+
   const Graph& g_;
   std::vector<bool> fixed_;
   std::vector<int> uses_;
@@ -569,8 +538,7 @@ double work_per_call(const Graph& program) {
   double work = 0;
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const Op& op = program.ops()[i];
-    if (once[i] || is_given(op.kind)) continue;
-    if (is_reshape(op.kind)) continue;
+    if (once[i] || is_given(op.kind) || is_reshape(op.kind)) continue;
     double elements = double(num_elements(program.type(op.result()).shape));
     if (op.kind == OpKind::Matmul) {
       elements *= double(program.type(op.inputs[0]).shape.back().extent);
@@ -624,8 +592,7 @@ std::vector<Folding> fold_weights(const Graph& program, int depth, size_t most) 
   double last = 0;
   for (const auto& [work, i] : order) {
     if (out.size() >= most) break;
-    if (work == last) continue;  // the same per call, from other weights
-    last = work;
+    if (std::exchange(last, work) == work) continue;  // the same per call, from other weights
     out.push_back(std::move(reached[i]));
   }
   return out;

@@ -20,7 +20,6 @@ struct Folding {
 //   x A·c ± x B + b·c → x (A·c ± B) + b·c      c along the columns
 //   (x A) B       → x (A B)
 //   (y + b) W     → y W + b W
-//   x[i] W        → (x W)[i]       x smaller than x[i]
 // where g, c, W, A, B, b are computed from weights and constants; likewise from the left and of
 // convolutions (the third where A or B has one tap; in the second, taps may be among those of wider
 // windows, and x is a convolution with one tap); and sums, means and sums of windows before

@@ -274,6 +274,30 @@ TEST(Fold, SumsOfLayersAreOne) {
   }
 }
 
+TEST(Fold, SumsPassReshapes) {
+  const Graph g = folded(R"(graph layers {
+  X = input : f32[2,3,32]
+  A = input {weight=true} : f32[32,16]
+  B = input {weight=true} : f32[32,16]
+  C = input {weight=true} : f32[16]
+  H = const {value=0.5} : f32[]
+  X1 = reshape X {shape=[6,32]}
+  P = matmul X1, A
+  P2 = add P, C
+  P3 = reshape P2 {shape=[2,3,16]}
+  X2 = reshape X {shape=[6,32]}
+  Q = matmul X2, B
+  Q2 = add Q, C
+  Q3 = reshape Q2 {shape=[2,3,16]}
+  Q4 = mul Q3, H
+  Y = add P3, Q4
+  return Y
+}
+)",
+                         "x A*a + x B*b");
+  EXPECT_EQ(products_per_call(g), 1) << print(g);
+}
+
 TEST(Fold, ShiftsPassPooling) {
   const std::string head = R"(graph pool {
   X = input : f32[2,3,9,8]
@@ -289,29 +313,10 @@ TEST(Fold, ShiftsPassPooling) {
         "f32[2,5,5,7]",
         "mean Q {axes=[3]} : f32[2,5,9]"})
     folded((head + "  Y = " + body + "\n  return Y\n}\n").c_str(), "L(y + b) = L(y) + L(b)");
-}
-
-TEST(Fold, RowsArePickedOfProducts) {
-  folded(R"(graph table {
-  I = input : i64[64,3]
-  T = input {weight=true} : f32[10,8]
-  W = input {weight=true} : f32[8,16]
-  X = gather T, I : f32[64,3,8]
-  Y = matmul X, W : f32[64,3,16]
-  return Y
-}
-)",
-         "x[i] W = (x W)[i]");
-  folded(R"(graph nearest {
-  X = input : f32[2,8,30]
-  W = input {weight=true} : f32[4,4,1,1]
-  I = iota : i64[30,4]
-  Z = gather X, I {axis=2} : f32[2,8,30,4]
-  Y = conv Z, W {groups=2} : f32[2,4,30,4]
-  return Y
-}
-)",
-         "x[i] W = (x W)[i]");
+  const Graph g =
+      folded((head + "  Y = pool_sum Q {size=[3,2], strides=[3,2]}\n  return Y\n}\n").c_str(),
+             "L(conv(x, w)) = conv(L(x), w)");
+  EXPECT_EQ(g.producer(g.ops().back().inputs[0]).kind, OpKind::Conv) << print(g);
 }
 
 TEST(Fold, OnlyWhatPaysAndOnlyWeights) {
