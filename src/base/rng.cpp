@@ -1,7 +1,5 @@
 #include "base/rng.h"
 
-#include <random>
-
 namespace tessera {
 
 uint64_t seed_from_system() {

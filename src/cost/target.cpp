@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <iomanip>
-#include <iterator>
 #include <sstream>
 
 #include "base/error.h"

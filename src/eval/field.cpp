@@ -1,7 +1,6 @@
 #include "eval/field.h"
 
 #include <cstring>
-#include <iterator>
 #include <new>
 
 #ifdef __linux__
