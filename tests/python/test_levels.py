@@ -218,7 +218,7 @@ def test_certificates_of_tests_are_no_proofs(tmp_path: Path) -> None:
     a = ts.trace(lambda x: np.where(x > 0, np.sin(x), 0), "f32[8]")
     b = ts.trace(lambda x: np.sin(np.maximum(x, 0)), "f32[8]")
     verdict = ts.verify(a, b, accept="tested")
-    assert verdict.name == "equal"
+    assert verdict.certificate is not None
     assert not verdict.certificate.record()["proved"]
     for graph, name in ((a, "a.ug"), (b, "b.ug")):
         graph.save(tmp_path / name)

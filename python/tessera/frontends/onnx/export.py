@@ -43,13 +43,17 @@ def inexpressible(graph: Graph) -> list[str]:
     return lines
 
 
-def written(graph: Graph, outputs: Sequence[str] = ()) -> Written:
-    """The model of a program, with the data of weights (initialisers) beside it, as it is in
-    memory; names are kept.
+def to_onnx(graph: Graph, outputs: Sequence[str] = ()) -> ModelProto:
+    """The ModelProto of a program; weights become initialisers, names are kept.
 
     `outputs`: names for the results instead of `graph.output_names`, as many as there are.
     Raises UnsupportedError that lists what has no ONNX form.
     """
+    return written(graph, outputs).whole()
+
+
+def written(graph: Graph, outputs: Sequence[str] = ()) -> Written:
+    """The same with the data of weights beside it, as it is in memory."""
     if missing := inexpressible(graph):
         raise UnsupportedError(
             "this program cannot be written as standard ONNX: " + "; ".join(missing)
@@ -59,7 +63,7 @@ def written(graph: Graph, outputs: Sequence[str] = ()) -> Written:
 
 
 def export(graph: Graph, path: str | Path, *, external: bool = False) -> None:
-    """Writes a program as an ONNX file, all or nothing; see `written`.
+    """Writes a program as an ONNX file, all or nothing; see `to_onnx`.
 
     Weights of more than 2 GB together, or where `external` asks for it those from 1 KiB, are
     written to PATH.data, as ONNX's external data.
