@@ -1,5 +1,7 @@
 #include "base/rng.h"
 
+#include <random>
+
 namespace tessera {
 
 uint64_t seed_from_system() {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iomanip>
+#include <iterator>
 #include <sstream>
 
 #include "base/error.h"

@@ -1,6 +1,7 @@
 #include "eval/field.h"
 
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #ifdef __linux__

@@ -58,7 +58,7 @@ class Mover {
     }
     const auto* reduced = is_reduction(op.kind) ? &g_.attrs<ReduceAttrs>(op) : nullptr;
     const auto* perm = std::get_if<PermAttrs>(&op.attrs);
-    const bool product = op.kind == OpKind::Matmul;
+    const bool product = is_product(op.kind) && op.inputs.size() == 2;
     if (!has(op.kind, algebra::Pointwise) && op.kind != OpKind::Broadcast && !perm && !product &&
         (!reduced || one))
       return std::nullopt;
