@@ -97,7 +97,14 @@ Characters characters(const Graph& a, const Graph& b, Signs signs, uint64_t seed
   }
   found.signs += bools_in(programs[0]);
   found.roots = double(vectors.size() - 1);
-  found.told = found.roots == 0 || vectors.size() + 16 <= good;
+  const size_t few = good > 16 ? good - 16 : 1;
+  found.told = found.roots == 0 || vectors.size() <= few;
+  // Of many so many in a row are told; where they depend on one another, all are taken to.
+  for (size_t from = 1; !found.told && from < vectors.size(); from += few) {
+    const auto begin = vectors.begin() + int64_t(from);
+    const std::vector<uint64_t> some(begin, begin + int64_t(std::min(few, vectors.size() - from)));
+    if (rank_of(some) < some.size()) return {found.signs, found.roots, found.roots, true};
+  }
   found.dependent = found.told ? double(vectors.size() - rank_of(vectors)) : found.roots;
   if (found.roots == 0) found.dependent = 0;
   return found;

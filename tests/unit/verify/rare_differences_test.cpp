@@ -26,6 +26,19 @@ TEST(RareDifferences, SignsThatLookLikeRoots) {
                                  "return z");
 }
 
+// More roots than can be told apart: 0 unless all of 64 signs are as one pattern has them.
+TEST(RareDifferences, ManySignsThatLookLikeRoots) {
+  std::string m = "x = input : f32[64]; y = sum x {axes=[0], keepdims=true}; a = sqr x;"
+                  "b = sqrt a; h = const {value=1/2} : f32[]; c = add b, x; m64 = mul c, h;";
+  for (int n = 32; n > 0; n /= 2) {
+    const std::string k = std::to_string(n), from = "m" + std::to_string(2 * n);
+    m += "l" + k + " = slice " + from + " {starts=[0], stops=[" + k + "], steps=[1]};" + "r" + k +
+         " = slice " + from + " {starts=[" + k + "], stops=[" + std::to_string(2 * n) +
+         "], steps=[1]};" + "m" + k + " = mul l" + k + ", r" + k + ";";
+  }
+  expect_never_equal(m + "return y", m + "z = add y, m1; return z");
+}
+
 TEST(RareDifferences, BehindAnInfinity) {
   const std::string in = "x = input : f32[8]; c = input : bool[8]; i = const {value=-inf} : f32[];"
                          "z = const {value=0} : f32[]; o = const {value=1} : f32[]; y = add x, o;";
