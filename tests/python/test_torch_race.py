@@ -177,7 +177,7 @@ def test_what_is_called_often_is_searched_for_something_faster(
     assert ("L(x W) = x L(W)" in told) == (found == 5)
 
 
-class Branches(torch.nn.Module):
+class Branches(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, *branches: torch.nn.Module) -> None:
         super().__init__()
         self.branches = torch.nn.ModuleList(branches)
