@@ -98,8 +98,7 @@ template <class W> struct PowerTable {
 // operands. Programs of which one only divides by what the other divides by, in the same places,
 // are undefined alike whatever that is.
 struct DeemedPoles {
-  // Divisors; operands of roots and logarithms; of powers; of an operator that users state, and
-  // more.
+  // Divisors; operands of roots and logarithms; of powers; of users' operators, each its own.
   enum Class : uint64_t { Zero, Sign, Power, Custom };
   uint64_t key = 0;
   int halvings = 64;                     // one word of 2^halvings is a pole

@@ -15,7 +15,7 @@ struct Bounds {  // both included
   int64_t low = -kFar, high = kFar;
   bool empty() const { return low > high; }
   bool known() const { return low > -kFar && high < kFar; }
-  bool within(const Bounds& o) const { return known() && low >= o.low && high <= o.high; }
+  bool within(const Bounds& o) const { return low >= o.low && high <= o.high; }
   bool binary() const { return low >= 0 && high <= 1; }
 };
 Bounds hull(const Bounds& a, const Bounds& b);

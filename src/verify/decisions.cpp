@@ -530,7 +530,8 @@ class Abstraction {
       return result(op,
                     unknown(to_real(x), Name::Absolute, int64_t(op.kind) * 16 + int64_t(dtype(x))));
     if (!has(op.kind, algebra::Jumps))  // 0 or the operand, or the negative of it, which may wrap
-      return range(op).within(hull(at(x).range, {0, 0})) ? copy(op) : computed_again(op);
+      return range(op).known() && range(op).within(hull(at(x).range, {0, 0})) ? copy(op)
+                                                                              : computed_again(op);
     const TensorId above = sign(sub(to_real(x), number(Rational::ratio(1, 2)))),
                    below = sign(add(to_real(x), number(Rational::ratio(1, 2))));
     return result(op, half(add(above, below)), range(op), true);

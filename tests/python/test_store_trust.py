@@ -316,8 +316,8 @@ def grown(text: str, between: str) -> str:
     [
         ({"certificate": grown(entry()["certificate"], large(1 << 30))}, "between has tensors far"),
         ({"between": large(1 << 30)}, "program between has tensors far larger"),
-        ({"certificate": entry()["certificate"] + "draw field=terms\n" * 5000}, "more draws"),
-        ({"certificate": entry()["certificate"] + "note " + "n" * (1 << 22)}, "more draws"),
+        ({"certificate": entry()["certificate"] + "draw field=terms\n" * 5000}, "too long"),
+        ({"certificate": entry()["certificate"] + "note " + "n" * (1 << 22)}, "too long"),
         ({"certificate": entry()["certificate"] + "binding N=1000000\n"}, "other sizes"),
     ],
 )

@@ -154,6 +154,15 @@ class Means(torch.nn.Module):  # type: ignore[misc]
         return self.layer(x).mean(1)
 
 
+def searched(model: Any, x: Any) -> Any:
+    """Calls a model until what is found in the background is in its place; its only part."""
+    for _ in range(40):
+        model(x)
+    assert torch_backend.wait(60)
+    (part,) = torch_backend.REPORTS[-1].parts
+    return part
+
+
 @pytest.mark.parametrize("found", [5, 99])
 def test_what_is_called_often_is_searched_for_something_faster(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, found: int
@@ -161,10 +170,7 @@ def test_what_is_called_often_is_searched_for_something_faster(
     model, layer = compiled(monkeypatch, clock, 5, Means(), budget=None)
     x = torch.randn(64, 128)
     with torch.no_grad():
-        for _ in range(40):
-            model(x)
-        assert torch_backend.wait(60)
-        (part,) = torch_backend.REPORTS[-1].parts
+        part = searched(model, x)
         (program,) = part.programs
         assert "L(x W) = x L(W)" in program.found
         clock.ours = found
@@ -211,10 +217,7 @@ def test_convolutions_with_norms_and_sums_between_them_are_one(
     model, layer = compiled(monkeypatch, clock, 5, layer.eval(), budget=None)
     x = torch.randn(2, 16, 20, 20)
     with torch.no_grad():
-        for _ in range(40):
-            model(x)
-        assert torch_backend.wait(60)
-        (part,) = torch_backend.REPORTS[-1].parts
+        part = searched(model, x)
         assert part.programs[0].found
         told = torch_backend.explain(timed=False, patterns=False)
         assert told.count(" × conv ") == told.count("1 × conv ") == 1, told
@@ -258,10 +261,7 @@ def test_less_is_computed_where_less_is_taken(
     model, layer = compiled(monkeypatch, clock, 5, made(), budget=None)
     x = torch.randn(*shape)
     with torch.no_grad():
-        for _ in range(40):
-            model(x)
-        assert torch_backend.wait(60)
-        (part,) = torch_backend.REPORTS[-1].parts
+        part = searched(model, x)
         (program,) = part.programs
         assert "parts are taken of operands" in program.found
         assert instead in str(program.compiled)  # what it takes of its input
@@ -274,10 +274,7 @@ def test_what_a_search_found_is_compared_first(
     model, layer = compiled(monkeypatch, clock, 5, Means(), budget=None)
     x = torch.randn(64, 128)
     with torch.no_grad():
-        for _ in range(40):
-            model(x)
-        assert torch_backend.wait(60)
-        (part,) = torch_backend.REPORTS[-1].parts
+        part = searched(model, x)
         found = part.programs[0]
         assert found.found
 

@@ -32,7 +32,7 @@ from tessera.store.stores import configured, local_store
 from tessera.types import Fields, Record, format_type
 
 _MOST_GROWTH, _MODEST = 16, 1 << 20  # of a graph's largest tensor; elements that never matter
-_MOST_LINES, _MOST_CERTIFICATE = 4000, 1 << 22  # more draws and characters than any proof has
+_MOST_LINES, _MOST_CERTIFICATE = 4000, 1 << 22  # longer ones take too long to replay
 _INTERRUPTED = "interrupted; what was received before is kept"
 _NO_TIME = "there was no time to try it"
 _KEPT = 3  # entries of a program that an optimisation tries
@@ -116,7 +116,7 @@ class Claim:
         if not text:
             raise RefusedError("there is no certificate")
         if len(text) > _MOST_CERTIFICATE or text.count("\n") > _MOST_LINES:
-            raise RefusedError("the certificate has more draws than any proof")
+            raise RefusedError("the certificate is too long to be replayed")
         try:
             certificate = _core.Certificate.parse(text)
         except Error as error:
