@@ -332,6 +332,11 @@ class Optimizer {
     }
     const Graph spliced = splice(base_, parts, graphs(replacements));
     if (!(spliced == program_)) combine(spliced, "parts");
+    // What was simplified is proved by itself.
+    if (!result_.improved() && !(base_ == program_) && !(spliced == base_) &&
+        std::ranges::none_of(s_.outcomes,
+                             [&](const Outcome& o) { return o.part < 0 && o.graph == base_; }))
+      combine(base_, "parts");
   }
 
   // The most expensive parts first, each with a share of the time by its cost; equal parts share

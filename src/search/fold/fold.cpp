@@ -8,6 +8,8 @@
 #include "ir/build.h"
 #include "ir/weights.h"
 #include "ir/window.h"
+#include "search/fold/diagonal.h"
+#include "search/fold/repeats.h"
 
 namespace tessera {
 namespace {
@@ -555,12 +557,19 @@ double work_per_call(const Graph& program) {
 
 std::vector<Folding> fold_weights(const Graph& program, int depth, size_t most) {
   constexpr size_t kMostPrograms = 200;
-  bool any = false;
-  for (TensorId t : program.inputs()) any = any || program.is_weight(t);
-  for (const Tensor& t : program.tensors()) any = any && is_static(t.type.shape);
-  if (!any || program.level() != Level::Kernel) return {};
+  if (program.level() != Level::Kernel ||
+      !std::ranges::all_of(program.tensors(),
+                           [](const Tensor& t) { return is_static(t.type.shape); }))
+    return {};
+  if (std::ranges::none_of(program.inputs(), [&](TensorId t) { return program.is_weight(t); }))
+    depth = 0;
   std::vector<Folding> reached = {{program, ""}};
-  std::set<uint64_t> known = {structural_hash(program)};
+  if (auto g = repeated_later(program))
+    reached.push_back({std::move(*g), "what is repeated is computed once\n"});
+  if (auto g = with_diagonals(program))
+    reached.push_back({std::move(*g), "a product with a diagonal matrix scales\n"});
+  std::set<uint64_t> known;
+  for (const Folding& f : reached) known.insert(structural_hash(f.graph));
   size_t from = 0;
   for (int step = 0; step < depth; ++step) {
     const size_t end = reached.size();

@@ -159,6 +159,11 @@ bool narrow(const Graph& g, const Op& op, const Region& at, Way& w) {
   case OpKind::Reshape: w.attrs = shape; return before_reshape(at, g.type(op.result()).shape, x);
   case OpKind::Cumsum:  // of the first elements
     x = at;
+    if (at[axis].count == 1 && !at[axis].picked()) {
+      w.kind = OpKind::Sum, w.attrs = ReduceAttrs{{one->axis}, true};
+      x[axis] = every(0, at[axis].start + 1, 1);
+      return true;
+    }
     return at[axis].start == 0 && at[axis].step == 1 && !at[axis].picked();
   case OpKind::Gather: {
     const Region index = w.at[1];

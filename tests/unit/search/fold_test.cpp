@@ -319,6 +319,56 @@ TEST(Fold, ShiftsPassPooling) {
   EXPECT_EQ(g.producer(g.ops().back().inputs[0]).kind, OpKind::Conv) << print(g);
 }
 
+TEST(Fold, WhatIsRepeatedIsComputedOnce) {
+  const auto all = [](const std::string& body, size_t large) {
+    const Graph f = folded(("graph f {\n" + body + "}\n").c_str(), "repeated");
+    for (const Op& op : f.ops())
+      EXPECT_LT(is_product(op.kind) || is_convolution(op.kind) || op.kind == OpKind::Tanh
+                    ? num_elements(f.type(op.result()).shape)
+                    : 0,
+                int64_t(large))
+          << print(f);
+  };
+  const std::string layer = "  w = input : f32[6,7]\n  b = input : f32[7]\n";
+  for (const char* r : {"repeat x {repeats=[5,1]}", "gather x, i", "reshape u {shape=[20,6]}"})
+    all("  x = input : f32[4,6]\n  i = input : i64[20]\n" + layer +
+            "  o = unsqueeze x {axes=[1]}\n  u = broadcast o {shape=[4,5,6]}\n  r = " + r +
+            "\n  y = matmul r, w\n  z = add y, b\n  h = tanh z\n  return h\n",
+        20 * 7);
+  // An image that is twice as large.
+  all("  x = input : f32[2,6,4,4]\n  w = input {weight=true} : f32[7,6,1,1]\n"
+      "  u = unsqueeze x {axes=[3,5]}\n  o = broadcast u {shape=[2,6,4,2,4,2]}\n"
+      "  r = reshape o {shape=[2,6,8,8]}\n"
+      "  y = conv r, w {strides=[1,1], dilations=[1,1], low=[0,0], high=[0,0], groups=1}\n"
+      "  b = input : f32[7,1,1]\n  z = mul y, b\n  h = tanh z\n  return h\n",
+      2 * 7 * 64);
+  // A table of weights, however few rows are picked; rows of more than one operand stay.
+  all("  t = input {weight=true} : f32[40,6]\n  i = input : i64[20]\n"
+      "  w = input {weight=true} : f32[6,7]\n  r = gather t, i\n  y = matmul r, w\n  return y\n",
+      1 << 20);
+  EXPECT_TRUE(fold_weights(parse("graph f {\n  x = input : f32[4,6]\n  y = input : f32[20,6]\n"
+                                 "  r = repeat x {repeats=[5,1]}\n  z = add r, y\n"
+                                 "  return z\n}\n"))
+                  .empty());
+}
+
+TEST(Fold, ProductsWithDiagonalMatricesScale) {
+  const std::string head = "graph f {\n  v = input : f32[9]\n  x = input : f32[9,5]\n";
+  for (const char* body :
+       {"  i = iota : i64[9,9]\n  j = iota {axis=1} : i64[9,9]\n  e = eq i, j\n"
+        "  c = cast e {dtype=f32}\n  d = mul c, v\n  y = matmul d, x\n  return y\n}\n",
+        "  c = reshape v {shape=[9,1]}\n  p = pad c {low=[0,0], high=[0,9]}\n"
+        "  f = reshape p {shape=[90]}\n  s = slice f {starts=[0], stops=[81], steps=[1]}\n"
+        "  d = reshape s {shape=[9,9]}\n  t = transpose x {perm=[1,0]}\n  y = matmul t, d\n"
+        "  return y\n}\n"})
+    EXPECT_EQ(products_per_call(folded((head + body).c_str(), "diagonal")), 0);
+  // One above it.
+  EXPECT_TRUE(fold_weights(parse(head + "  i = iota : i64[9,9]\n  j = iota {axis=1} : i64[9,9]\n"
+                                        "  e = le i, j\n  c = cast e {dtype=f32}\n"
+                                        "  d = mul c, v\n  y = matmul d, x\n  return y\n}\n"))
+                  .empty());
+}
+
 TEST(Fold, OnlyWhatPaysAndOnlyWeights) {
   // A product of small factors is not multiplied out, and nothing moves without weights.
   const char* const kThin = R"(graph thin {

@@ -1,0 +1,14 @@
+// Products with diagonal matrices, as whatever programs make them: diag(v), eye(n) * v, masks of
+// positions, padded and reshaped vectors.
+#pragma once
+#include <optional>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+// The program with D R → (row sums of D) * R and L D → L * (column sums of D) wherever D, evaluated
+// at random inputs, is 0 outside of its diagonal; nothing where that is nowhere. A proposal.
+std::optional<Graph> with_diagonals(const Graph& program);
+
+}  // namespace tessera
