@@ -78,11 +78,42 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             if not self._fits.get(node) or not is_view(node):
                 continue
             if not any(self._fits.get(u) for u in node.users):
-                self._fits[node] = False
+                if self._is_small_part(node):
+                    self._put_back(node)
+                else:
+                    self._fits[node] = False
             elif not all(self._fits.get(u) for u in node.users):
                 with self._graph.inserting_after(node):
                     theirs = self._graph.node_copy(node)
                 node.replace_all_uses_with(theirs, lambda u: not self._fits.get(u))
+
+    def _is_small_part(self, view: Node) -> bool:
+        """Whether it is at most half of what is computed for nothing else."""
+        whole = view.args[0]
+        while is_view(whole) and len(whole.users) == 1:
+            whole = whole.args[0]
+        part, all_ = view.meta.get("val"), whole.meta.get("val")
+        return (self._fits.get(whole, False) and not is_view(whole) and len(whole.users) == 1
+                and isinstance(all_, torch.Tensor) and isinstance(part, torch.Tensor)
+                and all(isinstance(d, int) for t in (part, all_) for d in (*t.shape, *t.stride()))
+                and 0 < 2 * part.numel() <= all_.numel())  # fmt: skip
+
+    def _put_back(self, view: Node) -> None:
+        """Has it computed by itself, and copied to where it lies in the whole for PyTorch."""
+        aten, value = torch.ops.aten, view.meta["val"]
+        with self._graph.inserting_after(view):
+            own = self._graph.call_function(
+                aten.clone.default, (view,), {"memory_format": torch.contiguous_format})  # fmt: skip
+        own.meta = view.meta | {"val": value.contiguous()}
+        self._fits[own] = True
+        with self._graph.inserting_after(own):
+            place = self._graph.call_function(
+                aten.empty_strided.default, (list(value.shape), list(value.stride())),
+                {"dtype": value.dtype, "device": value.device})  # fmt: skip
+        with self._graph.inserting_after(place):
+            theirs = self._graph.call_function(aten.copy_.default, (place, own))
+        place.meta = theirs.meta = view.meta
+        view.replace_all_uses_with(theirs, lambda u: u is not own)
 
 
 _VIEWS = {

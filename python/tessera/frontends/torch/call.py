@@ -54,7 +54,8 @@ def operator_name(target: Target) -> str:
 def only_moves(target: Target) -> bool:
     """Whether an operator computes nothing."""
     name = operator_name(target)
-    return name in MOVES or name.rpartition(".")[0] in MOVES or target is operator.getitem
+    return (name in MOVES or name.rpartition(".")[0] in MOVES or target is operator.getitem
+            or name in ("aten.empty_strided.default", "aten.copy_.default"))  # fmt: skip
 
 
 def is_scalar_function(target: Target) -> bool:
