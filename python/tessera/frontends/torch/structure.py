@@ -89,6 +89,12 @@ def arange(call: Call, start: int, end: int, step: int = 1, **_: Object) -> Tens
     return cast(counted(call, start, -((start - end) // step), step), call.dtype)
 
 
+@handles("aten.eye.default", "aten.eye.m")
+def eye(call: Call, n: int, m: int | None = None, **_: Object) -> Tensor:
+    columns = counted(call, 0, n if m is None else m, 1)
+    return cast(f("equal")(f("expand_dims")(counted(call, 0, n, 1), 1), columns), call.dtype)
+
+
 handles.table({
     "aten.view.default aten._unsafe_view.default aten.reshape.default aten.view_copy.default":
         lambda call, x, shape: f("reshape")(x, list(shape)),
