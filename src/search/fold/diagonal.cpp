@@ -1,11 +1,12 @@
 #include "search/fold/diagonal.h"
 
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "eval/eval.h"
+#include "ir/build.h"
 
 namespace tessera {
 namespace {
@@ -27,6 +28,14 @@ bool is_diagonal(const NDArray& x) {
   return true;
 }
 
+bool is_diagonal_of(const NDArray& v, const NDArray& matrix) {
+  const size_t n = size_t(v.size());
+  if (v.dtype != matrix.dtype || matrix.shape != std::vector<int64_t>(2, int64_t(n))) return false;
+  for (size_t i = 0; i < n; ++i)
+    if (v.at(i) != matrix.at(i * n + i)) return false;
+  return true;
+}
+
 // Floats that differ, and indices that are in range.
 std::vector<NDArray> some_inputs(const Graph& g) {
   std::vector<NDArray> inputs;
@@ -38,31 +47,55 @@ std::vector<NDArray> some_inputs(const Graph& g) {
   return inputs;
 }
 
+struct Diagonal {
+  TensorId matrix;
+  TensorId vector;  // a value with the same elements in order; invalid: none
+};
+
 // Operands of products that are diagonal; empty where that takes too long to find out.
-std::vector<TensorId> diagonal_operands(const Graph& program) {
-  std::vector<TensorId> asked;
+std::vector<Diagonal> diagonal_operands(const Graph& program) {
+  std::vector<Diagonal> asked;
+  std::vector<bool> above(program.tensors().size(), false);  // what they are made of
+  std::set<int64_t> extents;
   for (const Op& op : program.ops())
     for (TensorId t : op.inputs)
       if (op.kind == OpKind::Matmul && is_square(program.type(t).shape) &&
-          !is_given(program.producer(t).kind) && std::ranges::find(asked, t) == asked.end())
-        asked.push_back(t);
+          !is_given(program.producer(t).kind) && !above[t.index]) {
+        above[t.index] = true;
+        extents.insert(program.type(t).shape.back().extent);
+        asked.push_back({t, {}});
+      }
   if (asked.empty()) return {};
-  Graph g(program.name());
-  std::vector<TensorId> to(program.tensors().size());
-  for (const Op& op : program.ops()) copy_op(program, op, g, to);
-  for (TensorId t : asked) g.add_output(to[t.index]);
-  g = without_dead_code(g);
   int64_t elements = 0;
-  for (const Op& op : g.ops()) {
+  for (size_t i = program.ops().size(); i-- > 0;) {
+    const Op& op = program.ops()[i];
+    if (op.num_results != 1 || !above[op.result().index]) continue;
     if (is_bilinear(op.kind) || is_opaque(op.kind) || op.body.valid()) return {};
-    for (uint32_t r = 0; r < op.num_results; ++r)
-      elements += num_elements(g.type(op.result(r)).shape);
+    elements += num_elements(program.type(op.result()).shape);
+    for (TensorId t : op.inputs) above[t.index] = true;
   }
   if (elements > kMostElements) return {};
+  Graph g(program.name());
+  std::vector<TensorId> to(program.tensors().size()), vectors;
+  for (const Op& op : program.ops()) copy_op(program, op, g, to);
+  for (const Diagonal& d : asked) g.add_output(to[d.matrix.index]);
+  for (uint32_t t = 0; t < to.size(); ++t) {
+    if (!above[t] || !extents.contains(num_elements(program.tensors()[t].type.shape))) continue;
+    vectors.push_back(TensorId(t));
+    g.add_output(to[t]);
+  }
   try {
+    g = without_dead_code(g);
     const std::vector<NDArray> values = eval(g, some_inputs(g));
-    for (size_t i = values.size(); i-- > 0;)
-      if (!is_diagonal(values[i])) asked.erase(asked.begin() + long(i));
+    const size_t first = asked.size();
+    for (size_t i = first; i-- > 0;) {
+      if (!is_diagonal(values[i])) {
+        asked.erase(asked.begin() + long(i));
+        continue;
+      }
+      for (size_t k = 0; k < vectors.size(); ++k)
+        if (is_diagonal_of(values[first + k], values[i])) asked[i].vector = vectors[k];
+    }
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::Cancelled) throw;
     return {};
@@ -73,25 +106,29 @@ std::vector<TensorId> diagonal_operands(const Graph& program) {
 }  // namespace
 
 std::optional<Graph> with_diagonals(const Graph& program) {
-  const std::vector<TensorId> diagonal = diagonal_operands(program);
+  const std::vector<Diagonal> diagonal = diagonal_operands(program);
   if (diagonal.empty()) return std::nullopt;
   Graph out(program.name());
   std::vector<TensorId> to(program.tensors().size());
   for (const Op& op : program.ops()) {
-    const auto is = [&](size_t k) {
-      return op.kind == OpKind::Matmul &&
-             std::ranges::find(diagonal, op.inputs[k]) != diagonal.end();
-    };
-    if (!is(0) && !is(1)) {
+    auto d = diagonal.end();
+    size_t side = 2;
+    while (op.kind == OpKind::Matmul && d == diagonal.end() && side-- > 0)
+      d = std::ranges::find(diagonal, op.inputs[side], &Diagonal::matrix);
+    if (d == diagonal.end()) {
       copy_op(program, op, out, to);
       continue;
     }
-    const size_t k = is(0) ? 0 : 1;
-    const TensorId d = to[op.inputs[k].index], other = to[op.inputs[1 - k].index];
-    const int axis = out.type(d).rank() - (k == 0 ? 1 : 2);
-    const TensorId scale = out.add(OpKind::Sum, {d}, ReduceAttrs{{axis}, true});
-    to[op.result().index] =
-        out.add(OpKind::Mul, k == 0 ? std::vector{scale, other} : std::vector{other, scale});
+    const TensorId other = to[op.inputs[1 - side].index];
+    TensorId scale = to[d->matrix.index];
+    const Shape& square = out.type(scale).shape;
+    if (d->vector.valid())
+      scale = build::reshape(out, to[d->vector.index],
+                             {side == 0 ? Shape{square[0], 1} : Shape{square[0]}});
+    else
+      scale = out.add(OpKind::Sum, {scale},
+                      ReduceAttrs{{int(square.size()) - (side == 0 ? 1 : 2)}, true});
+    to[op.result().index] = out.add(OpKind::Mul, {scale, other});
   }
   for (TensorId t : program.outputs()) out.add_output(to[t.index]);
   return without_dead_code(out);

@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// The program with D R → (row sums of D) * R and L D → L * (column sums of D) wherever D, evaluated
-// at random inputs, is 0 outside of its diagonal; nothing where that is nowhere. A proposal.
+// The program with D R → d * R and L D → d * L wherever D, evaluated at random inputs, is 0 outside
+// of its diagonal d: a value that it is made of, or its sums; nothing where that is nowhere. A
+// proposal.
 std::optional<Graph> with_diagonals(const Graph& program);
 
 }  // namespace tessera
