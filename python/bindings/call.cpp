@@ -91,12 +91,13 @@ struct Slot {
 };
 
 // Something outside that must still be the same object, or a plain constant of the same value: an
-// entry of a dict, or an attribute (of a closure's cell its contents).
+// entry of a dict, or an attribute (of a closure's cell its contents); or a dict that stays empty.
 struct Guard {
   PyObject* scope;
-  PyObject* name;
+  PyObject* name;   // null: there are no entries
   PyObject* value;  // null: there is none
   bool holds() const {
+    if (name == nullptr) return NB_DICT_GET_SIZE(scope) == 0;
     const bool entry = PyDict_CheckExact(scope);
     PyObject* now = entry ? PyDict_GetItemWithError(scope, name) : PyObject_GetAttr(scope, name);
     if (now == nullptr) PyErr_Clear();
@@ -152,7 +153,8 @@ class Call {
   // `slots`: (kind, where, value, dtype, shape, layout) per argument, in the order of the program's
   // inputs, constants anywhere; a dtype of constants where they are scalars of NumPy. Containers
   // come before what they hold, whose `where` is (number of the container, index or key).
-  // `guards`: (scope, name, value), the value missing where there must be none. `unchanged`: asked
+  // `guards`: (scope, name, value), the value missing where there must be none, the name None where
+  // a dict must stay empty. `unchanged`: asked
   // as well unless None.
   Call(nb::list slots, nb::list guards, nb::object unchanged) : unchanged_(own(unchanged)) {
     for (nb::handle s : slots) {

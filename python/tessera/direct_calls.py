@@ -142,7 +142,10 @@ def direct_call(known: Sequence[Slot] | None, environment: Environment | None) -
     """
     if known is None:
         return None
-    guards = [] if environment is None else [(_filters, "same", True), *environment.guards()]
+    guards: list[Values] = []
+    if environment is not None:
+        empty = [(entries, None) for entries in environment.empty()]
+        guards = [(_filters, "same", True), *environment.guards(), *empty]
     unchanged = (
         environment.unchanged if environment is not None and environment.needs_more else None
     )

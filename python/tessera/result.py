@@ -414,17 +414,18 @@ class Result:
         else:
             raise UsageError(f"save: '{path}' must end in .ug (program) or {sources[0]} (source)")
 
-    def report(self, path: str | Path) -> None:
+    def report(self, path: str | Path, seconds: float = 20.0) -> None:
         """Writes one HTML page about this optimisation; it needs neither network nor other files.
 
-        For `.json` it writes the page's data, from which `tessera report` makes the page.
+        For `.json` it writes the page's data, from which `tessera report` makes the page. Installed
+        libraries are timed beside the result for so many seconds at most.
         """
         from tessera.report import page, record  # which write ONNX models, too
 
         path = Path(path)
         if path.suffix not in (".html", ".htm", ".json"):
             raise UsageError(f"report: '{path}' must end in .html (page) or .json (its data)")
-        data = record(self)
+        data = record(self, seconds)
         write_text(path, to_json(data) + "\n" if path.suffix == ".json" else page(data))
 
     def json(self) -> Record:

@@ -154,7 +154,9 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
         guards = bool(result.other_sizes and not tied) and drop_in.needs_rank_guards(
             result.graph, options, **spelling
         )
-    except OutOfTime:  # it is not known for any
+    except (OutOfTime, KeyboardInterrupt) as ended:  # it is not known for any
+        if isinstance(ended, KeyboardInterrupt) and not result.improved:
+            raise
         result.other_sizes = 0
     result.conditions = conditions(graph, result.graph, result.certificate)
     notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]

@@ -26,6 +26,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
     def __init__(self, gm: GraphModule, place: str = "cpu", bits: bool = False) -> None:
         _numbers_known(gm)
         _nothing_joined(gm)
+        _any_layout(gm)
         note_insides(gm)
         self._graph = gm.graph
         self._bits = bits  # PyTorch's own are asked for
@@ -122,7 +123,7 @@ _VIEWS = {
     "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
     "aten.detach.default", "aten.split.Tensor", "aten.split_with_sizes.default",
     "aten.unbind.int", "aten.diagonal.default", "aten.unfold.default", "aten.as_strided.default",
-    "aten._unsafe_view.default",
+    "aten._unsafe_view.default", "aten.reshape.default",
 }  # fmt: skip
 
 
@@ -159,6 +160,14 @@ def _nothing_joined(gm: GraphModule) -> None:
         for n in set(empty):
             if n.op == "call_function" and not n.users:
                 gm.graph.erase_node(n)
+
+
+def _any_layout(gm: GraphModule) -> None:
+    """Has views of what may lie otherwise than where it was traced be copies then, as Inductor's:
+    kernels of whole operators (norms' gradients) lay results out in their own way."""
+    for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default
+    gm.recompile()
 
 
 # What PyTorch computes by one rounding an element, as the imported operator does, or only moves;

@@ -12,6 +12,7 @@ from quick import QUICK
 import tessera as ts
 from tessera import _core
 from tessera.direct_calls import slots
+from tessera.frontends.environment import Environment
 
 
 class Layer(NamedTuple):
@@ -115,3 +116,27 @@ def test_floats_among_nested_arguments_may_vary() -> None:
             if n == 2:
                 f._call_slowly = None  # type: ignore[assignment, method-assign]
     assert len(f._known) == 2
+
+
+def helper(x: Any) -> Any:
+    return x * 2.0
+
+
+def test_attributes_that_may_come_are_looked_at_without_python() -> None:
+    f = ts.optimize(budget=8)(lambda x: helper(x) + 1.0)
+    for _ in range(2):
+        assert f(X)[0, 0] == X[0, 0] * 2 + 1
+    f._call_slowly = None  # type: ignore[assignment, method-assign]  # nothing asks it any more
+    assert f(X)[0, 0] == X[0, 0] * 2 + 1
+    helper.note = "new"  # type: ignore[attr-defined]
+    try:
+        with pytest.raises(TypeError):
+            f(X)
+    finally:
+        del helper.note  # type: ignore[attr-defined]
+    assert f(X)[0, 0] == X[0, 0] * 2 + 1
+    environment = Environment()
+    environment.watch({})
+    assert not environment.needs_more
+    environment.watch({"a": 1})
+    assert environment.needs_more

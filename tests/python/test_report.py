@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def result() -> ts.Result:
 
 @pytest.fixture(scope="module")
 def recorded(result: ts.Result) -> dict[str, Any]:
-    return record(result)
+    return record(result, 20.0)
 
 
 @pytest.fixture
@@ -154,7 +155,20 @@ def test_a_gpus_kernels_do_not_race_on_the_processor(
     result: ts.Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ts.Result, "on_gpu", property(lambda _: True))
-    assert rivals(result) == {}
+    assert rivals(result, 1.0) == {}
+
+
+def test_a_report_that_is_interrupted_tells_the_result(
+    result: ts.Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["tessera.report.record"], "rivals", interrupted)
+    result.report(tmp_path / "r.json")
+    told = json.loads((tmp_path / "r.json").read_text())
+    assert told["speedup"] == result.speedup
+    assert told["rivals"] == {}
 
 
 def test_what_users_write_is_text_not_markup(run: dict[str, Any]) -> None:
@@ -172,7 +186,7 @@ def test_an_original_that_is_kept_has_a_page_too() -> None:
     g = ts.Graph("plain")
     g.output(g.transpose(g.input("x", (8, 4))))
     kept = ts.superoptimize(g, budget=2)
-    text = page(record(kept))
+    text = page(record(kept, 1.0))
     parse(text)
     assert "nothing faster was found" in text
 

@@ -182,3 +182,30 @@ def test_results_are_written_to_in_place(name: str, wait: bool) -> None:
             torch.testing.assert_close(y, (want + 1).relu(), rtol=1e-4, atol=1e-5)
             y.detach_()
     assert any(p.programs for r in torch_backend.REPORTS for p in r.parts)
+
+
+class Turned(torch.nn.Module):  # type: ignore[misc]
+    """Something between two layers whose gradient PyTorch lays out otherwise than it traces."""
+
+    def __init__(self, between: str) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.between = torch.nn.BatchNorm1d(8) if between == "norm" else torch.nn.LogSigmoid()
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.between(self.first(x).transpose(1, 2)).transpose(1, 2))
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("between", ["norm", "logsigmoid"])
+def test_gradients_are_viewed_however_they_lie(between: str, train: bool) -> None:
+    torch.manual_seed(0)
+    model = Turned(between).train(train)
+    compiled = torch.compile(copy.deepcopy(model), backend="tessera", options={"wait": True})
+    for _ in range(2):
+        x = torch.randn(2, 5, 8)
+        for m in (model, compiled):
+            m.zero_grad()
+            m(x).square().sum().backward()
+        for ours, theirs in zip(compiled.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)

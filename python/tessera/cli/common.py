@@ -89,7 +89,8 @@ def search_options(function: F) -> F:
                          help="Machine: cpu (this one), cpu-avx2, cuda (its GPU), cuda:sm_90a, "
                               "h200, … or a .target file."),
             click.option("--budget", type=float, default=30, show_default=True,
-                         metavar="SECONDS", help="Wall time for everything."),
+                         metavar="SECONDS", help="Wall time for everything; for the other "
+                         "libraries of a report as much again."),
             click.option("--threads", type=int, default=0, metavar="N",
                          help="Worker threads; 0 for all."),
             click.option("--seed", hidden=True, type=int, default=0, metavar="N",

@@ -99,7 +99,7 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
         with common.ProgressLine(not as_json) as progress:
             found = optimize_program(program, options, progress)
     if output and isinstance(found, Result) and suffix in (".json", ".html"):
-        found.report(output)
+        found.report(output, min(20.0, options.budget))
     elif output:
         found.save(output)
     if as_json:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tessera.frontends.constants import CONSTANTS, NOTHING
-from tessera.types import Arguments, Array, DType, Fields, Object, Value, is_plain_dtype
+from tessera.types import Arguments, Array, DType, Fields, Object, Record, Value, is_plain_dtype
 
 Guard = Arguments  # (scope, name, value), or (scope, name) where there was nothing
 Form = tuple[tuple[int, ...], DType, bool, tuple[int, ...]]
@@ -70,11 +70,15 @@ class Environment:
         """(scope, name, value), or (scope, name) where there was nothing; see `guard`."""
         return list(self._guards.values())
 
+    def empty(self) -> list[Record]:
+        """Dicts that must stay empty: the attributes of most functions."""
+        return [now for now, before in self._containers if type(now) is dict and not before]
+
     @property
     def needs_more(self) -> bool:
-        """Whether the guards, and the forms of arrays that a call looks at, are not all."""
+        """Whether guards, empty dicts, and the forms of arrays that a call looks at are not all."""
         apart = any(id(array) not in self.passed for array, _ in self._arrays)
-        return bool(self._containers or self.contents or apart)
+        return bool(len(self._containers) > len(self.empty()) or self.contents or apart)
 
 
 def _form(array: Array) -> Form:

@@ -28,11 +28,18 @@ if TYPE_CHECKING:
 FORMAT = "tessera-run-1"
 _RIVALS = {"numpy": "NumPy", "onnxruntime": "onnxruntime", "torch": "PyTorch, compiled"}
 _MOST_OPERATORS = 500  # of programs that others run, too
-_RACE_S = 20.0  # at most, to start and compile included
 
 
-def record(result: Result) -> Record:
-    """The result's `json()`, with programs, errors against f64, limits and source."""
+def record(result: Result, seconds: float) -> Record:
+    """The result's `json()`, with programs, errors against f64, limits, source, and other
+    libraries' times, which may take so many seconds."""
+    others: dict[str, float] = {}
+    reach: Record = {}
+    try:
+        others = rivals(result, seconds)
+        reach = {} if result.interpreted else limits(result)
+    except KeyboardInterrupt:  # what was found is told all the same
+        pass
     return {
         "format": FORMAT,
         "written": time.strftime("%Y-%m-%d %H:%M"),
@@ -41,8 +48,8 @@ def record(result: Result) -> Record:
         "work": {"before": work(result.original), "after": work(result.graph)},
         "timeline": result.timeline,
         "errors": errors(result),
-        "rivals": rivals(result),
-        "limits": {} if result.interpreted else limits(result),
+        "rivals": others,
+        "limits": reach,
         "source": result.source,
         "plan": result.plan,
         "machine": machine_description(),
@@ -153,9 +160,9 @@ def errors(result: Result) -> Record:
     ]}  # fmt: skip
 
 
-def rivals(result: Result) -> dict[str, float]:
+def rivals(result: Result, seconds: float) -> dict[str, float]:
     """Microseconds of a call of the program, by libraries that are installed, in one race with the
-    result; empty where there is no telling."""
+    result, their starts included; empty where there is no telling."""
     program = result.original
     left_out = result.on_gpu or result.interpreted or program.tail is not None
     if left_out or len(program.ops) > _MOST_OPERATORS:
@@ -175,7 +182,7 @@ def rivals(result: Result) -> dict[str, float]:
         entrants[who] = Entrant(None, library, text)
     try:
         arrays = arguments(program, None, 0)
-        race = decide(list(entrants.values()), 1.0, arrays, 0.5, _RACE_S)
+        race = decide(list(entrants.values()), 1.0, arrays, 0.5, seconds)
     except Error:
         return {}
     told = zip(entrants, race.times, strict=True)
