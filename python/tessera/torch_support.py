@@ -104,7 +104,8 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
         aten, value = torch.ops.aten, view.meta["val"]
         with self._graph.inserting_after(view):
             own = self._graph.call_function(
-                aten.clone.default, (view,), {"memory_format": torch.contiguous_format})  # fmt: skip
+                aten.clone.default, (view,), {"memory_format": torch.contiguous_format}
+            )
         own.meta = view.meta | {"val": value.contiguous()}
         self._fits[own] = True
         with self._graph.inserting_after(own):
