@@ -614,9 +614,9 @@ class RangeSearch {
   // Whether rounding of large terms explains that no digit is left, though the exact value has
   // some.
   bool drowns(const Reference::Run& r, size_t k, size_t i) const {
-    const double digit = few_digits(r, k, i), terms = r.exact[k].magnitude.reals[i];
-    return is_fine(r, k, i) && explained(r, k, i) > digit &&
-           terms * length_ * (widest_ == DType::F64 ? 0x1p-60 : 0x1p-50) < digit;
+    const double digit = few_digits(r, k, i), terms = length_ * r.exact[k].magnitude.reals[i];
+    return is_fine(r, k, i) && o_.c * unit_of(k) * terms > digit &&
+           (widest_ == DType::F64 ? 0x1p-60 : 0x1p-50) * terms < digit;
   }
   static double few_digits(const Reference::Run& r, size_t k, size_t i) {
     return std::fabs(r.exact[k].value.reals[i]) / 8;

@@ -11,7 +11,7 @@ namespace tessera {
 
 // Raised when the verifier comes to accept less: what it accepted before is then asked again. Part
 // of the name of everything that is remembered.
-constexpr int kVerifierVersion = 19;
+constexpr int kVerifierVersion = 20;
 
 // A tensor of concrete numbers: `reals` for floating types, `ints` for integers and bool.
 struct ConcreteTensor {
