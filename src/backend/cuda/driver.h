@@ -34,9 +34,9 @@ class CudaDriver {
 
  private:
   explicit CudaDriver(const std::string& path);
-  CudaApi api_{};
+  CudaApi api_;
   int version_ = 0;
-  bool runs_host_code_ = false;
+  bool runs_host_code_;
 };
 
 // "12.4"
