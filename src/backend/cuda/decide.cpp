@@ -270,14 +270,4 @@ void BlockEmitter::decide() {
   }
 }
 
-void BlockEmitter::dependencies(int id, uint8_t loops, std::set<int>& found) const {
-  for (int input : value(id).inputs) {
-    const Value& v = value(input);
-    if ((v.phase.varies & ~loops) == 0 && home(input) != Home::Inline && home(input) != Home::None)
-      found.insert(input);
-    else
-      dependencies(input, loops, found);
-  }
-}
-
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "search/rules/rule.h"
 
 #include "base/check.h"
+#include "base/names.h"
 #include "search/synth/explain.h"
 
 namespace tessera::rules {
@@ -160,12 +161,7 @@ class Printer {
 };
 
 const char* comparison(Condition::Kind kind) {
-  switch (kind) {
-  case Condition::Kind::Positive: return " > 0";
-  case Condition::Kind::NonNegative: return " >= 0";
-  case Condition::Kind::Nonzero: return " != 0";
-  }
-  unreachable("Condition");
+  return name_of<Condition::Kind::Nonzero>(kind, {" > 0", " >= 0", " != 0"});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "places.h"
+#include "plan/plain_plan.h"
 #include "stand_in.h"
 
 namespace tessera {
