@@ -267,9 +267,8 @@ std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string
 }
 
 std::vector<Type> types_of(const Graph& graph, const std::vector<TensorId>& tensors) {
-  std::vector<Type> types;
-  for (TensorId t : tensors) types.push_back(graph.type(t));
-  return types;
+  return mapped(
+      tensors, [&](TensorId t) { return graph.type(t); });
 }
 
 // The kernels' first fault in the emulator, which needs no GPU; none: `outputs` are filled.

@@ -10,18 +10,6 @@
 namespace tessera {
 namespace {
 
-std::vector<bool> live_ops(const Graph& graph) {
-  std::vector<bool> live(graph.ops().size(), false), wanted(graph.tensors().size(), false);
-  for (TensorId t : graph.outputs()) wanted[t.index] = true;
-  for (size_t i = graph.ops().size(); i-- > 0;) {
-    const Op& op = graph.ops()[i];
-    for (uint32_t r = 0; r < op.num_results; ++r) live[i] = live[i] || wanted[op.result(r).index];
-    if (!live[i]) continue;
-    for (TensorId t : op.inputs) wanted[t.index] = true;
-  }
-  return live;
-}
-
 std::string name_of(const Graph& graph, size_t tensor) {
   const std::string& name = graph.tensors()[tensor].name;
   return name.empty() ? "t" + std::to_string(tensor) : name;

@@ -124,8 +124,7 @@ class Call : public LibraryCallable {
     const std::string doing = "describe " + call.str() + " for cuDNN";
     graph_ = CudnnDescriptor(api, kGraph);
     graph_.set(kGraphHandle, kHandle, 1, &handle_->handle);
-    std::vector<void*> list;
-    for (const CudnnDescriptor& o : operations_.operations) list.push_back(o.get());
+    auto list = mapped(operations_.operations, [&](const CudnnDescriptor& o) { return o.get(); });
     graph_.set(kGraphOperations, kDescriptor, int64_t(list.size()), list.data());
     if (graph_.finish())
       for (const int mode : kHeuristics)

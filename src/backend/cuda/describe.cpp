@@ -107,9 +107,7 @@ class BlockDescriber {
     return out;
   }
   void body(unsigned mask, int loop) {
-    std::vector<uint8_t> inner;
-    for (uint8_t m : masks_)
-      if (around(m) == mask) inner.push_back(m);
+    std::vector<uint8_t> inner = those(masks_, [&](uint8_t m) { return around(m) == mask; });
     // Loads first: they run ahead.
     for (const bool loads : {true, false}) {
       for (bool progress = true; progress;) {

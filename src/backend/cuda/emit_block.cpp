@@ -135,8 +135,7 @@ std::string BlockEmitter::statements(BlockText& out) {
   declare_extents(0, -1, head_);
   region(0, -1);
   const bool swizzled = std::ranges::any_of(box_width_, [](int w) { return w > 0; });
-  int64_t blocks = 1;
-  for (int64_t d : kernel_.grid) blocks *= d;
+  const int64_t blocks = product_of(kernel_.grid);
   if (blocks > 0x7fffffff)
     throw Error(ErrorKind::Unsupported, "a grid of " + n(blocks) + " blocks; CUDA has 2^31 - 1");
   BlockLimits limits = limits_.block;
