@@ -71,8 +71,6 @@ class CudaContext {
   // One per device and process. Throws Error{NotFound} for a device that is not there.
   static std::shared_ptr<CudaContext> of(int ordinal);
   ~CudaContext();
-  CudaContext(const CudaContext&) = delete;
-  CudaContext& operator=(const CudaContext&) = delete;
 
   const CudaDriver& driver() const { return *driver_; }
   const CudaDevice& device() const { return device_; }
