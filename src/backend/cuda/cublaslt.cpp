@@ -79,19 +79,11 @@ void check(int status, const std::string& doing) {
 }
 
 int type_of(const LibraryCall& p) {
-  switch (p.dtype) {
-  case DType::F64: return kFloat64;
-  case DType::F32: return kFloat32;
-  case DType::F16: return kFloat16;
-  case DType::BF16: return kBFloat16;
-  case DType::I64:
-  case DType::I32:
-  case DType::I8:
-  case DType::U8:
-  case DType::Bool: break;
-  }
-  throw Error(ErrorKind::Unsupported,
-              std::string("cuBLASLt is not asked for products of ") + name(p.dtype));
+  if (!is_float(p.dtype))
+    throw Error(ErrorKind::Unsupported,
+                std::string("cuBLASLt is not asked for products of ") + name(p.dtype));
+  constexpr int kTypes[] = {kFloat64, kFloat32, kFloat16, kBFloat16};  // in DType's order
+  return kTypes[size_t(p.dtype)];
 }
 
 int epilogue_of(const LibraryCall& p) {
