@@ -8,6 +8,7 @@
 #include "backend/cuda/emulate_program.h"
 #include "backend/cuda/library.h"
 #include "backend/cuda_code.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "bindings.h"
 #include "driver/code.h"
