@@ -14,6 +14,7 @@
 #include "backend/cuda_code.h"
 #include "backend/fault_bench.h"
 #include "backend/fragments.h"
+#include "backend/written.h"
 #include "base/thread_pool.h"
 #include "bindings.h"
 #include "driver/code.h"

@@ -160,10 +160,8 @@ std::vector<void*> memory_of(const nb::list& arrays, const std::vector<Type>& ty
   if (arrays.size() != types.size())
     throw Error(ErrorKind::BadInput, "expected " + std::to_string(types.size()) + " " + what +
                                          "s, got " + std::to_string(arrays.size()));
-  std::vector<void*> memory;
-  for (size_t i = 0; i < types.size(); ++i)
-    memory.push_back(memory_at(arrays[i], types[i], writable, what, i));
-  return memory;
+  return mapped(types.size(),
+                [&](size_t i) { return memory_at(arrays[i], types[i], writable, what, i); });
 }
 
 PyObject* new_array(PyObject* shape, PyObject* dtype, size_t bytes) {

@@ -46,10 +46,8 @@ bool add_exact(const List& arrays, const std::vector<Type>& types, int flags,
                std::vector<void*>& pointers) {
   static const std::vector<PyObject*> dtypes = [] {
     const nb::object to_numpy = nb::module_::import_("tessera.types").attr("to_numpy");
-    std::vector<PyObject*> all;
-    for (int t = 0; t < kNumDTypes; ++t)
-      all.push_back(nb::object(to_numpy(name(DType(t)))).release().ptr());
-    return all;
+    return mapped(kNumDTypes,
+                  [&](int t) { return nb::object(to_numpy(name(DType(t)))).release().ptr(); });
   }();
   if (!arrays_known() || nb::len(arrays) != types.size()) return false;
   for (size_t i = 0; i < types.size(); ++i) {

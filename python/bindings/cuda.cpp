@@ -8,6 +8,7 @@
 #include "backend/cuda/emulate_program.h"
 #include "backend/cuda/library.h"
 #include "backend/cuda_code.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "bindings.h"
 #include "driver/code.h"
@@ -267,9 +268,8 @@ std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string
 }
 
 std::vector<Type> types_of(const Graph& graph, const std::vector<TensorId>& tensors) {
-  std::vector<Type> types;
-  for (TensorId t : tensors) types.push_back(graph.type(t));
-  return types;
+  return mapped(
+      tensors, [&](TensorId t) { return graph.type(t); });
 }
 
 // The kernels' first fault in the emulator, which needs no GPU; none: `outputs` are filled.

@@ -1,25 +1,16 @@
 // tessera::Error becomes one Python class per kind (tessera/errors.py), with its location.
 #include "base/error.h"
 
+#include "base/names.h"
 #include "bindings.h"
 
 namespace tessera::python {
 namespace {
 
 const char* class_name(ErrorKind kind) {
-  switch (kind) {
-  case ErrorKind::Usage: return "UsageError";
-  case ErrorKind::BadInput: return "BadInputError";
-  case ErrorKind::NotFound: return "NotFoundError";
-  case ErrorKind::Unsupported: return "UnsupportedError";
-  case ErrorKind::ToolMissing: return "ToolMissingError";
-  case ErrorKind::Io: return "IoError";
-  case ErrorKind::Cancelled: return "CancelledError";
-  case ErrorKind::OutOfMemory: return "OutOfMemoryError";
-  case ErrorKind::Device: return "DeviceError";
-  case ErrorKind::Internal: return "InternalError";
-  }
-  return "Error";
+  return name_of<ErrorKind::Internal>(
+      kind, {"UsageError", "BadInputError", "NotFoundError", "UnsupportedError", "ToolMissingError",
+             "IoError", "CancelledError", "OutOfMemoryError", "DeviceError", "InternalError"});
 }
 
 void raise(const Error& error) {

@@ -31,21 +31,18 @@ TensorId tensor_from(const Graph& g, uint32_t index) {
 }
 
 std::vector<TensorId> tensors_from(const Graph& g, const std::vector<uint32_t>& indices) {
-  std::vector<TensorId> ids;
-  for (uint32_t index : indices) ids.push_back(tensor_from(g, index));
-  return ids;
+  return mapped(
+      indices, [&](uint32_t index) { return tensor_from(g, index); });
 }
 
 std::vector<uint32_t> indices(const std::vector<TensorId>& ids) {
-  std::vector<uint32_t> list;
-  for (TensorId id : ids) list.push_back(id.index);
-  return list;
+  return mapped(
+      ids, [&](TensorId id) { return id.index; });
 }
 
 std::vector<uint32_t> results(const Op& op) {
-  std::vector<uint32_t> list;
-  for (uint32_t i = 0; i < op.num_results; ++i) list.push_back(op.result(i).index);
-  return list;
+  return mapped(
+      op.num_results, [&](uint32_t i) { return op.result(i).index; });
 }
 
 nb::dict op_record(const Graph& g, const Op& op) {

@@ -357,8 +357,7 @@ class BodyChecker {
       compare([&](auto in, auto out) { call(e, in, out); });
     } else if (b_.language == Language::Cuda) {
       const EmulatedProgram program(
-          e.graph,
-          emit_written_program(e.graph, options_.arch, {}, options_.gpu, {}, {}, sources_, true));
+          e.graph, emit_cuda(e.graph, options_.arch, {}, options_.gpu, {}, {}, sources_, true));
       compare([&](auto in, auto out) { emulate(program, e, in, out); });
     } else {
       raw(e, compare);
@@ -428,10 +427,8 @@ class BodyChecker {
   }
 
   template <class Compare> void raw(const patterns::Example& e, const Compare& compare) {
-    CudaProgram program =
-        emit_written_program(e.graph, options_.arch, {}, options_.gpu, {}, {}, sources_);
-    std::vector<std::string> names;
-    for (const CudaKernel& k : program.kernels) names.push_back(k.name);
+    CudaProgram program = emit_cuda(e.graph, options_.arch, {}, options_.gpu, {}, {}, sources_);
+    std::vector<std::string> names = mapped(program.kernels, &CudaKernel::name);
     const CudaObject object = compile_cuda_kernels(program.source, names, program.arch.str());
     if (!options_.context) return;
     const CudaModule module(e.graph, program, object.cubin, options_.context);

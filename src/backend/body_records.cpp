@@ -6,6 +6,7 @@
 #include "backend/cpu/onednn.h"
 #include "backend/host_calls.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/records.h"
 
 namespace tessera {
@@ -29,12 +30,7 @@ template <class Archive> void record(Archive& a, BodyRecord& r) {
 }
 
 const char* name(BodyRecord::State state) {
-  switch (state) {
-  case BodyRecord::State::Checked: return "checked";
-  case BodyRecord::State::CompiledOnly: return "compiled-only";
-  case BodyRecord::State::Refused: return "refused";
-  }
-  return "";
+  return name_of<BodyRecord::State::Refused>(state, {"checked", "compiled-only", "refused"});
 }
 
 std::string BodyRecords::file(const std::string& source, const std::string& machine) const {

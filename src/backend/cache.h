@@ -28,8 +28,6 @@ class Cache {
   // Uses the directory if it is (or can be created as) the user's own with mode 0700; otherwise
   // warns and keeps entries in a private temporary directory, which the destructor removes.
   explicit Cache(CacheOptions options = {});
-  Cache(const Cache&) = delete;
-  Cache& operator=(const Cache&) = delete;
   ~Cache();
 
   // Path of the stored file for `key` (64 hex digits) after checking its hash, or nullopt.

@@ -83,8 +83,8 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
       with_checked_bodies(given, cache, true, best_isa(),
                           options.context ? options.context->device().str() : "", written);
   const CudaChoice choice = cuda_choice(graph, options.target, options.context);
-  code->program = emit_written_program(graph, options.arch, options.plan, options.target,
-                                       choice.calls, choice.joins, written);
+  code->program = emit_cuda(graph, options.arch, options.plan, options.target, choice.calls,
+                            choice.joins, written);
   const CudaDriver* driver = options.context ? &options.context->driver() : nullptr;
   if (names_of(code->program).empty()) {
     // Libraries do everything.

@@ -28,8 +28,7 @@ class JumpAnalysis {
     for (size_t i = 0; i < inputs.size(); ++i) off[graph.inputs()[i].index] = inputs[i];
     for (const Op& op : graph.ops()) {
       if (graph.level() == Level::Kernel) jumps = false;
-      std::vector<Off> operands;
-      for (TensorId t : op.inputs) operands.push_back(off[t.index]);
+      std::vector<Off> operands = mapped(op.inputs, [&](TensorId t) { return off[t.index]; });
       if (op.body.valid()) {
         const std::vector<Off> made = results(graph.body(op), operands);
         for (size_t i = 0; i < made.size(); ++i) off[op.result(uint32_t(i)).index] = made[i];
@@ -42,15 +41,12 @@ class JumpAnalysis {
       }
       if (graph.level() == Level::Kernel) jumped.push_back(jumps);
     }
-    std::vector<Off> made;
-    for (TensorId t : graph.outputs()) made.push_back(off[t.index]);
-    return made;
+    return mapped(graph.outputs(), [&](TensorId t) { return off[t.index]; });
   }
 
  private:
   Off result(const Graph& graph, const Op& op, const std::vector<Off>& operands) {
-    Off most = Off::Nothing;
-    for (Off o : operands) most = std::max(most, o);
+    Off most = most_of(Off::Nothing, operands);
     const bool real = !op.inputs.empty() && is_float(graph.type(op.inputs[0]).dtype);
     const auto is = [&](std::initializer_list<OpKind> kinds) {
       return std::ranges::find(kinds, op.kind) != kinds.end();

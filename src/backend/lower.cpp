@@ -106,8 +106,7 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
   const bool two = op.kind == OpKind::ConcatMatmul;
   const Type& x = graph.type(op.inputs[0]);
   const Type& result = graph.type(op.result());
-  std::vector<std::vector<int64_t>> shapes;
-  for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
+  auto shapes = mapped(op.inputs, [&](TensorId t) { return extents(graph.type(t).shape); });
   std::vector<int64_t> out = extents(result.shape);
   const auto batch_of = [](const std::vector<int64_t>& s) {
     return std::vector<int64_t>(s.begin(), s.end() - 2);

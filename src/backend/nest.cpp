@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/interruption.h"
+#include "base/names.h"
 #include "base/text.h"
 #include "ir/axis_reads.h"
 #include "ir/custom.h"
@@ -42,18 +43,9 @@ void Code::otherwise() {
 
 const char* storage_type(DType dtype, Dialect dialect) {
   const bool cuda = dialect == Dialect::Cuda;
-  switch (dtype) {
-  case DType::F64: return "double";
-  case DType::F32: return "float";
-  case DType::F16: return cuda ? "ts::f16" : "unsigned short";
-  case DType::BF16: return cuda ? "ts::bf16" : "unsigned short";
-  case DType::I64: return "long";
-  case DType::I32: return "int";
-  case DType::I8: return "signed char";
-  case DType::U8:
-  case DType::Bool: return "unsigned char";
-  }
-  unreachable("DType");
+  return name_of<DType::Bool>(dtype, {"double", "float", cuda ? "ts::f16" : "unsigned short",
+                                      cuda ? "ts::bf16" : "unsigned short", "long", "int",
+                                      "signed char", "unsigned char", "unsigned char"});
 }
 
 DType compute_dtype(DType dtype) { return is_sixteen(dtype) ? DType::F32 : dtype; }

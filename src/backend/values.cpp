@@ -42,8 +42,7 @@ class KernelValuesBuilder {
     for (const Op& op : graph_.ops()) {
       if (is_input(op.kind)) continue;
       if (is_thread(op.kind)) {
-        std::vector<int> inputs;
-        for (TensorId t : op.inputs) inputs.push_back(ids[t.index]);
+        std::vector<int> inputs = mapped(op.inputs, [&](TensorId t) { return ids[t.index]; });
         const std::vector<int> results = dissolve(graph_.body(op), inputs);
         for (uint32_t i = 0; i < op.num_results; ++i) ids[op.result(i).index] = results[i];
         continue;
@@ -196,8 +195,7 @@ class KernelValuesBuilder {
   int make_without_loops(TensorId t, uint8_t loops, const std::vector<int>& ids) {
     const Op& op = graph_.producer(t);
     if (is_thread(op.kind)) {
-      std::vector<int> inputs;
-      for (TensorId x : op.inputs) inputs.push_back(without_loops(x, loops, ids));
+      auto inputs = mapped(op.inputs, [&](TensorId x) { return without_loops(x, loops, ids); });
       return dissolve(graph_.body(op), inputs)[t.index - op.result().index];
     }
     Value value{.kind = op.kind, .attrs = op.attrs, .phase = phase_[t.index]};
@@ -265,9 +263,7 @@ class KernelValuesBuilder {
       const Type type = value.inputs.empty() ? thread.type(op.result()) : inferred(value);
       ids[op.result().index] = add(std::move(value), type);
     }
-    std::vector<int> results;
-    for (TensorId t : thread.outputs()) results.push_back(ids[t.index]);
-    return results;
+    return mapped(thread.outputs(), [&](TensorId t) { return ids[t.index]; });
   }
 
   int add(Value value, const Type& type) {
@@ -513,16 +509,10 @@ const LoopMap& loop_map(const Value& tile) {
 }
 
 int64_t elements_of(const std::vector<Extent>& extents) {
-  int64_t n = 1;
-  for (const Extent& e : extents) n *= e.nominal;
-  return n;
+  return product_of<int64_t>(extents, &Extent::nominal);
 }
 
-std::vector<int64_t> Value::shape() const {
-  std::vector<int64_t> out;
-  for (const Extent& e : extents) out.push_back(e.nominal);
-  return out;
-}
+std::vector<int64_t> Value::shape() const { return mapped(extents, &Extent::nominal); }
 
 std::vector<std::vector<int>> KernelValues::users() const {
   std::vector<std::vector<int>> result(values.size());
@@ -624,8 +614,7 @@ int KernelValues::same_scales(int id, const std::vector<bool>& needed) const {
 
 KernelValues operator_values(const Graph& graph, const Op& op, const std::vector<Layout>& layouts) {
   const Type& type = graph.type(op.result());
-  std::vector<std::vector<int64_t>> shapes;
-  for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
+  auto shapes = mapped(op.inputs, [&](TensorId t) { return extents(graph.type(t).shape); });
   shapes.push_back(extents(type.shape));
   Value result{.kind = op.kind, .attrs = op.attrs, .dtype = type.dtype};
   if (is_reshape(op.kind)) {

@@ -50,11 +50,13 @@ WrittenCall written_call(const Graph& block, const WrittenKernel&, const Written
 std::vector<std::pair<size_t, int64_t>> written_alignment(const Graph& block, const WrittenKernel&,
                                                           const WrittenSources&);
 
-// As emit_cuda; kernels of `sources` are those texts. `watched`: their indices are checked, for the
-// emulator alone.
-CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
-                                 const PlanOptions& options, const Target& target,
-                                 const LibraryCalls& calls, const std::vector<KernelJoin>& joins,
-                                 const WrittenSources& sources, bool watched = false);
+// `target` tells how much shared memory a block may have and what decides about tiles. Throws
+// Error{Unsupported} naming the operator, or the limit, that cannot be met.
+// `joins`: kernels that are one launch with an earlier one (cost/kernel_join.h). Kernels of
+// `sources` are those texts; `watched`: their indices are checked, for the emulator alone.
+CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
+                      const Target& target, const LibraryCalls& calls = {},
+                      const std::vector<KernelJoin>& joins = {}, const WrittenSources& sources = {},
+                      bool watched = false);
 
 }  // namespace tessera

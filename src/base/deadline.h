@@ -15,8 +15,6 @@ class Deadline {
  public:
   // Both flags may be null; they outlive this.
   Deadline(double seconds, const std::atomic<bool>* cancel, const std::atomic<bool>* abandon);
-  Deadline(const Deadline&) = delete;
-  Deadline& operator=(const Deadline&) = delete;
   ~Deadline();
 
   double seconds() const { return seconds_; }

@@ -2,24 +2,14 @@
 
 #include <utility>
 
-#include "base/check.h"
+#include "base/names.h"
 
 namespace tessera {
 
 const char* to_string(ErrorKind kind) {
-  switch (kind) {
-  case ErrorKind::Usage: return "usage";
-  case ErrorKind::BadInput: return "bad_input";
-  case ErrorKind::NotFound: return "not_found";
-  case ErrorKind::Unsupported: return "unsupported";
-  case ErrorKind::ToolMissing: return "tool_missing";
-  case ErrorKind::Io: return "io";
-  case ErrorKind::Cancelled: return "cancelled";
-  case ErrorKind::OutOfMemory: return "out_of_memory";
-  case ErrorKind::Device: return "device";
-  case ErrorKind::Internal: return "internal";
-  }
-  unreachable("ErrorKind");
+  return name_of<ErrorKind::Internal>(kind, {"usage", "bad_input", "not_found", "unsupported",
+                                             "tool_missing", "io", "cancelled", "out_of_memory",
+                                             "device", "internal"});
 }
 
 std::string to_string(const SourceLocation& location) {

@@ -16,12 +16,16 @@ SharedLibrary::SharedLibrary(std::string what, std::string needed,
   throw Error(ErrorKind::ToolMissing, missing);
 }
 
-void* SharedLibrary::address(const char* name, bool needed) const {
-  void* const address = dlsym(handle_, name);
-  if (needed && address == nullptr)
+SharedLibrary::Address SharedLibrary::find(const char* name) const {
+  return {dlsym(handle_, name)};
+}
+
+SharedLibrary::Address SharedLibrary::need(const char* name) const {
+  const Address found = find(name);
+  if (found.at == nullptr)
     throw Error(ErrorKind::ToolMissing,
                 "this " + what_ + " has no " + name + "; " + needed_ + " is needed");
-  return address;
+  return found;
 }
 
 }  // namespace tessera

@@ -14,18 +14,17 @@ class SharedLibrary {
 
   const std::string& place() const { return place_; }
 
+  // Where something lies: what a pointer to a function of any type is initialised with.
+  struct Address {
+    void* at;
+    template <class T> operator T*() const { return reinterpret_cast<T*>(at); }
+  };
   // Null where it has none of this name.
-  template <class Function> void find(Function& function, const char* name) const {
-    function = reinterpret_cast<Function>(address(name, false));
-  }
+  Address find(const char* name) const;
   // Error(ToolMissing) instead.
-  template <class Function> void need(Function& function, const char* name) const {
-    function = reinterpret_cast<Function>(address(name, true));
-  }
+  Address need(const char* name) const;
 
  private:
-  void* address(const char* name, bool needed) const;
-
   std::string what_, needed_, place_;
   void* handle_ = nullptr;
 };

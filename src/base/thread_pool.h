@@ -20,8 +20,6 @@ class ThreadPool {
   // `threads` counts the caller; 0 means default_threads().
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return int(workers_.size()) + 1; }
 

@@ -19,9 +19,8 @@ namespace tessera {
 namespace {
 
 double elements(const Type& t) {
-  double n = 1;
-  for (const Dim& d : t.shape) n *= d.symbolic() ? 64 : double(d.extent);
-  return n;
+  return product_of<double>(
+      t.shape, [&](const Dim& d) { return d.symbolic() ? 64 : double(d.extent); });
 }
 double bytes(const Type& t) { return elements(t) * size_in_bytes(t.dtype); }
 
@@ -131,11 +130,8 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
            (op.kind == OpKind::AccumRescale ? 3 : 1);
   }
   if (is_given(op.kind) || is_tile(op.kind)) return 0;
-  if (is_thread(op.kind)) {
-    double total = 0;
-    for (const Op& o : g.body(op).ops()) total += block_op(g.body(op), o);
-    return total;
-  }
+  if (is_thread(op.kind))
+    return sum_of<double>(g.body(op).ops(), [&](const Op& o) { return block_op(g.body(op), o); });
   return machine_->reduce(in.dtype, elements(in));
 }
 
@@ -260,8 +256,7 @@ AnalyticalModel::KernelCost AnalyticalModel::kernel_cost(const Graph& g, OpId id
 
 std::vector<AnalyticalModel::KernelCost> AnalyticalModel::kernels(const Graph& graph,
                                                                   const Accepts& accepts) const {
-  double inputs = 0;
-  for (TensorId t : graph.inputs()) inputs += bytes(graph.type(t));
+  double inputs = sum_of<double>(graph.inputs(), [&](TensorId t) { return bytes(graph.type(t)); });
   const double resident = machine_->resident(inputs);
   std::vector<KernelCost> out;
   for (size_t i = 0; i < graph.ops().size(); ++i)

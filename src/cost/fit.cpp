@@ -75,9 +75,8 @@ std::vector<double> ranks(std::span<const double> v) {
 }  // namespace
 
 double MeasuredKernels::modelled(const Scales& s) const {
-  double sum = 0;
-  for (const GpuTimes& k : kernels) sum += k.scaled(s);
-  return sum;
+  return sum_of<double>(
+      kernels, [&](const GpuTimes& k) { return k.scaled(s); });
 }
 
 std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,

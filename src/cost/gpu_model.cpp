@@ -61,8 +61,7 @@ double GpuMachine::product(DType t, bool tensor, double batch, double m, double 
 // Kernels of our own do it: a product with the columns of all windows, which L2 takes and gives
 // (backend/cuda/windows.h), or few filters or terms by lanes.
 double GpuMachine::convolution(DType t, const Convolution& c) const {
-  double pixels = 1;
-  for (const double n : c.pixels) pixels *= n;
+  double pixels = product_of<double>(c.pixels);
   const double depth = c.channels * c.taps;
   if (c.filters < 8 || depth < 16)
     return product(t == DType::F64 ? t : DType::F32, false, c.images, c.filters, pixels, depth);

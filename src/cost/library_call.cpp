@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/names.h"
 #include "base/text.h"
 #include "ir/written.h"
 
@@ -230,12 +231,7 @@ std::optional<LibraryCall> LibraryCall::after_padding() const {
 }
 
 const char* LibraryCall::rate() const {
-  switch (kind) {
-  case Kind::Matmul: return "matmul";
-  case Kind::Convolution: return "convolution";
-  case Kind::Attention: return "attention";
-  }
-  unreachable("LibraryCall::Kind");
+  return name_of<Kind::Attention>(kind, {"matmul", "convolution", "attention"});
 }
 
 std::string LibraryCall::str() const {

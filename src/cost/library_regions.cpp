@@ -364,8 +364,7 @@ class CallProgram {
     }
     if (auto* cast = std::get_if<CastAttrs>(&attrs); cast && cast->dtype == call_.dtype)
       cast->dtype = DType::F32;
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(map_[t.index]);
+    std::vector<TensorId> inputs = mapped(op.inputs, [&](TensorId t) { return map_[t.index]; });
     map_[op.result().index] = one_.add(op.kind, inputs, attrs);
   }
 

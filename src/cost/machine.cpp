@@ -54,8 +54,7 @@ double Machine::library(const LibraryCall&) const {
 }
 
 double Machine::convolution(DType t, const Convolution& c) const {
-  double pixels = 1;
-  for (const double n : c.pixels) pixels *= n;
+  double pixels = product_of<double>(c.pixels);
   return matmul(t, c.images, c.filters, pixels, c.channels * c.taps);
 }
 

@@ -313,8 +313,7 @@ class Contest {
   size_t at_once(size_t wanted) const { return std::min(wanted, size_t(s_.workers)); }
 
   void compile(const std::vector<size_t>& which, std::vector<Racer>& racers) {
-    std::vector<Outcome*> outcomes;
-    for (size_t i : which) outcomes.push_back(&s_.outcomes[i]);
+    std::vector<Outcome*> outcomes = mapped(which, [&](size_t i) { return &s_.outcomes[i]; });
     std::vector<CompiledCode> codes = s_.codes_for(outcomes);
     for (size_t k = 0; k < which.size(); k++)
       if (keep_verdict(*outcomes[k], bool(codes[k])))

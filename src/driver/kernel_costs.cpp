@@ -83,8 +83,7 @@ double KernelCosts::copy_seconds(const Type& type) const {
 
 std::vector<std::optional<double>> KernelCosts::measured(const std::vector<Graph>& alone,
                                                          double seconds) {
-  std::vector<Graph> programs;
-  for (const Graph& g : alone) programs.push_back(among_others(g));
+  std::vector<Graph> programs = mapped(alone, [&](const Graph& g) { return among_others(g); });
   std::vector<std::optional<double>> found(programs.size());
   if (s_.place.gpu) return found;
   auto key = [&](const Graph& g) {
@@ -121,8 +120,7 @@ std::vector<std::optional<double>> KernelCosts::measured(const std::vector<Graph
     inputs.emplace_back(programs[i], s_.options.seed);
     which.push_back(i);
   }
-  std::vector<const RaceInputs*> of;
-  for (const RaceInputs& x : inputs) of.push_back(&x);
+  std::vector<const RaceInputs*> of = mapped(inputs, [&](const RaceInputs& x) { return &x; });
   if (modules.empty()) return found;
   Stopwatch watch(s_.report.measure_s);
   const auto timings = race(modules, of, std::min(0.1 * double(modules.size()), seconds), seconds);

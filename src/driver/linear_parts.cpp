@@ -31,9 +31,7 @@ class Splitter {
     for (auto& group : siblings()) found.push_back(std::move(group));
     std::ranges::sort(found);
     found.erase(std::unique(found.begin(), found.end()), found.end());
-    std::vector<Part> parts;
-    for (const auto& ops : found) parts.push_back(part_of(g_, {ops.begin(), ops.end()}));
-    return parts;
+    return mapped(found, [&](const auto& ops) { return part_of(g_, {ops.begin(), ops.end()}); });
   }
 
  private:

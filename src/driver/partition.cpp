@@ -236,8 +236,7 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
     for (size_t i = 0; same && i < part.outputs.size(); i++)
       same = r.type(r.outputs()[i]) == g.type(part.outputs[i]);
     if (!same) bad_input("a replacement's interface differs from its part's");
-    std::vector<TensorId> inputs;
-    for (TensorId t : part.inputs) inputs.push_back(to[t.index]);
+    std::vector<TensorId> inputs = mapped(part.inputs, [&](TensorId t) { return to[t.index]; });
     const std::vector<TensorId> outputs = build::graph(out, r, inputs);
     for (size_t i = 0; i < outputs.size(); i++) to[part.outputs[i].index] = outputs[i];
     done[p] = true;

@@ -151,10 +151,9 @@ bool ProgramOptimizer::propose(double least, double most) {
   std::vector<std::vector<const Part*>> groups;
   std::vector<double> cost;
   for (const Part& p : parts) {
-    const auto same =
-        std::ranges::find_if(groups, [&](const auto& g) { return g[0]->graph == p.graph; });
-    double seconds = 0;
-    for (const OpId id : p.ops) seconds += seconds_[id.index];
+    const auto same = std::ranges::find_if(
+        groups, [&](const auto& g) { return g[0]->graph == p.graph; });
+    double seconds = sum_of<double>(p.ops, [&](const OpId id) { return seconds_[id.index]; });
     if (same != groups.end()) {
       same->push_back(&p);
       cost[size_t(same - groups.begin())] += seconds;
@@ -431,9 +430,7 @@ std::vector<ProgramOptimizer::Kernel> ProgramOptimizer::own_kernels() {
       std::vector<TensorId> at(base_.tensors().size());
       for (size_t j = 0; j < in.size(); j++) at[own.inputs[j].index] = in[j];
       copy_op(base_, own, to, at);
-      std::vector<TensorId> results;
-      for (uint32_t r = 0; r < own.num_results; r++) results.push_back(at[own.result(r).index]);
-      return results;
+      return mapped(own.num_results, [&](uint32_t r) { return at[own.result(r).index]; });
     };
     kernels.push_back(std::move(k));
   }
@@ -669,8 +666,7 @@ std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
   };
   for (const size_t i : cover.kernels) {
     const Kernel& k = kernels[i];
-    std::vector<TensorId> in;
-    for (const size_t v : k.inputs) in.push_back(at[v]);
+    std::vector<TensorId> in = mapped(k.inputs, [&](const size_t v) { return at[v]; });
     const std::vector<TensorId> out = k.emit(g, in);
     for (size_t r = 0; r < out.size(); r++)
       if (!at[k.outputs[r]].valid()) at[k.outputs[r]] = out[r];

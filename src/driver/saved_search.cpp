@@ -55,8 +55,7 @@ std::string SavedSearch::note() const {
     return "the saved search was ignored and searched from the beginning: " + problem_;
   if (path_.empty()) return "nothing to resume: nothing is kept without the cache";
   if (!resumed()) return "nothing to resume: no unfinished search of this program and options";
-  double seconds = 0;
-  for (double s : budgets_) seconds += s;
+  double seconds = sum_of<double>(budgets_);
   return "resumed after " + significant(seconds, 6) + " s of earlier search; " +
          std::to_string(taken_up_) + " finished piece" + (taken_up_ == 1 ? "" : "s") + " taken up";
 }

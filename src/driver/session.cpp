@@ -401,7 +401,7 @@ std::string Session::emulated_failure(const Graph& given) {
     choice.joins = same_joins(run);
   }
   CudaProgram emitted =
-      emit_written_program(run, place.arch, {}, described, choice.calls, choice.joins, written);
+      emit_cuda(run, place.arch, {}, described, choice.calls, choice.joins, written);
   const std::string key = sha256_hex("emulated " + print(run) + emitted.source);
   if (cache.find_text(key)) return "";
   const EmulatedProgram program(run, std::move(emitted));
@@ -436,8 +436,7 @@ std::vector<Timing> Session::race(const std::vector<CompiledCode>& codes, const 
       learn(codes, timings);
       return timings;
     }
-    std::vector<std::shared_ptr<Module>> modules;
-    for (const CompiledCode& c : codes) modules.push_back(c.cpu);
+    std::vector<std::shared_ptr<Module>> modules = mapped(codes, &CompiledCode::cpu);
     const std::vector<const RaceInputs*> each(modules.size(), &inputs);
     return tessera::race(modules, each, seconds, limit_seconds);
   }

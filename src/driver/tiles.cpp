@@ -22,8 +22,7 @@ void rebuild(const Graph& from, const std::vector<Type>& input_types, Graph& to)
     }
     std::optional<Graph> body;
     if (op.body.valid()) {
-      std::vector<Type> types;
-      for (TensorId t : op.inputs) types.push_back(to.type(map[t.index]));
+      auto types = mapped(op.inputs, [&](TensorId t) { return to.type(map[t.index]); });
       rebuild(from.body(op), types, body.emplace(Graph::thread()));
     }
     copy_op(from, op, to, map, std::move(body));
@@ -56,8 +55,7 @@ std::optional<Graph> retile(const Graph& program, OpId kernel, const std::vector
   try {
     const Graph out = map_kernels(program, [&](const Op& op) {
       if (&op != &program.op(kernel)) return program.body(op);
-      std::vector<Type> types;
-      for (TensorId t : op.inputs) types.push_back(program.type(t));
+      std::vector<Type> types = mapped(op.inputs, [&](TensorId t) { return program.type(t); });
       Graph other = Graph::block(grid, loops);
       rebuild(program.body(op), types, other);
       return other;

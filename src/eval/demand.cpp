@@ -101,9 +101,7 @@ Demand find_demand(const Graph& g, Components outputs) {
 
 std::vector<Components> needed_components(const Graph& graph, Components outputs) {
   const Demand d = find_demand(graph, outputs);
-  std::vector<Components> result;
-  for (TensorId t : graph.inputs()) result.push_back(d.of(t));
-  return result;
+  return mapped(graph.inputs(), [&](TensorId t) { return d.of(t); });
 }
 
 }  // namespace tessera

@@ -75,8 +75,8 @@ void evaluate(const Graph& g, const std::vector<NDArray>& inputs, const D& domai
   typename Interpreter<D>::Opaque opaque;
   if (options.opaque) {
     opaque = [&](const Op& op, const std::vector<View>& in, std::vector<View>& out) {
-      std::vector<NDArray> arguments;
-      for (const View& v : in) arguments.push_back(to_array_of<T>(v, 0));
+      auto arguments = mapped(
+          in, [&](const View& v) { return to_array_of<T>(v, 0); });
       const std::vector<NDArray> results = options.opaque(op, arguments);
       CHECK(results.size() == out.size()) << "results of an opaque function";
       for (size_t i = 0; i < out.size(); ++i) {

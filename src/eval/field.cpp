@@ -172,12 +172,6 @@ uint64_t FieldModel::prime(int component) const {
       tables_->chain);
 }
 
-int64_t FieldArray::size() const {
-  int64_t n = 1;
-  for (int64_t extent : shape) n *= extent;
-  return n;
-}
-
 uint8_t FieldArray::present() const {
   uint8_t mask = 0;
   for (size_t c = 0; c < 3; ++c) mask |= uint8_t(!components[c].empty()) << c;

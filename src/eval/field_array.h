@@ -87,7 +87,7 @@ struct FieldArray {
   // Flags of an element; NegInf is −∞, which only max, exp and data movement understand.
   enum Flag : uint8_t { Defined = 0, Undefined = 1, NegInf = 2 };
 
-  int64_t size() const;
+  int64_t size() const { return product_of(shape); }
   uint8_t present() const;  // mask of the components held
   uint8_t flag(int64_t i) const {
     return flags.empty() ? uint8_t(Defined) : flags.as<uint8_t>()[i];

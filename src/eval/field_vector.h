@@ -192,14 +192,20 @@ FieldVec<W> zip_field(const FieldVec<W>& a, const FieldVec<W>& b, F loop) {
   return r;
 }
 
-template <class W> FieldVec<W> operator-(const FieldVec<W>& a) {
+// f(k, i) in component k of element i; where `a` is flagged it is undefined.
+template <class W, class F> FieldVec<W> of_elements(const FieldVec<W>& a, F f) {
   FieldVec<W> r;
   r.like(a, a.components);
-  for (int k = 0; k < 3; ++k) {
-    if (!a.holds(k)) continue;
-    for (int i = 0; i < a.n; ++i) r.c[k][i] = a.modulus(k).neg(a.c[k][i]);
-  }
   r.poison(a);
+  for (int k = 0; k < 3; ++k) {
+    if (!r.holds(k)) continue;
+    for (int i = 0; i < r.n; ++i) r.c[k][i] = f(k, i);
+  }
+  return r;
+}
+
+template <class W> FieldVec<W> operator-(const FieldVec<W>& a) {
+  FieldVec<W> r = of_elements(a, [&](int k, int i) { return a.modulus(k).neg(a.c[k][i]); });
   if (a.has_set) {  // −max(S) = min(−S), with the same set hash
     r.has_set = true;
     for (int i = 0; i < a.n; ++i) r.set[i] = a.set[i] == 0 ? 0 : a.set[i] ^ 1;
@@ -443,27 +449,15 @@ template <class W> FieldVec<W> mod(const FieldVec<W>& a, const FieldVec<W>& b) {
 
 // value(modulus, x, s), or where signs are unknown unknown(k, x, s).
 template <class W, class F, class G> FieldVec<W> by_sign(const FieldVec<W>& a, F value, G unknown) {
-  FieldVec<W> r;
   if (a.shared->unknown_signs) {
     CHECK(a.holds(0)) << "a sign needs component p";
-    r.like(a, a.components);
-    r.poison(a);
-    for (int k = 0; k < 3; ++k) {
-      if (!r.holds(k)) continue;
-      for (int i = 0; i < r.n; ++i)
-        r.c[k][i] = unknown(k, a.c[k][i], a.shared->unknown_sign(k, a.c[0][i]));
-    }
-    return r;
+    return of_elements(a, [&](int k, int i) {
+      return unknown(k, a.c[k][i], a.shared->unknown_sign(k, a.c[0][i]));
+    });
   }
   int8_t s[kRun];
   a.signs(s);
-  r.like(a, a.components);
-  r.poison(a);
-  for (int k = 0; k < 3; ++k) {
-    if (!r.holds(k)) continue;
-    for (int i = 0; i < r.n; ++i) r.c[k][i] = value(r.modulus(k), a.c[k][i], s[i]);
-  }
-  return r;
+  return of_elements(a, [&](int k, int i) { return value(a.modulus(k), a.c[k][i], s[i]); });
 }
 template <class W> FieldVec<W> abs(const FieldVec<W>& a) {
   return by_sign(

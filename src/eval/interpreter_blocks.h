@@ -49,10 +49,8 @@ std::vector<int64_t> Interpreter<D>::sampled_blocks(const Graph& g, const Op& op
       if (g.tensor(t).producer == g.tensor(op.result()).producer) return {};
   for (const View& r : results)
     if (r.flagged()) std::memset(r.plane[kFlagPlane], FieldArray::Undefined, size_t(r.size()));
-  std::vector<int64_t> chosen;
-  for (int i = 0; i < sample_blocks_; ++i)
-    chosen.push_back(i * (blocks - 1) / std::max(1, sample_blocks_ - 1));
-  return chosen;
+  return mapped(sample_blocks_,
+                [&](int i) { return i * (blocks - 1) / std::max(1, sample_blocks_ - 1); });
 }
 
 template <class D>

@@ -10,13 +10,7 @@ namespace {
 struct Avx2 {};
 
 // As the portable kernel, four 64-bit lanes at a time: accumulators in [−2p², 2p²).
-struct Micro31 {
-  using Context = Modulus<uint32_t>;
-  using Element = uint32_t;
-  using Packed = uint32_t;
-  static constexpr int64_t kMR = 4, kNR = 8, kLimbs = 1;
-  static void pack(uint32_t x, uint32_t* to, int64_t) { *to = x; }
-  static uint32_t combine(const Context& m, uint32_t c, uint32_t t) { return m.add(c, t); }
+struct Micro31 : Words31<Avx2, 4, 8> {
   static void step(const uint32_t* a, const uint32_t* b, __m256i (&acc)[kMR][2]) {
     const __m256i b0 = _mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b)));
     const __m256i b1 =

@@ -12,13 +12,7 @@ struct Avx512 {};
 
 // Terms are below p² < 2^62. Two of them on an accumulator below 2p² stay below 4p² < 2^64; then
 // 2p² is subtracted where it fits, which is an unsigned minimum.
-struct Micro31 {
-  using Context = Modulus<uint32_t>;
-  using Element = uint32_t;
-  using Packed = uint32_t;
-  static constexpr int64_t kMR = 8, kNR = 16, kLimbs = 1;
-  static void pack(uint32_t x, uint32_t* to, int64_t) { *to = x; }
-  static uint32_t combine(const Context& m, uint32_t c, uint32_t t) { return m.add(c, t); }
+struct Micro31 : Words31<Avx512, 8, 16> {
   [[gnu::always_inline]] static inline void step(const uint32_t* a, const uint32_t* b,
                                                  __m512i (&acc)[kMR][2]) {
     const __m512i b0 =

@@ -214,6 +214,16 @@ void real_gemm(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const 
   gemm<Micro>(typename Micro::Context{}, m, n, k, a, b, c, scratch);
 }
 
+// What matrix products of words of 31 bits have in common, in tiles of so many rows and columns.
+template <class Isa, int64_t rows, int64_t columns> struct Words31 {
+  using Context = Modulus<uint32_t>;
+  using Element = uint32_t;
+  using Packed = uint32_t;
+  static constexpr int64_t kMR = rows, kNR = columns, kLimbs = 1;
+  static void pack(uint32_t x, uint32_t* to, int64_t) { *to = x; }
+  static uint32_t combine(const Context& m, uint32_t c, uint32_t t) { return m.add(c, t); }
+};
+
 // Of tiles of kRows rows and two vectors, of kLanes floats each or half as many doubles.
 template <class Isa, class Micro31, class Micro61, int kLanes, int kRows>
 const Kernels* kernel_table(const char* name) {

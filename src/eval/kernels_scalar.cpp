@@ -8,13 +8,7 @@ struct Scalar {};
 
 // Terms are below p² < 2^62. The accumulator starts at −2p² and stays in [−2p², 2p²): two terms,
 // then 2p² is subtracted where it is not negative.
-struct Micro31 {
-  using Context = Modulus<uint32_t>;
-  using Element = uint32_t;
-  using Packed = uint32_t;
-  static constexpr int64_t kMR = 4, kNR = 8, kLimbs = 1;
-  static void pack(uint32_t x, uint32_t* to, int64_t) { *to = x; }
-  static uint32_t combine(const Context& m, uint32_t c, uint32_t t) { return m.add(c, t); }
+struct Micro31 : Words31<Scalar, 4, 8> {
   static void tile(const Context& m, int64_t kc, const uint32_t* a, const uint32_t* b,
                    uint32_t* out) {
     const int64_t twice = int64_t(2) * m.p * m.p;

@@ -23,12 +23,6 @@ double round_bits(double x, int bits, int min_exponent, double largest) {
 
 }  // namespace
 
-int64_t NDArray::size() const {
-  int64_t n = 1;
-  for (int64_t extent : shape) n *= extent;
-  return n;
-}
-
 NDArray NDArray::zeros(DType dtype, std::vector<int64_t> shape) {
   NDArray a;
   a.dtype = dtype;

@@ -14,7 +14,7 @@ struct NDArray {
   std::vector<double> reals;  // filled when is_float(dtype)
   std::vector<int64_t> ints;  // filled otherwise; bools are 0 and 1
 
-  int64_t size() const;
+  int64_t size() const { return product_of(shape); }
   double at(size_t i) const { return ints.empty() ? reals[i] : double(ints[i]); }
   // A zero-filled array.
   static NDArray zeros(DType dtype, std::vector<int64_t> shape);

@@ -46,9 +46,7 @@ std::vector<bool> restrict_demand(const Graph& g, Demand& demand,
       if (!keep) demand.tensors[op.result(r).index] = 0;
     }
   }
-  std::vector<bool> inputs;
-  for (TensorId t : g.inputs()) inputs.push_back(needed[t.index]);
-  return inputs;
+  return mapped(g.inputs(), [&](TensorId t) -> bool { return needed[t.index]; });
 }
 
 // Marks of all kernel-level tensors, allocated when first asked for.
@@ -103,8 +101,7 @@ template <class W> class RedrawRound {
     });
     interpreter.run(g, demand, values, arenas, [&](const Op& op, const std::vector<View>& all) {
       if (!is_partial(op.kind)) return;
-      std::vector<View> in;
-      for (TensorId t : op.inputs) in.push_back(all[t.index]);
+      std::vector<View> in = mapped(op.inputs, [&](TensorId t) { return all[t.index]; });
       if (op.kind == OpKind::Gather) indices_[size_t(&op - g.ops().data())] = integers_of(in[1]);
       Marks& m = *marks_.of(op.result()).marks;
       m = origin_marks(op.kind, in, all[op.result().index]);
@@ -119,9 +116,7 @@ template <class W> class RedrawRound {
       const Op& op = g_.ops()[n];
       if (!op.inputs.empty() && demand_.any(op)) mark(op, indices_[n]);
     }
-    std::vector<const Marks*> inputs;
-    for (TensorId t : g_.inputs()) inputs.push_back(marks_.known(t).marks);
-    return inputs;
+    return mapped(g_.inputs(), [&](TensorId t) -> const Marks* { return marks_.known(t).marks; });
   }
 
  private:
@@ -221,8 +216,7 @@ RedrawReport redraw_inputs(const Graph& graph, const FieldModel& model,
   if (!report.unsupported.empty()) return report;
   Demand demand = find_demand(graph, options.outputs);
   if (options.all_components) {
-    std::vector<Components> present;
-    for (const FieldArray& a : inputs) present.push_back(a.present());
+    auto present = mapped(inputs, [&](const FieldArray& a) { return a.present(); });
     demand_roots(graph, present, demand);
   }
   check_field_inputs(graph, model, inputs, demand);

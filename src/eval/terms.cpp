@@ -33,11 +33,7 @@ class Layouts {
     for (size_t i = 0; i < of_.size(); ++i)
       if (is_line(g.tensors()[i].type)) of_[i].axes = 0;
   }
-  std::vector<uint64_t> all() const {
-    std::vector<uint64_t> numbers;
-    for (const TermLayout& l : of_) numbers.push_back(l.all);
-    return numbers;
-  }
+  std::vector<uint64_t> all() const { return mapped(of_, &TermLayout::all); }
 
  private:
   static TermLayout made(uint64_t label, const std::vector<uint64_t>& parts) {

@@ -260,11 +260,7 @@ void mark_block(const BlockTrace& trace, const std::vector<Marked>& arguments,
   auto of = [&](int entry) {
     const auto& e = trace.entries[size_t(entry)];
     Marks& m = marks[size_t(entry)];
-    if (m.empty()) {
-      int64_t n = 1;
-      for (int64_t extent : e.shape) n *= extent;
-      m = e.origin.empty() ? Marks(size_t(n), 0) : e.origin;
-    }
+    if (m.empty()) m = e.origin.empty() ? Marks(size_t(product_of(e.shape)), 0) : e.origin;
     return Marked{e.shape, &m};
   };
   for (size_t n = trace.entries.size(); n-- > 0;) {
@@ -272,8 +268,7 @@ void mark_block(const BlockTrace& trace, const std::vector<Marked>& arguments,
     if (marks[n].empty() && e.origin.empty() && !is_store(e.op->kind)) continue;  // unmarked
     const Marked result = of(int(n));
     if (result.marks->empty()) continue;  // an empty tile
-    std::vector<Marked> operands;
-    for (int part : e.operands) operands.push_back(of(part));
+    std::vector<Marked> operands = mapped(e.operands, [&](int part) { return of(part); });
     if (is_load(e.op->kind)) {
       mark_region(arguments[size_t(e.outside)], result, e.begin, true);
     } else if (is_store(e.op->kind)) {

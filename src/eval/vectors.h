@@ -96,22 +96,27 @@ template <class F> IntVec zip_int(const IntVec& a, const IntVec& b, F f) {
   r.set_flags(a, b);
   return r;
 }
-inline IntVec operator-(const IntVec& a) {
-  return map_int(
-      a, [](int64_t x) { return int64_t(0 - uint64_t(x)); });
-}
-inline IntVec operator+(const IntVec& a, const IntVec& b) {
-  return zip_int(
-      a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) + uint64_t(y)); });
-}
-inline IntVec operator-(const IntVec& a, const IntVec& b) {
-  return zip_int(
-      a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) - uint64_t(y)); });
-}
-inline IntVec operator*(const IntVec& a, const IntVec& b) {
-  return zip_int(
-      a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) * uint64_t(y)); });
-}
+#define TESSERA_MAP(name, value)                                                                   \
+  inline IntVec name(const IntVec& a) {                                                            \
+    return map_int(a, [](int64_t x) { return int64_t(value); });                                   \
+  }
+#define TESSERA_ZIP(name, value)                                                                   \
+  inline IntVec name(const IntVec& a, const IntVec& b) {                                           \
+    return zip_int(a, b, [](int64_t x, int64_t y) { return int64_t(value); });                     \
+  }
+TESSERA_MAP(operator-, 0 - uint64_t(x))
+TESSERA_MAP(abs, x < 0 ? int64_t(0 - uint64_t(x)) : x)
+TESSERA_MAP(sign, (x > 0) - (x < 0))
+TESSERA_MAP(relu, x > 0 ? x : 0)
+TESSERA_MAP(logical_not, x == 0)
+TESSERA_MAP(not_zero, x != 0)
+TESSERA_ZIP(operator+, uint64_t(x) + uint64_t(y))
+TESSERA_ZIP(operator-, uint64_t(x) - uint64_t(y))
+TESSERA_ZIP(operator*, uint64_t(x) * uint64_t(y))
+TESSERA_ZIP(max, x > y ? x : y)
+TESSERA_ZIP(min, x < y ? x : y)
+#undef TESSERA_MAP
+#undef TESSERA_ZIP
 // Used by power() with negative exponents, which integers do not have.
 inline IntVec operator/(const IntVec&, const IntVec&) { unreachable("integer division"); }
 inline IntVec sqrt(const IntVec&) { unreachable("integer root"); }
@@ -124,34 +129,6 @@ inline IntVec general_power(const IntVec& x, const Rational& e) {
           if (n & 1) r *= b;
         return int64_t(r);
       });
-}
-inline IntVec abs(const IntVec& a) {
-  return map_int(
-      a, [](int64_t x) { return x < 0 ? int64_t(0 - uint64_t(x)) : x; });
-}
-inline IntVec sign(const IntVec& a) {
-  return map_int(
-      a, [](int64_t x) { return int64_t((x > 0) - (x < 0)); });
-}
-inline IntVec relu(const IntVec& a) {
-  return map_int(
-      a, [](int64_t x) { return x > 0 ? x : 0; });
-}
-inline IntVec logical_not(const IntVec& a) {
-  return map_int(
-      a, [](int64_t x) { return int64_t(x == 0); });
-}
-inline IntVec not_zero(const IntVec& a) {
-  return map_int(
-      a, [](int64_t x) { return int64_t(x != 0); });
-}
-inline IntVec max(const IntVec& a, const IntVec& b) {
-  return zip_int(
-      a, b, [](int64_t x, int64_t y) { return x > y ? x : y; });
-}
-inline IntVec min(const IntVec& a, const IntVec& b) {
-  return zip_int(
-      a, b, [](int64_t x, int64_t y) { return x < y ? x : y; });
 }
 // Of the divisor's sign; 0 where the divisor is 0 (as in NumPy).
 inline IntVec mod(const IntVec& a, const IntVec& b) {

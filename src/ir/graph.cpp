@@ -14,20 +14,6 @@
 #include "ir/written.h"
 
 namespace tessera {
-namespace {
-
-OpId append(std::vector<Op>& ops, std::vector<Tensor>& tensors, Op op, std::vector<Type> results,
-            const std::vector<std::string>& names) {
-  op.first_result = TensorId(tensors.size());
-  op.num_results = uint32_t(results.size());
-  const OpId id(ops.size());
-  for (size_t i = 0; i < results.size(); i++)
-    tensors.push_back({std::move(results[i]), id, i < names.size() ? names[i] : std::string()});
-  ops.push_back(std::move(op));
-  return id;
-}
-
-}  // namespace
 
 Graph Graph::block(std::vector<int64_t> grid, std::vector<int64_t> loops) {
   if (grid.empty() || grid.size() > kMaxGridDims)
@@ -93,17 +79,28 @@ OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
                                  : std::to_string(row.min_arity)) +
               " operand" + (row.min_arity == 1 ? "" : "s") + ", not " +
               std::to_string(inputs.size()));
-  std::vector<Type> operands;
-  for (TensorId t : inputs) {
-    CHECK(t.index < tensors_.size()) << who << ": operand " << t.index << " does not exist";
-    operands.push_back(tensors_[t.index].type);
-  }
-  std::vector<Type> results = infer_types(kind, operands, attrs, *this, nullptr);
   Op op;
   op.kind = kind;
   op.attrs = std::move(attrs);
   op.inputs = std::move(inputs);
-  return append(ops_, tensors_, std::move(op), std::move(results), result_names);
+  return append(std::move(op), nullptr, result_names);
+}
+
+OpId Graph::append(Op op, const Graph* body, const std::vector<std::string>& names) {
+  std::vector<Type> operands;
+  for (TensorId t : op.inputs) {
+    CHECK(t.index < tensors_.size())
+        << tessera::name(op.kind) << ": operand " << t.index << " does not exist";
+    operands.push_back(tensors_[t.index].type);
+  }
+  std::vector<Type> results = infer_types(op.kind, operands, op.attrs, *this, body);
+  op.first_result = TensorId(tensors_.size());
+  op.num_results = uint32_t(results.size());
+  const OpId id(ops_.size());
+  for (size_t i = 0; i < results.size(); i++)
+    tensors_.push_back({std::move(results[i]), id, i < names.size() ? names[i] : std::string()});
+  ops_.push_back(std::move(op));
+  return id;
 }
 
 OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
@@ -115,28 +112,16 @@ OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
   Level wanted = is_kernel(kind) ? Level::Block : Level::Thread;
   if (body.level() != wanted)
     bad_input(who + ": its body must be a " + std::string(tessera::name(wanted)) + " graph");
-  std::vector<Type> operands;
-  for (TensorId t : inputs) {
-    CHECK(t.index < tensors_.size()) << who << ": operand " << t.index << " does not exist";
-    operands.push_back(tensors_[t.index].type);
-  }
-  Attrs none = NoAttrs{};
-  std::vector<Type> results = infer_types(kind, operands, none, *this, &body);
   Op op;
   op.kind = kind;
   op.inputs = std::move(inputs);
   op.body = BodyId(bodies_.size());
+  const OpId id = append(std::move(op), &body, result_names);
   bodies_.push_back(std::move(body));
-  return append(ops_, tensors_, std::move(op), std::move(results), result_names);
+  return id;
 }
 
 void Graph::set_outputs(std::vector<TensorId> outputs) { outputs_ = std::move(outputs); }
-
-int64_t Graph::num_blocks() const {
-  int64_t n = 1;
-  for (int64_t g : grid_) n *= g;
-  return n;
-}
 
 bool Graph::is_weight(TensorId t) const {
   const Op& op = producer(t);
@@ -282,8 +267,7 @@ Graph empty_like(const Graph& g) {
 
 void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& map,
              std::optional<Graph> body) {
-  std::vector<TensorId> inputs;
-  for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
+  std::vector<TensorId> inputs = mapped(op.inputs, [&](TensorId t) { return map[t.index]; });
   std::vector<std::string> names;
   for (uint32_t r = 0; r < op.num_results; r++) names.push_back(from.tensor(op.result(r)).name);
   const TensorId first(to.tensors().size());
@@ -363,7 +347,7 @@ Graph with_names_of(const Graph& like, Graph g) {
   return g;
 }
 
-Graph without_dead_code(const Graph& g) {
+std::vector<bool> live_ops(const Graph& g) {
   std::vector<bool> needed(g.tensors().size(), false), live(g.ops().size(), false);
   for (TensorId t : g.outputs()) needed[t.index] = true;
   for (size_t i = g.ops().size(); i-- > 0;) {
@@ -372,6 +356,11 @@ Graph without_dead_code(const Graph& g) {
     for (uint32_t r = 0; r < op.num_results; r++) live[i] = live[i] || needed[op.result(r).index];
     for (TensorId t : op.inputs) needed[t.index] = needed[t.index] || live[i];
   }
+  return live;
+}
+
+Graph without_dead_code(const Graph& g) {
+  const std::vector<bool> live = live_ops(g);
   Graph out = empty_like(g);
   std::vector<TensorId> to(g.tensors().size());
   for (size_t i = 0; i < g.ops().size(); i++)
@@ -386,8 +375,7 @@ Graph without_repeats(const Graph& g, bool commuted) {
   const Graph once = rewritten(g, [&](const Op& op, Graph&, std::vector<TensorId>& map) {
     if (is_input(op.kind) || op.num_results != 1 || op.body.valid() || is_opaque(op.kind))
       return false;
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
+    std::vector<TensorId> inputs = mapped(op.inputs, [&](TensorId t) { return map[t.index]; });
     if (commuted && has(op.kind, algebra::Commutative)) std::ranges::sort(inputs);
     const Op& first = *known.try_emplace({op.kind, inputs, attributes_hash(op)}, &op).first->second;
     if (&first == &op || first.attrs != op.attrs || g.type(first.result()) != g.type(op.result()))

@@ -58,7 +58,7 @@ class Graph {
   const Op& producer(TensorId id) const { return op(tensor(id).producer); }
   const Graph& body(const Op& op) const { return bodies_[op.body.index]; }
   template <class A> const A& attrs(const Op& op) const { return std::get<A>(op.attrs); }
-  int64_t num_blocks() const;
+  int64_t num_blocks() const { return product_of(grid_); }
   // Whether `t` is an input that holds the same values in every call.
   bool is_weight(TensorId t) const;
   // Says so, or not, of the graph's input number `input`.
@@ -72,6 +72,8 @@ class Graph {
   void rollback(const Mark&);
 
  private:
+  OpId append(Op op, const Graph* body, const std::vector<std::string>& names);
+
   std::string name_;
   Level level_;
   std::vector<int64_t> grid_, loops_;
@@ -104,7 +106,9 @@ Graph rewritten(
 Graph map_kernels(const Graph&, const std::function<Graph(const Op& kernel)>& rewrite);
 // The same program with the name and the inputs' names of `like`, where it has as many of them.
 Graph with_names_of(const Graph& like, Graph g);
-// A copy without the operators no output needs; inputs stay.
+// Which operators are inputs, or some output needs.
+std::vector<bool> live_ops(const Graph&);
+// A copy of those alone.
 Graph without_dead_code(const Graph&);
 // The same without operators that compute what an earlier one does, `commuted`: with operands in
 // another order too, which may change a zero's sign or a NaN.

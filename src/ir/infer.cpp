@@ -323,9 +323,7 @@ std::vector<Type> results_of(const Inference& in, const std::vector<Type>& opera
       in.fail("operand " + std::to_string(i) + " is " + operands[i].str() +
               ", but its body expects " + body->type(body->inputs()[i]).str());
   if (body->outputs().empty()) in.fail("its body returns nothing");
-  std::vector<Type> results;
-  for (TensorId t : body->outputs()) results.push_back(body->type(t));
-  return results;
+  return mapped(body->outputs(), [&](TensorId t) { return body->type(t); });
 }
 
 // Maps must name axes of the tensor, and only dimensions the block graph has.

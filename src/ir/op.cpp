@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/names.h"
 
 namespace tessera {
 namespace {
@@ -108,22 +109,11 @@ const char* symbol(OpKind kind) {
 }
 
 const char* name(Level level) {
-  switch (level) {
-  case Level::Kernel: return "kernel";
-  case Level::Block: return "block";
-  case Level::Thread: return "thread";
-  }
-  unreachable("Level");
+  return name_of<Level::Thread>(level, {"kernel", "block", "thread"});
 }
 
 const char* name(AccumKind kind) {
-  switch (kind) {
-  case AccumKind::Sum: return "sum";
-  case AccumKind::Max: return "max";
-  case AccumKind::Min: return "min";
-  case AccumKind::Concat: return "concat";
-  }
-  unreachable("AccumKind");
+  return name_of<AccumKind::Concat>(kind, {"sum", "max", "min", "concat"});
 }
 
 }  // namespace tessera

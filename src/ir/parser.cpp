@@ -488,8 +488,7 @@ class Parser {
     bool needs_type = is_leaf(kind) || is_store(kind) || is_opaque(kind);
     if (needs_type && types.empty())
       fail_at(type_token, std::string(name(kind)) + " needs its type, as in ': f32[16,1024]'");
-    std::vector<std::string> names;
-    for (const Token& r : results) names.push_back(r.text);
+    std::vector<std::string> names = mapped(results, &Token::text);
     at(op_token, [&] {
       if (is_input(kind)) {
         if (!inputs.empty())

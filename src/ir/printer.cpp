@@ -167,9 +167,7 @@ std::string print_op(const Graph& g, OpId id) {
 std::vector<std::string> print_ops(const Graph& g) {
   const auto names = unique_names(g);
   Printer p;
-  std::vector<std::string> lines;
-  for (const Op& op : g.ops()) lines.push_back(p.statement(g, op, names, -1));
-  return lines;
+  return mapped(g.ops(), [&](const Op& op) { return p.statement(g, op, names, -1); });
 }
 
 namespace {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -47,6 +49,10 @@ std::string str(const Shape& shape) {
 bool is_static(const Shape& shape) {
   return std::ranges::none_of(
       shape, [](const Dim& d) { return d.symbolic(); });
+}
+
+int64_t product_of(const std::vector<int64_t>& extents) {
+  return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
 }
 
 int64_t num_elements(const Shape& shape) {

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mapped.h"
+
 namespace tessera {
 
 enum class DType : uint8_t { F64, F32, F16, BF16, I64, I32, I8, U8, Bool };
@@ -41,6 +43,7 @@ std::string str(const Shape&);  // "[16,1024]"
 bool is_static(const Shape&);
 int64_t num_elements(const Shape&);          // requires is_static
 std::vector<int64_t> extents(const Shape&);  // requires is_static
+int64_t product_of(const std::vector<int64_t>& extents);
 // NumPy broadcasting; nullopt when the shapes do not fit. A symbol fits itself and 1.
 std::optional<Shape> broadcast(const Shape& a, const Shape& b);
 

@@ -392,8 +392,8 @@ std::vector<FieldArray> interpret(const Function& f, const FieldModel& model,
       model.size(),
       [&](auto word) {
         using D = FieldDomain<decltype(word)>;
-        std::vector<View> given;
-        for (const FieldArray& x : inputs) given.push_back(view_of(x));
+        std::vector<View> given = mapped(
+            inputs, [&](const FieldArray& x) { return view_of(x); });
         Arena arena;
         const std::vector<View> buffers = make_buffers<D>(f, given, arena);
         const D domain(model);

@@ -1,25 +1,14 @@
 #include "kernel/ir.h"
 
-#include "base/check.h"
+#include "base/names.h"
 
 namespace tessera::kernel {
 
 const char* name(Space space) {
-  switch (space) {
-  case Space::Argument: return "argument";
-  case Space::Weights: return "weights";
-  case Space::Workspace: return "workspace";
-  case Space::Stack: return "stack";
-  }
-  unreachable("a space");
+  return name_of<Space::Stack>(space, {"argument", "weights", "workspace", "stack"});
 }
 const char* name(LoopKind kind) {
-  switch (kind) {
-  case LoopKind::Serial: return "serial";
-  case LoopKind::Parallel: return "parallel";
-  case LoopKind::Vector: return "vector";
-  }
-  unreachable("a kind of loop");
+  return name_of<LoopKind::Vector>(kind, {"serial", "parallel", "vector"});
 }
 
 Scalar make(DType dtype, ScalarNode node) {

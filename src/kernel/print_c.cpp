@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/text.h"
 #include "eval/ndarray.h"
 #include "ir/custom.h"
@@ -17,18 +18,8 @@ namespace tessera::kernel {
 namespace {
 
 const char* c_type(DType dtype) {
-  switch (dtype) {
-  case DType::F64: return "double";
-  case DType::F32: return "float";
-  case DType::F16:
-  case DType::BF16: return "uint16_t";
-  case DType::I64: return "int64_t";
-  case DType::I32: return "int32_t";
-  case DType::I8: return "int8_t";
-  case DType::U8: return "uint8_t";
-  case DType::Bool: return "bool";
-  }
-  unreachable("DType");
+  return name_of<DType::Bool>(dtype, {"double", "float", "uint16_t", "uint16_t", "int64_t",
+                                      "int32_t", "int8_t", "uint8_t", "bool"});
 }
 // What elements are computed in: 16-bit floats in float.
 const char* c_value_type(DType dtype) { return is_sixteen(dtype) ? "float" : c_type(dtype); }

@@ -7,10 +7,4 @@ bool inside(const Block& block, int loop, int outer) {
   return loop == outer;
 }
 
-int64_t BlockValue::elements() const {
-  int64_t n = 1;
-  for (int64_t e : extents) n *= e;
-  return n;
-}
-
 }  // namespace tessera

@@ -19,7 +19,7 @@ struct BlockValue {
   std::vector<int64_t> extents;
   bool registers = false;  // in registers whatever happens (accumulators of products)
   int innermost = -1;      // the only axis that may be innermost in memory; -1: any
-  int64_t elements() const;
+  int64_t elements() const { return product_of(extents); }
 };
 
 // How the elements of a step's space are shared among the threads.

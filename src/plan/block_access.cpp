@@ -416,8 +416,7 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
   const int per = plan.bytes / element;
   std::vector<int64_t> lanes(32);
   for (const Round& round : rounds) {
-    int most_pieces = 0;
-    for (const LaneRun& run : round) most_pieces = std::max(most_pieces, run.count / per);
+    int most_pieces = most_of(0, round, [&](const LaneRun& run) { return run.count / per; });
     for (int piece = 0; piece < most_pieces; ++piece) {
       for (size_t l = 0; l < 32; ++l) {
         const LaneRun& run = round[l];

@@ -131,8 +131,7 @@ class ActionWriter {
   void wait(const std::vector<int>& values) {
     if (values.empty()) return;
     commit();
-    int newest = 0;
-    for (int v : values) newest = std::max(newest, group_[index(v)]);
+    int newest = most_of(0, values, [&](int v) { return group_[index(v)]; });
     Action a{ActionKind::Wait};
     a.pending = groups_ - newest - 1;
     actions_.push_back(a);

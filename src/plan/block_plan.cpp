@@ -85,8 +85,7 @@ class BlockPlanner {
   std::optional<BlockPlan> cheapest() {
     std::optional<BlockPlan> best;
     double least = 0;
-    int64_t longest = 1;
-    for (const BlockLoop& l : block_.loops) longest = std::max(longest, l.extent);
+    int64_t longest = most_of(int64_t(1), block_.loops, &BlockLoop::extent);
     int stages = limits_.most_stages;
     while (stages > 4 && stages - 2 >= longest) stages -= 2;
     // Of equal plans the one that takes least memory.

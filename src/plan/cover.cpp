@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/mapped.h"
 #include "base/union_find.h"
 
 namespace tessera {
@@ -50,9 +51,8 @@ class Chooser {
   }
 
   double seconds(const std::vector<size_t>& kernels) const {
-    double s = 0;
-    for (const size_t k : kernels) s += p_.kernels[k].seconds;
-    return s;
+    return sum_of<double>(
+        kernels, [&](const size_t k) { return p_.kernels[k].seconds; });
   }
 
   // Those that can run where these values are there, in an order in which they can.
@@ -144,8 +144,7 @@ class Chooser {
     constexpr int kMostRounds = 40;
     std::vector<int> variable(p_.kernels.size(), -1);
     Ilp ilp;
-    double scale = 0;
-    for (const size_t k : piece) scale = std::max(scale, p_.kernels[k].seconds);
+    double scale = most_of(0.0, piece, [&](const size_t k) { return p_.kernels[k].seconds; });
     for (const size_t k : piece)
       variable[k] = ilp.add_variable(p_.kernels[k].seconds / std::max(scale, 1e-30));
     // Values that come from elsewhere are there: all solutions compute them.
@@ -199,10 +198,7 @@ class Chooser {
       ilp.add(std::move(terms), Relation::GreaterEqual, 1 - double(stuck.size()));
     }
     all.proved = false;
-    std::vector<size_t> known;
-    for (const size_t k : piece)
-      if (known_.count(k)) known.push_back(k);
-    return known;
+    return those(piece, [&](const size_t k) { return known_.count(k); });
   }
 
   const CoverProblem& p_;

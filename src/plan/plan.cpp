@@ -10,18 +10,6 @@
 namespace tessera {
 namespace {
 
-std::vector<bool> live_ops(const Graph& graph) {
-  std::vector<bool> live(graph.ops().size(), false), wanted(graph.tensors().size(), false);
-  for (TensorId t : graph.outputs()) wanted[t.index] = true;
-  for (size_t i = graph.ops().size(); i-- > 0;) {
-    const Op& op = graph.ops()[i];
-    for (uint32_t r = 0; r < op.num_results; ++r) live[i] = live[i] || wanted[op.result(r).index];
-    if (!live[i]) continue;
-    for (TensorId t : op.inputs) wanted[t.index] = true;
-  }
-  return live;
-}
-
 std::string name_of(const Graph& graph, size_t tensor) {
   const std::string& name = graph.tensors()[tensor].name;
   return name.empty() ? "t" + std::to_string(tensor) : name;
@@ -391,21 +379,6 @@ int in_place_operand(const Graph& graph, const Op& op) {
   for (size_t i = 0; i < op.inputs.size(); ++i)
     if (op.inputs[i] == op.inputs[size_t(found)] && !(graph.type(op.inputs[i]) == type)) return -1;
   return found;
-}
-
-Plan plan_kernel_graph(const Graph& graph, const PlanOptions& options) {
-  PlanBuilder builder(graph, options);
-  for (OpId id : builder.ops()) {
-    const Op& op = graph.op(id);
-    Task task;
-    task.op = id;
-    task.once = builder.once(id);
-    for (TensorId t : op.inputs) task.reads.push_back(builder.slot(t));
-    for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(builder.slot(op.result(r)));
-    task.in_place = in_place_operand(graph, op);
-    builder.add(std::move(task));
-  }
-  return builder.finish();
 }
 
 std::string Plan::str(const Graph& graph) const {

@@ -138,9 +138,6 @@ class PlanBuilder {
   std::vector<bool> once_;  // by operator
 };
 
-// The plan with one task per operator and row-major arrays: what is decided without knowing code.
-Plan plan_kernel_graph(const Graph& graph, const PlanOptions& options = {});
-
 // Operand of an element-by-element operator whose memory the result may take over, or -1.
 int in_place_operand(const Graph& graph, const Op& op);
 

@@ -199,8 +199,7 @@ class RowKernel {
       const int64_t n = num_elements(graph_.type(op.inputs[0]).shape) / product_of(rows_);
       return block_.add(op.kind, {full(tile(operands[0], n), n)}, ReduceAttrs{{last_}, true});
     }
-    std::vector<TensorId> tiles;
-    for (const RowOperand& o : operands) tiles.push_back(tile(o, width));
+    auto tiles = mapped(operands, [&](const RowOperand& o) { return tile(o, width); });
     const TensorId made = block_.add(op.kind, tiles, op.attrs);
     return block_.type(made).rank() == last_ + 1 ? made : full(made, width);
   }

@@ -24,8 +24,7 @@ Live live(const std::vector<int>& phase, int phases, const std::vector<ScheduleB
   std::vector<int64_t> bytes(size_t(phases) + 1, 0);  // that begin or end to live
   for (const ScheduleBuffer& b : buffers) {
     const int from = phase[size_t(b.writer)];
-    int to = from;
-    for (int r : b.readers) to = std::max(to, phase[size_t(r)]);
+    int to = most_of(from, b.readers, [&](int r) { return phase[size_t(r)]; });
     bytes[size_t(from)] += b.bytes;
     bytes[size_t(to) + 1] -= b.bytes;
   }
@@ -89,8 +88,7 @@ class Assignments {
       if (l < best_live_) best_live_ = l, best_ = phase_;
       return;
     }
-    int first = 0;
-    for (int a : tasks_[i].after) first = std::max(first, phase_[size_t(a)] + 1);
+    int first = most_of(0, tasks_[i].after, [&](int a) { return phase_[size_t(a)] + 1; });
     for (int p = first; p <= latest_[i] && tried_ <= most_; ++p) {
       phase_[i] = p;
       branch(i + 1);

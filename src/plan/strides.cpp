@@ -1,14 +1,9 @@
 #include "plan/strides.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 namespace tessera {
-
-int64_t product_of(const Extents& extents) {
-  return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
-}
 
 Extents row_major_strides(const Extents& shape) {
   Extents strides(shape.size());

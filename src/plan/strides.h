@@ -16,7 +16,6 @@ using Extents = std::vector<int64_t>;
 using AxisParts = std::vector<std::pair<int64_t, int64_t>>;
 
 inline Shape shape_of(const Extents& extents) { return Shape(extents.begin(), extents.end()); }
-int64_t product_of(const Extents& extents);
 // Strides of a row-major array; 0 along axes of extent 1.
 Extents row_major_strides(const Extents& shape);
 // Axes of a shape of the same elements in the same order; nullopt where a part would be torn.

@@ -1,18 +1,12 @@
 #include "search/engine.h"
 
-#include "base/check.h"
+#include "base/names.h"
 
 namespace tessera {
 
 const char* name(StopReason reason) {
-  switch (reason) {
-  case StopReason::Exhausted: return "exhausted";
-  case StopReason::StepBudget: return "step budget";
-  case StopReason::TimeBudget: return "time budget";
-  case StopReason::Cancelled: return "cancelled";
-  case StopReason::Unsupported: return "unsupported";
-  }
-  unreachable("StopReason");
+  return name_of<StopReason::Unsupported>(
+      reason, {"exhausted", "step budget", "time budget", "cancelled", "unsupported"});
 }
 
 void SearchReport::add_counts(const SearchReport& more) {

@@ -1,9 +1,11 @@
 // HiGHS through its C interface, loaded at run time: nothing of it is needed to build.
-#include <dlfcn.h>
-
+#include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "base/shared_library.h"
 #include "solve/ilp.h"
 
 namespace tessera {
@@ -14,58 +16,50 @@ constexpr HighsInt kRowwise = 2, kMinimize = 1, kInteger = 1;
 constexpr HighsInt kOptimal = 7, kInfeasible = 8;
 
 struct Highs {
-  const char* (*version)() = nullptr;
-  void* (*create)() = nullptr;
-  void (*destroy)(void*) = nullptr;
-  HighsInt (*set_bool)(void*, const char*, HighsInt) = nullptr;
-  HighsInt (*set_double)(void*, const char*, double) = nullptr;
-  HighsInt (*set_int)(void*, const char*, HighsInt) = nullptr;
-  HighsInt (*size_of_int)(const void*) = nullptr;
+  SharedLibrary library;
+  const char* (*version)() = library.need("Highs_version");
+  void* (*create)() = library.need("Highs_create");
+  void (*destroy)(void*) = library.need("Highs_destroy");
+  HighsInt (*set_bool)(void*, const char*, HighsInt) = library.need("Highs_setBoolOptionValue");
+  HighsInt (*set_double)(void*, const char*, double) = library.need("Highs_setDoubleOptionValue");
+  HighsInt (*set_int)(void*, const char*, HighsInt) = library.need("Highs_setIntOptionValue");
+  HighsInt (*size_of_int)(const void*) = library.need("Highs_getSizeofHighsInt");
   HighsInt (*pass)(void*, HighsInt, HighsInt, HighsInt, HighsInt, HighsInt, double, const double*,
                    const double*, const double*, const double*, const double*, const HighsInt*,
-                   const HighsInt*, const double*, const HighsInt*) = nullptr;
-  HighsInt (*run)(void*) = nullptr;
-  HighsInt (*status)(const void*) = nullptr;
-  HighsInt (*solution)(const void*, double*, double*, double*, double*) = nullptr;
-  bool found = false;
-
-  Highs() {
-    const char* path = std::getenv("TESSERA_HIGHS");
-    void* library =
-        dlopen(path != nullptr && *path != 0 ? path : "libhighs.so", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr && (path == nullptr || *path == 0))
-      library = dlopen("libhighs.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return;
-    const auto take = [&](auto& function, const char* symbol) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, symbol));
-      return function != nullptr;
-    };
-    found = take(version, "Highs_version") && take(create, "Highs_create") &&
-            take(destroy, "Highs_destroy") && take(set_bool, "Highs_setBoolOptionValue") &&
-            take(set_double, "Highs_setDoubleOptionValue") &&
-            take(set_int, "Highs_setIntOptionValue") &&
-            take(size_of_int, "Highs_getSizeofHighsInt") && take(pass, "Highs_passMip") &&
-            take(run, "Highs_run") && take(status, "Highs_getModelStatus") &&
-            take(solution, "Highs_getSolution");
-    if (!found) return;
-    void* model = create();
-    found = size_of_int(model) == static_cast<HighsInt>(sizeof(HighsInt));
-    destroy(model);
-  }
+                   const HighsInt*, const double*, const HighsInt*) = library.need("Highs_passMip");
+  HighsInt (*run)(void*) = library.need("Highs_run");
+  HighsInt (*status)(const void*) = library.need("Highs_getModelStatus");
+  HighsInt (*solution)(const void*, double*, double*, double*,
+                       double*) = library.need("Highs_getSolution");
 };
 
-const Highs& highs() {
-  static const Highs library;
-  return library;
+std::optional<Highs> load_highs() {
+  const char* path = std::getenv("TESSERA_HIGHS");
+  std::vector<std::string> places{"libhighs.so", "libhighs.so.1"};
+  if (path != nullptr && *path != 0) places = {path};
+  try {
+    Highs h{SharedLibrary("HiGHS", "", places, "")};
+    void* model = h.create();
+    const bool fits = h.size_of_int(model) == static_cast<HighsInt>(sizeof(HighsInt));
+    h.destroy(model);
+    return fits ? std::optional(h) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+const std::optional<Highs>& highs() {
+  static const std::optional<Highs> loaded = load_highs();
+  return loaded;
 }
 
 }  // namespace
 
-const char* highs_version() { return highs().found ? highs().version() : nullptr; }
+const char* highs_version() { return highs() ? highs()->version() : nullptr; }
 
 IlpResult solve_ilp_highs(const Ilp& ilp) {
   CHECK(highs_version() != nullptr) << "HiGHS is not there";
-  const Highs& h = highs();
+  const Highs& h = *highs();
   const HighsInt columns = static_cast<HighsInt>(ilp.cost.size());
   std::vector<double> zeros(ilp.cost.size(), 0), ones(ilp.cost.size(), 1), low, high, values;
   std::vector<HighsInt> starts, indices, integral(ilp.cost.size(), kInteger);

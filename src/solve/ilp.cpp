@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/names.h"
 
 namespace tessera {
 namespace {
@@ -313,13 +314,7 @@ bool Ilp::feasible(const std::vector<bool>& x) const {
 }
 
 const char* name(IlpStatus status) {
-  switch (status) {
-  case IlpStatus::Optimal: return "optimal";
-  case IlpStatus::Feasible: return "feasible";
-  case IlpStatus::Infeasible: return "infeasible";
-  case IlpStatus::Unknown: return "unknown";
-  }
-  unreachable("IlpStatus");
+  return name_of<IlpStatus::Unknown>(status, {"optimal", "feasible", "infeasible", "unknown"});
 }
 
 IlpResult solve_ilp(const Ilp& ilp, const IlpOptions& options) {

@@ -83,9 +83,7 @@ class SymbolicExtents {
     return a;
   }
   int degree(TermId a) const {
-    int d = 0;
-    for (const Factor& f : t_.monomial(t_.term(a).sum[0].first).factors) d += f.power;
-    return d;
+    return sum_of<int>(t_.monomial(t_.term(a).sum[0].first).factors, &Factor::power);
   }
 
   std::optional<TermId> look(const Numbers64& v) {
@@ -129,10 +127,8 @@ class ProgramElements {
   using Index = std::vector<TermId>;
 
   std::vector<TermId> shape(TensorId t) {
-    std::vector<TermId> r;
-    for (size_t d = 0; d < g_.type(t).shape.size(); ++d)
-      r.push_back(extents_(extents_at(all_, t, d)));
-    return r;
+    return mapped(
+        g_.type(t).shape.size(), [&](size_t d) { return extents_(extents_at(all_, t, d)); });
   }
 
   TermId at(TensorId t, const Index& index) {
@@ -207,8 +203,8 @@ class ProgramElements {
   }
 
   TermId constant(const Op& op) {
-    std::vector<Rational> v;
-    for (const Graph& g : all_) v.push_back(std::get<ConstAttrs>(op_in(g, op)).value);
+    auto v = mapped(
+        all_, [&](const Graph& g) { return std::get<ConstAttrs>(op_in(g, op)).value; });
     if (std::ranges::all_of(v, [&](const Rational& r) { return r == v[0]; })) {
       if (v[0].finite()) return t_.constant(v[0]);
       if (v[0].num() == 0) throw NoTerms{"a constant that is not a number"};
@@ -227,8 +223,7 @@ class ProgramElements {
   }
 
   TermId pointwise(const Op& op, const Index& index) {
-    std::vector<TermId> in;
-    for (TensorId x : op.inputs) in.push_back(at(x, stretched(x, index)));
+    auto in = mapped(op.inputs, [&](TensorId x) { return at(x, stretched(x, index)); });
     if (is_comparison(op.kind) && !infinite(in[0]) && !infinite(in[1])) {
       const TermId above = t_.sub(in[0], in[1]), below = t_.sub(in[1], in[0]);
       if (s_.is_position(above)) {

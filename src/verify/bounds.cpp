@@ -95,8 +95,7 @@ Bounds computed(const Graph& g, const Op& op, const std::vector<Bounds>& operand
   if (const auto* a = std::get_if<IotaAttrs>(&op.attrs))
     return {0, std::max<int64_t>(0, type.shape[size_t(a->axis)].extent - 1)};
   if (operands.empty()) return {};
-  std::vector<BoundsVec> in;
-  for (const Bounds& b : operands) in.push_back({b});
+  std::vector<BoundsVec> in = mapped(operands, [&](const Bounds& b) { return BoundsVec{b}; });
   if (has(op.kind, algebra::Pointwise))
     return apply_to_one(op, g.type(op.inputs[first_value(op.kind)]).dtype, type.dtype, in);
   if (has(op.kind, algebra::Movement)) {

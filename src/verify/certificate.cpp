@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -189,12 +190,7 @@ class CertificateReader {
 }  // namespace
 
 const char* name(Accuracy level) {
-  switch (level) {
-  case Accuracy::Bitwise: return "bitwise";
-  case Accuracy::Close: return "close";
-  case Accuracy::Fast: return "fast";
-  }
-  unreachable("Accuracy");
+  return name_of<Accuracy::Fast>(level, {"bitwise", "close", "fast"});
 }
 
 const char* meaning(Accuracy level) {

@@ -312,9 +312,7 @@ std::optional<PartPrograms> definitions_over_all_inputs(const ProofPart& part, c
 // Which inputs an output depends on, by number.
 std::vector<bool> needed_inputs(const Graph& g) {
   const std::set<TensorId> needed = made_of(g, g.outputs());
-  std::vector<bool> inputs;
-  for (TensorId t : g.inputs()) inputs.push_back(needed.count(t) != 0);
-  return inputs;
+  return mapped(g.inputs(), [&](TensorId t) { return needed.count(t) != 0; });
 }
 
 Graph with_inputs(const Graph& g, const std::vector<bool>& kept) {

@@ -14,8 +14,7 @@ std::vector<Bounds> ranges(const Graph& g) {
   std::vector<Bounds> range(g.tensors().size());
   for (const Op& op : g.ops()) {
     if (op.body.valid() || op.num_results != 1) continue;
-    std::vector<Bounds> operands;
-    for (TensorId t : op.inputs) operands.push_back(range[t.index]);
+    std::vector<Bounds> operands = mapped(op.inputs, [&](TensorId t) { return range[t.index]; });
     const Bounds made = computed(g, op, operands), held = bounds_of(g.type(op.result()).dtype);
     range[op.result().index] = made.within(held) ? made : held;
   }

@@ -161,9 +161,8 @@ class Abstraction {
     return n.real;
   }
   std::vector<TensorId> reals(const Op& op) {
-    std::vector<TensorId> in;
-    for (TensorId t : op.inputs) in.push_back(to_real(t));
-    return in;
+    return mapped(
+        op.inputs, [&](TensorId t) { return to_real(t); });
   }
   std::optional<Rational> constant(TensorId t) const {
     const Op* op = &g_.producer(t);
@@ -246,8 +245,7 @@ class Abstraction {
     return out_.op(out_.add_op(op.kind, reals(op), std::move(attrs))).result();
   }
   Bounds range(const Op& op) const {
-    std::vector<Bounds> in;
-    for (TensorId t : op.inputs) in.push_back(v_[t.index].range);
+    std::vector<Bounds> in = mapped(op.inputs, [&](TensorId t) { return v_[t.index].range; });
     return computed(g_, op, in);
   }
   Number copy(const Op& op) { return chosen(op, again(op), range(op), all_exact(op)); }
@@ -267,8 +265,7 @@ class Abstraction {
     if (!is_float(dtype) && !holds(dtype, value)) refuse("a constant that its type does not hold");
   }
   Number keep(const Op& op) {
-    std::vector<TensorId> in;
-    for (TensorId t : op.inputs) in.push_back(at(t).as_is);
+    std::vector<TensorId> in = mapped(op.inputs, [&](TensorId t) { return at(t).as_is; });
     Number n;
     n.as_is = out_.add(op.kind, in, op.attrs);
     n.fixed = true;
@@ -313,8 +310,7 @@ class Abstraction {
       a.to_real(t);
       results.push_back(a.at(t));
     }
-    std::vector<TensorId> saved;
-    for (const Number& n : results) saved.push_back(n.real);
+    std::vector<TensorId> saved = mapped(results, &Number::real);
     Graph body = std::move(a.out_);
     body.set_outputs(saved);
     const Op made = out_.op(out_.add_graph_op(op.kind, in, std::move(body)));

@@ -269,8 +269,7 @@ class Operands {
     Graph g = without_dead_code(graph);
     const Domains domains = domains_of(g);
     std::vector<TensorId> operands = domains.poles, results;
-    std::vector<Threshold> targets;
-    for (TensorId t : operands) targets.push_back({t, 0, true});
+    auto targets = mapped(operands, [&](TensorId t) { return Threshold{t, 0, true}; });
     for (const Domains::Base& b : domains.bases) {
       operands.push_back(b.operand);
       targets.push_back({b.operand, b.least, b.is_least});

@@ -87,8 +87,7 @@ class Analysis : public Algebra {
         continue;
       }
       if (op.body.valid()) {
-        std::vector<Value> in;
-        for (TensorId t : op.inputs) in.push_back(v[t.index]);
+        std::vector<Value> in = mapped(op.inputs, [&](TensorId t) { return v[t.index]; });
         const Graph& body = g.body(op);
         const double outside = runs_;
         if (body.level() == Level::Block) {

@@ -54,8 +54,7 @@ std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint6
     const size_t axis = rng.below(a.shape.size());
     int64_t inner = 1;
     for (size_t d = axis + 1; d < a.shape.size(); d++) inner *= a.shape[d];
-    std::vector<bool> zero;
-    for (int64_t i = 0; i < a.shape[axis]; i++) zero.push_back(rng.chance(0.3));
+    std::vector<bool> zero = mapped(a.shape[axis], [&](int64_t) { return rng.chance(0.3); });
     for (size_t i = 0; i < a.reals.size(); i++)
       if (zero[i / size_t(inner) % zero.size()]) a.reals[i] = 0;
   }

@@ -54,8 +54,7 @@ class Intervals {
     // What holds of an element's condition holds of no other element.
     const Known& inside = has(op.kind, algebra::Pointwise) ? known : none_;
     if (op.kind == OpKind::Where) return selected(op, inside);
-    std::vector<Bounds> operands;
-    for (TensorId x : op.inputs) operands.push_back(of(x, inside));
+    std::vector<Bounds> operands = mapped(op.inputs, [&](TensorId x) { return of(x, inside); });
     return computed(g_, op, operands);
   }
 
@@ -107,10 +106,8 @@ std::vector<bool> feed_indices(const Graph& g) {
   for (const Op& op : g.ops())
     if (op.kind == OpKind::Gather) indices.push_back(op.inputs[1]);
   const std::set<TensorId> needed = made_of(g, indices);
-  std::vector<bool> inputs;
-  for (TensorId t : g.inputs())
-    inputs.push_back(needed.count(t) != 0 && is_integer(g.type(t).dtype));
-  return inputs;
+  return mapped(g.inputs(),
+                [&](TensorId t) { return needed.count(t) != 0 && is_integer(g.type(t).dtype); });
 }
 
 }  // namespace

@@ -258,8 +258,7 @@ class GateComparison {
 
   // Makes inputs that show an f64 difference smaller: zeros, then ones and round numbers.
   std::vector<NDArray> minimise(std::vector<NDArray> inputs) const {
-    int64_t elements = 0;
-    for (const NDArray& a : inputs) elements += a.size();
+    int64_t elements = sum_of<int64_t>(inputs, &NDArray::size);
     int budget = int(std::clamp(2e7 / std::max(1.0, work_), 8.0, 600.0));
     auto still = [&](const std::vector<NDArray>& trial) {
       budget--;

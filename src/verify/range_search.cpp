@@ -22,18 +22,11 @@ double smallest_of(DType dtype) {
 }
 
 FloatFormat format_of(DType dtype) {
-  switch (dtype) {
-  case DType::F64: return {53, -1022, 1023};
-  case DType::F32: return {24, -126, 127};
-  case DType::F16: return {11, -14, 15};
-  case DType::BF16: return {8, -126, 127};
-  case DType::I64:
-  case DType::I32:
-  case DType::I8:
-  case DType::U8:
-  case DType::Bool: break;
-  }
-  unreachable("not a float type");
+  CHECK(is_float(dtype)) << name(dtype) << " is not a float type";
+  // In DType's order.
+  constexpr FloatFormat kFormats[] = {
+      {53, -1022, 1023}, {24, -126, 127}, {11, -14, 15}, {8, -126, 127}};
+  return kFormats[size_t(dtype)];
 }
 
 namespace {
@@ -181,9 +174,8 @@ class RangeSearch {
   void far_from_zero(const std::vector<Direction>& all) {
     const int points = std::exchange(points_left_, points_left_ / 2);
     where_differences_vanish();
-    std::vector<Direction> some;
-    for (const Direction& d : all)
-      if (d.change == Change::Shift) some.push_back(d);
+    std::vector<Direction> some =
+        those(all, [&](const Direction& d) { return d.change == Change::Shift; });
     for (Direction d : some) {
       const double far = end(d), bits = far + 2;
       const auto at = [&](double e, double spread) {
@@ -284,9 +276,8 @@ class RangeSearch {
     try_many(
         describe(d, e), alike, false,
         [&] {
-          std::vector<NDArray> inputs;
-          for (size_t k = 0; k < units_.size(); k++) inputs.push_back(input(d, k, e));
-          return inputs;
+          return mapped(
+              units_.size(), [&](size_t k) { return input(d, k, e); });
         });
   }
   // `make`: inputs of the units that are drawn. `vanishing`: errors are measured by what little is
@@ -576,8 +567,7 @@ class RangeSearch {
                   int(d.signs), d.axis, int(d.slice), d.masks, d.near, e);
     Reference::Run& r = reference_.run({name, o_.seed, o_.ranges});
     if (!r.inputs.empty()) return r;
-    std::vector<NDArray> inputs;
-    for (size_t k = 0; k < units_.size(); k++) inputs.push_back(input(d, k, e));
+    std::vector<NDArray> inputs = mapped(units_.size(), [&](size_t k) { return input(d, k, e); });
     r.native = eval(spec_, inputs, {Precision::Native, reference_.pool(), {}});
     r.inputs = std::move(inputs);
     return r;

@@ -504,8 +504,7 @@ class Regions {
   // Only the proofs that the outputs rest on: without one of the others they follow all the same.
   std::vector<Proof> needed() {
     auto complete = [&](const std::vector<Proof>& proofs) {
-      std::vector<ProofPart> parts;
-      for (const Proof& p : proofs) parts.push_back(p.first);
+      std::vector<ProofPart> parts = mapped(proofs, &Proof::first);
       return missing_in(parts, spec_, candidate_).empty();
     };
     for (size_t i = proofs_.size(); i-- > 0;) {

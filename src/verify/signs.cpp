@@ -24,8 +24,7 @@ class FormSigns {
         continue;
       }
       if (op.body.valid()) {
-        std::vector<Sign> in;
-        for (TensorId t : op.inputs) in.push_back(v[t.index]);
+        std::vector<Sign> in = mapped(op.inputs, [&](TensorId t) { return v[t.index]; });
         const std::vector<Sign> inner = run(g.body(op), in);
         for (uint32_t r = 0; r < op.num_results; r++)
           v[op.result(r).index] = inner[g.body(op).outputs()[r].index];

@@ -83,8 +83,7 @@ class Coverage {
   int min_draws() const {
     int n = INT32_MAX;
     for (const Output& o : outputs_) {
-      int missed = 0;
-      for (int m : o.missed_draws) missed = std::max(missed, m);
+      int missed = most_of(0, o.missed_draws);
       n = std::min(n, o.draws - missed);
     }
     return n;

@@ -134,8 +134,7 @@ TermId Sums::substitute_atom(const Atom& a, const VariableValues& outer) {
     for (const auto& [from, to] : s)
       if (free(to).count(id)) throw NoTerms{"a name that is bound already"};
   }
-  std::vector<TermId> in;
-  for (TermId o : a.operands) in.push_back(substitute(o, s));
+  std::vector<TermId> in = mapped(a.operands, [&](TermId o) { return substitute(o, s); });
   switch (a.kind) {
   case AtomKind::Variable:
     if (const auto it = s.find(a.index); it != s.end()) return it->second;
@@ -347,8 +346,7 @@ TermId Sums::monomial(uint32_t m, const Fraction& c) {
 // Powers of atoms and exponentials of single terms.
 std::vector<TermId> Sums::factors(uint32_t m) {
   const Monomial mono = t_.monomial(m);
-  std::vector<TermId> all;
-  for (const Factor& f : mono.factors) all.push_back(t_.of_atom(f.atom, f.power));
+  auto all = mapped(mono.factors, [&](const Factor& f) { return t_.of_atom(f.atom, f.power); });
   if (mono.exponent != Terms::kZero) {
     const Term e = t_.term(mono.exponent);
     for (const auto& [part, c] : e.sum) all.push_back(t_.exp(monomial(part, c)));
@@ -627,8 +625,7 @@ TermId Sums::max(std::vector<TermId> positions, TermId body) {
 TermId Sums::largest(Ids ids, TermId body) {
   body = written_out(ids, body, true);
   if (const std::vector<TermId>* of = t_.maximum_of(body)) {
-    std::vector<TermId> all;
-    for (TermId a : std::vector<TermId>(*of)) all.push_back(largest(ids, a));
+    auto all = mapped(std::vector<TermId>(*of), [&](TermId a) { return largest(ids, a); });
     return t_.max(all);
   }
   TermId outside = Terms::kZero;

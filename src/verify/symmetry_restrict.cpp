@@ -152,9 +152,8 @@ std::vector<int64_t> Symmetry::positions(int node, int64_t extent, const KeptTil
 }
 
 std::vector<int64_t> numbers_of(const KeptTiles& kept) {
-  std::vector<int64_t> numbers;
-  for (const auto& tiles : kept) numbers.push_back(int64_t(tiles.size()));
-  return numbers;
+  return mapped(
+      kept, [&](const auto& tiles) { return int64_t(tiles.size()); });
 }
 
 bool Symmetry::are_enough(const std::vector<int64_t>& numbers) const {
@@ -268,16 +267,13 @@ Symmetry::Spread Symmetry::spread(const KeptTiles& kept, Rng rng) const {
 }
 
 std::vector<KeptPositions> Symmetry::input_positions(const KeptTiles& kept) const {
-  std::vector<KeptPositions> result;
-  for (TensorId t : scopes_[0].graph->inputs()) result.push_back(positions_of(scopes_[0], t, kept));
-  return result;
+  return mapped(
+      scopes_[0].graph->inputs(), [&](TensorId t) { return positions_of(scopes_[0], t, kept); });
 }
 
 std::vector<KeptPositions> Symmetry::output_positions(const KeptTiles& kept) const {
-  std::vector<KeptPositions> result;
-  for (TensorId t : scopes_[0].graph->outputs())
-    result.push_back(positions_of(scopes_[0], t, kept));
-  return result;
+  return mapped(
+      scopes_[0].graph->outputs(), [&](TensorId t) { return positions_of(scopes_[0], t, kept); });
 }
 
 }  // namespace tessera

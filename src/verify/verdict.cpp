@@ -1,34 +1,18 @@
 #include "verify/verdict.h"
 
-#include "base/check.h"
+#include "base/names.h"
 #include "base/text.h"
 
 namespace tessera {
 
 const char* name(Difference d) {
-  switch (d) {
-  case Difference::Interface: return "interface";
-  case Difference::Value: return "value";
-  case Difference::Definedness: return "definedness";
-  case Difference::Precision: return "precision";
-  }
-  unreachable("Difference");
+  return name_of<Difference::Precision>(d, {"interface", "value", "definedness", "precision"});
 }
 
 const char* name(UnknownReason r) {
-  switch (r) {
-  case UnknownReason::Field: return "field";
-  case UnknownReason::Budget: return "budget";
-  case UnknownReason::Time: return "time";
-  case UnknownReason::Branch: return "branch";
-  case UnknownReason::Rounding: return "rounding";
-  case UnknownReason::Cancelled: return "cancelled";
-  case UnknownReason::Undefined: return "undefined";
-  case UnknownReason::Bound: return "bound";
-  case UnknownReason::Unsupported: return "unsupported";
-  case UnknownReason::SecondOpinion: return "second_opinion";
-  }
-  unreachable("UnknownReason");
+  return name_of<UnknownReason::SecondOpinion>(r, {"field", "budget", "time", "branch", "cancelled",
+                                                   "rounding", "undefined", "bound", "unsupported",
+                                                   "second_opinion"});
 }
 
 std::string ConcreteTensor::str(size_t limit) const {

@@ -53,14 +53,11 @@ namespace {
 template <class Own, class Join> double longest(const Graph& g, double start, Own own, Join join) {
   std::vector<double> length(g.tensors().size(), start);
   for (const Op& op : g.ops()) {
-    double most = 0;
-    for (TensorId t : op.inputs) most = std::max(most, length[t.index]);
+    double most = most_of(0.0, op.inputs, [&](TensorId t) { return length[t.index]; });
     const double mine = op.body.valid() ? longest(g.body(op), start, own, join) : own(g, op);
     for (uint32_t r = 0; r < op.num_results; r++) length[op.result(r).index] = join(most, mine);
   }
-  double result = start;
-  for (TensorId t : g.outputs()) result = std::max(result, length[t.index]);
-  return result;
+  return most_of(start, g.outputs(), [&](TensorId t) { return length[t.index]; });
 }
 
 double summed(const Graph& g, const Op& op) {
@@ -132,9 +129,7 @@ std::vector<DType> rounding_behind(const Graph& g, const std::vector<DType>& inp
 std::vector<DType> coarsest_rounding(const Graph& g) {
   const std::vector<DType> behind =
       rounding_behind(g, std::vector<DType>(g.inputs().size(), DType::F64));
-  std::vector<DType> outputs;
-  for (TensorId t : g.outputs()) outputs.push_back(coarser(behind[t.index], g.type(t).dtype));
-  return outputs;
+  return mapped(g.outputs(), [&](TensorId t) { return coarser(behind[t.index], g.type(t).dtype); });
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include "backend/cuda/cuda_module.h"
 #include "backend/cuda/nvrtc.h"
 #include "backend/host_kernels.h"
+#include "plan/plain_plan.h"
 
 namespace tessera {
 namespace {

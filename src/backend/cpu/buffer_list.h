@@ -15,8 +15,6 @@ class BufferList {
   static constexpr size_t kMostBuffers = 16;
 
   BufferList() = default;
-  BufferList(const BufferList&) = delete;
-  BufferList& operator=(const BufferList&) = delete;
   ~BufferList();
 
   // At least `bytes`, aligned to 64; null where there is no memory. What it holds is undefined.

@@ -146,8 +146,7 @@ class ChannelsLastRewriter {
     const std::vector<int> perm = to_last(rank);
     for (size_t i = 0; i < rank; ++i) place[size_t(perm[i])] = int(i);
     if (op.kind == OpKind::Concat) {
-      std::vector<TensorId> inputs;
-      for (TensorId t : op.inputs) inputs.push_back(last(t));
+      std::vector<TensorId> inputs = mapped(op.inputs, [&](TensorId t) { return last(t); });
       const int axis = from_.attrs<AxisAttrs>(op).axis;
       last_[op.result().index] =
           to_.add(op.kind, inputs, AxisAttrs{place[size_t(axis)]}, from_.tensor(op.result()).name);
@@ -386,8 +385,7 @@ std::vector<bool> follows_image(const Graph& graph, CpuIsa isa) {
       followers(graph, users, op.result(), taken, [&](TensorId t, const Type& result) {
         // What meets channels alone, or all elements, whatever their order.
         const Shape& shape = graph.type(t).shape;
-        int64_t real = 0;
-        for (const Dim& d : shape) real += !d.is_one();
+        int64_t real = sum_of<int64_t>(shape, [&](const Dim& d) { return !d.is_one(); });
         const size_t rank = result.shape.size();
         const bool channels = real == 1 && shape.size() + 1 >= rank &&
                               shape[shape.size() - (rank - 1)].extent == result.shape[1].extent;

@@ -53,8 +53,7 @@ void KernelEmitter::mark_needed(const std::vector<int>& roots) {
 }
 
 void KernelEmitter::share() {
-  int64_t blocks = 1;
-  for (int64_t d : kernel_.grid) blocks *= d;
+  const int64_t blocks = product_of(kernel_.grid);
   if (blocks < 2) return;
   const int n = int(kernel_.values.size());
   // Same in all blocks, and not just a view of an operand.
@@ -91,8 +90,7 @@ void KernelEmitter::share() {
   }
   if (shared_.empty()) return;
   if (part_ == KernelPart::Once) {
-    std::vector<int> roots;
-    for (const auto& [id, offset] : shared_) roots.push_back(id);
+    std::vector<int> roots = mapped(shared_, [](const auto& entry) { return entry.first; });
     mark_needed(roots);
   } else {
     for (const auto& [id, offset] : shared_) {

@@ -95,8 +95,7 @@ std::string tile_text(const Right& o, int rows) {
     }
   }
   out += "  }\n  // Lane i of the last vector is the sum of all lanes of s<i>.\n";
-  std::vector<std::string> level;
-  for (int i = 0; i < o.lanes; ++i) level.push_back("s" + num(i));
+  std::vector<std::string> level = mapped(o.lanes, [&](int i) { return "s" + num(i); });
   for (int step = 0; level.size() > 1; ++step) {
     std::vector<std::string> next;
     for (size_t i = 0; i < level.size(); i += 2) {

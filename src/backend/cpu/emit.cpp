@@ -303,8 +303,7 @@ class CpuProgramEmitter {
       kernels_ += fmt("// $0\n", lines_[image.after[i].index]);
     const ImageCode text =
         emit_image_step(kUnnamed, graph_, image, algorithm, unit_, int(target_.cores));
-    std::vector<int> memory;
-    for (TensorId t : op.inputs) memory.push_back(plan_.slot(t));
+    std::vector<int> memory = mapped(op.inputs, [&](TensorId t) { return plan_.slot(t); });
     for (TensorId t : image.more) memory.push_back(plan_.slot(t));
     memory.push_back(plan_.slot(image.result));
     for (int64_t bytes : text.workspace_bytes)
@@ -383,8 +382,7 @@ class CpuProgramEmitter {
     const auto threads = int(target_.cores);
     const Graph& body = graph_.body(op);
     WrittenCall call = written_call(body, own, *written_, false, threads);
-    std::vector<int> arguments;
-    for (size_t i : call.operands) arguments.push_back(task.reads[i]);
+    std::vector<int> arguments = mapped(call.operands, [&](size_t i) { return task.reads[i]; });
     const int result = task.writes[0];
     if (!call.product) {
       arguments.push_back(result);

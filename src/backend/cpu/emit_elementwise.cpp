@@ -257,8 +257,7 @@ KernelText emit_elementwise(const std::string& name, const Graph& graph, const O
   kernel.rounds = unit.rounds;
   kernel.argument_layouts = layouts;
   const std::vector<int64_t> shape = kernel.values.back().shape();
-  std::vector<DType> dtypes;
-  for (const Value& v : kernel.values) dtypes.push_back(v.dtype);
+  std::vector<DType> dtypes = mapped(kernel.values, &Value::dtype);
   const int last = int(op.inputs.size());
   return emit_map(name, kernel, shape, {{last, last}}, dtypes, op.inputs.size(), unit);
 }

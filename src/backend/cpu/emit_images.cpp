@@ -10,19 +10,14 @@
 #include "backend/fmt.h"
 #include "backend/nest.h"
 #include "base/check.h"
+#include "base/names.h"
 #include "base/text.h"
 #include "ir/window.h"
 
 namespace tessera {
 
 const char* name(ConvAlgorithm algorithm) {
-  switch (algorithm) {
-  case ConvAlgorithm::Direct: return "direct";
-  case ConvAlgorithm::Winograd2: return "winograd2";
-  case ConvAlgorithm::Winograd4: return "winograd4";
-  case ConvAlgorithm::OneDnn: return "onednn";
-  }
-  unreachable("ConvAlgorithm");
+  return name_of<ConvAlgorithm::OneDnn>(algorithm, {"direct", "winograd2", "winograd4", "onednn"});
 }
 
 std::optional<ConvAlgorithm> conv_algorithm_from(std::string_view text) {

@@ -1,10 +1,10 @@
 #include "backend/cpu/emit_kernel.h"
 
 #include <algorithm>
-#include <map>
 
 #include "backend/cpu/emitter.h"
 #include "backend/fmt.h"
+#include "backend/loop_work.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -130,108 +130,28 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   return head.text();
 }
 
-void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& found) const {
-  std::vector<int> todo{id};
-  std::set<int> seen;
-  while (!todo.empty()) {
-    const Value& at = value(todo.back());
-    todo.pop_back();
-    for (int input : at.inputs) {
-      if (!seen.insert(input).second) continue;
-      const Value& v = value(input);
-      const bool fused = fused_[size_t(input)] >= 0;
-      if ((v.phase.varies & ~region_loops) == 0 && v.in_memory && !fused)
-        found.insert(input);
-      else
-        todo.push_back(input);
-    }
-  }
-}
-
 void KernelEmitter::region(uint8_t loops, int last) {
-  const int n = int(kernel_.values.size());
   region_loops_ = loops;
   declare_extents(loops, last);
-  // Stores and accumulations that happen in this very loop body, then what they need of it.
-  std::vector<bool> here(size_t(n), false);
-  for (int i = n; i-- > 0;) {
-    const Value& v = value(i);
-    if (!needed_[size_t(i)]) continue;
-    const bool is_root = root(i);
-    const uint8_t updates = update_loops(v);
-    const bool at_home = v.phase.varies == loops;
-    const bool again =
-        last >= 0 && (v.phase.varies & ~loops) == 0 && (v.phase.varies >> last & 1) != 0;
-    if (is_root ? (updates == loops || at_home) : at_home) {
-      here[size_t(i)] = true;
-    } else if (!is_root && again) {
-      // Varies with fewer loops than this nest has: computed again if something here needs it.
-      for (int user : users_[size_t(i)]) {
-        here[size_t(i)] =
-            here[size_t(i)] || here[size_t(user)] || (update_loops(value(user)) & loops) == loops;
-      }
-    }
-  }
-  // Loops directly inside this one.
-  std::map<int, std::vector<int>> nests;
-  for (int i = 0; i < n; ++i) {
-    const Value& v = value(i);
-    if (!needed_[size_t(i)] || !root(i)) continue;
-    for (int l = last + 1; l < int(kernel_.loops.size()); ++l)
-      if (continues(update_loops(v), loops, l)) nests[l].push_back(i);
-  }
-  std::vector<bool> done(size_t(n), false);
-  // Through values inside loops down to those of this region.
-  const auto ready = [&](int id, const std::vector<int>& siblings) {
-    std::set<int> needs;
-    dependencies(id, loops, needs);
-    return std::ranges::all_of(needs, [&](int d) {
-      return !here[size_t(d)] || done[size_t(d)] ||
-             std::ranges::find(siblings, d) != siblings.end();
-    });
-  };
-  for (;;) {
-    bool progress = false;
-    for (int i = 0; i < n; ++i) {
-      if (!here[size_t(i)] || done[size_t(i)]) continue;
-      const Value& v = value(i);
-      const bool folded_inside = is_accumulator(v.kind) && update_loops(v) != loops;
-      if (folded_inside || !ready(i, {})) continue;
-      done[size_t(i)] = true;
-      progress = true;
-      if (fused_[size_t(i)] < 0) compute(i);
-      computed_.insert(i);
-    }
-    // A loop may start once all that its body takes from here is there.
-    for (auto it = nests.begin(); it != nests.end(); ++it) {
-      const std::vector<int> roots = it->second;
-      if (!std::ranges::all_of(roots, [&](int r) { return ready(r, roots); })) continue;
-      const int l = it->first;
-      nests.erase(it);
-      for (int root : roots)
-        if (is_accumulator(value(root).kind) && value(root).phase.varies == loops)
-          start_accumulator(root);
-      const std::string variable = "l" + std::to_string(l);
-      code_.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", variable, kernel_.loops[size_t(l)]));
-      regions_.emplace_back();
-      region(uint8_t(loops | 1u << l), l);
-      for (size_t b : regions_.back()) buffers_[b].death = std::max(buffers_[b].death, ++clock_);
-      regions_.pop_back();
-      region_loops_ = loops;
-      code_.close();
-      for (int root : roots)
-        if (is_accumulator(value(root).kind) && value(root).phase.varies == loops)
-          done[size_t(root)] = true;
-      progress = true;
-      break;
-    }
-    if (!progress) break;
-  }
-  for (int i = 0; i < n; ++i) {
-    CHECK(!here[size_t(i)] || done[size_t(i)])
-        << "value " << i << " (" << name(value(i).kind) << ") cannot be scheduled";
-  }
-  CHECK(nests.empty()) << "a loop cannot be scheduled";
+  LoopWork work(
+      kernel_, needed_, users_, [&](int id) { return root(id); }, loops, last);
+  std::move(work).run([&](int id) { return value(id).in_memory && fused_[size_t(id)] < 0; },
+                      [&](int id) {
+                        if (fused_[size_t(id)] < 0) compute(id);
+                        computed_.insert(id);
+                      },
+                      [&](int l, const std::vector<int>& sums) {
+                        for (int sum : sums) start_accumulator(sum);
+                        code_.open(fmt("for (long $0 = 0; $0 < $1; ++$0)", "l" + std::to_string(l),
+                                       kernel_.loops[size_t(l)]));
+                        regions_.emplace_back();
+                        region(uint8_t(loops | 1u << l), l);
+                        for (size_t b : regions_.back())
+                          buffers_[b].death = std::max(buffers_[b].death, ++clock_);
+                        regions_.pop_back();
+                        region_loops_ = loops;
+                        code_.close();
+                      });
 }
 
 }  // namespace tessera

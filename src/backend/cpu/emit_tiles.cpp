@@ -17,9 +17,8 @@ int64_t KernelEmitter::buffer_elements(const Value& v) const {
 }
 
 std::vector<Expr> KernelEmitter::all_loops(Nest& loops, const std::vector<Extent>& extents) const {
-  std::vector<Expr> index;
-  for (const Extent& e : extents) index.push_back(loops.loop(e.expr()));
-  return index;
+  return mapped(
+      extents, [&](const Extent& e) { return loops.loop(e.expr()); });
 }
 
 void KernelEmitter::declare_extents(uint8_t loops, int last) {
@@ -159,8 +158,7 @@ bool KernelEmitter::streams(int argument) const {
 void KernelEmitter::fill(const Memory& memory, const std::vector<Extent>& extents,
                          const std::string& x) {
   Nest loops = nest();
-  std::vector<Expr> index;
-  for (const Extent& e : extents) index.push_back(loops.loop(e.nominal));
+  std::vector<Expr> index = mapped(extents, [&](const Extent& e) { return loops.loop(e.nominal); });
   loops.statement(loops.depth() - 1,
                   fmt("$0[$1] = $2;", memory.pointer, Nest::offset(index, memory.strides), x));
   emit(loops);

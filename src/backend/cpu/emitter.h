@@ -95,8 +95,6 @@ class KernelEmitter {
 
   // Loop bodies.
   void region(uint8_t loops, int last);
-  // Values in memory of region `loops` or outside it that `id` is computed from.
-  void dependencies(int id, uint8_t loops, std::set<int>& found) const;
 
   // Values.
   Nest nest();

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/names.h"
 
 namespace tessera {
 namespace {
@@ -34,13 +35,7 @@ bool may_use_tiles() {
 }  // namespace
 
 const char* to_string(CpuIsa isa) {
-  switch (isa) {
-  case CpuIsa::Generic: return "generic";
-  case CpuIsa::Avx2: return "avx2";
-  case CpuIsa::Avx512: return "avx512";
-  case CpuIsa::Amx: return "amx";
-  }
-  unreachable("CpuIsa");
+  return name_of<CpuIsa::Amx>(isa, {"generic", "avx2", "avx512", "amx"});
 }
 
 std::optional<CpuIsa> cpu_isa_from(std::string_view name) {

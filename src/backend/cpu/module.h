@@ -60,8 +60,6 @@ class Module {
   static std::unique_ptr<Module> load(const Graph& graph, Program program, Cache& cache,
                                       const ModuleOptions& options = {});
   ~Module();
-  Module(const Module&) = delete;
-  Module& operator=(const Module&) = delete;
 
   // Contiguous row-major data in the order and with the types of the graph's inputs and outputs;
   // f16 and bf16 as 16-bit words, bool as bytes 0 and 1. Nothing is allocated but what the first

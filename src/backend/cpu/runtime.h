@@ -23,8 +23,6 @@ class KernelPool {
 
   // 0: default_threads() of base/thread_pool.h.
   explicit KernelPool(int threads = 0);
-  KernelPool(const KernelPool&) = delete;
-  KernelPool& operator=(const KernelPool&) = delete;
   ~KernelPool();
 
   int threads() const { return threads_; }

@@ -333,9 +333,9 @@ class Untiler {
       for (const auto& [id, axes] : axes_of_) most = std::max(most, made(id).memory.strides[axis]);
       return most;
     };
-    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return farthest(a) > farthest(b); });
-    std::vector<int64_t> summed;
-    for (size_t axis : order) summed.push_back(out_.summed[axis - kept]);
+    std::ranges::stable_sort(
+        order, [&](size_t a, size_t b) { return farthest(a) > farthest(b); });
+    auto summed = mapped(order, [&](size_t axis) { return out_.summed[axis - kept]; });
     out_.summed = summed;
     for (const auto& [id, axes] : axes_of_) {
       std::vector<int64_t>& strides = made(id).memory.strides;
@@ -381,8 +381,7 @@ class Untiler {
     out_.summed.clear();
     std::vector<int64_t> merged;
     for (const auto& group : groups) {
-      int64_t n = 1;
-      for (size_t axis : group) n *= extents[axis];
+      int64_t n = product_of<int64_t>(group, [&](size_t axis) { return extents[axis]; });
       (group[0] < kept ? out_.kept : out_.summed).push_back(n);
       merged.push_back(n);
     }

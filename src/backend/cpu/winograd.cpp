@@ -193,8 +193,7 @@ void transformed(Code& code, const Tiling& t, const std::vector<std::vector<doub
                     combination(down[size_t(i)], column, "f")));
   }
   for (int i = 0; i < int(down.size()); ++i) {
-    std::vector<std::string> row;
-    for (int j = 0; j < t.side[1]; ++j) row.push_back(named("h", i, j));
+    std::vector<std::string> row = mapped(t.side[1], [&](int j) { return named("h", i, j); });
     for (int j = 0; j < int(right.size()); ++j)
       code.line(fmt("*(v_lanes*)($0) = $1;", to(i, j), combination(right[size_t(j)], row, "f")));
   }

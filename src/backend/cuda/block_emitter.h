@@ -97,6 +97,7 @@ class BlockEmitter {
   const Value& value(int id) const { return kernel_.values[size_t(id)]; }
   Value& value(int id) { return kernel_.values[size_t(id)]; }
   Home home(int id) const { return home_[size_t(id)]; }
+  bool in_memory(int id) const { return home(id) != Home::Inline && home(id) != Home::None; }
   bool root(int id) const { return is_store(value(id).kind) || is_accumulator(value(id).kind); }
 
   // decide.cpp
@@ -112,8 +113,6 @@ class BlockEmitter {
   Units units(const Value& product, bool accumulates) const;
   // Memory that shows the value's elements without a copy.
   std::optional<Memory> view(int id) const;
-  // Values in memory that `id` is computed from, in region `loops` or outside it.
-  void dependencies(int id, uint8_t loops, std::set<int>& found) const;
   int work_inline(int id) const;
 
   // emit_block.cpp

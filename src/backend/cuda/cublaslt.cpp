@@ -21,21 +21,28 @@ static_assert(sizeof(Way) == 96);
 
 // Of cuBLASLt's interface (docs.nvidia.com/cuda/cublas, "Using the cuBLASLt API").
 struct CublasLtApi {
-  int (*create)(void**);
-  int (*destroy)(void*);
-  size_t (*version)();
-  int (*product_create)(void**, int compute, int scale);
-  int (*product_destroy)(void*);
-  int (*product_set)(void*, int, const void*, size_t);
-  int (*layout_create)(void**, int type, uint64_t rows, uint64_t columns, int64_t pitch);
-  int (*layout_destroy)(void*);
-  int (*layout_set)(void*, int, const void*, size_t);
-  int (*preference_create)(void**);
-  int (*preference_destroy)(void*);
-  int (*preference_set)(void*, int, const void*, size_t);
-  int (*ways)(void*, void*, void*, void*, void*, void*, void*, int, Way*, int*);
+  SharedLibrary library;
+  int (*create)(void**) = library.need("cublasLtCreate");
+  int (*destroy)(void*) = library.need("cublasLtDestroy");
+  size_t (*version)() = library.need("cublasLtGetVersion");
+  int (*product_create)(void**, int compute, int scale) = library.need("cublasLtMatmulDescCreate");
+  int (*product_destroy)(void*) = library.need("cublasLtMatmulDescDestroy");
+  int (*product_set)(void*, int, const void*,
+                     size_t) = library.need("cublasLtMatmulDescSetAttribute");
+  int (*layout_create)(void**, int type, uint64_t rows, uint64_t columns,
+                       int64_t pitch) = library.need("cublasLtMatrixLayoutCreate");
+  int (*layout_destroy)(void*) = library.need("cublasLtMatrixLayoutDestroy");
+  int (*layout_set)(void*, int, const void*,
+                    size_t) = library.need("cublasLtMatrixLayoutSetAttribute");
+  int (*preference_create)(void**) = library.need("cublasLtMatmulPreferenceCreate");
+  int (*preference_destroy)(void*) = library.need("cublasLtMatmulPreferenceDestroy");
+  int (*preference_set)(void*, int, const void*,
+                        size_t) = library.need("cublasLtMatmulPreferenceSetAttribute");
+  int (*ways)(void*, void*, void*, void*, void*, void*, void*, int, Way*,
+              int*) = library.need("cublasLtMatmulAlgoGetHeuristic");
   int (*run)(void*, void*, const void*, const void*, void*, const void*, void*, const void*,
-             const void*, void*, void*, void*, const uint64_t*, void*, size_t, CudaStream);
+             const void*, void*, void*, void*, const uint64_t*, void*, size_t,
+             CudaStream) = library.need("cublasLtMatmul");
 };
 
 // Numbers of that interface.
@@ -58,27 +65,11 @@ std::shared_ptr<const CublasLtApi> loaded_cublaslt;
 std::shared_ptr<const CublasLtApi> cublaslt() {
   std::lock_guard lock(mutex);
   if (loaded_cublaslt) return loaded_cublaslt;
-  const SharedLibrary library(
-      "cuBLASLt", "version 12 or later",
-      cuda_places(cublaslt_path, {"libcublasLt.so.13", "libcublasLt.so.12"}),
-      "cuBLASLt is not found: pip install nvidia-cublas");
-  auto api = std::make_shared<CublasLtApi>();
-  library.need(api->create, "cublasLtCreate");
-  library.need(api->destroy, "cublasLtDestroy");
-  library.need(api->version, "cublasLtGetVersion");
-  library.need(api->product_create, "cublasLtMatmulDescCreate");
-  library.need(api->product_destroy, "cublasLtMatmulDescDestroy");
-  library.need(api->product_set, "cublasLtMatmulDescSetAttribute");
-  library.need(api->layout_create, "cublasLtMatrixLayoutCreate");
-  library.need(api->layout_destroy, "cublasLtMatrixLayoutDestroy");
-  library.need(api->layout_set, "cublasLtMatrixLayoutSetAttribute");
-  library.need(api->preference_create, "cublasLtMatmulPreferenceCreate");
-  library.need(api->preference_destroy, "cublasLtMatmulPreferenceDestroy");
-  library.need(api->preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  library.need(api->ways, "cublasLtMatmulAlgoGetHeuristic");
-  library.need(api->run, "cublasLtMatmul");
-  loaded_cublaslt = api;
-  return api;
+  loaded_cublaslt.reset(new CublasLtApi{
+      SharedLibrary("cuBLASLt", "version 12 or later",
+                    cuda_places(cublaslt_path, {"libcublasLt.so.13", "libcublasLt.so.12"}),
+                    "cuBLASLt is not found: pip install nvidia-cublas")});
+  return loaded_cublaslt;
 }
 
 void check(int status, const std::string& doing) {
@@ -88,19 +79,11 @@ void check(int status, const std::string& doing) {
 }
 
 int type_of(const LibraryCall& p) {
-  switch (p.dtype) {
-  case DType::F64: return kFloat64;
-  case DType::F32: return kFloat32;
-  case DType::F16: return kFloat16;
-  case DType::BF16: return kBFloat16;
-  case DType::I64:
-  case DType::I32:
-  case DType::I8:
-  case DType::U8:
-  case DType::Bool: break;
-  }
-  throw Error(ErrorKind::Unsupported,
-              std::string("cuBLASLt is not asked for products of ") + name(p.dtype));
+  if (!is_float(p.dtype))
+    throw Error(ErrorKind::Unsupported,
+                std::string("cuBLASLt is not asked for products of ") + name(p.dtype));
+  constexpr int kTypes[] = {kFloat64, kFloat32, kFloat16, kBFloat16};  // in DType's order
+  return kTypes[size_t(p.dtype)];
 }
 
 int epilogue_of(const LibraryCall& p) {

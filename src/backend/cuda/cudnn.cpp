@@ -10,7 +10,6 @@
 #include "backend/cuda/nvrtc.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "base/shared_library.h"
 
 namespace tessera {
 namespace cudnn {
@@ -44,22 +43,9 @@ std::shared_ptr<const CudnnApi> api() {
     if (path.empty()) nvrtc_version();  // what engines that cuDNN compiles take is loaded then
   } catch (const Error&) {              // they are left out of its answers
   }
-  const SharedLibrary library(
+  const std::shared_ptr<const CudnnApi> api(new CudnnApi{SharedLibrary(
       "cuDNN", "version 9", cuda_places(path, {"libcudnn.so.9"}),
-      "cuDNN 9 is not found: pip install nvidia-cudnn-cu13 (or -cu12, for a driver of CUDA 12)");
-  auto api = std::make_shared<CudnnApi>();
-  library.need(api->version, "cudnnGetVersion");
-  library.need(api->cudart_version, "cudnnGetCudartVersion");
-  library.need(api->error_text, "cudnnGetErrorString");
-  library.need(api->create, "cudnnCreate");
-  library.need(api->destroy, "cudnnDestroy");
-  library.need(api->set_stream, "cudnnSetStream");
-  library.need(api->make, "cudnnBackendCreateDescriptor");
-  library.need(api->unmake, "cudnnBackendDestroyDescriptor");
-  library.need(api->finish, "cudnnBackendFinalize");
-  library.need(api->set, "cudnnBackendSetAttribute");
-  library.need(api->get, "cudnnBackendGetAttribute");
-  library.need(api->execute, "cudnnBackendExecute");
+      "cuDNN 9 is not found: pip install nvidia-cudnn-cu13 (or -cu12, for a driver of CUDA 12)")});
   if (api->version() < kLeastVersion)
     throw Error(ErrorKind::ToolMissing, "cuDNN is of version " + std::to_string(api->version()) +
                                             ", and 9.0 is needed: pip install -U "
@@ -138,8 +124,7 @@ class Call : public LibraryCallable {
     const std::string doing = "describe " + call.str() + " for cuDNN";
     graph_ = CudnnDescriptor(api, kGraph);
     graph_.set(kGraphHandle, kHandle, 1, &handle_->handle);
-    std::vector<void*> list;
-    for (const CudnnDescriptor& o : operations_.operations) list.push_back(o.get());
+    auto list = mapped(operations_.operations, [&](const CudnnDescriptor& o) { return o.get(); });
     graph_.set(kGraphOperations, kDescriptor, int64_t(list.size()), list.data());
     if (graph_.finish())
       for (const int mode : kHeuristics)

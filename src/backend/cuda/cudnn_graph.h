@@ -7,24 +7,28 @@
 #include <string>
 #include <vector>
 
+#include "base/shared_library.h"
 #include "cost/library_call.h"
 
 namespace tessera {
 
 struct CudnnApi {
-  size_t (*version)();         // 10000 · major + 100 · minor + patch
-  size_t (*cudart_version)();  // of the CUDA it was made with: 1000 · major + 10 · minor
-  const char* (*error_text)(int);
-  int (*create)(void** handle);
-  int (*destroy)(void* handle);
-  int (*set_stream)(void* handle, void* stream);
-  int (*make)(int kind, void** descriptor);
-  int (*unmake)(void* descriptor);
-  int (*finish)(void* descriptor);
-  int (*set)(void* descriptor, int name, int type, int64_t count, const void* values);
+  SharedLibrary library;
+  size_t (*version)() = library.need("cudnnGetVersion");  // 10000 · major + 100 · minor + patch
+  size_t (*cudart_version)() = library.need(
+      "cudnnGetCudartVersion");  // of the CUDA it was made with: 1000 · major + 10 · minor
+  const char* (*error_text)(int) = library.need("cudnnGetErrorString");
+  int (*create)(void** handle) = library.need("cudnnCreate");
+  int (*destroy)(void* handle) = library.need("cudnnDestroy");
+  int (*set_stream)(void* handle, void* stream) = library.need("cudnnSetStream");
+  int (*make)(int kind, void** descriptor) = library.need("cudnnBackendCreateDescriptor");
+  int (*unmake)(void* descriptor) = library.need("cudnnBackendDestroyDescriptor");
+  int (*finish)(void* descriptor) = library.need("cudnnBackendFinalize");
+  int (*set)(void* descriptor, int name, int type, int64_t count,
+             const void* values) = library.need("cudnnBackendSetAttribute");
   int (*get)(const void* descriptor, int name, int type, int64_t wanted, int64_t* count,
-             void* values);
-  int (*execute)(void* handle, void* plan, void* pack);
+             void* values) = library.need("cudnnBackendGetAttribute");
+  int (*execute)(void* handle, void* plan, void* pack) = library.need("cudnnBackendExecute");
 };
 
 // Statuses from here on say that a graph is valid and not supported.

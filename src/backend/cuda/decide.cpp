@@ -198,9 +198,7 @@ void BlockEmitter::decide() {
     }
   }
   const auto uses = [&](int id) {
-    int sum = 0;
-    for (int user : users_[size_t(id)]) sum += needed_[size_t(user)] ? 1 : 0;
-    return sum;
+    return sum_of<int>(users_[size_t(id)], [&](int user) { return needed_[size_t(user)] ? 1 : 0; });
   };
   // Products and reductions that are added to an accumulator and have no other use.
   for (int i = 0; i < count; ++i) {
@@ -267,16 +265,6 @@ void BlockEmitter::decide() {
         place_shared(i, false);
       }
     }
-  }
-}
-
-void BlockEmitter::dependencies(int id, uint8_t loops, std::set<int>& found) const {
-  for (int input : value(id).inputs) {
-    const Value& v = value(input);
-    if ((v.phase.varies & ~loops) == 0 && home(input) != Home::Inline && home(input) != Home::None)
-      found.insert(input);
-    else
-      dependencies(input, loops, found);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
+#include "backend/loop_work.h"
 #include "plan/block_choice.h"
 
 namespace tessera {
@@ -87,9 +88,8 @@ class BlockDescriber {
 
   // --- the order of steps
   bool ready(int id, const std::set<int>& beside) const {
-    std::set<int> needs;
-    e_.dependencies(id, 0xff, needs);
-    return std::ranges::all_of(needs, [&](int d) {
+    const auto in_memory = [&](int d) { return e_.in_memory(d); };
+    return std::ranges::all_of(dependencies(e_.kernel_, id, 0xff, in_memory), [&](int d) {
       return made_[size_t(d)] || !(has_memory(d) || e_.home(d) == Home::Fragment) ||
              beside.count(d) != 0;
     });
@@ -107,9 +107,7 @@ class BlockDescriber {
     return out;
   }
   void body(unsigned mask, int loop) {
-    std::vector<uint8_t> inner;
-    for (uint8_t m : masks_)
-      if (around(m) == mask) inner.push_back(m);
+    std::vector<uint8_t> inner = those(masks_, [&](uint8_t m) { return around(m) == mask; });
     // Loads first: they run ahead.
     for (const bool loads : {true, false}) {
       for (bool progress = true; progress;) {

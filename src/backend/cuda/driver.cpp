@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/shared_library.h"
 
 namespace tessera {
 namespace {
@@ -43,70 +42,22 @@ std::string mib(int64_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
-}  // namespace
-
-CudaDriver::CudaDriver(const std::string& path) {
+SharedLibrary library_of_driver(const std::string& path) {
   const std::string name = path.empty() ? "libcuda.so.1" : path;
-  const SharedLibrary library(
+  return SharedLibrary(
       "CUDA driver", "one for CUDA " + cuda_version_text(kOldest) + " or later", {name},
       "there is no CUDA driver on this machine (" + name +
           " is not found): running on a GPU takes NVIDIA's driver; kernels can be made, "
           "compiled and emulated without, with a target that names an architecture, such as "
           "cuda:sm_90a");
-  CudaApi& a = api_;
-  library.need(a.init, "cuInit");
-  library.need(a.driver_version, "cuDriverGetVersion");
-  library.need(a.error_name, "cuGetErrorName");
-  library.need(a.error_text, "cuGetErrorString");
-  library.need(a.device_count, "cuDeviceGetCount");
-  library.need(a.device_get, "cuDeviceGet");
-  library.need(a.device_name, "cuDeviceGetName");
-  library.need(a.device_attribute, "cuDeviceGetAttribute");
-  library.need(a.device_memory, "cuDeviceTotalMem_v2");
-  library.need(a.primary_retain, "cuDevicePrimaryCtxRetain");
-  library.need(a.primary_release, "cuDevicePrimaryCtxRelease_v2");
-  library.need(a.context_push, "cuCtxPushCurrent_v2");
-  library.need(a.context_pop, "cuCtxPopCurrent_v2");
-  library.need(a.context_current, "cuCtxGetCurrent");
-  library.need(a.context_synchronize, "cuCtxSynchronize");
-  library.need(a.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
-  library.need(a.memory_info, "cuMemGetInfo_v2");
-  library.need(a.allocate, "cuMemAlloc_v2");
-  library.need(a.release, "cuMemFree_v2");
-  library.need(a.copy_to_device, "cuMemcpyHtoDAsync_v2");
-  library.need(a.copy_to_host, "cuMemcpyDtoHAsync_v2");
-  library.need(a.copy_on_device, "cuMemcpyDtoDAsync_v2");
-  library.need(a.fill, "cuMemsetD8Async");
-  library.need(a.pointer_attribute, "cuPointerGetAttribute");
-  library.need(a.module_load, "cuModuleLoadData");
-  library.need(a.module_unload, "cuModuleUnload");
-  library.need(a.module_function, "cuModuleGetFunction");
-  library.need(a.function_attribute, "cuFuncGetAttribute");
-  library.need(a.set_function_attribute, "cuFuncSetAttribute");
-  library.need(a.launch, "cuLaunchKernel");
-  library.need(a.stream_create, "cuStreamCreate");
-  library.need(a.stream_destroy, "cuStreamDestroy_v2");
-  library.need(a.stream_synchronize, "cuStreamSynchronize");
-  library.need(a.stream_context, "cuStreamGetCtx");
-  library.need(a.stream_capture, "cuStreamGetCaptureInfo_v2");
-  library.need(a.stream_wait, "cuStreamWaitEvent");
-  library.need(a.event_create, "cuEventCreate");
-  library.need(a.event_destroy, "cuEventDestroy_v2");
-  library.need(a.event_record, "cuEventRecord");
-  library.need(a.event_synchronize, "cuEventSynchronize");
-  library.need(a.event_elapsed, "cuEventElapsedTime");
-  library.need(a.begin_capture, "cuStreamBeginCapture_v2");
-  library.need(a.end_capture, "cuStreamEndCapture");
-  library.need(a.graph_instantiate, "cuGraphInstantiateWithFlags");
-  library.need(a.graph_launch, "cuGraphLaunch");
-  library.need(a.graph_destroy, "cuGraphDestroy");
-  library.need(a.graph_exec_destroy, "cuGraphExecDestroy");
-  library.find(a.active_clusters, "cuOccupancyMaxActiveClusters");
-  library.find(a.encode_tiled, "cuTensorMapEncodeTiled");
-  void* mark = nullptr;
-  library.find(mark, kHostCodeMark);
-  runs_host_code_ = mark != nullptr;
-  const int result = a.init(0);
+}
+
+}  // namespace
+
+CudaDriver::CudaDriver(const std::string& path)
+    : api_{library_of_driver(path)},
+      runs_host_code_(api_.library.find(kHostCodeMark).at != nullptr) {
+  const int result = api_.init(0);
   // Without a device it does not start, and there is nothing wrong with it.
   if (result != 0 && result != cuda_error::kNoDevice) {
     std::string advice;
@@ -118,7 +69,7 @@ CudaDriver::CudaDriver(const std::string& path) {
     throw Error(ErrorKind::ToolMissing,
                 "the CUDA driver does not start: " + describe(result) + advice);
   }
-  a.driver_version(&version_);
+  api_.driver_version(&version_);
 }
 
 std::shared_ptr<const CudaDriver> CudaDriver::get() {

@@ -34,9 +34,9 @@ class CudaDriver {
 
  private:
   explicit CudaDriver(const std::string& path);
-  CudaApi api_{};
+  CudaApi api_;
   int version_ = 0;
-  bool runs_host_code_ = false;
+  bool runs_host_code_;
 };
 
 // "12.4"
@@ -71,8 +71,6 @@ class CudaContext {
   // One per device and process. Throws Error{NotFound} for a device that is not there.
   static std::shared_ptr<CudaContext> of(int ordinal);
   ~CudaContext();
-  CudaContext(const CudaContext&) = delete;
-  CudaContext& operator=(const CudaContext&) = delete;
 
   const CudaDriver& driver() const { return *driver_; }
   const CudaDevice& device() const { return device_; }

@@ -331,14 +331,8 @@ class CudaProgramEmitter {
 
 CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
                       const Target& target, const LibraryCalls& calls,
-                      const std::vector<KernelJoin>& joins) {
-  return emit_written_program(graph, arch, options, target, calls, joins, {});
-}
-
-CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
-                                 const PlanOptions& options, const Target& target,
-                                 const LibraryCalls& calls, const std::vector<KernelJoin>& joins,
-                                 const WrittenSources& written, bool watched) {
+                      const std::vector<KernelJoin>& joins, const WrittenSources& written,
+                      bool watched) {
   require_runnable(graph);
   return CudaProgramEmitter(graph, arch, options, target, calls, joins, written, watched).run();
 }

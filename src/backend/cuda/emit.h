@@ -95,13 +95,6 @@ struct CudaProgram {
 // What libraries do instead of kernels, by operator (OpId::index).
 using LibraryCalls = std::map<uint32_t, LibraryCall>;
 
-// `target` tells how much shared memory a block may have and what decides about tiles. Throws
-// Error{Unsupported} naming the operator, or the limit, that cannot be met.
-// `joins`: kernels that are one launch with an earlier one (cost/kernel_join.h).
-CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
-                      const Target& target, const LibraryCalls& calls = {},
-                      const std::vector<KernelJoin>& joins = {});
-
 // A C++ function for nvcc that launches all kernels of `program`, made of `graph`, on a stream. It
 // uses the class that `cuda_caller_runtime` (caller.cpp) is the text of.
 std::string cuda_caller(const Graph& graph, const CudaProgram& program);

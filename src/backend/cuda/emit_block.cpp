@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
+#include "backend/loop_work.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -94,90 +95,32 @@ void BlockEmitter::compute(int id) {
 }
 
 void BlockEmitter::region(uint8_t loops, int last) {
-  const int count = int(kernel_.values.size());
-  std::vector<bool> here(size_t(count), false);
-  for (int i = count; i-- > 0;) {
-    const Value& v = value(i);
-    if (!needed_[size_t(i)]) continue;
-    const uint8_t updates = update_loops(v);
-    const bool at_home = v.phase.varies == loops;
-    const bool again =
-        last >= 0 && (v.phase.varies & ~loops) == 0 && (v.phase.varies >> last & 1) != 0;
-    if (root(i) ? updates == loops || at_home : at_home) {
-      here[size_t(i)] = true;
-    } else if (!root(i) && again) {
-      // Varies with fewer loops than this nest has: computed again if something here needs it.
-      for (int user : users_[size_t(i)])
-        here[size_t(i)] = here[size_t(i)] || here[size_t(user)] ||
-                          (needed_[size_t(user)] && (update_loops(value(user)) & loops) == loops);
-    }
-  }
-  std::map<int, std::vector<int>> nests;  // loops directly inside this one: their roots
-  for (int i = 0; i < count; ++i) {
-    if (!needed_[size_t(i)] || !root(i)) continue;
-    for (int l = last + 1; l < int(kernel_.loops.size()); ++l)
-      if (continues(update_loops(value(i)), loops, l)) nests[l].push_back(i);
-  }
-  std::vector<bool> done(size_t(count), false);
+  LoopWork work(
+      kernel_, needed_, users_, [&](int id) { return root(id); }, loops, last);
   // Tiles first: they may run ahead.
-  for (int i = 0; i < count; ++i) {
-    if (last < 0 || !here[size_t(i)] || home(i) != Home::Tile ||
-        (value(i).phase.varies >> last & 1) == 0)
+  for (int i = 0; last >= 0 && i < int(work.left.size()); ++i) {
+    if (!work.left[size_t(i)] || home(i) != Home::Tile || (value(i).phase.varies >> last & 1) == 0)
       continue;
     load_tile(i);
-    done[size_t(i)] = true;
+    work.left[size_t(i)] = false;
   }
-  const auto ready = [&](int id, const std::vector<int>& siblings) {
-    std::set<int> needs;
-    dependencies(id, loops, needs);
-    return std::ranges::all_of(needs, [&](int d) {
-      return !here[size_t(d)] || done[size_t(d)] ||
-             std::ranges::find(siblings, d) != siblings.end();
-    });
-  };
-  for (;;) {
-    bool progress = false;
-    for (int i = 0; i < count; ++i) {
-      if (!here[size_t(i)] || done[size_t(i)]) continue;
-      const bool folded_inside = is_accumulator(value(i).kind) && update_loops(value(i)) != loops;
-      if (folded_inside || !ready(i, {})) continue;
-      done[size_t(i)] = true;
-      progress = true;
-      compute(i);
-    }
-    for (auto it = nests.begin(); it != nests.end(); ++it) {
-      const std::vector<int> roots = it->second;
-      if (!std::ranges::all_of(roots, [&](int r) { return ready(r, roots); })) continue;
-      const int l = it->first;
-      nests.erase(it);
-      for (int r : roots)
-        if (is_accumulator(value(r).kind) && value(r).phase.varies == loops) start_accumulator(r);
-      const int outside = loop_;
-      loop_ = int(flow_.loops.size());
-      flow_.loops.push_back({l, kernel_.loops[size_t(l)], outside});
-      const std::set<std::string> scaled = std::move(scaled_);
-      scaled_.clear();
-      EmitStep extents;
-      extents.loop = loop_;
-      declare_extents(uint8_t(loops | 1u << l), l, extents.lines);
-      if (!extents.lines.empty()) flow_.steps.push_back(std::move(extents));
-      region(uint8_t(loops | 1u << l), l);
-      loop_ = outside;
-      scaled_ = scaled;
-      for (int r : roots) {
-        if (!is_accumulator(value(r).kind) || value(r).phase.varies != loops) continue;
-        done[size_t(r)] = true;
-        finish_accumulator(r);
-      }
-      progress = true;
-      break;
-    }
-    if (!progress) break;
-  }
-  for (int i = 0; i < count; ++i)
-    CHECK(!here[size_t(i)] || done[size_t(i)])
-        << "value " << i << " (" << tessera::name(value(i).kind) << ") cannot be scheduled";
-  CHECK(nests.empty()) << "a loop cannot be scheduled";
+  std::move(work).run([&](int id) { return in_memory(id); }, [&](int id) { compute(id); },
+                      [&](int l, const std::vector<int>& sums) {
+                        for (int sum : sums) start_accumulator(sum);
+                        const int outside = loop_;
+                        loop_ = int(flow_.loops.size());
+                        flow_.loops.push_back({l, kernel_.loops[size_t(l)], outside});
+                        const std::set<std::string> scaled = std::move(scaled_);
+                        scaled_.clear();
+                        EmitStep extents;
+                        extents.loop = loop_;
+                        declare_extents(uint8_t(loops | 1u << l), l, extents.lines);
+                        if (!extents.lines.empty()) flow_.steps.push_back(std::move(extents));
+                        region(uint8_t(loops | 1u << l), l);
+                        loop_ = outside;
+                        scaled_ = scaled;
+                        for (int sum : sums) finish_accumulator(sum);
+                      });
 }
 
 // --- the kernel ----------------------------------------------------------------------------------
@@ -192,8 +135,7 @@ std::string BlockEmitter::statements(BlockText& out) {
   declare_extents(0, -1, head_);
   region(0, -1);
   const bool swizzled = std::ranges::any_of(box_width_, [](int w) { return w > 0; });
-  int64_t blocks = 1;
-  for (int64_t d : kernel_.grid) blocks *= d;
+  const int64_t blocks = product_of(kernel_.grid);
   if (blocks > 0x7fffffff)
     throw Error(ErrorKind::Unsupported, "a grid of " + n(blocks) + " blocks; CUDA has 2^31 - 1");
   BlockLimits limits = limits_.block;

@@ -154,8 +154,7 @@ void BlockEmitter::box_layout(int id) {
   Value& v = value(id);
   Memory& m = v.memory;
   const size_t rank = v.extents.size();
-  std::vector<int64_t> extents;
-  for (size_t axis = 0; axis < rank; ++axis) extents.push_back(stored(id, axis));
+  std::vector<int64_t> extents = mapped(rank, [&](size_t axis) { return stored(id, axis); });
   m.strides = contiguous_strides(extents);
   m.swizzle_shift = 3;
   m.swizzle_mask = box_width_[size_t(id)] - 8;

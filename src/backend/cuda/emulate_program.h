@@ -43,8 +43,6 @@ class EmulatedProgram {
   // Error: ToolMissing without a compiler, Internal where it refuses the source.
   EmulatedProgram(const Graph& graph, CudaProgram program);
   ~EmulatedProgram();
-  EmulatedProgram(const EmulatedProgram&) = delete;
-  EmulatedProgram& operator=(const EmulatedProgram&) = delete;
 
   // Contiguous row-major arrays in the order and with the types of the graph's inputs and outputs,
   // in memory format. `seed`: of the order in which threads run. The first fault ends the run.

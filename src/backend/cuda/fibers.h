@@ -13,8 +13,6 @@ class Fibers {
   // throws something of its own there, which `body` must let pass.
   Fibers(int count, std::function<void(int)> body);
   ~Fibers();
-  Fibers(const Fibers&) = delete;
-  Fibers& operator=(const Fibers&) = delete;
 
   // Runs a fiber until it yields or ends. Not to be called by a fiber.
   void resume(int fiber);

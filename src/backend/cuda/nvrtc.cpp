@@ -16,18 +16,20 @@ namespace {
 
 // Of NVRTC's interface (docs.nvidia.com/cuda/nvrtc), version 12 and later.
 struct Nvrtc {
+  SharedLibrary library;
   using Program = void*;
-  int (*create)(Program*, const char*, const char*, int, const char* const*, const char* const*);
-  int (*compile)(Program, int, const char* const*);
-  int (*destroy)(Program*);
-  int (*log_size)(Program, size_t*);
-  int (*log)(Program, char*);
-  int (*cubin_size)(Program, size_t*);
-  int (*cubin)(Program, char*);
-  int (*version)(int*, int*);
-  int (*arch_count)(int*);
-  int (*archs)(int*);
-  const char* (*error)(int);
+  int (*create)(Program*, const char*, const char*, int, const char* const*,
+                const char* const*) = library.need("nvrtcCreateProgram");
+  int (*compile)(Program, int, const char* const*) = library.need("nvrtcCompileProgram");
+  int (*destroy)(Program*) = library.need("nvrtcDestroyProgram");
+  int (*log_size)(Program, size_t*) = library.need("nvrtcGetProgramLogSize");
+  int (*log)(Program, char*) = library.need("nvrtcGetProgramLog");
+  int (*cubin_size)(Program, size_t*) = library.need("nvrtcGetCUBINSize");
+  int (*cubin)(Program, char*) = library.need("nvrtcGetCUBIN");
+  int (*version)(int*, int*) = library.need("nvrtcVersion");
+  int (*arch_count)(int*) = library.need("nvrtcGetNumSupportedArchs");
+  int (*archs)(int*) = library.need("nvrtcGetSupportedArchs");
+  const char* (*error)(int) = library.need("nvrtcGetErrorString");
 };
 
 std::mutex folders_mutex;  // of what follows
@@ -52,19 +54,7 @@ Nvrtc load_nvrtc() {
                               "CUDA kernels are compiled by NVRTC, which is not found: pip install "
                               "nvidia-cuda-nvrtc, or set TESSERA_NVRTC to libnvrtc.so");
   load_builtins(library.place());
-  Nvrtc n{};
-  library.need(n.create, "nvrtcCreateProgram");
-  library.need(n.compile, "nvrtcCompileProgram");
-  library.need(n.destroy, "nvrtcDestroyProgram");
-  library.need(n.log_size, "nvrtcGetProgramLogSize");
-  library.need(n.log, "nvrtcGetProgramLog");
-  library.need(n.cubin_size, "nvrtcGetCUBINSize");
-  library.need(n.cubin, "nvrtcGetCUBIN");
-  library.need(n.version, "nvrtcVersion");
-  library.need(n.arch_count, "nvrtcGetNumSupportedArchs");
-  library.need(n.archs, "nvrtcGetSupportedArchs");
-  library.need(n.error, "nvrtcGetErrorString");
-  return n;
+  return {library};
 }
 
 const Nvrtc& nvrtc() {

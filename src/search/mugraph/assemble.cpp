@@ -18,8 +18,7 @@ namespace {
 int block_operators(const Graph& g) {
   int most = 0;
   for (const Graph& b : g.bodies()) {
-    int n = 0;
-    for (const Op& op : b.ops()) n += !is_given(op.kind);
+    int n = sum_of<int>(b.ops(), [&](const Op& op) { return !is_given(op.kind); });
     most = std::max(most, n);
   }
   return most;

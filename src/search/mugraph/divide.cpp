@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/interruption.h"
+#include "base/mapped.h"
 #include "search/mugraph/normal_form.h"
 
 namespace tessera::mugraph {
@@ -171,8 +172,7 @@ void NormalForms::enter(PolyId goal, std::vector<PolyId>& out) {
     if (!below.empty()) out.push_back(from_mono(intern_mono(std::move(below))));
     if (!roots.empty()) out.push_back(from_mono(intern_mono(std::move(roots))));
     if (!exponent.empty()) {  // the exponents' sum; `atom` holds a MonoId here
-      std::vector<Term> sum;
-      for (const Factor& f : exponent) sum.push_back({f.atom, f.exponent});
+      auto sum = mapped(exponent, [&](const Factor& f) { return Term{f.atom, f.exponent}; });
       PolyId p = from_terms(std::move(sum));
       if (p != kNone) out.push_back(p);
     }

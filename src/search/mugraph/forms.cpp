@@ -20,8 +20,7 @@ class Builder {
     function(OpKind::Exp, NoAttrs{}, DType::F32, true);
     function(OpKind::Log, NoAttrs{}, DType::F32, true);
     for (const Node& n : region_.nodes) {
-      std::vector<PolyId> x;
-      for (uint32_t o : n.operands) x.push_back(out_.of_node[o]);
+      std::vector<PolyId> x = mapped(n.operands, [&](uint32_t o) { return out_.of_node[o]; });
       PolyId f = algebraic(n, x);
       const bool pointwise = has(n.kind, algebra::Pointwise);
       // Where factors cancel so that a whole axis disappears, the operator stays a function:

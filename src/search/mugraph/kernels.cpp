@@ -150,8 +150,7 @@ KernelSearch::KernelSearch(const Hypergraph& graph, const Region& region, const 
     for (uint32_t k : graph_.producers[v]) {
       const Edge& e = graph_.edges[k];
       edge_floor_[k] = edge_floor(k);
-      double all = edge_floor_[k];
-      for (ValueId u : e.operands()) all = std::max(all, floor_[u]);
+      double all = most_of(edge_floor_[k], e.operands(), [&](ValueId u) { return floor_[u]; });
       floor_[v] = k == graph_.producers[v].front() ? all : std::min(floor_[v], all);
       last = std::min(last, edge_floor_[k]);
     }
@@ -423,10 +422,7 @@ class KernelSearch::Enumeration {
   // A kernel that needs more cuts than another and is no cheaper is never better.
   bool is_dominated(const std::vector<ValueId>& loads, const Kernel& kernel) const {
     auto cut_set = [&](const std::vector<ValueId>& all) {
-      std::vector<ValueId> c;
-      for (ValueId v : all)
-        if (graph_.values[v].view < 0) c.push_back(v);
-      return c;
+      return those(all, [&](ValueId v) { return graph_.values[v].view < 0; });
     };
     const std::vector<ValueId> mine = cut_set(loads);
     return std::ranges::any_of(found_, [&](const auto& other) {

@@ -350,8 +350,7 @@ class KernelLowering {
     std::vector<int> axes = sorted_axes(all);
     for (const Real& r : in) {
       AxisMask own = region_.mask(r.dims);
-      std::vector<int> want;
-      for (int a : axes) want.push_back(own & bit(a) ? a : -1);
+      std::vector<int> want = mapped(axes, [&](int a) { return own & bit(a) ? a : -1; });
       out.push_back(arranged(r, want, 0));
     }
     dims = axes;
@@ -642,8 +641,7 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
     if (lowering.simulate(outputs) >= kImpossible) return false;
     std::vector<TensorId> inputs;
     std::vector<Coef> coefs;
-    std::vector<std::string> names;
-    for (const Output& o : outputs) names.push_back(o.name);
+    std::vector<std::string> names = mapped(outputs, &Output::name);
     Graph body = lowering.build(outputs, inputs, coefs);
     OpId op = graph.add_graph_op(OpKind::Kernel, inputs, std::move(body), names);
     for (size_t i = 0; i < outputs.size(); ++i) {

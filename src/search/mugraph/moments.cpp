@@ -505,11 +505,10 @@ std::optional<Moments::Centred> Moments::centred(const Plan& plan, uint32_t firs
               k.edges, [&](uint32_t e) { return std::ranges::binary_search(edges, e); });
         });
   };
-  const bool needed =
-      std::ranges::any_of(shifts_, [&](const Shift& s) { return in_plan(s.saves); });
-  std::vector<Shift> used;
-  for (const Shift& s : shifts_)
-    if (needed && in_plan(s.helps)) used.push_back(s);
+  const bool needed = std::ranges::any_of(
+      shifts_, [&](const Shift& s) { return in_plan(s.saves); });
+  std::vector<Shift> used =
+      those(shifts_, [&](const Shift& s) { return needed && in_plan(s.helps); });
   if (used.empty()) return std::nullopt;
   return Writer(*this, std::move(used), plan, first).write();
 }

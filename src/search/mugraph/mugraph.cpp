@@ -59,8 +59,7 @@ class Search {
       results_[s] = solve_region(run_, steps_[s].outputs, given);
       if (results_[s].choices.empty() && !run_.stopped && steps_[s].outputs.size() > 1) {
         // Together they were too much; one by one, earlier outputs help with later ones.
-        std::vector<Step> single;
-        for (TensorId t : steps_[s].outputs) single.push_back({{t}, {}});
+        auto single = mapped(steps_[s].outputs, [&](TensorId t) { return Step{{t}, {}}; });
         steps_.erase(steps_.begin() + long(s));
         steps_.insert(steps_.begin() + long(s), single.begin(), single.end());
         --s;

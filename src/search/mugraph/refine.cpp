@@ -200,8 +200,7 @@ class Refinement {
     }
     if (!transparent(g_, op)) return keep(op);
     if (has(op.kind, algebra::Pointwise)) {
-      std::vector<TensorId> in;
-      for (TensorId t : op.inputs) in.push_back(aligned(t, result));
+      std::vector<TensorId> in = mapped(op.inputs, [&](TensorId t) { return aligned(t, result); });
       fine_[result.index] = out_.add(op.kind, in, op.attrs);
       return;
     }

@@ -147,16 +147,12 @@ void Region::split(int axis) {
 }
 
 std::vector<int64_t> axis_extents(const Region& region) {
-  std::vector<int64_t> out;
-  for (const Axis& a : region.axes) out.push_back(a.extent);
-  return out;
+  return mapped(region.axes, &Axis::extent);
 }
 
 std::vector<std::vector<int>> axis_classes(const Graph& g) {
   const AxisClasses classes(g, transparent_ops(g));
-  std::vector<std::vector<int>> out;
-  for (uint32_t t = 0; t < g.tensors().size(); ++t) out.push_back(classes.of(TensorId(t)));
-  return out;
+  return mapped(g.tensors().size(), [&](uint32_t t) { return classes.of(TensorId(t)); });
 }
 
 Region make_region(const Graph& graph, const std::vector<TensorId>& outputs,

@@ -394,8 +394,7 @@ class BlockWriter {
   }
 
   void generic(const Op& op) {
-    std::vector<TensorId> in;
-    for (TensorId t : op.inputs) in.push_back(plain(t));
+    std::vector<TensorId> in = mapped(op.inputs, [&](TensorId t) { return plain(t); });
     if (op.num_results != 1 || op.body.valid()) {
       const OpId id = op.body.valid() ? new_.add_graph_op(op.kind, in, old_.body(op))
                                       : new_.add_op(op.kind, in, op.attrs);

@@ -44,8 +44,7 @@ class Saturation {
 
  private:
   void set_goals() {
-    std::vector<PolyId> targets;
-    for (uint32_t t : region_.targets) targets.push_back(rf_.of_node[t]);
+    auto targets = mapped(region_.targets, [&](uint32_t t) { return rf_.of_node[t]; });
     std::vector<PolyId> all = nf_.goals(targets, options_.max_goals);
     for (const Node& n : region_.nodes) log_used_ = log_used_ || n.kind == OpKind::Log;
     // What functions are applied to, by form; exponents likewise.
@@ -157,8 +156,7 @@ class Saturation {
     for (ValueId v : e.operands()) axes |= values_[v].axes;
     if ((axes & ~e.bits) != nf_.poly(p.form).axes) return reject("axes");
     if (mixes_parts(e, nf_.poly(p.form).axes)) return reject("parts");
-    uint32_t below = 0;
-    for (ValueId v : e.operands()) below = std::max(below, values_[v].rank);
+    uint32_t below = most_of(uint32_t(0), e.operands(), [&](ValueId v) { return values_[v].rank; });
     if (!force && nf_.poly(p.form).size <= below) return reject("order");
     if (!force && index_.count(p.form) == 0) {
       if (embeddings(p.form).empty()) return reject("not part of a goal");

@@ -225,9 +225,7 @@ bool KernelSearch::join(Kernel& second, const Kernel& first, KernelCounters& cou
   // more or two.
   AxisMask used = 0;
   for (const Kernel::GridDim& g : after.grid) used |= g.axes;
-  std::vector<AxisMask> more;
-  for (AxisMask a : grid_axes(after))
-    if (!(a & used)) more.push_back(a);
+  std::vector<AxisMask> more = those(grid_axes(after), [&](AxisMask a) { return !(a & used); });
   const std::vector<Kernel::GridDim> kept = after.grid;
   const auto cut = [&](AxisMask axes, int64_t n) {
     const int64_t all = length(axes);

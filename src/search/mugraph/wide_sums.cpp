@@ -53,8 +53,8 @@ Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
   for (const Op& op : old.ops()) {
     const TensorId out = op.result();
     const std::string& name = old.tensor(out).name;
-    std::vector<TensorId> in;
-    for (TensorId t : op.inputs) in.push_back(to[t.index]);
+    std::vector<TensorId> in = mapped(
+        op.inputs, [&](TensorId t) { return to[t.index]; });
     const auto cast = [&](TensorId t, DType dtype) {
       return g.type(t).dtype == dtype ? t : build::cast(g, t, {dtype});
     };

@@ -401,8 +401,7 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
     return r;
   case Form::Concat:
   case Form::Stack: {
-    std::vector<const Boxes*> parts;
-    for (const TensorId t : op.inputs) parts.push_back(&known[t.index]);
+    auto parts = mapped(op.inputs, [&](TensorId t) -> const Boxes* { return &known[t.index]; });
     const size_t axis = size_t(g.attrs<AxisAttrs>(op).axis);
     return form == Form::Stack ? stacked(parts, axis) : concatenated(parts, axis);
   }
@@ -429,9 +428,7 @@ std::optional<std::vector<Boxes>> output_boxes(const Graph& g, size_t most) {
     b = boxes_of(g, op, known);
     if (too_many(b, most)) return std::nullopt;
   }
-  std::vector<Boxes> r;
-  for (const TensorId t : g.outputs()) r.push_back(known[t.index]);
-  return r;
+  return mapped(g.outputs(), [&](const TensorId t) { return known[t.index]; });
 }
 
 bool Agreement::whole() const {
@@ -457,8 +454,7 @@ std::optional<Agreement> agreement(const Graph& original, const Graph& mutant, u
       axes.push_back(refine((*mine)[k][d], (*other)[k][d]));
       counts.push_back(int64_t(axes[d].pieces.size()));
     }
-    int64_t boxes = 1;
-    for (const int64_t c : counts) boxes *= c;
+    const int64_t boxes = product_of(counts);
     Agreement::Output out;
     for (const AxisPieces& a : axes) out.axes.push_back(a.pieces);
     if (boxes > most_points) return std::nullopt;

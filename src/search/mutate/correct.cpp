@@ -113,8 +113,7 @@ class Assembly {
 
   explicit Assembly(const Agreement::Output& found) : found_(found) {
     for (const auto& axis : found.axes) {
-      int64_t n = 0;
-      for (const Piece& p : axis) n += p.count;
+      int64_t n = sum_of<int64_t>(axis, &Piece::count);
       std::vector<int> of(size_t(n), 0);
       for (size_t p = 0; p < axis.size(); p++)
         for (int64_t i = 0; i < axis[p].count; i++) of[size_t(axis[p].at(i))] = int(p);

@@ -147,9 +147,8 @@ class Search {
     return shape(p[0]);
   }
   double size_of(const Parts& p) const {
-    double n = 0;
-    for (const TensorId t : p) n += count(shape(t));
-    return n;
+    return sum_of<double>(
+        p, [&](const TensorId t) { return count(shape(t)); });
   }
   bool is_goal(const Parts& p) const {
     if (p.size() != original_.outputs().size()) return false;
@@ -484,9 +483,9 @@ class Search {
   }
 
   double goal_size() const {
-    double n = 0;
-    for (const TensorId t : original_.outputs()) n += double(num_elements(original_.type(t).shape));
-    return n;
+    return sum_of<double>(
+        original_.outputs(),
+        [&](const TensorId t) { return double(num_elements(original_.type(t).shape)); });
   }
 
   void multiply(int a, int b, int n) {

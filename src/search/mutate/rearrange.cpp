@@ -98,8 +98,7 @@ std::optional<std::vector<int64_t>> Rearrangement::shape(std::vector<int64_t> of
     for (const Atom& a : axis) r.back() *= a.extent;
   }
   if (!perm.empty()) {
-    std::vector<int64_t> turned;
-    for (const int from : perm) turned.push_back(r[size_t(from)]);
+    std::vector<int64_t> turned = mapped(perm, [&](const int from) { return r[size_t(from)]; });
     r = turned;
   }
   for (size_t d = 0; d < keep.size(); d++) {
@@ -155,8 +154,7 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
     return std::pair(a.axis, a.order) < std::pair(b.axis, b.order);
   };
   std::ranges::sort(in_order, before);
-  std::vector<int64_t> factors;
-  for (const Atom& a : in_order) factors.push_back(a.extent);
+  std::vector<int64_t> factors = mapped(in_order, &Atom::extent);
   std::vector<int> turned;
   for (const Atom& a : in_result)
     turned.push_back(int(std::ranges::lower_bound(in_order, a, before) - in_order.begin()));

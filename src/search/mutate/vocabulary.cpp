@@ -6,11 +6,7 @@
 
 namespace tessera::mutants {
 
-double count(const Dims& d) {
-  double n = 1;
-  for (const int64_t e : d) n *= double(e);
-  return n;
-}
+double count(const Dims& d) { return product_of<double>(d); }
 
 namespace {
 

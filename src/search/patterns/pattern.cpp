@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/text.h"
 #include "ir/block.h"
 #include "ir/text.h"
@@ -211,15 +211,7 @@ std::string Condition::str() const {
 }
 
 const char* name(Language language) {
-  switch (language) {
-  case Language::None: return "";
-  case Language::Cpp: return "cpp";
-  case Language::Cuda: return "cuda";
-  case Language::Raw: return "raw";
-  case Language::Torch: return "torch";
-  case Language::OneDnn: return "onednn";
-  }
-  unreachable("Language");
+  return name_of<Language::OneDnn>(language, {"", "cpp", "cuda", "raw", "torch", "onednn"});
 }
 
 std::string CallArgument::str() const {

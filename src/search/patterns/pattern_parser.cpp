@@ -244,8 +244,7 @@ class Parser : Scanner {
     if (values.empty()) fail("expected values, as in 'tune R = 1 2 4'");
     end_of_line();
     p_.tune.emplace_back(name, std::move(values));
-    size_t product = 1;
-    for (const auto& t : p_.tune) product *= t.second.size();
+    size_t product = product_of<size_t>(p_.tune, [&](const auto& t) { return t.second.size(); });
     if (product > kMaxSettings) fail("more than 512 settings to try", from);
   }
 
@@ -375,8 +374,7 @@ class Parser : Scanner {
       if (!named.empty() && !std::ranges::count(named, t))
         fail("the call does not say what '" + t + "' is for", from);
     if (named.empty()) {
-      std::vector<CallArgument> first;
-      for (const std::string& t : tensors) first.push_back({"", t, {}});
+      auto first = mapped(tensors, [&](const std::string& t) { return CallArgument{"", t, {}}; });
       b.arguments.insert(b.arguments.begin(), first.begin(), first.end());
     }
     for (const CallArgument& a : b.arguments)

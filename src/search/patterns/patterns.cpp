@@ -53,8 +53,7 @@ Graph with_uses(const Graph& program, const std::vector<const Use*>& uses) {
   const auto replace = [&](const Op& op, Graph& out, std::vector<TensorId>& map) {
     const auto use = op.num_results == 1 ? at.find(op.result().index) : at.end();
     if (use == at.end()) return false;
-    std::vector<TensorId> inputs;
-    for (TensorId t : use->second->region.inputs) inputs.push_back(map[t.index]);
+    auto inputs = mapped(use->second->region.inputs, [&](TensorId t) { return map[t.index]; });
     map[op.result().index] = build::graph(out, use->second->graph, inputs)[0];
     return true;
   };
@@ -138,8 +137,7 @@ class Run {
   void answer(const Pattern& p, const Region& r, Answer& a) {
     int rank = 0;
     for (const Tensor& t : r.graph.tensors()) rank = std::max(rank, t.type.rank());
-    int wanted = 0;
-    for (const Tensor& t : p.def.tensors()) wanted = std::max(wanted, t.type.rank());
+    int wanted = most_of(0, p.def.tensors(), [&](const Tensor& t) { return t.type.rank(); });
     const int merge = std::max(1, rank - wanted + 1);
     const std::optional<Graph> merged = merge_leading(r.graph, merge);
     const std::optional<Graph> small = merged ? reduced(*merged) : std::nullopt;
@@ -343,8 +341,8 @@ class Run {
       found.push_back(std::move(c));
     };
     // The cover: what saves most first, as long as it overlaps with nothing chosen.
-    std::vector<const Use*> order;
-    for (const Use& u : uses_) order.push_back(&u);
+    std::vector<const Use*> order = mapped(
+        uses_, [&](const Use& u) { return &u; });
     std::ranges::stable_sort(order, std::ranges::greater(),
                              [](const Use* u) { return u->original - u->seconds; });
     std::vector<const Use*> cover;

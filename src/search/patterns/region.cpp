@@ -57,8 +57,7 @@ std::optional<Graph> reshaped(const Graph& g, Shapes&& shape_of, Fix&& fix,
   try {
     for (const Op& op : g.ops()) {
       const Tensor& r = g.tensor(op.result());
-      std::vector<TensorId> args;
-      for (TensorId t : op.inputs) args.push_back(map[t.index]);
+      std::vector<TensorId> args = mapped(op.inputs, [&](TensorId t) { return map[t.index]; });
       if (is_input(op.kind)) {
         map[op.result().index] = out.add_input(Type{r.type.dtype, shape_of(op.result())}, r.name,
                                                g.is_weight(op.result()));

@@ -237,9 +237,8 @@ namespace {
 
 // What is wrong with the conditions of a rule on its domain; empty if nothing.
 std::string wrong_domain(const Rule& rule) {
-  std::vector<Condition> declared;
-  for (const Condition& c : rule.conditions)
-    if (c.implied) declared.push_back(c);
+  std::vector<Condition> declared =
+      those(rule.conditions, [&](const Condition& c) { return c.implied; });
   auto told = [&](const Condition& c) {
     Rule one = rule;
     one.conditions = {c};

@@ -243,8 +243,7 @@ class Numbers {
         if (now && value(r, m, known) == now) options.back().push_back(m);
     }
     // Every choice of options, last ones first.
-    std::vector<size_t> at;
-    for (const auto& o : options) at.push_back(o.size() - 1);
+    std::vector<size_t> at = mapped(options, [&](const auto& o) { return o.size() - 1; });
     for (int tries = 0; tries < 60; ++tries) {
       Rule t = r;
       for (ValueId v = 0; v < t.nodes.size(); ++v) {

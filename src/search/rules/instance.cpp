@@ -59,8 +59,8 @@ class Builder {
   }
 
   TensorId make(const Node& n) {
-    std::vector<TensorId> in;
-    for (int i = 0; i < n.arity; ++i) in.push_back(value(n.arg[size_t(i)]));
+    std::vector<TensorId> in = mapped(
+        n.arity, [&](int i) { return value(n.arg[size_t(i)]); });
     auto rank = [&](size_t i) { return graph_.type(in[i]).rank(); };
     switch (n.form) {
     case Form::Leaf: return leaves_[n.attr];
@@ -81,8 +81,7 @@ class Builder {
     case Form::Transpose: {
       const int r = int(n.attr & 15), lead = rank(0) - r;
       if (lead < 0) refuse();
-      std::vector<int> perm;
-      for (int i = 0; i < lead; ++i) perm.push_back(i);
+      std::vector<int> perm = mapped(lead, [&](int i) { return i; });
       for (int i = 0; i < r; ++i) perm.push_back(lead + int(n.attr >> (4 * i + 4) & 15));
       return build::transpose(graph_, in[0], {perm});
     }
@@ -149,8 +148,7 @@ Assignment draw(const Rule& rule, Sizes sizes, Rng& rng) {
     for (int64_t& n : list) n = sizes == Sizes::Any ? extent() : std::min<int64_t>(extent(), 6);
     return list;
   };
-  std::vector<const ShapePattern*> patterns;
-  for (const Variable& v : rule.variables) patterns.push_back(&v.shape);
+  auto patterns = mapped(rule.variables, [&](const Variable& v) { return &v.shape; });
   for (const ShapePattern& s : rule.shapes) patterns.push_back(&s);
   for (const ShapePattern* s : patterns) {
     for (const std::string& d : s->dims)
@@ -204,9 +202,7 @@ std::optional<Graph> build(const Rule& rule, const std::vector<ValueId>& values,
 std::optional<std::vector<Type>> types(const Rule& rule, const Assignment& a, DType dtype) {
   try {
     Builder b(rule, a, dtype);
-    std::vector<Type> result;
-    for (ValueId v = 0; v < rule.nodes.size(); ++v) result.push_back(b.graph().type(b.value(v)));
-    return result;
+    return mapped(rule.nodes.size(), [&](ValueId v) { return b.graph().type(b.value(v)); });
   } catch (const Error&) {
     return std::nullopt;
   }

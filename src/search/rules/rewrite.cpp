@@ -64,8 +64,7 @@ class Terms {
       if (!changes) return key(n.arg[0]);
     } else
       text += std::to_string(n.attr);
-    std::vector<std::string> args;
-    for (ValueId a : operands(rule_, v)) args.push_back(key(a));
+    std::vector<std::string> args = mapped(operands(rule_, v), [&](ValueId a) { return key(a); });
     if (n.form == Form::Pointwise && has(n.kind, algebra::Commutative)) std::ranges::sort(args);
     text += "(";
     for (const std::string& a : args) text += a + ",";

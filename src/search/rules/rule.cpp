@@ -1,6 +1,8 @@
 #include "search/rules/rule.h"
 
 #include "base/check.h"
+#include "base/names.h"
+#include "base/text.h"
 #include "search/synth/explain.h"
 
 namespace tessera::rules {
@@ -71,34 +73,30 @@ class Printer {
     switch (n.form) {
     case Form::Leaf: return {rule_.variables[n.attr].name, Atom};
     case Form::Const: return constant(uint32_t(n.attr));
-    case Form::Pointwise: return pointwise(n);
+    case Form::Pointwise: return pointwise(n, v);
     case Form::Reduce: {
       const std::string function = numpy_name(n.kind);
-      if (n.attr == kAllAxes) return call(function, n, "");
-      return call(function, n, ", axis=" + axes(n.attr));
+      if (n.attr == kAllAxes) return call(function, v);
+      return call(function, v, ", axis=" + axes(n.attr));
     }
     case Form::Dot: return binary(" @ ", Product, value(n.arg[0]), value(n.arg[1]));
     case Form::Transpose: {
       const int r = int(n.attr & 15);
-      if (n.attr == (2 | 1 << 4)) return call("transpose", n, "");
-      std::string perm;
-      for (int i = 0; i < r; ++i)
-        perm += (i ? ", " : "") + std::to_string(int(n.attr >> (4 * i + 4) & 15) - r);
-      return call("transpose", n, ", axes=(" + perm + ")");
+      if (n.attr == (2 | 1 << 4)) return call("transpose", v);
+      const auto perm = mapped(r, [&](int i) { return int(n.attr >> (4 * i + 4) & 15) - r; });
+      return call("transpose", v, ", axes=(" + joined(perm, ", ") + ")");
     }
-    case Form::Unsqueeze: return call("expand_dims", n, ", axis=" + axes(n.attr));
-    case Form::Squeeze: return call("squeeze", n, ", axis=" + axes(n.attr));
-    case Form::Broadcast: return call("broadcast_to", n, ", shape=" + shape(rule_.shapes[n.attr]));
-    case Form::Diagonal: return call("diagonal", n, "");
+    case Form::Unsqueeze: return call("expand_dims", v, ", axis=" + axes(n.attr));
+    case Form::Squeeze: return call("squeeze", v, ", axis=" + axes(n.attr));
+    case Form::Broadcast: return call("broadcast_to", v, ", shape=" + shape(rule_.shapes[n.attr]));
+    case Form::Diagonal: return call("diagonal", v);
     case Form::Triangle: {
       const int64_t k = int64_t(n.attr);
-      return call(name(n.kind), n, k == 0 ? "" : ", k=" + std::to_string(k));
+      return call(name(n.kind), v, k == 0 ? "" : ", k=" + std::to_string(k));
     }
     case Form::Stack: {
       const Rule::Stack& s = rule_.stacks[n.attr];
-      std::string text = "stack(";
-      for (ValueId a : s.args) text += value(a).text + ", ";
-      return {text + "axis=" + std::to_string(-1 - int(s.axis)) + ")", Atom};
+      return call("stack", v, ", axis=" + std::to_string(-1 - int(s.axis)));
     }
     case Form::Extent:
     case Form::Identity:
@@ -117,16 +115,13 @@ class Printer {
 
  private:
   static std::string axes(uint64_t mask) {
-    std::string text;
-    int count = 0;
-    for (int i = synth::kMaxAxes; i >= 0; --i)
-      if (mask >> i & 1) text += (count++ ? ", " : "") + std::to_string(-1 - i);
-    return count == 1 ? text : "(" + text + ")";
+    std::vector<int> named = mapped(synth::axes_of(mask), [&](int axis) { return -1 - axis; });
+    std::ranges::reverse(named);
+    return named.size() == 1 ? joined(named) : "(" + joined(named, ", ") + ")";
   }
-  Text call(const std::string& function, const Node& n, const std::string& more) const {
-    std::string text = function + "(";
-    for (int i = 0; i < n.arity; ++i) text += (i ? ", " : "") + value(n.arg[size_t(i)]).text;
-    return {text + more + ")", Atom};
+  Text call(const std::string& function, ValueId v, const std::string& more = "") const {
+    const auto text = [&](ValueId a) { return value(a).text; };
+    return {function + "(" + joined(operands(rule_, v), ", ", text) + more + ")", Atom};
   }
   Text constant(uint32_t index) const {
     const Constant& c = rule_.constants[index];
@@ -146,26 +141,21 @@ class Printer {
     }
     unreachable("Constant");
   }
-  Text pointwise(const Node& n) const {
+  Text pointwise(const Node& n, ValueId v) const {
     auto arg = [&](int i) { return value(n.arg[size_t(i)]); };
     if (const std::string sign = infix(n.kind); !sign.empty())
       return binary(" " + sign + " ", sign == "*" || sign == "/" ? Product : Sum, arg(0), arg(1));
     if (n.kind == OpKind::Neg) return {"-" + wrap(arg(0), Power), Sign};
     if (n.kind == OpKind::Pow)
       return {wrap(arg(0), Atom) + "**" + wrap(constant(uint32_t(n.attr)), Atom), Power};
-    return call(numpy_name(n.kind), n, "");
+    return call(numpy_name(n.kind), v);
   }
 
   const Rule& rule_;
 };
 
 const char* comparison(Condition::Kind kind) {
-  switch (kind) {
-  case Condition::Kind::Positive: return " > 0";
-  case Condition::Kind::NonNegative: return " >= 0";
-  case Condition::Kind::Nonzero: return " != 0";
-  }
-  unreachable("Condition");
+  return name_of<Condition::Kind::Nonzero>(kind, {" > 0", " >= 0", " != 0"});
 }
 
 }  // namespace

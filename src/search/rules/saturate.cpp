@@ -220,8 +220,7 @@ Saturation saturate(EGraph& graph, const RuleSet& rules, const SaturateLimits& l
 
 std::vector<uint32_t> needed(const Saturation& saturation, const EGraph& graph,
                              const Choice& choice, const std::vector<ValueId>& outputs) {
-  std::vector<Way> open;
-  for (ValueId v : graph.order(choice, outputs)) open.push_back({v, choice[v]});
+  auto open = mapped(graph.order(choice, outputs), [&](ValueId v) { return Way{v, choice[v]}; });
   std::set<uint32_t> found;
   std::set<std::pair<ValueId, uint32_t>> seen;
   while (!open.empty()) {

@@ -132,9 +132,8 @@ class Deeper {
     for (int rarity = 0; rarity <= 2; ++rarity) {
       if (rarity == 2)
         for (uint32_t id : std::vector<uint32_t>(bank_.level(0))) add(id);
-      std::vector<uint32_t> ones;
-      for (uint32_t id : bank_.level(1))
-        if (rare(id) == rarity) ones.push_back(id);
+      std::vector<uint32_t> ones =
+          those(bank_.level(1), [&](uint32_t id) { return rare(id) == rarity; });
       for (uint32_t id : ones) add(id);
       for (uint32_t id : ones) {
         const uint32_t square = bank_.try_node(pointwise(OpKind::Mul, id, id), last);

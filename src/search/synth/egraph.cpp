@@ -83,8 +83,7 @@ double EGraph::seconds(const Choice& choice, const std::vector<ValueId>& outputs
   interruption_point();
   const std::vector<ValueId> used = order(choice, outputs);
   if (used.empty()) return outputs.empty() ? 0 : kInfinite;
-  double total = 0;
-  for (ValueId v : used) total += classes_[v].seconds[choice[v]];
+  double total = sum_of<double>(used, [&](ValueId v) { return classes_[v].seconds[choice[v]]; });
   return total + loop_seconds(choice, outputs);
 }
 

@@ -46,10 +46,8 @@ class Printer {
     case Form::Transpose: {
       const int rank = graph_[v].sample.dims.rank;
       if (rank == 2) return {wrap(arg(0), Atom) + ".T", Atom};
-      std::string perm;
-      for (int a = 0; a < rank; ++a)
-        perm += (a ? ", " : "") + std::to_string(n.attr >> (4 * a) & 15);
-      return call("transpose", ", (" + perm + ")");
+      const auto perm = mapped(rank, [&](int a) { return n.attr >> (4 * a) & 15; });
+      return call("transpose", ", (" + joined(perm, ", ") + ")");
     }
     case Form::Unsqueeze: return call("expand_dims", ", " + axes(n.attr));
     case Form::Squeeze: return call("squeeze", ", " + axes(n.attr));

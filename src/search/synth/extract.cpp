@@ -320,9 +320,7 @@ double WayGraph::cost(const Choice& choice) const {
   std::vector<uint32_t> order;
   for (uint32_t c : outputs)
     if (!visit(*this, choice, c, state, order)) return kInfinite;
-  double total = 0;
-  for (uint32_t c : order) total += classes[c][choice[c]].cost;
-  return total;
+  return sum_of<double>(order, [&](uint32_t c) { return classes[c][choice[c]].cost; });
 }
 
 WayGraph ways_of(const EGraph& graph, const std::vector<ValueId>& outputs) {

@@ -302,9 +302,8 @@ class Improvement {
 }  // namespace
 
 int computing(const Graph& program) {
-  int n = 0;
-  for (const Op& op : program.ops()) n += computes(op);
-  return n;
+  return sum_of<int>(
+      program.ops(), [&](const Op& op) { return computes(op); });
 }
 
 bool is_large(const Graph& program) {
@@ -378,8 +377,7 @@ Graph with_part(const Graph& g, const Part& part, const Graph& better) {
   std::vector<TensorId> to(g.tensors().size());
   for (uint32_t i = 0; i < g.ops().size(); ++i)
     if (!inside[i] && !after[i]) copy_op(g, g.ops()[i], r, to);
-  std::vector<TensorId> inputs;
-  for (TensorId t : part.inputs) inputs.push_back(to[t.index]);
+  std::vector<TensorId> inputs = mapped(part.inputs, [&](TensorId t) { return to[t.index]; });
   const std::vector<TensorId> outputs = build::graph(r, better, inputs);
   for (size_t i = 0; i < part.outputs.size(); ++i) {
     const TensorId t = to[part.outputs[i].index] = outputs[i];

@@ -41,8 +41,7 @@ class Lowering {
   }
 
   TensorId build(const Node& n, const Dims& dims) {
-    std::vector<TensorId> in;
-    for (int i = 0; i < n.arity; ++i) in.push_back(tensor_[n.arg[size_t(i)]]);
+    std::vector<TensorId> in = mapped(n.arity, [&](int i) { return tensor_[n.arg[size_t(i)]]; });
     const World& world = graph_.world();
     switch (n.form) {
     case Form::Leaf: return out_.inputs()[n.attr];
@@ -56,8 +55,7 @@ class Lowering {
     case Form::Reduce: return out_.add(n.kind, in, ReduceAttrs{axes_of(n.attr), false});
     case Form::Dot: return rules::add_dot(out_, in[0], in[1]);
     case Form::Transpose: {
-      std::vector<int> perm;
-      for (int a = 0; a < dims.rank; ++a) perm.push_back(int(n.attr >> (4 * a) & 15));
+      std::vector<int> perm = mapped(dims.rank, [&](int a) { return int(n.attr >> (4 * a) & 15); });
       return build::transpose(out_, in[0], {perm});
     }
     case Form::Unsqueeze: return build::unsqueeze(out_, in[0], {axes_of(n.attr)});
@@ -105,8 +103,7 @@ class Lowering {
   }
 
   TensorId kept(const KeptOp& op) {
-    std::vector<TensorId> in;
-    for (ValueId v : op.args) in.push_back(tensor_[v]);
+    std::vector<TensorId> in = mapped(op.args, [&](ValueId v) { return tensor_[v]; });
     if (op.kind == OpKind::Stack) return out_.add(op.kind, in, op.attrs);
     const auto [at, fresh] =
         made_.emplace(op.original.index, TensorId(uint32_t(out_.tensors().size())));

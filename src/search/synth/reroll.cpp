@@ -130,8 +130,7 @@ class Reroller {
     std::vector<Lifted> args;
     bool along = false;
     for (size_t i = 0; i < first.inputs.size(); ++i) {
-      std::vector<TensorId> column;
-      for (TensorId t : ts) column.push_back(g_.producer(t).inputs[i]);
+      auto column = mapped(ts, [&](TensorId t) { return g_.producer(t).inputs[i]; });
       const std::optional<Lifted> arg = lift(column);
       if (!arg) return std::nullopt;
       args.push_back(*arg);
@@ -183,8 +182,7 @@ class Reroller {
   }
 
   std::optional<TensorId> apply(const Op& op, const std::vector<Lifted>& args, int64_t n) {
-    std::vector<TensorId> in;
-    for (const Lifted& a : args) in.push_back(a.tensor);
+    std::vector<TensorId> in = mapped(args, &Lifted::tensor);
     const auto shifted = [](std::vector<int> axes) {
       for (int& axis : axes) ++axis;
       return axes;

@@ -77,8 +77,7 @@ class Builder {
       copy_op(from_, op, out_, to_);
       return;
     }
-    std::vector<TensorId> in;
-    for (TensorId t : op.inputs) in.push_back(to(t));
+    std::vector<TensorId> in = mapped(op.inputs, [&](TensorId t) { return to(t); });
     to_[op.result().index] = make(op.kind, in, op.attrs);
   }
   TensorId to(TensorId old) const { return to_[old.index]; }

@@ -157,8 +157,7 @@ class Merger {
       parts.push_back(v);
     }
     if (parts.size() == op.inputs.size()) return;
-    std::vector<TensorId> in;
-    for (const View& v : parts) in.push_back(build_.slice(v.base, v.at));
+    auto in = mapped(parts, [&](const View& v) { return build_.slice(v.base, v.at); });
     build_.set_to(op.result(), in.size() == 1 ? in[0] : build_.make(OpKind::Concat, in, op.attrs));
     views_[op.result().index].base = build_.to(op.result());
     if (in.size() == 1) views_[op.result().index] = parts[0];

@@ -96,8 +96,7 @@ class Parser {
   }
 
   bool understood(const Op& op) {
-    std::vector<ValueId> in;
-    for (TensorId t : op.inputs) in.push_back(value_[t.index]);
+    std::vector<ValueId> in = mapped(op.inputs, [&](TensorId t) { return value_[t.index]; });
     if (op.kind == OpKind::Stack) return stack(op, in);
     if (op.num_results != 1 || op.inputs.size() > 3) return false;
     if (op.kind == OpKind::Custom) return false;  // its nodes name no function

@@ -103,8 +103,7 @@ class World {
   std::optional<Sample> eval_any(const Node& node, const std::vector<KeptOp>& kept,
                                  const Dims& dims, ValueOf value_of) {
     if (node.form == Form::Stack) {
-      std::vector<const Sample*> parts;
-      for (ValueId a : kept[node.attr].args) parts.push_back(&value_of(a));
+      auto parts = mapped(kept[node.attr].args, [&](ValueId a) { return &value_of(a); });
       const int axis = std::get<AxisAttrs>(kept[node.attr].attrs).axis;
       return stack(parts, axis, dims.axis[size_t(axis)]);
     }

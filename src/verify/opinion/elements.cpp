@@ -13,23 +13,17 @@ namespace {
 
 constexpr int64_t kMaxTensorElements = 1 << 20;  // of one tensor
 
-int64_t count(const std::vector<int64_t>& shape) {
-  int64_t n = 1;
-  for (int64_t d : shape) n *= d;
-  return n;
-}
-
 Elements make(std::vector<int64_t> shape, TermId fill = Terms::kZero) {
   Elements e;
   e.shape = std::move(shape);
-  if (count(e.shape) > kMaxTensorElements) throw NoTerms{"a tensor has too many elements"};
-  e.at.assign(size_t(count(e.shape)), fill);
+  if (product_of(e.shape) > kMaxTensorElements) throw NoTerms{"a tensor has too many elements"};
+  e.at.assign(size_t(product_of(e.shape)), fill);
   return e;
 }
 
 // Calls f(position) for every position of a shape, row-major.
 template <class F> void each(const std::vector<int64_t>& shape, F f) {
-  if (count(shape) == 0) return;
+  if (product_of(shape) == 0) return;
   std::vector<int64_t> at(shape.size(), 0);
   for (;;) {
     f(at);
@@ -74,8 +68,7 @@ TermId stretched(const Elements& x, const std::vector<int64_t>& at) {
 }
 
 std::vector<int64_t> broadcast_shape(const std::vector<const Elements*>& in) {
-  size_t rank = 0;
-  for (const Elements* x : in) rank = std::max(rank, x->shape.size());
+  size_t rank = most_of(size_t(0), in, [&](const Elements* x) { return x->shape.size(); });
   std::vector<int64_t> shape(rank, 1);
   for (const Elements* x : in)
     for (size_t back = 1; back <= x->shape.size(); ++back) {
@@ -101,8 +94,7 @@ class Evaluation {
     for (size_t i = 0; i < g.ops().size(); ++i) {
       const Op& op = g.ops()[i];
       if (is_input(op.kind)) continue;
-      std::vector<const Elements*> in;
-      for (TensorId t : op.inputs) in.push_back(&values[t.index]);
+      auto in = mapped(op.inputs, [&](TensorId t) -> const Elements* { return &values[t.index]; });
       if (is_kernel(op.kind)) {
         std::vector<Elements> results = kernel(g, op, in, whole.body(whole.ops()[i]));
         for (uint32_t r = 0; r < op.num_results; ++r)
@@ -294,8 +286,7 @@ class Evaluation {
     switch (op.kind) {
     case OpKind::Transpose: {
       const auto& perm = g.attrs<PermAttrs>(op).perm;
-      std::vector<int64_t> to;
-      for (int p : perm) to.push_back(x.shape[size_t(p)]);
+      std::vector<int64_t> to = mapped(perm, [&](int p) { return x.shape[size_t(p)]; });
       return moved(to, [&](const std::vector<int64_t>& at) {
         std::vector<int64_t> from(at.size());
         for (size_t d = 0; d < at.size(); ++d) from[size_t(perm[d])] = at[d];
@@ -305,7 +296,8 @@ class Evaluation {
     case OpKind::Reshape: {
       Elements out = x;
       out.shape = extents(g.type(op.result()).shape);
-      if (count(out.shape) != int64_t(out.at.size())) throw NoTerms{"a reshape of a clipped tile"};
+      if (product_of(out.shape) != int64_t(out.at.size()))
+        throw NoTerms{"a reshape of a clipped tile"};
       return out;
     }
     case OpKind::Broadcast:
@@ -379,8 +371,7 @@ class Evaluation {
     const size_t lead = shape.size() - axes.size();
     const Elements& x = *in[0];
     const bool transposed = op.kind == OpKind::ConvTranspose;
-    std::vector<int64_t> taps;
-    for (const WindowAxis& a : axes) taps.push_back(a.taps);
+    std::vector<int64_t> taps = mapped(axes, &WindowAxis::taps);
     return each_of(shape, [&](const std::vector<int64_t>& at) {
       std::vector<TermId> seen;
       each(taps, [&](const std::vector<int64_t>& tap) {
@@ -423,7 +414,7 @@ class Evaluation {
     const auto& a = g.attrs<ReduceAttrs>(op);
     std::vector<int64_t> kept = x.shape;
     for (int axis : a.axes) kept[size_t(axis)] = 1;
-    std::vector<std::vector<TermId>> groups(size_t(count(kept)));
+    std::vector<std::vector<TermId>> groups(size_t(product_of(kept)));
     size_t i = 0;
     each(x.shape, [&](std::vector<int64_t> at) {
       for (int axis : a.axes) at[size_t(axis)] = 0;
@@ -628,8 +619,7 @@ class Evaluation {
       const Elements& x = *b.arguments[argument];
       const auto& a = b.g.attrs<IterAttrs>(op);
       const auto where = tile(x.shape, a.imap, a.fmap, b.g, b.index, now);
-      std::vector<int64_t> shape;
-      for (const Interval& i : where) shape.push_back(i.size());
+      std::vector<int64_t> shape = mapped(where, [&](const Interval& i) { return i.size(); });
       Elements out = each_of(shape, [&](std::vector<int64_t> at) {
         for (size_t d = 0; d < at.size(); ++d) at[d] += where[d].begin;
         return x.at[offset(x.shape, at)];

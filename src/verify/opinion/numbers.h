@@ -70,8 +70,7 @@ class Numbers {
     return finite.empty() ? kMinusInfinity : t_.max(finite);
   }
   TermId min(const std::vector<TermId>& set) {
-    std::vector<TermId> negated;
-    for (TermId a : set) negated.push_back(negative(a));
+    std::vector<TermId> negated = mapped(set, [&](TermId a) { return negative(a); });
     return negative(max(negated));
   }
   // [a > b]

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "eval/eval.h"
@@ -279,12 +280,7 @@ class ElementComparison {
 }  // namespace
 
 const char* name(Opinion o) {
-  switch (o) {
-  case Opinion::Agrees: return "agrees";
-  case Opinion::CannotTell: return "cannot tell";
-  case Opinion::Disagrees: return "disagrees";
-  }
-  unreachable("Opinion");
+  return name_of<Opinion::Disagrees>(o, {"agrees", "cannot tell", "disagrees"});
 }
 
 std::string SecondOpinion::str() const {

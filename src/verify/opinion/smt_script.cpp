@@ -5,6 +5,8 @@
 #include <set>
 #include <sstream>
 
+#include "base/mapped.h"
+
 namespace tessera {
 namespace {
 
@@ -107,8 +109,7 @@ class Script {
     const Atom& a = t_.atom(id);
     const std::string name = "a" + std::to_string(id);
     if (!atoms_.insert(id).second) return name;
-    std::vector<std::string> in;
-    for (TermId t : a.operands) in.push_back(text(t, false));
+    std::vector<std::string> in = mapped(a.operands, [&](TermId t) { return text(t, false); });
     switch (a.kind) {
     case AtomKind::Variable: define(name, "Real", ""); break;
     case AtomKind::Constant: return a.name;

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "backend/cpu/module.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "counting.h"
 #include "emulated.h"
@@ -389,7 +390,7 @@ TEST_F(Bodies, CudaInTheEmulator) {
   ASSERT_FALSE(g.ops().empty()) << why_;
   WrittenSources sources;
   ASSERT_EQ(with_checked_bodies(g, *cache_, true, best_isa(), {}, sources), g);
-  CudaProgram program = emit_written_program(g, parse_arch("sm_80"), {}, gpu(), {}, {}, sources);
+  CudaProgram program = emit_cuda(g, parse_arch("sm_80"), {}, gpu(), {}, {}, sources);
   EXPECT_TRUE(has(program.source, "// The body of pattern norm"));
   const EmulatedProgram emulated(g, std::move(program));
   std::string fault;

@@ -9,6 +9,7 @@
 #include "backend/block_programs.h"
 #include "backend/cuda/nvrtc.h"
 #include "backend/emulated.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "places.h"

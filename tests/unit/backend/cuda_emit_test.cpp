@@ -7,6 +7,7 @@
 #include "backend/arrays.h"
 #include "backend/block_programs.h"
 #include "backend/emulated.h"
+#include "backend/written.h"
 #include "base/rng.h"
 #include "ir/text.h"
 #include "ir/validate.h"

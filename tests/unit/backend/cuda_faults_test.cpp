@@ -12,6 +12,7 @@
 #include "backend/cuda/device/device.cuh"
 #include "backend/emulated.h"
 #include "backend/joined_programs.h"
+#include "backend/written.h"
 #include "base/rng.h"
 #include "ir/text.h"
 #include "ir/validate.h"

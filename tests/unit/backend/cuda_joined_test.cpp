@@ -11,6 +11,7 @@
 #include "backend/host_kernels.h"
 #include "backend/joined_programs.h"
 #include "backend/testing.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "cost/analytical.h"

@@ -12,9 +12,11 @@
 #include "backend/emulated.h"
 #include "backend/host_kernels.h"
 #include "backend/testing.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "places.h"
+#include "plan/plain_plan.h"
 #include "stand_in.h"
 
 namespace tessera {

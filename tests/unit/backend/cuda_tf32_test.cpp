@@ -12,6 +12,7 @@
 #include "backend/emulated.h"
 #include "backend/host_kernels.h"
 #include "backend/testing.h"
+#include "backend/written.h"
 #include "base/rng.h"
 #include "cost/analytical.h"
 #include "ir/text.h"

@@ -6,6 +6,7 @@
 
 #include "backend/block_programs.h"
 #include "backend/emulated.h"
+#include "backend/written.h"
 #include "counting.h"
 #include "ir/text.h"
 #include "ir/validate.h"

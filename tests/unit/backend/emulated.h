@@ -11,6 +11,7 @@
 #include "backend/cuda/emit.h"
 #include "backend/cuda/emulate_program.h"
 #include "backend/cuda/nvrtc.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "places.h"
 

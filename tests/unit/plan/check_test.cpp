@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "ir/text.h"
+#include "plan/plain_plan.h"
 #include "plan/plan.h"
 
 namespace tessera {

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "ir/text.h"
+#include "plan/plain_plan.h"
 
 namespace tessera {
 namespace {
