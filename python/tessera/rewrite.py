@@ -6,6 +6,8 @@ clock of the library that is to run the source chooses.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +18,9 @@ from tessera import _core, costs
 from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
-from tessera.emit import compile_source
-from tessera.errors import UnsupportedError
-from tessera.files import write_text
+from tessera.emit import compile_source, valid_name
+from tessera.errors import Error, UnsupportedError
+from tessera.files import read_text, write_files, write_text
 from tessera.frontends.traced import Traced, arguments
 from tessera.graph import Graph
 from tessera.options import Options
@@ -56,11 +58,12 @@ class Improvement:
     verify_s: float = 0.0
     rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
     not_measured: str = ""  # why nothing was timed
+    translation: str = ""  # what stands for a program of which nothing faster was found
 
     def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         same = ("improved", "original_us", "measured_us", "speedup", "verify_s", "derivation",
-                "rejected", "conditions")  # fmt: skip
+                "rejected", "conditions", "translation")  # fmt: skip
         return {
             "program": self.name,
             "emit": self.flavour,
@@ -74,9 +77,15 @@ class Improvement:
 
 @dataclass
 class Rewrite(Improvement):
-    """What became of a program; `source` computes what the original computes."""
+    """What became of a program; `source` computes what the original computes.
+
+    Where nothing faster is taken of a function that runs under NumPy, the function is `kept` and
+    the source is its own: that of its file, or where that lacks it as a name, its own text.
+    """
 
     source: str = field(kw_only=True)
+    kept: Function | None = None
+    unlike: str = ""  # why the source is not called as the original is, or returns another form
     # Of all that were in the last race, the original first: what it is, and its times.
     contestants: list[tuple[str, Times]] = field(default_factory=list)
     undecided: bool = False  # too noisy to tell whether anything is faster
@@ -87,17 +96,41 @@ class Rewrite(Improvement):
     other_sizes: int | None = None
     all_sizes: str | None = None  # "A[N,M] with N >= 1, M >= 1": proved for these
 
-    def save(self, path: str | Path) -> None:
-        """Writes the source, all or nothing."""
-        write_text(Path(path), self.source)
+    @property
+    def shown(self) -> str:
+        """The source for a reader; of a function that is `kept` its own text alone."""
+        return self.source if self.kept is None else _text_of(self.kept)
+
+    def save(self, path: str | Path) -> str:
+        """Writes the source, all or nothing, and says what was done: a function that is `kept` is
+        saved as a copy of its file, where that means the same at the path.
+
+        Raises UnsupportedError where the source cannot stand in for the original.
+        """
+        path = Path(path)
+        if self.kept is None:
+            if self.unlike:
+                raise UnsupportedError(f"{self.name} is not saved: {self.unlike}")
+            write_text(path, self.source)
+            return f"saved {path}"
+        try:
+            file = _file_of(self.kept)
+            if path.exists() and path.samefile(file):
+                return f"nothing saved: {path} is the original"
+            _require_movable(file, path)
+        except UnsupportedError as error:
+            return f"nothing saved, use the original: {error.message}"
+        write_files({path: [file.read_bytes()]})
+        return f"saved {path}, a copy of {file}"
 
     def function(self) -> Function:
-        """The source as a function."""
-        return compile_source(self.source, self.name)
+        """The source as a function; one that is `kept` itself."""
+        return self.kept or compile_source(self.source, self.name)
 
     def json(self) -> Record:
         return super().json() | {
             "source": self.source,
+            "kept": self.kept is not None,
             "contestants": [{"what": what, **t.json()} for what, t in self.contestants],
             "too_noisy": self.undecided,
             "provisional": self.provisional,
@@ -111,8 +144,10 @@ class Rewrite(Improvement):
 def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = None,
             function: Function | None = None, traced: Traced | None = None, name: str = "",
             progress: Progress | None = None, tried: int = _TRIED, seconds: float = math.inf,
-            below: float = math.inf) -> Rewrite:  # fmt: skip
-    """The fastest source found for a program, or its own source where nothing faster is proved.
+            below: float = math.inf, translate: bool = False) -> Rewrite:  # fmt: skip
+    """The fastest source found for a program, or its own source where nothing faster is proved:
+    that of the `function` as it is, or its program's in this flavour for others than NumPy, and if
+    it is to `translate`.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
     for other flavours, the source of the program as it is. At most `tried` others are timed. Where
@@ -124,12 +159,14 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
     """
     options = options or Options()
     tell = progress or (lambda text: None)
-    title = name or graph.name
+    own = getattr(function, "__name__", "")
+    title = name or (own if valid_name(own) else graph.name)
     clock = Clock(seconds)
     arrays = arguments(graph, traced, options.seed)
     drop_in = DropIn(graph, function, traced, title, arrays, clock)
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, flavour)}
-    result = Rewrite(title, flavour, graph, graph, source=drop_in.source(graph, flavour))
+    result = Rewrite(title, flavour, graph, graph, source=drop_in.source(graph, flavour),
+                     unlike=drop_in.unlike)  # fmt: skip
     for proved in (False, True):
         tell("searching")
         fields["budget"] = min(options.budget, 10.0, _SEARCH_SHARE * clock.left())
@@ -146,6 +183,13 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
             break
         if result.improved or not refused:
             break
+    if not result.improved and function is not None:
+        if flavour == "numpy" and not translate:
+            result.kept, result.source = function, _own_source(function)
+            return result
+        result.translation = "a translation of the program, not found to be faster"
+        if options.level == "bitwise" and not drop_in.same_bits(result.source, options):
+            result.translation += " and may have other bits"
     tell("proving other sizes")
     spelling: Record = {}
     tied: dict[int, int] = {}
@@ -157,7 +201,10 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
     except OutOfTime:  # it is not known for any
         result.other_sizes = 0
     result.conditions = conditions(graph, result.graph, result.certificate)
-    notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
+    notes = [result.translation] if result.translation else []
+    if result.unlike:
+        notes.append(f"not called as the original is, or of another result: {result.unlike}")
+    notes += [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
     if result.improved:
         narrower = [*ranges(graph, result.graph), *numbers_only(graph, result.graph)]
         notes += [f"equal where {c}" for c in narrower]
@@ -176,9 +223,56 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
             spelling["these_ranks"] = guards
     if result.other_sizes == 0:
         spelling = {"idioms": result.idioms, "these_sizes": True}
-    if notes or result.other_sizes == 0:
-        result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
+    spelling["these_dtypes"] = result.improved
+    result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
     return result
+
+
+def _file_of(function: Function) -> Path:
+    """The file that has a function under its name; UnsupportedError where there is none."""
+    name = getattr(function, "__qualname__", "")
+    try:
+        file = Path(inspect.getsourcefile(function) or "")
+    except TypeError:  # it is no function
+        file = Path()
+    if not file.is_file() or not valid_name(name):
+        raise UnsupportedError("no file has it as a function of its own")
+    return file
+
+
+def _require_movable(file: Path, to: Path) -> None:
+    """Refuses a copy of a file that would find other modules or data than the file does."""
+    here = file.resolve().parent
+    if here == to.resolve().parent:
+        return
+    text = read_text(file)
+    for node in ast.walk(ast.parse(text)):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+            if node.level:
+                raise UnsupportedError(f"{file} imports from its own package")
+        for name in (n.partition(".")[0] for n in names):
+            if (here / f"{name}.py").exists() or (here / name).is_dir():
+                raise UnsupportedError(f"{file} imports {name}, which lies beside it")
+    if "__file__" in text:
+        raise UnsupportedError(f"{file} looks for files beside it")
+
+
+def _own_source(function: Function) -> str:
+    """The text of a function's file, or where that lacks it, of the function."""
+    try:
+        return read_text(_file_of(function))
+    except Error:
+        return _text_of(function)
+
+
+def _text_of(function: Function) -> str:
+    """A function's own text; empty where there is none."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return ""
 
 
 def _at_other_sizes(

@@ -7,21 +7,20 @@ of it is an error: the program was made for that one.
 from __future__ import annotations
 
 import inspect
-import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tessera.emit.layout import valid_name
+from tessera.errors import UnsupportedError
 from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, ends
-from tessera.types import Array, Function, Object
+from tessera.types import Array, Function, Object, Value
 
 LARGEST_CONSTANT = 1000  # elements of an array that is better spelled out than passed
-
-
-class _NoCallError(Exception):
-    """The function's parameters or results cannot be written down."""
+_NUMBERS = "?bhilBHILefd"  # NumPy's dtypes whose scalars have a text
+_CLASSES = {bool, int, float, *(np.dtype(c).type for c in _NUMBERS)}
 
 
 @dataclass
@@ -33,6 +32,7 @@ class Call:
     lines: list[str] = field(default_factory=list)  # that come first: guards, then unpacking
     results: Tree = field(default_factory=lambda: Static(None))
     floats: list[int] = field(default_factory=list)  # inputs for which callers pass Python floats
+    twice: list[int] = field(default_factory=list)  # outputs that the result holds at many places
 
     @property
     def reserved(self) -> set[str]:
@@ -48,16 +48,17 @@ class Call:
         return text[1:-1] if plain and len(expressions) > 1 else text
 
 
-def call_of(function: Function, traced: Traced, spelled: Collection[str] = ()) -> Call | None:
-    """The call of the function that was traced; None where it cannot be written down.
+def call_of(function: Function, traced: Traced, spelled: Collection[str] = ()) -> Call:
+    """The call of the function that was traced.
 
     Arrays from outside of the function become keyword arguments without a default, save those of
-    the names in `spelled`, which the source has itself.
+    the names in `spelled`, which the source has itself. Raises UnsupportedError, which names what
+    cannot be written.
     """
     try:
         return _Maker(function, traced, spelled).call
-    except (_NoCallError, TypeError, ValueError):
-        return None
+    except (TypeError, ValueError) as error:
+        raise UnsupportedError(f"its parameters are not known ({error})") from None
 
 
 class _Maker:
@@ -68,9 +69,10 @@ class _Maker:
         self._names: dict[int, str] = {}
         signature = inspect.signature(function)
         parameters = signature.parameters
-        self._taken = set(parameters) | {"np", "jnp", "jax", "torch", "ml_dtypes"}
-        if len(self._taken) < len(parameters) + 5:
-            raise _NoCallError  # a parameter that is called like a module
+        modules = {"np", "jnp", "jax", "torch", "ml_dtypes"}
+        if also := sorted(modules.intersection(parameters)):
+            raise UnsupportedError(f"its parameter {also[0]} has the name of a module")
+        self._taken = set(parameters) | modules
         written = [self._parameter(p, tree) for p, tree in _bound(signature, traced.tree)]
         inputs = traced.graph.inputs
         for tensor in inputs[len(traced.arguments) :]:
@@ -87,18 +89,15 @@ class _Maker:
             self.call.lines += [f"if {condition}:", f"    raise ValueError({_plain(message)})"]
         self.call.lines += self._unpack
         leaves = [end.index for end in ends(traced.results) if isinstance(end, Leaf)]
-        if len(set(leaves)) < len(leaves):
-            raise _NoCallError  # one array twice, which expressions are not
+        self.call.twice = sorted({n for n in leaves if leaves.count(n) > 1})
         # Or it has no spelling.
         _result(traced.results, ["0"] * len(traced.graph.core.outputs), lambda a: "0")
 
     def _parameter(self, parameter: inspect.Parameter, tree: Tree) -> inspect.Parameter:
         name = parameter.name
-        if not valid_name(name):
-            raise _NoCallError
         default = parameter.default
-        if default is not parameter.empty and not _is_plain(default):
-            default = None  # of an array, or of what a guard compares
+        if default is not parameter.empty:  # None: of an array
+            default = _Text(default) if _is_plain(default) else None
         if isinstance(tree, Leaf):
             self._names[tree.index] = name
         else:
@@ -109,14 +108,17 @@ class _Maker:
         """Guards of the constants in a structure, names for its arrays."""
         if isinstance(tree, Static):
             if not _is_plain(tree.value):
-                raise _NoCallError
+                raise UnsupportedError(f"{place} is {_short(tree.value)}, which has no text")
             value = _plain(tree.value)
             other = f"{place} != {value}"
             if tree.value is None or isinstance(tree.value, bool):
                 other = f"{place} is not {value}"
+            elif tree.value != tree.value:  # NaN
+                other = f"{place} == {place}"
             elif isinstance(tree.value, float) and tree.value == 0:  # -0.0 is not 0.0
-                other = f"str({place}) != '{value}'"
-            elif tree.value in (0, 1):  # nor is True 1
+                other = f"str({place}) != '{tree.value}'"
+            elif isinstance(tree.value, (int, float, np.number)) and tree.value in (0, 1):
+                # nor is True 1
                 other += f" or {place} is {bool(tree.value)}"
             self._guards.append((other, f"{place} = {value}"))
         elif isinstance(tree, Leaf):
@@ -128,11 +130,11 @@ class _Maker:
             self._guards.append((f"len({place}) != {n}", f"{n} entries in {place}"))
             for key, child in zip(keys, tree.children, strict=True):
                 if not _is_plain(key):
-                    raise _NoCallError
+                    raise UnsupportedError(f"a key of {place} is {_short(key)}, which has no text")
                 self._take_apart(f"{place}[{_plain(key)}]", child)
 
     def _fresh(self, place: str) -> str:
-        wanted = "_".join(_identifiers(place)) or "x"
+        wanted = "_".join(_identifiers(ascii(place)[1:-1])) or "x"
         name, n = wanted, 1
         while name in self._taken or not valid_name(name):
             n += 1
@@ -158,19 +160,56 @@ def _bound(signature: inspect.Signature, tree: Tree) -> list[tuple[inspect.Param
     return result
 
 
+class _Text:
+    """A parameter's default, as signatures print it."""
+
+    def __init__(self, value: Object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return _plain(self._value)
+
+
 def _is_plain(value: Object) -> bool:
-    """Whether the text of a value is the value, and a comparison of it one bool."""
-    if isinstance(value, tuple):
-        return type(value) is tuple and all(map(_is_plain, value))
-    if type(value) is float:
-        return math.isfinite(value)
-    return value is None or type(value) in (bool, int, str)
+    """Whether a value has a text, and a comparison of it is one bool."""
+    if isinstance(value, (tuple, slice)):
+        return type(value) in (tuple, slice) and all(map(_is_plain, _within(value)))
+    if isinstance(value, type):
+        return value in _CLASSES
+    if isinstance(value, (np.generic, np.dtype)):
+        dtype = value if isinstance(value, np.dtype) else value.dtype
+        return dtype.char in _NUMBERS and dtype.isnative
+    return value is None or value is ... or type(value) in (bool, int, float, str)
 
 
 def _plain(value: Object) -> str:
     if type(value) is str and value.isprintable() and '"' not in value and "\\" not in value:
         return f'"{value}"'
+    if isinstance(value, (tuple, slice)):
+        texts = ", ".join(map(_plain, _within(value)))
+        return f"slice({texts})" if isinstance(value, slice) else _parenthesised(texts, len(value))
+    if isinstance(value, np.dtype):
+        return f'np.dtype("{value.name}")'
+    if isinstance(value, np.generic):
+        return f"{_plain(type(value))}({_plain(value.item())})"
+    if isinstance(value, type):
+        name = np.dtype(value).name
+        return value.__name__ if value in (bool, int, float) else f"np.{name}{'_' * (name == 'bool')}"
+    if isinstance(value, float):
+        return re.sub("inf|nan", r"np.\g<0>", repr(value))
     return repr(value)
+
+
+def _within(value: tuple[Value, ...] | slice) -> tuple[Value, ...]:
+    return value if isinstance(value, tuple) else (value.start, value.stop, value.step)
+
+
+def _parenthesised(texts: str, count: int) -> str:
+    return f"({texts}{',' * (count == 1)})"
+
+
+def _short(value: Object) -> str:
+    return " ".join(repr(value).split())[:60]
 
 
 def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str]) -> str:
@@ -181,21 +220,21 @@ def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str
         if tree.anew and isinstance(value, np.ndarray) and value.dtype.char in "?bBildef":
             return spell(value)
         if not _is_plain(tree.value):
-            raise _NoCallError
+            raise UnsupportedError(f"it returns {_short(tree.value)}, which has no text")
         return _plain(tree.value)
     children = [_result(child, expressions, spell) for child in tree.children]
     if tree.kind is dict:
         if not all(map(_is_plain, tree.keys)):
-            raise _NoCallError
+            raise UnsupportedError(f"it returns a dict of {_short(tree.keys)}, which have no text")
         pairs = zip(tree.keys, children, strict=True)
         return f"{{{', '.join(f'{_plain(key)}: {child}' for key, child in pairs)}}}"
     if tree.kind is list:
         return f"[{', '.join(children)}]"
     if tree.kind is tuple:
-        return f"({', '.join(children)}{',' * (len(children) == 1)})"
-    raise _NoCallError  # a named tuple, whose class the source does not know
+        return _parenthesised(", ".join(children), len(children))
+    raise UnsupportedError(f"it returns a {tree.kind.__name__}, a class that source does not know")
 
 
 def _identifiers(text: str) -> list[str]:
-    words = "".join(c if c.isalnum() or c == "_" else " " for c in text).split()
+    words = "".join(c if f"_{c}".isidentifier() else " " for c in text).split()
     return [w for w in words if w != "_"]

@@ -41,13 +41,16 @@ class Layout:
         self._taken = {*reserved, spelling.module, "jax", "erf", "erfc", "ml_dtypes"}
         self.lines: list[str] = []
 
-    def returned(self, outputs: Sequence[Node]) -> list[str]:
-        """Appends statements and returns the expressions of the outputs."""
+    def returned(self, outputs: Sequence[Node], twice: Collection[int] = ()) -> list[str]:
+        """Appends statements and returns the expressions of the outputs; names of those `twice`."""
         uses = self._count(outputs)
         if any(node.dtype.itemsize == 8 for node in uses):
             self._spelling.imports |= self._spelling.wide
         for node in operands_first(outputs):  # no deeper calls than one node's
             self._render(node, uses)
+        for n in twice:
+            if not (code := self._render(outputs[n], uses)).is_name:
+                self._named(outputs[n], code)
         return [self._render(node, uses).text for node in outputs]
 
     @staticmethod
@@ -154,4 +157,4 @@ def wrapped(line: str, width: int = 92) -> list[str]:
 
 def valid_name(name: str) -> bool:
     """Whether Python takes this as the name of a variable."""
-    return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
+    return name.isidentifier() and not keyword.iskeyword(name)
