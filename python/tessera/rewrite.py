@@ -6,9 +6,10 @@ clock of the library that is to run the source chooses.
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import inspect
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
 from tessera.emit import compile_source, valid_name
-from tessera.errors import Error, UnsupportedError
-from tessera.files import read_text, write_files, write_text
+from tessera.errors import UnsupportedError
+from tessera.files import write_files, write_text
 from tessera.frontends.traced import Traced, arguments
 from tessera.graph import Graph
 from tessera.options import Options
@@ -77,11 +78,8 @@ class Improvement:
 
 @dataclass
 class Rewrite(Improvement):
-    """What became of a program; `source` computes what the original computes.
-
-    Where nothing faster is taken of a function that runs under NumPy, the function is `kept` and
-    the source is its own: that of its file, or where that lacks it as a name, its own text.
-    """
+    """What became of a program; `source` computes what the original computes: where NumPy runs a
+    function that nothing faster is found of, it is the text of that, which is `kept`."""
 
     source: str = field(kw_only=True)
     kept: Function | None = None
@@ -96,32 +94,15 @@ class Rewrite(Improvement):
     other_sizes: int | None = None
     all_sizes: str | None = None  # "A[N,M] with N >= 1, M >= 1": proved for these
 
-    @property
-    def shown(self) -> str:
-        """The source for a reader; of a function that is `kept` its own text alone."""
-        return self.source if self.kept is None else _text_of(self.kept)
-
     def save(self, path: str | Path) -> str:
-        """Writes the source, all or nothing, and says what was done: a function that is `kept` is
-        saved as a copy of its file, where that means the same at the path.
-
-        Raises UnsupportedError where the source cannot stand in for the original.
-        """
-        path = Path(path)
-        if self.kept is None:
-            if self.unlike:
-                raise UnsupportedError(f"{self.name} is not saved: {self.unlike}")
-            write_text(path, self.source)
-            return f"saved {path}"
-        try:
-            file = _file_of(self.kept)
-            if path.exists() and path.samefile(file):
-                return f"nothing saved: {path} is the original"
-            _require_movable(file, path)
-        except UnsupportedError as error:
-            return f"nothing saved, use the original: {error.message}"
-        write_files({path: [file.read_bytes()]})
-        return f"saved {path}, a copy of {file}"
+        """Writes the source, of what is `kept` a copy of its file, and says so; all or nothing.
+        Raises UnsupportedError where the source cannot stand in for the original."""
+        if self.kept is not None:
+            return _copied(self.kept, Path(path))
+        if self.unlike:
+            raise UnsupportedError(f"{self.name} is not saved: {self.unlike}")
+        write_text(Path(path), self.source)
+        return f"saved {path}"
 
     def function(self) -> Function:
         """The source as a function; one that is `kept` itself."""
@@ -145,9 +126,8 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
             function: Function | None = None, traced: Traced | None = None, name: str = "",
             progress: Progress | None = None, tried: int = _TRIED, seconds: float = math.inf,
             below: float = math.inf, translate: bool = False) -> Rewrite:  # fmt: skip
-    """The fastest source found for a program, or its own source where nothing faster is proved:
-    that of the `function` as it is, or its program's in this flavour for others than NumPy, and if
-    it is to `translate`.
+    """The fastest source found for a program, or its own where nothing faster is proved: that of
+    the `function`, but for other flavours, or to `translate`, the program's.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
     for other flavours, the source of the program as it is. At most `tried` others are timed. Where
@@ -185,7 +165,9 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
             break
     if not result.improved and function is not None:
         if flavour == "numpy" and not translate:
-            result.kept, result.source = function, _own_source(function)
+            result.kept, result.source = function, ""
+            with contextlib.suppress(OSError, TypeError):  # it has no text
+                result.source = inspect.getsource(function)
             return result
         result.translation = "a translation of the program, not found to be faster"
         if options.level == "bitwise" and not drop_in.same_bits(result.source, options):
@@ -201,9 +183,7 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
     except OutOfTime:  # it is not known for any
         result.other_sizes = 0
     result.conditions = conditions(graph, result.graph, result.certificate)
-    notes = [result.translation] if result.translation else []
-    if result.unlike:
-        notes.append(f"not called as the original is, or of another result: {result.unlike}")
+    notes = [note for note in (result.translation, result.unlike) if note]
     notes += [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
     if result.improved:
         narrower = [*ranges(graph, result.graph), *numbers_only(graph, result.graph)]
@@ -228,51 +208,24 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
     return result
 
 
-def _file_of(function: Function) -> Path:
-    """The file that has a function under its name; UnsupportedError where there is none."""
-    name = getattr(function, "__qualname__", "")
-    try:
-        file = Path(inspect.getsourcefile(function) or "")
-    except TypeError:  # it is no function
-        file = Path()
+def _copied(function: Function, to: Path) -> str:
+    """Copies the file that has a function under its name, and says so, or why it does not."""
+    function = inspect.unwrap(function)
+    code, name = getattr(function, "__code__", None), getattr(function, "__qualname__", "")
+    file = Path(code.co_filename if code else "")
     if not file.is_file() or not valid_name(name):
-        raise UnsupportedError("no file has it as a function of its own")
-    return file
-
-
-def _require_movable(file: Path, to: Path) -> None:
-    """Refuses a copy of a file that would find other modules or data than the file does."""
-    here = file.resolve().parent
-    if here == to.resolve().parent:
-        return
-    text = read_text(file)
-    for node in ast.walk(ast.parse(text)):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-            if node.level:
-                raise UnsupportedError(f"{file} imports from its own package")
-        for name in (n.partition(".")[0] for n in names):
-            if (here / f"{name}.py").exists() or (here / name).is_dir():
-                raise UnsupportedError(f"{file} imports {name}, which lies beside it")
-    if "__file__" in text:
-        raise UnsupportedError(f"{file} looks for files beside it")
-
-
-def _own_source(function: Function) -> str:
-    """The text of a function's file, or where that lacks it, of the function."""
-    try:
-        return read_text(_file_of(function))
-    except Error:
-        return _text_of(function)
-
-
-def _text_of(function: Function) -> str:
-    """A function's own text; empty where there is none."""
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return ""
+        return "nothing saved, use the original: no file has it as a function of its own"
+    if to.exists() and to.samefile(file):
+        return f"nothing saved: {to} is the original"
+    here, text = file.resolve().parent, file.read_bytes()
+    if here != to.resolve().parent:
+        lines = re.findall(r"^\s*(?:from|import)\s(.*)", text.decode(), re.MULTILINE)
+        words = [w.partition(".")[0] for line in lines for w in re.findall(r"[\w.]+", line)]
+        beside = [here / part for w in words for part in (f"{w}.py", f"{w}/__init__.py")]
+        if "" in words or b"__file__" in text or any(p.exists() for p in beside):
+            return f"nothing saved, use the original: {file} needs what lies beside it"
+    write_files({to: [text]})
+    return f"saved {to}, a copy of {file}"
 
 
 def _at_other_sizes(

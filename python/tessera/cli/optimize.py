@@ -100,22 +100,19 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
     else:
         with common.ProgressLine(not as_json) as progress:
             found = optimize_program(program, options, progress)
+    if not as_json and not isinstance(found, Result):
+        show_rewrite(found)
     saved = ""
-    try:
-        if output and isinstance(found, Result) and suffix in (".json", ".html"):
-            found.report(output)
-        elif output:
-            saved = found.save(output) or f"saved {output}"
-    except UnsupportedError:
-        if not as_json and isinstance(found, Rewrite):
-            show_rewrite(found)
-        raise
+    if output and isinstance(found, Result) and suffix in (".json", ".html"):
+        found.report(output)
+    elif output:
+        saved = found.save(output) or f"saved {output}"
     if as_json:
         common.print_json(found.json() | ({} if isinstance(found, Result) else {"saved": saved}))
     elif isinstance(found, Result):
         show_result(found, output)
-    else:
-        show_rewrite(found, saved)
+    elif saved:
+        common.stdout().print(saved, markup=False)
     return 2 if isinstance(found, Result) and found.interrupted and not found.improved else 0
 
 
@@ -254,7 +251,7 @@ def _spelled(program: Program, flavour: str) -> str:
         try:
             call = call_of(program.function, program.traced, program.constants)
         except UnsupportedError as error:
-            notes = [f"not called as the original is, or of another result: {error.message}"]
+            notes = [error.message]
     own = getattr(program.function, "__name__", "")
     return emit_source(program.graph, flavour, constants=program.constants, call=call, notes=notes,
                        name=own if valid_name(own) else "")  # fmt: skip

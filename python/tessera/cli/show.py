@@ -59,7 +59,7 @@ def show_times(contestants: Iterable[tuple[str, Times]], noisy: bool, provisiona
             console.print(f"[yellow]{why}[/]")
 
 
-def show_rewrite(found: Rewrite | ModelRewrite, saved: str = "") -> None:
+def show_rewrite(found: Rewrite | ModelRewrite) -> None:
     """The report of one rewriting, as source or as a model, for a reader."""
     console = common.stdout()
     show_search(found.name, f"{common.count(found.search['values'])} values", found.search)
@@ -68,7 +68,7 @@ def show_rewrite(found: Rewrite | ModelRewrite, saved: str = "") -> None:
     source = found if isinstance(found, Rewrite) else None
     if source is not None:
         console.print()
-        console.print(source.shown.rstrip(), markup=False, highlight=False)
+        console.print(source.source.rstrip(), markup=False, highlight=False)
     show_proof(found.certificate)
     show_conditions(found)
     console.print()
@@ -84,8 +84,6 @@ def show_rewrite(found: Rewrite | ModelRewrite, saved: str = "") -> None:
         common.print_lines(f"not taken: {why.splitlines()[0]}" for why in found.rejected[:3])
     if source is not None:
         show_times(source.contestants, source.undecided, source.provisional)
-    if saved:
-        console.print(saved, markup=False)
 
 
 def show_conditions(found: Improvement) -> None:

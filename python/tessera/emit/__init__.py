@@ -39,11 +39,10 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
     of those without axes `as_scalars` are returned as NumPy's scalars, `as_arrays` as arrays;
     with `these_sizes` arguments of other shapes than the program's raise ValueError, with
     `these_ranks` those of other ranks, with `these_ties` also those of which other axes are
-    equally long, or of extent 1, or shorter than it says by extent, with `these_dtypes` (but for
-    JAX, which makes other dtypes of them) masked arrays and those of other dtypes; with
-    `read_sizes` numbers
-    that are an extent of an argument are read from it (`len(x)`), of several that have it from
-    the "first" or the "last". `idioms` are
+    equally long, or of extent 1, or shorter than it says by extent, with `these_dtypes` those of
+    other dtypes, and masked ones (but under JAX, which makes other dtypes of them); with
+    `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`), of several
+    that have it from the "first" or the "last". `idioms` are
     names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
     without any it is the plainest source. Raises UnsupportedError for fused kernels and operators
     without a spelling.
@@ -83,8 +82,7 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
     body = [f"# {comment}" for comment in comments] + (call.lines if call else [])
     own = [n for n, node in zip(names, inputs, strict=True) if node.name not in constants]
     if these_dtypes and flavour != "jax":
-        arrays = {node: n for node, n in said.items() if n in own and node.ndim}
-        body += _dtype_guards(arrays, spelling)
+        body += _dtype_guards({a: n for a, n in said.items() if n in own and a.ndim}, spelling)
     if these_sizes:
         body += _guards(inputs, names, "shape", "shape")
     if these_ranks or these_ties is not None:
@@ -166,17 +164,8 @@ def _dtype_guards(arrays: Mapping[Node, str], spelling: Spelling) -> list[str]:
         if spelling.flavour == "numpy":
             test, made_for = f'{test} or hasattr({name}, "mask")', f"{made_for}, not masked"
         message = f"made for {name} of {made_for}; optimize again for others"
-        lines += [f"if {test}:", *_raised(message)]
+        lines += [f"if {test}:", f'    raise ValueError("{message}")']
     return lines
-
-
-def _raised(message: str) -> list[str]:
-    """A statement that raises ValueError, over several lines where the message is long."""
-    if len(message) <= _SHORT:
-        return [f'    raise ValueError("{message}")']
-    parts = textwrap.wrap(message, 76, break_long_words=False)
-    parts = [p + " " for p in parts[:-1]] + parts[-1:]
-    return ["    raise ValueError(", *(f'        "{part}"' for part in parts), "    )"]
 
 
 def _guards(inputs: Sequence[Node], names: Sequence[str], what: str, attribute: str) -> list[str]:
@@ -186,7 +175,7 @@ def _guards(inputs: Sequence[Node], names: Sequence[str], what: str, attribute: 
         own = getattr(node, attribute)
         if node.ndim and (what == "rank" or all(isinstance(d, int) for d in node.shape)):
             message = f"made for {name} of {what} {own}; optimize again for others"
-            lines += [f"if {name}.{attribute} != {own}:", *_raised(message)]
+            lines += [f"if {name}.{attribute} != {own}:", f'    raise ValueError("{message}")']
     return lines
 
 
@@ -217,11 +206,14 @@ def _tie_guards(
         if low is not None:
             message += f", {letters.get(extent, extent)} at least {low}"
         message += "; optimize again for others"
-        lines += [f"if {test}:", *_raised(message)]
+        lines += [f"if {test}:", "    raise ValueError("]
+        parts = textwrap.wrap(message, 76, break_long_words=False)
+        parts = [p + " " for p in parts[:-1]] + parts[-1:]
+        lines += [f'        "{part}"' for part in parts]
+        lines += ["    )"]
     return lines
 
 
-_SHORT = 64  # a message that fits in a line
 _LONGEST = 4096  # elements of an array that source spells out
 _LETTERS = "nmkpqrst"  # for extents, in messages
 

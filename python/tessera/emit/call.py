@@ -16,11 +16,12 @@ import numpy as np
 from tessera.emit.layout import valid_name
 from tessera.errors import UnsupportedError
 from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, ends
-from tessera.types import Array, Function, Object, Value
+from tessera.types import Array, Function, Object
 
 LARGEST_CONSTANT = 1000  # elements of an array that is better spelled out than passed
-_NUMBERS = "?bhilBHILefd"  # NumPy's dtypes whose scalars have a text
-_CLASSES = {bool, int, float, *(np.dtype(c).type for c in _NUMBERS)}
+# The text of a default, for signatures, which print its repr.
+_Text = type("_Text", (str,), {"__repr__": str.__str__})
+_NUMBERS = {bool, int, float, *(np.dtype(c).type for c in "?bhilBHILefd")}
 
 
 @dataclass
@@ -57,8 +58,8 @@ def call_of(function: Function, traced: Traced, spelled: Collection[str] = ()) -
     """
     try:
         return _Maker(function, traced, spelled).call
-    except (TypeError, ValueError) as error:
-        raise UnsupportedError(f"its parameters are not known ({error})") from None
+    except (TypeError, ValueError, UnsupportedError) as error:
+        raise UnsupportedError(f"the original's call or result has no text: {error}") from None
 
 
 class _Maker:
@@ -97,7 +98,7 @@ class _Maker:
         name = parameter.name
         default = parameter.default
         if default is not parameter.empty:  # None: of an array
-            default = _Text(default) if _is_plain(default) else None
+            default = _Text(_plain(default)) if _is_plain(default) else None
         if isinstance(tree, Leaf):
             self._names[tree.index] = name
         else:
@@ -108,7 +109,7 @@ class _Maker:
         """Guards of the constants in a structure, names for its arrays."""
         if isinstance(tree, Static):
             if not _is_plain(tree.value):
-                raise UnsupportedError(f"{place} is {_short(tree.value)}, which has no text")
+                raise UnsupportedError(f"{place} is {tree.value!r:.60}")
             value = _plain(tree.value)
             other = f"{place} != {value}"
             if tree.value is None or isinstance(tree.value, bool):
@@ -117,8 +118,7 @@ class _Maker:
                 other = f"{place} == {place}"
             elif isinstance(tree.value, float) and tree.value == 0:  # -0.0 is not 0.0
                 other = f"str({place}) != '{tree.value}'"
-            elif isinstance(tree.value, (int, float, np.number)) and tree.value in (0, 1):
-                # nor is True 1
+            elif tree.value in (0, 1):  # nor is True 1
                 other += f" or {place} is {bool(tree.value)}"
             self._guards.append((other, f"{place} = {value}"))
         elif isinstance(tree, Leaf):
@@ -130,7 +130,7 @@ class _Maker:
             self._guards.append((f"len({place}) != {n}", f"{n} entries in {place}"))
             for key, child in zip(keys, tree.children, strict=True):
                 if not _is_plain(key):
-                    raise UnsupportedError(f"a key of {place} is {_short(key)}, which has no text")
+                    raise UnsupportedError(f"a key of {place} is {key!r:.60}")
                 self._take_apart(f"{place}[{_plain(key)}]", child)
 
     def _fresh(self, place: str) -> str:
@@ -160,56 +160,25 @@ def _bound(signature: inspect.Signature, tree: Tree) -> list[tuple[inspect.Param
     return result
 
 
-class _Text:
-    """A parameter's default, as signatures print it."""
-
-    def __init__(self, value: Object) -> None:
-        self._value = value
-
-    def __repr__(self) -> str:
-        return _plain(self._value)
-
-
 def _is_plain(value: Object) -> bool:
-    """Whether a value has a text, and a comparison of it is one bool."""
-    if isinstance(value, (tuple, slice)):
-        return type(value) in (tuple, slice) and all(map(_is_plain, _within(value)))
-    if isinstance(value, type):
-        return value in _CLASSES
-    if isinstance(value, (np.generic, np.dtype)):
-        dtype = value if isinstance(value, np.dtype) else value.dtype
-        return dtype.char in _NUMBERS and dtype.isnative
-    return value is None or value is ... or type(value) in (bool, int, float, str)
+    """Whether the text of a value is the value, and a comparison of it one bool."""
+    if isinstance(value, tuple):
+        return type(value) is tuple and all(map(_is_plain, value))
+    if isinstance(value, slice):
+        return all(type(v) is int or v is None for v in (value.start, value.stop, value.step))
+    kind = value if isinstance(value, type) else type(value)
+    return kind in _NUMBERS or value is None or value is ... or type(value) is str
 
 
 def _plain(value: Object) -> str:
-    if type(value) is str and value.isprintable() and '"' not in value and "\\" not in value:
-        return f'"{value}"'
-    if isinstance(value, (tuple, slice)):
-        texts = ", ".join(map(_plain, _within(value)))
-        return f"slice({texts})" if isinstance(value, slice) else _parenthesised(texts, len(value))
-    if isinstance(value, np.dtype):
-        return f'np.dtype("{value.name}")'
-    if isinstance(value, np.generic):
-        return f"{_plain(type(value))}({_plain(value.item())})"
+    if type(value) is str:
+        free = value.isprintable() and '"' not in value and "\\" not in value
+        return f'"{value}"' if free else repr(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_plain, value))}{',' * (len(value) == 1)})"
     if isinstance(value, type):
-        name = np.dtype(value).name
-        return value.__name__ if value in (bool, int, float) else f"np.{name}{'_' * (name == 'bool')}"
-    if isinstance(value, float):
-        return re.sub("inf|nan", r"np.\g<0>", repr(value))
-    return repr(value)
-
-
-def _within(value: tuple[Value, ...] | slice) -> tuple[Value, ...]:
-    return value if isinstance(value, tuple) else (value.start, value.stop, value.step)
-
-
-def _parenthesised(texts: str, count: int) -> str:
-    return f"({texts}{',' * (count == 1)})"
-
-
-def _short(value: Object) -> str:
-    return " ".join(repr(value).split())[:60]
+        return value.__name__ if value in (bool, int, float) else f"np.{value.__name__}"
+    return re.sub(r"\b(inf|nan)\b", r"np.\1", repr(value))
 
 
 def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str]) -> str:
@@ -220,19 +189,19 @@ def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str
         if tree.anew and isinstance(value, np.ndarray) and value.dtype.char in "?bBildef":
             return spell(value)
         if not _is_plain(tree.value):
-            raise UnsupportedError(f"it returns {_short(tree.value)}, which has no text")
+            raise UnsupportedError(f"it returns {tree.value!r:.60}")
         return _plain(tree.value)
     children = [_result(child, expressions, spell) for child in tree.children]
     if tree.kind is dict:
         if not all(map(_is_plain, tree.keys)):
-            raise UnsupportedError(f"it returns a dict of {_short(tree.keys)}, which have no text")
+            raise UnsupportedError(f"it returns a dict of {tree.keys!r:.60}")
         pairs = zip(tree.keys, children, strict=True)
         return f"{{{', '.join(f'{_plain(key)}: {child}' for key, child in pairs)}}}"
     if tree.kind is list:
         return f"[{', '.join(children)}]"
     if tree.kind is tuple:
-        return _parenthesised(", ".join(children), len(children))
-    raise UnsupportedError(f"it returns a {tree.kind.__name__}, a class that source does not know")
+        return f"({', '.join(children)}{',' * (len(children) == 1)})"
+    raise UnsupportedError(f"it returns a {tree.kind.__name__}, a class of its own")
 
 
 def _identifiers(text: str) -> list[str]:

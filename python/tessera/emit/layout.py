@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
@@ -20,6 +21,7 @@ _NAMES = {
     "sub": "difference", "div": "ratio", "log": "logs", "where": "chosen", "transpose": "flipped",
     "cumsum": "sums", "sqr": "squares",
 }  # fmt: skip
+_TEXT = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""")
 _PREFERRED = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
 
 
@@ -42,15 +44,13 @@ class Layout:
         self.lines: list[str] = []
 
     def returned(self, outputs: Sequence[Node], twice: Collection[int] = ()) -> list[str]:
-        """Appends statements and returns the expressions of the outputs; names of those `twice`."""
+        """Appends statements and returns the expressions of the outputs; some are used `twice`."""
         uses = self._count(outputs)
+        uses.update(outputs[n] for n in twice)
         if any(node.dtype.itemsize == 8 for node in uses):
             self._spelling.imports |= self._spelling.wide
         for node in operands_first(outputs):  # no deeper calls than one node's
             self._render(node, uses)
-        for n in twice:
-            if not (code := self._render(outputs[n], uses)).is_name:
-                self._named(outputs[n], code)
         return [self._render(node, uses).text for node in outputs]
 
     @staticmethod
@@ -138,7 +138,7 @@ def wrapped(line: str, width: int = 92) -> list[str]:
         return [line]
     best = (0, 0, [0])
     stack: list[tuple[int, list[int]]] = []
-    for at, char in enumerate(line):
+    for at, char in enumerate(_TEXT.sub(lambda text: "_" * len(text[0]), line)):
         if char in "([{":
             stack.append((at, []))
         elif char in ")]}":
