@@ -16,8 +16,8 @@ import numpy as np
 
 from tessera import _core
 from tessera.clock import Clock
-from tessera.emit import call_of, compile_source, emit
-from tessera.errors import Error
+from tessera.emit import Call, call_of, compile_source, emit
+from tessera.errors import Error, UnsupportedError
 from tessera.frontends.numpy import rounds_otherwise
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Leaf, Node, Spec, Traced, Tree, alike, parts, unflatten
@@ -58,11 +58,15 @@ class DropIn:
         self._clock = clock or Clock()
         self._traced = traced
         self._function = function if traced is not None else None
-        self._call = None
+        self._call: Call | None = None
+        self.unlike = ""  # why its sources are not called as the function is
         self._constants: dict[str, Array] = {}
         if self._function is not None and traced is not None:
             self._constants = Program(traced.graph, traced).constants
-            self._call = call_of(self._function, traced, self._constants)
+            try:
+                self._call = call_of(self._function, traced, self._constants)
+            except UnsupportedError as error:
+                self.unlike = error.message
         self.arrays = arrays
         self.original = self._function or compile_source(emit(graph, name=name), name)
         self._results: list[Value] | None = None

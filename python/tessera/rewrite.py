@@ -6,7 +6,10 @@ clock of the library that is to run the source chooses.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +19,9 @@ from tessera import _core, costs
 from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
-from tessera.emit import compile_source
+from tessera.emit import compile_source, valid_name
 from tessera.errors import UnsupportedError
-from tessera.files import write_text
+from tessera.files import write_files, write_text
 from tessera.frontends.traced import Traced, arguments
 from tessera.graph import Graph
 from tessera.options import Options
@@ -56,11 +59,12 @@ class Improvement:
     verify_s: float = 0.0
     rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
     not_measured: str = ""  # why nothing was timed
+    translation: str = ""  # what stands for a program of which nothing faster was found
 
     def json(self) -> Record:
         """Plain data, as `--json` prints it."""
         same = ("improved", "original_us", "measured_us", "speedup", "verify_s", "derivation",
-                "rejected", "conditions")  # fmt: skip
+                "rejected", "conditions", "translation")  # fmt: skip
         return {
             "program": self.name,
             "emit": self.flavour,
@@ -74,9 +78,12 @@ class Improvement:
 
 @dataclass
 class Rewrite(Improvement):
-    """What became of a program; `source` computes what the original computes."""
+    """What became of a program; `source` computes what the original computes: where NumPy runs a
+    function that nothing faster is found of, it is the text of that, which is `kept`."""
 
     source: str = field(kw_only=True)
+    kept: Function | None = None
+    unlike: str = ""  # why the source is not called as the original is, or returns another form
     # Of all that were in the last race, the original first: what it is, and its times.
     contestants: list[tuple[str, Times]] = field(default_factory=list)
     undecided: bool = False  # too noisy to tell whether anything is faster
@@ -87,17 +94,24 @@ class Rewrite(Improvement):
     other_sizes: int | None = None
     all_sizes: str | None = None  # "A[N,M] with N >= 1, M >= 1": proved for these
 
-    def save(self, path: str | Path) -> None:
-        """Writes the source, all or nothing."""
+    def save(self, path: str | Path) -> str:
+        """Writes the source, of what is `kept` a copy of its file, and says so; all or nothing.
+        Raises UnsupportedError where the source cannot stand in for the original."""
+        if self.kept is not None:
+            return _copied(self.kept, Path(path))
+        if self.unlike:
+            raise UnsupportedError(f"{self.name} is not saved: {self.unlike}")
         write_text(Path(path), self.source)
+        return f"saved {path}"
 
     def function(self) -> Function:
-        """The source as a function."""
-        return compile_source(self.source, self.name)
+        """The source as a function; one that is `kept` itself."""
+        return self.kept or compile_source(self.source, self.name)
 
     def json(self) -> Record:
         return super().json() | {
             "source": self.source,
+            "kept": self.kept is not None,
             "contestants": [{"what": what, **t.json()} for what, t in self.contestants],
             "too_noisy": self.undecided,
             "provisional": self.provisional,
@@ -111,8 +125,9 @@ class Rewrite(Improvement):
 def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = None,
             function: Function | None = None, traced: Traced | None = None, name: str = "",
             progress: Progress | None = None, tried: int = _TRIED, seconds: float = math.inf,
-            below: float = math.inf) -> Rewrite:  # fmt: skip
-    """The fastest source found for a program, or its own source where nothing faster is proved.
+            below: float = math.inf, translate: bool = False) -> Rewrite:  # fmt: skip
+    """The fastest source found for a program, or its own where nothing faster is proved: that of
+    the `function`, but for other flavours, or to `translate`, the program's.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
     for other flavours, the source of the program as it is. At most `tried` others are timed. Where
@@ -124,12 +139,14 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
     """
     options = options or Options()
     tell = progress or (lambda text: None)
-    title = name or graph.name
+    own = getattr(function, "__name__", "")
+    title = name or (own if valid_name(own) else graph.name)
     clock = Clock(seconds)
     arrays = arguments(graph, traced, options.seed)
     drop_in = DropIn(graph, function, traced, title, arrays, clock)
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, flavour)}
-    result = Rewrite(title, flavour, graph, graph, source=drop_in.source(graph, flavour))
+    result = Rewrite(title, flavour, graph, graph, source=drop_in.source(graph, flavour),
+                     unlike=drop_in.unlike)  # fmt: skip
     for proved in (False, True):
         tell("searching")
         fields["budget"] = min(options.budget, 10.0, _SEARCH_SHARE * clock.left())
@@ -146,6 +163,15 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
             break
         if result.improved or not refused:
             break
+    if not result.improved and function is not None:
+        if flavour == "numpy" and not translate:
+            result.kept, result.source = function, ""
+            with contextlib.suppress(OSError, TypeError):  # it has no text
+                result.source = inspect.getsource(function)
+            return result
+        result.translation = "a translation of the program, not found to be faster"
+        if options.level == "bitwise" and not drop_in.same_bits(result.source, options):
+            result.translation += " and may have other bits"
     tell("proving other sizes")
     spelling: Record = {}
     tied: dict[int, int] = {}
@@ -159,7 +185,8 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
             raise
         result.other_sizes = 0
     result.conditions = conditions(graph, result.graph, result.certificate)
-    notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
+    notes = [note for note in (result.translation, result.unlike) if note]
+    notes += [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
     if result.improved:
         narrower = [*ranges(graph, result.graph), *numbers_only(graph, result.graph)]
         notes += [f"equal where {c}" for c in narrower]
@@ -178,9 +205,29 @@ def rewrite(graph: Graph, flavour: str = "numpy", *, options: Options | None = N
             spelling["these_ranks"] = guards
     if result.other_sizes == 0:
         spelling = {"idioms": result.idioms, "these_sizes": True}
-    if notes or result.other_sizes == 0:
-        result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
+    spelling["these_dtypes"] = result.improved
+    result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
     return result
+
+
+def _copied(function: Function, to: Path) -> str:
+    """Copies the file that has a function under its name, and says so, or why it does not."""
+    function = inspect.unwrap(function)
+    code, name = getattr(function, "__code__", None), getattr(function, "__qualname__", "")
+    file = Path(code.co_filename if code else "")
+    if not file.is_file() or not valid_name(name):
+        return "nothing saved, use the original: no file has it as a function of its own"
+    if to.exists() and to.samefile(file):
+        return f"nothing saved: {to} is the original"
+    here, text = file.resolve().parent, file.read_bytes()
+    if here != to.resolve().parent:
+        lines = re.findall(r"^\s*(?:from|import)\s(.*)", text.decode(), re.MULTILINE)
+        words = [w.partition(".")[0] for line in lines for w in re.findall(r"[\w.]+", line)]
+        beside = [here / part for w in words for part in (f"{w}.py", f"{w}/__init__.py")]
+        if "" in words or b"__file__" in text or any(p.exists() for p in beside):
+            return f"nothing saved, use the original: {file} needs what lies beside it"
+    write_files({to: [text]})
+    return f"saved {to}, a copy of {file}"
 
 
 def _at_other_sizes(

@@ -550,3 +550,44 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
     assert run("emit", f"{source}:f", "-o", str(link)) == 0
     assert link.is_symlink()
     assert target.read_text() != "old"
+
+
+STAYS = """import numpy as np
+
+
+def stays(x: "f64[50]"):
+    return np.log10(x)  # as it was
+"""
+
+
+def test_what_is_not_faster_is_saved_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "s.py", tmp_path / "fast.py"
+    source.write_text(STAYS)
+    assert run("optimize", f"{source}:stays", "-o", str(out), "--budget", "2") == 0
+    printed = capsys.readouterr().out
+    assert "# as it was" in printed
+    assert "this is the program as it was" in printed
+    assert f"saved {out}, a copy of {source}" in printed
+    assert out.read_text() == STAYS
+    out.unlink()
+    args = ("optimize", f"{source}:stays", "-o", str(out), "--budget", "2", "--emit", "numpy")
+    assert run(*args) == 0
+    assert "this is a translation of the program, not found to be faster" in capsys.readouterr().out
+    assert "# a translation of the program" in out.read_text()
+
+
+def test_improved_source_of_another_call_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "s.py", tmp_path / "fast.py"
+    text = 'import numpy as np\ndef f(torch: "f64[100,60]"):\n    return np.diag(torch @ torch.T)\n'
+    source.write_text(text)
+    assert run("optimize", str(source), "-o", str(out), "--budget", "20") == 65
+    assert "f is not saved: " in capsys.readouterr().err
+    assert not out.exists()
+    assert run("emit", str(source), "--emit", "numpy") == 0
+    assert "# the original's call or result has no text: its parameter torch" in (
+        capsys.readouterr().out
+    )

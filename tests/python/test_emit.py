@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -423,6 +423,100 @@ def test_results_made_of_nothing_are_written_down() -> None:
     long = trace_call(lambda x: (x + 1, np.arange(5000.0)), ("f64[5]",), {})
     with pytest.raises(UnsupportedError, match="5000 elements is too long for source"):
         emit(long.graph, call=call_of(lambda x: (x + 1, np.arange(5000.0)), long))
+
+
+@pytest.mark.parametrize(
+    ("constant", "text", "others"),
+    [
+        (np.inf, "np.inf", [1.0, -np.inf, np.nan]),
+        (-np.inf, "-np.inf", [np.inf]),
+        (np.nan, "np.nan", [0.0, np.inf]),
+        (np.int64(0), "np.int64(0)", [1, False]),
+        (np.float32(0.5), "np.float32(0.5)", [0.25]),
+        (np.float32, "np.float32", [np.float64, float, None]),
+        (np.bool_, "np.bool", [np.int8]),
+        (float, "float", [np.float32, int]),
+        (slice(0, 3), "slice(0, 3, None)", [slice(0, 4), 3]),
+        ((1, (np.inf, "inf")), '(1, (np.inf, "inf"))', [(1, (0.0, "inf"))]),
+    ],
+)
+@pytest.mark.parametrize("flavour", LIBRARIES)
+def test_constants_of_a_call_are_checked(
+    constant: Any, text: str, others: list[Any], flavour: str
+) -> None:
+    def f(x: Any, constant: Any = constant) -> Any:
+        return x + 1
+
+    traced = trace_call(f, ("f32[5]",), {})
+    source = emit(traced.graph, flavour, call=call_of(f, traced))
+    assert f"def f(x, constant={text}):" in source
+    made = compile_source(source, "f")
+    x = arrays_of(flavour, np.ones(5, np.float32))
+    assert float(made(x)[0]) == float(made(x, constant)[0]) == 2
+    for other in others:
+        with pytest.raises(ValueError, match="made for constant"):
+            made(x, other)
+
+
+def arrays_of(flavour: str, x: Any) -> Any:
+    return importlib.import_module("torch").from_numpy(x) if flavour == "torch" else x
+
+
+def test_one_array_at_two_places_of_a_result() -> None:
+    def f(x: Any) -> Any:
+        y = np.exp(x) * 2
+        return {"raw": y, "out": [y, x]}
+
+    traced = trace_call(f, ("f64[5]",), {})
+    made = compile_source(emit(traced.graph, call=call_of(f, traced)), "f")(np.arange(5.0))
+    assert made["raw"] is made["out"][0]
+    np.testing.assert_array_equal(made["raw"], f(np.arange(5.0))["raw"])
+
+
+def test_names_that_are_not_ascii() -> None:
+    def größe(ß: Any, *, k: Any) -> Any:
+        return ß * 2 + k["é"] + k["²"]
+
+    traced = trace_call(größe, ("f64[5]",), {"k": {"é": "f64[5]", "²": "f64[5]"}})
+    made = compile_source(emit(traced.graph, name="größe", call=call_of(größe, traced)), "größe")
+    x = np.arange(5.0)
+    np.testing.assert_array_equal(made(ß=x, k={"é": x, "²": 1 - x}), 2 * x + 1)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda x: Pair(x, x + 1), "it returns a Pair, a class of its own"),
+        (lambda torch: torch + 1, "its parameter torch has the name of a module"),
+        (lambda x, k=print: x + 1, "k is <built-in function print>"),
+        (lambda x: {1j: x + 1}, "it returns a dict of "),
+    ],
+)
+def test_calls_that_have_no_text_are_told(function: Any, why: str) -> None:
+    traced = trace_call(function, ("f64[5]",), {})
+    with pytest.raises(UnsupportedError, match=why):
+        call_of(function, traced)
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+def test_guards_of_dtypes(flavour: str) -> None:
+    graph = trace(lambda x, of_a_long_name: x[of_a_long_name] + 1, "f32[5]", "i64[2]")
+    source = emit(graph, flavour, name="f", these_dtypes=True)
+    if flavour == "jax":  # where arrays of 64 bits may be of 32
+        assert "raise" not in source
+        return
+    made = compile_source(source, "f")
+    x, i = (arrays_of(flavour, a) for a in (np.ones(5, np.float32), np.zeros(2, np.int64)))
+    assert float(made(x, i)[0]) == 2
+    with pytest.raises(ValueError, match="made for x of float32"):
+        made(arrays_of(flavour, np.ones(5)), i)
+    with pytest.raises(ValueError, match="made for of_a_long_name of int64"):
+        made(x, arrays_of(flavour, np.zeros(2, np.int32)))
 
 
 @pytest.mark.parametrize("flavour", LIBRARIES)

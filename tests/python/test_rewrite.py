@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,13 +17,14 @@ from bench.stenso import summaries
 from tessera import _core
 from tessera.clock import Clock
 from tessera.drop_in import DropIn
+from tessera.errors import UnsupportedError
 from tessera.frontends.trace import trace_call
 from tessera.frontends.traced import Spec, arguments
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.rewrite import Rewrite, rewrite
 from tessera.rewrite_arena import Arena, Contestant, fastest_first
-from tessera.source import run_file
+from tessera.source import load_program, run_file
 from tessera.verification import verify
 
 Array = np.ndarray[Any, Any]
@@ -150,6 +152,130 @@ def test_where_nothing_is_gained_the_program_stays() -> None:
     assert found.certificate is None
     assert found.speedup == 1.0
     assert "return x + y" in found.source
+    assert found.function() is add
+
+
+SMALL = """import numpy as np
+
+SCALE = 1.0
+
+
+def helper(x):
+    return x + SCALE
+
+
+def add(x: "f64[64]", y: "f64[64]"):
+    return helper(x) + y  # as it was
+
+
+other = lambda x: x + 1
+"""
+
+
+def kept(file: Path, name: str) -> Rewrite:
+    """What `optimize` makes of a function in which there is nothing to gain."""
+    program = load_program(f"{file}:{name}", {"x": "f64[64]"})
+    found = rewrite(program.graph, function=program.function, traced=program.traced)
+    assert found.kept is program.function
+    return found
+
+
+def test_what_is_kept_is_saved_as_a_copy_of_its_file(tmp_path: Path) -> None:
+    file, copy = tmp_path / "s.py", tmp_path / "there" / "fast.py"
+    copy.parent.mkdir()
+    file.write_bytes(SMALL.replace("\n", "\r\n").encode())
+    found = kept(file, "add")
+    assert "# as it was" in found.source
+    assert json.loads(json.dumps(found.json()))["kept"]
+    assert found.save(copy) == f"saved {copy}, a copy of {file}"
+    assert copy.read_bytes() == file.read_bytes()
+    assert run_file(copy)["add"](1.0, 2.0) == 4.0
+    assert found.save(file) == f"nothing saved: {file} is the original"
+
+
+def test_what_no_file_holds_is_not_saved(tmp_path: Path) -> None:
+    file, copy = tmp_path / "s.py", tmp_path / "fast.py"
+    file.write_text(SMALL)
+    assert "no file has it" in kept(file, "other").save(copy)
+    scope: dict[str, Any] = {}
+    exec(SMALL, scope)
+    traced = trace_call(scope["add"], ("f64[64]", "f64[64]"), {})
+    found = rewrite(traced.graph, function=scope["add"], traced=traced)
+    assert (found.source, found.function()) == ("", scope["add"])
+    assert "nothing saved, use the original: no file has it" in found.save(copy)
+    assert not copy.exists()
+
+
+@pytest.mark.parametrize("line", ["import near", "from near.own import a", "DATA = __file__"])
+def test_what_needs_its_neighbours_is_not_saved_elsewhere(line: str, tmp_path: Path) -> None:
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / "__init__.py").touch()
+    (tmp_path / "near" / "own.py").write_text("a = 1\n")
+    file, copy = tmp_path / "s.py", tmp_path / "there" / "fast.py"
+    copy.parent.mkdir()
+    file.write_text(f"{line}\n{SMALL}")
+    found = kept(file, "add")
+    assert found.save(copy).endswith(f"{file} needs what lies beside it")
+    assert not copy.exists()
+    assert found.save(tmp_path / "beside.py").endswith(f"a copy of {file}")
+
+
+def test_a_package_keeps_its_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "__init__.py").write_text("ONE = 1\n")
+    (tmp_path / "packed" / "inner.py").write_text(f"from . import ONE\n{SMALL}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    add = importlib.import_module("packed.inner").add
+    traced = trace_call(add, ("f64[64]", "f64[64]"), {})
+    found = rewrite(traced.graph, function=add, traced=traced)
+    assert "needs what lies beside it" in found.save(tmp_path / "fast.py")
+    assert not (tmp_path / "fast.py").exists()
+
+
+def test_translations_say_what_they_are(tmp_path: Path) -> None:
+    def top(x: Array) -> Any:
+        return np.argmax(np.exp(x))
+
+    traced = trace_call(top, ("f64[64]",), {})
+    options = Options(budget=2, level="bitwise")
+    found = rewrite(traced.graph, options=options, function=top, traced=traced, translate=True)
+    assert found.kept is None
+    assert found.translation in found.source
+    assert "a translation" in found.translation
+    assert "may have other bits" in found.translation
+
+
+def test_improved_source_is_for_the_dtypes_that_it_was_proved_for() -> None:
+    def mse(x: Array, y: Array) -> Any:
+        return np.mean(np.diag(np.outer(x - y, x - y)))
+
+    found = rewritten(mse, "f64[200]", "f64[200]")
+    assert found.improved
+    made, x, y = found.function(), np.arange(200.0), np.ones(200)
+    np.testing.assert_allclose(made(x, y), mse(x, y))
+    for other in (y.astype(np.uint8), y.astype(np.float32), y.astype(">f8")):
+        with pytest.raises(ValueError, match="made for y of float64"):
+            made(x, other)
+    with pytest.raises(ValueError, match="made for x of float64, not masked"):
+        made(np.ma.array(x, mask=x > 3), y)
+    traced = trace_call(made, ("f64[200]", "f64[200]"), {})  # as `tessera export` does
+    assert verify(traced.graph, found.original).equal
+
+
+def test_source_of_another_call_is_not_saved(tmp_path: Path) -> None:
+    class Moments(NamedTuple):
+        mean: Any
+        total: Any
+
+    def moments(x: Array) -> Moments:
+        return Moments(np.diag(x @ x.T), np.sum(x @ x.T))
+
+    found = rewritten(moments, "f64[100,60]")
+    assert found.improved
+    assert "# the original's call or result has no text: it returns a Moments" in found.source
+    with pytest.raises(UnsupportedError, match=r"moments is not saved: .* a Moments"):
+        found.save(tmp_path / "fast.py")
+    assert not (tmp_path / "fast.py").exists()
 
 
 def arena(function: Any, *types: str) -> Arena:

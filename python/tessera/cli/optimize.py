@@ -11,9 +11,9 @@ from tessera import _core, costs
 from tessera.api import Progress, optimize_traced, superoptimize
 from tessera.candidate import Candidate
 from tessera.cli import common
-from tessera.emit import FLAVOURS, call_of
+from tessera.emit import FLAVOURS, call_of, valid_name
 from tessera.emit import emit as emit_source
-from tessera.errors import UsageError
+from tessera.errors import UnsupportedError, UsageError
 from tessera.files import require_folder
 from tessera.graph import Graph
 from tessera.options import Options, is_gpu, target_directory
@@ -68,7 +68,9 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
       tessera optimize model.py --target cuda -o winner.cu       for the GPU of this machine
       tessera optimize model.py --target cuda:sm_90a             also without one
 
-    The original is always a candidate, so the result is never slower by choice. Ctrl-C ends the
+    The original is always a candidate, so the result is never slower by choice: where nothing
+    faster is found of a function, -o OUT.py saves a copy of its file (or says why nothing), and
+    --emit its translation, which may be slower. Ctrl-C ends the
     search within a second, with the best that is proved by then; without any, the exit code is 2.
     A search that Ctrl-C or the budget cut short is kept, and goes on with --resume.
     """
@@ -94,20 +96,23 @@ def optimize(src: str, shapes: tuple[str, ...], output: str | None, flavour: str
         _require_suffix(output, ".py", f"source of {flavour}")
         found = rewrite(program.graph, flavour or "numpy", options=options,
                         function=program.function, traced=program.traced,
-                        seconds=options.budget)  # fmt: skip
+                        seconds=options.budget, translate=flavour is not None)  # fmt: skip
     else:
         with common.ProgressLine(not as_json) as progress:
             found = optimize_program(program, options, progress)
+    if not as_json and not isinstance(found, Result):
+        show_rewrite(found)
+    saved = ""
     if output and isinstance(found, Result) and suffix in (".json", ".html"):
         found.report(output, min(20.0, options.budget))
     elif output:
-        found.save(output)
+        saved = found.save(output) or f"saved {output}"
     if as_json:
-        common.print_json(found.json())
+        common.print_json(found.json() | ({} if isinstance(found, Result) else {"saved": saved}))
     elif isinstance(found, Result):
         show_result(found, output)
-    else:
-        show_rewrite(found, output)
+    elif saved:
+        common.stdout().print(saved, markup=False)
     return 2 if isinstance(found, Result) and found.interrupted and not found.improved else 0
 
 
@@ -241,10 +246,15 @@ def emit(
 
 
 def _spelled(program: Program, flavour: str) -> str:
-    call = None
+    call, notes = None, []
     if program.function is not None and program.traced is not None:
-        call = call_of(program.function, program.traced, program.constants)
-    return emit_source(program.graph, flavour, constants=program.constants, call=call)
+        try:
+            call = call_of(program.function, program.traced, program.constants)
+        except UnsupportedError as error:
+            notes = [error.message]
+    own = getattr(program.function, "__name__", "")
+    return emit_source(program.graph, flavour, constants=program.constants, call=call, notes=notes,
+                       name=own if valid_name(own) else "")  # fmt: skip
 
 
 def _kernel_source(graph: Graph, target: str) -> str:

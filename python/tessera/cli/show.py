@@ -59,7 +59,7 @@ def show_times(contestants: Iterable[tuple[str, Times]], noisy: bool, provisiona
             console.print(f"[yellow]{why}[/]")
 
 
-def show_rewrite(found: Rewrite | ModelRewrite, output: str | None) -> None:
+def show_rewrite(found: Rewrite | ModelRewrite) -> None:
     """The report of one rewriting, as source or as a model, for a reader."""
     console = common.stdout()
     show_search(found.name, f"{common.count(found.search['values'])} values", found.search)
@@ -79,13 +79,11 @@ def show_rewrite(found: Rewrite | ModelRewrite, output: str | None) -> None:
         who = "onnxruntime" if source is None else found.flavour
         show_speedup(found, f" for the original, both run by {who}, measured side by side")
     else:
-        what = "model" if source is None else "program"
-        console.print(f"nothing faster was found and proved; this is the {what} as it was")
+        what = found.translation or f"the {'model' if source is None else 'program'} as it was"
+        console.print(f"nothing faster was found and proved; this is {what}", markup=False)
         common.print_lines(f"not taken: {why.splitlines()[0]}" for why in found.rejected[:3])
     if source is not None:
         show_times(source.contestants, source.undecided, source.provisional)
-    if output:
-        console.print(f"saved {output}")
 
 
 def show_conditions(found: Improvement) -> None:

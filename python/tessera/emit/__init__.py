@@ -29,7 +29,7 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
          copies: Collection[int] = (), as_scalars: Collection[int] = (),
          as_arrays: Collection[int] = (), these_sizes: bool = False, these_ranks: bool = False,
          these_ties: Mapping[int, int] | None = None, read_sizes: str = "",
-         idioms: Collection[str] = ()) -> str:  # fmt: skip
+         these_dtypes: bool = False, idioms: Collection[str] = ()) -> str:  # fmt: skip
     """The source of a program of kernel-level operators, as one function of its inputs.
 
     `flavour` is "numpy", "jax" or "torch". `notes` become comments, for example what the program
@@ -39,9 +39,10 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
     of those without axes `as_scalars` are returned as NumPy's scalars, `as_arrays` as arrays;
     with `these_sizes` arguments of other shapes than the program's raise ValueError, with
     `these_ranks` those of other ranks, with `these_ties` also those of which other axes are
-    equally long, or of extent 1, or shorter than it says by extent; with `read_sizes` numbers
-    that are an extent of an argument are read from it (`len(x)`), of several that have it from
-    the "first" or the "last". `idioms` are
+    equally long, or of extent 1, or shorter than it says by extent, with `these_dtypes` those of
+    other dtypes, and masked ones (but under JAX, which makes other dtypes of them); with
+    `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`), of several
+    that have it from the "first" or the "last". `idioms` are
     names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
     without any it is the plainest source. Raises UnsupportedError for fused kernels and operators
     without a spelling.
@@ -76,9 +77,12 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
             Node(op, (node,), node.dtype, node.shape) if n in chosen else node
             for n, node in enumerate(outputs)
         ]
-    results = layout.returned(outputs)
+    results = layout.returned(outputs, call.twice if call else ())
     comments = [*textwrap.wrap(_types(inputs, names), 92), *notes, *sorted(spelling.notes)]
     body = [f"# {comment}" for comment in comments] + (call.lines if call else [])
+    own = [n for n, node in zip(names, inputs, strict=True) if node.name not in constants]
+    if these_dtypes and flavour != "jax":
+        body += _dtype_guards({a: n for a, n in said.items() if n in own and a.ndim}, spelling)
     if these_sizes:
         body += _guards(inputs, names, "shape", "shape")
     if these_ranks or these_ties is not None:
@@ -89,11 +93,12 @@ def emit(graph: Graph, flavour: str = "numpy", *, name: str = "", notes: Sequenc
     result = call.returned(results, lambda a: _array(a, spelling)) if call else ", ".join(results)
     long = len(results) > 1 and len(result) > 81 and result[0] not in "{[("
     body.append(f"return ({result})" if long else f"return {result}")
-    own = [n for n, node in zip(names, inputs, strict=True) if node.name not in constants]
     spelled = [f"{n} = {_array(constants[node.name], spelling)}\n"
                for n, node in zip(names, inputs, strict=True) if n not in own]  # fmt: skip
     title = name or (graph.name if valid_name(graph.name) else "program")
     head = f"def {title}({call.parameters if call else ', '.join(own)}):\n"
+    if re.search(r"\bnp\.", head + "\n".join(body)):  # of a constant of the call
+        spelling.imports |= {"import numpy as np"}
     imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
     above = "".join(spelled) + "\n" * (1 + bool(spelled))
     return "\n".join(imports) + "\n\n" + above + head + _indented(body)
@@ -149,6 +154,18 @@ def _argument_names(inputs: Sequence[Node], module: str) -> list[str]:
             name = f"{name}_" if valid_name(f"{name}_") and f"{name}_" not in names else f"arg{n}"
         names.append(name)
     return names
+
+
+def _dtype_guards(arrays: Mapping[Node, str], spelling: Spelling) -> list[str]:
+    """What refuses arrays of other dtypes, and masked ones."""
+    lines: list[str] = []
+    for node, name in arrays.items():
+        test, made_for = f"{name}.dtype != {spelling.dtype(node.dtype)}", node.dtype.name
+        if spelling.flavour == "numpy":
+            test, made_for = f'{test} or hasattr({name}, "mask")', f"{made_for}, not masked"
+        message = f"made for {name} of {made_for}; optimize again for others"
+        lines += [f"if {test}:", f'    raise ValueError("{message}")']
+    return lines
 
 
 def _guards(inputs: Sequence[Node], names: Sequence[str], what: str, attribute: str) -> list[str]:
@@ -237,4 +254,5 @@ def compile_source(source: str, name: str) -> Function:
     return function
 
 
-__all__ = ["FLAVOURS", "IDIOMS", "LARGEST_CONSTANT", "Call", "call_of", "compile_source", "emit"]
+__all__ = ["FLAVOURS", "IDIOMS", "LARGEST_CONSTANT", "Call", "call_of", "compile_source", "emit",
+           "valid_name"]  # fmt: skip

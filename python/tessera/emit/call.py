@@ -7,21 +7,21 @@ of it is an error: the program was made for that one.
 from __future__ import annotations
 
 import inspect
-import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tessera.emit.layout import valid_name
+from tessera.errors import UnsupportedError
 from tessera.frontends.traced import Leaf, Node, Static, Traced, Tree, ends
 from tessera.types import Array, Function, Object
 
 LARGEST_CONSTANT = 1000  # elements of an array that is better spelled out than passed
-
-
-class _NoCallError(Exception):
-    """The function's parameters or results cannot be written down."""
+# The text of a default, for signatures, which print its repr.
+_Text = type("_Text", (str,), {"__repr__": str.__str__})
+_NUMBERS = {bool, int, float, *(np.dtype(c).type for c in "?bhilBHILefd")}
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Call:
     lines: list[str] = field(default_factory=list)  # that come first: guards, then unpacking
     results: Tree = field(default_factory=lambda: Static(None))
     floats: list[int] = field(default_factory=list)  # inputs for which callers pass Python floats
+    twice: list[int] = field(default_factory=list)  # outputs that the result holds at many places
 
     @property
     def reserved(self) -> set[str]:
@@ -48,16 +49,17 @@ class Call:
         return text[1:-1] if plain and len(expressions) > 1 else text
 
 
-def call_of(function: Function, traced: Traced, spelled: Collection[str] = ()) -> Call | None:
-    """The call of the function that was traced; None where it cannot be written down.
+def call_of(function: Function, traced: Traced, spelled: Collection[str] = ()) -> Call:
+    """The call of the function that was traced.
 
     Arrays from outside of the function become keyword arguments without a default, save those of
-    the names in `spelled`, which the source has itself.
+    the names in `spelled`, which the source has itself. Raises UnsupportedError, which names what
+    cannot be written.
     """
     try:
         return _Maker(function, traced, spelled).call
-    except (_NoCallError, TypeError, ValueError):
-        return None
+    except (TypeError, ValueError, UnsupportedError) as error:
+        raise UnsupportedError(f"the original's call or result has no text: {error}") from None
 
 
 class _Maker:
@@ -68,9 +70,10 @@ class _Maker:
         self._names: dict[int, str] = {}
         signature = inspect.signature(function)
         parameters = signature.parameters
-        self._taken = set(parameters) | {"np", "jnp", "jax", "torch", "ml_dtypes"}
-        if len(self._taken) < len(parameters) + 5:
-            raise _NoCallError  # a parameter that is called like a module
+        modules = {"np", "jnp", "jax", "torch", "ml_dtypes"}
+        if also := sorted(modules.intersection(parameters)):
+            raise UnsupportedError(f"its parameter {also[0]} has the name of a module")
+        self._taken = set(parameters) | modules
         written = [self._parameter(p, tree) for p, tree in _bound(signature, traced.tree)]
         inputs = traced.graph.inputs
         for tensor in inputs[len(traced.arguments) :]:
@@ -87,18 +90,15 @@ class _Maker:
             self.call.lines += [f"if {condition}:", f"    raise ValueError({_plain(message)})"]
         self.call.lines += self._unpack
         leaves = [end.index for end in ends(traced.results) if isinstance(end, Leaf)]
-        if len(set(leaves)) < len(leaves):
-            raise _NoCallError  # one array twice, which expressions are not
+        self.call.twice = sorted({n for n in leaves if leaves.count(n) > 1})
         # Or it has no spelling.
         _result(traced.results, ["0"] * len(traced.graph.core.outputs), lambda a: "0")
 
     def _parameter(self, parameter: inspect.Parameter, tree: Tree) -> inspect.Parameter:
         name = parameter.name
-        if not valid_name(name):
-            raise _NoCallError
         default = parameter.default
-        if default is not parameter.empty and not _is_plain(default):
-            default = None  # of an array, or of what a guard compares
+        if default is not parameter.empty:  # None: of an array
+            default = _Text(_plain(default)) if _is_plain(default) else None
         if isinstance(tree, Leaf):
             self._names[tree.index] = name
         else:
@@ -109,13 +109,15 @@ class _Maker:
         """Guards of the constants in a structure, names for its arrays."""
         if isinstance(tree, Static):
             if not _is_plain(tree.value):
-                raise _NoCallError
+                raise UnsupportedError(f"{place} is {tree.value!r:.60}")
             value = _plain(tree.value)
             other = f"{place} != {value}"
             if tree.value is None or isinstance(tree.value, bool):
                 other = f"{place} is not {value}"
+            elif tree.value != tree.value:  # NaN
+                other = f"{place} == {place}"
             elif isinstance(tree.value, float) and tree.value == 0:  # -0.0 is not 0.0
-                other = f"str({place}) != '{value}'"
+                other = f"str({place}) != '{tree.value}'"
             elif tree.value in (0, 1):  # nor is True 1
                 other += f" or {place} is {bool(tree.value)}"
             self._guards.append((other, f"{place} = {value}"))
@@ -128,11 +130,11 @@ class _Maker:
             self._guards.append((f"len({place}) != {n}", f"{n} entries in {place}"))
             for key, child in zip(keys, tree.children, strict=True):
                 if not _is_plain(key):
-                    raise _NoCallError
+                    raise UnsupportedError(f"a key of {place} is {key!r:.60}")
                 self._take_apart(f"{place}[{_plain(key)}]", child)
 
     def _fresh(self, place: str) -> str:
-        wanted = "_".join(_identifiers(place)) or "x"
+        wanted = "_".join(_identifiers(ascii(place)[1:-1])) or "x"
         name, n = wanted, 1
         while name in self._taken or not valid_name(name):
             n += 1
@@ -162,15 +164,21 @@ def _is_plain(value: Object) -> bool:
     """Whether the text of a value is the value, and a comparison of it one bool."""
     if isinstance(value, tuple):
         return type(value) is tuple and all(map(_is_plain, value))
-    if type(value) is float:
-        return math.isfinite(value)
-    return value is None or type(value) in (bool, int, str)
+    if isinstance(value, slice):
+        return all(type(v) is int or v is None for v in (value.start, value.stop, value.step))
+    kind = value if isinstance(value, type) else type(value)
+    return kind in _NUMBERS or value is None or value is ... or type(value) is str
 
 
 def _plain(value: Object) -> str:
-    if type(value) is str and value.isprintable() and '"' not in value and "\\" not in value:
-        return f'"{value}"'
-    return repr(value)
+    if type(value) is str:
+        free = value.isprintable() and '"' not in value and "\\" not in value
+        return f'"{value}"' if free else repr(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_plain, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, type):
+        return value.__name__ if value in (bool, int, float) else f"np.{value.__name__}"
+    return re.sub(r"\b(inf|nan)\b", r"np.\1", repr(value))
 
 
 def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str]) -> str:
@@ -181,21 +189,21 @@ def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str
         if tree.anew and isinstance(value, np.ndarray) and value.dtype.char in "?bBildef":
             return spell(value)
         if not _is_plain(tree.value):
-            raise _NoCallError
+            raise UnsupportedError(f"it returns {tree.value!r:.60}")
         return _plain(tree.value)
     children = [_result(child, expressions, spell) for child in tree.children]
     if tree.kind is dict:
         if not all(map(_is_plain, tree.keys)):
-            raise _NoCallError
+            raise UnsupportedError(f"it returns a dict of {tree.keys!r:.60}")
         pairs = zip(tree.keys, children, strict=True)
         return f"{{{', '.join(f'{_plain(key)}: {child}' for key, child in pairs)}}}"
     if tree.kind is list:
         return f"[{', '.join(children)}]"
     if tree.kind is tuple:
         return f"({', '.join(children)}{',' * (len(children) == 1)})"
-    raise _NoCallError  # a named tuple, whose class the source does not know
+    raise UnsupportedError(f"it returns a {tree.kind.__name__}, a class of its own")
 
 
 def _identifiers(text: str) -> list[str]:
-    words = "".join(c if c.isalnum() or c == "_" else " " for c in text).split()
+    words = "".join(c if f"_{c}".isidentifier() else " " for c in text).split()
     return [w for w in words if w != "_"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
@@ -20,6 +21,7 @@ _NAMES = {
     "sub": "difference", "div": "ratio", "log": "logs", "where": "chosen", "transpose": "flipped",
     "cumsum": "sums", "sqr": "squares",
 }  # fmt: skip
+_TEXT = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""")
 _PREFERRED = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
 
 
@@ -41,9 +43,10 @@ class Layout:
         self._taken = {*reserved, spelling.module, "jax", "erf", "erfc", "ml_dtypes"}
         self.lines: list[str] = []
 
-    def returned(self, outputs: Sequence[Node]) -> list[str]:
-        """Appends statements and returns the expressions of the outputs."""
+    def returned(self, outputs: Sequence[Node], twice: Collection[int] = ()) -> list[str]:
+        """Appends statements and returns the expressions of the outputs; some are used `twice`."""
         uses = self._count(outputs)
+        uses.update(outputs[n] for n in twice)
         if any(node.dtype.itemsize == 8 for node in uses):
             self._spelling.imports |= self._spelling.wide
         for node in operands_first(outputs):  # no deeper calls than one node's
@@ -135,7 +138,7 @@ def wrapped(line: str, width: int = 92) -> list[str]:
         return [line]
     best = (0, 0, [0])
     stack: list[tuple[int, list[int]]] = []
-    for at, char in enumerate(line):
+    for at, char in enumerate(_TEXT.sub(lambda text: "_" * len(text[0]), line)):
         if char in "([{":
             stack.append((at, []))
         elif char in ")]}":
@@ -154,4 +157,4 @@ def wrapped(line: str, width: int = 92) -> list[str]:
 
 def valid_name(name: str) -> bool:
     """Whether Python takes this as the name of a variable."""
-    return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
+    return name.isidentifier() and not keyword.iskeyword(name)

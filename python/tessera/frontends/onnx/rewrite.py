@@ -73,6 +73,7 @@ def rewrite_model(
     own = written(graph)
     whole = own if source is None else _whole(source)
     result = ModelRewrite(graph.name, "onnx", graph, graph, written=whole)
+    result.translation = "" if source else "the program as a model, not compared with its speed"
     tell("searching")
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, "numpy")}
     fields["budget"] = min(options.budget / 3, 10.0)
@@ -111,7 +112,7 @@ def rewrite_model(
         result.derivation, result.certificate = program.derivation, verdict.certificate
         result.measured_us, result.speedup = program.us, program.speedup
         result.conditions = conditions(graph, program.graph, verdict.certificate)
-        result.improved = True
+        result.improved, result.translation = True, ""
         break
     return result
 
