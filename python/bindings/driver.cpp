@@ -107,8 +107,12 @@ std::function<void(const Progress&)> publisher(LongCall& call) {
 
 // Sets a field of OptimizeOptions; Python's Options has the same ones (tessera/options.py).
 using SetOption = std::function<void(OptimizeOptions&, nb::handle)>;
-template <class T> SetOption field(T OptimizeOptions::*member) {
-  return [member](OptimizeOptions& o, nb::handle value) { o.*member = nb::cast<T>(value); };
+std::map<std::string, SetOption> with_fields(std::map<std::string, SetOption> all) { return all; }
+template <class T, class... More>
+std::map<std::string, SetOption> with_fields(std::map<std::string, SetOption> all, const char* name,
+                                             T OptimizeOptions::*member, More... more) {
+  all[name] = [member](OptimizeOptions& o, nb::handle x) { o.*member = nb::cast<T>(x); };
+  return with_fields(std::move(all), more...);
 }
 
 std::vector<Proposal> proposals_from(nb::handle list) {
@@ -132,52 +136,38 @@ std::vector<Proposal> proposals_from(nb::handle list) {
 }
 
 OptimizeOptions options_from(const nb::dict& fields) {
-  static const std::map<std::string, SetOption> known = {
-      {"target", field(&OptimizeOptions::target)},
-      {"target_directory", field(&OptimizeOptions::target_directory)},
-      {"rule_folders", field(&OptimizeOptions::rule_folders)},
-      {"pattern_folders", field(&OptimizeOptions::pattern_folders)},
-      {"budget", field(&OptimizeOptions::budget_seconds)},
-      {"threads", field(&OptimizeOptions::threads)},
-      {"workers", field(&OptimizeOptions::workers)},
-      {"seed", field(&OptimizeOptions::seed)},
-      {"verify_seed", field(&OptimizeOptions::verify_seed)},
-      {"special", field(&OptimizeOptions::special)},
-      {"accept_tested", field(&OptimizeOptions::accept_tested)},
-      {"candidates", field(&OptimizeOptions::candidates)},
-      {"tune", field(&OptimizeOptions::tune)},
-      {"tf32", field(&OptimizeOptions::tf32)},
-      {"proved", field(&OptimizeOptions::proved)},
-      {"may_lack_code", field(&OptimizeOptions::may_lack_code)},
-      {"max_block_ops", field(&OptimizeOptions::max_block_ops)},
-      {"disable", field(&OptimizeOptions::disable)},
-      {"settings",
-       [](OptimizeOptions& o, nb::handle value) {
-         o.settings = read_settings(nb::cast<std::vector<std::string>>(value));
-       }},
-      {"engine", field(&OptimizeOptions::engine)},
-      {"cost", field(&OptimizeOptions::cost)},
-      {"costs", field(&OptimizeOptions::costs)},
-      {"cache", field(&OptimizeOptions::use_cache)},
-      {"refresh", field(&OptimizeOptions::refresh)},
-      {"resume", field(&OptimizeOptions::resume)},
-      {"steps", field(&OptimizeOptions::steps)},
-      {"bound", field(&OptimizeOptions::bound)},
-      {"only_proposals", field(&OptimizeOptions::only_proposals)},
-      {"searched", field(&OptimizeOptions::searched)},
-      {"kept_budget", field(&OptimizeOptions::kept_budget)},
-      {"compile_only", field(&OptimizeOptions::compile_only)},
-      {"slice",
-       [](OptimizeOptions& o, nb::handle value) {
-         std::tie(o.slice, o.slices) = nb::cast<std::pair<int, int>>(value);
-         if (o.slice < 0 || o.slice >= o.slices)
-           throw Error(ErrorKind::Usage, "slice: (i, n) with 0 <= i < n");
-       }},
-      {"proposals",
-       [](OptimizeOptions& o, nb::handle value) { o.proposals = proposals_from(value); }},
-      {"level", [](OptimizeOptions& o,
-                   nb::handle value) { o.level = accuracy_named(nb::cast<std::string>(value)); }},
-  };
+  using Options = OptimizeOptions;
+  static const std::map<std::string, SetOption> known = with_fields(
+      {
+          {"settings",
+           [](OptimizeOptions& o, nb::handle value) {
+             o.settings = read_settings(nb::cast<std::vector<std::string>>(value));
+           }},
+          {"slice",
+           [](OptimizeOptions& o, nb::handle value) {
+             std::tie(o.slice, o.slices) = nb::cast<std::pair<int, int>>(value);
+             if (o.slice < 0 || o.slice >= o.slices)
+               throw Error(ErrorKind::Usage, "slice: (i, n) with 0 <= i < n");
+           }},
+          {"proposals",
+           [](OptimizeOptions& o, nb::handle value) { o.proposals = proposals_from(value); }},
+          {"level",
+           [](OptimizeOptions& o, nb::handle value) {
+             o.level = accuracy_named(nb::cast<std::string>(value));
+           }},
+      },
+      "target", &Options::target, "target_directory", &Options::target_directory, "rule_folders",
+      &Options::rule_folders, "pattern_folders", &Options::pattern_folders, "budget",
+      &Options::budget_seconds, "threads", &Options::threads, "workers", &Options::workers, "seed",
+      &Options::seed, "verify_seed", &Options::verify_seed, "special", &Options::special,
+      "accept_tested", &Options::accept_tested, "candidates", &Options::candidates, "tune",
+      &Options::tune, "tf32", &Options::tf32, "proved", &Options::proved, "may_lack_code",
+      &Options::may_lack_code, "max_block_ops", &Options::max_block_ops, "disable",
+      &Options::disable, "engine", &Options::engine, "cost", &Options::cost, "costs",
+      &Options::costs, "cache", &Options::use_cache, "refresh", &Options::refresh, "resume",
+      &Options::resume, "steps", &Options::steps, "bound", &Options::bound, "only_proposals",
+      &Options::only_proposals, "searched", &Options::searched, "kept_budget",
+      &Options::kept_budget, "compile_only", &Options::compile_only);
   OptimizeOptions options;
   for (auto [key, value] : fields) {
     const auto name = nb::cast<std::string>(key);

@@ -236,7 +236,7 @@ class ProgramElements {
         return holds.equal ? same : t_.sub(Terms::kOne, same);
       }
     }
-    return apply_pointwise(s_.numbers(), op, in);
+    return apply_pointwise(s_.numbers(), op, in, is_integer(g_.type(op.inputs[0]).dtype));
   }
 
   TermId reduce(const Op& op, const Index& index) {

@@ -21,54 +21,34 @@ struct HashedName {
   std::string& name;
 };
 
-// What a certificate is made of, in the order in which it is written.
+// What a certificate is made of, in the order in which it is written: names and fields in turn.
+template <class Each, class T, class... More>
+void in_turn(Each& each, const char* name, T&& field, More&&... more) {
+  each(name, std::forward<T>(field));
+  if constexpr (sizeof...(more) > 0) in_turn(each, std::forward<More>(more)...);
+}
+
 template <class Each> void each_field(FieldDraw& d, Each&& each) {
-  each("field", d.field);
-  each("primes", d.primes);
-  each("seed", d.seed);
-  each("exponent_bound", d.exponent_bound);
-  each("redraws", d.redraws);
-  each("binding", d.binding);
-  each("elements", d.elements);
-  each("undefined", d.undefined);
+  in_turn(each, "field", d.field, "primes", d.primes, "seed", d.seed, "exponent_bound",
+          d.exponent_bound, "redraws", d.redraws, "binding", d.binding, "elements", d.elements,
+          "undefined", d.undefined);
 }
 
 template <class Each> void each_field(GateFamily& g, Each&& each) {
-  each("family", g.family);
-  each("seed", g.seed);
-  each("binding", g.binding);
-  each("elements", g.elements);
-  each("not_finite", g.not_finite);
-  each("special_differ", g.special_differ);
-  each("spec_error", g.spec_error);
-  each("candidate_error", g.candidate_error);
-  each("spec_mean", g.spec_mean);
-  each("candidate_mean", g.candidate_mean);
-  each("worst_ratio", g.worst_ratio);
+  in_turn(each, "family", g.family, "seed", g.seed, "binding", g.binding, "elements", g.elements,
+          "not_finite", g.not_finite, "special_differ", g.special_differ, "spec_error",
+          g.spec_error, "candidate_error", g.candidate_error, "spec_mean", g.spec_mean,
+          "candidate_mean", g.candidate_mean, "worst_ratio", g.worst_ratio);
 }
 
 template <class Each> void each_entry(Certificate& c, Each&& each) {
-  each("spec", HashedName{c.spec_hash, c.spec_name});
-  each("candidate", HashedName{c.candidate_hash, c.candidate_name});
-  each("seed", c.seed);
-  each("level", c.level);
-  each("input", c.inputs);
-  each("output", c.outputs);
-  each("binding", c.bindings);
-  each("between", c.between);
-  each("part", c.parts);
-  each("draw", c.draws);
-  each("min_draws", c.min_draws);
-  each("coverage", c.coverage);
-  each("all_sizes", c.all_sizes);
-  each("tiles", c.tiles);
-  each("error_log2", c.error_log2);
-  each("bound", c.bound);
-  each("basis", c.basis);
-  each("assume", c.assumptions);
-  each("gate", c.gate);
-  each("note", c.notes);
-  each("second_opinion", c.second_opinion);
+  in_turn(each, "spec", HashedName{c.spec_hash, c.spec_name}, "candidate",
+          HashedName{c.candidate_hash, c.candidate_name}, "seed", c.seed, "level", c.level, "input",
+          c.inputs, "output", c.outputs, "binding", c.bindings, "between", c.between, "part",
+          c.parts, "draw", c.draws, "min_draws", c.min_draws, "coverage", c.coverage, "all_sizes",
+          c.all_sizes, "tiles", c.tiles, "error_log2", c.error_log2, "bound", c.bound, "basis",
+          c.basis, "assume", c.assumptions, "gate", c.gate, "note", c.notes, "second_opinion",
+          c.second_opinion);
 }
 
 template <class T>

@@ -235,7 +235,7 @@ class Evaluation {
       std::vector<TermId> operands(in.size());
       return each_of(broadcast_shape(in), [&](const std::vector<int64_t>& at) {
         for (size_t k = 0; k < in.size(); ++k) operands[k] = stretched(*in[k], at);
-        return apply_pointwise(n_, op, operands);
+        return apply_pointwise(n_, op, operands, is_integer(g.type(op.inputs[0]).dtype));
       });
     }
     if (has(op.kind, algebra::Movement)) return arranged(g, op, in);

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-TermId apply_pointwise(Numbers& n, const Op& op, const std::vector<TermId>& in) {
+TermId apply_pointwise(Numbers& n, const Op& op, const std::vector<TermId>& in, bool integers) {
   Terms& t = n.terms();
   const TermId x = in[0], y = in.size() > 1 ? in[1] : x;
   switch (op.kind) {
@@ -50,6 +50,8 @@ TermId apply_pointwise(Numbers& n, const Op& op, const std::vector<TermId>& in) 
   case OpKind::Div: return n.div(x, y);
   case OpKind::Power: return t.unknown("power", {n.finite(x), n.finite(y)});
   case OpKind::Mod: {
+    const auto by = t.as_constant(n.finite(y));
+    if (integers && (!by || by->num == 0)) return t.unknown("mod", {n.finite(x), n.finite(y)});
     const TermId quotient = t.function("floor", n.div(x, n.finite(y)), Terms::Parity::None);
     return t.sub(n.finite(x), t.mul(y, quotient));
   }

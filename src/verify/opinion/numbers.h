@@ -140,6 +140,7 @@ class Numbers {
 };
 
 // One pointwise operator on one element.
-TermId apply_pointwise(Numbers& numbers, const Op& op, const std::vector<TermId>& in);
+TermId apply_pointwise(Numbers& numbers, const Op& op, const std::vector<TermId>& in,
+                       bool integers);
 
 }  // namespace tessera

@@ -157,6 +157,18 @@ TEST(RareDifferences, ALogarithmBesideAPowerOrAnOperatorOfTheUsers) {
 }
 
 // Degrees beyond the primes: no draw says anything.
+// Of integers by 0 a remainder is 0, at one divisor of 2^32.
+TEST(RareDifferences, ARemainderByZero) {
+  const std::string in = "x = input : i64[4]; y = input : i32[4]; a = const {value=1103515245} : "
+                         "i32[]; b = const {value=12345} : i32[]; p = mul y, a; q = add p, b; "
+                         "w = cast q {dtype=i64}; o = const {value=0} : i64[]; m = mod x, w; ";
+  const std::string other = "z = eq w, o; r = where z, x, m; return r";
+  EXPECT_FALSE(compare_programs(in + "return m", in + other).equal());
+  EXPECT_FALSE(compare_programs(in + other, in + "return m").equal());
+  const std::string zero = "z = eq w, o; r = where z, o, m; return r";
+  EXPECT_FALSE(compare_programs(in + "return m", in + zero).refuted());
+}
+
 TEST(RareDifferences, DegreesBeyondThePrimes) {
   std::string a = "x = input : f32[4]; a0 = sin x;", b = a;
   for (int i = 0; i < 12; i++) {
