@@ -75,18 +75,10 @@ Bounds hull(const Bounds& a, const Bounds& b) {
 }
 
 Bounds bounds_of(DType dtype) {
-  switch (dtype) {
-  case DType::Bool: return {0, 1};
-  case DType::I8: return {INT8_MIN, INT8_MAX};
-  case DType::U8: return {0, UINT8_MAX};
-  case DType::I32: return {INT32_MIN, INT32_MAX};
-  case DType::I64:
-  case DType::F64:
-  case DType::F32:
-  case DType::F16:
-  case DType::BF16: break;
-  }
-  return {};
+  if (dtype == DType::Bool) return {0, 1};
+  if (dtype == DType::I8) return {INT8_MIN, INT8_MAX};
+  if (dtype == DType::U8) return {0, UINT8_MAX};
+  return dtype == DType::I32 ? Bounds{INT32_MIN, INT32_MAX} : Bounds{};
 }
 
 Bounds computed(const Graph& g, const Op& op, const std::vector<Bounds>& operands) {

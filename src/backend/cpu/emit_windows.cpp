@@ -340,12 +340,7 @@ KernelText emit_pooling(const std::string& name, const Graph& graph, const Op& o
   std::string start = "0";
   if (maximum) {
     unit.prelude.insert("t_max");
-    const int64_t lowest =
-        dtype == DType::U8 ? 0
-                           : std::numeric_limits<int64_t>::min() >> (64 - 8 * size_in_bytes(dtype));
-    start = real                  ? literal(Rational::infinity(true), compute_dtype(dtype))
-            : dtype == DType::I64 ? "(-0x7fffffffffffffffL - 1)"
-                                  : fmt("(int)$0L", lowest);
+    start = real ? lowest(compute_dtype(dtype)) : lowest(dtype);
   }
   KernelText text;
   text.scratch_bytes = line.out * 8;

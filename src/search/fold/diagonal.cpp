@@ -29,11 +29,10 @@ bool is_diagonal(const NDArray& x) {
 }
 
 bool is_diagonal_of(const NDArray& v, const NDArray& matrix) {
-  const size_t n = size_t(v.size());
-  if (v.dtype != matrix.dtype || matrix.shape != std::vector<int64_t>(2, int64_t(n))) return false;
-  for (size_t i = 0; i < n; ++i)
-    if (v.at(i) != matrix.at(i * n + i)) return false;
-  return true;
+  bool same = v.dtype == matrix.dtype && matrix.shape == std::vector(2, v.size());
+  for (size_t i = 0, n = size_t(v.size()); i < n && same; ++i)
+    same = v.at(i) == matrix.at(i * n + i);
+  return same;
 }
 
 // Floats that differ, and indices that are in range.

@@ -137,9 +137,9 @@ class Rules {
   void chain(OpId at, const Product& p) {
     const Op &outer = g_.op(at), &inner = g_.producer(p.x);
     const auto q = product(p.x);
-    const bool conv = outer.kind == OpKind::Conv, last = !conv || only_mixes(outer);
+    const bool conv = outer.kind == OpKind::Conv, last = !conv || mixes(outer);
     if (!q || outer.kind != inner.kind || p.left != q->left || p.in == 0 || q->in == 0 ||
-        (conv ? !last && !only_mixes(inner)
+        (conv ? !last && !mixes(inner)
               : outer.kind != OpKind::Matmul || shape(p.w).size() != 2 || shape(q->w).size() != 2))
       return;
     const char* const rule = conv ? "(x * A) * B = x * (B A)" : "(x A) B = x (A B)";
@@ -340,13 +340,8 @@ class Rules {
     return build::reshape(out, build::cast(out, same, {like.dtype}), {wide});
   }
 
-  // Whether a convolution has one tap, at every element.
-  bool only_mixes(const Op& conv) const {
-    const auto& a = g_.attrs<ConvAttrs>(conv);
-    const Shape& w = shape(conv.inputs[1]);
-    const std::vector<int64_t> zeros(w.size() - 2, 0), ones(w.size() - 2, 1);
-    return a.low == zeros && a.high == zeros && a.strides == ones &&
-           num_elements(w) == num_elements({w[0], w[1]});
+  bool mixes(const Op& conv) const {
+    return only_mixes(g_.attrs<ConvAttrs>(conv), shape(conv.inputs[1]));
   }
 
   // Sums, means and sums of windows L of what is linear:
@@ -387,7 +382,7 @@ class Rules {
         return build::reshape(out, build::matmul(out, {to[p->x.index], few}), {outer});
       });
     // Pooling and the mixing of channels may change places.
-    if (!reduce && p && made.kind == OpKind::Conv && only_mixes(made) && v == op.inputs[0] &&
+    if (!reduce && p && made.kind == OpKind::Conv && mixes(made) && v == op.inputs[0] &&
         std::get<WindowAttrs>(op.attrs).size.size() + 2 == rank)
       offer(at, "L(conv(x, w)) = conv(L(x), w)", [=, this](Graph& out, const Ids& to) {
         return remade(out, g_.producer(v), *p, again(out, to[p->x.index]), to[p->w.index]);

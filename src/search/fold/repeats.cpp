@@ -120,19 +120,12 @@ class Later {
     if (!is_one_of(op.kind, OpKind::Matmul, OpKind::Conv)) return std::nullopt;
     const TensorId x = to_[op.inputs[0].index], w = to_[op.inputs[1].index];
     const bool conv = op.kind == OpKind::Conv;
-    if (fixed(x) ||
-        (conv ? !only_mixes(op, shape(w)) : shape(w).size() != 2 || shape(x).size() < 2))
+    if (fixed(x) || (conv ? !only_mixes(std::get<ConvAttrs>(op.attrs), shape(w))
+                          : shape(w).size() != 2 || shape(x).size() < 2))
       return std::nullopt;
     const auto r = repeated(x, conv ? 1 : shape(x).size() - 1, conv);
     if (!r) return std::nullopt;
     return again(*r, out_.add(op.kind, {r->x, w}, op.attrs));
-  }
-
-  static bool only_mixes(const Op& conv, const Shape& w) {
-    const auto& a = std::get<ConvAttrs>(conv.attrs);
-    const std::vector<int64_t> zeros(w.size() - 2, 0), ones(w.size() - 2, 1);
-    return a.low == zeros && a.high == zeros && a.strides == ones &&
-           num_elements(w) == num_elements({w[0], w[1]});
   }
 
   // Of one large value, and others that vary along one axis at most.
@@ -182,5 +175,11 @@ class Later {
 }  // namespace
 
 std::optional<Graph> repeated_later(const Graph& program) { return Later(program).run(); }
+
+bool only_mixes(const ConvAttrs& a, const Shape& w) {
+  const std::vector<int64_t> zeros(w.size() - 2, 0), ones(w.size() - 2, 1);
+  return a.low == zeros && a.high == zeros && a.strides == ones &&
+         num_elements(w) == num_elements({w[0], w[1]});
+}
 
 }  // namespace tessera

@@ -12,4 +12,7 @@ namespace tessera {
 // nothing where there are none. A proposal.
 std::optional<Graph> repeated_later(const Graph& program);
 
+// Whether a convolution with weights of this shape has one tap, at every element.
+bool only_mixes(const ConvAttrs& conv, const Shape& weights);
+
 }  // namespace tessera
