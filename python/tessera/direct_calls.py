@@ -142,7 +142,7 @@ def direct_call(known: Sequence[Slot] | None, environment: Environment | None) -
     """
     if known is None:
         return None
-    guards: list[Values] = []
+    guards: list[Arguments] = []
     if environment is not None:
         empty = [(entries, None) for entries in environment.empty()]
         guards = [(_filters, "same", True), *environment.guards(), *empty]

@@ -48,7 +48,8 @@ def report(run: str, shapes: tuple[str, ...], output: str, **values: Object) -> 
         # Searched anew, because a remembered result has no search to tell about.
         options = common.options_from(cache=False, **values)
         with common.ProgressLine() as progress:
-            data = record(optimize_program(common.read_program(run, shapes), options, progress))
+            found = optimize_program(common.read_program(run, shapes), options, progress)
+            data = record(found, min(20.0, options.budget))
         write_text(Path(output), page(data))
     click.echo(f"wrote {output}")
     return 0
