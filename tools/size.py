@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 SOFT, HARD = 500, 1000
-BUDGET = 137_995  # lines of product: src, include, python, tools
+BUDGET = 137_996  # lines of product: src, include, python, tools
 PRODUCT = ("src", "include", "python", "tools")
 REST = ("tests", "bench", "examples")
 SUFFIXES = {".h", ".cpp", ".def", ".inc", ".py", ".pyi", ".sh", ".cu", ".cuh"}

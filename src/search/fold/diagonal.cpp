@@ -58,7 +58,7 @@ std::vector<Diagonal> diagonal_operands(const Graph& program) {
   std::set<int64_t> extents;
   for (const Op& op : program.ops())
     for (TensorId t : op.inputs)
-      if (op.kind == OpKind::Matmul && is_square(program.type(t).shape) &&
+      if (op.inputs.size() == 2 && is_product(op.kind) && is_square(program.type(t).shape) &&
           !is_given(program.producer(t).kind) && !above[t.index]) {
         above[t.index] = true;
         extents.insert(program.type(t).shape.back().extent);
@@ -112,7 +112,7 @@ std::optional<Graph> with_diagonals(const Graph& program) {
   for (const Op& op : program.ops()) {
     auto d = diagonal.end();
     size_t side = 2;
-    while (op.kind == OpKind::Matmul && d == diagonal.end() && side-- > 0)
+    while (op.inputs.size() == 2 && is_product(op.kind) && d == diagonal.end() && side-- > 0)
       d = std::ranges::find(diagonal, op.inputs[side], &Diagonal::matrix);
     if (d == diagonal.end()) {
       copy_op(program, op, out, to);

@@ -117,7 +117,8 @@ class Later {
 
   std::optional<TensorId> done(const Op& op) {
     if (has(op.kind, algebra::Pointwise)) return pointwise(op);
-    if (!is_one_of(op.kind, OpKind::Matmul, OpKind::Conv)) return std::nullopt;
+    if (op.kind != OpKind::Conv && (op.inputs.size() != 2 || !is_product(op.kind)))
+      return std::nullopt;
     const TensorId x = to_[op.inputs[0].index], w = to_[op.inputs[1].index];
     const bool conv = op.kind == OpKind::Conv;
     if (fixed(x) || (conv ? !only_mixes(std::get<ConvAttrs>(op.attrs), shape(w))
