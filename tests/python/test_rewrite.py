@@ -98,7 +98,7 @@ def some_rows(x: Array, W: Array, i: Array) -> Any:
     ("function", "types", "instead"),
     [
         (last_row, ("f32[16,64,128]", "f32[128,256]", "f32[256]"), "x[:, -1:] @ W"),
-        (last_query, ("f32[16,64,32]",) * 3, "q[:, -1:] @ k"),
+        (last_query, ("f32[16,64,32]",) * 3, "q[:, -1"),
         (some_rows, ("f32[2000,128]", "f32[128,128]", "i64[16]"), "x[i] @ W"),
     ],
 )
